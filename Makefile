@@ -1,0 +1,47 @@
+# `make demo` and `make test` are all a newcomer needs; both install what they need into .venv.
+
+PYTHON ?= python3.11
+VENV ?= .venv
+DATA ?= ../shared/data
+BIN = $(VENV)/bin
+
+export TF_CPP_MIN_LOG_LEVEL ?= 3
+export KERAS_BACKEND ?= tensorflow
+
+.PHONY: demo test real lint format clean
+
+# Five seeds of the synthetic world, pre-trained, fine-tuned and compared: report/index.html.
+demo: $(VENV)/installed
+	$(BIN)/python -m launch --gin_file=configs/demo.gin
+
+# Style, types, then all tests.
+test: lint
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+# The same pipeline on real text and real tasks: make real DATA=folder.
+real: $(VENV)/installed
+	$(BIN)/python -m launch --gin_file=configs/real.gin --gin_param="DATA = '$(DATA)'"
+
+lint: $(VENV)/installed-for-tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/installed-for-tests
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+$(VENV)/installed: requirements.txt requirements-core.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet -r requirements.txt
+	touch $@
+
+$(VENV)/installed-for-tests: $(VENV)/installed requirements-test.txt requirements-oracle.txt
+	$(BIN)/pip install --quiet -r requirements-test.txt
+	$(BIN)/pip install --quiet -r requirements-oracle.txt || echo "No build of PyTorch without CUDA \
+	was found, so the golden test of the encoder will be skipped. To run it, let pip see PyTorch's \
+	CPU wheels (PIP_EXTRA_INDEX_URL)."
+	touch $@
+
+clean:
+	rm -rf runs_demo report

@@ -1,0 +1,1 @@
+"""The model every stage shares: tokenisation, encoder, heads, optimiser, checkpoints, training."""

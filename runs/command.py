@@ -1,0 +1,101 @@
+"""The command line that every stage shares: Gin files and parameters in, one plain function called."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import gin
+from absl import app, flags
+
+from runs.errors import UserError
+
+EXIT_USER_ERROR = 2
+
+_GIN_FILE = flags.DEFINE_multi_string("gin_file", [], "Gin file; may be given several times.")
+_GIN_PARAM = flags.DEFINE_multi_string(
+    "gin_param", [], "Gin binding such as 'pretrain.num_steps = 100'; may be given several times."
+)
+
+
+def run_command(function: Callable[..., object]) -> None:
+    """Parses flags and Gin, then calls `function` with what Gin binds to its name.
+
+    The process exits with 0, with 2 and one line on standard error for bad input, or with a
+    traceback for our own mistakes.
+
+    Args:
+      function: a stage's entry, with keyword-only arguments; bound in Gin under its own name.
+    """
+
+    def main(arguments: Sequence[str]) -> None:
+        if len(arguments) > 1:
+            raise UserError(
+                f"unexpected argument {arguments[1]!r}; give parameters as --gin_param='name = value'"
+            )
+        configured = gin.external_configurable(function, name=function.__name__)
+        parse_gin(_GIN_FILE.value, _GIN_PARAM.value)
+        require_arguments(function, set(gin.get_bindings(function.__name__)))
+        configured()
+
+    run_main(main)
+
+
+def run_main(main: Callable[[Sequence[str]], object]) -> None:
+    """Runs `main(arguments)` under absl; a `UserError` becomes one line and exit status 2."""
+
+    def guarded(arguments: Sequence[str]) -> None:
+        try:
+            main(arguments)
+        except UserError as error:
+            print(f"error: {error}", file=sys.stderr)
+            sys.exit(EXIT_USER_ERROR)
+
+    app.run(guarded, flags_parser=_parse_flags)
+
+
+def _parse_flags(arguments: list[str]) -> list[str]:
+    try:
+        return flags.FLAGS(arguments)
+    except flags.Error as error:
+        print(f"error: {error}; --help lists the flags", file=sys.stderr)
+        sys.exit(EXIT_USER_ERROR)
+
+
+def parse_gin(gin_files: Sequence[str], gin_params: Sequence[str]) -> None:
+    """Parses Gin files, then single bindings, which win.
+
+    Raises:
+      UserError: a file is missing, a line does not parse, or a name does not exist.
+    """
+    for path in gin_files:
+        if not Path(path).is_file():
+            raise UserError(f"--gin_file {path} does not exist; check the path")
+    try:
+        gin.parse_config_files_and_bindings(
+            list(gin_files), list(gin_params), print_includes_and_imports=False
+        )
+    except (ValueError, SyntaxError, OSError, AttributeError) as error:
+        raise UserError(f"in the Gin configuration: {error}; correct that line") from error
+
+
+def require_arguments(function: Callable[..., object], given: set[str]) -> None:
+    """Refuses a call that lacks required keyword arguments, naming them all.
+
+    Raises:
+      UserError: some required argument has no binding.
+    """
+    required = {
+        name
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.default is inspect.Parameter.empty
+    }
+    missing = sorted(required - given)
+    if missing:
+        name = function.__name__
+        raise UserError(
+            f"{name} lacks {', '.join(f'{name}.{argument}' for argument in missing)}; give each in a "
+            f"--gin_file or as --gin_param='{name}.{missing[0]} = ...'"
+        )

@@ -1,0 +1,239 @@
+"""A run is a directory: its frozen configuration, its outputs, and a DONE marker that comes last."""
+
+from __future__ import annotations
+
+import ast
+import fcntl
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from runs.errors import UserError
+from runs.files import UNFINISHED_SUFFIX, PathLike, remove, sha256_of_file, write_atomically
+
+CONFIG = "config.gin"
+DONE = "DONE"
+LOCK = ".lock"
+
+
+def fingerprint(path: PathLike) -> str:
+    """What an input holds, as a SHA-256 in hexadecimal.
+
+    Args:
+      path: a file (its bytes count), a finished run directory (its DONE marker, which holds the
+        checksums of all outputs), or a checkpoint directory (its `checkpoint.json`, likewise; a
+        released checkpoint without one: the bytes of its files).
+
+    Raises:
+      UserError: there is nothing at `path`, or it is a run that has not finished.
+    """
+    path = Path(path)
+    if path.is_file():
+        return sha256_of_file(path)
+    for marker in (DONE, "checkpoint.json", "bert.ckpt.data-00000-of-00001"):
+        if (path / marker).is_file():
+            return sha256_of_file(path / marker)
+    if not path.exists():
+        raise UserError(f"{path} does not exist; check the path")
+    if (path / CONFIG).is_file():
+        raise UserError(f"{path} is a run that has not finished; run it to its end first")
+    raise UserError(f"{path} is neither a file, a finished run nor a checkpoint; check the path")
+
+
+class RunDirectory:
+    """One run of one stage, safe to kill and to start again.
+
+    Usage:
+
+        run = RunDirectory(run_dir, stage="finetune", parameters={...}, inputs={"checkpoint": path})
+        if run.done:
+            return
+        ...  # read and check the inputs: nothing has been created so far
+        with run:
+            ...  # write outputs, each through runs.files.replaced or write_atomically
+            run.finish(["predictions/dev.tfrecord", "run.json"])
+
+    Attributes:
+      path: the directory.
+      done: whether the run has finished and its outputs are there.
+    """
+
+    def __init__(
+        self,
+        path: PathLike,
+        *,
+        stage: str,
+        parameters: Mapping[str, Any],
+        inputs: Mapping[str, PathLike | Sequence[PathLike] | None] | None = None,
+    ):
+        """Looks at the directory; creates and changes nothing.
+
+        Args:
+          path: the directory, which need not exist.
+          stage: the stage's name, as in Gin (`pretrain`, `finetune`, ...).
+          parameters: every argument that changes the run's numbers, as Python literals.
+          inputs: paths of input files or directories, one or several a name; None is left out.
+            They are compared by what they hold.
+
+        Raises:
+          UserError: the directory belongs to a run with other parameters or inputs, holds
+            something else, or has lost outputs that its DONE marker lists.
+        """
+        self.path = Path(path)
+        self._stage = stage
+        self._lock: int | None = None
+        given = {name: value for name, value in (inputs or {}).items() if value is not None}
+        self._config = _format_config(stage, parameters, given)
+        self._refuse_other_run()
+        self.done = self._is_done()
+
+    def _refuse_other_run(self) -> None:
+        config = self.path / CONFIG
+        if not config.exists():
+            leftovers = self._foreign_files()
+            if leftovers:
+                raise UserError(
+                    f"{self.path} holds other files ({leftovers[0]}) and no {CONFIG}; choose an "
+                    "empty or new run_dir"
+                )
+            return
+        found, wanted = (
+            _parse_config(config, config.read_text()),
+            _parse_config(config, self._config),
+        )
+        if found == wanted:
+            return
+        names = sorted(
+            name for name in found.keys() | wanted.keys() if found.get(name) != wanted.get(name)
+        )
+        differences = ", ".join(
+            f"{name} (there {found.get(name, 'absent')}, now {wanted.get(name, 'absent')})"
+            for name in names
+        )
+        raise UserError(
+            f"{self.path} was made with other parameters: {differences}; choose another run_dir or "
+            "give the same parameters"
+        )
+
+    def _foreign_files(self) -> list[str]:
+        if not self.path.exists():
+            return []
+        if not self.path.is_dir():
+            raise UserError(f"{self.path} is a file; choose another run_dir")
+        ours = {LOCK, CONFIG + UNFINISHED_SUFFIX}
+        return sorted(name for name in os.listdir(self.path) if name not in ours)
+
+    def _is_done(self) -> bool:
+        marker = self.path / DONE
+        if not marker.exists():
+            return False
+        for name, entry in json.loads(marker.read_text())["outputs"].items():
+            output = self.path / name
+            if not output.is_file() or output.stat().st_size != entry["bytes"]:
+                raise UserError(
+                    f"{output} is missing or has another size than {marker} says; remove {marker} "
+                    "and run the same command to make it again"
+                )
+        return True
+
+    def verify(self) -> None:
+        """Compares every output with its checksum in the DONE marker.
+
+        Raises:
+          UserError: the run has not finished, or an output changed.
+        """
+        if not self.done:
+            raise UserError(f"{self.path} has not finished; run it to its end first")
+        for name, entry in json.loads((self.path / DONE).read_text())["outputs"].items():
+            if sha256_of_file(self.path / name) != entry["sha256"]:
+                raise UserError(f"{self.path / name} changed after the run; make it again")
+
+    def __enter__(self) -> RunDirectory:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(self.path / LOCK, os.O_CREAT | os.O_RDWR)
+        except OSError as error:
+            raise UserError(
+                f"cannot write {self.path}: {error.strerror}; choose another run_dir"
+            ) from error
+        try:
+            # The kernel drops the lock with the process, however it ends.
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._lock)
+            raise UserError(
+                f"{self.path} is being written by another process; wait for it or stop it"
+            ) from error
+        for leftover in self.path.rglob("*" + UNFINISHED_SUFFIX):
+            remove(leftover)
+        if not (self.path / CONFIG).exists():
+            write_atomically(self.path / CONFIG, self._config)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def finish(self, outputs: Sequence[str]) -> None:
+        """Writes the DONE marker with the size and SHA-256 of each output.
+
+        Args:
+          outputs: paths relative to the run directory.
+        """
+        entries = {
+            name: {
+                "bytes": (self.path / name).stat().st_size,
+                "sha256": sha256_of_file(self.path / name),
+            }
+            for name in sorted(outputs)
+        }
+        content = {"stage": self._stage, "outputs": entries}
+        write_atomically(self.path / DONE, json.dumps(content, indent=1) + "\n")
+        self.done = True
+
+
+def _format_config(
+    stage: str, parameters: Mapping[str, Any], inputs: Mapping[str, PathLike | Sequence[PathLike]]
+) -> str:
+    """The frozen configuration: Gin bindings that run the same run again.
+
+    An input's content stands in a comment behind its path: the path may change, the content not.
+    """
+    lines = [
+        f"# Frozen by the stage `{stage}`. Numbers depend on every line; of inputs, on content."
+    ]
+    for name in sorted(parameters):
+        value = parameters[name]
+        if isinstance(value, tuple):
+            value = list(value)
+        if ast.literal_eval(repr(value)) != value:
+            raise TypeError(f"{stage}.{name} = {value!r} is no Python literal")
+        lines.append(f"{stage}.{name} = {value!r}")
+    for name in sorted(inputs):
+        paths = inputs[name]
+        if isinstance(paths, (str, os.PathLike)):
+            lines.append(f"{stage}.{name} = {str(paths)!r}  # holds {fingerprint(paths)}")
+        else:
+            marks = "+".join(fingerprint(path) for path in paths)
+            lines.append(f"{stage}.{name} = {[str(path) for path in paths]!r}  # holds {marks}")
+    return "\n".join(lines) + "\n"
+
+
+def _parse_config(path: Path, text: str) -> dict[str, str]:
+    """What is compared: a parameter's literal, an input's content (not its path)."""
+    values = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.startswith("#") or not line:
+            continue
+        name, separator, value = line.partition(" = ")
+        if not separator:
+            raise UserError(
+                f"{path} line {number}: found {line!r}, expected `name = value`; the file was "
+                "edited: restore it or choose another run_dir"
+            )
+        _, mark, content = value.rpartition("  # holds ")
+        values[name] = f"content {content}" if mark else value
+    return values

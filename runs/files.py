@@ -1,0 +1,152 @@
+"""Files that are either whole or absent, and text that is either read exactly or refused."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import hashlib
+import os
+import shutil
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from runs.errors import UserError
+
+PathLike = str | os.PathLike[str]
+
+# Names that end so are unfinished writes of a process that was killed; they are never read.
+UNFINISHED_SUFFIX = ".unfinished"
+
+
+@contextlib.contextmanager
+def replaced(path: PathLike) -> Iterator[Path]:
+    """Gives a temporary path beside `path`, and renames it over `path` if the block succeeds.
+
+    The block may create a file or a directory there. Its contents reach the disk before the rename,
+    so after a crash or a kill `path` holds the old content or the new, never a part.
+
+    Args:
+      path: where the finished file or directory shall be.
+
+    Yields:
+      The temporary path, in the same directory; it does not exist yet.
+
+    Raises:
+      UserError: the disk is full or the directory cannot be written.
+    """
+    path = Path(path)
+    temporary = path.with_name(path.name + UNFINISHED_SUFFIX)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        remove(temporary)
+        yield temporary
+        _flush(temporary)
+        if path.is_dir():
+            # A directory cannot be renamed over a full one: step the old one aside first.
+            old = path.with_name(path.name + ".old" + UNFINISHED_SUFFIX)
+            remove(old)
+            os.rename(path, old)
+            os.rename(temporary, path)
+            remove(old)
+        else:
+            os.replace(temporary, path)
+        _flush_directory(path.parent)
+    except OSError as error:
+        remove(temporary)
+        raise UserError(
+            f"cannot write {path}: {error.strerror or error}; free some space or choose another "
+            "directory, then run the same command again"
+        ) from error
+    except BaseException:
+        remove(temporary)
+        raise
+
+
+def write_atomically(path: PathLike, data: str | bytes) -> None:
+    """Writes a whole file (text as UTF-8), or nothing.
+
+    Raises:
+      UserError: the disk is full or the directory cannot be written.
+    """
+    with replaced(path) as temporary:
+        temporary.write_bytes(data.encode() if isinstance(data, str) else data)
+
+
+def remove(path: PathLike) -> None:
+    """Removes a file or a whole directory, if it is there."""
+    path = Path(path)
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def sha256_of_file(path: PathLike) -> str:
+    """The SHA-256 of a file's bytes, in hexadecimal."""
+    with open(path, "rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def read_bytes(path: PathLike) -> bytes:
+    """The content of a file, gunzipped where its name ends in `.gz`.
+
+    Raises:
+      UserError: missing, not a file, empty, unreadable, or a damaged gzip.
+    """
+    path = Path(path)
+    try:
+        data = path.read_bytes()
+        if path.suffix == ".gz":
+            data = gzip.decompress(data)
+    except FileNotFoundError as error:
+        raise UserError(f"{path} does not exist; check the path") from error
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise UserError(f"{path} is not a whole gzip file ({error}); fetch it again") from error
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}; check the path") from error
+    if not data:
+        raise UserError(f"{path} is empty; give a file with text in it")
+    return data
+
+
+def read_lines(path: PathLike) -> list[str]:
+    """The lines of a UTF-8 text file (plain or `.gz`), without line ends and byte order mark.
+
+    Only `\\n` and `\\r\\n` end a line: TSV fields may hold other Unicode line separators.
+
+    Raises:
+      UserError: missing, empty, a damaged gzip, or not UTF-8 (with the line and byte offset).
+    """
+    data = read_bytes(path)
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise UserError(
+            f"{path} line {line}: byte 0x{data[error.start]:02x} at offset {error.start} is not "
+            "UTF-8; convert the file, for example with iconv"
+        ) from error
+    lines = text.split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    return [line[:-1] if line.endswith("\r") else line for line in lines]
+
+
+def _flush(path: Path) -> None:
+    """Forces a file, or every file of a directory, to the disk."""
+    if path.is_dir():
+        for child in path.iterdir():
+            _flush(child)
+        _flush_directory(path)
+        return
+    with open(path, "rb") as handle:
+        os.fsync(handle.fileno())
+
+
+def _flush_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,120 @@
+"""Run directories: whole, named, locked, and refused where they belong to another run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runs.directory import RunDirectory, fingerprint
+from runs.errors import UserError
+from runs.files import write_atomically
+
+
+def _run(path: Path, **parameters: object) -> RunDirectory:
+    return RunDirectory(path, stage="stage", parameters={"steps": 3, **parameters})
+
+
+def _finish(path: Path, **parameters: object) -> None:
+    with _run(path, **parameters) as run:
+        write_atomically(run.path / "out.txt", "result")
+        run.finish(["out.txt"])
+
+
+def test_looking_creates_nothing(tmp_path: Path) -> None:
+    run = _run(tmp_path / "run")
+    assert not run.done
+    assert not (tmp_path / "run").exists()
+
+
+def test_done_comes_last_with_checksums(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    with _run(path) as run:
+        write_atomically(path / "out.txt", "result")
+        assert not _run(path).done
+        run.finish(["out.txt"])
+    again = _run(path)
+    assert again.done
+    again.verify()
+    entry = json.loads((path / "DONE").read_text())["outputs"]["out.txt"]
+    assert entry["bytes"] == 6
+    assert (path / "config.gin").read_text().splitlines()[1] == "stage.steps = 3"
+
+
+def test_other_parameters_are_refused_by_name(tmp_path: Path) -> None:
+    _finish(tmp_path / "run", rate=0.1)
+    with pytest.raises(UserError, match=r"rate \(there 0\.1, now 0\.2\)") as error:
+        _run(tmp_path / "run", rate=0.2)
+    assert "steps" not in str(error.value)
+
+
+def test_inputs_are_compared_by_content_not_by_path(tmp_path: Path) -> None:
+    first, moved = tmp_path / "a.txt", tmp_path / "b.txt"
+    first.write_text("text")
+
+    def run(path: Path) -> RunDirectory:
+        return RunDirectory(tmp_path / "run", stage="stage", parameters={}, inputs={"text": path})
+
+    with run(first) as open_run:
+        open_run.finish([])
+    first.rename(moved)
+    assert run(moved).done
+    moved.write_text("other")
+    with pytest.raises(UserError, match="text"):
+        run(moved)
+
+
+def test_lost_output_is_noticed(tmp_path: Path) -> None:
+    _finish(tmp_path / "run")
+    (tmp_path / "run" / "out.txt").write_text("resul")
+    with pytest.raises(UserError, match=r"out\.txt is missing or has another size"):
+        _run(tmp_path / "run")
+
+
+def test_changed_output_fails_verification(tmp_path: Path) -> None:
+    _finish(tmp_path / "run")
+    (tmp_path / "run" / "out.txt").write_text("RESULT")
+    with pytest.raises(UserError, match="changed after the run"):
+        _run(tmp_path / "run").verify()
+
+
+def test_foreign_directory_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("precious")
+    with pytest.raises(UserError, match=r"thesis\.tex"):
+        _run(tmp_path)
+    assert (tmp_path / "thesis.tex").read_text() == "precious"
+
+
+def test_leftovers_of_a_killed_writer_are_dropped(tmp_path: Path) -> None:
+    with _run(tmp_path / "run") as run:
+        (run.path / "out.txt.unfinished").write_text("ha")
+    with _run(tmp_path / "run") as run:
+        assert sorted(p.name for p in run.path.iterdir()) == [".lock", "config.gin"]
+
+
+def test_two_writers_at_once_are_refused(tmp_path: Path) -> None:
+    code = (
+        "import sys; from runs.directory import RunDirectory\n"
+        f"with RunDirectory({str(tmp_path / 'run')!r}, stage='stage', parameters={{'steps': 3}}):\n"
+        "    print('in', flush=True); sys.stdin.read()"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert holder.stdin and holder.stdout
+    assert holder.stdout.readline() == b"in\n"
+    with pytest.raises(UserError, match="being written by another process"):
+        _run(tmp_path / "run").__enter__()
+    holder.kill()
+    holder.communicate()
+    _finish(tmp_path / "run")
+
+
+def test_fingerprint_of_an_unfinished_run_is_refused(tmp_path: Path) -> None:
+    with _run(tmp_path / "run"):
+        pass
+    with pytest.raises(UserError, match="has not finished"):
+        fingerprint(tmp_path / "run")
