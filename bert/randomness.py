@@ -96,9 +96,7 @@ def below(bits: np.ndarray, bound: int | np.ndarray) -> np.ndarray:
     return (((bits >> np.uint64(32)) * bound) >> np.uint64(32)).astype(np.int64)
 
 
-def permuted_index(
-    index: int | np.ndarray, size: int, *key: int | str | np.ndarray
-) -> np.ndarray:
+def permuted_index(index: int | np.ndarray, size: int, *key: int | str | np.ndarray) -> np.ndarray:
     """Sends positions through a keyed permutation of ``range(size)``, without making the permutation.
 
     A Feistel network over the smallest power of two that holds ``size``, walked until the value
@@ -127,8 +125,9 @@ def permuted_index(
     )  # [rounds, ...]
     shape = np.broadcast_shapes(index.shape, round_keys.shape[1:])
     value = np.array(np.broadcast_to(index, shape).astype(np.uint64).ravel())  # [n]
-    keys = np.broadcast_to(round_keys.reshape(_FEISTEL_ROUNDS, *_padded(round_keys, shape)),
-                           (_FEISTEL_ROUNDS, *shape)).reshape(_FEISTEL_ROUNDS, -1)  # [rounds, n]
+    keys = np.broadcast_to(
+        round_keys.reshape(_FEISTEL_ROUNDS, *_padded(round_keys, shape)), (_FEISTEL_ROUNDS, *shape)
+    ).reshape(_FEISTEL_ROUNDS, -1)  # [rounds, n]
     bits = max(_LEAST_FEISTEL_BITS, int(size - 1).bit_length())
     pending = np.arange(value.size)
     while pending.size:
@@ -192,6 +191,8 @@ def _digest(key: tuple[int | str, ...], size: int) -> bytes:
         elif isinstance(part, (int, np.integer)):
             kind, text = b"i", str(int(part)).encode()
         else:
-            raise TypeError(f"an address is made of integers and strings, found {type(part).__name__}")
+            raise TypeError(
+                f"an address is made of integers and strings, found {type(part).__name__}"
+            )
         state.update(kind + len(text).to_bytes(8, "little") + text)
     return state.digest()

@@ -1,0 +1,311 @@
+"""Uncased WordPiece tokenisation: text to the ids of the original BERT code, at library speed.
+
+The original (google-research/bert, `tokenization.py`, FullTokenizer) is defined in terms of the
+running Python's Unicode tables: drop control characters, set CJK ideographs apart, lower-case each
+word in context, decompose (NFD), drop combining marks, split punctuation off, then greedy
+longest-match WordPiece; a word of more than 200 characters is [UNK].
+
+Hugging Face `tokenizers` does the same many times faster, but lower-cases character by character
+(no final sigma) and carries Unicode tables of another version. So two routes lead to the ids:
+
+* Text made only of `_AGREED_ALPHABET` goes through the library. On these code points both sides
+  act on every character alone: neither lower-casing nor decomposition looks at neighbours, and
+  what remains after combining marks were dropped has no combining class that NFD could reorder.
+  So agreement on each code point is agreement on each string. A test checks all three
+  conditions on every code point of the alphabet.
+* Any other text goes through `split_words_exactly` and `_wordpiece`, which follow the original.
+
+The original never looks across a space, so the routes work on what stands between spaces, and the
+ids of such a chunk are remembered: running text repeats itself, and a look-up costs a fraction of
+either route.
+
+Reference: Devlin et al., NAACL 2019; recipe of Sellam et al., ICLR 2022.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import re
+import unicodedata
+from pathlib import Path
+
+from tokenizers import Tokenizer as LibraryTokenizer
+from tokenizers import models, normalizers, pre_tokenizers
+
+from runs.errors import UserError
+from runs.files import read_lines
+
+PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
+SPECIAL_TOKENS = (PAD, UNK, CLS, SEP, MASK)
+
+MAX_CHARACTERS_PER_WORD = 200
+_CONTINUATION = "##"
+
+# Bounds of the memory of chunks: about 200 MB when full, more chunks than 1 GB of English has often.
+_MOST_CHUNKS_REMEMBERED = 500_000
+_LONGEST_CHUNK_REMEMBERED = 100
+
+# Code points on which the library and the original agree in every context (first, last). All were
+# assigned by Unicode 10, so no table in use differs on them. Left out inside: U+03A3, capital
+# sigma, whose lower case depends on its place in the word, and unassigned code points.
+_AGREED_ALPHABET = (
+    (0x0000, 0x0377),  # Latin with its extensions, phonetic, combining marks, Greek numerals
+    (0x037A, 0x037F), (0x0384, 0x038A), (0x038C, 0x038C), (0x038E, 0x03A1),  # Greek
+    (0x03A4, 0x052F),  # Greek from upsilon on, Cyrillic
+    (0x05D0, 0x05EA), (0x0620, 0x06FF),  # Hebrew, Arabic letters
+    (0x1E00, 0x1F15), (0x1F20, 0x1F45), (0x1F80, 0x1FB4),  # more Latin, polytonic Greek
+    (0x2000, 0x2064), (0x2066, 0x2071), (0x2074, 0x208E), (0x20A0, 0x20BF),  # signs, currencies
+    (0x2100, 0x218B), (0x2190, 0x23FA), (0x2500, 0x2B73),  # letterlike, mathematics, symbols
+    (0x3000, 0x302D), (0x3041, 0x3096), (0x3099, 0x30FF),  # Japanese
+    (0x3400, 0x4DB5), (0x4E00, 0x9FD5), (0xAC00, 0xD7A3),  # Chinese, Korean
+    (0xFB00, 0xFB06), (0xFF01, 0xFFBE), (0x1F300, 0x1F64F),  # ligatures, wide forms, pictographs
+)  # fmt: skip
+
+_OUTSIDE_ALPHABET = re.compile(
+    "[^"
+    + "".join(f"{chr(first)}-{chr(last)}".replace("\0", r"\0") for first, last in _AGREED_ALPHABET)
+    + "]"
+)
+
+# Blocks the original calls Chinese; kana and hangul are written in words and are not among them.
+_CJK_IDEOGRAPHS = (
+    (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F),
+    (0x2B740, 0x2B81F), (0x2B820, 0x2CEAF), (0x2F800, 0x2FA1F),
+)  # fmt: skip
+
+_NORMALIZER = normalizers.BertNormalizer(
+    clean_text=True, handle_chinese_chars=True, strip_accents=True, lowercase=True
+)
+_PRE_TOKENIZER = pre_tokenizers.BertPreTokenizer()
+
+
+class Tokenizer:
+    """Uncased WordPiece tokeniser over one vocabulary file.
+
+    Attributes:
+        vocabulary: the pieces; a piece's place is its id.
+        size: number of pieces.
+        pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special tokens.
+        checksum: SHA-256 of the vocabulary file, in hexadecimal.
+    """
+
+    def __init__(self, vocabulary_path: str | os.PathLike[str]):
+        """Reads a vocabulary, one piece a line.
+
+        Args:
+            vocabulary_path: `vocab.txt`, as released checkpoints have it.
+
+        Raises:
+            UserError: the file is missing, empty or not UTF-8, has a blank line or the same piece
+                twice, or lacks a special token.
+        """
+        path = Path(vocabulary_path)
+        self.vocabulary: list[str] = read_vocabulary(path)
+        self.size: int = len(self.vocabulary)
+        self.checksum: str = hashlib.sha256(path.read_bytes()).hexdigest()
+        self._ids = {piece: number for number, piece in enumerate(self.vocabulary)}
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (
+            self._ids[token] for token in SPECIAL_TOKENS
+        )
+        self._ids_of_chunk: dict[str, tuple[int, ...]] = {}
+        # No token is registered as special: "[MASK]" in a text is three words to the original.
+        self._library = LibraryTokenizer(
+            models.WordPiece(
+                self._ids, unk_token=UNK, max_input_chars_per_word=MAX_CHARACTERS_PER_WORD
+            )
+        )
+        self._library.normalizer = _NORMALIZER
+        self._library.pre_tokenizer = _PRE_TOKENIZER
+
+    def id_of(self, piece: str) -> int:
+        """Returns the id of a piece.
+
+        Raises:
+            KeyError: the vocabulary has no such piece.
+        """
+        return self._ids[piece]
+
+    def encode(self, text: str, *, keep_special_tokens: bool = False) -> list[int]:
+        """Returns the ids of a text; no [CLS] or [SEP] is added.
+
+        Args:
+            text: any string.
+            keep_special_tokens: whether `[MASK]` and the other special tokens written in the text
+                stand for themselves. By default they are split like any text, as in the original.
+        """
+        return self.encode_batch([text], keep_special_tokens=keep_special_tokens)[0]
+
+    def encode_batch(
+        self, texts: list[str], *, keep_special_tokens: bool = False
+    ) -> list[list[int]]:
+        """Returns the ids of each text, the same as `encode` on each, faster.
+
+        Args:
+            texts: any strings.
+            keep_special_tokens: as in `encode`.
+        """
+        if keep_special_tokens:
+            return [self._encode_with_special_tokens(text) for text in texts]
+        chunks = [text.split(" ") for text in texts]
+        unseen = set(itertools.chain.from_iterable(chunks)).difference(self._ids_of_chunk)
+        if len(self._ids_of_chunk) + len(unseen) > _MOST_CHUNKS_REMEMBERED:
+            self._ids_of_chunk.clear()
+            unseen = set(itertools.chain.from_iterable(chunks))
+        self._learn_chunks(list(unseen))
+        look_up = self._ids_of_chunk.__getitem__
+        ids = [list(itertools.chain.from_iterable(map(look_up, text))) for text in chunks]
+        # Text without spaces does not repeat itself, and would fill the memory.
+        for chunk in unseen:
+            if len(chunk) > _LONGEST_CHUNK_REMEMBERED:
+                del self._ids_of_chunk[chunk]
+        return ids
+
+    def _learn_chunks(self, chunks: list[str]) -> None:
+        """Finds the ids of chunks, by the library where it agrees with the original."""
+        agreed = [chunk for chunk in chunks if _OUTSIDE_ALPHABET.search(chunk) is None]
+        encodings = self._library.encode_batch_fast(agreed, add_special_tokens=False)
+        for chunk, encoding in zip(agreed, encodings, strict=True):
+            self._ids_of_chunk[chunk] = tuple(encoding.ids)
+        for chunk in chunks:
+            if chunk not in self._ids_of_chunk:
+                self._ids_of_chunk[chunk] = tuple(self._encode_exactly(chunk))
+
+    def encode_words(self, words: list[str]) -> list[list[int]]:
+        """Returns the ids of each word of a text that comes cut in words, each tokenised apart.
+
+        Args:
+            words: any strings; one may give several ids, or none (a lone control character).
+        """
+        return self.encode_batch(words)
+
+    def _encode_with_special_tokens(self, text: str) -> list[int]:
+        ids: list[int] = []
+        for part in _SPECIAL_TOKEN_PATTERN.split(text):
+            if part in SPECIAL_TOKENS:
+                ids.append(self._ids[part])
+            else:
+                ids.extend(self.encode(part))
+        return ids
+
+    def _encode_exactly(self, text: str) -> list[int]:
+        return [number for word in split_words_exactly(text) for number in self._wordpiece(word)]
+
+    def _wordpiece(self, word: str) -> list[int]:
+        """Greedy longest match first; a word that cannot be covered is one [UNK]."""
+        if len(word) > MAX_CHARACTERS_PER_WORD:
+            return [self.unk_id]
+        ids = []
+        start = 0
+        while start < len(word):
+            prefix = _CONTINUATION if start else ""
+            for end in range(len(word), start, -1):
+                number = self._ids.get(prefix + word[start:end])
+                if number is not None:
+                    ids.append(number)
+                    start = end
+                    break
+            else:
+                return [self.unk_id]
+        return ids
+
+
+def read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
+    """Reads and checks a vocabulary file.
+
+    Args:
+        path: UTF-8 text, one piece a line; white space around a piece does not count.
+
+    Returns:
+        The pieces in order.
+
+    Raises:
+        UserError: the file is missing, empty or not UTF-8, has a blank line or the same piece
+            twice, or lacks a special token.
+    """
+    first_line: dict[str, int] = {}
+    for line, text in enumerate(read_lines(path), start=1):
+        piece = text.strip()
+        if not piece:
+            raise UserError(
+                f"{path} line {line}: found a blank line, expected a piece; ids are line numbers, "
+                "so take the vocabulary file as it was released"
+            )
+        if piece in first_line:
+            raise UserError(
+                f"{path} line {line}: found the piece {piece!r} of line {first_line[piece]} again, "
+                "expected each piece once; take the vocabulary file as it was released"
+            )
+        first_line[piece] = line
+    for token in SPECIAL_TOKENS:
+        if token not in first_line:
+            raise UserError(
+                f"{path} line {len(first_line)}: the file ends without the piece {token}, expected "
+                f"all of {' '.join(SPECIAL_TOKENS)}; is it a BERT vocabulary (vocab.txt)?"
+            )
+    return list(first_line)
+
+
+def split_words(text: str) -> list[str]:
+    """Normalises a text and cuts it into words: all of the tokeniser but WordPiece.
+
+    Args:
+        text: any string.
+
+    Returns:
+        Lower-case words without accents; each punctuation mark and CJK ideograph is a word.
+    """
+    if _OUTSIDE_ALPHABET.search(text) is None:
+        return split_words_by_library(text)
+    return split_words_exactly(text)
+
+
+def split_words_by_library(text: str) -> list[str]:
+    """The library's words of a text; the original's where the text keeps to the agreed alphabet."""
+    normalized = _NORMALIZER.normalize_str(text)
+    return [word for word, _ in _PRE_TOKENIZER.pre_tokenize_str(normalized)]
+
+
+def split_words_exactly(text: str) -> list[str]:
+    """The original's words of any text, by the running Python's Unicode tables.
+
+    Args:
+        text: any string, lone surrogates included.
+    """
+    words: list[str] = []
+    for token in "".join(map(_cleaned, text)).split():
+        # Lower-casing sees the whole token (final sigma) before punctuation is cut off.
+        decomposed = unicodedata.normalize("NFD", token.lower())
+        kept = "".join(
+            f" {character} " if _is_punctuation(character) else character
+            for character in decomposed
+            if unicodedata.category(character) != "Mn"
+        )
+        words.extend(kept.split())
+    return words
+
+
+def _cleaned(character: str) -> str:
+    """What the first pass makes of one character: nothing, a space, itself, or itself set apart."""
+    if character in "\t\n\r ":
+        return " "
+    category = unicodedata.category(character)
+    # Private-use and unassigned code points stay, as in the original: they make a word [UNK].
+    if category in ("Cc", "Cf") or character == "\ufffd":
+        return ""
+    if category == "Zs":
+        return " "
+    if any(first <= ord(character) <= last for first, last in _CJK_IDEOGRAPHS):
+        return f" {character} "
+    return character
+
+
+def _is_punctuation(character: str) -> bool:
+    """All visible ASCII but letters and digits, and Unicode's punctuation."""
+    if character.isascii():
+        return character.isprintable() and not character.isalnum() and character != " "
+    return unicodedata.category(character).startswith("P")
+
+
+_SPECIAL_TOKEN_PATTERN = re.compile("(" + "|".join(map(re.escape, SPECIAL_TOKENS)) + ")")

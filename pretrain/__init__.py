@@ -1,0 +1,1 @@
+"""Pre-training: text to token store, instances, batches and trained checkpoints."""

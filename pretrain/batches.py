@@ -1,0 +1,180 @@
+"""A batch is a pure function of the instance table, the seeds and the step.
+
+Rows of all batches are numbered through: row r of step s is position `s * batch_size + r`. An epoch is
+one walk over the table in an order of its own, a keyed permutation; so no shuffled copy and no reading
+position is kept, any worker makes any batch, and a killed run goes on where it stopped.
+
+Masks belong to the instance (they repeat from epoch to epoch, as the original's do, where `dupe_factor`
+copies differ) or, with `fresh_masks`, to the position (they never repeat).
+
+Reference: Devlin et al., NAACL 2019, section 3.1 and appendix A.1.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bert.randomness import below, hash_bits, permuted_index, uniform
+from bert.tokenization import Tokenizer
+from pretrain.instances import NUM_SPECIAL_TOKENS, InstanceTable
+from pretrain.token_store import TokenStore
+
+_MASK_SHARE = 0.8
+_KEEP_SHARE = 0.1
+
+# The place of a token in its sequence rides in the low bits of its random score.
+_PLACE_BITS = np.uint64(16)
+_PLACE_MASK = np.uint64(2**16 - 1)
+_NO_CANDIDATE = np.uint64(2**64 - 1)
+
+
+def pretraining_batch(
+    store: TokenStore,
+    table: InstanceTable,
+    *,
+    tokenizer: Tokenizer,
+    data_seed: int,
+    step: int,
+    batch_size: int,
+    sequence_length: int,
+    max_predictions_per_sequence: int,
+    masked_lm_probability: float = 0.15,
+    fresh_masks: bool,
+    instance_seed: int,
+) -> dict[str, np.ndarray]:
+    """Makes the batch of one step, under the original's feature names.
+
+    Args:
+        store: the corpus.
+        table: its instances.
+        tokenizer: that of the corpus.
+        data_seed: seed of the order of the examples (and of fresh masks).
+        step: number of the step, from 0.
+        batch_size: sequences in the batch.
+        sequence_length: tokens in a sequence; no shorter than the table was made for.
+        max_predictions_per_sequence: most masked tokens in a sequence.
+        masked_lm_probability: share of tokens to predict.
+        fresh_masks: whether masks are drawn by position, never to repeat, instead of by instance.
+        instance_seed: seed of masks that belong to instances.
+
+    Returns:
+        `input_ids`, `input_mask`, `segment_ids` int32 [batch, length]; `masked_lm_positions`,
+        `masked_lm_ids` int32 [batch, predictions] and `masked_lm_weights` float32 [batch,
+        predictions], sorted by position and padded with 0; `next_sentence_labels` int32 [batch],
+        1 where B is random.
+
+    Raises:
+        ValueError: an instance is longer than `sequence_length`.
+    """
+    position = step * batch_size + np.arange(batch_size)  # [batch]
+    instance = instance_order(position, len(table), data_seed)  # [batch]
+    rows = table.rows[instance]  # [batch]
+    input_ids, segment_ids, length = _assemble(store, rows, tokenizer, sequence_length)
+    places = np.arange(sequence_length)
+    mask_key = (
+        ("fresh masks", data_seed, position[:, None])
+        if fresh_masks
+        else ("masks", instance_seed, instance[:, None])
+    )
+    a_length = rows["a_length"].astype(np.int64)[:, None]
+    is_text = (
+        (places > 0) & (places != a_length + 1) & (places < length[:, None] - 1)
+    )  # [batch, length]: all but [CLS], [SEP] and padding
+    positions, weights = _choose_positions(
+        is_text, length, max_predictions_per_sequence, masked_lm_probability, mask_key
+    )
+    masked_lm_ids = np.where(weights, np.take_along_axis(input_ids, positions, axis=1), 0)
+    _replace_chosen(input_ids, positions, weights, tokenizer, mask_key)
+    return {
+        "input_ids": input_ids.astype(np.int32),
+        "input_mask": (places < length[:, None]).astype(np.int32),
+        "segment_ids": segment_ids.astype(np.int32),
+        "masked_lm_positions": positions.astype(np.int32),
+        "masked_lm_ids": masked_lm_ids.astype(np.int32),
+        "masked_lm_weights": weights.astype(np.float32),
+        "next_sentence_labels": rows["is_random_next"].astype(np.int32),
+    }
+
+
+def instance_order(position: np.ndarray, num_instances: int, data_seed: int) -> np.ndarray:
+    """Returns which instance stands at each position of the training order.
+
+    Args:
+        position: int64, any shape; epoch `position // num_instances` has an order of its own.
+        num_instances: length of the table.
+        data_seed: seed of the order.
+    """
+    epoch = position // num_instances
+    return permuted_index(position % num_instances, num_instances, "order", data_seed, epoch)
+
+
+def _assemble(
+    store: TokenStore, rows: np.ndarray, tokenizer: Tokenizer, sequence_length: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """[CLS] A [SEP] B [SEP]: ids and segments int64 [batch, length], true lengths [batch]."""
+    a_length = rows["a_length"].astype(np.int64)[:, None]  # [batch, 1]
+    b_length = rows["b_length"].astype(np.int64)[:, None]
+    length = a_length + b_length + NUM_SPECIAL_TOKENS
+    if length.max() > sequence_length:
+        raise ValueError(
+            f"an instance has {length.max()} tokens, more than sequence_length {sequence_length}"
+        )
+    places = np.arange(sequence_length)
+    in_a = (places >= 1) & (places <= a_length)
+    in_b = (places >= a_length + 2) & (places < length - 1)
+    source = np.where(
+        in_a,
+        rows["a_start"][:, None] + places - 1,
+        rows["b_start"][:, None] + places - a_length - 2,
+    )
+    input_ids = store.tokens[np.where(in_a | in_b, source, 0)].astype(np.int64)  # [batch, length]
+    input_ids[:, 0] = tokenizer.cls_id
+    input_ids[(places == a_length + 1) | (places == length - 1)] = tokenizer.sep_id
+    input_ids[places >= length] = 0
+    segment_ids = ((places > a_length + 1) & (places < length)).astype(np.int64)
+    return input_ids, segment_ids, length[:, 0]
+
+
+def _choose_positions(
+    is_text: np.ndarray,
+    length: np.ndarray,
+    max_predictions: int,
+    masked_lm_probability: float,
+    mask_key: tuple[str | int | np.ndarray, ...],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Chooses the tokens to predict: positions int64 (sorted, padded with 0), weights bool [batch, P]."""
+    batch_size, sequence_length = is_text.shape
+    # rint rounds halves to even, as Python's round does in the original.
+    count = np.maximum(1, np.rint(length * masked_lm_probability).astype(np.int64))
+    count = np.minimum(np.minimum(count, max_predictions), is_text.sum(axis=1))  # [batch]
+    places = np.arange(sequence_length, dtype=np.uint64)
+    scores = hash_bits("choice", *mask_key, places) & ~_PLACE_MASK  # [batch, length]
+    scores = np.where(is_text, scores | places, _NO_CANDIDATE)
+    # The `count` lowest scores of a row are a uniform draw of that many of its candidates.
+    width = min(max_predictions, sequence_length)
+    chosen = (np.sort(scores, axis=1)[:, :width] & _PLACE_MASK).astype(np.int64)
+    chosen = np.where(np.arange(width) < count[:, None], chosen, sequence_length)
+    positions = np.zeros((batch_size, max_predictions), np.int64)
+    positions[:, :width] = np.sort(chosen, axis=1)
+    weights = np.arange(max_predictions) < count[:, None]
+    return np.where(weights, positions, 0), weights
+
+
+def _replace_chosen(
+    input_ids: np.ndarray,
+    positions: np.ndarray,
+    weights: np.ndarray,
+    tokenizer: Tokenizer,
+    mask_key: tuple[str | int | np.ndarray, ...],
+) -> None:
+    """Puts [MASK] (80 %), the same (10 %) or any id of the vocabulary (10 %) at chosen positions."""
+    action = uniform(hash_bits("action", *mask_key, positions))  # [batch, P]
+    any_id = below(hash_bits("replacement", *mask_key, positions), tokenizer.size)
+    old = np.take_along_axis(input_ids, positions, axis=1)
+    new = np.where(
+        action < _MASK_SHARE,
+        tokenizer.mask_id,
+        np.where(action < _MASK_SHARE + _KEEP_SHARE, old, any_id),
+    )
+    row, column = np.nonzero(weights)
+    input_ids[row, positions[row, column]] = new[row, column]

@@ -1,0 +1,272 @@
+"""The tokeniser gives the original's ids: against transformers' copy of it, and fact by fact."""
+
+import random
+import sys
+import unicodedata
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers.models.bert.tokenization_bert_legacy import BasicTokenizer, WordpieceTokenizer
+
+from bert import tokenization
+from bert.tokenization import SPECIAL_TOKENS, Tokenizer
+from runs.errors import UserError
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
+
+# A vocabulary in which every kind of character has pieces, so that a wrong character shows in the ids.
+PIECES = [
+    *SPECIAL_TOKENS,
+    *LETTERS,
+    *("##" + letter for letter in LETTERS),
+    *"!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~",
+    *("un", "##aff", "##able", "the", "mask", "naive", "##ss", "##ing"),
+    *("ß", "##ß", "™", "ﬁ", "½", "ς", "σ", "##ς", "##σ", "ο", "##ο", "中", "文", "。", "ᄒ", "##ᅡ"),
+    *("ı", "##ı", "ø", "##ø", "æ", "##æ", "й", "и", "##и", "ら", "##ら", "\ue000", "##\ue000"),
+]
+
+
+@pytest.fixture(scope="module")
+def vocabulary_path(tmp_path_factory):
+    path = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
+    path.write_text("\n".join(PIECES) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def tokenizer(vocabulary_path):
+    return Tokenizer(vocabulary_path)
+
+
+class Oracle:
+    """The classes behind BertTokenizerLegacy, with the word limit of the original (200)."""
+
+    def __init__(self, vocabulary):
+        self.ids = {piece: number for number, piece in enumerate(vocabulary)}
+        self.basic = BasicTokenizer(do_lower_case=True)
+        self.wordpiece = WordpieceTokenizer(self.ids, "[UNK]", max_input_chars_per_word=200)
+
+    def encode(self, text):
+        words = self.basic.tokenize(text)
+        return [self.ids[piece] for word in words for piece in self.wordpiece.tokenize(word)]
+
+
+@pytest.fixture(scope="module")
+def oracle(tokenizer):
+    return Oracle(tokenizer.vocabulary)
+
+
+def assigned_characters():
+    """Every code point to which the running Python's Unicode assigns a character.
+
+    Without surrogates and the private use areas, which stand for no character; the copy in
+    transformers drops those, the original's last version keeps them (see the test below).
+    """
+    return [
+        chr(point)
+        for point in range(sys.maxunicode + 1)
+        if unicodedata.category(chr(point)) not in ("Cn", "Co", "Cs")
+    ]
+
+
+def agreed_characters():
+    return [
+        chr(point)
+        for first, last in tokenization._AGREED_ALPHABET
+        for point in range(first, last + 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    "context", ["{}", "a{}b", "{} x", "x{}", "a{}", "{0}{0}.", "\u03a3{}", "a\u0301{}\u0323"]
+)
+def test_ids_are_the_originals_on_every_assigned_code_point(tokenizer, oracle, context):
+    texts = [context.format(character) for character in assigned_characters()]
+    assert len(texts) > 140_000
+    found = tokenizer.encode_batch(texts)
+    wrong = [t for t, ids in zip(texts, found, strict=True) if ids != oracle.encode(t)]
+    assert not wrong, f"{len(wrong)} texts differ, the first are {wrong[:10]!r}"
+
+
+def test_every_assigned_code_point_gives_the_originals_words(oracle):
+    """Ids can hide a wrong character behind [UNK]; words cannot."""
+    for character in assigned_characters():
+        text = f"a{character}b {character}"
+        assert tokenization.split_words(text) == oracle.basic.tokenize(text), hex(ord(character))
+
+
+def test_alphabet_of_the_quick_route_is_assigned_and_free_of_context():
+    """The three conditions under which agreement on code points is agreement on strings."""
+    characters = agreed_characters()
+    assert len(set(characters)) == len(characters) > 40_000
+    for character in characters:
+        assert unicodedata.category(character) not in ("Cn", "Co", "Cs"), hex(ord(character))
+        # Python lower-cases one character alone in context, capital sigma.
+        assert character != "\u03a3"
+        for part in unicodedata.normalize("NFD", character.lower()):
+            is_mark = unicodedata.category(part) == "Mn"
+            assert is_mark or unicodedata.combining(part) == 0, hex(ord(character))
+        assert tokenization._OUTSIDE_ALPHABET.search(character) is None, hex(ord(character))
+
+
+def test_both_routes_give_the_same_words_on_the_alphabet():
+    for character in agreed_characters():
+        text = f"a{character}b {character}"
+        exact = tokenization.split_words_exactly(text)
+        assert tokenization.split_words_by_library(text) == exact, hex(ord(character))
+
+
+def test_lower_casing_outside_capital_sigma_is_free_of_context():
+    """The premise of the alphabet: str.lower() of a string is that of its characters."""
+    characters = agreed_characters()
+    shuffled = random.Random(7).sample(characters, len(characters))
+    text = "".join(shuffled)
+    assert text.lower() == "".join(character.lower() for character in shuffled)
+
+
+def test_characters_outside_the_alphabet_take_the_exact_route():
+    agreed = set(agreed_characters())
+    for point in range(sys.maxunicode + 1):
+        if (tokenization._OUTSIDE_ALPHABET.search(chr(point)) is None) != (chr(point) in agreed):
+            raise AssertionError(hex(point))
+
+
+@pytest.mark.parametrize("string_seed", range(4))
+def test_ids_are_the_originals_on_random_strings(tokenizer, oracle, string_seed):
+    draw = random.Random(string_seed)
+    everything = assigned_characters()
+    pools = [LETTERS + "ABCXYZ  .,'[]#", agreed_characters(), everything, "ΑΣςσ\u0301\u0345. '-aİ"]
+    texts = [
+        "".join(draw.choice(draw.choice(pools)) for _ in range(draw.randrange(40)))
+        for _ in range(4000)
+    ]
+    found = tokenizer.encode_batch(texts)
+    for text, ids in zip(texts, found, strict=True):
+        assert ids == oracle.encode(text), ascii(text)
+
+
+@settings(max_examples=300, deadline=None)
+@given(text=st.text(st.characters(exclude_categories=("Cn", "Co", "Cs"))))
+def test_ids_are_the_originals_on_strings_hypothesis_finds(tokenizer, oracle, text):
+    assert tokenizer.encode(text) == oracle.encode(text)
+
+
+def test_private_use_characters_stay_as_in_the_originals_last_version(tokenizer):
+    """`_is_control` of google-research/bert names the categories Cc and Cf alone."""
+    assert tokenizer.encode("\ue000") == [tokenizer.id_of("\ue000")]
+    assert tokenizer.encode("a\ue000") == [tokenizer.id_of("a"), tokenizer.id_of("##\ue000")]
+    assert tokenizer.encode("a\ue001") == [tokenizer.unk_id]
+    assert tokenizer.encode("a\x00b\u200dc") == tokenizer.encode("abc")
+
+
+def test_lone_surrogates_are_taken(tokenizer):
+    assert tokenizer.encode("a \ud800 b") == [
+        tokenizer.id_of("a"), tokenizer.unk_id, tokenizer.id_of("b")
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("outside", ["", " \u03a3"])
+def test_words_of_two_hundred_characters_are_the_longest(tokenizer, outside):
+    """Both routes: the capital sigma sends the whole text through the exact one."""
+    tail = len(tokenizer.encode(outside))
+    assert len(tokenizer.encode("a" * 200 + outside)) == 200 + tail
+    assert tokenizer.encode("a" * 201 + outside)[: 1 + tail][0] == tokenizer.unk_id
+    assert len(tokenizer.encode("a" * 201 + outside)) == 1 + tail
+    # Accents go before the length is taken.
+    assert len(tokenizer.encode("a\u0301" * 200 + outside)) == 200 + tail
+
+
+def pieces(tokenizer, ids):
+    return [tokenizer.vocabulary[number] for number in ids]
+
+
+def test_examples_written_out(tokenizer):
+    def cut(text):
+        return pieces(tokenizer, tokenizer.encode(text))
+
+    assert cut("UNaffable") == ["un", "##aff", "##able"]  # the example of the original's docstring
+    assert cut("Naïve") == ["naive"]
+    assert cut("the中文") == ["the", "中", "文"]
+    assert cut("™ ﬁ ½") == ["™", "ﬁ", "½"]  # compatibility characters are not folded
+    assert cut("ΟΣ ΣΟ") == ["ο", "##ς", "σ", "##ο"]  # the final sigma
+    assert cut("") == cut(" \t\n\u00a0") == []
+
+
+def test_special_tokens_are_split_unless_asked_for(tokenizer):
+    text = "the [MASK].x [SEP]"
+    assert pieces(tokenizer, tokenizer.encode(text)) == [
+        "the", "[", "mask", "]", ".", "x", "[", "s", "##e", "##p", "]"
+    ]  # fmt: skip
+    assert pieces(tokenizer, tokenizer.encode(text, keep_special_tokens=True)) == [
+        "the", "[MASK]", ".", "x", "[SEP]"
+    ]  # fmt: skip
+
+
+def test_words_are_encoded_apart(tokenizer):
+    words = ["UNaffable", "\u200d", "x.", "the"]
+    assert [pieces(tokenizer, ids) for ids in tokenizer.encode_words(words)] == [
+        ["un", "##aff", "##able"], [], ["x", "."], ["the"]
+    ]  # fmt: skip
+
+
+def test_released_vocabulary_has_its_published_ids(shared_data):
+    tokenizer = Tokenizer(shared_data / "bert" / "vocab.txt")
+    assert tokenizer.size == 30522
+    assert (tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id) == (
+        0,
+        100,
+        101,
+        102,
+    )
+    assert tokenizer.mask_id == 103
+    assert tokenizer.encode("Hello, world!") == [7592, 1010, 2088, 999]
+    assert tokenizer.checksum == "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3"
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ([*SPECIAL_TOKENS, "a", "b", "a"], r"line 8: found the piece 'a' of line 6 again"),
+        ([*SPECIAL_TOKENS, "a", "", "b"], r"line 7: found a blank line"),
+        ([*SPECIAL_TOKENS[:4], "a"], r"line 5: the file ends without the piece \[MASK\]"),
+    ],
+)
+def test_bad_vocabularies_are_refused_with_file_and_line(tmp_path, lines, message):
+    path = tmp_path / "vocab.txt"
+    path.write_text("\n".join(lines) + "\n")
+    with pytest.raises(UserError, match=message) as error:
+        Tokenizer(path)
+    assert str(path) in str(error.value)
+
+
+def test_missing_and_empty_vocabularies_are_refused(tmp_path):
+    with pytest.raises(UserError, match="absent.txt"):
+        Tokenizer(tmp_path / "absent.txt")
+    empty = tmp_path / "empty.txt"
+    empty.write_bytes(b"")
+    with pytest.raises(UserError, match="empty.txt"):
+        Tokenizer(empty)
+
+
+def test_ids_stay_the_same_when_the_memory_of_chunks_is_emptied(tokenizer, oracle, monkeypatch):
+    monkeypatch.setattr(tokenization, "_MOST_CHUNKS_REMEMBERED", 3)
+    texts = ["a b", "c d e f a b", "a b", "x" * 150 + " y", "g h"]
+    for _ in range(2):
+        assert tokenizer.encode_batch(texts) == [oracle.encode(text) for text in texts]
+        assert [tokenizer.encode(text) for text in texts] == [oracle.encode(text) for text in texts]
+
+
+def test_long_chunks_are_not_remembered(vocabulary_path):
+    tokenizer = Tokenizer(vocabulary_path)
+    tokenizer.encode_batch(["a" * 100, "b" * 101])
+    assert set(tokenizer._ids_of_chunk) == {"a" * 100}
+
+
+def test_every_assigned_code_point_with_the_released_vocabulary(shared_data):
+    tokenizer = Tokenizer(shared_data / "bert" / "vocab.txt")
+    oracle = Oracle(tokenizer.vocabulary)
+    texts = [f"the {character} a{character}b" for character in assigned_characters()]
+    found = tokenizer.encode_batch(texts)
+    wrong = [t for t, ids in zip(texts, found, strict=True) if ids != oracle.encode(t)]
+    assert not wrong, f"{len(wrong)} texts differ, the first are {wrong[:10]!r}"
