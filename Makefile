@@ -5,8 +5,6 @@ VENV ?= .venv
 DATA ?= ../shared/data
 BIN = $(VENV)/bin
 
-export TF_CPP_MIN_LOG_LEVEL ?= 3
-export KERAS_BACKEND ?= tensorflow
 
 .PHONY: demo test real lint format clean
 

@@ -35,10 +35,12 @@ def run_command(function: Callable[..., object]) -> None:
             raise UserError(
                 f"unexpected argument {arguments[1]!r}; give parameters as --gin_param='name = value'"
             )
-        configured = gin.external_configurable(function, name=function.__name__)
+        gin.external_configurable(function, name=function.__name__)
         parse_gin(_GIN_FILE.value, _GIN_PARAM.value)
-        require_arguments(function, set(gin.get_bindings(function.__name__)))
-        configured()
+        bindings = gin.get_bindings(function.__name__)
+        require_arguments(function, set(bindings))
+        # Called directly, not through Gin, which would add its own lines to error messages.
+        function(**bindings)
 
     run_main(main)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -12,9 +13,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Read by TensorFlow and Keras when they are first imported.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+# The environment that every command sets for itself, before anything imports TensorFlow.
+importlib.import_module("runs")
 
 
 @pytest.fixture(scope="session")

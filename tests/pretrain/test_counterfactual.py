@@ -1,5 +1,6 @@
 """Pronouns are swapped as asked, and the rule for "her" and "his" is right as often as stated."""
 
+import itertools
 import re
 
 import pytest
@@ -58,7 +59,7 @@ LABELLED = [
     ("He paid her, of course.", "She paid him, of course."),
     ("The man behind her was tall.", "The man behind him was tall."),
     ("They sent her home.", "They sent him home."),
-    ("He called her \"friend\".", "She called him \"friend\"."),
+    ('He called her "friend".', 'She called him "friend".'),
     # his before a noun phrase
     ("He lost his keys.", "She lost her keys."),
     ("His father agreed.", "Her father agreed."),
@@ -66,7 +67,7 @@ LABELLED = [
     ("In his early years he travelled.", "In her early years she travelled."),
     ("A man and his dog came.", "A man and her dog came."),
     ("He put on his old brown coat.", "She put on her old brown coat."),
-    ("his \"plan\" failed", "her \"plan\" failed"),
+    ('his "plan" failed', 'her "plan" failed'),
     ("Each did his or her part.", "Each did her or his part."),
     ("His Royal Highness spoke.", "Her Royal Highness spoke."),
     ("He kept his family's house.", "She kept her family's house."),
@@ -88,7 +89,7 @@ LABELLED = [
 ]
 
 
-# Written after the rule was finished, and not used to change it.
+# Written after the rule was finished, to be hard for it, and not used to change it.
 HELD_OUT = [
     ("The doctor told her patient to rest.", "The doctor told his patient to rest."),
     ("The lawyer thanked her for coming.", "The lawyer thanked him for coming."),
@@ -127,11 +128,11 @@ def swap_all(text):
     return swap_pronouns(text, counterfactual_seed=0, document=0, probability=1.0)[0]
 
 
-@pytest.mark.parametrize(("labelled", "floor"), [(LABELLED, 0.98), (HELD_OUT, FLOOR)])
-def test_rule_is_right_as_often_as_measured(labelled, floor):
-    """Measured: 70 of the 71 sentences at hand, MEASURED held out."""
+@pytest.mark.parametrize(("labelled", "least_right"), [(LABELLED, 70), (HELD_OUT, 21)])
+def test_rule_is_right_as_often_as_measured(labelled, least_right):
+    """Measured: 70 of the 71 sentences at hand, 21 of the 30 held out, which are harder than text."""
     wrong = [(text, swap_all(text)) for text, expected in labelled if swap_all(text) != expected]
-    assert 1 - len(wrong) / len(labelled) >= floor, wrong
+    assert len(labelled) - len(wrong) >= least_right, wrong
 
 
 def test_words_that_hold_a_pronoun_stay():
@@ -155,7 +156,7 @@ def test_share_swapped_is_the_probability(probability):
 def test_occurrences_are_swapped_independently():
     new, _, total = swap_pronouns("he " * 10_000, counterfactual_seed=4, document=2)
     swapped = [word == "she" for word in new.split()]
-    agree = sum(a == b for a, b in zip(swapped, swapped[1:], strict=False))
+    agree = sum(a == b for a, b in itertools.pairwise(swapped))
     assert abs(agree - total / 2) < 4 * (total / 4) ** 0.5
 
 
