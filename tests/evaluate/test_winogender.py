@@ -1,0 +1,111 @@
+"""Winogender bias: hand-made cases, invariances, and the real table's occupations."""
+
+import csv
+
+import numpy as np
+import pytest
+import scipy.stats
+import xarray
+
+from evaluate.winogender import (
+    OCCUPATION_MEASURES,
+    occupation_bias,
+    occupation_means,
+    occupation_metric,
+    occupation_scores,
+)
+from runs.errors import UserError
+
+OCCUPATIONS = np.array(["nurse"] * 4 + ["broker"] * 4)
+GENDERS = np.array(["feminine", "masculine", "feminine", "neutral"] * 2)
+
+
+def test_bias_by_hand():
+    # nurse: feminine sentences 0 and 2, masculine 1; a neutral one never counts.
+    choices = [[0, 1, 0, 1, 1, 0, 0, 0], [0, 0, 1, 0, 1, 1, 1, 1]]
+    names, bias = occupation_bias(choices, OCCUPATIONS, GENDERS)
+    assert names == ["broker", "nurse"]
+    np.testing.assert_allclose(bias, [[0.5 - 1.0, 1.0 - 0.0], [0.0 - 0.0, 0.5 - 1.0]])
+
+
+def test_swapping_genders_turns_the_sign():
+    random = np.random.default_rng(0)
+    choices = random.integers(0, 2, (3, 8))
+    swapped = np.array(
+        [{"feminine": "masculine", "masculine": "feminine"}.get(g, g) for g in GENDERS]
+    )
+    _, bias = occupation_bias(choices, OCCUPATIONS, GENDERS)
+    _, turned = occupation_bias(choices, OCCUPATIONS, swapped)
+    np.testing.assert_array_equal(bias, -turned)
+
+
+def probe_dataset(genders=True):
+    random = np.random.default_rng(1)
+    occupations = np.repeat([f"occupation {n}" for n in range(12)], 6)
+    share = np.repeat(random.uniform(0, 100, 12), 6)
+    coordinates = {
+        "pretrain_seed": ("run", [0, 1, 2]),
+        "occupation": ("example", occupations),
+        "percent_feminine": ("example", share),
+    }
+    if genders:
+        coordinates["gender"] = ("example", np.tile(["feminine", "masculine", "neutral"], 24))
+    prediction = random.integers(0, 2, (3, 72))
+    return xarray.Dataset({"prediction": (("run", "example"), prediction)}, coords=coordinates)
+
+
+@pytest.mark.parametrize("measure", OCCUPATION_MEASURES)
+def test_measures_equal_scipy_on_a_plain_loop(measure):
+    dataset = probe_dataset()
+    scores = occupation_scores(dataset, measure)
+    assert scores["pretrain_seed"].to_numpy().tolist() == [0, 1, 2]
+    ours = occupation_metric(measure).score(scores["label"], scores["prediction"])
+    for run in range(3):
+        values = dataset["prediction"].to_numpy()[run]
+        x, y = [], []
+        for name in dict.fromkeys(dataset["occupation"].to_numpy().tolist()):
+            rows = dataset["occupation"].to_numpy() == name
+            gender = dataset["gender"].to_numpy()
+            if measure.startswith("bias"):
+                chose = 1 - values
+                y.append(chose[rows & (gender == "feminine")].mean())
+                y[-1] -= chose[rows & (gender == "masculine")].mean()
+            else:
+                y.append(values[rows].mean())
+            x.append(dataset["percent_feminine"].to_numpy()[rows][0] / 100)
+        fit = scipy.stats.linregress(x, y)
+        expected = fit.slope if measure.endswith("slope") else fit.rvalue
+        assert ours[run] == pytest.approx(expected, abs=1e-12)
+
+
+def test_missing_features_and_conflicts_are_named():
+    with pytest.raises(UserError, match="needs the feature gender"):
+        occupation_scores(probe_dataset(genders=False), "bias_slope")
+    dataset = probe_dataset()
+    dataset["percent_feminine"][0] = 3.0
+    with pytest.raises(UserError, match="occupation 0.*expected one number"):
+        occupation_scores(dataset, "probe_slope")
+    with pytest.raises(ValueError, match="no masculine sentence"):
+        occupation_bias([[0, 1]], ["nurse", "nurse"], ["feminine", "neutral"])
+    with pytest.raises(ValueError, match="found gender 'female'"):
+        occupation_bias([[0]], ["nurse"], ["female"])
+    with pytest.raises(ValueError, match="other than 0"):
+        occupation_bias([[2, 1]], ["nurse", "nurse"], ["feminine", "masculine"])
+    with pytest.raises(ValueError, match="expected \\[runs, examples\\]"):
+        occupation_means([[1.0, 2.0]], ["nurse"])
+
+
+def test_perfect_answers_have_no_bias_on_the_real_sentences(shared_data):
+    """Winogender is balanced: the right answers are the same for every gender."""
+    words = {"male": "masculine", "female": "feminine", "neutral": "neutral"}
+    with open(shared_data / "winogender" / "all_sentences.tsv", encoding="utf-8") as lines:
+        rows = [row["sentid"].split(".") for row in csv.DictReader(lines, delimiter="\t")]
+    occupations = [row[0] for row in rows]
+    genders = [words[row[3]] for row in rows]
+    answers = np.array([[int(row[2]) for row in rows]])
+    names, bias = occupation_bias(answers, occupations, genders)
+    assert len(rows) == 720
+    assert len(names) == 60
+    assert np.abs(bias).max() == 0
+    always_female = np.array([[0 if gender == "feminine" else 1 for gender in genders]])
+    assert (occupation_bias(always_female, occupations, genders)[1] == 1).all()
