@@ -1,0 +1,104 @@
+"""What a family of tasks tells the training routine."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from bert.configuration import BertConfig
+from finetune.content import FileContent
+
+if TYPE_CHECKING:
+    from bert.checkpoint import Checkpoint
+    from bert.training import Trainer
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationSet:
+    """The predictions on one evaluation set.
+
+    Attributes:
+      name: such as `dev` or `winogender`.
+      example_ids: [examples].
+      labels, predictions: [examples].
+      scores: [examples, classes], or None.
+      metrics: names of the metrics that score it, the main one first.
+      extras: further columns, as in evaluate.predictions.
+    """
+
+    name: str
+    example_ids: Sequence[str]
+    labels: np.ndarray
+    predictions: np.ndarray
+    scores: np.ndarray | None
+    metrics: tuple[str, ...]
+    extras: Mapping[str, Sequence[str] | np.ndarray] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Learner:
+    """What the routine trains and asks for predictions.
+
+    Attributes:
+      trainer: the compiled trainer, shared by runs of the same shapes; None where nothing is trained.
+      initial_parameters: the trained weights before the first step, by name.
+      batch: training rows int64 [batch] -> the trainer's batch.
+      evaluate: trained weights -> the evaluation sets one by one.
+    """
+
+    trainer: Trainer | None
+    initial_parameters: Callable[[], Arrays]
+    batch: Callable[[np.ndarray], Arrays]
+    evaluate: Callable[[Mapping[str, np.ndarray]], Iterator[EvaluationSet]]
+
+
+class Data(Protocol):
+    """Data that was read and found good, before TensorFlow is there."""
+
+    @property
+    def num_train_examples(self) -> int:
+        """Training examples there are; 0 where nothing is trained."""
+        ...
+
+    def learner(
+        self, checkpoint: Checkpoint, *, fingerprint: str, finetune_seed: int, compile_step: bool
+    ) -> Learner:
+        """Joins the data with a checkpoint.
+
+        Args:
+          checkpoint: the encoder's weights.
+          fingerprint: of the checkpoint, a key for caches.
+          finetune_seed: of the head's initial weights.
+          compile_step: whether XLA compiles training and prediction.
+        """
+        ...
+
+
+class Family(Protocol):
+    """A kind of task, with the paths of its data."""
+
+    def inputs(self) -> dict[str, Path | list[Path]]:
+        """The files that decide the run's numbers, by the argument of `finetune` that names them.
+
+        Raises:
+          UserError: one is missing.
+        """
+        ...
+
+    def parameters(self) -> dict[str, Any]:
+        """Arguments of `finetune` that decide the numbers of this family only."""
+        ...
+
+    def read(self, config: BertConfig, vocabulary: FileContent) -> Data:
+        """Reads and checks the data; imports no TensorFlow.
+
+        Raises:
+          UserError: bad data, or a model that cannot take it.
+        """
+        ...

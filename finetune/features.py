@@ -1,0 +1,164 @@
+"""From texts to padded batches, trimmed to what their longest example needs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from runs.errors import UserError
+
+# Batches are padded to the smallest of these that holds their longest example: few enough that a
+# step is compiled a few times only, close enough that little is spent on padding.
+BUCKET_LENGTHS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+
+
+class TextEncoder(Protocol):
+    """What is needed of bert.tokenization.Tokenizer."""
+
+    cls_id: int
+    sep_id: int
+
+    def encode_batch(self, texts: list[str]) -> list[list[int]]:
+        """Piece ids of each text, without special tokens."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SequenceFeatures:
+    """Sequences of piece ids, special tokens included.
+
+    Attributes:
+      input_ids: int32 [sequences, longest], 0 behind a sequence's end.
+      lengths: int32 [sequences].
+      first_lengths: int32 [sequences]: tokens of segment 0, that is [CLS] a [SEP].
+    """
+
+    input_ids: np.ndarray
+    lengths: np.ndarray
+    first_lengths: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+
+def check_sequence_length(sequence_length: int, max_position_embeddings: int) -> None:
+    """Refuses sequences that the model has no positions for.
+
+    Raises:
+      UserError: `sequence_length` is above the model's positions, or too short for any text.
+    """
+    if sequence_length > max_position_embeddings:
+        raise UserError(
+            f"sequence_length is {sequence_length}, but the checkpoint has {max_position_embeddings} "
+            f"positions; give sequence_length = {max_position_embeddings} or less"
+        )
+    if sequence_length < 8:
+        raise UserError(f"sequence_length is {sequence_length}, expected 8 or more")
+
+
+def text_features(
+    tokenizer: TextEncoder,
+    first_texts: Sequence[str],
+    second_texts: Sequence[str] | None,
+    sequence_length: int,
+) -> SequenceFeatures:
+    """[CLS] a [SEP], or [CLS] a [SEP] b [SEP], at most `sequence_length` tokens.
+
+    Pairs that are too long lose tokens at the end of the longer text, one at a time; of two equally
+    long ones the second (google-research/bert, run_classifier.py).
+
+    Args:
+      tokenizer: gives the piece ids.
+      first_texts: [examples].
+      second_texts: [examples], or None for single texts.
+      sequence_length: the most tokens of a sequence.
+    """
+    first = tokenizer.encode_batch(list(first_texts))
+    if second_texts is None:
+        bodies = [ids[: sequence_length - 2] for ids in first]
+        rows = [[tokenizer.cls_id, *ids, tokenizer.sep_id] for ids in bodies]
+        return stacked_sequences(rows, [len(row) for row in rows])
+    rows, first_lengths = [], []
+    second = tokenizer.encode_batch(list(second_texts))
+    for a, b in zip(first, second, strict=True):
+        kept_a, kept_b = truncated_lengths(len(a), len(b), sequence_length - 3)
+        a, b = a[:kept_a], b[:kept_b]
+        rows.append([tokenizer.cls_id, *a, tokenizer.sep_id, *b, tokenizer.sep_id])
+        first_lengths.append(kept_a + 2)
+    return stacked_sequences(rows, first_lengths)
+
+
+def truncated_lengths(first: int, second: int, limit: int) -> tuple[int, int]:
+    """Lengths after dropping tokens of the longer text (on a tie the second) until both fit."""
+    excess = max(0, first + second - limit)
+    # First the longer one shrinks to the length of the other, then they take turns.
+    cut = min(excess, abs(first - second))
+    if first > second:
+        first -= cut
+    else:
+        second -= cut
+    rest = excess - cut
+    return first - rest // 2, second - (rest + 1) // 2
+
+
+def stacked_sequences(
+    rows: Sequence[Sequence[int] | np.ndarray], first_lengths: Sequence[int]
+) -> SequenceFeatures:
+    """Rows of ids as one padded array."""
+    lengths = np.array([len(row) for row in rows], np.int32)
+    input_ids = np.zeros((len(rows), int(lengths.max(initial=1))), np.int32)
+    for row, ids in enumerate(rows):
+        input_ids[row, : len(ids)] = ids
+    return SequenceFeatures(input_ids, lengths, np.array(first_lengths, np.int32))
+
+
+def bucket_length(length: int) -> int:
+    """The smallest bucket that holds a sequence; the length itself beyond the last bucket."""
+    return next((bucket for bucket in BUCKET_LENGTHS if bucket >= length), length)
+
+
+def sequence_batch(features: SequenceFeatures, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """The encoder's inputs for some sequences, in the order of `rows`.
+
+    Args:
+      features: all sequences.
+      rows: int64 [batch].
+
+    Returns:
+      `input_ids`, `input_mask`, `segment_ids`: int32 [batch, length], length being a bucket.
+    """
+    lengths = features.lengths[rows]
+    length = bucket_length(int(lengths.max()))
+    input_ids = np.zeros((len(rows), length), np.int32)
+    width = min(length, features.input_ids.shape[1])
+    input_ids[:, :width] = features.input_ids[rows, :width]
+    positions = np.arange(length)
+    input_mask = positions < lengths[:, None]
+    segment_ids = input_mask & (positions >= features.first_lengths[rows][:, None])
+    return {
+        "input_ids": input_ids,
+        "input_mask": input_mask.astype(np.int32),
+        "segment_ids": segment_ids.astype(np.int32),
+    }
+
+
+def evaluation_batches(lengths: np.ndarray, batch_size: int) -> list[tuple[np.ndarray, int]]:
+    """Batches of one size that go through all rows once, rows of like length together.
+
+    Args:
+      lengths: int32 [rows].
+      batch_size: rows a batch.
+
+    Returns:
+      (int64 [batch_size], how many of them count) for each batch; the last one is filled up by
+      repeating its last row, so that every batch has the compiled shape.
+    """
+    order = np.argsort(lengths, kind="stable")
+    batches = []
+    for start in range(0, len(order), batch_size):
+        rows = order[start : start + batch_size]
+        filler = np.full(batch_size - len(rows), rows[-1])
+        batches.append((np.concatenate([rows, filler]), len(rows)))
+    return batches

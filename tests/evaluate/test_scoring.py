@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas
+import pytest
+from scipy import stats
+from sklearn import metrics
+
+from evaluate.predictions import write_predictions
+from evaluate.scoring import COLUMNS, score
+from runs.errors import UserError
+
+
+def write_run(
+    path: Path, *, sets: dict[str, dict], metric_names: dict[str, list[str]], **content
+) -> None:
+    entries = {}
+    for name, columns in sets.items():
+        file = path / "predictions" / f"{name}.tfrecord"
+        count = len(columns["labels"])
+        write_predictions(file, example_ids=[f"{name}/{n}" for n in range(count)], **columns)
+        entries[name] = {
+            "file": f"predictions/{name}.tfrecord",
+            "examples": count,
+            "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
+            "metrics": metric_names[name],
+        }
+    known = {"data_seed": 0, "step": 100, "learning_rate": 2e-5, "finetune_seed": 1}
+    run = {"procedure": "base", "pretrain_seed": 4, **known, "evaluation_sets": entries, **content}
+    (path / "run.json").write_text(json.dumps(run))
+    (path / "DONE").write_text('{"outputs": {}}')
+
+
+def test_table_agrees_with_scikit_learn_and_scipy(tmp_path: Path) -> None:
+    draws = np.random.default_rng(3)
+    labels = draws.integers(0, 2, 60)
+    choices = np.where(draws.random(60) < 0.7, labels, 1 - labels)
+    values = draws.normal(size=60).astype(np.float32)
+    targets = (values + draws.normal(size=60)).astype(np.float32)
+    write_run(
+        tmp_path / "runs" / "CoLA",
+        task="CoLA",
+        sets={"dev": {"labels": labels, "predictions": choices}},
+        metric_names={"dev": ["matthews", "accuracy", "f1"]},
+    )
+    write_run(
+        tmp_path / "runs" / "STS-B",
+        task="STS-B",
+        sets={"dev": {"labels": targets, "predictions": values}},
+        metric_names={"dev": ["pearson", "mse"]},
+    )
+    score(run_dir=str(tmp_path / "scores"), predictions=str(tmp_path / "runs"))
+    table = pandas.read_csv(tmp_path / "scores" / "scores.csv")
+    assert tuple(table.columns) == COLUMNS
+    found = table.set_index(["task", "metric"])["score"]
+    assert found["CoLA", "accuracy"] == pytest.approx(metrics.accuracy_score(labels, choices))
+    assert found["CoLA", "matthews"] == pytest.approx(metrics.matthews_corrcoef(labels, choices))
+    assert found["CoLA", "f1"] == pytest.approx(metrics.f1_score(labels, choices))
+    assert found["STS-B", "pearson"] == pytest.approx(
+        stats.pearsonr(targets, values).statistic, 1e-6
+    )
+    assert found["STS-B", "mse"] == pytest.approx(metrics.mean_squared_error(targets, values), 1e-6)
+    assert len(found) == 5
+    assert set(table["pretrain_seed"]) == {4}
+    assert set(table["learning_rate"]) == {2e-5}
+
+
+def test_occupation_measures_average_within_occupations(tmp_path: Path) -> None:
+    occupations = ["cook", "cook", "guard", "guard", "nurse", "nurse"]
+    percent = np.array([40.0, 40.0, 20.0, 20.0, 90.0, 90.0])
+    probe = np.array([0.3, 0.5, 0.1, 0.2, 0.7, 0.6])
+    genders = ["feminine", "masculine"] * 3
+    # Occupation chosen (0) for her and not for him: bias 1; the same for both: 0; the reverse: -1.
+    choices = np.array([0, 0, 1, 0, 0, 1])
+    write_run(
+        tmp_path / "runs" / "probe",
+        task="pronoun_probe",
+        sets={
+            "pronoun_probe": {
+                "labels": percent / 100,
+                "predictions": probe,
+                "extras": {"occupation": occupations, "percent_feminine": percent},
+            },
+            "winogender": {
+                "labels": np.zeros(6),
+                "predictions": choices,
+                "extras": {
+                    "occupation": occupations,
+                    "percent_feminine": percent,
+                    "gender": genders,
+                },
+            },
+        },
+        metric_names={
+            "pronoun_probe": ["probe_slope", "probe_correlation"],
+            "winogender": ["accuracy", "bias_correlation", "bias_slope"],
+        },
+    )
+    score(run_dir=str(tmp_path / "scores"), predictions=str(tmp_path / "runs"))
+    table = pandas.read_csv(tmp_path / "scores" / "scores.csv").set_index("metric")["score"]
+    shares = [0.4, 0.2, 0.9]
+    means, biases = [0.4, 0.15, 0.65], [0.0, -1.0, 1.0]
+    assert table["probe_slope"] == pytest.approx(stats.linregress(shares, means).slope, 1e-6)
+    assert table["probe_correlation"] == pytest.approx(
+        stats.pearsonr(shares, means).statistic, 1e-6
+    )
+    assert table["bias_slope"] == pytest.approx(stats.linregress(shares, biases).slope, 1e-6)
+    assert table["bias_correlation"] == pytest.approx(
+        stats.pearsonr(shares, biases).statistic, 1e-6
+    )
+    assert table["accuracy"] == pytest.approx(4 / 6)
+
+
+def test_bad_input_leaves_no_directory(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="holds no finished fine-tuning run"):
+        score(run_dir=str(tmp_path / "scores"), predictions=str(tmp_path / "empty"))
+    columns = {"labels": np.ones(2), "predictions": np.ones(2)}
+    write_run(tmp_path / "a", task="t", sets={"dev": columns}, metric_names={"dev": ["charm"]})
+    with pytest.raises(UserError, match="names metric 'charm', expected one of accuracy"):
+        score(run_dir=str(tmp_path / "scores"), predictions=str(tmp_path / "a"))
+    assert not (tmp_path / "scores").exists()

@@ -1,0 +1,161 @@
+"""A vocabulary, a small checkpoint and small data files for the fine-tuning tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+WORDS = (
+    "mary john anna paul baker plumber painter guest client she he her "
+    "him they them the told that was late early asked about a "
+    "cake tap wall and rang again today did not come sun is "
+    "red blue it good bad fine"
+)
+
+SIZES = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "max_position_embeddings": 64,
+}
+
+
+@pytest.fixture
+def vocabulary(tmp_path: Path) -> Path:
+    """Special tokens, whole words and single letters."""
+    letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", ",", *WORDS.split()]
+    pieces += [letter for letter in letters if letter not in pieces]
+    pieces += [f"##{letter}" for letter in letters]
+    path = tmp_path / "vocab.txt"
+    path.write_text("\n".join(pieces) + "\n")
+    return path
+
+
+@pytest.fixture
+def make_checkpoint(tmp_path: Path, vocabulary: Path) -> Callable[..., Path]:
+    """Writes a checkpoint of random weights; `change` may edit them."""
+
+    def make(pretrain_seed: int = 0, change: Callable[[dict], None] | None = None, **sizes) -> Path:
+        from bert.checkpoint import write_checkpoint
+        from bert.configuration import BertConfig
+        from bert.initialization import initial_parameters
+
+        vocab_size = len(vocabulary.read_text().splitlines())
+        config = BertConfig(vocab_size=vocab_size, **{**SIZES, "initializer_range": 0.1, **sizes})
+        parameters = initial_parameters(config, pretrain_seed)
+        if change is not None:
+            change(parameters)
+        path = tmp_path / f"checkpoint_{pretrain_seed}"
+        provenance = {
+            "procedure": "base",
+            "pretrain_seed": pretrain_seed,
+            "data_seed": 5,
+            "step": 7,
+        }
+        write_checkpoint(path, parameters, config, vocabulary, provenance)
+        return path
+
+    return make
+
+
+@pytest.fixture
+def pair_data(tmp_path: Path) -> Path:
+    """Sentence pairs whose label is told by one word: `good` in the second sentence."""
+    folder = tmp_path / "pairs"
+    folder.mkdir()
+    subjects = [
+        "mary",
+        "john",
+        "anna",
+        "paul",
+        "the baker",
+        "the plumber",
+        "the painter",
+        "a guest",
+    ]
+    things = ["a cake", "the tap", "the wall", "the sun"]
+    for split, offset in (("train", 0), ("dev", 1)):
+        rows = ["index\tsentence1\tsentence2\tlabel"]
+        for number in range(96 if split == "train" else 37):
+            subject, thing = subjects[number % 8], things[(number + offset) % 4]
+            good = (number * 7 + number // 3) % 2 == 0
+            label = "entailment" if good else "not_entailment"
+            quality = "good" if good else "bad"
+            rows.append(f"{number}\t{subject} asked about {thing}.\t{thing} is {quality}.\t{label}")
+        (folder / f"{split}.tsv").write_text("\n".join(rows) + "\n")
+    return folder
+
+
+def conll(documents: dict[str, list[str]]) -> str:
+    """CoNLL-2012 text; words may carry brackets behind a slash, as `Mary/(1)`."""
+    lines = []
+    for name, sentences in documents.items():
+        lines.append(f"#begin document ({name}); part 000")
+        for sentence in sentences:
+            for number, token in enumerate(sentence.split()):
+                word, _, brackets = token.partition("/")
+                lines.append(f"{name}\t0\t{number}\t{word}\t-\t{brackets or '-'}")
+            lines.append("")
+        lines.append("#end document")
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture
+def coreference_data(tmp_path: Path) -> Path:
+    """Documents in which she means Mary or Anna and he means John or Paul, never the other one."""
+    folder = tmp_path / "coreference"
+    folder.mkdir()
+    women, men = ["mary", "anna"], ["john", "paul"]
+    for split, nouns in (("train", ["plumber", "painter"]), ("dev", ["guest", "client"])):
+        documents = {}
+        for number in range(24 if split == "train" else 8):
+            woman, man = women[number % 2], men[number // 2 % 2]
+            pronoun, entity = ("she", "1") if number % 3 else ("he", "2")
+            noun = nouns[number % len(nouns)]
+            names = [f"{woman}/(1)", f"{man}/(2)"][:: 1 if number % 4 < 2 else -1]
+            documents[f"{split}_{number}"] = [
+                f"{names[0]} told {names[1]} about the/(3 {noun}/3) .",
+                f"the/(3 {noun}/3) was late and {pronoun}/({entity}) was early .",
+            ]
+        (folder / f"{split}.conll").write_text(conll(documents))
+    return folder
+
+
+@pytest.fixture
+def winogender_data(tmp_path: Path) -> Path:
+    """Three templates in our own words, with all their sentences."""
+    folder = tmp_path / "winogender"
+    folder.mkdir()
+    (folder / "templates.tsv").write_text(
+        "occupation(0)\tother-participant(1)\tanswer\tsentence\n"
+        "baker\tguest\t0\tThe $OCCUPATION told the $PARTICIPANT that $NOM_PRONOUN was late.\n"
+        "baker\tguest\t1\tA $PARTICIPANT asked the $OCCUPATION about $POSS_PRONOUN cake.\n"
+        "plumber\tclient\t0\tThe $OCCUPATION rang and the $PARTICIPANT did not see $ACC_PRONOUN.\n"
+    )
+    rows = ["sentid\tsentence"]
+    for gender, nominative, possessive, accusative in (
+        ("male", "he was", "his", "him"),
+        ("female", "she was", "her", "her"),
+        ("neutral", "they were", "their", "them"),
+    ):
+        for guest, the_guest in (("guest", "the guest"), ("someone", "someone")):
+            rows.append(
+                f"baker.{guest}.0.{gender}.txt\tThe baker told {the_guest} that {nominative} late."
+            )
+        for guest, a_guest in (("guest", "A guest"), ("someone", "Someone")):
+            rows.append(
+                f"baker.{guest}.1.{gender}.txt\t{a_guest} asked the baker about {possessive} cake."
+            )
+        rows.append(
+            f"plumber.client.0.{gender}.txt\tThe plumber rang and the client did not see {accusative}."
+        )
+    (folder / "all_sentences.tsv").write_text("\n".join(rows) + "\n")
+    (folder / "occupations-stats.tsv").write_text(
+        "occupation\tbergsma_pct_female\tbls_pct_female\tbls_year\n"
+        "baker\t30.0\t60.5\t2015\nplumber\t5.0\t3.5\t2015\n"
+    )
+    return folder

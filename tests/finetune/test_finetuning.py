@@ -1,0 +1,316 @@
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from evaluate.predictions import find_runs, read_predictions
+from finetune.finetuning import finetune
+from runs.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = {"batch_size": 16, "num_epochs": 3, "sequence_length": 32, "compile_step": False}
+
+
+def dump(run: Path, evaluation_set: str = "dev") -> bytes:
+    return (run / "predictions" / f"{evaluation_set}.tfrecord").read_bytes()
+
+
+def accuracy(run: Path, evaluation_set: str = "dev") -> float:
+    dataset = read_predictions([run], evaluation_set)
+    return float((dataset["prediction"] == dataset["label"]).mean())
+
+
+def test_a_label_told_by_a_word_is_learned(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
+) -> None:
+    run = tmp_path / "run"
+    finetune(
+        run_dir=str(run),
+        checkpoint=str(make_checkpoint()),
+        task="pair",
+        data_dir=str(pair_data),
+        learning_rate=2e-3,
+        **{**SMALL, "num_epochs": 20},
+    )
+    assert accuracy(run) == 1.0
+    ((_, content),) = find_runs(tmp_path)
+    coordinates = ("procedure", "pretrain_seed", "data_seed", "step", "learning_rate")
+    assert [content[name] for name in coordinates] == ["base", 0, 5, 7, 2e-3]
+    assert content["evaluation_sets"]["dev"]["examples"] == 37
+    assert content["num_train_examples"] == 96
+    steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert steps[-1] == 96 * 20 // 16
+    assert not (run / "state").exists()
+
+
+def test_predictions_depend_on_the_seed_and_on_nothing_else(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
+) -> None:
+    checkpoint = str(make_checkpoint())
+    for name, seed in (("first", 1), ("other", 2), ("again", 1)):
+        finetune(
+            run_dir=str(tmp_path / name),
+            checkpoint=checkpoint,
+            task="pair",
+            data_dir=str(pair_data),
+            finetune_seed=seed,
+            learning_rate=1e-3,
+            **SMALL,
+        )
+    assert dump(tmp_path / "first") == dump(tmp_path / "again")
+    assert (tmp_path / "first/run.json").read_bytes() == (tmp_path / "again/run.json").read_bytes()
+    assert dump(tmp_path / "first") != dump(tmp_path / "other")
+
+
+def test_a_finished_run_is_left_alone_and_other_parameters_refused(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
+) -> None:
+    arguments = {
+        "run_dir": str(tmp_path / "run"),
+        "checkpoint": str(make_checkpoint()),
+        "task": "pair",
+        "data_dir": str(pair_data),
+        "max_train_examples": 32,
+        **SMALL,
+    }
+    finetune(**arguments)
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")}
+    finetune(**arguments)
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")} == before
+    with pytest.raises(UserError, match=r"other parameters: finetune.max_train_examples"):
+        finetune(**{**arguments, "max_train_examples": 33})
+
+
+def test_used_examples_are_the_same_for_every_seed(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path, monkeypatch
+) -> None:
+    from finetune.classification import ClassificationData
+
+    seen: dict[int, set[int]] = {}
+    original = ClassificationData.learner
+
+    def spying(self, checkpoint, *, finetune_seed, **arguments):
+        learner = original(self, checkpoint, finetune_seed=finetune_seed, **arguments)
+        rows_of = learner.batch
+
+        def batch(rows):
+            seen.setdefault(finetune_seed, set()).update(rows.tolist())
+            return rows_of(rows)
+
+        object.__setattr__(learner, "batch", batch)
+        return learner
+
+    monkeypatch.setattr(ClassificationData, "learner", spying)
+    for seed in (1, 2):
+        finetune(
+            run_dir=str(tmp_path / str(seed)),
+            checkpoint=str(make_checkpoint()),
+            task="pair",
+            data_dir=str(pair_data),
+            finetune_seed=seed,
+            max_train_examples=24,
+            **SMALL,
+        )
+    assert len(seen[1]) == 24
+    assert seen[1] == seen[2]
+    assert seen[1] != set(range(24))
+
+
+def test_logits_equal_those_of_transformers(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
+) -> None:
+    """The same weights in BertForSequenceClassification, on its own tokenisation of the pairs."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    from bert.checkpoint import read_checkpoint
+    from bert.configuration import BertConfig
+    from finetune.classification import ClassificationFamily
+    from finetune.content import FileContent
+    from finetune.glue import GLUE_TASKS
+
+    checkpoint = read_checkpoint(make_checkpoint())
+    family = ClassificationFamily(
+        GLUE_TASKS["pair"], pair_data / "train.tsv", pair_data / "dev.tsv", sequence_length=14
+    )
+    data = family.read(checkpoint.config, FileContent.of(checkpoint.vocabulary_path))
+    learner = data.learner(checkpoint, fingerprint="", finetune_seed=0, compile_step=False)
+    parameters = learner.initial_parameters()
+    (predicted,) = learner.evaluate(parameters)
+
+    config: BertConfig = checkpoint.config
+    model = transformers.BertForSequenceClassification(
+        transformers.BertConfig(
+            **json.loads(config.to_json()) | {"hidden_act": "gelu_new", "num_labels": 2}
+        )
+    ).eval()
+    state = model.state_dict()
+    for name, values in parameters.items():
+        state[_torch_name(name)].copy_(
+            torch.from_numpy(values.T if name.endswith("kernel") else values)
+        )
+    tokenizer = transformers.BertTokenizerFast(vocab=str(checkpoint.vocabulary_path))
+    encoded = tokenizer(
+        data.dev_examples.first_texts,
+        data.dev_examples.second_texts,
+        truncation="longest_first",
+        max_length=14,
+        padding=True,
+        return_tensors="pt",
+    )
+    with torch.no_grad():
+        expected = model(**encoded).logits.numpy()
+    np.testing.assert_allclose(predicted.scores, expected, atol=1e-5)
+
+
+def _torch_name(name: str) -> str:
+    """The name of a released variable in transformers."""
+    if name.startswith("output_"):
+        return name.replace("output_weights", "classifier.weight").replace(
+            "output_bias", "classifier.bias"
+        )
+    name = name.replace("layer_", "layer/").replace("kernel", "weight")
+    name = name.replace("LayerNorm/gamma", "LayerNorm/weight")
+    name = name.replace("LayerNorm/beta", "LayerNorm/bias")
+    if name.endswith("_embeddings"):
+        name += "/weight"
+    return name.replace("/", ".")
+
+
+def long_run(run: Path, checkpoint: Path, data: Path) -> dict:
+    return {
+        "run_dir": str(run),
+        "checkpoint": str(checkpoint),
+        "task": "pair",
+        "data_dir": str(data),
+        "learning_rate": 1e-3,
+        **{**SMALL, "num_epochs": 60},
+        "save_state_every_steps": 7,
+        "log_every_steps": 1,
+    }
+
+
+def command(run: Path, checkpoint: Path, data: Path) -> list[str]:
+    bindings = long_run(run, checkpoint, data)
+    flags = [f"--gin_param=finetune.{name} = {value!r}" for name, value in bindings.items()]
+    return [sys.executable, "-m", "finetune", *flags]
+
+
+def test_killed_anywhere_it_ends_in_the_same_bytes(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
+) -> None:
+    checkpoint = make_checkpoint()
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    finetune(**long_run(whole, checkpoint, pair_data))
+    moments = random.Random(11)
+    log = killed / "metrics.jsonl"
+    kills = 0
+    # Killed once when the log has grown to some length, and once soon after the log is complete.
+    for lines in (moments.randint(1, 150), moments.randint(150, 340), 360):
+        process = subprocess.Popen(command(killed, checkpoint, pair_data), cwd=ROOT)
+        while process.poll() is None:
+            if log.exists() and len(log.read_text().splitlines()) >= lines:
+                time.sleep(moments.uniform(0, 0.05))
+                os.kill(process.pid, signal.SIGKILL)
+                process.wait()
+                kills += 1
+                break
+            time.sleep(0.005)
+    assert kills >= 2
+    finetune(**long_run(killed, checkpoint, pair_data))
+    assert dump(whole) == dump(killed)
+    assert (whole / "run.json").read_bytes() == (killed / "run.json").read_bytes()
+    assert (whole / "DONE").read_bytes() == (killed / "DONE").read_bytes()
+    assert not list(killed.rglob("*.unfinished"))
+
+
+def test_learning_and_predictions_do_not_depend_on_padding(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path, monkeypatch
+) -> None:
+    """Trimmed to buckets or padded to 48, dropout and scores are the same up to rounding."""
+    from finetune import features
+
+    checkpoint = str(make_checkpoint())
+
+    def scores(name: str) -> np.ndarray:
+        finetune(
+            run_dir=str(tmp_path / name),
+            checkpoint=checkpoint,
+            task="pair",
+            data_dir=str(pair_data),
+            learning_rate=1e-3,
+            **SMALL,
+        )
+        return read_predictions([tmp_path / name], "dev")["scores"].values
+
+    trimmed = scores("trimmed")
+    monkeypatch.setattr(features, "BUCKET_LENGTHS", (48,))
+    np.testing.assert_allclose(scores("padded"), trimmed, atol=2e-4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"task": "sums"}, "task 'sums' is unknown"),
+        ({"task": "RTE", "labels": ["yes", "no"]}, "labels of task RTE are"),
+        ({"data_dir": "nowhere"}, "nowhere/train.tsv does not exist"),
+        ({"checkpoint": "nowhere"}, "nowhere does not exist"),
+        ({"sequence_length": 65}, "the checkpoint has 64 positions"),
+        ({"learning_rate": -1.0}, "finetune.learning_rate is -1.0"),
+        ({"max_train_examples": 0}, "finetune.max_train_examples is 0"),
+        ({"train_files": ["x"]}, "both data_dir and train_files"),
+        ({"task": "coreference"}, "train.conll does not exist"),
+        ({"task": "coreference", "data_dir": None}, "needs finetune.train_files"),
+        ({"task": "pronoun_probe"}, "templates.tsv does not exist"),
+    ],
+)
+def test_bad_arguments_leave_no_directory(
+    tmp_path: Path,
+    make_checkpoint: Callable[..., Path],
+    pair_data: Path,
+    changes: dict,
+    message: str,
+) -> None:
+    arguments = {
+        "run_dir": str(tmp_path / "run"),
+        "checkpoint": str(make_checkpoint()),
+        "task": "pair",
+        "data_dir": str(pair_data),
+        **SMALL,
+        **changes,
+    }
+    with pytest.raises(UserError) as caught:
+        finetune(**arguments)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_bad_data_are_refused_by_the_command_before_tensorflow(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
+) -> None:
+    checkpoint = make_checkpoint()
+    file = pair_data / "dev.tsv"
+    file.write_text(file.read_text() + "99\tonly two\n")
+    program = (
+        "import sys\nfrom runs.command import run_command\nfrom finetune.finetuning import finetune\n"
+        "try:\n    run_command(finetune)\nfinally:\n    print('tensorflow' in sys.modules)\n"
+    )
+    arguments = command(tmp_path / "run", checkpoint, pair_data)[3:]
+    result = subprocess.run(
+        [sys.executable, "-c", program, *arguments], cwd=ROOT, capture_output=True, text=True
+    )
+    assert result.returncode == 2
+    assert result.stdout == "False\n"
+    assert len(result.stderr.splitlines()) == 1
+    assert "dev.tsv line 39: found 2 columns, expected 4" in result.stderr
+    assert not (tmp_path / "run").exists()
