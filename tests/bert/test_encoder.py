@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from bert.configuration import BertConfig
 from bert.encoder import encode, pool
-from bert.heads import masked_lm_logits, next_sentence_logits
+from bert.heads import masked_lm_logits, next_sentence_logits, pretraining_loss
 from bert.initialization import initial_parameters
 from bert.randomness import generator
 
@@ -82,10 +85,10 @@ def _inputs() -> dict[str, np.ndarray]:
     }
 
 
-def test_same_hidden_states_and_logits_as_transformers() -> None:
+def _oracle(parameters: dict[str, np.ndarray]) -> Any:
+    """`transformers`' model with our weights, without dropout."""
     torch = pytest.importorskip("torch", reason="the oracle of this test is PyTorch")
     transformers = pytest.importorskip("transformers")
-    parameters, inputs = _weights(), _inputs()
     oracle = transformers.BertForPreTraining(
         transformers.BertConfig(
             vocab_size=CONFIG.vocab_size,
@@ -102,18 +105,29 @@ def test_same_hidden_states_and_logits_as_transformers() -> None:
     missing, unexpected = oracle.load_state_dict(state, strict=False)
     assert not unexpected
     # The tied decoder shares the word embeddings and the bias.
-    assert all(
-        name.startswith("cls.predictions.decoder") or "position_ids" in name for name in missing
-    )
+    assert all(name.startswith("cls.predictions.decoder") for name in missing)
     oracle.cls.predictions.decoder.weight = oracle.bert.embeddings.word_embeddings.weight
     oracle.cls.predictions.decoder.bias = oracle.cls.predictions.bias
+    # It gives [PAD] no gradient; the original code does.
+    oracle.bert.embeddings.word_embeddings.padding_idx = None
+    return oracle
+
+
+def _outputs(oracle: Any, inputs: dict[str, np.ndarray]) -> Any:
+    torch = pytest.importorskip("torch")
+    return oracle(
+        input_ids=torch.from_numpy(inputs["input_ids"]).long(),
+        attention_mask=torch.from_numpy(inputs["input_mask"]).long(),
+        token_type_ids=torch.from_numpy(inputs["segment_ids"]).long(),
+        output_hidden_states=True,
+    )
+
+
+def test_same_hidden_states_and_logits_as_transformers() -> None:
+    torch = pytest.importorskip("torch", reason="the oracle of this test is PyTorch")
+    parameters, inputs = _weights(), _inputs()
     with torch.no_grad():
-        theirs = oracle(
-            input_ids=torch.from_numpy(inputs["input_ids"]).long(),
-            attention_mask=torch.from_numpy(inputs["input_mask"]).long(),
-            token_type_ids=torch.from_numpy(inputs["segment_ids"]).long(),
-            output_hidden_states=True,
-        )
+        theirs = _outputs(_oracle(parameters), inputs)
 
     hidden = encode(
         parameters, CONFIG, inputs["input_ids"], inputs["input_mask"], inputs["segment_ids"]
@@ -130,6 +144,46 @@ def test_same_hidden_states_and_logits_as_transformers() -> None:
     np.testing.assert_allclose(
         np.asarray(following), theirs.seq_relationship_logits.numpy(), atol=1e-4
     )
+
+
+def test_same_gradient_of_the_loss_as_pytorch() -> None:
+    """Of the compiled loss with respect to every variable, relative to the variable's largest."""
+    torch = pytest.importorskip("torch", reason="the oracle of this test is PyTorch")
+    parameters, inputs = _weights(), _inputs()
+    draw = generator("golden labels", 0)
+    inputs["masked_lm_ids"] = draw.integers(0, CONFIG.vocab_size, (6, 4)).astype(np.int32)
+    inputs["masked_lm_weights"] = np.ones((6, 4), np.float32)
+    inputs["next_sentence_labels"] = draw.integers(0, 2, 6).astype(np.int32)
+
+    oracle = _oracle(parameters)
+    theirs = _outputs(oracle, inputs)
+    at = torch.from_numpy(inputs["masked_lm_positions"]).long()[:, :, None]
+    masked = torch.gather(theirs.prediction_logits, 1, at.expand(-1, -1, CONFIG.vocab_size))
+    labels = torch.from_numpy(inputs["masked_lm_ids"]).long()
+    following = torch.from_numpy(inputs["next_sentence_labels"]).long()
+    cross_entropy = torch.nn.functional.cross_entropy
+    loss = cross_entropy(masked.flatten(0, 1), labels.flatten())
+    loss = loss + cross_entropy(theirs.seq_relationship_logits, following)
+    loss.backward()
+    expected = {name: p.grad.numpy() for name, p in oracle.named_parameters()}
+
+    @tf.function(jit_compile=True, autograph=False)
+    def ours(variables: dict[str, Any], batch: dict[str, Any]) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(variables)
+            value, _ = pretraining_loss(variables, CONFIG, batch, None)
+        gradients = tape.gradient(value, variables)
+        return value, {name: tf.convert_to_tensor(g) for name, g in gradients.items()}
+
+    tensors = {name: tf.constant(values) for name, values in parameters.items()}
+    value, gradients = ours(tensors, {name: tf.constant(v) for name, v in inputs.items()})
+    assert float(value) == pytest.approx(float(loss.detach()), rel=1e-5)
+    found = _as_state_dict({name: g.numpy() for name, g in gradients.items()})
+    assert found.keys() == expected.keys()
+    for name, gradient in found.items():
+        # A key's bias moves all scores of a query alike: its true gradient is zero.
+        scale = 1.0 if name.endswith("key.bias") else np.abs(expected[name]).max()
+        assert np.abs(gradient - expected[name]).max() < 1e-3 * scale, name
 
 
 def test_padding_changes_nothing_even_with_dropout() -> None:
