@@ -1,0 +1,208 @@
+"""Carrying out a plan with real, quick runs: what is done stays, failures are told, nobody is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from launch.launching import describe, launch
+
+ROOT = Path(__file__).resolve().parents[2]
+RunPython = Callable[..., subprocess.CompletedProcess[str]]
+
+# A world and its corpus: two stages that take a second and need no TensorFlow.
+WORLD_ONLY = """
+launch.root = {root!r}
+launch.corpora = ['base']
+launch.procedures = []
+launch.tasks = []
+launch.pretrain_seeds = []
+make_world.num_documents = {documents}
+prepare.sources = ['world:corpus.txt']
+prepare.source_format = 'sentences'
+prepare.vocabulary_size = 300
+prepare.sequence_length = 32
+"""
+
+
+def write_config(folder: Path, documents: int = 30, more: str = "") -> Path:
+    path = folder / "experiment.gin"
+    path.write_text(WORLD_ONLY.format(root=str(folder / "root"), documents=documents) + more)
+    return path
+
+
+def files_with_times(folder: Path) -> dict[str, int]:
+    return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_same_command_again_touches_nothing(tmp_path: Path, run_python: RunPython) -> None:
+    config = write_config(tmp_path)
+    first = run_python("-m", "launch", f"--gin_file={config}")
+    assert first.returncode == 0, first.stderr
+    assert "[2/2]" in first.stdout
+    before = files_with_times(tmp_path)
+    second = run_python("-m", "launch", f"--gin_file={config}")
+    assert second.returncode == 0 and "all 2 runs" in second.stdout
+    assert files_with_times(tmp_path) == before
+
+
+def test_a_run_that_lost_its_marker_is_made_again(tmp_path: Path, run_python: RunPython) -> None:
+    config = write_config(tmp_path)
+    assert run_python("-m", "launch", f"--gin_file={config}").returncode == 0
+    (marker,) = (tmp_path / "root" / "corpora").glob("base-*/DONE")
+    content = marker.read_bytes()
+    marker.unlink()
+    assert run_python("-m", "launch", f"--gin_file={config}").returncode == 0
+    assert marker.read_bytes() == content
+
+
+def test_a_dry_run_prints_the_plan_and_creates_nothing(
+    tmp_path: Path, run_python: RunPython
+) -> None:
+    result = run_python("-m", "launch", f"--gin_file={write_config(tmp_path)}", "--dry_run")
+    assert result.returncode == 0
+    assert "2 runs, 0 done" in result.stdout
+    assert not (tmp_path / "root").exists()
+
+
+@pytest.mark.parametrize(
+    ("binding", "message"),
+    [
+        ("prepare.vocabulary_sise = 300", "vocabulary_sise"),
+        ("launch.pretrain_seed = [0]", "pretrain_seed"),
+        ("pretrian.num_steps = 1", "pretrian"),
+        (
+            "bas/prepare.dupe_factor = 1",
+            "bas/prepare.dupe_factor is set, but the names there are base",
+        ),
+        ("base/prepare.vocabulary = 'nowhere.txt'", "nowhere.txt does not exist"),
+        ("launch.workers = -1", "launch.workers is -1"),
+    ],
+)
+def test_a_wrong_name_is_refused_with_one_line(
+    tmp_path: Path, run_python: RunPython, binding: str, message: str
+) -> None:
+    config = write_config(tmp_path)
+    result = run_python("-m", "launch", f"--gin_file={config}", f"--gin_param={binding}")
+    assert result.returncode == 2
+    assert message in result.stderr and len(result.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "root").exists()
+
+
+def test_a_failed_run_is_told_and_the_others_go_on(tmp_path: Path, run_python: RunPython) -> None:
+    bad = tmp_path / "bad.txt"
+    bad.write_bytes(b"A sentence.\n\xff\xfe\n")
+    more = f"launch.corpora = ['base', 'bad']\nbad/prepare.sources = [{str(bad)!r}]\n"
+    result = run_python("-m", "launch", f"--gin_file={write_config(tmp_path, more=more)}")
+    assert result.returncode == 2
+    assert "error: prepare bad: " in result.stderr and "bad.txt" in result.stderr
+    assert list((tmp_path / "root" / "corpora").glob("base-*/DONE"))
+    assert not list((tmp_path / "root" / "corpora").glob("bad-*/DONE"))
+
+
+def test_what_builds_on_a_failed_run_is_not_started(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    # The folder of logs cannot be made: the first run fails before its stage is called.
+    (root / "logs").write_text("in the way")
+    failures = launch(
+        root=str(root),
+        world={"num_documents": 20},
+        corpora={"base": {"sources": ["world:corpus.txt"], "source_format": "sentences"}},
+        procedures={},
+        pretrain_seeds=[],
+        tasks={},
+        workers=1,
+    )
+    assert [failure.run.stage for failure in failures] == ["make_world", "prepare"]
+    assert not failures[0].is_user_error
+    assert "not started, for world failed" in failures[1].message
+    assert "FileExistsError" in describe(failures[:1])
+
+
+def children(process: int) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            # A zombie has gone: only its parent, which may be an init that reaps late, keeps it.
+            if int(fields[1]) == process and fields[0] != "Z":
+                found.append(int(entry.name))
+    return found
+
+
+def is_alive(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.05)
+    return condition()
+
+
+def start_long_launch(folder: Path) -> subprocess.Popen[str]:
+    """Starts a launch whose world takes minutes to write, and waits for its worker."""
+    config = write_config(folder, documents=10_000_000)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "launch", f"--gin_file={config}"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    logs = folder / "root" / "logs"
+    assert wait_until(lambda: any(log.stat().st_size for log in logs.glob("*.log")), 60)
+    return process
+
+
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM])
+def test_workers_do_not_outlive_their_driver(tmp_path: Path, ending: signal.Signals) -> None:
+    process = start_long_launch(tmp_path)
+    workers = children(process.pid)
+    assert workers
+    process.send_signal(ending)
+    process.communicate(timeout=30)
+    assert wait_until(lambda: not any(map(is_alive, workers)), 10)
+    assert not list((tmp_path / "root").glob("world-*"))
+
+
+def test_ctrl_c_stops_all(tmp_path: Path) -> None:
+    process = start_long_launch(tmp_path)
+    workers = children(process.pid)
+    # The terminal sends the signal to the whole group.
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "the same command goes on from here" in errors and "Traceback" not in errors
+    assert wait_until(lambda: not any(map(is_alive, workers)), 10)
+
+
+def test_a_worker_that_is_killed_is_told(tmp_path: Path) -> None:
+    process = start_long_launch(tmp_path)
+    for worker in children(process.pid):
+        command = Path(f"/proc/{worker}/cmdline").read_bytes()
+        if b"spawn_main" in command:
+            os.kill(worker, signal.SIGKILL)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert "error: world: its worker process, or one beside it, died" in errors
+    assert "prepare base: not started, for world failed" in errors

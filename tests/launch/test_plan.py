@@ -1,0 +1,192 @@
+"""Identity of runs: what changes numbers changes the directory, and nothing else does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launch.plan import Run, make_plan, tree
+from runs.errors import UserError
+
+MODEL = {
+    "num_hidden_layers": 1,
+    "hidden_size": 8,
+    "num_attention_heads": 1,
+    "intermediate_size": 16,
+    "max_position_embeddings": 32,
+}
+
+
+def experiment(**changes: Any) -> dict[str, Any]:
+    sources = {"sources": ["world:corpus.txt"], "source_format": "sentences"}
+    base = {"corpus": "base", "model": MODEL, "num_steps": 20, "checkpoint_steps": [0, 10]}
+    arguments: dict[str, Any] = {
+        "world": {"world_seed": 0},
+        "corpora": {
+            "base": sources,
+            "swapped": {**sources, "counterfactual_seed": 0, "vocabulary": "base:vocab.txt"},
+        },
+        "procedures": {
+            # Listed before the procedure that it starts from: the plan puts them in order.
+            "cda_incr": {
+                **base,
+                "corpus": "swapped",
+                "initial_checkpoint": "base",
+                "num_steps": 5,
+                "checkpoint_steps": [],
+            },
+            "base": base,
+        },
+        "pretrain_seeds": [0, 1],
+        "tasks": {
+            "facts": {"data_dir": "world:facts"},
+            "pronoun_probe": {"winogender_dir": "world:winogender"},
+        },
+        "learning_rates": [1e-3, 1e-4],
+        "finetune_seeds": [0, 1, 2],
+        "report": {"title": "a title", "comparisons": []},
+    }
+    return {**arguments, **changes}
+
+
+def paths(plan: list[Run]) -> set[str]:
+    return {run.path for run in plan}
+
+
+def test_the_plan_has_every_run_after_its_parents() -> None:
+    plan = make_plan(**experiment())
+    counts = {stage: sum(run.stage == stage for run in plan) for stage in {r.stage for r in plan}}
+    # Per seed, base keeps steps 0, 10, 20 and cda_incr its last: 4 checkpoints, each with
+    # 2 learning rates x 3 seeds of facts and one probe.
+    assert counts == {
+        "make_world": 1,
+        "prepare": 2,
+        "pretrain": 4,
+        "finetune": 2 * 4 * (2 * 3 + 1),
+        "score": 1,
+        "report": 1,
+    }
+    for number, run in enumerate(plan):
+        assert all(parent in plan[:number] for parent in run.parents)
+    assert len(paths(plan)) == len(plan)
+
+
+def test_a_continuation_starts_from_the_last_checkpoint_of_its_seed() -> None:
+    plan = make_plan(**experiment())
+    for run in plan:
+        if run.stage == "pretrain" and run.parameters["procedure"] == "cda_incr":
+            start = run.arguments("root")["initial_checkpoint"]
+            seed = run.parameters["pretrain_seed"]
+            assert f"pretrain/base/seed_{seed}-" in start and start.endswith("checkpoints/step_20")
+
+
+def test_a_parameter_changes_its_run_and_those_that_build_on_it_and_no_other() -> None:
+    before = make_plan(**experiment())
+    procedures = experiment()["procedures"]
+    procedures["cda_incr"] = {**procedures["cda_incr"], "learning_rate": 5e-5}
+    after = make_plan(**experiment(procedures=procedures))
+    gone = {run.path.rsplit("-", 1)[0] for run in before if run.path not in paths(after)}
+    assert gone and all("cda_incr" in path or path in ("scores", "report") for path in gone)
+    assert {"pretrain/cda_incr/seed_0", "pretrain/cda_incr/seed_1", "scores", "report"} <= gone
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"save_state_every_steps": 7},  # how often to save changes no number
+        {"log_every_steps": 3},
+        {"weight_decay_rate": 0.01},  # the default, said aloud
+        {"checkpoint_steps": (0, 10)},
+    ],
+)
+def test_what_changes_no_number_changes_no_directory(change: dict[str, Any]) -> None:
+    procedures = {
+        name: {**arguments, **change} if name == "base" else arguments
+        for name, arguments in experiment()["procedures"].items()
+    }
+    assert paths(make_plan(**experiment(procedures=procedures))) == paths(make_plan(**experiment()))
+
+
+def test_inputs_count_by_what_they_hold(tmp_path: Path) -> None:
+    def corpus_path(folder: str, text: str) -> str:
+        source = tmp_path / folder / "text.txt"
+        source.parent.mkdir()
+        source.write_text(text)
+        corpora = {"base": {"sources": [str(source)], "source_format": "sentences"}}
+        procedures = {"base": experiment()["procedures"]["base"]}
+        plan = make_plan(**experiment(corpora=corpora, procedures=procedures))
+        return next(run.path for run in plan if run.stage == "prepare")
+
+    def data_path(folder: str) -> str:
+        corpora = {"base": {"sources": ["data:text.txt"], "source_format": "sentences"}}
+        procedures = {"base": experiment()["procedures"]["base"]}
+        plan = make_plan(
+            **experiment(corpora=corpora, procedures=procedures, data=str(tmp_path / folder))
+        )
+        return next(run.path for run in plan if run.stage == "prepare")
+
+    here = corpus_path("here", "One.\n")
+    assert here == corpus_path("there", "One.\n") == data_path("here") == data_path("there")
+    assert corpus_path("elsewhere", "Two.\n") != corpus_path("last", "One.\n")
+
+
+def test_the_root_is_no_part_of_a_path() -> None:
+    run = make_plan(**experiment())[-1]
+    assert run.arguments("/a/root")["run_dir"] == f"/a/root/{run.path}"
+    assert run.arguments("other")["run_dir"] == f"other/{run.path}"
+
+
+def test_steps_and_rates_may_be_given_by_task() -> None:
+    plan = make_plan(
+        **experiment(
+            finetune_steps={"facts": [0, 20], "pronoun_probe": [20]},
+            learning_rates={"facts": [1e-3], "pronoun_probe": []},
+            finetune_seeds={"facts": [5], "pronoun_probe": []},
+        )
+    )
+    names = [run.name for run in plan if run.stage == "finetune" and "seed_0" in run.name]
+    assert names == [
+        "facts base-seed_0-step_0 learning rate 0.001 seed 5",
+        "facts base-seed_0-step_20 learning rate 0.001 seed 5",
+        "pronoun_probe base-seed_0-step_20",
+    ]
+
+
+def test_the_tree_counts_runs(tmp_path: Path) -> None:
+    plan = make_plan(**experiment())
+    marked = tmp_path / plan[0].path
+    marked.mkdir()
+    (marked / "DONE").write_text("{}")
+    text = tree(plan, tmp_path)
+    assert f"{len(plan)} runs, 1 done" in text.splitlines()[0]
+    assert f"{plan[0].path}  (done)" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"world": None}, "no world is made"),
+        ({"tasks": {"facts": {"data_dir": "data:facts"}}}, "launch.data is not set"),
+        ({"corpora": {}}, "expected one of launch.corpora"),
+        ({"world": {"world_sed": 1}}, "no parameter 'world_sed'"),
+        ({"finetune_steps": [3]}, "holds no step that pre-training keeps"),
+        ({"learning_rates": {"facts": [1e-3]}}, "but not for 'pronoun_probe'"),
+        ({"tasks": {"facts": {"data_dir": "nowhere/at/all"}}}, "nowhere/at/all does not exist"),
+        ({"procedures": {"base": {"corpus": "base", "model": MODEL}}}, "pretrain.num_steps"),
+    ],
+)
+def test_what_refers_to_nothing_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        make_plan(**experiment(**changes))
+
+
+def test_a_circle_of_procedures_is_refused() -> None:
+    base = experiment()["procedures"]["base"]
+    procedures = {
+        "one": {**base, "initial_checkpoint": "two"},
+        "two": {**base, "initial_checkpoint": "one"},
+    }
+    with pytest.raises(UserError, match=r"one/pretrain.initial_checkpoint is 'two'"):
+        make_plan(**experiment(procedures=procedures))
