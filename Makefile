@@ -11,6 +11,8 @@ BIN = $(VENV)/bin
 # Five seeds of the synthetic world, pre-trained, fine-tuned and compared: report/index.html.
 demo: $(VENV)/installed
 	$(BIN)/python -m launch --gin_file=configs/demo.gin
+	ln -sfn demo/report report
+	@echo "Open report/index.html"
 
 # Style, types, then all tests.
 test: lint
@@ -19,6 +21,7 @@ test: lint
 # The same pipeline on real text and real tasks: make real DATA=folder.
 real: $(VENV)/installed
 	$(BIN)/python -m launch --gin_file=configs/real.gin --gin_param="DATA = '$(DATA)'"
+	@echo "Open real/report/index.html"
 
 lint: $(VENV)/installed-for-tests
 	$(BIN)/ruff check .
@@ -42,4 +45,4 @@ $(VENV)/installed-for-tests: $(VENV)/installed requirements-test.txt requirement
 	touch $@
 
 clean:
-	rm -rf runs_demo report
+	rm -rf demo report

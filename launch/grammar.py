@@ -34,8 +34,8 @@ Item = TypeVar("Item")
 GENDERS = ("feminine", "masculine")
 
 # The least and most feminine occupation, in percent; the others lie evenly between.
-LEAST_PERCENT_FEMININE = 5.0
-MOST_PERCENT_FEMININE = 95.0
+LEAST_PERCENT_FEMININE = 10.0
+MOST_PERCENT_FEMININE = 90.0
 
 PERSON_IS_NOUN_SHARE = 0.3
 
@@ -173,7 +173,7 @@ def _work_sentence(worker: Person, field: Field, random: np.random.Generator) ->
     if kind < 0.3:
         frame = choose(random, lexicon.FIRST_FRAMES)
         return two_people(worker.words, frame, participant, NOMINATIVE[gender], predicate)
-    if kind < 0.38:
+    if kind < 0.35:
         frame, other = choose(random, lexicon.SECOND_FRAMES), _gender(random, 50)
         return two_people(worker.words, frame, participant, NOMINATIVE[other], predicate)
     if kind < 0.6:

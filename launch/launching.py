@@ -103,7 +103,9 @@ def launch(
     if dry_run:
         print(tree(plan, root))
         return []
-    cores = len(os.sched_getaffinity(0))
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     count = workers or cores
     if count < 1:
         raise UserError(

@@ -63,11 +63,11 @@ def test_occupations_have_the_stated_share_of_feminine_pronouns(world: Path) -> 
 def test_shares_are_evenly_spaced_and_fields_are_mixed() -> None:
     shares = draw_world(world_seed=3).percent_feminine
     ordered = sorted(shares.values())
-    assert ordered[0] == 5 and ordered[-1] == 95
+    assert ordered[0] == 10 and ordered[-1] == 90
     steps = [after - before for before, after in itertools.pairwise(ordered)]
     assert max(steps) - min(steps) <= 0.02
     for field in lexicon.FIELDS:
-        quarters = {int((shares[occupation] - 5) / 90 * 3.999) for occupation in field.occupations}
+        quarters = {int((shares[occupation] - 10) / 80 * 3.999) for occupation in field.occupations}
         assert quarters == {0, 1, 2, 3}
 
 
