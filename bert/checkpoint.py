@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import re
 import shutil
@@ -210,12 +209,3 @@ def _read_provenance(directory: Path) -> dict[str, Any]:
         provenance["pretrain_seed"] = int(match["seed"])
         provenance["step"] = int(thousands) * 1000 if thousands else _RELEASED_STEPS
     return provenance
-
-
-def parameters_checksum(parameters: Mapping[str, np.ndarray]) -> str:
-    """SHA-256 over names, shapes and bytes, in sorted order of names."""
-    digest = hashlib.sha256()
-    for name in sorted(parameters):
-        digest.update(f"{name}{parameters[name].shape}".encode())
-        digest.update(np.ascontiguousarray(parameters[name]).tobytes())
-    return digest.hexdigest()
