@@ -168,6 +168,8 @@ def start_long_launch(folder: Path) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        # As a terminal starts it: a test run in the background may have been told to ignore Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     logs = folder / "root" / "logs"
     assert wait_until(lambda: any(log.stat().st_size for log in logs.glob("*.log")), 60)
