@@ -134,7 +134,7 @@ def test_inputs_count_by_what_they_hold(tmp_path: Path) -> None:
 
 def test_the_root_is_no_part_of_a_path() -> None:
     run = make_plan(**experiment())[-1]
-    assert run.arguments("/a/root")["run_dir"] == f"/a/root/{run.path}"
+    assert run.arguments("one/place")["run_dir"] == f"one/place/{run.path}"
     assert run.arguments("other")["run_dir"] == f"other/{run.path}"
 
 
