@@ -6,7 +6,7 @@ DATA ?= ../shared/data
 BIN = $(VENV)/bin
 
 
-.PHONY: demo test real lint format clean
+.PHONY: demo test real bench-stats lint format clean
 
 # Five seeds of the synthetic world, pre-trained, fine-tuned and compared: report/index.html.
 demo: $(VENV)/installed
@@ -22,6 +22,10 @@ test: lint
 real: $(VENV)/installed
 	$(BIN)/python -m launch --gin_file=configs/real.gin --gin_param="DATA = '$(DATA)'"
 	@echo "Open real/report/index.html"
+
+# The Multi-Bootstrap beside plain loops, scikit-learn and SciPy, as ratios.
+bench-stats: $(VENV)/installed-for-tests
+	$(BIN)/python -m benchmarks.multibootstrap_speed
 
 lint: $(VENV)/installed-for-tests
 	$(BIN)/ruff check .

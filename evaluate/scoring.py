@@ -92,9 +92,10 @@ def scores_of(run_dir: Path, evaluation_set: str) -> dict[str, float]:
 
 
 def _score(run_dir: Path, dataset: xarray.Dataset, metric: str) -> float:
-    from evaluate.metrics import METRICS
+    from evaluate.metrics import METRICS, Metric, RankMetric, metric_input
     from evaluate.winogender import OCCUPATION_MEASURES, occupation_metric, occupation_scores
 
+    definition: Metric | RankMetric
     if metric in OCCUPATION_MEASURES:
         dataset, definition = occupation_scores(dataset, metric), occupation_metric(metric)
     elif metric in METRICS:
@@ -105,6 +106,7 @@ def _score(run_dir: Path, dataset: xarray.Dataset, metric: str) -> float:
             f"{', '.join(sorted([*METRICS, *OCCUPATION_MEASURES]))}; correct it there"
         )
     try:
-        return float(definition.score(dataset["label"], dataset["prediction"])[0])
+        given = metric_input(definition, dataset["prediction"], dataset.get("scores"))
+        return float(definition.score(dataset["label"], given)[0])
     except ValueError as error:
         raise UserError(f"{run_dir}: {metric} cannot be computed: {error}") from error

@@ -112,7 +112,9 @@ def occupation_means(
 
 def occupation_metric(measure: str) -> Metric:
     """The metric over occupations behind a measure such as `bias_slope`, under that name."""
-    return dataclasses.replace(METRICS[OCCUPATION_MEASURES[measure][1]], name=measure)
+    metric = METRICS[OCCUPATION_MEASURES[measure][1]]
+    assert isinstance(metric, Metric)  # correlations and slopes are metrics of columns
+    return dataclasses.replace(metric, name=measure)
 
 
 def occupation_scores(predictions: xarray.Dataset, measure: str) -> xarray.Dataset:

@@ -3,38 +3,52 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from evaluate.metrics import Metric, metric_named
-from stats.arms import Arm, DataError, align, arm_from_arrays, pair
+from evaluate.metrics import Metric, RankMetric, metric_named
+from stats.arm_table import arm_table
+from stats.arms import Arm, DataError, Missing, align, arm_from_arrays, clustered, pair
+from stats.crossing import Crossing
+from stats.effect_sizes import EffectSizes, effect_sizes
 from stats.intervals import (
     Interval,
     PValues,
+    acceleration,
+    basic_interval,
+    bca_interval,
     bootstrap_p_values,
+    compatible_p_value,
     percentile_interval,
+    permutation_p_values,
     sign_flip_p_values,
+    studentised_interval,
     t_interval,
     t_p_values,
 )
-from stats.resampling import resample as bootstrap
-from stats.variance import (
-    Resample,
-    VarianceEstimate,
-    bootstrap_variance,
-    bootstrap_variance_unpaired,
-    seed_table,
-    unbiased_variance,
-    unbiased_variance_unpaired,
+from stats.resampling import (
+    Chunk,
+    Columns,
+    Draws,
+    Job,
+    KeyedDraws,
+    PublishedDraws,
+    bootstrap,
+    seed_scores,
 )
+from stats.score_table import Part
+from stats.variance import Resample
 
 if TYPE_CHECKING:
     import xarray
 
-Design = Literal["paired", "unpaired", "single"]
+Design = Literal["paired", "unpaired", "fixed_baseline", "single"]
+Examples = Literal["shared", "separate"]
+DrawOrder = Literal["keyed", "published"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +62,8 @@ class ArmSummary:
         seeds: the pre-training seeds [R].
         seed_scores: the score of each seed, its runs averaged [R].
         num_runs: fine-tuning runs.
+        num_examples: examples.
+        num_clusters: clusters of examples, or None where they are drawn one by one.
     """
 
     name: str
@@ -56,6 +72,8 @@ class ArmSummary:
     seeds: tuple
     seed_scores: NDArray[np.float64]
     num_runs: int
+    num_examples: int
+    num_clusters: int | None = None
 
 
 @dataclass(frozen=True)
@@ -64,29 +82,41 @@ class Comparison:
 
     Attributes:
         name, evaluation_set, metric: what is compared, on what, by which score.
-        design: `paired` (the same seeds, drawn together), `unpaired` (own seeds) or `single` (base
-            alone).
+        design: `paired` (the same seeds, drawn together), `unpaired` (own seeds),
+            `fixed_baseline` (the base is that very set of runs, such as one published checkpoint)
+            or `single` (base alone).
         resample: what the intervals speak about: `both` new seeds and new examples, or one of them.
         base, experiment: the two sides; `experiment` is None in a `single` design.
-        num_examples: examples, shared by both sides.
-        estimate: the difference of the two estimates; the base's own in a `single` design.
+        num_examples: examples of the base; shared by both sides unless `examples` is `separate`.
+        estimate: the plug-in estimate: the difference of the two sides' own; the base's in a
+            `single` design.
         bootstrap_mean: mean of the bootstrap samples of it.
+        bias: the bootstrap's estimate of the bias of `estimate`: bootstrap_mean - estimate.
         standard_error, degrees_of_freedom: unbiased (see `stats.variance`), of `estimate`.
-        bootstrap_standard_error: the exact standard deviation of the bootstrap distribution (linear
-            part).
+        bootstrap_standard_error: the exact standard deviation of the bootstrap distribution (of
+            its linear part, where the metric is no mean).
         confidence: level of all intervals.
-        percentile: the published interval. Too narrow with few seeds.
         t: the recommended interval: estimate -+ t x standard error, Satterthwaite's degrees of
             freedom.
-        p_percentile, p_t, p_sign_flip: p-values of the difference; None in a `single` design, and
-            the sign-flip test is for paired designs that resample seeds.
-        seed_floor: the least one-sided p that the order of the seeds alone can give: 2**-R paired,
-            else one over the number of ways to deal the seeds to the two sides; None where seeds
-            are not resampled.
+        percentile: the published interval. Too narrow with few seeds.
+        basic, bca: other intervals from the same samples. Too narrow with few seeds too.
+        studentised: from each replicate's own standard error. Wide with few seeds. None where it
+            was not asked for.
+        p_t: the recommended p-values, of the same t; None in a `single` design, as all p-values.
+        p_percentile: (k + 1) / (B + 1) from the samples.
+        p_published: k / B with a floor of 1 / B, the published form.
+        p_sign_flip: randomisation of the signs of paired seeds; None in other designs, or where
+            seeds are not resampled.
+        p_permutation: of the seeds of unpaired sides; None likewise.
+        effect: effect sizes over seeds; None in a `single` design or with one seed a side.
+        seed_floor: the least one-sided p that the order of the seeds alone can give: 2**-R paired
+            or against a fixed baseline, else one over the number of ways to deal the seeds to the
+            two sides; None where seeds are not resampled.
         below_seed_floor: a bootstrap or t p lies under that floor and so leans on its assumptions.
         num_bootstrap, bootstrap_seed: replicates and the seed of their draws.
         samples: bootstrap scores [replicates, 2] of (base, experiment), or [replicates, 1].
         degenerate_replicates: replicates where a score was 0/0 and took its defined value.
+        examples: whether the two sides share their examples.
     """
 
     name: str
@@ -99,39 +129,113 @@ class Comparison:
     num_examples: int
     estimate: float
     bootstrap_mean: float
+    bias: float
     standard_error: float
     degrees_of_freedom: float
     bootstrap_standard_error: float
     confidence: float
-    percentile: Interval
     t: Interval
-    p_percentile: PValues | None
+    percentile: Interval
+    basic: Interval
+    bca: Interval
+    studentised: Interval | None
     p_t: PValues | None
+    p_percentile: PValues | None
+    p_published: PValues | None
     p_sign_flip: PValues | None
+    p_permutation: PValues | None
+    effect: EffectSizes | None
     seed_floor: float | None
     below_seed_floor: bool
     num_bootstrap: int
     bootstrap_seed: int
     samples: NDArray[np.float64]
     degenerate_replicates: int
+    examples: Examples = "shared"
 
     @property
     def differences(self) -> NDArray[np.float64]:
         """Bootstrap samples of `estimate` [replicates]."""
         return self.samples[:, -1] - self.samples[:, 0] if self.experiment else self.samples[:, 0]
 
+    @property
+    def significant(self) -> bool:
+        """Whether the recommended two-sided p lies under 1 - confidence."""
+        return self.p_t is not None and self.p_t.two_sided < 1 - self.confidence
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all comparisons of a family have in common; see `compare`."""
+
+    design: Design
+    resample: Resample
+    examples: Examples
+    num_bootstrap: int
+    bootstrap_seed: int
+    confidence: float
+    draws: DrawOrder
+    studentised: bool
+
+    def check(self) -> None:
+        """Refuses unknown words and impossible numbers.
+
+        Raises:
+            DataError: a setting is none of its choices.
+        """
+        for what, value, choices in (
+            ("design", self.design, Design),
+            ("resample", self.resample, Resample),
+            ("examples", self.examples, Examples),
+            ("draws", self.draws, DrawOrder),
+        ):
+            if value not in get_args(choices):
+                raise DataError(
+                    f"found {what} {value!r}, expected one of {', '.join(get_args(choices))}"
+                )
+        if self.num_bootstrap < 1 or not 0 < self.confidence < 1:
+            raise DataError(
+                f"found num_bootstrap {self.num_bootstrap} and confidence {self.confidence}, "
+                "expected at least 1 and a number between 0 and 1"
+            )
+        if self.examples == "separate" and self.design in ("single", "fixed_baseline"):
+            raise DataError(
+                f"found separate examples in a {self.design} design; it is paired and unpaired "
+                "designs whose two sides may have examples of their own"
+            )
+
+    def make_draws(self) -> Draws:
+        if self.draws == "keyed":
+            return KeyedDraws(self.bootstrap_seed)
+        return PublishedDraws(np.random.RandomState(self.bootstrap_seed))
+
+
+@dataclass(frozen=True)
+class Names:
+    """What tables and texts call a comparison."""
+
+    name: str = ""
+    evaluation_set: str = ""
+    base: str = "base"
+    experiment: str = "experiment"
+
 
 def compare(
     base: xarray.Dataset | xarray.DataArray,
     experiment: xarray.Dataset | xarray.DataArray | None,
-    metric: str | Metric,
+    metric: str | Metric | RankMetric,
     design: Design = "paired",
     *,
     labels: xarray.DataArray | None = None,
+    clusters: str | ArrayLike | None = None,
+    examples: Examples = "shared",
+    missing: Missing = "refuse",
     resample: Resample = "both",
     num_bootstrap: int = 1000,
     bootstrap_seed: int = 42,
     confidence: float = 0.95,
+    draws: DrawOrder = "keyed",
+    studentised: bool = True,
     name: str = "",
     evaluation_set: str = "",
     base_name: str = "base",
@@ -141,165 +245,386 @@ def compare(
 
     Args:
         base: predictions with labels, as `evaluate.predictions.read_predictions` gives them (see
-            `stats.arms.arm_from_arrays`). Runs of one pre-training seed are averaged; seeds may
-            have different numbers of runs.
+            `stats.arms.arm_from_arrays`). Runs of one pre-training seed are averaged, level by
+            level; seeds may have different numbers of runs.
         experiment: the same for the other side, aligned by example id; None in a `single` design.
-        metric: a key of `evaluate.metrics.METRICS`, or a `Metric`.
+        metric: a key of `evaluate.metrics.METRICS`, or a metric.
         design: `paired` uses the seeds that both sides have; `unpaired` lets each side vary apart;
-            examples are shared in both.
+            `fixed_baseline` takes the base's runs as they are; `single` has no experiment.
         labels: dims (example,), where `base` and `experiment` are DataArrays of predictions.
+        clusters: examples that belong together (such as sentences of one template) and are drawn
+            together: the name of a coordinate or variable along `example`, or one value an example
+            of the base.
+        examples: `separate` where the two sides were scored on different test sets, which are then
+            drawn apart.
+        missing: `omit` takes a NaN prediction as a missing cell, which its run's score leaves out.
         resample: `both`, or `seeds` or `examples` alone, with the other held fixed.
         num_bootstrap: replicates.
-        bootstrap_seed: seed of the published stream of draws.
+        bootstrap_seed: names the draws.
         confidence: level of the intervals, in (0, 1).
+        draws: `keyed` streams (see `stats.resampling.KeyedDraws`), or the `published` library's one
+            stream, whose samples `stats.multibootstrap` gives too.
+        studentised: whether to make the studentised interval, which takes about as long as all
+            the rest.
         name, evaluation_set, base_name, experiment_name: for tables and texts.
 
     Raises:
         DataError: the arrays do not fit together, or an arm has too few seeds to say how seeds
             vary.
     """
-    arms = _prepared(base, experiment, design, labels, resample)
-    score = metric if isinstance(metric, Metric) else metric_named(metric)
-    seed_scores = [score.score(arm.labels, arm.predictions) @ arm.seed_weights for arm in arms]
-    means = [float(scores.mean()) for scores in seed_scores]
-    replicates = bootstrap(
-        arms,
-        score,
-        paired=design == "paired",
-        sample_seeds=resample != "examples",
-        sample_examples=resample != "seeds",
-        num_bootstrap=num_bootstrap,
-        rng=np.random.RandomState(bootstrap_seed),
+    settings = Settings(
+        design, resample, examples, num_bootstrap, bootstrap_seed, confidence, draws, studentised
     )
-    samples = replicates.scores
-    summaries = [
-        ArmSummary(
-            arm_name,
-            mean,
-            percentile_interval(drawn, confidence),
-            arm.seeds,
-            scores,
-            len(arm.run_seeds),
-        )
-        for arm_name, mean, drawn, arm, scores in zip(
-            (base_name, experiment_name), means, samples.T, arms, seed_scores, strict=False
-        )
-    ]
-    differences = samples[:, -1] - samples[:, 0] if experiment is not None else samples[:, 0]
-    estimate = means[-1] - means[0] if experiment is not None else means[0]
-    exact, unbiased = _variances([seed_table(score, arm) for arm in arms], design, resample)
-    standard_error = math.sqrt(unbiased.variance)
-    tests = _tests(design, resample, differences, estimate, unbiased, seed_scores)
-    floor = _seed_floor(design, resample, [len(arm.seeds) for arm in arms])
-    return Comparison(
-        name=name,
-        evaluation_set=evaluation_set,
-        metric=score.name,
-        design=design,
-        resample=resample,
-        base=summaries[0],
-        experiment=summaries[1] if len(summaries) > 1 else None,
-        num_examples=arms[0].num_examples,
-        estimate=estimate,
-        bootstrap_mean=float(differences.mean()),
-        standard_error=standard_error,
-        degrees_of_freedom=unbiased.degrees_of_freedom,
-        bootstrap_standard_error=math.sqrt(exact),
-        confidence=confidence,
-        percentile=percentile_interval(differences, confidence),
-        t=t_interval(estimate, standard_error, unbiased.degrees_of_freedom, confidence),
-        p_percentile=tests[0],
-        p_t=tests[1],
-        p_sign_flip=tests[2],
-        seed_floor=floor,
-        below_seed_floor=_below(floor, tests[0], tests[1]),
-        num_bootstrap=num_bootstrap,
-        bootstrap_seed=bootstrap_seed,
-        samples=samples,
-        degenerate_replicates=replicates.degenerate,
+    settings.check()
+    score = named_metric(metric)
+    arms = prepare_arms(base, experiment, score, settings, labels, clusters, missing)
+    check_seeds(arms, settings)
+    question = Question(arms, score, settings, "")
+    samples, undefined, variances = run_bootstrap([question], [question.crossing], settings)
+    names = Names(name, evaluation_set, base_name, experiment_name)
+    sides = summaries(question, samples, names, confidence)
+    return conclude(
+        sides,
+        question.crossing,
+        samples,
+        undefined,
+        variances[0],
+        settings,
+        names,
+        score.name,
     )
 
 
-def _prepared(
+def named_metric(metric: str | Metric | RankMetric) -> Metric | RankMetric:
+    """A metric, by name or as it is.
+
+    Raises:
+        ValueError: there is no such name, or it is something else.
+    """
+    if isinstance(metric, str):
+        return metric_named(metric)
+    if not isinstance(metric, Metric | RankMetric):
+        raise DataError(
+            f"found metric {metric!r}, expected a name or a Metric; for a plain function use "
+            "stats.multibootstrap"
+        )
+    return metric
+
+
+def prepare_arms(
     base: xarray.Dataset | xarray.DataArray,
     experiment: xarray.Dataset | xarray.DataArray | None,
-    design: Design,
+    metric: Metric | RankMetric,
+    settings: Settings,
     labels: xarray.DataArray | None,
-    resample: Resample,
+    clusters: str | ArrayLike | None,
+    missing: Missing,
 ) -> list[Arm]:
-    """Checked arms in one order of examples, with seeds paired where the design says so."""
-    for what, value, choices in (("design", design, Design), ("resample", resample, Resample)):
-        if value not in get_args(choices):
-            raise DataError(
-                f"found {what} {value!r}, expected one of {', '.join(get_args(choices))}"
-            )
+    """Checked arms in one order of examples, with seeds paired where the design says so.
+
+    Raises:
+        DataError: the sides do not fit the design or each other.
+    """
+    design = settings.design
     if (experiment is None) != (design == "single"):
         raise DataError(
             f"found design {design!r} {'without' if experiment is None else 'with'} an "
             "experiment; a single "
             "design has none, the others have one"
         )
-    arms = [arm_from_arrays("base", base, labels)]
+    sources = [("base", base)]
     if experiment is not None:
-        arms = list(align(arms[0], arm_from_arrays("experiment", experiment, labels)))
-    if design == "paired":
-        before = arms
-        arms = list(pair(*arms))
-        if not arms[0].seeds:
-            raise DataError(
-                f"base has seeds {list(before[0].seeds)} and experiment {list(before[1].seeds)}, "
-                "none in "
-                "common; use the unpaired design"
-            )
-    if resample != "examples":
-        for name, arm in zip(("base", "experiment"), arms, strict=False):
-            if len(arm.seeds) < 2:
-                raise DataError(
-                    f"{name} has one seed "
-                    f"({arm.seeds[0]!r}){' to pair' if design == 'paired' else ''}, and "
-                    "one cannot show how seeds vary; add seeds, or use resample='examples' and "
-                    "claim "
-                    "nothing beyond this seed"
-                )
-    return arms
-
-
-def _variances(
-    tables: list[NDArray[np.float64]], design: Design, resample: Resample
-) -> tuple[float, VarianceEstimate]:
-    if design == "unpaired":
-        return (
-            bootstrap_variance_unpaired(tables[0], tables[1], resample),
-            unbiased_variance_unpaired(tables[0], tables[1], resample),
+        sources.append(("experiment", experiment))
+    arms = [
+        arm_from_arrays(name, data, labels, metric=metric, missing=missing)
+        for name, data in sources
+    ]
+    groups = [_clusters_of(name, data, clusters, settings) for name, data in sources]
+    if experiment is not None and settings.examples == "shared":
+        arms = list(align(arms[0], arms[1]))
+        groups[1] = groups[0]  # the experiment's examples are in the base's order now
+    arms = [
+        arm if codes is None else clustered(arm, codes, name)
+        for arm, codes, (name, _) in zip(arms, groups, sources, strict=True)
+    ]
+    if design != "paired":
+        return arms
+    paired = list(pair(*arms))
+    if not paired[0].seeds:
+        raise DataError(
+            f"base has seeds {list(arms[0].seeds)} and experiment {list(arms[1].seeds)}, "
+            "none in common; use the unpaired design"
         )
-    table = tables[1] - tables[0] if design == "paired" else tables[0]
-    return bootstrap_variance(table, resample), unbiased_variance(table, resample)
+    return paired
 
 
-def _tests(
-    design: Design,
-    resample: Resample,
-    differences: NDArray[np.float64],
-    estimate: float,
-    unbiased: VarianceEstimate,
-    seed_scores: list[NDArray[np.float64]],
-) -> tuple[PValues | None, PValues | None, PValues | None]:
-    if design == "single":
-        return None, None, None
-    flips = None
-    if design == "paired" and resample != "examples":
-        flips = sign_flip_p_values(seed_scores[1] - seed_scores[0])
-    return (
-        bootstrap_p_values(differences),
-        t_p_values(estimate, math.sqrt(unbiased.variance), unbiased.degrees_of_freedom),
-        flips,
+def _clusters_of(
+    name: str,
+    data: xarray.Dataset | xarray.DataArray,
+    clusters: str | ArrayLike | None,
+    settings: Settings,
+) -> NDArray | None:
+    if clusters is None:
+        return None
+    if not isinstance(clusters, str):
+        if settings.examples == "separate":
+            raise DataError(
+                "found clusters as values for separate examples; name a coordinate of both sides"
+            )
+        return np.asarray(clusters)
+    # A coordinate of either kind of array, or a variable of a Dataset.
+    if clusters not in data.coords and clusters not in getattr(data, "data_vars", ()):
+        raise DataError(
+            f"{name}: found no coordinate {clusters!r} to cluster by, only "
+            f"{', '.join(map(str, data.coords))}"
+        )
+    found = data[clusters]
+    if found.dims != ("example",):
+        raise DataError(
+            f"{name}: clusters {clusters!r} have dims {found.dims}, expected (example,)"
+        )
+    return found.to_numpy()
+
+
+def check_seeds(arms: Sequence[Arm], settings: Settings) -> None:
+    """Refuses an arm whose single seed was to be resampled.
+
+    Raises:
+        DataError: an arm that draws seeds has one.
+    """
+    if settings.resample == "examples":
+        return
+    for position, (name, arm) in enumerate(zip(("base", "experiment"), arms, strict=False)):
+        if settings.design == "fixed_baseline" and position == 0:
+            continue
+        if len(arm.seeds) < 2:
+            raise DataError(
+                f"{name} has one seed "
+                f"({arm.seeds[0]!r}){' to pair' if settings.design == 'paired' else ''}, and "
+                "one cannot show how seeds vary; add seeds, or use resample='examples' and "
+                "claim "
+                "nothing beyond this seed"
+                + (" (or design='fixed_baseline')" if name == "base" and len(arms) > 1 else "")
+            )
+
+
+class Question:
+    """Arms, a metric and a design, as jobs for the bootstrap and as a crossing of tables.
+
+    Args:
+        arms: prepared.
+        metric: their score.
+        settings: design and what is resampled.
+        examples: name of the set of examples; questions with one name share its draws.
+    """
+
+    def __init__(
+        self, arms: Sequence[Arm], metric: Metric | RankMetric, settings: Settings, examples: str
+    ):
+        self.arms = tuple(arms)
+        self.metric = metric
+        pools_of: dict[Design, list[str | None]] = {
+            "single": ["seeds"],
+            "paired": ["seeds", "seeds"],
+            "unpaired": ["seeds of base", "seeds of experiment"],
+            "fixed_baseline": [None, "seeds"],
+        }
+        pools = pools_of[settings.design]
+        sets: list[str | None] = [f"{examples} examples", f"{examples} examples"]
+        if settings.examples == "separate":
+            sets = [f"{examples} examples of base", f"{examples} examples of experiment"]
+        if settings.resample == "examples":
+            pools = [None, None]
+        if settings.resample == "seeds":
+            sets = [None, None]
+        self.pools, self.sets = pools[: len(arms)], sets[: len(arms)]
+        # Made once, for the bootstrap, the tables and the plain scores alike.
+        self.columns = [
+            Columns(arm, metric) if isinstance(metric, Metric) else None for arm in arms
+        ]
+        self.jobs = [
+            Job(arm, metric, pool, name, columns)
+            for arm, pool, name, columns in zip(
+                self.arms, self.pools, self.sets, self.columns, strict=True
+            )
+        ]
+        self.crossing = Crossing(self._parts())
+
+    def _parts(self) -> list[Part]:
+        weights = [1.0] if len(self.arms) == 1 else [-1.0, 1.0]
+        return [
+            Part(arm_table(job.arm, self.metric, job.columns), weight, job.pool, job.examples)
+            for job, weight in zip(self.jobs, weights, strict=True)
+        ]
+
+
+def run_bootstrap(
+    questions: Sequence[Question], crossings: Sequence[Crossing], settings: Settings
+) -> tuple[NDArray[np.float64], NDArray[np.bool_], list[NDArray[np.float64] | None]]:
+    """Bootstraps all questions with shared draws.
+
+    Args:
+        questions: what to score.
+        crossings: sums of their tables whose replicates' variances may be wanted.
+        settings: how.
+
+    Returns:
+        Scores and where they were 0/0, [replicates, jobs of all questions], and for each crossing
+        the unbiased variance of each replicate [replicates] (None unless it was asked for).
+    """
+    variances: list[list[NDArray[np.float64]]] = [[] for _ in crossings]
+
+    def observe(chunk: Chunk) -> None:
+        seed_counts = {pool: chunk.seed_counts(pool) for pool in chunk.seeds}
+        for crossing, found in zip(crossings, variances, strict=True):
+            found.append(crossing.replicate_variances(seed_counts, chunk.counts))
+
+    replicates = bootstrap(
+        [job for question in questions for job in question.jobs],
+        settings.make_draws(),
+        settings.num_bootstrap,
+        on_chunk=observe if settings.studentised else None,
+    )
+    joined = [np.concatenate(found) if found else None for found in variances]
+    return replicates.scores, replicates.undefined, joined
+
+
+def summaries(
+    question: Question, samples: NDArray[np.float64], names: Names, confidence: float
+) -> list[ArmSummary]:
+    """One summary an arm of a question, from its samples [replicates, arms]."""
+    found = []
+    for job, drawn, name in zip(
+        question.jobs, samples.T, (names.base, names.experiment), strict=False
+    ):
+        arm, scores = job.arm, seed_scores(job.arm, question.metric, job.columns)
+        found.append(
+            ArmSummary(
+                name,
+                float(scores.mean()),
+                percentile_interval(drawn, confidence),
+                arm.seeds,
+                scores,
+                len(arm.run_seeds),
+                arm.num_examples,
+                None if arm.clusters is None else arm.num_units,
+            )
+        )
+    return found
+
+
+def conclude(
+    sides: Sequence[ArmSummary],
+    crossing: Crossing,
+    samples: NDArray[np.float64],
+    undefined: NDArray[np.bool_],
+    replicate_variances: NDArray[np.float64] | None,
+    settings: Settings,
+    names: Names,
+    metric: str,
+) -> Comparison:
+    """Intervals and tests from the samples, the exact variances and the scores of seeds.
+
+    Args:
+        sides: base, and the experiment unless the design is single.
+        crossing: the tables whose sum is the estimate.
+        samples: [replicates, sides].
+        undefined: where a score was 0/0 [replicates, jobs].
+        replicate_variances: [replicates], or None for no studentised interval.
+        settings: how the comparison is made.
+        names: what it is called.
+        metric: name of the score.
+    """
+    base = sides[0]
+    experiment = sides[1] if len(sides) > 1 else None
+    differences = samples[:, 0] if experiment is None else samples[:, 1] - samples[:, 0]
+    estimate = base.estimate if experiment is None else experiment.estimate - base.estimate
+    unbiased = crossing.unbiased_variance()
+    standard_error = math.sqrt(unbiased.variance)
+    level = settings.confidence
+    studentised = None
+    if replicate_variances is not None:
+        studentised = studentised_interval(
+            differences, np.sqrt(replicate_variances), estimate, standard_error, level
+        )
+    p_t = p_percentile = p_published = None
+    if experiment is not None:
+        p_t = t_p_values(estimate, standard_error, unbiased.degrees_of_freedom)
+        p_percentile = bootstrap_p_values(differences)
+        p_published = _published_p_values(differences)
+    sign_flip, permutation = _seed_tests(sides, settings)
+    floor = _seed_floor(settings, [len(side.seeds) for side in sides])
+    mean = float(differences.mean())
+    return Comparison(
+        name=names.name,
+        evaluation_set=names.evaluation_set,
+        metric=metric,
+        design=settings.design,
+        resample=settings.resample,
+        base=base,
+        experiment=experiment,
+        num_examples=base.num_examples,
+        estimate=estimate,
+        bootstrap_mean=mean,
+        bias=mean - estimate,
+        standard_error=standard_error,
+        degrees_of_freedom=unbiased.degrees_of_freedom,
+        bootstrap_standard_error=math.sqrt(crossing.bootstrap_variance()),
+        confidence=level,
+        t=t_interval(estimate, standard_error, unbiased.degrees_of_freedom, level),
+        percentile=percentile_interval(differences, level),
+        basic=basic_interval(differences, estimate, level),
+        bca=bca_interval(differences, estimate, acceleration(crossing.influences()), level),
+        studentised=studentised,
+        p_t=p_t,
+        p_percentile=p_percentile,
+        p_published=p_published,
+        p_sign_flip=sign_flip,
+        p_permutation=permutation,
+        effect=_effect(sides, settings),
+        seed_floor=floor,
+        below_seed_floor=_below(floor, p_percentile, p_t),
+        num_bootstrap=settings.num_bootstrap,
+        bootstrap_seed=settings.bootstrap_seed,
+        samples=samples,
+        degenerate_replicates=int(undefined.any(axis=1).sum()),
+        examples=settings.examples,
     )
 
 
-def _seed_floor(design: Design, resample: Resample, numbers: list[int]) -> float | None:
-    if design == "single" or resample == "examples":
+def _published_p_values(differences: NDArray[np.float64]) -> PValues:
+    greater = compatible_p_value(differences)
+    less = compatible_p_value(differences, expect_negative_effect=True)
+    return PValues(greater, less, min(1.0, 2 * min(greater, less)))
+
+
+def _seed_tests(
+    sides: Sequence[ArmSummary], settings: Settings
+) -> tuple[PValues | None, PValues | None]:
+    """Sign flips and permutations of seeds, where the design has them."""
+    if len(sides) < 2 or settings.resample == "examples":
+        return None, None
+    first, second = sides[0].seed_scores, sides[1].seed_scores
+    if settings.design == "paired":
+        return sign_flip_p_values(second - first), None
+    if settings.design == "unpaired":
+        return None, permutation_p_values(first, second)
+    return None, None
+
+
+def _effect(sides: Sequence[ArmSummary], settings: Settings) -> EffectSizes | None:
+    if len(sides) < 2 or min(len(side.seeds) for side in sides) < 2:
         return None
-    return 2.0 ** -numbers[0] if design == "paired" else 1 / math.comb(sum(numbers), numbers[0])
+    paired = settings.design == "paired"
+    return effect_sizes(sides[0].seed_scores, sides[1].seed_scores, paired)
+
+
+def _seed_floor(settings: Settings, numbers: Sequence[int]) -> float | None:
+    if settings.design == "single" or settings.resample == "examples":
+        return None
+    if settings.design == "unpaired":
+        return 1 / math.comb(sum(numbers), numbers[0])
+    return 2.0 ** -numbers[-1]
 
 
 def _below(floor: float | None, *tests: PValues | None) -> bool:

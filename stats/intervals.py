@@ -1,8 +1,10 @@
-"""Intervals and p-values, from bootstrap samples, from Student's t, and from sign flips of
-seeds."""
+"""Intervals and p-values, from bootstrap samples, from Student's t, and from sign flips and deals
+of seeds."""
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -11,7 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 
 # All 2**R sign patterns are gone through up to this R.
 MAX_EXACT_SIGN_FLIP_SEEDS = 15
-_SIGN_FLIP_SAMPLES = 19_999
+# All deals of seeds to two sides are gone through up to this number: 10 against 10 are 184,756.
+MAX_EXACT_DEALS = 200_000
+_RANDOM_SAMPLES = 19_999
 
 
 class Interval(NamedTuple):
@@ -69,8 +73,7 @@ def report_ci(
     for name, values in (("base", base), ("expt", experiment), ("delta", delta)):
         low, high = percentile_interval(values, c)
         report[name] = {"mean": float(values.mean()), "low": low, "high": high}
-    contradicting = delta >= 0 if expect_negative_effect else delta <= 0
-    report["delta"]["p"] = float(contradicting.mean()) or 1.0 / len(delta)
+    report["delta"]["p"] = compatible_p_value(delta, expect_negative_effect)
     if verbose:
         print(f"{len(delta)} bootstrap samples, {c:.0%} percentile intervals:")
         for name, values in report.items():
@@ -104,6 +107,123 @@ def percentile_interval(samples: ArrayLike, confidence: float) -> Interval:
     return Interval(float(low), float(high))
 
 
+def basic_interval(samples: ArrayLike, estimate: float, confidence: float) -> Interval:
+    """The percentile interval mirrored at the estimate: 2 estimate - its ends.
+
+    Args:
+        samples: bootstrap samples [replicates].
+        estimate: the score of the data themselves.
+        confidence: level, in (0, 1).
+
+    Raises:
+        ValueError: `confidence` is not inside (0, 1).
+    """
+    low, high = percentile_interval(samples, confidence)
+    return Interval(2 * estimate - high, 2 * estimate - low)
+
+
+def acceleration(influences: Sequence[NDArray]) -> float:
+    """The acceleration of the BCa interval, for an estimate made of several independent samples.
+
+    Args:
+        influences: for each sample (the seeds of each side, the examples) how much each of its
+            members moves the estimate, as `stats.variance.influences` gives it: the estimate is, to
+            first order, a constant plus the sum of the means of these arrays.
+
+    Returns:
+        sum_j sum_i u_ji^3 / n_j^3 over 6 (sum_j sum_i u_ji^2 / n_j^2)^(3/2), as
+        `scipy.stats.bootstrap` has it; 0 where nothing moves the estimate.
+
+    Reference: Efron & Tibshirani, An Introduction to the Bootstrap (1993), eq. 15.36.
+    """
+    cubes = squares = 0.0
+    for sample in influences:
+        centred = (sample - sample.mean()) / len(sample)
+        cubes += float((centred**3).sum())
+        squares += float((centred**2).sum())
+    return cubes / (6 * squares**1.5) if squares > 0 else 0.0
+
+
+def bca_interval(
+    samples: ArrayLike, estimate: float, acceleration: float, confidence: float
+) -> Interval:
+    """The bias-corrected and accelerated interval: percentiles of the samples at other levels.
+
+    The correction of bias is the normal quantile of the share of samples below the estimate, ties
+    counted half. Where all samples lie on one side of the estimate that quantile is infinite, and
+    the interval would be one point; the share is then taken as half a sample, the least that this
+    number of samples could have shown. So the ends are always samples or between two of them.
+
+    Args:
+        samples: bootstrap samples [replicates].
+        estimate: the score of the data themselves.
+        acceleration: see `acceleration`.
+        confidence: level, in (0, 1).
+
+    Raises:
+        ValueError: `confidence` is not inside (0, 1).
+    """
+    from scipy.special import ndtr, ndtri
+
+    values = np.asarray(samples, dtype=np.float64)
+    tail = _tail(confidence)
+    slack = _slack(values - estimate)
+    below = int((values < estimate - slack).sum()) + int((values <= estimate + slack).sum())
+    half = 1 / (2 * len(values))
+    bias = ndtri(min(max(below * half, half), 1 - half))
+    levels = []
+    for level in (tail, 1 - tail):
+        moved = bias + ndtri(level)
+        stretch = 1 - acceleration * moved
+        # At the pole and beyond it the level is the end that it tends to.
+        shifted = bias + moved / stretch if stretch > 0 else np.copysign(np.inf, moved)
+        levels.append(float(ndtr(shifted)))
+    low, high = np.quantile(values, levels)
+    return Interval(float(low), float(high))
+
+
+def studentised_interval(
+    samples: ArrayLike,
+    sample_standard_errors: ArrayLike,
+    estimate: float,
+    standard_error: float,
+    confidence: float,
+) -> Interval:
+    """The bootstrap-t interval: each sample's distance from the estimate in its own standard errors.
+
+    A replicate without spread of its own (one seed drawn R times) lies infinitely many standard
+    errors away, on the side of its sample; at no distance where it equals the estimate. Where such
+    replicates make more than a tail the interval has no end on that side: so few seeds cannot give
+    one.
+
+    Args:
+        samples: bootstrap samples [replicates].
+        sample_standard_errors: the standard error of each, from its own replicate [replicates], as
+            the root of `stats.replicate_variance.replicate_variances`.
+        estimate: the score of the data themselves.
+        standard_error: its standard error, estimated the same way.
+        confidence: level, in (0, 1).
+
+    Raises:
+        ValueError: `confidence` is not inside (0, 1).
+    """
+    tail = _tail(confidence)
+    if standard_error == 0:
+        return Interval(estimate, estimate)
+    distances = np.asarray(samples, dtype=np.float64) - estimate
+    errors = np.asarray(sample_standard_errors, dtype=np.float64)
+    slack = _slack(distances)
+    spread = errors > 0
+    statistics = np.where(np.abs(distances) <= slack, 0.0, np.copysign(np.inf, distances))
+    statistics[spread] = distances[spread] / errors[spread]
+    if np.isfinite(statistics).all():
+        low, high = np.quantile(statistics, [tail, 1 - tail])
+    else:  # no value lies between a finite and an infinite one: the outer neighbour stands
+        low = np.quantile(statistics, tail, method="lower")
+        high = np.quantile(statistics, 1 - tail, method="higher")
+    return Interval(float(estimate - high * standard_error), float(estimate - low * standard_error))
+
+
 def t_interval(
     estimate: float, standard_error: float, degrees_of_freedom: float, confidence: float
 ) -> Interval:
@@ -124,16 +244,36 @@ def _tail(confidence: float) -> float:
     return (1 - confidence) / 2
 
 
+def _slack(differences: NDArray) -> float:
+    """What rounding may do to differences: within it they tie."""
+    return 1e-12 * float(np.abs(differences).max(initial=0.0))
+
+
 def bootstrap_p_values(differences: ArrayLike) -> PValues:
     """(k + 1) / (B + 1) from bootstrap samples of a difference [replicates].
 
-    k counts the samples on the other side of zero or on it; the two-sided p is twice the smaller,
-    at most 1.
+    k counts the samples on the other side of zero or on it (but for rounding); the two-sided p is
+    twice the smaller, at most 1.
     """
     differences = np.asarray(differences)
-    greater = (int((differences <= 0).sum()) + 1) / (len(differences) + 1)
-    less = (int((differences >= 0).sum()) + 1) / (len(differences) + 1)
+    slack = _slack(differences)
+    greater = (int((differences <= slack).sum()) + 1) / (len(differences) + 1)
+    less = (int((differences >= -slack).sum()) + 1) / (len(differences) + 1)
     return PValues(greater, less, min(1.0, 2 * min(greater, less)))
+
+
+def compatible_p_value(differences: ArrayLike, expect_negative_effect: bool = False) -> float:
+    """The one-sided p of the published library: the share k / B of samples that contradict.
+
+    Too small with few seeds, and never below 1 / B: where no sample contradicts it is that.
+
+    Args:
+        differences: bootstrap samples of experiment - base [replicates].
+        expect_negative_effect: samples of 0 or more contradict, rather than of 0 or less.
+    """
+    differences = np.asarray(differences)
+    contradicting = differences >= 0 if expect_negative_effect else differences <= 0
+    return float(contradicting.mean()) or 1.0 / len(differences)
 
 
 def t_p_values(estimate: float, standard_error: float, degrees_of_freedom: float) -> PValues:
@@ -169,7 +309,7 @@ def sign_flip_p_values(differences: ArrayLike, flip_seed: int = 0) -> PValues:
         extra = 0
     else:
         generator = np.random.Generator(np.random.Philox(key=flip_seed))
-        patterns = generator.integers(0, 2, (_SIGN_FLIP_SAMPLES, number))
+        patterns = generator.integers(0, 2, (_RANDOM_SAMPLES, number))
         extra = 1  # the pattern that was seen
     means = (1 - 2 * patterns) @ differences
     seen = differences.sum()
@@ -178,4 +318,44 @@ def sign_flip_p_values(differences: ArrayLike, flip_seed: int = 0) -> PValues:
     greater = (int((means >= seen - slack).sum()) + extra) / (len(means) + extra)
     less = (int((means <= seen + slack).sum()) + extra) / (len(means) + extra)
     both = (int((np.abs(means) >= abs(seen) - slack).sum()) + extra) / (len(means) + extra)
+    return PValues(greater, less, both)
+
+
+def permutation_p_values(
+    base_scores: ArrayLike, experiment_scores: ArrayLike, permutation_seed: int = 0
+) -> PValues:
+    """The randomisation test of unpaired seeds: under the null any of them may as well have been on
+    the other side.
+
+    The statistic is the difference of the two means; two-sided counts the deals with at least its
+    size. Exact while there are at most `MAX_EXACT_DEALS` deals of the seeds to the sides; beyond,
+    random deals with the +1 form.
+
+    Args:
+        base_scores: one a seed [R].
+        experiment_scores: one a seed [R'].
+        permutation_seed: names the random deals, used where there are many.
+    """
+    base = np.asarray(base_scores, dtype=np.float64)
+    experiment = np.asarray(experiment_scores, dtype=np.float64)
+    pooled = np.concatenate([base, experiment])
+    pooled -= pooled.mean()  # changes no difference, and keeps digits
+    if math.comb(len(pooled), len(base)) <= MAX_EXACT_DEALS:
+        chosen = itertools.combinations(range(len(pooled)), len(base))
+        dealt = np.fromiter(itertools.chain.from_iterable(chosen), np.int64)
+        sums = pooled[dealt.reshape(-1, len(base))].sum(axis=1)
+        extra = 0
+    else:
+        generator = np.random.Generator(np.random.Philox(key=permutation_seed))
+        dealt = generator.permuted(np.tile(pooled, (_RANDOM_SAMPLES, 1)), axis=1)
+        sums = dealt[:, : len(base)].sum(axis=1)
+        extra = 1  # the deal that was seen
+    # The sides' sums add to zero, so the difference of means falls with the base's sum alone.
+    statistics = -sums
+    seen = -pooled[: len(base)].sum()
+    slack = 1e-12 * np.abs(pooled).sum()
+    number = len(statistics) + extra
+    greater = (int((statistics >= seen - slack).sum()) + extra) / number
+    less = (int((statistics <= seen + slack).sum()) + extra) / number
+    both = (int((np.abs(statistics) >= abs(seen) - slack).sum()) + extra) / number
     return PValues(greater, less, both)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from evaluate.metrics import METRICS, Metric, is_binary, metric_named
+from evaluate.metrics import METRICS, Metric, RankMetric, is_binary, metric_named
 from stats.arms import Arm, DataError, make_arm, pair
-from stats.resampling import ScoreFunction, resample
+from stats.resampling import Score, resample
 
 if TYPE_CHECKING:
     import pandas
@@ -26,7 +26,12 @@ _EQUAL_FUNCTIONS = {
     ("sklearn", "mean_squared_error"): "mse",
     ("sklearn", "f1_score"): "f1",
     ("sklearn", "matthews_corrcoef"): "matthews",
+    ("sklearn", "mean_absolute_error"): "mae",
+    ("sklearn", "brier_score_loss"): "brier",
+    ("sklearn", "log_loss"): "log_loss",
+    ("sklearn", "roc_auc_score"): "auc",
     ("scipy", "pearsonr"): "pearson",
+    ("scipy", "spearmanr"): "spearman",
 }
 
 
@@ -34,7 +39,7 @@ def multibootstrap(
     run_info: pandas.DataFrame,
     preds: ArrayLike,
     labels: ArrayLike,
-    score_fn: str | Metric | ScoreFunction,
+    score_fn: str | Score,
     paired_seeds: bool = False,
     sample_seeds: bool = True,
     sample_examples: bool = True,
@@ -56,9 +61,11 @@ def multibootstrap(
         preds: [runs, examples], aligned with the rows of `run_info`.
         labels: [examples].
         score_fn: the name of a metric in `evaluate.metrics.METRICS`, a `Metric`, or a function of
-            (labels, predictions). accuracy_score, zero_one_loss, mean_squared_error, f1_score and
-            matthews_corrcoef of scikit-learn and pearsonr of SciPy (its r alone) take the fast way
-            too; any other function is called in a plain loop.
+            (labels, predictions). Functions of scikit-learn that equal a metric of ours
+            (accuracy_score, zero_one_loss, mean_squared_error, mean_absolute_error, f1_score,
+            matthews_corrcoef, roc_auc_score, brier_score_loss, log_loss) and pearsonr and spearmanr
+            of SciPy (the coefficient alone) take the fast way too; any other function is called in
+            a plain loop.
         paired_seeds: the seeds both arms have, one draw for both. Else each arm draws its own.
         sample_seeds: whether seeds are resampled.
         sample_examples: whether examples are resampled; both arms always share them.
@@ -152,11 +159,9 @@ def _check_seeds(base: Arm, experiment: Arm, paired: bool) -> None:
         )
 
 
-def _fast_metric(
-    score_fn: str | Metric | ScoreFunction, base: Arm, experiment: Arm
-) -> Metric | ScoreFunction:
+def _fast_metric(score_fn: str | Score, base: Arm, experiment: Arm) -> Score:
     """The metric that a name or a known function stands for; else the function itself."""
-    if isinstance(score_fn, Metric):
+    if isinstance(score_fn, Metric | RankMetric):
         return score_fn
     if isinstance(score_fn, str):
         return metric_named(score_fn)
@@ -164,11 +169,15 @@ def _fast_metric(
     name = _EQUAL_FUNCTIONS.get((package, getattr(score_fn, "__name__", "")))
     if name is None:
         return score_fn
-    two_classes = all(
-        is_binary(values) for values in (base.labels, base.predictions, experiment.predictions)
-    )
     # Beyond the classes 0 and 1 these functions mean more than our metric does.
-    return score_fn if name in ("f1", "matthews") and not two_classes else METRICS[name]
+    values = {
+        "f1": (base.labels, base.predictions, experiment.predictions),
+        "auc": (base.labels,),
+        "brier": (base.labels,),
+        "log_loss": (base.labels,),
+    }
+    equal = all(is_binary(array) for array in values.get(name, ()))
+    return METRICS[name] if equal else score_fn
 
 
 def _describe(base: Arm, experiment: Arm, paired: bool) -> None:

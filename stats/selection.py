@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evaluate.metrics import METRICS, Metric
+from evaluate.metrics import METRICS, Metric, RankMetric, metric_input
 from evaluate.winogender import OCCUPATION_MEASURES, occupation_metric, occupation_scores
 from runs.errors import UserError
 
@@ -101,7 +101,7 @@ class PredictionReader:
 
     def measured(
         self, group: Group, evaluation_set: str, measure: str
-    ) -> tuple[xarray.Dataset, Metric]:
+    ) -> tuple[xarray.Dataset, Metric | RankMetric]:
         """Predictions as the measure needs them, and its metric.
 
         Raises:
@@ -121,7 +121,8 @@ class PredictionReader:
     def run_scores(self, group: Group, evaluation_set: str, measure: str) -> np.ndarray:
         """The plain score of every run [runs]."""
         dataset, metric = self.measured(group, evaluation_set, measure)
-        return metric.score(dataset["label"].to_numpy(), dataset["prediction"].to_numpy())
+        given = metric_input(metric, dataset["prediction"], dataset.get("scores"))
+        return metric.score(dataset["label"].to_numpy(), given)
 
 
 def make_groups(runs: Sequence[Run]) -> list[Group]:

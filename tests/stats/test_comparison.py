@@ -51,7 +51,9 @@ def published(base, experiment, metric, paired, **options):
 @pytest.mark.parametrize("metric", ["accuracy", "matthews"])
 def test_percentile_part_equals_the_published_functions(design, metric):
     base, experiment = arm(0.6), arm(0.75, seeds=(2, 3, 4, 5), runs=3, key=1)
-    ours = compare(base, experiment, metric, design, num_bootstrap=200, bootstrap_seed=7)
+    ours = compare(
+        base, experiment, metric, design, num_bootstrap=200, bootstrap_seed=7, draws="published"
+    )
     theirs = published(base, experiment, metric, design == "paired", nboot=200, rng=7)
     assert ours.bootstrap_mean == pytest.approx(theirs["delta"]["mean"], abs=1e-12)
     assert ours.percentile == pytest.approx((theirs["delta"]["low"], theirs["delta"]["high"]))

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pandas
@@ -141,13 +140,15 @@ def test_sklearn_f1_of_other_classes_keeps_its_meaning():
         multibootstrap(*data, "f1", nboot=2, verbose=False)
 
 
-def test_chunks_do_not_change_the_samples(monkeypatch):
-    data = example_data()
-    whole = multibootstrap(*data, "matthews", nboot=30, rng=2, verbose=False)
-    monkeypatch.setattr("stats.resampling._CHUNK_ELEMENTS", 100)
-    np.testing.assert_allclose(
-        multibootstrap(*data, "matthews", nboot=30, rng=2, verbose=False), whole, atol=1e-14
-    )
+@pytest.mark.parametrize("metric", ["accuracy", "matthews", "auc"])
+def test_chunks_and_blocks_do_not_change_the_samples(metric, monkeypatch):
+    data = example_data(num_examples=3000)
+    whole = multibootstrap(*data, metric, nboot=30, rng=2, verbose=False)
+    monkeypatch.setattr("stats.resampling._CHUNK_BYTES", 10_000)
+    monkeypatch.setattr("stats.resampling._BLOCK_ELEMENTS", 2000)
+    monkeypatch.setattr("stats.resampling._KEPT_BYTES", 0)
+    in_pieces = multibootstrap(*data, metric, nboot=30, rng=2, verbose=False)
+    np.testing.assert_array_equal(in_pieces, whole)
 
 
 def test_bad_input_is_refused():
@@ -184,20 +185,6 @@ def test_one_seed_cannot_be_resampled():
     against_one = pandas.DataFrame({"seed": [0, 0, 1], "intervention": [False, True, True]})
     with pytest.warns(UserWarning, match="base has one seed"):
         multibootstrap(against_one, predictions[[0, 1, 0]], labels, "accuracy", verbose=False)
-
-
-def test_speed_of_the_published_size():
-    """Two arms of 25 seeds on 10,000 examples, 1,000 replicates: 0.5 s wanted, 5 s is a fault."""
-    random = np.random.default_rng(0)
-    arms = [False] * 25 + [True] * 25
-    run_info = pandas.DataFrame({"seed": [*range(25)] * 2, "intervention": arms})
-    labels = random.integers(0, 2, 10_000)
-    predictions = random.integers(0, 2, (50, 10_000))
-    start = time.perf_counter()
-    multibootstrap(
-        run_info, predictions, labels, "accuracy", True, nboot=1000, rng=0, verbose=False
-    )
-    assert time.perf_counter() - start < 5
 
 
 def test_import_is_quick_and_without_tensorflow():

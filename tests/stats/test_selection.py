@@ -109,6 +109,6 @@ def test_selection_takes_the_last_step_unless_told():
 
 
 def test_an_unknown_metric_is_named():
-    (group,) = make_groups([run(0, metrics=["bleu"])])
-    with pytest.raises(UserError, match="names metric 'bleu'"):
-        reader({"run0": 1}).measured(group, "dev", "bleu")
+    (group,) = make_groups([run(0, metrics=["blue"])])
+    with pytest.raises(UserError, match="names metric 'blue'"):
+        reader({"run0": 1}).measured(group, "dev", "blue")

@@ -1,0 +1,274 @@
+"""How fast is the Multi-Bootstrap beside the ways people do it today?
+
+    make bench-stats
+
+Every row times, in one run, 1,000 replicates (seeds and examples) of
+
+- ours: `stats.compare`, with its exact errors, intervals and tests (but the studentised interval);
+- loop: a triple Python loop in the structure of the published library, with a NumPy score;
+- library: the same loop calling scikit-learn's or SciPy's function;
+- scipy: `scipy.stats.bootstrap` over indices of seeds and examples.
+
+The slow ones are run for a few replicates and scaled up, which their cost allows (every replicate
+is the same work). What counts are the ratios: the machine's speed cancels.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import pandas
+import scipy.stats
+import sklearn.metrics
+import xarray
+from numpy.typing import NDArray
+
+from stats import Task, compare, compare_tasks, multibootstrap
+from stats.arms import arm_from_arrays
+
+NUM_BOOTSTRAP = 1000
+NUM_EXAMPLES = 10_000
+NUM_SEEDS = 25
+REPEATS = 3
+
+
+class Row(NamedTuple):
+    """Seconds for 1,000 replicates; None where a way was not timed."""
+
+    case: str
+    ours: float
+    loop: float | None
+    library: float | None
+    scipy: float | None
+    target: str
+    met: bool
+
+
+def runs(runs_a_seed: int, data_key: int, continuous: bool = False) -> xarray.Dataset:
+    """Predictions of 25 seeds on 10,000 examples."""
+    random = np.random.default_rng([data_key, 1])
+    labels = np.random.default_rng(0).integers(0, 2, NUM_EXAMPLES)
+    shape = (NUM_SEEDS * runs_a_seed, NUM_EXAMPLES)
+    predictions = np.where(random.random(shape) < 0.8, labels, 1 - labels)
+    if continuous:
+        predictions = predictions + random.normal(size=shape)
+    return xarray.Dataset(
+        {"prediction": (("run", "example"), predictions), "label": ("example", labels)},
+        coords={
+            "pretrain_seed": ("run", np.repeat(np.arange(NUM_SEEDS), runs_a_seed)),
+            "finetune_seed": ("run", np.tile(np.arange(runs_a_seed), NUM_SEEDS)),
+        },
+    )
+
+
+def seconds(function: Callable[[], object], repeats: int = REPEATS) -> float:
+    """The least of several timings, after one run to warm up."""
+    function()
+    best = np.inf
+    for _ in range(repeats):
+        start = time.perf_counter()
+        function()
+        best = min(best, time.perf_counter() - start)
+    return float(best)
+
+
+def looped(sides: list[xarray.Dataset], score: Callable, replicates: int) -> float:
+    """Seconds for 1,000 replicates of the plain loop, from a few."""
+    arrays = [(side["label"].to_numpy(), side["prediction"].to_numpy()) for side in sides]
+    rows = [
+        [np.flatnonzero(side["pretrain_seed"].to_numpy() == seed) for seed in range(NUM_SEEDS)]
+        for side in sides
+    ]
+    random = np.random.RandomState(0)
+    start = time.perf_counter()
+    for _ in range(replicates):
+        drawn = random.choice(NUM_SEEDS, NUM_SEEDS)
+        examples = random.choice(NUM_EXAMPLES, NUM_EXAMPLES)
+        for (labels, predictions), members in zip(arrays, rows, strict=True):
+            np.mean(
+                [
+                    np.mean(
+                        [score(labels[examples], predictions[run, examples]) for run in runs_of]
+                    )
+                    for runs_of in (members[seed] for seed in drawn)
+                ]
+            )
+    return (time.perf_counter() - start) * NUM_BOOTSTRAP / replicates
+
+
+def by_scipy(sides: list[xarray.Dataset], score: Callable, replicates: int) -> float:
+    """Seconds for 1,000 replicates of `scipy.stats.bootstrap` over indices, from a few."""
+    arrays = [
+        (
+            side["label"].to_numpy(),
+            side["prediction"].to_numpy().reshape(NUM_SEEDS, -1, NUM_EXAMPLES),
+        )
+        for side in sides
+    ]
+
+    def statistic(drawn: NDArray, examples: NDArray) -> float:
+        means = [
+            np.mean(
+                [
+                    score(labels[examples], row[examples])
+                    for seed in drawn
+                    for row in predictions[seed]
+                ]
+            )
+            for labels, predictions in arrays
+        ]
+        return float(means[-1] - means[0]) if len(means) > 1 else float(means[0])
+
+    start = time.perf_counter()
+    scipy.stats.bootstrap(
+        (np.arange(NUM_SEEDS), np.arange(NUM_EXAMPLES)),
+        statistic,
+        n_resamples=replicates,
+        vectorized=False,
+        method="percentile",
+        rng=np.random.default_rng(0),
+    )
+    return (time.perf_counter() - start) * NUM_BOOTSTRAP / replicates
+
+
+def accuracy(labels: NDArray, predictions: NDArray) -> float:
+    return float(np.mean(labels == predictions))
+
+
+def f1(labels: NDArray, predictions: NDArray) -> float:
+    return float(2 * np.sum(labels * predictions) / (np.sum(labels) + np.sum(predictions)))
+
+
+def matthews(labels: NDArray, predictions: NDArray) -> float:
+    return float(np.corrcoef(labels, predictions)[0, 1])
+
+
+def both(labels: NDArray, predictions: NDArray) -> float:
+    return f1(labels, predictions) + matthews(labels, predictions)
+
+
+def both_by_library(labels: NDArray, predictions: NDArray) -> float:
+    return sklearn.metrics.f1_score(labels, predictions) + sklearn.metrics.matthews_corrcoef(
+        labels, predictions
+    )
+
+
+def pearson_by_library(labels: NDArray, predictions: NDArray) -> float:
+    return float(scipy.stats.pearsonr(labels, predictions)[0])
+
+
+def times_faster(ours: float, other: float | None) -> float:
+    return 0.0 if other is None else other / ours
+
+
+def bench() -> list[Row]:
+    """All rows of the table but the one of a million examples."""
+    found = []
+    one = runs(1, 0)
+    ours = seconds(lambda: compare(one, None, "accuracy", "single", studentised=False))
+    loop, library = looped([one], accuracy, 40), looped([one], sklearn.metrics.accuracy_score, 6)
+    by_index = by_scipy([one], accuracy, 40)
+    met = times_faster(ours, loop) >= 15 and times_faster(ours, library) >= 150
+    found.append(
+        Row("25 seeds, accuracy", ours, loop, library, by_index, "15x loop, 150x library", met)
+    )
+
+    pair = [runs(5, 0), runs(5, 1)]
+    ours = seconds(lambda: compare(pair[0], pair[1], "accuracy", studentised=False))
+    loop, library = looped(pair, accuracy, 8), looped(pair, sklearn.metrics.accuracy_score, 2)
+    by_index = by_scipy(pair, accuracy, 8)
+    met = times_faster(ours, loop) >= 40 and times_faster(ours, library) >= 600
+    found.append(Row("2 x 25 x 5 runs, accuracy", ours, loop, library, by_index, "40x, 600x", met))
+
+    tasks = {name: Task(pair[0], pair[1], name, examples_of="dev") for name in ("f1", "matthews")}
+    ours = seconds(lambda: compare_tasks(tasks), 2)
+    loop, library = looped(pair, both, 4), looped(pair, both_by_library, 1)
+    by_index = by_scipy(pair, both, 4)
+    met = times_faster(ours, library) >= 1000
+    found.append(
+        Row("2 x 25 x 5 runs, F1 + MCC", ours, loop, library, by_index, "1000x library", met)
+    )
+
+    scores = [runs(5, 0, continuous=True), runs(5, 1, continuous=True)]
+    ours = seconds(lambda: compare(scores[0], scores[1], "pearson", studentised=False), 2)
+    loop, library = looped(scores, matthews, 4), looped(scores, pearson_by_library, 2)
+    by_index = by_scipy(scores, matthews, 4)
+    met = times_faster(ours, library) >= 200
+    found.append(
+        Row("2 x 25 x 5 runs, Pearson", ours, loop, library, by_index, "200x library", met)
+    )
+
+    arm = arm_from_arrays("base", one)
+    right = (arm.predictions == arm.labels).astype(float)
+    ours = seconds(lambda: exact_error(right), 10)
+    found.append(Row("exact standard error, 25 x 10k", ours, None, None, None, "5 ms", ours < 5e-3))
+    found.append(published_stream())
+    return found
+
+
+def exact_error(table: NDArray[np.float64]) -> float:
+    from stats.variance import bootstrap_variance
+
+    return float(np.sqrt(bootstrap_variance(table)))
+
+
+def published_stream() -> Row:
+    """The drop-in function in its own stream, checked against the plain loop."""
+    sides = [runs(1, 0), runs(1, 1)]
+    run_info = pandas.DataFrame(
+        {"seed": [*range(NUM_SEEDS)] * 2, "intervention": np.repeat([False, True], NUM_SEEDS)}
+    )
+    predictions = np.concatenate([side["prediction"] for side in sides])
+    labels = sides[0]["label"].to_numpy()
+
+    def ours(replicates: int = NUM_BOOTSTRAP) -> NDArray:
+        return np.array(
+            multibootstrap(
+                run_info, predictions, labels, "accuracy", True, nboot=replicates, rng=42,
+                verbose=False,
+            )
+        )  # fmt: skip
+
+    random = np.random.RandomState(42)
+    start, expected, replicates = time.perf_counter(), [], 20
+    for _ in range(replicates):
+        drawn = random.choice(NUM_SEEDS, size=NUM_SEEDS, replace=True)
+        examples = random.choice(NUM_EXAMPLES, size=NUM_EXAMPLES, replace=True)
+        expected.append(
+            [
+                np.mean([accuracy(labels[examples], predictions[arm + s, examples]) for s in drawn])
+                for arm in (0, NUM_SEEDS)
+            ]
+        )
+    loop = (time.perf_counter() - start) * NUM_BOOTSTRAP / replicates
+    apart = float(np.abs(ours(replicates) - expected).max())
+    elapsed = seconds(ours)
+    case = f"published stream, 2 x 25 (|ours - loop| {apart:.0e})"
+    return Row(case, elapsed, loop, None, None, "0.5 s, 1e-12", elapsed < 0.5 and apart < 1e-12)
+
+
+def main() -> None:
+    print(f"{NUM_BOOTSTRAP} replicates; seconds, and how many times slower than ours\n")
+    print(f"{'case':<58}{'ours':>9}{'loop':>9}{'library':>9}{'scipy':>9}   target")
+    for row in bench():
+        others = "".join(
+            f"{'-' if other is None else f'{other / row.ours:.0f}x':>9}"
+            for other in (row.loop, row.library, row.scipy)
+        )
+        verdict = "met" if row.met else "MISSED"
+        print(f"{row.case:<58}{row.ours:>8.4f}s{others}   {row.target}: {verdict}", flush=True)
+    command = [sys.executable, "-m", "benchmarks.multibootstrap_memory"]
+    out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    ours, loop, peak = (float(value) for value in out.split())
+    case = f"25 seeds, 1M examples, accuracy: peak memory {peak:.0f} MB"
+    verdict = "met" if peak < 300 else "MISSED"
+    print(f"{case:<58}{ours:>8.1f}s{loop / ours:>8.0f}x{'-':>9}{'-':>9}   300 MB in all: {verdict}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""The whole analysis of one small world equals its parts, and leaves out what cannot be known."""
+
+import numpy as np
+import pytest
+
+from stats.arms import DataError
+from stats.decomposition import decompose
+from stats.instance_analysis import analyse_sizes
+from stats.instance_figures import all_figures
+from stats.instance_level import decay_bound, ensemble, fisher_tests, runs_of_seed
+from stats.instance_tables import all_tables
+from stats.momentum import momentum
+
+SIZES = ("mini", "medium", "large")
+
+
+def world(examples=300, shape=(6, 3)):
+    """Three sizes; one example in ten gets harder with size."""
+    random = np.random.default_rng(0)
+    start = random.normal(1, 2, examples)
+    step = np.where(random.random(examples) < 0.1, -2.0, 1.0)
+    sizes = {}
+    for number, size in enumerate(SIZES):
+        luck = random.normal(0, 0.5, (shape[0], 1, examples)) + random.normal(
+            0, 0.3 + 0.2 * number, (*shape, examples)
+        )
+        sizes[size] = (start + number * step + luck > 0).astype(np.uint8)
+    return sizes
+
+
+@pytest.fixture(scope="module")
+def sizes():
+    return world()
+
+
+@pytest.fixture(scope="module")
+def analysis(sizes):
+    plain = {size: runs[:, 0] for size, runs in sizes.items()}
+    return analyse_sizes({"NLI": sizes, "one run": plain}, num_bootstrap=30)
+
+
+def test_results_are_those_of_the_functions(sizes, analysis):
+    pair = next(item for item in analysis.pairs if item.large == "large")
+    assert (pair.task, pair.small) == ("NLI", "mini")
+    votes = [ensemble(sizes[name]) for name in ("mini", "large")]
+    assert pair.decay.bound == decay_bound(*votes).bound > 0
+    assert pair.fisher[0.1].num_discoveries == fisher_tests(*votes, level=0.1).num_discoveries
+    assert pair.gain == pytest.approx(sizes["large"].mean() - sizes["mini"].mean())
+    assert pair.single.bound == decay_bound(sizes["mini"][:, 0], sizes["large"][:, 0]).bound
+    of_each = [
+        decay_bound(*(runs_of_seed(sizes[name], seed) for name in ("mini", "large"))).bound
+        for seed in range(6)
+    ]
+    assert pair.of_one_seed == pytest.approx(np.mean(of_each))
+    found = analysis.decompositions["NLI"]["large"]
+    np.testing.assert_array_equal(found.bias_squared, decompose(sizes["large"]).bias_squared)
+    ours = analysis.momenta["NLI"][SIZES]
+    assert ours.pooled == momentum(*sizes.values(), num_bootstrap=30).pooled
+    assert analysis.accuracies["NLI"]["mini"].mean == pytest.approx(sizes["mini"].mean())
+
+
+def test_what_the_data_do_not_allow_is_left_out(sizes, analysis):
+    single = next(pair for pair in analysis.pairs if pair.task == "one run")
+    assert single.of_one_seed is None
+    assert single.single.bound == single.decay.bound
+    assert analysis.accuracies["one run"]["mini"].ensembled is None
+    assert list(analysis.decompositions["one run"]["mini"].variances) == ["pretrain_seed"]
+    few = {size: runs[:2] for size, runs in sizes.items()}
+    found = analyse_sizes({"NLI": few}, num_bootstrap=10, with_curves=True)
+    assert found.momenta["NLI"] == {} and found.curves["NLI"] == {}
+    assert "momentum" not in all_tables(found)
+    lone = analyse_sizes({"NLI": {size: runs[:1, 0] for size, runs in sizes.items()}})
+    assert lone.decompositions == {"NLI": {}}
+    assert "decomposition" not in all_figures(lone)
+    with pytest.raises(DataError, match="no task or no size"):
+        analyse_sizes({"NLI": {}})
+
+
+def test_given_votes_are_used(sizes):
+    wrong = {size: np.zeros((6, 300), int) for size in SIZES}
+    found = analyse_sizes({"NLI": sizes}, {"NLI": wrong}, num_bootstrap=10, with_curves=False)
+    assert all(pair.decay.bound == 0 for pair in found.pairs)
+    assert found.accuracies["NLI"]["mini"].ensembled == 0
