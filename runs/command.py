@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from absl import app, flags
 from runs.errors import UserError
 
 EXIT_USER_ERROR = 2
+EXIT_OUTPUT_CLOSED = 141  # as a shell reports a process that SIGPIPE ended
 
 _GIN_FILE = flags.DEFINE_multi_string("gin_file", [], "Gin file; may be given several times.")
 _GIN_PARAM = flags.DEFINE_multi_string(
@@ -54,6 +56,10 @@ def run_main(main: Callable[[Sequence[str]], object]) -> None:
         except UserError as error:
             print(f"error: {error}", file=sys.stderr)
             sys.exit(EXIT_USER_ERROR)
+        except BrokenPipeError:
+            # Whoever read our output (such as `head`) has had enough; flushing at exit would fail.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(EXIT_OUTPUT_CLOSED)
 
     app.run(guarded, flags_parser=_parse_flags)
 
