@@ -248,6 +248,9 @@ def arm_from_arrays(
             f"{name}: found dims {predictions.dims}, expected example and run (with a coordinate "
             "pretrain_seed) or pretrain_seed"
         )
+    # Other coordinates may be of types that cannot be cut, such as pandas' Arrow strings.
+    known = {"pretrain_seed", "finetune_seed", "example_id", "example"}
+    predictions = predictions.drop_vars([key for key in predictions.coords if key not in known])
     coordinates = predictions.coords
     ids = next(
         (coordinates[k].to_numpy() for k in ("example_id", "example") if k in coordinates), None

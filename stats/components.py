@@ -106,6 +106,41 @@ def variance_components(scores: Scores, truncate: bool = True) -> VarianceCompon
     )
 
 
+def unpaired_components(
+    base: Scores, experiment: Scores, truncate: bool = True
+) -> VarianceComponents:
+    """What `stats.planning` needs for unpaired seeds on shared examples.
+
+    Args:
+        base: [R, C].
+        experiment: [R', C], on the same examples.
+        truncate: as in `variance_components`.
+
+    Returns:
+        Seed and residual of one side (the mean of both), and the example component of the
+        difference.
+
+    Raises:
+        DataError: fewer than two seeds or examples, or other examples.
+    """
+    sides = [deviations(base), deviations(experiment)]
+    if len(sides[0].example) != len(sides[1].example):
+        raise DataError(
+            f"found {len(sides[0].example)} and {len(sides[1].example)} examples, expected the "
+            "same on both sides"
+        )
+    parts = [variance_components(scores, truncate=False) for scores in (base, experiment)]
+    difference = sides[1].example - sides[0].example
+    spread = float(difference @ difference) / (len(difference) - 1)
+    noise = sum(part.residual / len(side.seed) for part, side in zip(parts, sides, strict=True))
+    return _components(
+        truncate,
+        seed=(parts[0].seed + parts[1].seed) / 2,
+        example=spread - noise,
+        residual=(parts[0].residual + parts[1].residual) / 2,
+    )
+
+
 def _components(truncate: bool, **estimates: float) -> VarianceComponents:
     negative = tuple(name for name, value in estimates.items() if value < 0 and truncate)
     kept: dict[str, Any] = {

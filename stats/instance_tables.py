@@ -12,6 +12,7 @@ import numpy as np
 
 from stats.decomposition import Decomposition, Disagreement
 from stats.instance_analysis import InstanceAnalysis, PairOfSizes, SizeAccuracy
+from stats.instance_level import ThresholdBias
 from stats.intervals import Interval
 from stats.momentum import Momentum
 from stats.table_writer import Cell, Table
@@ -64,6 +65,11 @@ def accuracy_table(accuracies: Mapping[str, Mapping[str, SizeAccuracy]]) -> Tabl
     return Table(columns, rows, dict.fromkeys(shares, ".2%"), "Accuracy by size")
 
 
+def _interval(bias: ThresholdBias) -> Interval | None:
+    """None where the bound is 0, for all samples' bounds may be 0 too and their spread says nothing."""
+    return Interval(bias.low, bias.high) if bias.bound > 0 else None
+
+
 def decay_table(pairs: Sequence[PairOfSizes]) -> Table:
     """Lower bounds on the share of examples that a larger size is worse on."""
     rows: list[Sequence[Cell]] = []
@@ -73,7 +79,7 @@ def decay_table(pairs: Sequence[PairOfSizes]) -> Table:
             (
                 pair.task, pair.small, pair.large, pair.gain, pair.of_one_seed, pair.single.bound,
                 bound.bound, bound.threshold if np.isfinite(bound.threshold) else None, bias.bias,
-                bias.corrected, Interval(bias.low, bias.high), bias.cross_fitted,
+                bias.corrected, _interval(bias), bias.cross_fitted,
             )
         )  # fmt: skip
     columns = (

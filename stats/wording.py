@@ -32,7 +32,11 @@ def finding(item: Comparison) -> str:
 
 
 def _seeds(arm: ArmSummary) -> str:
-    return f"{len(arm.seeds)} seed{'s' if len(arm.seeds) > 1 else ''} ({arm.num_runs} runs)"
+    return f"{_number(len(arm.seeds), 'seed')} ({_number(arm.num_runs, 'run')})"
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' if count > 1 else ''}"
 
 
 def _unit(item: Comparison) -> str:

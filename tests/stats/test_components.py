@@ -15,6 +15,7 @@ from stats.components import (
     mean_squares,
     nested_variance,
     nested_variance_components,
+    unpaired_components,
     variance_components,
 )
 from stats.variance import unbiased_variance
@@ -252,3 +253,27 @@ def test_icc_without_spread_is_defined():
     assert (
         apart.single == 0 and np.isfinite([*apart.single_interval, *apart.average_interval]).all()
     )
+
+
+def test_unpaired_components_are_those_of_one_side_and_of_the_examples_difference():
+    """Without seeds' noise the example part is the variance of the difference; with it, unbiased."""
+    random = np.random.default_rng(8)
+    base, experiment = random.normal(size=(2, 300))
+    still = unpaired_components(np.tile(base, (3, 1)), np.tile(experiment, (4, 1)))
+    assert still.example == pytest.approx((experiment - base).var(ddof=1))
+    assert still.seed == pytest.approx(0) and still.residual == pytest.approx(0)
+    found = []
+    for _ in range(400):
+        sides = [
+            example
+            + random.normal(scale=0.3, size=(seeds, 1))
+            + random.normal(scale=2.0, size=(seeds, 300))
+            for example, seeds in ((base, 3), (experiment, 4))
+        ]
+        parts = unpaired_components(*sides, truncate=False)
+        found.append((parts.seed, parts.example, parts.residual))
+    expected = (0.09, (experiment - base).var(ddof=1), 4.0)
+    error = np.std(found, axis=0) / np.sqrt(len(found))
+    assert np.all(np.abs(np.mean(found, axis=0) - expected) < 4 * error)
+    with pytest.raises(DataError, match="found 300 and 299 examples"):
+        unpaired_components(np.zeros((3, 300)), np.zeros((3, 299)))

@@ -1,0 +1,24 @@
+"""The blocks of docs/statistics.md run as they stand, in their order."""
+
+import re
+from pathlib import Path
+
+from evaluate.metrics import METRICS
+
+PAGE = Path(__file__).parents[2] / "docs" / "statistics.md"
+
+
+def test_every_block_runs_and_finds_what_was_put_in():
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
+    assert len(blocks) >= 5
+    names: dict = {}
+    for block in blocks:
+        exec(compile(block, str(PAGE), "exec"), names)
+    result = names["result"]
+    assert result.t.low < 0.08 < result.t.high  # the difference in skill, .78 - .70
+    assert set(names["family"].comparisons) == {"one", "two"}
+
+
+def test_every_metric_is_named():
+    line = re.search(r"Metrics by name: (.*?)\.", PAGE.read_text(), flags=re.DOTALL).group(1)
+    assert {name.strip() for name in line.split(",")} == set(METRICS)
