@@ -13,6 +13,8 @@ from evaluate.winogender import OCCUPATION_MEASURES
 from runs.errors import UserError
 from stats import figures, tables
 from stats.comparison import Comparison, compare
+from stats.corrections import adjusted_p_values
+from stats.intervals import PValues
 from stats.selection import (
     Choice,
     Group,
@@ -72,6 +74,13 @@ class Section:
     comparisons: list[Comparison] = field(default_factory=list)
     pictures: dict[int, list[Picture]] = field(default_factory=dict)
     overview: list[Picture] = field(default_factory=list)
+
+    @property
+    def adjusted(self) -> list[PValues]:
+        """The recommended p-values corrected for their number in this section (Holm)."""
+        p_values = [item.p_t for item in self.comparisons if item.p_t is not None]
+        columns = [adjusted_p_values(side, "holm") for side in zip(*p_values, strict=True)]
+        return [PValues(*(float(p) for p in row)) for row in zip(*columns, strict=True)]
 
 
 @dataclass

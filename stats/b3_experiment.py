@@ -37,7 +37,7 @@ from runs.directory import RunDirectory
 from runs.errors import UserError
 from runs.files import write_atomically
 from stats.b3 import search_b3, solve_b3
-from stats.figures import COLOURS, GREY, LINES, MARKERS, _canvas, save_figure
+from stats.figures import COLOURS, GREY, LINES, MARKERS, canvas, save_figure
 from stats.leakage import LeakageDesign, leakage_levels
 from stats.trend_filter import Regularisation
 
@@ -470,7 +470,7 @@ def experiment_figure(rows: Sequence[Mapping[str, float]]) -> Figure:
     """Loss against noise (left) and bias against noise (right), bars of two standard errors."""
     noises = np.array(_noises(rows))
     step = 0.012 * max(float(np.ptp(noises)), 0.1)
-    with _canvas(9.2, 3.9, 2) as (figure, (left, right)):
+    with canvas(9.2, 3.9, 2) as (figure, (left, right)):
         truth = [np.mean([row["truth"] for row in rows if row["noise"] == n]) for n in noises]
         left.plot(noises, truth, color="black", linewidth=2.4, label="true loss on new clusters")
         right.axhline(0, color="black", linewidth=2.4)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stats.comparison import Comparison
+from stats.intervals import t_interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,7 +75,9 @@ class Cloud:
 
 
 @contextmanager
-def _canvas(width: float, height: float, columns: int = 1, **options: Any) -> Iterator[tuple]:
+def canvas(
+    width: float, height: float, columns: int = 1, rows: int = 1, **options: Any
+) -> Iterator[tuple]:
     """A figure of our style without a window, laid out when the block ends."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -83,7 +86,7 @@ def _canvas(width: float, height: float, columns: int = 1, **options: Any) -> It
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(figure)
-        yield figure, figure.subplots(1, columns, **options)
+        yield figure, figure.subplots(rows, columns, **options)
 
 
 def save_figure(figure: Figure, path: Path) -> list[Path]:
@@ -110,7 +113,7 @@ def _jitter(count: int) -> NDArray:
 def seed_figure(comparison: Comparison) -> Figure:
     """A dot a seed and a box a procedure; thin lines join the two scores of a paired seed."""
     arms = [arm for arm in (comparison.base, comparison.experiment) if arm is not None]
-    with _canvas(1.3 + 1.15 * len(arms), 3.2) as (figure, axes):
+    with canvas(1.3 + 1.15 * len(arms), 3.2) as (figure, axes):
         positions = np.arange(len(arms))
         boxes = axes.boxplot(
             [arm.seed_scores for arm in arms], positions=positions, widths=0.5, showfliers=False,
@@ -144,7 +147,7 @@ def delta_figure(comparison: Comparison) -> Figure:
     """The bootstrap distribution of the difference, with both intervals and the line of no
     difference."""
     differences = comparison.differences
-    with _canvas(5.9, 2.7) as (figure, axes):
+    with canvas(5.9, 2.7) as (figure, axes):
         violin = axes.violinplot(
             [differences], positions=[0], orientation="horizontal", widths=0.8, showextrema=False
         )
@@ -181,7 +184,7 @@ def delta_figure(comparison: Comparison) -> Figure:
 
 def forest_figure(comparisons: Sequence[Comparison], title: str = "") -> Figure:
     """Differences with their t intervals, one line an evaluation set and metric."""
-    with _canvas(6.6, 1.3 + 0.36 * len(comparisons)) as (figure, axes):
+    with canvas(6.6, 1.3 + 0.36 * len(comparisons)) as (figure, axes):
         for row, item in enumerate(comparisons):
             clear = item.t.low > 0 or item.t.high < 0
             axes.plot([item.t.low, item.t.high], [row] * 2, color=COLOURS[0], linewidth=2)
@@ -200,9 +203,20 @@ def forest_figure(comparisons: Sequence[Comparison], title: str = "") -> Figure:
     return figure
 
 
-def training_figure(curves: Sequence[Curve], evaluation_set: str, metric: str) -> Figure:
-    """Score against pre-training step: seeds as thin lines, their mean as a thick one."""
-    with _canvas(4.8, 3.3) as (figure, axes):
+def training_figure(
+    curves: Sequence[Curve], evaluation_set: str, metric: str, confidence: float | None = None
+) -> Figure:
+    """Score against pre-training step: seeds as thin lines, their mean as a thick one.
+
+    Args:
+        curves: one a procedure.
+        evaluation_set, metric: title and label.
+        confidence: draws a band of t intervals of the mean, of seeds alone, at steps with two
+            seeds or more; None draws none.
+    """
+    from matplotlib.ticker import EngFormatter
+
+    with canvas(4.8, 3.3) as (figure, axes):
         for index, curve in enumerate(curves):
             colour, line = COLOURS[index % len(COLOURS)], LINES[index % len(LINES)]
             for scores in curve.scores.values():
@@ -210,23 +224,46 @@ def training_figure(curves: Sequence[Curve], evaluation_set: str, metric: str) -
                     curve.steps, scores, ".-", color=colour, linewidth=0.7, markersize=4, alpha=0.55
                 )
             table = np.array(list(curve.scores.values()))  # [seeds, steps]
+            if confidence is not None:
+                _draw_band(axes, curve.steps, table, confidence, colour)
             axes.plot(
                 curve.steps, np.nanmean(table, axis=0), linestyle=line, color=colour,
                 marker=MARKERS[index % len(MARKERS)], linewidth=2.2,
                 label=f"{curve.name}: mean of {len(table)} seeds",
             )  # fmt: skip
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))  # 600, 50k, 2M
         axes.set_xlabel("pre-training step")
         axes.set_ylabel(metric)
-        axes.set_title(evaluation_set)
+        band = "" if confidence is None else f" (band: {confidence:.0%} CI over seeds)"
+        axes.set_title(evaluation_set + band)
         figure.legend(loc="outside lower left", ncols=min(3, len(curves)))
     return figure
+
+
+def _draw_band(
+    axes: Axes, steps: NDArray, table: NDArray[np.float64], confidence: float, colour: str
+) -> None:
+    """t intervals of the mean over seeds [seeds, steps], where two seeds were scored."""
+    numbers = np.isfinite(table).sum(axis=0)
+    several = np.flatnonzero(numbers > 1)
+    if not several.size:
+        return
+    intervals = []
+    for step in several:
+        scores = table[np.isfinite(table[:, step]), step]
+        error = float(scores.std(ddof=1)) / np.sqrt(len(scores))
+        intervals.append(t_interval(float(scores.mean()), error, len(scores) - 1, confidence))
+    low, high = np.array(intervals).T
+    axes.fill_between(
+        np.asarray(steps)[several], low, high, color=colour, alpha=0.18, linewidth=0, zorder=1
+    )
 
 
 def bias_figure(clouds: Sequence[Cloud], label: str, title: str = "") -> Figure:
     """Bias of every occupation against its share of women, with fitted and, where known, true
     slope."""
     options = {"sharex": True, "sharey": True, "squeeze": False}
-    with _canvas(1 + 3.0 * len(clouds), 3.5, len(clouds), **options) as (figure, panels):
+    with canvas(1 + 3.0 * len(clouds), 3.5, len(clouds), **options) as (figure, panels):
         for index, (cloud, axes) in enumerate(zip(clouds, panels[0], strict=True)):
             _draw_cloud(axes, cloud, index)
         panels[0, 0].set_ylabel(label)

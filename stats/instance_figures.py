@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stats.decomposition import Decomposition
-from stats.figures import COLOURS, GREY, LINES, MARKERS, _canvas, _jitter
+from stats.figures import COLOURS, GREY, LINES, MARKERS, canvas, _jitter
 from stats.instance_analysis import InstanceAnalysis, PairOfSizes, SizeAccuracy
 from stats.instance_level import Distribution, InstanceBound
 from stats.instance_tables import level_name
@@ -61,7 +61,7 @@ def all_figures(analysis: InstanceAnalysis) -> dict[str, Figure]:
 def accuracy_figure(accuracies: Mapping[str, Mapping[str, SizeAccuracy]]) -> Figure:
     """Accuracy of every size: a dot a pre-training seed, a line through the means, and a dashed one
     through the ensembled."""
-    with _canvas(0.6 + _PANEL * len(accuracies), 3.4, len(accuracies), squeeze=False) as (
+    with canvas(0.6 + _PANEL * len(accuracies), 3.4, len(accuracies), squeeze=False) as (
         figure,
         panels,
     ):
@@ -106,7 +106,7 @@ def _name_sizes(axes: Axes, sizes: Mapping[str, object]) -> None:
 def decay_figure(pair: PairOfSizes) -> Figure:
     """Observed differences against the random baseline: as a histogram, and as the two CDFs below 0
     with the gap that is the bound."""
-    with _canvas(7.4, 3.4, 2) as (figure, (left, right)):
+    with canvas(7.4, 3.4, 2) as (figure, (left, right)):
         _draw_histogram(left, pair.decay, pair.large, pair.small)
         _draw_gap(right, pair.decay)
         figure.suptitle(
@@ -185,7 +185,7 @@ def bounds_figure(pairs: Sequence[PairOfSizes]) -> Figure:
     tasks = list(dict.fromkeys(pair.task for pair in pairs))
     rows = max(sum(pair.task == task for pair in pairs) for task in tasks)
     width = 1.6 + _PANEL * len(tasks)
-    with _canvas(width, 1.5 + 0.5 * rows, len(tasks), squeeze=False) as (figure, panels):
+    with canvas(width, 1.5 + 0.5 * rows, len(tasks), squeeze=False) as (figure, panels):
         for axes, task in zip(panels[0], tasks, strict=True):
             chosen = [pair for pair in pairs if pair.task == task]
             for row, pair in enumerate(chosen):
@@ -231,7 +231,7 @@ def fisher_figure(pairs: Sequence[PairOfSizes]) -> Figure:
     bound."""
     levels = sorted({level for pair in pairs for level in pair.fisher})
     labels = [f"{pair.task}: {pair.small} to {pair.large}" for pair in pairs]
-    with _canvas(6.4, 1.5 + 0.3 * len(pairs)) as (figure, axes):
+    with canvas(6.4, 1.5 + 0.3 * len(pairs)) as (figure, axes):
         rows = np.arange(len(pairs))
         axes.barh(
             rows, [100 * pair.decay.bound for pair in pairs], 0.62, color="#E6E6E6",
@@ -257,7 +257,7 @@ def decomposition_figure(decompositions: Mapping[str, Mapping[str, Decomposition
     """Loss of every size as a stack of squared bias and variances, a panel a task."""
     chosen = {task: sizes for task, sizes in decompositions.items() if sizes}
     width = 0.6 + _PANEL * len(chosen)
-    with _canvas(width, 3.7, len(chosen), squeeze=False) as (figure, panels):
+    with canvas(width, 3.7, len(chosen), squeeze=False) as (figure, panels):
         for axes, (task, sizes) in zip(panels[0], chosen.items(), strict=True):
             names = dict.fromkeys(
                 name for found in sizes.values() for name in found.parts if name != "loss"
@@ -289,7 +289,7 @@ def variances_figure(decompositions: Mapping[str, Mapping[str, Decomposition]]) 
     """Every variance against size, with a standard error: does the noise of fine-tuning grow?"""
     chosen = {task: sizes for task, sizes in decompositions.items() if sizes}
     width = 0.6 + _PANEL * len(chosen)
-    with _canvas(width, 3.2, len(chosen), squeeze=False) as (figure, panels):
+    with canvas(width, 3.2, len(chosen), squeeze=False) as (figure, panels):
         for axes, (task, sizes) in zip(panels[0], chosen.items(), strict=True):
             levels = dict.fromkeys(level for found in sizes.values() for level in found.variances)
             for place, level in enumerate(levels):
@@ -317,7 +317,7 @@ def variance_curve_figure(
     curves: Mapping[str, VarianceCurve], level: str = "finetune_seed", title: str = ""
 ) -> Figure:
     """Expected variance given squared bias, a curve a size with its band."""
-    with _canvas(5.2, 3.7) as (figure, axes):
+    with canvas(5.2, 3.7) as (figure, axes):
         for place, (size, curve) in enumerate(curves.items()):
             colour = COLOURS[place % len(COLOURS)]
             axes.fill_between(
@@ -343,7 +343,7 @@ def momentum_figure(momenta: Mapping[tuple[str, str, str], Momentum], title: str
     most = max(sum(names[1] == middle for names in momenta) for middle in middles)
     height = 3.2 + 0.2 * most + (0.3 if title else 0)
     options = {"sharey": True, "squeeze": False}
-    with _canvas(0.8 + 3.2 * len(middles), height, len(middles), **options) as (figure, panels):
+    with canvas(0.8 + 3.2 * len(middles), height, len(middles), **options) as (figure, panels):
         for axes, middle in zip(panels[0], middles, strict=True):
             chosen = {names: item for names, item in momenta.items() if names[1] == middle}
             for place, (names, item) in enumerate(chosen.items()):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from collections.abc import Sequence
 
 from stats.comparison import Comparison
 from stats.intervals import Interval, PValues
+from stats.table_writer import Table
 
 # Columns of the CSV file, one row a comparison; all numbers in full.
 CSV_COLUMNS = (
@@ -29,13 +29,27 @@ CSV_COLUMNS = (
     "t_high",
     "percentile_low",
     "percentile_high",
+    "basic_low",
+    "basic_high",
+    "bca_low",
+    "bca_high",
+    "studentised_low",
+    "studentised_high",
     "bootstrap_mean",
+    "base_bootstrap_mean",
+    "experiment_bootstrap_mean",
+    "bias",
     "bootstrap_standard_error",
-    "p_t_two_sided",
-    "p_percentile_greater",
-    "p_percentile_less",
-    "p_percentile_two_sided",
-    "p_sign_flip_two_sided",
+    *(
+        f"p_{test}_{side}"
+        for test in ("t", "percentile", "published", "sign_flip", "permutation")
+        for side in ("greater", "less", "two_sided")
+    ),
+    "relative_difference",
+    "cohens_d",
+    "hedges_g",
+    "probability_of_superiority",
+    "cliffs_delta",
     "seed_floor",
     "below_seed_floor",
     "base_seeds",
@@ -88,28 +102,38 @@ def rows(comparisons: Sequence[Comparison]) -> list[dict[str, object]]:
 
 
 def _row(item: Comparison) -> dict[str, object]:
-    experiment, percentile = item.experiment, item.p_percentile
-    values = {column: getattr(item, column) for column in CSV_COLUMNS if hasattr(item, column)}
+    experiment = item.experiment
+    values: dict[str, object] = dict.fromkeys(CSV_COLUMNS)
+    values |= {column: getattr(item, column) for column in CSV_COLUMNS if hasattr(item, column)}
+    values |= {
+        column: getattr(item.effect, column)
+        for column in CSV_COLUMNS
+        if hasattr(item.effect, column)
+    }
+    for kind in ("t", "percentile", "basic", "bca", "studentised"):
+        interval: Interval | None = getattr(item, kind)
+        if interval is not None:
+            values |= {f"{kind}_{end}": getattr(interval, end) for end in interval._fields}
+    for test in ("t", "percentile", "published", "sign_flip", "permutation"):
+        p_values: PValues | None = getattr(item, f"p_{test}")
+        if p_values is not None:
+            values |= {f"p_{test}_{side}": getattr(p_values, side) for side in p_values._fields}
     values |= {
         "base_name": item.base.name,
-        "experiment_name": experiment.name if experiment else None,
         "base_estimate": item.base.estimate,
-        "experiment_estimate": experiment.estimate if experiment else None,
-        "t_low": item.t.low,
-        "t_high": item.t.high,
-        "percentile_low": item.percentile.low,
-        "percentile_high": item.percentile.high,
-        "p_t_two_sided": item.p_t.two_sided if item.p_t else None,
-        "p_percentile_greater": percentile.greater if percentile else None,
-        "p_percentile_less": percentile.less if percentile else None,
-        "p_percentile_two_sided": percentile.two_sided if percentile else None,
-        "p_sign_flip_two_sided": item.p_sign_flip.two_sided if item.p_sign_flip else None,
         "base_seeds": len(item.base.seeds),
-        "experiment_seeds": len(experiment.seeds) if experiment else None,
         "base_runs": item.base.num_runs,
-        "experiment_runs": experiment.num_runs if experiment else None,
+        "base_bootstrap_mean": float(item.samples[:, 0].mean()),
     }
-    return {column: values[column] for column in CSV_COLUMNS}
+    if experiment is not None:
+        values |= {
+            "experiment_name": experiment.name,
+            "experiment_estimate": experiment.estimate,
+            "experiment_seeds": len(experiment.seeds),
+            "experiment_runs": experiment.num_runs,
+            "experiment_bootstrap_mean": float(item.samples[:, 1].mean()),
+        }
+    return values
 
 
 def csv_table(comparisons: Sequence[Comparison]) -> str:
@@ -149,40 +173,16 @@ def display_header(comparisons: Sequence[Comparison]) -> tuple[str, ...]:
     return tuple(f"{name}{level}" if name == "Difference" else name for name in _HEADER)
 
 
+def table(comparisons: Sequence[Comparison], title: str = "") -> Table:
+    """What readers see, as a `Table`."""
+    return Table(display_header(comparisons), display_rows(comparisons), title=title)
+
+
 def markdown_table(comparisons: Sequence[Comparison]) -> str:
     """A Markdown table."""
-    table = [display_header(comparisons), *display_rows(comparisons)]
-    table = [tuple(cell.replace("|", "\\|") for cell in row) for row in table]
-    widths = [max(len(row[column]) for row in table) for column in range(len(_HEADER))]
-    lines = [
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
-        for row in table
-    ]
-    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
-    return "\n".join(lines) + "\n"
-
-
-_LATEX_ESCAPES = {
-    "\\": r"\textbackslash{}",
-    **{character: "\\" + character for character in "&%$#_{}"},
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"$<$",
-    ">": r"$>$",
-}
-
-
-def _latex(cell: str) -> str:
-    escaped = "".join(_LATEX_ESCAPES.get(character, character) for character in cell)
-    if cell == "-":
-        return "--"
-    return re.sub(r"(?<![\w.])-(?=\d)", "$-$", escaped)
+    return table(comparisons).markdown()
 
 
 def latex_table(comparisons: Sequence[Comparison]) -> str:
     """A LaTeX tabular with rules of the booktabs package."""
-    header, *body = [display_header(comparisons), *display_rows(comparisons)]
-    lines = [r"\begin{tabular}{lllrrrrr}", r"\toprule"]
-    lines += [" & ".join(map(_latex, header)) + r" \\", r"\midrule"]
-    lines += [" & ".join(map(_latex, row)) + r" \\" for row in body]
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+    return table(comparisons).latex()

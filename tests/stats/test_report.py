@@ -12,6 +12,7 @@ import pytest
 from evaluate.predictions import write_predictions
 from runs.errors import UserError
 from runs.files import sha256_of_file
+from stats.paper import paper
 from stats.report import report
 
 SEEDS = range(5)
@@ -187,6 +188,41 @@ def test_the_better_learning_rate_is_chosen_and_said(written):
         means = dict(pair.split(":") for pair in row["means"].split())
         assert float(row["learning_rate"]) == float(max(means, key=lambda rate: float(means[rate])))
     assert "slightly optimistic" in (written / "index.html").read_text()
+
+
+def test_p_values_of_a_section_are_corrected_for_their_number(written):
+    """Holm by hand: sorted, times the number still in play, never falling."""
+    rows = read_table(written / "tables" / "comparisons.csv")
+    p_values = [
+        float(row["p_t_two_sided"]) for row in rows if row["name"] == COMPARISONS[0]["name"]
+    ]
+    corrected, running = {}, 0.0
+    for rank, place in enumerate(np.argsort(p_values)):
+        running = max(running, min(1.0, (len(p_values) - rank) * p_values[place]))
+        corrected[place] = "&lt; 0.0001" if running < 1e-4 else f"{running:.2g}"
+    page = (written / "index.html").read_text()
+    summary = page[page.index('id="summary"') : page.index('id="truth"')]
+    found = re.findall(r'<td class="n">([^<]*)</td><td class="verdict">', summary)
+    assert found[: len(p_values)] == [corrected[place] for place in range(len(p_values))]
+
+
+def test_the_paper_command_makes_what_it_can_and_says_what_it_cannot(world, tmp_path, capsys):
+    paper(
+        run_dir=str(tmp_path / "paper"),
+        predictions=str(world / "runs"),
+        num_bootstrap=100,
+        draws="keyed",
+    )
+    said = capsys.readouterr().out
+    assert "left out original: " in said
+    page = (tmp_path / "paper" / "report" / "index.md").read_text()
+    assert "## winogender_paired" in page
+    assert (tmp_path / "paper" / "DONE").is_file()
+    with pytest.raises(UserError, match="found no dumps of the base procedure 'other'"):
+        paper(run_dir=str(tmp_path / "b"), predictions=str(world / "runs"), base="other")
+    with pytest.raises(UserError, match="draws 'new'"):
+        paper(run_dir=str(tmp_path / "b"), predictions=str(world / "runs"), draws="new")
+    assert not (tmp_path / "b").exists()
 
 
 def test_the_page_is_whole_and_speaks(written):

@@ -11,6 +11,7 @@ import xarray
 from stats import compare
 from stats.intervals import Interval, PValues
 from stats.tables import (
+    CSV_COLUMNS,
     csv_table,
     format_interval,
     format_number,
@@ -54,6 +55,24 @@ def test_csv_holds_numbers_in_full(comparison):
     single = dataclasses.replace(comparison, experiment=None, p_t=None, p_sign_flip=None)
     (row,) = csv.DictReader(io.StringIO(csv_table([single])))
     assert row["p_t_two_sided"] == row["experiment_estimate"] == ""
+
+
+def test_csv_holds_every_interval_test_and_effect(comparison):
+    (row,) = csv.DictReader(io.StringIO(csv_table([comparison])))
+    assert tuple(row) == CSV_COLUMNS
+    for kind in ("t", "percentile", "basic", "bca", "studentised"):
+        ends = (float(row[f"{kind}_low"]), float(row[f"{kind}_high"]))
+        assert ends == getattr(comparison, kind)
+    for test in ("t", "percentile", "published", "sign_flip"):
+        sides = [float(row[f"p_{test}_{side}"]) for side in ("greater", "less", "two_sided")]
+        assert tuple(sides) == getattr(comparison, f"p_{test}")
+    assert row["p_permutation_two_sided"] == ""  # the design is paired
+    assert float(row["bias"]) == comparison.bias
+    assert float(row["experiment_bootstrap_mean"]) == comparison.samples[:, 1].mean()
+    assert float(row["cliffs_delta"]) == comparison.effect.cliffs_delta
+    plain = dataclasses.replace(comparison, effect=None, studentised=None)
+    (row,) = csv.DictReader(io.StringIO(csv_table([plain])))
+    assert row["cohens_d"] == row["studentised_high"] == ""
 
 
 def test_markdown_has_as_many_cells_in_every_row(comparison):
