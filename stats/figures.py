@@ -105,7 +105,7 @@ def save_figure(figure: Figure, path: Path) -> list[Path]:
     return files
 
 
-def _jitter(count: int) -> NDArray:
+def jitter(count: int) -> NDArray:
     """Small fixed shifts that part the dots of equal scores."""
     return ((np.arange(count) * 0.618034) % 1 - 0.5) * 0.16
 
@@ -123,7 +123,7 @@ def seed_figure(comparison: Comparison) -> Figure:
         for box in boxes["boxes"]:
             box.set_facecolor("#F2F2F2")
         shifts = [
-            _jitter(len(arm.seeds)) + place for arm, place in zip(arms, positions, strict=True)
+            jitter(len(arm.seeds)) + place for arm, place in zip(arms, positions, strict=True)
         ]
         if comparison.design == "paired" and len(arms) == 2:
             for row in range(len(arms[0].seeds)):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stats.decomposition import Decomposition
-from stats.figures import COLOURS, GREY, LINES, MARKERS, canvas, _jitter
+from stats.figures import COLOURS, GREY, LINES, MARKERS, canvas, jitter
 from stats.instance_analysis import InstanceAnalysis, PairOfSizes, SizeAccuracy
 from stats.instance_level import Distribution, InstanceBound
 from stats.instance_tables import level_name
@@ -69,7 +69,7 @@ def accuracy_figure(accuracies: Mapping[str, Mapping[str, SizeAccuracy]]) -> Fig
             places = np.arange(len(sizes))
             for place, found in zip(places, sizes.values(), strict=True):
                 # Beside the means, which would hide them.
-                shifts = _jitter(len(found.seed_scores)) - 0.25
+                shifts = jitter(len(found.seed_scores)) - 0.25
                 axes.plot(
                     place + shifts, found.seed_scores, "o", color=COLOURS[5], markersize=4,
                     alpha=0.8, markeredgecolor="white", markeredgewidth=0.4, zorder=1,

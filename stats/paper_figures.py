@@ -26,9 +26,9 @@ from stats.figures import (
     MARKERS,
     Cloud,
     Curve,
-    canvas,
-    _jitter,
     bias_figure,
+    canvas,
+    jitter,
 )
 from stats.paper_comparisons import BIAS
 
@@ -110,7 +110,7 @@ def _draw_scores(axes: Axes, panel: ScorePanel, names: Sequence[str]) -> None:
         if len(scores) >= _ENOUGH_SEEDS:
             _draw_box(axes, scores, place, 0.62)
         axes.plot(
-            place + 1.8 * _jitter(len(scores)), scores, MARKERS[style % len(MARKERS)],
+            place + 1.8 * jitter(len(scores)), scores, MARKERS[style % len(MARKERS)],
             color=COLOURS[style % len(COLOURS)], markersize=5, alpha=0.85,
             markeredgecolor="white", markeredgewidth=0.5, zorder=3, label=arm.name,
         )  # fmt: skip
@@ -189,7 +189,7 @@ def _draw_seeds(axes: Axes, arm: RunScores, column: Mapping, shift: float, index
             _draw_box(axes, scores, place, 0.4)
         if len(scores) > 1:
             axes.plot(
-                place + _jitter(len(scores)), scores, ".", color=colour, markersize=4, alpha=0.55,
+                place + jitter(len(scores)), scores, ".", color=colour, markersize=4, alpha=0.55,
                 markeredgewidth=0, zorder=3,
             )  # fmt: skip
         means.append((place, float(scores.mean())))
