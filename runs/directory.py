@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import fcntl
+import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -18,13 +19,17 @@ DONE = "DONE"
 LOCK = ".lock"
 
 
+# Files of weights in directories that others wrote, as patterns; several are shards of one whole.
+_WEIGHTS = ("*.data-?????-of-?????", "model*.safetensors", "pytorch_model*.bin")
+
+
 def fingerprint(path: PathLike) -> str:
     """What an input holds, as a SHA-256 in hexadecimal.
 
     Args:
       path: a file (its bytes count), a finished run directory (its DONE marker, which holds the
         checksums of all outputs), or a checkpoint directory (its `checkpoint.json`, likewise; a
-        released checkpoint without one: the bytes of its files).
+        released checkpoint without one: the bytes of its weights).
 
     Raises:
       UserError: there is nothing at `path`, or it is a run that has not finished.
@@ -32,9 +37,13 @@ def fingerprint(path: PathLike) -> str:
     path = Path(path)
     if path.is_file():
         return sha256_of_file(path)
-    for marker in (DONE, "checkpoint.json", "bert.ckpt.data-00000-of-00001"):
-        if (path / marker).is_file():
-            return sha256_of_file(path / marker)
+    for marker in (DONE, "checkpoint.json", *_WEIGHTS):
+        found = sorted(path.glob(marker))
+        if len(found) == 1:
+            return sha256_of_file(found[0])
+        if found:
+            digests = "".join(sha256_of_file(file) for file in found)
+            return hashlib.sha256(digests.encode()).hexdigest()
     if not path.exists():
         raise UserError(f"{path} does not exist; check the path")
     if (path / CONFIG).is_file():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -115,3 +117,123 @@ def test_configuration_of_another_model(checkpoint: Path) -> None:
     (checkpoint / "bert_config.json").write_text(json.dumps(config))
     with pytest.raises(UserError, match=r"shape \(8, 16\).*\(8, 24\)"):
         read_checkpoint(checkpoint)
+
+
+def test_unknown_step_is_not_made_up(tmp_path: Path, checkpoint: Path) -> None:
+    parameters = initial_parameters(CONFIG, 3)
+    write_checkpoint(tmp_path / "unknown", parameters, CONFIG, checkpoint / "vocab.txt", {})
+    assert set(read_checkpoint(tmp_path / "unknown").provenance.values()) == {None}
+    (tmp_path / "unknown" / "checkpoint.json").unlink()
+    assert read_checkpoint(tmp_path / "unknown").provenance["step"] is None
+
+
+def test_step_of_a_foreign_checkpoint_is_its_global_step(checkpoint: Path) -> None:
+    (checkpoint / "checkpoint.json").unlink()
+    assert read_checkpoint(checkpoint).provenance["step"] == 20
+
+
+def test_further_facts_are_kept(tmp_path: Path, checkpoint: Path) -> None:
+    facts = {**PROVENANCE, "training": {"batch_size": 256}, "corpus": {"counts": {"tokens": 9}}}
+    parameters = initial_parameters(CONFIG, 3)
+    write_checkpoint(tmp_path / "facts", parameters, CONFIG, checkpoint / "vocab.txt", facts)
+    assert read_checkpoint(tmp_path / "facts").provenance == facts
+
+
+def _rename_weights(checkpoint: Path, prefix: str) -> None:
+    (checkpoint / "checkpoint.json").unlink()
+    for name in (INDEX, DATA):
+        (checkpoint / name).rename(checkpoint / name.replace("bert.ckpt", prefix))
+
+
+@pytest.mark.parametrize("prefix", ["bert_model.ckpt", "model.ckpt-20"])
+def test_other_published_prefixes(checkpoint: Path, prefix: str) -> None:
+    _rename_weights(checkpoint, prefix)
+    check_checkpoint(checkpoint)
+    assert read_checkpoint(checkpoint).parameters.keys() == initial_parameters(CONFIG, 3).keys()
+
+
+def test_several_checkpoints_in_one_directory(checkpoint: Path) -> None:
+    _rename_weights(checkpoint, "model.ckpt-20")
+    (checkpoint / "model.ckpt-40.index").write_bytes(b"")
+    with pytest.raises(UserError, match=r"several checkpoints \(model\.ckpt-20, model\.ckpt-40\)"):
+        check_checkpoint(checkpoint)
+
+
+def test_missing_part_of_the_weights(checkpoint: Path) -> None:
+    (checkpoint / "checkpoint.json").unlink()
+    (checkpoint / DATA).rename(checkpoint / "bert.ckpt.data-00001-of-00002")
+    with pytest.raises(UserError, match=r"has no bert\.ckpt\.data-00000-of-00002"):
+        check_checkpoint(checkpoint)
+
+
+def test_checkpoint_one_folder_further_down(checkpoint: Path) -> None:
+    with pytest.raises(UserError, match=r"has no bert\.ckpt\.index.*: give .*step_20$"):
+        check_checkpoint(checkpoint.parent)
+
+
+def test_vocabulary_that_lies_beside_the_seeds(checkpoint: Path) -> None:
+    """The release keeps one vocabulary and one configuration for all seeds."""
+    (checkpoint / "checkpoint.json").unlink()
+    (checkpoint / "vocab.txt").rename(checkpoint.parent / "vocab.txt")
+    with pytest.raises(UserError, match=r"has no vocab\.txt; copy .*vocab\.txt into it"):
+        check_checkpoint(checkpoint)
+
+
+def test_file_that_the_record_lists_is_gone(checkpoint: Path) -> None:
+    (checkpoint / "vocab.txt").unlink()
+    with pytest.raises(UserError, match=r"has no vocab\.txt"):
+        read_checkpoint(checkpoint)
+
+
+@pytest.mark.parametrize("content", ["{", "[1]", "7"])
+def test_damaged_record(checkpoint: Path, content: str) -> None:
+    (checkpoint / "checkpoint.json").write_text(content)
+    with pytest.raises(UserError, match=r"checkpoint\.json is not JSON as we write it"):
+        check_checkpoint(checkpoint)
+
+
+def test_configuration_with_fewer_layers_than_the_weights(checkpoint: Path) -> None:
+    (checkpoint / "checkpoint.json").unlink()
+    config = json.loads((checkpoint / "bert_config.json").read_text())
+    config["num_hidden_layers"] -= 1
+    (checkpoint / "bert_config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match=r"no place for"):
+        read_checkpoint(checkpoint)
+
+
+def test_validation_needs_no_tensorflow(checkpoint: Path, run_python: Callable[..., Any]) -> None:
+    code = (
+        "import sys; from bert.checkpoint import check_checkpoint; "
+        f"check_checkpoint({str(checkpoint)!r}); "
+        "assert not {'tensorflow', 'keras', 'torch', 'transformers'} & set(sys.modules)"
+    )
+    assert run_python("-c", code).returncode == 0
+
+
+@pytest.mark.parametrize("layout", ["tf1", "hugging_face"])
+def test_full_disk_keeps_the_last_checkpoint(
+    checkpoint: Path, run_python: Callable[..., Any], layout: str
+) -> None:
+    """The disk is played by a limit on the size of files, which the weights exceed."""
+    before = {path.name: path.read_bytes() for path in checkpoint.iterdir()}
+    code = f"""
+import resource
+from bert.checkpoint import read_checkpoint, write_checkpoint
+from runs.errors import UserError
+read = read_checkpoint({str(checkpoint)!r})
+resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))
+try:
+    write_checkpoint({str(checkpoint)!r}, read.parameters, read.config, read.vocabulary_path,
+                     {{"step": 40}}, layout={layout!r})
+except UserError as error:
+    print(error)
+"""
+    done = run_python("-c", code)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"cannot write {checkpoint}: File too large")
+    assert done.stdout.count("\n") == 1 and "free some space" in done.stdout
+    assert {path.name: path.read_bytes() for path in checkpoint.iterdir()} == before
+    assert sorted(path.name for path in checkpoint.parent.iterdir()) == [
+        "given_vocab.txt",
+        "step_20",
+    ]

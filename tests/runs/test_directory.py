@@ -118,3 +118,22 @@ def test_fingerprint_of_an_unfinished_run_is_refused(tmp_path: Path) -> None:
         pass
     with pytest.raises(UserError, match="has not finished"):
         fingerprint(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    "names", [["model.safetensors"], ["bert_model.ckpt.data-00000-of-00001"], ["pytorch_model.bin"]]
+)
+def test_fingerprint_of_weights_that_others_wrote(tmp_path, names):
+    for name in names:
+        (tmp_path / name).write_bytes(b"weights")
+    first = fingerprint(tmp_path)
+    (tmp_path / names[0]).write_bytes(b"others")
+    assert fingerprint(tmp_path) != first
+
+
+def test_fingerprint_covers_all_shards(tmp_path):
+    for shard in range(2):
+        (tmp_path / f"x.ckpt.data-{shard:05d}-of-00002").write_bytes(bytes([shard]))
+    first = fingerprint(tmp_path)
+    (tmp_path / "x.ckpt.data-00001-of-00002").write_bytes(b"other")
+    assert fingerprint(tmp_path) != first
