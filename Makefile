@@ -6,7 +6,7 @@ DATA ?= ../shared/data
 BIN = $(VENV)/bin
 
 
-.PHONY: demo test real bench-stats lint format clean
+.PHONY: demo test real bench-stats calibrate lint format clean
 
 # Five seeds of the synthetic world, pre-trained, fine-tuned and compared: report/index.html.
 demo: $(VENV)/installed
@@ -26,6 +26,10 @@ real: $(VENV)/installed
 # The Multi-Bootstrap beside plain loops, scikit-learn and SciPy, as ratios.
 bench-stats: $(VENV)/installed-for-tests
 	$(BIN)/python -m benchmarks.multibootstrap_speed
+
+# Coverage and error rates of every interval and test by simulation; killed, it goes on.
+calibrate: $(VENV)/installed-for-tests
+	$(BIN)/python -m benchmarks.calibration --gin_param="calibrate.num_processes = 2"
 
 lint: $(VENV)/installed-for-tests
 	$(BIN)/ruff check .

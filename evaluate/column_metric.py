@@ -63,6 +63,8 @@ class Metric:
         uses: what predictions are: `prediction` (classes, values or strings), `positive_score` (any
             score of class 1 [..., examples]) or `scores` (probabilities of the classes [...,
             examples, classes]).
+        is_correlation: whether the score is a correlation coefficient, whose intervals are made on
+            Fisher's scale.
     """
 
     name: str
@@ -74,6 +76,7 @@ class Metric:
     num_label_columns: int | Callable[[int], int] = 0
     whole: bool = False
     uses: Uses = "prediction"
+    is_correlation: bool = False
 
     def bind(self, labels: ArrayLike, predictions: ArrayLike) -> BoundMetric:
         """Looks at all examples, so that columns of blocks of them can be made.

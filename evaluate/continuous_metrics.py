@@ -156,6 +156,7 @@ CONTINUOUS_METRICS = (
         _pearson_finish,
         _pearson_degenerate,
         num_label_columns=3,
+        is_correlation=True,
     ),
     # The least-squares slope of the predictions on the labels.
     Metric(

@@ -59,6 +59,7 @@ class RankMetric:
         both_spreads: whether the score looks at the spread of the predictions' ranks, which is else
             left 0.
         mean_of: None, for no rank metric is a mean.
+        is_correlation: see `Metric`.
     """
 
     name: str
@@ -70,6 +71,7 @@ class RankMetric:
     uses: Uses = "prediction"
     both_spreads: bool = True
     mean_of: int | None = None
+    is_correlation: bool = False
 
     def bind(
         self, labels: ArrayLike, predictions: ArrayLike, observed: ArrayLike | None = None
@@ -560,5 +562,6 @@ RANK_METRICS = (
         _spearman_degenerate,
         _spearman_partials,
         lambda labels, predictions: None,
+        is_correlation=True,
     ),
 )

@@ -23,6 +23,7 @@ from stats.intervals import (
     bca_interval,
     bootstrap_p_values,
     compatible_p_value,
+    fisher_t_interval,
     percentile_interval,
     permutation_p_values,
     sign_flip_p_values,
@@ -92,12 +93,13 @@ class Comparison:
             `single` design.
         bootstrap_mean: mean of the bootstrap samples of it.
         bias: the bootstrap's estimate of the bias of `estimate`: bootstrap_mean - estimate.
-        standard_error, degrees_of_freedom: unbiased (see `stats.variance`), of `estimate`.
+        standard_error: unbiased (see `stats.variance`), of `estimate`.
+        degrees_of_freedom: of the t (see `stats.crossing.VarianceEstimate`, the cautious ones).
         bootstrap_standard_error: the exact standard deviation of the bootstrap distribution (of
             its linear part, where the metric is no mean).
         confidence: level of all intervals.
-        t: the recommended interval: estimate -+ t x standard error, Satterthwaite's degrees of
-            freedom.
+        t: the recommended interval: estimate -+ t x standard error. For the correlation of one
+            procedure it is made on Fisher's z and so stays within -1 and 1.
         percentile: the published interval. Too narrow with few seeds.
         basic, bca: other intervals from the same samples. Too narrow with few seeds too.
         studentised: from each replicate's own standard error. Wide with few seeds. None where it
@@ -105,8 +107,9 @@ class Comparison:
         p_t: the recommended p-values, of the same t; None in a `single` design, as all p-values.
         p_percentile: (k + 1) / (B + 1) from the samples.
         p_published: k / B with a floor of 1 / B, the published form.
-        p_sign_flip: randomisation of the signs of paired seeds; None in other designs, or where
-            seeds are not resampled.
+        p_sign_flip: randomisation of the signs of paired seeds, on these very examples: it does
+            not ask whether new examples would agree. None in other designs, or where seeds are not
+            resampled.
         p_permutation: of the seeds of unpaired sides; None likewise.
         effect: effect sizes over seeds; None in a `single` design or with one seed a side.
         seed_floor: the least one-sided p that the order of the seeds alone can give: 2**-R paired
@@ -292,6 +295,7 @@ def compare(
         settings,
         names,
         score.name,
+        score.is_correlation,
     )
 
 
@@ -522,6 +526,7 @@ def conclude(
     settings: Settings,
     names: Names,
     metric: str,
+    correlation: bool = False,
 ) -> Comparison:
     """Intervals and tests from the samples, the exact variances and the scores of seeds.
 
@@ -534,6 +539,7 @@ def conclude(
         settings: how the comparison is made.
         names: what it is called.
         metric: name of the score.
+        correlation: whether it is one.
     """
     base = sides[0]
     experiment = sides[1] if len(sides) > 1 else None
@@ -549,12 +555,14 @@ def conclude(
         )
     p_t = p_percentile = p_published = None
     if experiment is not None:
-        p_t = t_p_values(estimate, standard_error, unbiased.degrees_of_freedom)
+        p_t = t_p_values(estimate, standard_error, unbiased.cautious_degrees_of_freedom)
         p_percentile = bootstrap_p_values(differences)
         p_published = _published_p_values(differences)
     sign_flip, permutation = _seed_tests(sides, settings)
     floor = _seed_floor(settings, [len(side.seeds) for side in sides])
     mean = float(differences.mean())
+    # The spread of a correlation depends on its size; that of a difference of two hardly does.
+    make_t_interval = fisher_t_interval if correlation and experiment is None else t_interval
     return Comparison(
         name=names.name,
         evaluation_set=names.evaluation_set,
@@ -568,10 +576,10 @@ def conclude(
         bootstrap_mean=mean,
         bias=mean - estimate,
         standard_error=standard_error,
-        degrees_of_freedom=unbiased.degrees_of_freedom,
+        degrees_of_freedom=unbiased.cautious_degrees_of_freedom,
         bootstrap_standard_error=math.sqrt(crossing.bootstrap_variance()),
         confidence=level,
-        t=t_interval(estimate, standard_error, unbiased.degrees_of_freedom, level),
+        t=make_t_interval(estimate, standard_error, unbiased.cautious_degrees_of_freedom, level),
         percentile=percentile_interval(differences, level),
         basic=basic_interval(differences, estimate, level),
         bca=bca_interval(differences, estimate, acceleration(crossing.influences()), level),

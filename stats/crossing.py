@@ -26,10 +26,19 @@ Term = tuple[float, float]  # a share of a variance, its degrees of freedom
 
 @dataclass(frozen=True)
 class VarianceEstimate:
-    """An estimated variance of a mean or difference, with Satterthwaite's degrees of freedom."""
+    """An estimated variance of a mean or difference.
+
+    Attributes:
+        variance: unbiased.
+        degrees_of_freedom: Satterthwaite's.
+        cautious_degrees_of_freedom: for t intervals and tests: the same from mean squares at the
+            upper end of what is likely, so that few seeds that happen to look alike do not pass
+            for many. Where one kind of draw varies they are Satterthwaite's.
+    """
 
     variance: float
     degrees_of_freedom: float
+    cautious_degrees_of_freedom: float
 
 
 class Crossing:
@@ -205,17 +214,44 @@ def _residual_term(parts: Deviations) -> Term:
 
 
 def _combined(groups: list[list[Term]], subtracted: list[Term]) -> VarianceEstimate:
-    """A sum of independent mean squares with Satterthwaite's degrees of freedom.
+    """A sum of independent mean squares with its degrees of freedom.
 
     Where the residual is large the difference can fall below the seeds' or the examples' share,
     which it contains; the larger of these then stands.
+
+    A mean square of few degrees of freedom is often far too small by chance, and Satterthwaite's
+    formula then lets the other, of many, decide: three seeds with nine tenths of the variance
+    would err 7.7 % at 5 %. Where seeds and examples both vary, the cautious formula is therefore
+    given mean squares at the upper end of what is likely. The variance itself stays unbiased.
     """
+    satterthwaite = _freedom(groups, subtracted)
+    cautious = satterthwaite
+    if len(groups) > 1:
+        cautious = _freedom([[_likely(term) for term in group] for group in groups], subtracted)
+    return VarianceEstimate(_guarded(groups, subtracted), satterthwaite, cautious)
+
+
+def _freedom(groups: list[list[Term]], subtracted: list[Term]) -> float:
+    """Satterthwaite's degrees of freedom of a guarded sum."""
     everything = [term for group in groups for term in group]
-    total = sum(value for value, _ in everything) - sum(value for value, _ in subtracted)
-    shares = [sum(value for value, _ in group) for group in groups]
-    guarded = max(total, *shares)
     spread = sum(value**2 / freedom for value, freedom in everything + subtracted)
     if spread == 0:
-        return VarianceEstimate(0.0, float(min(freedom for _, freedom in everything)))
+        return float(min(freedom for _, freedom in everything))
     # Where the residual all but hides the rest, the formula can fall below one degree of freedom.
-    return VarianceEstimate(guarded, max(1.0, guarded**2 / spread))
+    return max(1.0, _guarded(groups, subtracted) ** 2 / spread)
+
+
+def _guarded(groups: list[list[Term]], subtracted: list[Term]) -> float:
+    shares = [sum(value for value, _ in group) for group in groups]
+    return max(sum(shares) - sum(value for value, _ in subtracted), *shares)
+
+
+def _likely(term: Term) -> Term:
+    """A mean square over the lower quartile of what it is as a multiple of its expectation.
+
+    Three times in four its expectation lies below that.
+    """
+    from scipy.special import chdtri
+
+    value, freedom = term
+    return value * freedom / float(chdtri(freedom, 0.75)), freedom

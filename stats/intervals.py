@@ -3,6 +3,7 @@ of seeds."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -238,6 +239,30 @@ def t_interval(
     return Interval(estimate - reach, estimate + reach)
 
 
+def fisher_t_interval(
+    estimate: float, standard_error: float, degrees_of_freedom: float, confidence: float
+) -> Interval:
+    """`t_interval` of a correlation on Fisher's scale, z = atanh r, turned back.
+
+    A correlation without spread, or of -1 or 1, where z is infinite, gets the plain interval.
+
+    Args:
+        estimate: a correlation.
+        standard_error: of it; of z it is that by 1 - r^2.
+        degrees_of_freedom, confidence: as in `t_interval`.
+
+    Raises:
+        ValueError: `confidence` is not inside (0, 1).
+
+    Reference: Fisher (1921), On the "probable error" of a coefficient of correlation.
+    """
+    if standard_error == 0 or abs(estimate) >= 1:
+        return t_interval(estimate, standard_error, degrees_of_freedom, confidence)
+    error = standard_error / (1 - estimate**2)
+    low, high = t_interval(math.atanh(estimate), error, degrees_of_freedom, confidence)
+    return Interval(math.tanh(low), math.tanh(high))
+
+
 def _tail(confidence: float) -> float:
     if not 0 < confidence < 1:
         raise ValueError(f"found confidence {confidence}, expected a number between 0 and 1")
@@ -321,6 +346,13 @@ def sign_flip_p_values(differences: ArrayLike, flip_seed: int = 0) -> PValues:
     return PValues(greater, less, both)
 
 
+@functools.lru_cache(maxsize=2)
+def _all_deals(number: int, side: int) -> NDArray[np.int64]:
+    """Every choice of `side` out of `number`: [deals, side]. Kept, as many tests ask for one."""
+    chosen = itertools.combinations(range(number), side)
+    return np.fromiter(itertools.chain.from_iterable(chosen), np.int64).reshape(-1, side)
+
+
 def permutation_p_values(
     base_scores: ArrayLike, experiment_scores: ArrayLike, permutation_seed: int = 0
 ) -> PValues:
@@ -341,9 +373,7 @@ def permutation_p_values(
     pooled = np.concatenate([base, experiment])
     pooled -= pooled.mean()  # changes no difference, and keeps digits
     if math.comb(len(pooled), len(base)) <= MAX_EXACT_DEALS:
-        chosen = itertools.combinations(range(len(pooled)), len(base))
-        dealt = np.fromiter(itertools.chain.from_iterable(chosen), np.int64)
-        sums = pooled[dealt.reshape(-1, len(base))].sum(axis=1)
+        sums = pooled[_all_deals(len(pooled), len(base))].sum(axis=1)
         extra = 0
     else:
         generator = np.random.Generator(np.random.Philox(key=permutation_seed))

@@ -144,6 +144,7 @@ def compare_tasks(
             settings,
             names,
             question.metric.name,
+            question.metric.is_correlation,
         )
     macro_average = _macro_average(
         average, list(comparisons.values()), undefined, variances[-1], settings

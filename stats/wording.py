@@ -80,8 +80,8 @@ def warnings(item: Comparison) -> list[str]:
         floor = Fraction(item.seed_floor).limit_denominator(10**9)
         percentile = min(item.p_percentile.greater, item.p_percentile.less)  # type: ignore[union-attr]
         flips = (
-            f" The sign-flip test, which assumes nothing about their shape, gives p = "
-            f"{item.p_sign_flip.two_sided:.2g} (two-sided)."
+            f" The sign-flip test, which assumes nothing about their shape and asks about these very "
+            f"{_unit(item)}, gives p = {item.p_sign_flip.two_sided:.2g} (two-sided)."
             if item.p_sign_flip
             else ""
         )

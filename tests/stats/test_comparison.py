@@ -1,4 +1,4 @@
-"""`compare`: agreement with its parts, alignment, refusals, and calibration with few seeds."""
+"""`compare`: agreement with its parts, alignment and refusals."""
 
 import dataclasses
 
@@ -7,13 +7,8 @@ import pandas
 import pytest
 import xarray
 
-from evaluate.metrics import METRICS
 from runs.errors import UserError
 from stats import compare, multibootstrap, report_ci
-from stats.arms import make_arm
-from stats.intervals import percentile_interval, t_interval
-from stats.resampling import resample
-from stats.variance import unbiased_variance
 
 
 def arm(skill, seeds=(0, 1, 2, 3, 4), runs=2, num_examples=60, key=0):
@@ -163,38 +158,3 @@ def test_fields_are_plain():
     ours = compare(arm(0.6), arm(0.7, key=1), "accuracy", num_bootstrap=20, name="n")
     assert dataclasses.asdict(ours)["name"] == "n"
     np.testing.assert_array_equal(ours.differences, ours.samples[:, 1] - ours.samples[:, 0])
-
-
-def test_calibration_with_five_seeds_that_dominate():
-    """Coverage of 95 % intervals of a mean whose noise is nearly all seeds, R = 5.
-
-    Known: percentile .846; the t interval's is .95. Monte Carlo errors at these trials are .011 and
-    .0034, so the bounds are three and six of them.
-    """
-    random = np.random.default_rng(2022)
-    num_seeds, num_examples = 5, 12
-
-    def draw():
-        seeds = random.normal(size=(num_seeds, 1))
-        examples = random.normal(scale=0.1, size=(1, num_examples))
-        return seeds + examples + random.normal(scale=0.1, size=(num_seeds, num_examples))
-
-    t_covers = []
-    for _ in range(4000):
-        table = draw()
-        estimate = unbiased_variance(table)
-        interval = t_interval(
-            table.mean(), np.sqrt(estimate.variance), estimate.degrees_of_freedom, 0.95
-        )
-        t_covers.append(interval.low <= 0 <= interval.high)
-    assert 0.93 <= np.mean(t_covers) <= 0.97
-    percentile_covers = []
-    for _ in range(1000):
-        mean_arm = make_arm("arm", draw(), np.zeros(num_examples), range(num_seeds))
-        replicates = resample(
-            [mean_arm], METRICS["mean"], paired=False, sample_seeds=True, sample_examples=True,
-            num_bootstrap=300, rng=random,
-        )  # fmt: skip
-        interval = percentile_interval(replicates.scores[:, 0], 0.95)
-        percentile_covers.append(interval.low <= 0 <= interval.high)
-    assert np.mean(percentile_covers) == pytest.approx(0.846, abs=3 * 0.0114)

@@ -14,6 +14,7 @@ from stats.intervals import (
     bca_interval,
     bootstrap_p_values,
     compatible_p_value,
+    fisher_t_interval,
     percentile_interval,
     permutation_p_values,
     sign_flip_p_values,
@@ -290,3 +291,14 @@ def test_permutation_of_many_seeds_is_random_and_repeatable():
     assert ours != permutation_p_values(base, experiment, permutation_seed=1)
     # The +1 form: never 0, however far the two are apart.
     assert permutation_p_values(base, experiment + 100).greater == pytest.approx(1 / 20_000)
+
+
+def test_interval_of_a_correlation_is_made_on_fishers_scale():
+    """n = 103 pairs have a standard error of 1 / sqrt(n - 3) = .1 on that scale."""
+    low, high = fisher_t_interval(0.5, 0.1 * (1 - 0.5**2), 1e12, 0.95)
+    assert (low, high) == pytest.approx(
+        (np.tanh(np.arctanh(0.5) - 0.1959964), np.tanh(np.arctanh(0.5) + 0.1959964)), abs=1e-6
+    )
+    assert fisher_t_interval(0.9, 0.5, 4, 0.95).high < 1
+    assert fisher_t_interval(1.0, 0.1, 4, 0.95) == t_interval(1.0, 0.1, 4, 0.95)
+    assert fisher_t_interval(0.3, 0.0, 4, 0.95) == (0.3, 0.3)
