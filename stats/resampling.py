@@ -23,8 +23,8 @@ from stats.arms import Arm
 ScoreFunction = Callable[[NDArray, NDArray], Any]
 Score = Metric | RankMetric | ScoreFunction
 
-# Bytes of a chunk of counts (one an example and replicate); two chunks are held at a time.
-_CHUNK_BYTES = 2**25
+# Bytes of counts held at a time (one an example and replicate).
+_CHUNK_BYTES = 2**24
 # Elements of a block in a product: of columns, and of counts turned into floats.
 _BLOCK_ELEMENTS = 2**21
 # Columns of at most this many bytes are made once and kept, others again for every chunk.
@@ -175,6 +175,7 @@ def bootstrap(
             scores[rows, column], undefined[rows, column] = scorer(chunk)
         if on_chunk is not None:
             on_chunk(chunk)
+        del chunk  # before the next one is made: only one is held at a time
     return Replicates(scores, undefined)
 
 
