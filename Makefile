@@ -6,7 +6,7 @@ DATA ?= ../shared/data
 BIN = $(VENV)/bin
 
 
-.PHONY: demo test real bench-stats calibrate lint format clean
+.PHONY: demo test real bench-stats bench-data bench-pretrain calibrate stress-resume lint format clean
 
 # Five seeds of the synthetic world, pre-trained, fine-tuned and compared: report/index.html.
 demo: $(VENV)/installed
@@ -26,6 +26,19 @@ real: $(VENV)/installed
 # The Multi-Bootstrap beside plain loops, scikit-learn and SciPy, as ratios.
 bench-stats: $(VENV)/installed-for-tests
 	$(BIN)/python -m benchmarks.multibootstrap_speed
+
+# Tokenising and batches beside the original tokeniser and the library's, as ratios.
+bench-data: $(VENV)/installed-for-tests
+	$(BIN)/python -m benchmarks.data_speed
+
+# Our training step beside PyTorch's and a plain Keras model's, as ratios.
+bench-pretrain: $(VENV)/installed-for-tests
+	$(BIN)/pip install --quiet --no-deps -r requirements-bench.txt
+	$(BIN)/python -m benchmarks.pretraining_speed
+
+# Pre-training stopped twenty times at random moments must end in the same bytes.
+stress-resume: $(VENV)/installed
+	$(BIN)/python -m benchmarks.stress_resume --stops=20
 
 # Coverage and error rates of every interval and test by simulation; killed, it goes on.
 calibrate: $(VENV)/installed-for-tests

@@ -35,7 +35,9 @@ def dropout(values: Array, rate: float, key: Array | None, site: int) -> Array:
         return values
     threshold = np.uint32(round(rate * 2**32))
     kept = ops.greater_equal(_random_bits(values, key, site), threshold)
-    return ops.where(kept, values * (1.0 / (1.0 - rate)), ops.zeros_like(values))
+    # In float32: 1 / (1 - rate) itself, rounded to bfloat16, would move every mean.
+    scaled = ops.cast(ops.cast(values, "float32") * (1.0 / (1.0 - rate)), values.dtype)
+    return ops.where(kept, scaled, ops.zeros_like(values))
 
 
 def _random_bits(values: Array, key: Array, site: int) -> Array:

@@ -28,8 +28,12 @@ def encode(
     input_mask: Array,
     segment_ids: Array,
     dropout_key: Array | None = None,
+    compute_dtype: str = "float32",
 ) -> Array:
     """The last layer's hidden states.
+
+    With bfloat16, products are of bfloat16; weights stay float32 and are rounded where they are
+    used, and softmax, layer normalisation and dropout's scaling are float32.
 
     Args:
       parameters: arrays by released name (`bert/embeddings/word_embeddings`, ...), float32.
@@ -38,13 +42,16 @@ def encode(
       input_mask: int32 [batch, length], 1 for a piece, 0 for padding.
       segment_ids: int32 [batch, length], 0 or 1.
       dropout_key: uint32 [2] in training; None for none.
+      compute_dtype: `float32` or `bfloat16`, of products and of what passes between them.
 
     Returns:
-      float32 [batch, length, hidden].
+      [batch, length, hidden] of compute_dtype.
 
     Reference: Devlin et al., 2019, section 3; Vaswani et al., 2017, section 3 (post-LN blocks).
     """
     hidden = _embed(parameters, config, input_ids, segment_ids, dropout_key)
+    # From here on, everything follows the type of what it is given.
+    hidden = ops.cast(hidden, compute_dtype)
     # Masked keys get -10000 before the softmax, as in the original.  [batch, 1, 1, length]
     keys = ops.cast(input_mask, "float32")[:, None, None, :]
     attention_bias = (1.0 - keys) * _MASKED
@@ -58,26 +65,33 @@ def pool(parameters: Parameters, sequence_output: Array) -> Array:
 
     Args:
       parameters: arrays by released name.
-      sequence_output: float32 [batch, length, hidden].
+      sequence_output: float32 or bfloat16 [batch, length, hidden].
 
     Returns:
       float32 [batch, hidden].
     """
-    return ops.tanh(dense(parameters, "bert/pooler/dense", sequence_output[:, 0]))
+    first = dense(parameters, "bert/pooler/dense", sequence_output[:, 0])
+    return ops.tanh(ops.cast(first, "float32"))
 
 
 def dense(parameters: Parameters, name: str, inputs: Array) -> Array:
-    """`inputs` @ kernel + bias, of the variables `<name>/kernel` and `<name>/bias`."""
-    return ops.matmul(inputs, parameters[f"{name}/kernel"]) + parameters[f"{name}/bias"]
+    """`inputs` @ kernel + bias, of the variables `<name>/kernel` and `<name>/bias`; of the inputs'
+    type."""
+    kernel, bias = (
+        ops.cast(parameters[f"{name}/{part}"], inputs.dtype) for part in ("kernel", "bias")
+    )
+    return ops.matmul(inputs, kernel) + bias
 
 
 def layer_norm(parameters: Parameters, name: str, inputs: Array) -> Array:
-    """Normalises the last axis; `<name>/gamma` and `<name>/beta`."""
+    """Normalises the last axis in float32; `<name>/gamma` and `<name>/beta`; of the inputs' type."""
+    given = inputs.dtype
+    inputs = ops.cast(inputs, "float32")
     mean = ops.mean(inputs, axis=-1, keepdims=True)
     centred = inputs - mean
     variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)
     scale = ops.rsqrt(variance + LAYER_NORM_EPSILON) * parameters[f"{name}/gamma"]
-    return centred * scale + parameters[f"{name}/beta"]
+    return ops.cast(centred * scale + parameters[f"{name}/beta"], given)
 
 
 def gelu(inputs: Array) -> Array:
@@ -142,9 +156,10 @@ def _attend(
         return ops.transpose(ops.reshape(projected, (batch, length, heads, size)), (0, 2, 1, 3))
 
     query, key, value = split("query"), split("key"), split("value")
-    scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2))) * (size**-0.5)
+    scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
+    scores = ops.cast(scores, "float32") * (size**-0.5)
     probabilities = ops.softmax(scores + attention_bias, axis=-1)
     rate = config.attention_probs_dropout_prob
     probabilities = dropout(probabilities, rate, dropout_key, site)
-    mixed = ops.matmul(probabilities, value)  # [batch, heads, length, size]
+    mixed = ops.matmul(ops.cast(probabilities, value.dtype), value)  # [batch, heads, length, size]
     return ops.reshape(ops.transpose(mixed, (0, 2, 1, 3)), (batch, length, config.hidden_size))

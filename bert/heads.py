@@ -21,7 +21,7 @@ def masked_lm_logits(
     Args:
       parameters: arrays by released name.
       config: the model's sizes.
-      sequence_output: float32 [batch, length, hidden].
+      sequence_output: float32 or bfloat16 [batch, length, hidden]; the product is of its type.
       masked_lm_positions: int32 [batch, predictions].
 
     Returns:
@@ -32,7 +32,8 @@ def masked_lm_logits(
     hidden = layer_norm(parameters, "cls/predictions/transform/LayerNorm", hidden)
     # The output weights are the word embeddings: tied.
     flat = ops.reshape(hidden, (-1, config.hidden_size))
-    logits = ops.matmul(flat, ops.transpose(parameters["bert/embeddings/word_embeddings"]))
+    words = ops.cast(parameters["bert/embeddings/word_embeddings"], flat.dtype)
+    logits = ops.cast(ops.matmul(flat, ops.transpose(words)), "float32")
     logits = logits + parameters["cls/predictions/output_bias"]
     return ops.reshape(logits, (-1, ops.shape(masked_lm_positions)[1], config.vocab_size))
 
@@ -78,8 +79,28 @@ def cross_entropy(logits: Array, labels: Array) -> Array:
     return -chosen[..., 0]
 
 
+def is_right(logits: Array, labels: Array) -> Array:
+    """Whether no class scores higher than the label; 1.0 or 0.0.
+
+    Cheaper than an argmax over a vocabulary, which compares positions besides values.
+
+    Args:
+      logits: float32 [..., classes].
+      labels: int32 [...].
+
+    Returns:
+      float32 [...].
+    """
+    chosen = ops.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
+    return ops.cast(ops.greater_equal(chosen, ops.max(logits, axis=-1)), "float32")
+
+
 def pretraining_loss(
-    parameters: Parameters, config: BertConfig, batch: Parameters, dropout_key: Array | None
+    parameters: Parameters,
+    config: BertConfig,
+    batch: Parameters,
+    dropout_key: Array | None,
+    compute_dtype: str = "float32",
 ) -> tuple[Array, dict[str, Array]]:
     """Masked-word plus next-sentence loss of one gradient shard.
 
@@ -90,6 +111,7 @@ def pretraining_loss(
         `masked_lm_positions`, `masked_lm_ids` int32 [batch, predictions]; `masked_lm_weights`
         float32 [batch, predictions]; `next_sentence_labels` int32 [batch].
       dropout_key: uint32 [2] in training; None for none.
+      compute_dtype: `float32` or `bfloat16`, of the products; the losses are float32.
 
     Returns:
       The loss: sum(weight x cross-entropy) / (sum(weight) + 1e-5) + mean next-sentence
@@ -104,19 +126,18 @@ def pretraining_loss(
         batch["input_mask"],
         batch["segment_ids"],
         dropout_key,
+        compute_dtype,
     )
     logits = masked_lm_logits(parameters, config, sequence, batch["masked_lm_positions"])
     labels, weights = batch["masked_lm_ids"], batch["masked_lm_weights"]
     total = ops.sum(weights) + 1e-5
     masked_lm_loss = ops.sum(weights * cross_entropy(logits, labels)) / total
-    right = ops.cast(ops.equal(ops.argmax(logits, axis=-1), ops.cast(labels, "int32")), "float32")
     next_logits = next_sentence_logits(parameters, pool(parameters, sequence))
     next_labels = batch["next_sentence_labels"]
     next_loss = ops.mean(cross_entropy(next_logits, next_labels))
-    next_right = ops.equal(ops.argmax(next_logits, axis=-1), ops.cast(next_labels, "int32"))
     return masked_lm_loss + next_loss, {
         "masked_lm_loss": masked_lm_loss,
-        "masked_lm_accuracy": ops.sum(weights * right) / total,
+        "masked_lm_accuracy": ops.sum(weights * is_right(logits, labels)) / total,
         "next_sentence_loss": next_loss,
-        "next_sentence_accuracy": ops.mean(ops.cast(next_right, "float32")),
+        "next_sentence_accuracy": ops.mean(is_right(next_logits, next_labels)),
     }

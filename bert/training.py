@@ -1,34 +1,35 @@
-"""The training engine: compiled steps over named arrays, and a loop that can be killed anywhere."""
+"""The training engine: compiled steps over named arrays. The loop is `bert.training_loop`."""
 
 from __future__ import annotations
 
-import concurrent.futures
 import dataclasses
-import json
-import math
-import time
 import zipfile
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tqdm import tqdm
 
+from bert.devices import DeviceChoice, open_devices
+from bert.memory import keep_freed_memory
 from bert.optimization import adam_update, clip_by_global_norm, is_decayed
 from bert.randomness import hash_bits
 from runs.errors import UserError
-from runs.files import replaced, write_atomically
+from runs.files import replaced
 
 Array = Any
 Batch = Mapping[str, np.ndarray]
 Arrays = dict[str, np.ndarray]
+# The dropout keys' place among a batch's arrays, while they are dealt to devices.
+_KEYS = "dropout_keys"
+
 Loss = Callable[[Mapping[str, Array], Mapping[str, Array], Array], tuple[Array, dict[str, Array]]]
 
 # The same sums in the same order on every run: gradients of gathers would otherwise be summed by
 # whichever thread comes first.
 tf.config.experimental.enable_op_determinism()
+keep_freed_memory()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +78,13 @@ class Trainer:
 
     A batch is cut into `gradient_shards` equal parts. Each part's gradient is clipped to global
     norm 1 by itself, and the clipped gradients are summed, as the original's replicas did: the
-    number of shards belongs to the recipe, not to the machine.
+    number of shards belongs to the recipe, not to the machine. Several devices take equal runs of
+    consecutive shards; each sums its own in order, then the devices' sums are added, and every
+    device makes the same update. A shard's dropout is addressed by its number in the whole batch.
+
+    Shards are the micro-batches too: one after the other, in the memory of one. A shard is not cut
+    further: its loss is divided by its own number of predictions and its gradient clipped as a
+    whole, so the mean of its pieces' gradients would be another recipe.
 
     Reference: google-research/bert, `optimization.py`; Sellam et al., 2022, section 2.
     """
@@ -89,12 +96,18 @@ class Trainer:
         gradient_shards: int = 1,
         weight_decay_rate: float = 0.01,
         compile_step: bool = True,
+        devices: DeviceChoice = 1,
     ):
         """Args:
         loss: (parameters, batch, dropout key uint32 [2]) -> (scalar, scalars by name), pure.
         gradient_shards: parts of a batch clipped apart.
         weight_decay_rate: for all but layer normalisation and biases.
         compile_step: whether XLA compiles the step (changes speed and last bits only).
+        devices: how many share the work, in all processes; `auto`: all accelerators, or one CPU.
+          Where several, make the trainer before anything else of TensorFlow's runs.
+
+        Raises:
+          UserError: the devices are not there, or cannot take equal numbers of shards.
         """
         self._loss = loss
         self._gradient_shards = gradient_shards
@@ -103,13 +116,24 @@ class Trainer:
         self._m: dict[str, tf.Variable] = {}
         self._v: dict[str, tf.Variable] = {}
         self._step = 0
-        self._compile_step = compile_step
+        self._devices = open_devices(devices)
+        self._devices.check_shards(gradient_shards)
+        self._compile_step = compile_step and self._devices.compiles
         self._update: Callable[..., dict[str, Array]] = self._updated
 
     @property
     def step_count(self) -> int:
         """Finished updates."""
         return self._step
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process is the one of all that writes states and checkpoints."""
+        return self._devices.is_chief
+
+    def peak_flops_per_second(self, compute_dtype: str = "float32") -> float | None:
+        """Of all devices together, by the makers' data sheets; None where not known (CPU)."""
+        return self._devices.peak_flops_per_second(compute_dtype)
 
     def start(self, parameters: Mapping[str, np.ndarray]) -> None:
         """Takes initial weights; moments and step are zero."""
@@ -123,16 +147,9 @@ class Trainer:
         if shapes != known:
             for part in (self._variables, self._m, self._v):
                 part.clear()
-                part.update(
-                    {
-                        name: tf.Variable(np.zeros(shapes[name], np.float32))
-                        for name in sorted(shapes)
-                    }
-                )
+                part.update({name: self._new_variable(shapes[name]) for name in sorted(shapes)})
             # A compiled function holds on to the variables it first met: new ones need a new one.
-            self._update = tf.function(
-                self._updated, jit_compile=self._compile_step, autograph=False
-            )
+            self._update = self._new_update()
         for name in shapes:
             self._variables[name].assign(state.parameters[name])
             self._m[name].assign(state.m[name])
@@ -142,21 +159,19 @@ class Trainer:
     def state(self) -> TrainingState:
         """A copy of all that training carries."""
         return TrainingState(
-            self.parameters(),
-            {name: variable.numpy() for name, variable in self._m.items()},
-            {name: variable.numpy() for name, variable in self._v.items()},
-            self._step,
+            self.parameters(), self._copied(self._m), self._copied(self._v), self._step
         )
 
     def parameters(self) -> Arrays:
         """A copy of the weights, float32 by name."""
-        return {name: variable.numpy() for name, variable in self._variables.items()}
+        return self._copied(self._variables)
 
     def step(self, batch: Batch, learning_rate: float, dropout_seed: int) -> dict[str, Array]:
         """One update.
 
         Args:
-          batch: arrays by name, each [batch, ...]; batch a multiple of gradient_shards.
+          batch: arrays by name, each [batch, ...]; batch a multiple of gradient_shards. The whole
+            batch in every process.
           learning_rate: of this update.
           dropout_seed: with the step and the shard, the address of all dropout bits.
 
@@ -167,64 +182,155 @@ class Trainer:
         bits = np.asarray(hash_bits(dropout_seed, self._step, shards), np.uint64)
         keys = np.stack([bits >> np.uint64(32), bits & np.uint64(0xFFFFFFFF)], axis=1)
         metrics = self._update(
-            {name: tf.convert_to_tensor(values) for name, values in batch.items()},
-            tf.constant(learning_rate, tf.float32),
-            tf.constant(keys.astype(np.uint32)),
+            *self._dealt(batch, keys.astype(np.uint32)), tf.constant(learning_rate, tf.float32)
         )
         self._step += 1
         return metrics
 
-    def _updated(
-        self, batch: dict[str, Array], learning_rate: Array, keys: Array
-    ) -> dict[str, Array]:
-        gradients, metrics = self._summed_gradients(batch, keys)
-        for name in sorted(self._variables):
-            rate = self._weight_decay_rate if is_decayed(name) else 0.0
-            parameter, m, v = adam_update(
-                self._variables[name],
-                gradients[name],
-                self._m[name],
-                self._v[name],
-                learning_rate,
-                rate,
+    def _new_variable(self, shape: tuple[int, ...]) -> tf.Variable:
+        zeros = np.zeros(shape, np.float32)
+        strategy = self._devices.strategy
+        if strategy is None:
+            return tf.Variable(zeros)
+        # Every device assigns its own copy, and all make the same update: so nothing is sent.
+        with strategy.scope():
+            return tf.Variable(
+                zeros,
+                trainable=False,
+                synchronization=tf.VariableSynchronization.ON_READ,
+                aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
             )
+
+    def _copied(self, variables: Mapping[str, tf.Variable]) -> Arrays:
+        strategy = self._devices.strategy
+        if strategy is None:
+            return {name: variable.numpy() for name, variable in variables.items()}
+        return {
+            name: strategy.experimental_local_results(variable)[0].numpy()
+            for name, variable in variables.items()
+        }
+
+    def _dealt(self, batch: Batch, keys: np.ndarray) -> tuple[dict[str, Array], Array]:
+        """The batch [batch, ...] and the keys [shards, 2], or each device's consecutive part."""
+        strategy, count = self._devices.strategy, self._devices.count
+        arrays = {**batch, _KEYS: keys}
+        if strategy is None:
+            dealt = {name: tf.convert_to_tensor(values) for name, values in arrays.items()}
+        else:
+
+            def part(context: Any) -> dict[str, Array]:
+                number = context.replica_id_in_sync_group
+                return {
+                    name: tf.convert_to_tensor(np.split(np.asarray(values), count)[number])
+                    for name, values in arrays.items()
+                }
+
+            dealt = dict(strategy.experimental_distribute_values_from_function(part))
+        return dealt, dealt.pop(_KEYS)
+
+    def _new_update(self) -> Callable[..., dict[str, Array]]:
+        """The compiled step: (batch, keys, learning rate) -> metrics."""
+        strategy = self._devices.strategy
+        if strategy is None:
+            return tf.function(self._updated, jit_compile=self._compile_step, autograph=False)
+        # XLA compiles what a device does by itself, before and after the sum over devices.
+        summed = tf.function(
+            self._summed_gradients, jit_compile=self._compile_step, autograph=False
+        )
+        adam = tf.function(self._adam, jit_compile=self._compile_step, autograph=False)
+
+        def update(batch: dict[str, Array], keys: Array, learning_rate: Array) -> dict[str, Array]:
+            parts = (self._variables, self._m, self._v)
+            values = [{name: tf.convert_to_tensor(v) for name, v in p.items()} for p in parts]
+            sums = summed(values[0], batch, keys)
+            context = tf.distribute.get_replica_context()
+            gradients, metrics = context.all_reduce(tf.distribute.ReduceOp.SUM, sums)
+            self._assign(adam(values[0], gradients, *values[1:], learning_rate))
+            return self._mean(metrics)
+
+        def on_all(batch: Any, keys: Any, learning_rate: Array) -> dict[str, Array]:
+            metrics = strategy.run(update, args=(batch, keys, learning_rate))
+            return {
+                name: strategy.experimental_local_results(value)[0]
+                for name, value in metrics.items()
+            }
+
+        return tf.function(on_all, autograph=False)
+
+    def _updated(
+        self, batch: dict[str, Array], keys: Array, learning_rate: Array
+    ) -> dict[str, Array]:
+        """The step on one device."""
+        gradients, metrics = self._summed_gradients(self._variables, batch, keys)
+        self._assign(self._adam(self._variables, gradients, self._m, self._v, learning_rate))
+        return self._mean(metrics)
+
+    def _adam(
+        self,
+        parameters: Mapping[str, Array],
+        gradients: Mapping[str, Array],
+        m: Mapping[str, Array],
+        v: Mapping[str, Array],
+        learning_rate: Array,
+    ) -> dict[str, tuple[Array, Array, Array]]:
+        """New parameter, m and v by name."""
+        return {
+            name: adam_update(
+                parameters[name],
+                gradients[name],
+                m[name],
+                v[name],
+                learning_rate,
+                self._weight_decay_rate if is_decayed(name) else 0.0,
+            )
+            for name in sorted(parameters)
+        }
+
+    def _assign(self, values: Mapping[str, tuple[Array, Array, Array]]) -> None:
+        for name in sorted(values):
+            parameter, m, v = values[name]
             self._variables[name].assign(parameter)
             self._m[name].assign(m)
             self._v[name].assign(v)
-        return metrics
+
+    def _mean(self, metrics: Mapping[str, Array]) -> dict[str, Array]:
+        """Means over shards of sums over shards."""
+        count = self._gradient_shards
+        return {name: value / count if count > 1 else value for name, value in metrics.items()}
 
     def _summed_gradients(
-        self, batch: dict[str, Array], keys: Array
+        self, parameters: Mapping[str, Array], batch: dict[str, Array], keys: Array
     ) -> tuple[dict[str, Array], dict[str, Array]]:
-        count = self._gradient_shards
+        """Sums of the clipped gradients and of the metrics over the shards [keys.shape[0]]."""
+        count = keys.shape[0]
         if count == 1:
-            return self._shard_gradients(batch, keys[0])
+            return self._shard_gradients(parameters, batch, keys[0])
         parts = {
             name: tf.reshape(values, (count, values.shape[0] // count, *values.shape[1:]))
             for name, values in batch.items()
         }
-        shapes = self._shard_gradients({name: values[0] for name, values in parts.items()}, keys[0])
+        first = {name: values[0] for name, values in parts.items()}
+        shapes = self._shard_gradients(parameters, first, keys[0])
         total = tf.nest.map_structure(tf.zeros_like, shapes)
 
         def add(shard: Array, total: Any) -> tuple[Array, Any]:
             part = {name: values[shard] for name, values in parts.items()}
-            result = self._shard_gradients(part, keys[shard])
+            result = self._shard_gradients(parameters, part, keys[shard])
             return shard + 1, tf.nest.map_structure(tf.add, total, result)
 
         # One shard after the other, in order: memory of one shard, and always the same sum.
-        _, (gradients, metrics) = tf.while_loop(
-            lambda shard, _: shard < count, add, (tf.constant(0), total)
-        )
-        return gradients, {name: value / count for name, value in metrics.items()}
+        _, sums = tf.while_loop(lambda shard, _: shard < count, add, (tf.constant(0), total))
+        return sums
 
     def _shard_gradients(
-        self, batch: dict[str, Array], key: Array
+        self, parameters: Mapping[str, Array], batch: dict[str, Array], key: Array
     ) -> tuple[dict[str, Array], dict[str, Array]]:
-        names = sorted(self._variables)
+        names = sorted(parameters)
         with tf.GradientTape() as tape:
-            loss, metrics = self._loss(self._variables, batch, key)
+            tape.watch([parameters[name] for name in names])
+            loss, metrics = self._loss(parameters, batch, key)
         gradients = tape.gradient(
-            loss, [self._variables[name] for name in names], unconnected_gradients="zero"
+            loss, [parameters[name] for name in names], unconnected_gradients="zero"
         )
         dense = {
             name: tf.convert_to_tensor(value) for name, value in zip(names, gradients, strict=True)
@@ -265,133 +371,3 @@ class Predictor:
             self._tensors, {name: tf.constant(values) for name, values in batch.items()}
         )
         return {name: values.numpy() for name, values in outputs.items()}
-
-
-def train(
-    trainer: Trainer,
-    *,
-    directory: Path,
-    initial_parameters: Callable[[], Mapping[str, np.ndarray]],
-    batch_at: Callable[[int], Batch],
-    learning_rate_at: Callable[[int], float],
-    num_steps: int,
-    dropout_seed: int,
-    save_state_every_steps: int,
-    log_every_steps: int,
-    at_steps: Collection[int] = (),
-    on_step: Callable[[int, Trainer], None] | None = None,
-    description: str = "training",
-) -> None:
-    """Trains to `num_steps`, resuming from the last saved state where there is one.
-
-    Killed anywhere and called again it ends in the same bits: batches, learning rates and dropout
-    are functions of the step alone. Writes `metrics.jsonl` and `state/` in `directory`.
-
-    Args:
-      trainer: the engine.
-      directory: of the run.
-      initial_parameters: weights at step 0, by name; called only where nothing was saved.
-      batch_at: the batch of a step.
-      learning_rate_at: the learning rate of a step.
-      num_steps: updates in all.
-      dropout_seed: of this run.
-      save_state_every_steps: how much work a kill may cost.
-      log_every_steps: between lines of the log.
-      at_steps: numbers of finished updates at which `on_step` is called.
-      on_step: gets the number of finished updates and the trainer; must do nothing where its
-        result is there already.
-      description: of the progress bar.
-
-    Raises:
-      FloatingPointError: the loss is not finite, naming the step.
-    """
-    scheduled = set(at_steps)
-    _resume(trainer, directory, initial_parameters)
-    log = directory / "metrics.jsonl"
-    _cut_log(log, trainer.step_count)
-    if on_step and trainer.step_count in scheduled:
-        on_step(trainer.step_count, trainer)
-    bar = tqdm(
-        total=num_steps, initial=trainer.step_count, desc=description, unit="step", disable=None
-    )
-    with bar, open(log, "a", encoding="utf-8") as handle:
-        since, counted = time.perf_counter(), 0
-        for step, batch in _ahead(batch_at, trainer.step_count, num_steps):
-            metrics = trainer.step(batch, learning_rate_at(step), dropout_seed)
-            done, counted = step + 1, counted + 1
-            if done % log_every_steps == 0 or done == num_steps or done in scheduled:
-                values = _finite(metrics, done)
-                if done % log_every_steps == 0 or done == num_steps:
-                    elapsed = time.perf_counter() - since
-                    line = {
-                        "step": done,
-                        "learning_rate": learning_rate_at(step),
-                        **values,
-                        "steps_per_second": round(counted / max(elapsed, 1e-9), 3),
-                    }
-                    handle.write(json.dumps(line) + "\n")
-                    handle.flush()
-                    bar.set_postfix(loss=f"{values['loss']:.4f}")
-                    since, counted = time.perf_counter(), 0
-            bar.update()
-            if on_step and done in scheduled:
-                on_step(done, trainer)
-            if done % save_state_every_steps == 0 and done < num_steps:
-                _save_state(trainer, directory)
-
-
-def _ahead(batch_at: Callable[[int], Batch], first: int, last: int) -> Iterator[tuple[int, Batch]]:
-    """Steps and their batches, the next batch made while the present one is trained on."""
-    if first >= last:
-        return
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        future = pool.submit(batch_at, first)
-        for step in range(first, last):
-            batch = future.result()
-            if step + 1 < last:
-                future = pool.submit(batch_at, step + 1)
-            yield step, batch
-
-
-def _states(directory: Path) -> list[Path]:
-    """Saved states, the oldest first."""
-    found = (directory / "state").glob("step_*.npz")
-    return sorted(found, key=lambda path: int(path.stem.removeprefix("step_")))
-
-
-def _resume(
-    trainer: Trainer, directory: Path, initial_parameters: Callable[[], Mapping[str, np.ndarray]]
-) -> None:
-    states = _states(directory)
-    if states:
-        trainer.restore(TrainingState.load(states[-1]))
-    else:
-        trainer.start(initial_parameters())
-
-
-def _save_state(trainer: Trainer, directory: Path) -> None:
-    """Saves a state and drops those before the last two."""
-    trainer.state().save(directory / "state" / f"step_{trainer.step_count}.npz")
-    for old in _states(directory)[:-2]:
-        old.unlink()
-
-
-def _cut_log(log: Path, step: int) -> None:
-    """Drops lines of steps after the one resumed from: they will be written again."""
-    if not log.exists():
-        return
-    kept = []
-    for line in log.read_text(encoding="utf-8").splitlines():
-        try:
-            if json.loads(line)["step"] <= step:
-                kept.append(line + "\n")
-        except json.JSONDecodeError:  # the line being written when the process was killed
-            continue
-    write_atomically(log, "".join(kept))
-
-
-def _finite(metrics: Mapping[str, Array], step: int) -> dict[str, float]:
-    values = {name: float(value) for name, value in metrics.items()}
-    if not all(math.isfinite(value) for value in values.values()):
-        raise FloatingPointError(f"at step {step} the training values are not finite: {values}")
-    return values

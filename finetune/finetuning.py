@@ -273,7 +273,7 @@ def _train(
     """Trains to the last step and gives the weights."""
     from bert.optimization import learning_rate_schedule
     from bert.randomness import hash_bits, permuted_index
-    from bert.training import train
+    from bert.training_loop import train
 
     assert learner.trainer is not None
     task, finetune_seed = parameters["task"], parameters["finetune_seed"]

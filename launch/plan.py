@@ -32,7 +32,20 @@ STAGES = {
 }
 
 # Parameters that change speed or safety but no number, so they are no part of a run's identity.
-NOT_IN_IDENTITY = {"save_state_every_steps", "log_every_steps", "compile_step"}
+NOT_IN_IDENTITY = {
+    "save_state_every_steps",
+    "log_every_steps",
+    "compile_step",
+    "keep_last_states",
+    "evaluate_every_steps",
+    "spike_threshold",
+    "tensorboard",
+    "devices",
+    "num_workers",
+    "shard_bytes",
+    "runner",
+    "pipeline_options",
+}
 
 # Parameters that name files of the user; what these hold counts, not where they lie.
 INPUT_PARAMETERS = {

@@ -1,7 +1,9 @@
-"""`python -m pretrain --gin_file=...`: pre-train one seed."""
+"""`python -m pretrain --gin_file=...`: pre-train one seed. Exits with 75 when asked to stop."""
 
 from pretrain.pretraining import pretrain
 from runs.command import run_command
+from runs.preemption import exit_when_preempted
 
 if __name__ == "__main__":
-    run_command(pretrain)
+    with exit_when_preempted():
+        run_command(pretrain)

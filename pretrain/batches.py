@@ -12,6 +12,8 @@ Reference: Devlin et al., NAACL 2019, section 3.1 and appendix A.1.
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 from bert.randomness import below, hash_bits, permuted_index, uniform
@@ -41,6 +43,7 @@ def pretraining_batch(
     masked_lm_probability: float = 0.15,
     fresh_masks: bool,
     instance_seed: int,
+    whole_word_masks: bool = False,
 ) -> dict[str, np.ndarray]:
     """Makes the batch of one step, under the original's feature names.
 
@@ -56,6 +59,7 @@ def pretraining_batch(
         masked_lm_probability: share of tokens to predict.
         fresh_masks: whether masks are drawn by position, never to repeat, instead of by instance.
         instance_seed: seed of masks that belong to instances.
+        whole_word_masks: whether the pieces of a word are masked together, as the original's option.
 
     Returns:
         `input_ids`, `input_mask`, `segment_ids` int32 [batch, length]; `masked_lm_positions`,
@@ -68,21 +72,63 @@ def pretraining_batch(
     """
     position = step * batch_size + np.arange(batch_size)  # [batch]
     instance = instance_order(position, len(table), data_seed)  # [batch]
-    rows = table.rows[instance]  # [batch]
-    input_ids, segment_ids, length = _assemble(store, rows, tokenizer, sequence_length)
-    places = np.arange(sequence_length)
     mask_key = (
         ("fresh masks", data_seed, position[:, None])
         if fresh_masks
         else ("masks", instance_seed, instance[:, None])
     )
+    return masked_features(
+        store,
+        table.rows[instance],
+        mask_key,
+        tokenizer=tokenizer,
+        sequence_length=sequence_length,
+        max_predictions_per_sequence=max_predictions_per_sequence,
+        masked_lm_probability=masked_lm_probability,
+        whole_word_masks=whole_word_masks,
+    )
+
+
+def masked_features(
+    store: TokenStore,
+    rows: np.ndarray,
+    mask_key: tuple[str | int | np.ndarray, ...],
+    *,
+    tokenizer: Tokenizer,
+    sequence_length: int,
+    max_predictions_per_sequence: int,
+    masked_lm_probability: float,
+    whole_word_masks: bool,
+) -> dict[str, np.ndarray]:
+    """Makes the features of some instances.
+
+    Args:
+        store: the corpus.
+        rows: instances, structured array [batch].
+        mask_key: address of their masks; arrays in it are [batch, 1].
+        tokenizer, sequence_length, max_predictions_per_sequence, masked_lm_probability,
+            whole_word_masks: as in `pretraining_batch`.
+
+    Returns:
+        As `pretraining_batch`.
+
+    Raises:
+        ValueError: an instance is longer than `sequence_length`.
+    """
+    input_ids, segment_ids, length = _assemble(store, rows, tokenizer, sequence_length)
+    places = np.arange(sequence_length)
     a_length = rows["a_length"].astype(np.int64)[:, None]
     is_text = (
         (places > 0) & (places != a_length + 1) & (places < length[:, None] - 1)
     )  # [batch, length]: all but [CLS], [SEP] and padding
-    positions, weights = _choose_positions(
-        is_text, length, max_predictions_per_sequence, masked_lm_probability, mask_key
-    )
+    choice = (is_text, length, max_predictions_per_sequence, masked_lm_probability, mask_key)
+    if whole_word_masks:
+        # A piece that opens A or B opens a word, for its head was cut off.
+        continues = _continues_word(tokenizer)[input_ids] & is_text
+        continues[:, 1:] &= is_text[:, :-1]
+        positions, weights = _choose_words(*choice, continues)
+    else:
+        positions, weights = _choose_positions(*choice)
     masked_lm_ids = np.where(weights, np.take_along_axis(input_ids, positions, axis=1), 0)
     _replace_chosen(input_ids, positions, weights, tokenizer, mask_key)
     return {
@@ -106,6 +152,17 @@ def instance_order(position: np.ndarray, num_instances: int, data_seed: int) -> 
     """
     epoch = position // num_instances
     return permuted_index(position % num_instances, num_instances, "order", data_seed, epoch)
+
+
+def number_of_predictions(length: np.ndarray, masked_lm_probability: float) -> np.ndarray:
+    """Returns how many tokens of a sequence are to be predicted, before the cap.
+
+    Args:
+        length: tokens with the special ones, any shape.
+        masked_lm_probability: share of tokens to predict.
+    """
+    # rint rounds halves to even, as Python's round does in the original.
+    return np.maximum(1, np.rint(length * masked_lm_probability).astype(np.int64))
 
 
 def _assemble(
@@ -144,8 +201,7 @@ def _choose_positions(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Chooses the tokens to predict: positions int64 (sorted, padded with 0), weights bool [batch, P]."""
     batch_size, sequence_length = is_text.shape
-    # rint rounds halves to even, as Python's round does in the original.
-    count = np.maximum(1, np.rint(length * masked_lm_probability).astype(np.int64))
+    count = number_of_predictions(length, masked_lm_probability)
     count = np.minimum(np.minimum(count, max_predictions), is_text.sum(axis=1))  # [batch]
     places = np.arange(sequence_length, dtype=np.uint64)
     scores = hash_bits("choice", *mask_key, places) & ~_PLACE_MASK  # [batch, length]
@@ -158,6 +214,67 @@ def _choose_positions(
     positions[:, :width] = np.sort(chosen, axis=1)
     weights = np.arange(max_predictions) < count[:, None]
     return np.where(weights, positions, 0), weights
+
+
+@functools.lru_cache(maxsize=2)
+def _continues_word(tokenizer: Tokenizer) -> np.ndarray:
+    """For each id whether its piece continues a word, bool [vocabulary]."""
+    return np.array([piece.startswith("##") for piece in tokenizer.vocabulary])
+
+
+def _choose_words(
+    is_text: np.ndarray,
+    length: np.ndarray,
+    max_predictions: int,
+    masked_lm_probability: float,
+    mask_key: tuple[str | int | np.ndarray, ...],
+    continues: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """As `_choose_positions`, but all pieces of a word or none.
+
+    As in the original, words are taken in a random order while they fit into the number to predict;
+    one that is too long is passed over, and the next is tried.
+
+    Args:
+        continues: bool [batch, length], pieces that belong to the word before them.
+    """
+    batch_size, sequence_length = is_text.shape
+    count = number_of_predictions(length, masked_lm_probability)
+    count = np.minimum(np.minimum(count, max_predictions), is_text.sum(axis=1))  # [batch]
+    places = np.arange(sequence_length, dtype=np.uint64)
+    starts = is_text & ~continues
+    scores = hash_bits("choice", *mask_key, places) & ~_PLACE_MASK  # [batch, length]
+    scores = np.sort(np.where(starts, scores | places, _NO_CANDIDATE), axis=1)
+    words = (scores & _PLACE_MASK).astype(
+        np.int64
+    )  # [batch, length]: first places, in random order
+    is_word = scores != _NO_CANDIDATE
+    # Where each word ends: at the next place that does not continue it.
+    ends = np.where(continues, sequence_length, np.arange(sequence_length))
+    ends = np.minimum.accumulate(ends[:, ::-1], axis=1)[:, ::-1]  # next place that opens something
+    following = np.concatenate([ends[:, 1:], np.full((batch_size, 1), sequence_length)], axis=1)
+    words = np.where(is_word, words, 0)
+    sizes = np.where(is_word, np.take_along_axis(following, words, axis=1) - words, sequence_length)
+    taken = np.zeros((batch_size, sequence_length), bool)
+    left = count.copy()
+    for rank in range(sequence_length):
+        fits = sizes[:, rank] <= left
+        taken[:, rank] = fits
+        left -= np.where(fits, sizes[:, rank], 0)
+        if not left.any():
+            break
+    chosen = np.zeros((batch_size, sequence_length), bool)
+    row, column = np.nonzero(taken)
+    chosen[row, words[row, column]] = True
+    # The pieces behind a chosen one follow it.
+    first = np.maximum.accumulate(np.where(starts, np.arange(sequence_length), 0), axis=1)
+    chosen = is_text & np.take_along_axis(chosen, first, axis=1)
+    positions = np.zeros((batch_size, max_predictions), np.int64)
+    row, place = np.nonzero(chosen)
+    number = (np.cumsum(chosen, axis=1) - 1)[row, place]
+    positions[row, number] = place
+    weights = np.arange(max_predictions) < chosen.sum(axis=1)[:, None]
+    return positions, weights
 
 
 def _replace_chosen(

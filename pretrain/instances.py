@@ -68,18 +68,20 @@ def make_instances(
     store: TokenStore,
     *,
     sequence_length: int,
-    dupe_factor: int,
+    passes: range,
     short_sequence_probability: float,
     instance_seed: int,
+    among: range | None = None,
 ) -> Iterator[np.ndarray]:
     """Makes the instances of a corpus, pass by pass and document by document.
 
     Args:
         store: the corpus, of at least two documents.
         sequence_length: longest sequence, [CLS] and both [SEP] included; at least 5.
-        dupe_factor: number of passes over the corpus.
+        passes: numbers of the passes over the corpus to make; `dupe_factor` of them make a table.
         short_sequence_probability: share of (document, pass) pairs with a short target length.
         instance_seed: seed of all draws.
+        among: which documents to make instances of, by default all; random ones come from all.
 
     Yields:
         The instances of one document in one pass: structured array [instances].
@@ -87,8 +89,8 @@ def make_instances(
     # Plain views: they stay on the disk, and single elements come faster than from a memmap.
     bounds = np.asarray(store.sentence_offsets)
     documents = np.asarray(store.document_offsets)
-    for number in range(dupe_factor):
-        for document in range(store.num_documents):
+    for number in passes:
+        for document in range(store.num_documents) if among is None else among:
             rows = _instances_of_document(
                 bounds,
                 documents,

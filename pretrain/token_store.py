@@ -12,6 +12,7 @@ Neither sentences nor documents are empty.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -29,6 +30,9 @@ DOCUMENT_OFFSETS = "document_offsets.npy"
 
 LARGEST_VOCABULARY = 2**16
 
+# Tokens copied together where stores are joined.
+_ELEMENTS_AT_ONCE = 1 << 24
+
 # Sentences handed to the tokeniser together; large enough to keep it busy, small to hold.
 _SENTENCES_AT_ONCE = 8192
 
@@ -42,11 +46,12 @@ class TokenStore:
         document_offsets: int64 [documents + 1].
     """
 
-    def __init__(self, directory: str | os.PathLike[str]):
+    def __init__(self, directory: str | os.PathLike[str], *, may_be_empty: bool = False):
         """Opens a store.
 
         Args:
             directory: where `prepare` wrote it.
+            may_be_empty: whether a store without documents, of a part of a corpus, is accepted.
 
         Raises:
             UserError: a file is missing, cut short, or does not belong to the others.
@@ -55,13 +60,12 @@ class TokenStore:
         self.tokens = open_array(directory / TOKENS, np.dtype(np.uint16))
         self.sentence_offsets = open_array(directory / SENTENCE_OFFSETS, np.dtype(np.int64))
         self.document_offsets = open_array(directory / DOCUMENT_OFFSETS, np.dtype(np.int64))
-        _check_end(directory / SENTENCE_OFFSETS, self.sentence_offsets, self.tokens.size, TOKENS)
-        _check_end(
-            directory / DOCUMENT_OFFSETS,
-            self.document_offsets,
-            self.num_sentences,
-            SENTENCE_OFFSETS,
-        )
+        shortest = 1 if may_be_empty else 2
+        for name, offsets, expected, counted in (
+            (SENTENCE_OFFSETS, self.sentence_offsets, self.num_tokens, TOKENS),
+            (DOCUMENT_OFFSETS, self.document_offsets, self.num_sentences, SENTENCE_OFFSETS),
+        ):
+            _check_end(directory / name, offsets, shortest, expected, counted)
 
     @property
     def num_documents(self) -> int:
@@ -112,39 +116,111 @@ def write_token_store(
     Returns:
         How many `documents`, `sentences` and `tokens` were written.
     """
-    directory = Path(directory)
-    counts = {"documents": 0, "sentences": 0, "tokens": 0}
-    with (
-        replaced(directory / TOKENS) as tokens_path,
-        replaced(directory / SENTENCE_OFFSETS) as sentences_path,
-        replaced(directory / DOCUMENT_OFFSETS) as documents_path,
-        ArrayWriter(tokens_path, np.dtype(np.uint16)) as tokens,
-        ArrayWriter(sentences_path, np.dtype(np.int64)) as sentence_offsets,
-        ArrayWriter(documents_path, np.dtype(np.int64)) as document_offsets,
-    ):
-        sentence_offsets.append(np.zeros(1, np.int64))
-        document_offsets.append(np.zeros(1, np.int64))
-        for sentences in _encode_documents(documents, tokenizer):
+    with _StoreWriter(Path(directory)) as writer:
+        for group in _grouped(documents):
+            tokens, lengths = tokenizer.encode_flat([text for texts in group for text in texts])
+            document = np.repeat(np.arange(len(group)), [len(texts) for texts in group])
+            kept = lengths > 0
+            sentences = np.bincount(document[kept], minlength=len(group))  # [documents]
+            writer.append(tokens, np.cumsum(lengths[kept]), np.cumsum(sentences[sentences > 0]))
+    return writer.counts
+
+
+def write_encoded_documents(
+    directory: str | os.PathLike[str], documents: Iterable[list[list[int]]]
+) -> dict[str, int]:
+    """Writes documents whose sentences are token ids already.
+
+    Args:
+        directory: where the three files shall be.
+        documents: the ids of each sentence of each document; neither is empty.
+
+    Returns:
+        As `write_token_store`.
+    """
+    with _StoreWriter(Path(directory)) as writer:
+        for sentences in documents:
             lengths = np.array([len(ids) for ids in sentences], np.int64)
-            tokens.append(np.array([number for ids in sentences for number in ids], np.uint16))
-            sentence_offsets.append(counts["tokens"] + np.cumsum(lengths))
-            counts["tokens"] += int(lengths.sum())
-            counts["sentences"] += len(sentences)
-            counts["documents"] += 1
-            document_offsets.append(np.array([counts["sentences"]], np.int64))
-    return counts
+            tokens = np.array([number for ids in sentences for number in ids], np.uint16)
+            writer.append(tokens, np.cumsum(lengths), np.array([len(sentences)], np.int64))
+    return writer.counts
 
 
-def _encode_documents(
-    documents: Iterable[list[str]], tokenizer: Tokenizer
-) -> Iterator[list[list[int]]]:
-    """Yields the ids of each document's sentences, tokenising many documents together."""
-    for group in _grouped(documents):
-        ids = iter(tokenizer.encode_batch([text for document in group for text in document]))
-        for document in group:
-            sentences = [sentence for sentence in (next(ids) for _ in document) if sentence]
-            if sentences:
-                yield sentences
+def join_token_stores(
+    directory: str | os.PathLike[str], parts: Iterable[str | os.PathLike[str]]
+) -> dict[str, int]:
+    """Writes the stores of the parts of a corpus one behind the other as one store.
+
+    Args:
+        directory: where the three files shall be.
+        parts: directories of stores, in the order of the text; a store may be without documents.
+
+    Returns:
+        As `write_token_store`.
+
+    Raises:
+        UserError: a part is missing or damaged.
+    """
+    with _StoreWriter(Path(directory)) as writer:
+        for part in parts:
+            store = TokenStore(part, may_be_empty=True)
+            for first in range(0, store.num_tokens, _ELEMENTS_AT_ONCE):
+                writer.append_tokens(store.tokens[first : first + _ELEMENTS_AT_ONCE])
+            writer.append_ends(store.sentence_offsets[1:], store.document_offsets[1:])
+    return writer.counts
+
+
+class _StoreWriter:
+    """Writes the three files of a store document by document, or part by part."""
+
+    def __init__(self, directory: Path):
+        self.counts = {"documents": 0, "sentences": 0, "tokens": 0}
+        self._directory = directory
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> _StoreWriter:
+        with contextlib.ExitStack() as stack:
+            self._tokens, self._sentence_offsets, self._document_offsets = (
+                stack.enter_context(
+                    ArrayWriter(
+                        stack.enter_context(replaced(self._directory / name)), np.dtype(kind)
+                    )
+                )
+                for name, kind in (
+                    (TOKENS, np.uint16),
+                    (SENTENCE_OFFSETS, np.int64),
+                    (DOCUMENT_OFFSETS, np.int64),
+                )
+            )
+            self._sentence_offsets.append(np.zeros(1, np.int64))
+            self._document_offsets.append(np.zeros(1, np.int64))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+    def append(
+        self, tokens: np.ndarray, sentence_ends: np.ndarray, document_ends: np.ndarray
+    ) -> None:
+        """Writes tokens [t], and where sentences and documents end, counted from these tokens on."""
+        self.append_tokens(tokens)
+        self.append_ends(sentence_ends, document_ends)
+
+    def append_tokens(self, tokens: np.ndarray) -> None:
+        self._tokens.append(tokens)
+
+    def append_ends(self, sentence_ends: np.ndarray, document_ends: np.ndarray) -> None:
+        self._sentence_offsets.append(self.counts["tokens"] + sentence_ends)
+        self._document_offsets.append(self.counts["sentences"] + document_ends)
+        self.counts["tokens"] += int(sentence_ends[-1]) if sentence_ends.size else 0
+        self.counts["sentences"] += sentence_ends.size
+        self.counts["documents"] += document_ends.size
 
 
 def _grouped(documents: Iterable[list[str]]) -> Iterator[list[list[str]]]:
@@ -156,7 +232,8 @@ def _grouped(documents: Iterable[list[str]]) -> Iterator[list[list[str]]]:
         if held >= _SENTENCES_AT_ONCE:
             yield group
             group, held = [], 0
-    yield group
+    if group:
+        yield group
 
 
 class ArrayWriter:
@@ -229,8 +306,8 @@ def open_array(path: Path, dtype: np.dtype) -> np.ndarray:
     return array
 
 
-def _check_end(path: Path, offsets: np.ndarray, expected: int, counted: str) -> None:
-    if offsets.size < 2 or offsets[0] != 0 or offsets[-1] != expected:
+def _check_end(path: Path, offsets: np.ndarray, shortest: int, expected: int, counted: str) -> None:
+    if offsets.size < shortest or offsets[0] != 0 or offsets[-1] != expected:
         found = int(offsets[-1]) if offsets.size else "nothing"
         raise UserError(
             f"{path} ends at {found}, expected {expected}, the length of {counted}; the files are "

@@ -11,7 +11,7 @@ nothing to number by chance.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
@@ -56,7 +56,7 @@ def _add_words(words: Counter[str], chunks: Counter[str]) -> None:
             words[word] += count
 
 
-def learn_vocabulary(word_counts: Counter[str], vocabulary_size: int) -> list[str]:
+def learn_vocabulary(word_counts: Mapping[str, int], vocabulary_size: int) -> list[str]:
     """Learns WordPiece pieces from word counts.
 
     Args:
@@ -103,7 +103,7 @@ def learn_vocabulary(word_counts: Counter[str], vocabulary_size: int) -> list[st
     return sorted(ids, key=ids.__getitem__)
 
 
-def _most_frequent_letters(word_counts: Counter[str], limit: int) -> set[str]:
+def _most_frequent_letters(word_counts: Mapping[str, int], limit: int) -> set[str]:
     """The letters that occur most; of equally frequent ones the lower code point."""
     counts: Counter[str] = Counter()
     for word, count in word_counts.items():

@@ -53,7 +53,8 @@ def replaced(path: PathLike) -> Iterator[Path]:
             os.replace(temporary, path)
         _flush_directory(path.parent)
     except OSError as error:
-        remove(temporary)
+        with contextlib.suppress(OSError):  # what stopped us may stop this too
+            remove(temporary)
         raise UserError(
             f"cannot write {path}: {error.strerror or error}; free some space or choose another "
             "directory, then run the same command again"

@@ -260,7 +260,7 @@ def test_ids_stay_the_same_when_the_memory_of_chunks_is_emptied(tokenizer, oracl
 def test_long_chunks_are_not_remembered(vocabulary_path):
     tokenizer = Tokenizer(vocabulary_path)
     tokenizer.encode_batch(["a" * 100, "b" * 101])
-    assert set(tokenizer._ids_of_chunk) == {"a" * 100}
+    assert set(tokenizer._chunks) == {"a" * 100}
 
 
 def test_every_assigned_code_point_with_the_released_vocabulary(shared_data):

@@ -34,7 +34,7 @@ def corpus(tmp_path_factory):
     rows = make_instances(
         store,
         sequence_length=LENGTH,
-        dupe_factor=2,
+        passes=range(2),
         short_sequence_probability=0.1,
         instance_seed=1,
     )
@@ -115,7 +115,7 @@ def test_77_predictions_at_length_512_and_the_cap(corpus, tokenizer, tmp_path):
             make_instances(
                 store,
                 sequence_length=512,
-                dupe_factor=1,
+                passes=range(1),
                 short_sequence_probability=0.0,
                 instance_seed=1,
             )
@@ -260,3 +260,95 @@ def test_more_predictions_than_tokens_are_padded(batch_of):
 def test_too_short_a_sequence_length_is_refused(batch_of):
     with pytest.raises(ValueError, match="more than sequence_length 32"):
         batch_of(0, sequence_length=32)
+
+
+@pytest.fixture(scope="module")
+def pieces_corpus(tmp_path_factory):
+    """Words of 1 to 6 pieces: ids under 400 open a word, the others continue one."""
+    directory = tmp_path_factory.mktemp("pieces")
+    pieces = [
+        *SPECIAL_TOKENS,
+        *(f"w{n}" for n in range(395)),
+        *(f"##w{n}" for n in range(400, 1000)),
+    ]
+    (directory / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    draws = np.random.default_rng(1)
+    opens = draws.random(40_000) < 0.55
+    tokens = np.where(
+        opens, draws.integers(5, 400, opens.size), draws.integers(400, 1000, opens.size)
+    )
+    np.save(directory / TOKENS, tokens.astype(np.uint16))
+    np.save(directory / SENTENCE_OFFSETS, np.arange(0, 40_001, 20))
+    np.save(directory / DOCUMENT_OFFSETS, np.arange(0, 2001, 50))
+    store = TokenStore(directory)
+    rows = make_instances(
+        store,
+        sequence_length=LENGTH,
+        passes=range(2),
+        short_sequence_probability=0.1,
+        instance_seed=1,
+    )
+    np.save(directory / INSTANCES, np.concatenate(list(rows)))
+    return store, InstanceTable(directory), Tokenizer(directory / "vocab.txt")
+
+
+def whole_words(corpus, **changes):
+    store, table, tokenizer = corpus
+    parameters = {
+        "data_seed": 5,
+        "step": 0,
+        "batch_size": 1500,
+        "sequence_length": LENGTH,
+        "max_predictions_per_sequence": 12,
+        "fresh_masks": False,
+        "instance_seed": 1,
+        "whole_word_masks": True,
+    } | changes
+    return pretraining_batch(store, table, tokenizer=tokenizer, **parameters)
+
+
+def words_of(ids, special):
+    """The places of each word of a sequence, told plainly."""
+    words = []
+    for place, number in enumerate(ids):
+        if number in special:
+            words.append(None)
+        elif number >= 400 and words[-1] is not None:
+            words[-1].append(place)
+        else:
+            words.append([place])
+    return [word for word in words if word]
+
+
+def test_whole_words_are_masked_or_none_of_their_pieces(pieces_corpus):
+    batch = whole_words(pieces_corpus)
+    ids, weights = restored(batch), batch["masked_lm_weights"] > 0
+    short = 0
+    for row in range(len(ids)):
+        positions = batch["masked_lm_positions"][row][weights[row]].tolist()
+        assert positions == sorted(set(positions))
+        length = int(batch["input_mask"][row].sum())
+        words = words_of(ids[row][:length].tolist(), {0, 2, 3})
+        masked = [word for word in words if set(word) & set(positions)]
+        assert sorted(place for word in masked for place in word) == positions
+        count = min(12, max(1, round(length * 0.15)))
+        assert len(positions) <= count
+        # Fewer only where no word that is left over would fit.
+        left = [word for word in words if word not in masked]
+        if len(positions) < count:
+            short += 1
+            assert all(len(word) > count - len(positions) for word in left)
+    assert short < 0.1 * len(ids)
+
+
+def test_whole_words_are_masked_piece_by_piece(pieces_corpus):
+    """Each piece of a chosen word is drawn for itself: 80 % [MASK], as in the original."""
+    batch = whole_words(pieces_corpus)
+    weights = batch["masked_lm_weights"] > 0
+    new = np.take_along_axis(batch["input_ids"], batch["masked_lm_positions"], axis=1)[weights]
+    share = (new == 4).mean()
+    assert abs(share - 0.8) < 4 * np.sqrt(0.16 / new.size)
+
+
+def test_words_of_one_piece_are_masked_as_without_the_option(batch_of):
+    assert same(batch_of(3), batch_of(3, whole_word_masks=True))

@@ -1,10 +1,19 @@
-"""Text of three layouts becomes documents of sentences, or is refused with file and line."""
+"""Text of five layouts becomes documents of sentences, or is refused with file and line."""
 
 import gzip
+import itertools
 
 import pytest
 
-from pretrain.corpus import check_sources, read_documents, split_sentences
+from pretrain.corpus import (
+    FILE_FORMATS,
+    Piece,
+    check_counts,
+    count_lines_of_documents,
+    expand_sources,
+    read_documents,
+    read_lines_of_documents,
+)
 from runs.errors import UserError
 
 
@@ -96,31 +105,12 @@ def test_real_files_are_told_apart(shared_data):
         assert words[0] < sum(lengths) / len(lengths) < words[1]
 
 
-@pytest.mark.parametrize(
-    "sentences",
-    [
-        ["Mr. Oak met Dr. Johnson.", "They spoke."],
-        ["He was born on St. Helena.", "He left."],
-        ["The U.S. Army came.", "It left the U.S.", "The war ended."],
-        ["J. R. R. Tolkien wrote it.", "So did I.", "You too?"],
-        ["See No. 5 and Fig. 3.", "He said no.", "They left in Jan. 1900."],
-        ['"Who?" he said.', '"Me!"', "He ran."],
-        ["It costs 3.50 dollars.", "2 of them were sold."],
-        ["1. Introduction to it.", "It begins..."],
-        ["What?!", "(Really.)", "Yes."],
-        ["Wait… The end."[:5], "The end."],
-        ["École est là.", "Être ou non."],
-        ["He likes it, e.g. in spring.", "It ended ca. 1900."],
-    ],
-)
-def test_sentences_are_cut_where_a_reader_would(sentences):
-    assert split_sentences(" ".join(sentences)) == sentences
-
-
-def test_splitting_loses_nothing():
-    text = 'A b.  C!" d "E? F." 5 g. Mr. H. I.\tJ… K'
-    assert " ".join(split_sentences(text)) == " ".join(text.split())
-    assert split_sentences(" \n ") == []
+def check_sources(paths, source_format):
+    pieces = [Piece(str(path)) for path in paths]
+    counts = [
+        count_lines_of_documents(read_lines_of_documents(piece, source_format)) for piece in pieces
+    ]
+    check_counts(pieces, counts, source_format)
 
 
 def refuse(paths, source_format):
@@ -177,10 +167,108 @@ def test_other_layouts_are_refused_with_line(tmp_path, text, message):
 
 def test_blank_lines_between_sentences_are_refused(tmp_path):
     path = write(tmp_path / "text.txt", "One.\n\nTwo.\n\nThree.\n")
-    assert "3 documents of one sentence each" in refuse([path], "sentences")
+    assert "3 of 3 documents have one sentence" in refuse([path], "sentences")
+    # A few blank lines in the right place do not hide them; a few short documents are no fault.
+    mostly = write(tmp_path / "mostly.txt", "One.\nTwo.\n\n" + "Three.\n\n" * 19)
+    assert "19 of 20 documents have one sentence" in refuse([mostly], "sentences")
+    check_sources(
+        [write(tmp_path / "some.txt", "One.\nTwo.\n\n" * 2 + "Three.\n\n" * 8)], "sentences"
+    )
 
 
 def test_one_document_is_too_few(tmp_path):
     path = write(tmp_path / "text.txt", "One.\nTwo.\n")
     assert "found 1 document" in refuse([path], "sentences")
     check_sources([path, path], "sentences")
+
+
+JSON_LINES = """{"id": 1, "text": "One here. Two.\\nThree"}
+
+{"text": ""}
+{"text": "Caf\\u00e9 \\ud83d. Yes \\ud83d\\ude00!"}
+"""
+
+
+@pytest.mark.parametrize("name", ["lines.jsonl", "lines.jsonl.gz"])
+def test_json_lines(tmp_path, name):
+    # Half of a surrogate pair is no character; the tokeniser drops U+FFFD.
+    expected = [["One here.", "Two.", "Three"], ["Café \ufffd.", "Yes \U0001f600!"]]
+    path = write(tmp_path / name, "\ufeff" + JSON_LINES)
+    assert documents_of(path, "jsonl") == expected
+    other = write(tmp_path / name, JSON_LINES.replace('"text"', '"body"'))
+    assert list(read_documents([other], "jsonl", "body")) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"text": "a"}\n{"text": \n', "line 2: found '{\"text\": ', which is not JSON"),
+        (
+            '{"body": "a", "id": 1}\n',
+            "line 1: found fields body, id, expected text in the field 'text'",
+        ),
+        ('{"text": 5}\n', "line 1: found fields text, expected text"),
+        ("[1]\n", "line 1: found no object, expected text"),
+    ],
+)
+def test_bad_json_lines_are_refused_with_line(tmp_path, text, message):
+    path = write(tmp_path / "lines.jsonl", text)
+    assert f"{path} {message}" in refuse([path], "jsonl")
+
+
+def test_blank_lines_layout_is_cut_into_sentences(tmp_path):
+    path = write(tmp_path / "text.txt", "One. Two.\nThree.\n\n\nFour\nfive. Six")
+    assert documents_of(path, "blank_lines") == [
+        ["One.", "Two.", "Three."],
+        ["Four five.", "Six"],
+    ]
+
+
+def test_patterns_stand_for_files_in_order(tmp_path):
+    for name in ("b/wiki_00", "a/wiki_01", "a/wiki_00"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        write(tmp_path / name, "x")
+    found = expand_sources([str(tmp_path / "**" / "wiki_*"), "other.txt"])
+    names = ["a/wiki_00", "a/wiki_01", "b/wiki_00"]
+    assert found == [*(str(tmp_path / name) for name in names), "other.txt"]
+    with pytest.raises(UserError, match="no file fits the pattern"):
+        expand_sources([str(tmp_path / "*.txt")])
+
+
+SAMPLES = {
+    "sentences": "\ufeffA é.\nB.\n\n \nC.\r\n\r\n\n" + "D d.\nE.\n\n" * 3 + "F.",
+    "blank_lines": "\n\nA é. B.\n\n\nC.\n\u3000\nD.\n\n" * 2,
+    "wikiextractor": "\n" + WIKI * 2,
+    "jsonl": JSON_LINES * 2 + '{"text": "No line feed at the end."}',
+}
+
+
+@pytest.mark.parametrize("source_format", SAMPLES)
+def test_pieces_hold_each_document_once_wherever_the_cuts_fall(tmp_path, source_format):
+    path = write(tmp_path / "text", SAMPLES[source_format])
+    size = path.stat().st_size
+
+    def texts(piece):
+        documents = read_lines_of_documents(piece, source_format)
+        return [lines for lines in documents if any(line.strip() for line in lines)]
+
+    whole = texts(Piece(str(path)))
+    assert len(whole) >= 4
+    for cut in range(1, size + 1):
+        first, second = Piece(str(path), 0, cut), Piece(str(path), cut, None)
+        assert texts(first) + texts(second) == whole, cut
+    for width in (1, 2, 7, 30):
+        cuts = [*range(0, size, width), None]
+        pieces = [Piece(str(path), *pair) for pair in itertools.pairwise(cuts)]
+        assert [text for piece in pieces for text in texts(piece)] == whole, width
+
+
+def test_places_in_messages_are_counted_from_the_start_of_the_file(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_bytes(b"a\n\nb\n\n" + b"c\xffd\n")
+    with pytest.raises(UserError, match=r"line 5: byte 0xff at offset 7 "):
+        list(read_lines_of_documents(Piece(str(path), 5, None), "sentences"))
+
+
+def test_formats_are_all_tested():
+    assert set(FILE_FORMATS) == {*SAMPLES, "raw"}

@@ -5,7 +5,10 @@ import re
 
 import pytest
 
-from pretrain.counterfactual import swap_pronouns
+from bert.tokenization import SPECIAL_TOKENS, Tokenizer
+from pretrain.corpus import read_documents
+from pretrain.counterfactual import Swapper, counterpart, swap_ids, swap_pronouns
+from pretrain.gendered_words import NAME_COUNTERPARTS, NOUN_COUNTERPARTS
 
 # Sentence and its counterpart with every pronoun swapped, written by hand before the rule was run. The
 # rule's word lists were then extended with these at hand.
@@ -124,15 +127,198 @@ HELD_OUT = [
 ]
 
 
+# Written after the word lists were extended by what real text showed, and not used to change them. One
+# sentence and the counterpart of each her, his, hers and him in it.
+FRESH = [
+    ("The committee praised her for her courage.", "him his"),
+    ("Nobody had told her about the delay.", "him"),
+    ("Her report was late again.", "His"),
+    ("They followed her through the market.", "him"),
+    ("The jury found her guilty.", "him"),
+    ("We admired her garden from the road.", "his"),
+    ("The letter reached her on Friday.", "him"),
+    ("He asked her what she wanted.", "him"),
+    ("The teacher corrected her spelling.", "his"),
+    ("I have never met her before.", "him"),
+    ("A stranger handed her an envelope.", "him"),
+    ("Her eyes were fixed on the door.", "His"),
+    ("The noise kept her awake.", "him"),
+    ("The company offered her shares.", "him"),
+    ("It was her turn to speak.", "his"),
+    ("They considered her a genius.", "him"),
+    ("The police arrested her at the border.", "him"),
+    ("Her first album sold well.", "His"),
+    ("He wrote to her every week.", "him"),
+    ("The captain and her crew escaped.", "his"),
+    ("Her being late annoyed us.", "His"),
+    ("She turned her back on them.", "his"),
+    ("They called her back at noon.", "him"),
+    ("The rain made her shiver.", "him"),
+    ("In her later life she painted.", "his"),
+    ("I saw her later that day.", "him"),
+    ("Doctors gave her six months.", "him"),
+    ("Her will was read on Monday.", "His"),
+    ("The boss promoted her twice.", "him"),
+    ("He bought her flowers.", "him"),
+    ("She had her hair cut.", "his"),
+    ("The dog bit her hand.", "his"),
+    ("The dog bit her badly.", "him"),
+    ("Her once splendid house stood empty.", "His"),
+    ("The editor thanked her and left.", "him"),
+    ("The prize made her famous overnight.", "him"),
+    ("I can hear her singing in the kitchen.", "him"),
+    ("I like her singing.", "his"),
+    ("The nurse brought her some soup.", "him"),
+    ("Her sister, a doctor, agreed.", "His"),
+    ("The council elected her mayor.", "him"),
+    ("They all stared at her in silence.", "him"),
+    ("The general led her troops north.", "his"),
+    ("We saw her off at the station.", "him"),
+    ("Her many books are read today.", "His"),
+    ("The idea pleased her greatly.", "him"),
+    ("A scarf hid her face.", "his"),
+    ("The city named her an honorary citizen.", "him"),
+    ("He had known her since childhood.", "him"),
+    ("He had known her father since childhood.", "his"),
+    ("No one but her could open it.", "him"),
+    ("They took her prisoner.", "him"),
+    ("They shot her twice.", "him"),
+    ("The queen and her ministers met.", "his"),
+    ("She kissed her (late) husband's picture.", "his"),
+    ("He showed her how to sail.", "him"),
+    ("I watched her closely.", "him"),
+    ('She opened her "secret" drawer.', "his"),
+    ("It took her by surprise.", "him"),
+    ("Her own children never knew.", "His"),
+    ("The manager fired her last week.", "him"),
+    ("The manager kept her last letter.", "his"),
+    ("Illness forced her to resign.", "him"),
+    ("Let her speak.", "him"),
+    ("Her speech moved everyone.", "His"),
+    ("The court awarded her damages.", "him"),
+    ("They missed her more than ever.", "him"),
+    ("They missed her more famous brother.", "his"),
+    ("We helped her up the stairs.", "him"),
+    ("Her up-to-date notes were useful.", "His"),
+    ("The author signed her new novel.", "his"),
+    ("My brother married her in June.", "him"),
+    ("People trusted her less after that.", "him"),
+    ("I owe her money.", "him"),
+    ("She lost her money.", "his"),
+    ("His answer surprised us.", "Her"),
+    ("This house is his.", "hers"),
+    ("That dog of his barked.", "hers"),
+    ("The fault was his alone.", "hers"),
+    ("His alone among the plans was cheap.", "Hers"),
+    ("He gave his all.", "her"),
+    ("The decision is not his to make.", "hers"),
+    ("He sold his old car.", "her"),
+    ("We compared her work with his.", "his hers"),
+    ("His and mine are alike.", "Hers"),
+    ("All that was his is gone.", "hers"),
+    ("He defended his then partner.", "her"),
+    ("His mother-in-law called.", "Her"),
+    ("He hid behind his newspaper.", "her"),
+    ("A brother of his lives here.", "hers"),
+    ("The bag beside his was stolen.", "hers"),
+    ("In his opinion, it failed.", "her"),
+    ("He was in his early twenties.", "her"),
+    ("He raised his right arm.", "her"),
+    ("His many friends wept.", "Her"),
+    ("He took his time.", "her"),
+    ("I prefer my own room to his.", "hers"),
+    ("His being there helped.", "Her"),
+    ("His two sons agreed.", "Her"),
+    ("He and his were safe.", "hers"),
+    ("Everything about his 1998 film is odd.", "her"),
+    ("This pen must be his, I think.", "hers"),
+    ("He lost both his parents.", "her"),
+    ("Was it his?", "hers"),
+    ("His later novels are dull.", "Her"),
+    ("What is his is yours.", "hers"),
+    ("He shook his head sadly.", "her"),
+    ("Not one word of his was kept.", "hers"),
+    ('He read from his "Odes to Spring".', "her"),
+    ("His Excellency arrived.", "Her"),
+    ("I borrowed his to finish it.", "hers"),
+    ("The choice was hers.", "his"),
+    ("Hers was the louder voice.", "His"),
+    ("A colleague of hers resigned.", "his"),
+    ("The red one is hers, I believe.", "his"),
+    ("I saw him yesterday.", "her"),
+    ("They gave him his hat.", "her her"),
+    ("Him I never liked.", "Her"),
+    ("The guard let him through.", "her"),
+    ("We spoke about him and his work.", "her her"),
+]
+
+
 def swap_all(text):
     return swap_pronouns(text, counterfactual_seed=0, document=0, probability=1.0)[0]
 
 
-@pytest.mark.parametrize(("labelled", "least_right"), [(LABELLED, 70), (HELD_OUT, 21)])
-def test_rule_is_right_as_often_as_measured(labelled, least_right):
-    """Measured: 70 of the 71 sentences at hand, 21 of the 30 held out, which are harder than text."""
-    wrong = [(text, swap_all(text)) for text, expected in labelled if swap_all(text) != expected]
-    assert len(labelled) - len(wrong) >= least_right, wrong
+AMBIGUOUS = re.compile(r"\b(?:her|his|hers|him)\b", re.IGNORECASE)
+
+
+def right_and_all(labelled):
+    """Of the ambiguous pronouns in sentences with known counterparts, how many come out right."""
+    right = total = 0
+    for text, expected in labelled:
+        places = [
+            number
+            for number, word in enumerate(re.findall(r"\w+", text))
+            if AMBIGUOUS.fullmatch(word)
+        ]
+        new, wanted = re.findall(r"\w+", swap_all(text)), re.findall(r"\w+", expected)
+        right += sum(new[place] == wanted[place] for place in places)
+        total += len(places)
+    return right, total
+
+
+def filled_in(text, counterparts):
+    """The sentence with other pronouns as the rule has them and the ambiguous ones as labelled."""
+    answers = iter(counterparts.split())
+    return AMBIGUOUS.sub(lambda match: next(answers), text)
+
+
+def test_rule_is_right_as_often_as_measured_on_more_than_200_cases():
+    """Measured: at hand 71 of 71; held out 26 of 33; fresh 116 of 124 (94 %). Text is easier."""
+    at_hand, held_out = right_and_all(LABELLED), right_and_all(HELD_OUT)
+    fresh = right_and_all([(text, filled_in(text, answers)) for text, answers in FRESH])
+    assert at_hand[1] + held_out[1] + fresh[1] >= 200
+    assert at_hand[0] == at_hand[1], at_hand
+    assert held_out[0] >= 0.78 * held_out[1], held_out
+    assert fresh[0] >= 0.93 * fresh[1], fresh
+
+
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [
+        ("enwiki_2015_wikiextractor_sample.txt.gz", 0.975),
+        ("gutenberg_litbank25_books.txt.gz", 0.965),
+    ],
+)
+def test_rule_puts_him_and_his_back_in_real_text(shared_data, name, least):
+    """Real text labels "her" itself: where a man's text has him or his, "her" must become just that.
+
+    Measured on all 17,752 and 37,843 places: 97.9 % of Wikipedia's and 96.9 % of the books'. The test
+    looks at a third of the articles and at the first 600 places of each text.
+    """
+    right = total = 0
+    for number, document in enumerate(
+        read_documents([shared_data / "pretrain" / name], "wikiextractor")
+    ):
+        if number % 3 and name.startswith("enwiki"):
+            continue
+        text = "\n".join(document)
+        for match in itertools.islice(re.finditer(r"\b(?:him|his)\b", text), 600):
+            before = text[: match.start()][-100:]
+            feminine = f"{before}her{text[match.end() : match.end() + 100]}"
+            here = re.compile("her").match(feminine, len(before))
+            right += counterpart(feminine, here) == match[0]
+            total += 1
+    assert total > 3000
+    assert right >= least * total, (right, total)
 
 
 def test_words_that_hold_a_pronoun_stay():
@@ -172,3 +358,63 @@ def test_draws_are_addressed_by_seed_and_document():
 
 def test_text_without_pronouns_is_returned_as_it_is():
     assert swap_pronouns("No one.\n", counterfactual_seed=0, document=0) == ("No one.\n", 0, 0)
+
+
+@pytest.mark.parametrize("pairs", [NOUN_COUNTERPARTS, NAME_COUNTERPARTS])
+def test_word_lists_are_pairs(pairs):
+    assert all(pairs[pairs[word]] == word != pairs[word] for word in pairs)
+    assert len(pairs) >= 150
+
+
+def test_nouns_are_swapped_where_asked_for():
+    text = "The KING and his daughter met a waitress; kingdom, human. Mrs Oak."
+    swapper = Swapper(0, probability=1.0, nouns=True)
+    swapped = swapper.swap(text, document=0)
+    assert swapped.text == "The QUEEN and her son met a waiter; kingdom, human. Mr Oak."
+    assert swapped.counts == {"pronouns": 1, "swapped_pronouns": 1, "nouns": 4, "swapped_nouns": 4}
+    assert Swapper(0, probability=1.0).swap(text, document=0).text == text.replace("his", "her")
+
+
+def test_nouns_do_not_move_the_draws_of_pronouns():
+    text = "He and the woman saw her father. " * 200
+    alone = Swapper(3).swap(text, document=1).text
+    both = Swapper(3, nouns=True).swap(text, document=1)
+    pronouns = re.compile(r"\b(?:he|she|her|his|him)\b", re.IGNORECASE)
+    # Save "her", whose counterpart may change with the noun, every draw is the same.
+    assert pronouns.findall(alone) == pronouns.findall(both.text)
+    assert abs(both.counts["swapped_nouns"] - 200) < 4 * 10
+
+
+def test_a_name_is_one_name_throughout_a_document():
+    text = "Mary met James. James saw Mary; Linda and john ran. " * 20
+    outcomes = set()
+    for document in range(40):
+        swapped = Swapper(5, names=True).swap(text, document=document)
+        words = swapped.text.split()[: len(text.split()) // 20]
+        outcomes.add((words[0], words[2], words[5].rstrip(";")))
+        assert swapped.text == (" ".join(words) + " ") * 20
+        # Mary and James stand beside each other and change places together; a small john is no name.
+        assert {words[0], words[2].rstrip(".")} == {"Mary", "James"}
+        assert "john ran" in swapped.text
+    assert len(outcomes) == 2
+
+
+def test_a_store_is_swapped_as_its_text(tmp_path):
+    words = "he she him her his hers himself her ##elf saw a books . book the friend of mary james gave ##s"
+    vocabulary = list(dict.fromkeys([*SPECIAL_TOKENS, *words.split()]))
+    (tmp_path / "vocab.txt").write_text("\n".join(vocabulary) + "\n")
+    tokenizer = Tokenizer(tmp_path / "vocab.txt")
+    sentences = [
+        "She saw her book.",
+        "A friend of his saw himself.",
+        "Mary gave her books the book.",
+    ]
+    swapper = Swapper(0, probability=1.0, names=True)
+    ids, counts = swap_ids(
+        tokenizer.encode_batch(sentences), tokenizer=tokenizer, swapper=swapper, document=0
+    )
+    swapped = swapper.swap("\n".join(sentences), document=0)
+    assert ids == tokenizer.encode_batch(swapped.text.split("\n"))
+    assert counts == swapped.counts
+    # "herself" is two pieces where the masculine is one.
+    assert tokenizer.encode("herself") == ids[1][-3:-1]

@@ -49,7 +49,7 @@ def store(tmp_path_factory, documents):
 def make(store, **changes):
     parameters = {
         "sequence_length": SEQUENCE_LENGTH,
-        "dupe_factor": 10,
+        "passes": range(10),
         "short_sequence_probability": 0.1,
         "instance_seed": 3,
     } | changes
@@ -113,7 +113,7 @@ def test_single_sentences_always_get_a_random_next(tmp_path):
 def test_two_documents_are_enough(tmp_path):
     """Ten draws miss the other of two documents with probability 1/1024, and are then kept."""
     store = write_store(tmp_path, [[4] * 50, [4] * 50])
-    rows = make(store, dupe_factor=200)
+    rows = make(store, passes=range(200))
     rows = rows[rows["is_random_next"]]
     own = (store.document_of(rows["a_start"]) == store.document_of(rows["b_start"])).mean()
     sigma = np.sqrt(2.0**-10 / rows.size)
@@ -127,7 +127,7 @@ def test_short_targets_are_drawn_once_per_document_and_pass(tmp_path):
     for rows in make_instances(
         store,
         sequence_length=SEQUENCE_LENGTH,
-        dupe_factor=400,
+        passes=range(400),
         short_sequence_probability=1.0,
         instance_seed=1,
     ):
@@ -152,9 +152,9 @@ def test_passes_documents_and_seeds_have_draws_of_their_own(store, rows):
     assert not np.array_equal(
         rows[: rows.size // 2], make(store, instance_seed=4)[: rows.size // 2]
     )
-    one_pass = make(store, dupe_factor=1)
+    one_pass = make(store, passes=range(1))
     assert np.array_equal(rows[: one_pass.size], one_pass)
-    second = make(store, dupe_factor=2)[one_pass.size :]
+    second = make(store, passes=range(2))[one_pass.size :]
     shared = min(second.size, one_pass.size)
     assert (second[:shared] == one_pass[:shared]).mean() < 0.2
 
@@ -166,7 +166,7 @@ def test_a_document_does_not_depend_on_those_before_it(tmp_path, documents):
     second.mkdir()
     changed = [documents[0][::-1], *documents[1:]]
     stores = write_store(first, documents), write_store(second, changed)
-    keep = [list(make_instances(store, sequence_length=64, dupe_factor=1,
+    keep = [list(make_instances(store, sequence_length=64, passes=range(1),
                                 short_sequence_probability=0.1, instance_seed=0))
             for store in stores]  # fmt: skip
     columns = ["a_start", "a_length", "b_length", "is_random_next"]

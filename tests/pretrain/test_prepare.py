@@ -2,20 +2,25 @@
 
 import gzip
 import hashlib
+import importlib.util
+import itertools
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import pretrain.prepare as prepare_module
 from bert.tokenization import SPECIAL_TOKENS, Tokenizer
 from pretrain.batches import pretraining_batch
 from pretrain.instances import InstanceTable
 from pretrain.prepare import prepare
+from pretrain.shards import tokens_path
 from pretrain.token_store import TokenStore
 from runs.errors import UserError
 
@@ -48,6 +53,15 @@ def write_text(path, documents=60, text_seed=0):
 @pytest.fixture
 def source(tmp_path):
     return write_text(tmp_path / "text.txt.gz")
+
+
+PINNED = {
+    "vocab.txt": "a230da8b3560",
+    "tokens.npy": "44eb9a7af659",
+    "sentence_offsets.npy": "0f7a52f58d2d",
+    "document_offsets.npy": "ad4a40882e3a",
+    "instances.npy": "e114dc03af90",
+}
 
 
 def run_prepare(run_dir, source, **changes):
@@ -232,3 +246,129 @@ def test_a_killed_run_started_again_ends_in_the_same_bytes(tmp_path):
     for name in (*OUTPUTS, "DONE"):
         assert (tmp_path / "whole" / name).read_bytes() == (run_dir / name).read_bytes(), name
     assert not list(run_dir.glob("*.unfinished"))
+
+
+@pytest.fixture
+def plain(tmp_path):
+    """The text as a plain file, which can be cut into pieces."""
+    path = tmp_path / "plain.txt"
+    path.write_bytes(gzip.decompress(Path(write_text(tmp_path / "text.txt.gz")).read_bytes()))
+    return str(path)
+
+
+def test_bytes_do_not_depend_on_shards_or_workers(tmp_path, plain, monkeypatch):
+    whole = run_prepare(tmp_path / "whole", plain, counterfactual_seed=1)
+    cut = run_prepare(
+        tmp_path / "cut", plain, counterfactual_seed=1, shard_bytes=200, num_workers=1
+    )
+    monkeypatch.setattr("pretrain.shards._TOKENS_A_TASK", 300)
+    shared = run_prepare(
+        tmp_path / "shared", plain, counterfactual_seed=1, shard_bytes=3000, num_workers=2
+    )
+    assert whole == cut == shared
+    for name in OUTPUTS:
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "cut" / name).read_bytes()
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "shared" / name).read_bytes()
+    assert not (tmp_path / "cut" / "shards").exists()
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("apache_beam") is None,
+    reason="needs Apache Beam (requirements-beam.txt)",
+)
+def test_beam_writes_the_same_bytes(tmp_path, plain):
+    run_prepare(tmp_path / "whole", plain, counterfactual_seed=1)
+    run_prepare(
+        tmp_path / "beam", plain, counterfactual_seed=1, shard_bytes=3000, runner="DirectRunner"
+    )
+    for name in (*OUTPUTS, "DONE"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "beam" / name).read_bytes()
+    with pytest.raises(UserError, match=r"absent.txt does not exist"):
+        run_prepare(tmp_path / "bad", "absent.txt", runner="DirectRunner")
+
+
+def test_only_missing_shards_are_made_again(tmp_path, plain, monkeypatch):
+    run_prepare(tmp_path / "whole", plain)
+    made = []
+    real = prepare_module.tokenise_shard
+
+    def tokenise(shard, **arguments):
+        if not tokens_path(arguments["directory"], shard.number).exists():
+            made.append(shard.number)
+            if len(made) == 3:
+                raise KeyboardInterrupt
+        real(shard, **arguments)
+
+    monkeypatch.setattr(prepare_module, "tokenise_shard", tokenise)
+    changes = {"shard_bytes": 3000, "num_workers": 1}
+    with pytest.raises(KeyboardInterrupt):
+        run_prepare(tmp_path / "run", plain, **changes)
+    assert made == [0, 1, 2]
+    # The plan of the first attempt stands, whatever is asked for now; nothing is looked over again.
+    monkeypatch.setattr(prepare_module, "look_over_shard", None)
+    run_prepare(tmp_path / "run", plain, shard_bytes=500, num_workers=1)
+    assert made[3] == 2
+    assert len(made) == len(set(made)) + 1
+    for name in OUTPUTS:
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "run" / name).read_bytes()
+
+
+def test_memory_does_not_grow_with_the_corpus(tmp_path):
+    """The peak of a corpus of eight times the text is the same up to a few MB."""
+    peaks = []
+    for factor in (1, 8):
+        source = write_text(tmp_path / f"text{factor}.txt.gz", documents=2000 * factor)
+        script = (
+            "import resource, sys; from pretrain.prepare import prepare; "
+            f"prepare(run_dir={str(tmp_path / str(factor))!r}, sources=[{source!r}], "
+            "source_format='sentences', vocabulary_size=60, sequence_length=32, dupe_factor=1); "
+            "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+        )
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        command_line = [sys.executable, "-c", script]
+        out = subprocess.run(command_line, env=environment, capture_output=True, check=True)
+        peaks.append(int(out.stdout) / 1024)
+    tokens = TokenStore(tmp_path / "8").num_tokens
+    assert tokens > 1_000_000
+    assert peaks[1] - peaks[0] < 30, peaks
+
+
+def test_a_store_can_be_prepared_again(tmp_path, source):
+    vocabulary = tmp_path / "words.txt"
+    vocabulary.write_text("\n".join([*SPECIAL_TOKENS, *WORDS, "him", "hers"]))
+    first = run_prepare(tmp_path / "first", source, vocabulary=str(vocabulary))
+    store = {"source_format": "store"}
+    same = run_prepare(tmp_path / "same", str(tmp_path / "first"), **store)
+    assert same["sha256"] == first["sha256"]
+    # Counterfactual data made from the store are those made from its text.
+    changes = {"counterfactual_seed": 3, "vocabulary": str(vocabulary)}
+    from_text = run_prepare(tmp_path / "text", source, **changes)
+    from_store = run_prepare(
+        tmp_path / "store",
+        str(tmp_path / "first"),
+        **store,
+        counterfactual_seed=3,
+        shard_bytes=2000,
+    )
+    assert from_store["counts"] == from_text["counts"]
+    assert from_store["sha256"] == from_text["sha256"]
+    other = tmp_path / "other.txt"
+    other.write_text(vocabulary.read_text() + "\nmore")
+    with pytest.raises(UserError, match=r"other.txt differs from"):
+        run_prepare(tmp_path / "bad", str(tmp_path / "first"), **store, vocabulary=str(other))
+
+
+def test_what_is_known_of_old_runs_stays(tmp_path):
+    """Bytes of a run, pinned: a change of any draw or rule would change every seed trained on them."""
+    text = "\n".join(
+        f"The {name} said that her {thing} was old.\nShe gave him {number} of his books."
+        + ("\n" if number % 3 == 0 else "")
+        for number, (name, thing) in enumerate(
+            itertools.product(("nurse", "doctor", "cook"), ("hat", "house", "dog", "car"))
+        )
+    )
+    (tmp_path / "text.txt").write_text(text)
+    description = run_prepare(
+        tmp_path / "corpus", str(tmp_path / "text.txt"), counterfactual_seed=0, vocabulary_size=90
+    )
+    assert {name: digest[:12] for name, digest in description["sha256"].items()} == PINNED

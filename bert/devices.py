@@ -1,0 +1,186 @@
+"""Which devices train, and how they share the work.
+
+One device needs no strategy. Several in one process share it by TensorFlow's MirroredStrategy,
+those of several processes by MultiWorkerMirroredStrategy (where the environment's `TF_CONFIG` names
+the processes), TPU cores by TPUStrategy. The recipe's gradient shards are dealt to the devices in
+order, so the numbers do not depend on how many there are, but for the rounding of one sum.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from typing import Any, Literal
+
+import tensorflow as tf
+
+from bert.flops import peak_flops_per_second
+from runs.errors import UserError
+
+AUTO: Literal["auto"] = "auto"
+DeviceChoice = int | Literal["auto"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Devices:
+    """The devices of all processes that train together.
+
+    Attributes:
+      strategy: TensorFlow's strategy; None for one device.
+      count: devices in all processes.
+      is_chief: whether this process writes checkpoints and states; one of all does.
+      kind: the name that the driver of the first local device reports.
+      compiles: whether a step may be compiled by XLA by itself (on TPU, all is compiled anyway).
+    """
+
+    strategy: tf.distribute.Strategy | None
+    count: int
+    is_chief: bool
+    kind: str
+    compiles: bool = True
+
+    def check_shards(self, gradient_shards: int) -> None:
+        """Refuses shards that cannot be dealt evenly.
+
+        Raises:
+          UserError: `gradient_shards` is no multiple of the number of devices.
+        """
+        if gradient_shards % self.count:
+            raise UserError(
+                f"gradient_shards {gradient_shards} is no multiple of the {self.count} devices; set "
+                "devices to a number that divides it (the shards are part of the recipe)"
+            )
+
+    def peak_flops_per_second(self, compute_dtype: str = "float32") -> float | None:
+        """Of all devices together, by the makers' data sheets; None where not known."""
+        peak = peak_flops_per_second(self.kind, compute_dtype)
+        return None if peak is None else peak * self.count
+
+
+def open_devices(devices: DeviceChoice = AUTO) -> Devices:
+    """Finds devices and makes the strategy; the same call gives the same devices.
+
+    Must come before anything else of TensorFlow's runs in the process, where several devices are
+    asked for: logical CPU devices and the connections between processes are made at its start.
+    TensorFlow allows one group of several devices a process (and one device beside it).
+
+    Args:
+      devices: how many, in all processes; `auto`: all accelerators, or one CPU where there are
+        none. More than one without accelerators: so many parts of the CPU, each a device of its
+        own. A TPU (the environment's `TPU_NAME` is set, `local` on a TPU's own machine) is taken
+        whole.
+
+    Returns:
+      The devices. The path of TPUs follows TensorFlow's documentation but was never run here.
+
+    Raises:
+      UserError: more devices than there are, another group than before, or TensorFlow has started
+        already.
+    """
+    if devices != AUTO and (not isinstance(devices, int) or devices < 1):
+        raise UserError(f"devices is {devices!r}; give 'auto' or a number from 1")
+    groups = [known for known, opened in _opened.items() if opened.strategy is not None]
+    if devices not in _opened and devices != 1 and groups:
+        raise UserError(
+            f"devices is {devices}, but this process trains on {groups[0]} already; start another"
+        )
+    if devices not in _opened:
+        _opened[devices] = _found(devices)
+    return _opened[devices]
+
+
+# What this process has opened, by what was asked for.
+_opened: dict[DeviceChoice, Devices] = {}
+
+
+def _found(devices: DeviceChoice) -> Devices:
+    if os.environ.get("TPU_NAME"):
+        return _tpu(devices, os.environ["TPU_NAME"])
+    if _num_processes() > 1:
+        return _of_several_processes(devices)
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus:
+        count = len(gpus) if devices == AUTO else int(devices)
+        if count > len(gpus):
+            raise UserError(f"devices is {count}, but there are {len(gpus)} GPUs; lower it")
+        names = [f"GPU:{number}" for number in range(count)]
+    else:
+        count = 1 if devices == AUTO else int(devices)
+        names = _parts_of_the_cpu(count) if count > 1 else []
+    strategy = tf.distribute.MirroredStrategy(names) if count > 1 else None
+    return Devices(strategy, count, is_chief=True, kind=_kind())
+
+
+def _num_processes() -> int:
+    """How many processes the environment's `TF_CONFIG` names that train."""
+    text = os.environ.get("TF_CONFIG")
+    if not text:
+        return 1
+    try:
+        cluster = json.loads(text).get("cluster", {})
+    except json.JSONDecodeError as error:
+        raise UserError(
+            f"the environment's TF_CONFIG is not JSON ({error.msg}); unset or correct it"
+        ) from error
+    return sum(len(cluster.get(role, [])) for role in ("chief", "worker"))
+
+
+def _of_several_processes(devices: DeviceChoice) -> Devices:
+    try:
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    except RuntimeError as error:
+        raise UserError(
+            f"several processes cannot be joined ({str(error).splitlines()[0]}); open the devices "
+            "before anything else of TensorFlow's runs"
+        ) from error
+    count = strategy.num_replicas_in_sync
+    if devices not in (AUTO, count):
+        raise UserError(
+            f"devices is {devices}, but the processes of TF_CONFIG have {count}; give 'auto'"
+        )
+    resolver = strategy.cluster_resolver
+    # Without a chief by name, the first worker is the chief.
+    chief = resolver.task_type == "chief" or (
+        resolver.task_type == "worker"
+        and resolver.task_id == 0
+        and not resolver.cluster_spec().as_dict().get("chief")
+    )
+    return Devices(strategy, count, is_chief=bool(chief), kind=_kind())
+
+
+def _tpu(devices: DeviceChoice, name: str) -> Devices:
+    """All cores of a TPU, as TensorFlow's guide to TPUs has it; never run here."""
+    resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)
+    tf.config.experimental_connect_to_cluster(resolver)
+    tf.tpu.experimental.initialize_tpu_system(resolver)
+    strategy = tf.distribute.TPUStrategy(resolver)
+    count = strategy.num_replicas_in_sync
+    if devices not in (AUTO, count):
+        raise UserError(f"devices is {devices}, but the TPU {name} has {count} cores; give 'auto'")
+    return Devices(strategy, count, is_chief=True, kind="TPU", compiles=False)
+
+
+def _parts_of_the_cpu(count: int) -> list[str]:
+    """Names of so many logical CPU devices, made where TensorFlow has not started yet."""
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    found = tf.config.get_logical_device_configuration(cpu)
+    if found is None or len(found) < count:
+        try:
+            tf.config.set_logical_device_configuration(
+                cpu, [tf.config.LogicalDeviceConfiguration()] * count
+            )
+        except RuntimeError as error:
+            raise UserError(
+                f"devices is {count}, but TensorFlow has started with fewer parts of the CPU; open "
+                "the devices before anything else of TensorFlow's runs"
+            ) from error
+    return [f"CPU:{number}" for number in range(count)]
+
+
+def _kind() -> str:
+    gpus = tf.config.list_physical_devices("GPU")
+    if not gpus:
+        return "CPU"
+    details: dict[str, Any] = tf.config.experimental.get_device_details(gpus[0])
+    return str(details.get("device_name", "GPU"))

@@ -1,0 +1,63 @@
+"""Masked words and next sentences on text that is not trained on."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from bert.configuration import BertConfig
+from bert.heads import pretraining_loss
+from bert.training import Predictor
+from bert.training_log import HELD_OUT
+from pretrain.corpus_batches import CorpusBatches
+
+
+def evaluate_held_out(
+    parameters: Mapping[str, np.ndarray],
+    config: BertConfig,
+    batches: CorpusBatches,
+    *,
+    num_batches: int,
+    compile_step: bool = True,
+) -> dict[str, float]:
+    """Losses and accuracies without dropout, over all masked words and all pairs.
+
+    Args:
+      parameters: the weights, float32 by name.
+      config: the model's sizes.
+      batches: of the held-out corpus; its first `num_batches` are taken.
+      num_batches: how many.
+      compile_step: whether XLA compiles the forward pass.
+
+    Returns:
+      `held_out_masked_lm_loss` and `_accuracy` (means over masked words) and
+      `held_out_next_sentence_loss` and `_accuracy` (means over pairs), to six decimals.
+    """
+    predictor = _predictor(config, compile_step)
+    sums: dict[str, float] = {}
+    words, pairs = 0.0, 0
+    for number in range(num_batches):
+        batch = batches.batch(number)
+        count = float(batch["masked_lm_weights"].sum())
+        words, pairs = words + count, pairs + batches.batch_size
+        for name, value in predictor(parameters, batch).items():
+            # The loss function divides by its count of words, made safe against none.
+            weight = count + 1e-5 if name.startswith("masked_lm") else batches.batch_size
+            sums[name] = sums.get(name, 0.0) + float(value) * weight
+    return {
+        HELD_OUT + name: round(total / (words if name.startswith("masked_lm") else pairs), 6)
+        for name, total in sums.items()
+    }
+
+
+@functools.lru_cache(maxsize=2)
+def _predictor(config: BertConfig, compile_step: bool) -> Predictor:
+    """The compiled forward pass, shared by all runs of the same model in this process."""
+
+    def metrics(parameters: Any, batch: Any) -> Any:
+        return pretraining_loss(parameters, config, batch, None)[1]
+
+    return Predictor(metrics, compile_step=compile_step)

@@ -1,0 +1,144 @@
+"""Every configuration of pre-training says what it is for, binds what exists, and runs at smoke size."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gin
+import pytest
+
+from bert.checkpoint import read_checkpoint
+from pretrain.pretraining import checkpoint_path, pretrain
+from runs.command import parse_gin
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+FOLDER = ROOT / "configs" / "pretrain"
+SIZES = ("mini", "small", "medium", "base", "large")
+RUNS = (
+    "multiberts",
+    "multiberts_checkpoints",
+    "cda_full",
+    "cda_incr",
+    *(f"zhong2021_{size}" for size in SIZES),
+    "mini_real",
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def pretrain_known_to_gin() -> Iterator[None]:
+    """As `runs.command` makes it known, and paths of included files from the project's root."""
+    # Another test of this process may have done it.
+    with contextlib.suppress(ValueError):
+        gin.external_configurable(pretrain, name="pretrain")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        yield
+    gin.clear_config()
+
+
+def _bindings(name: str, **macros: Any) -> dict[str, Any]:
+    gin.clear_config()
+    parse_gin(
+        [f"configs/pretrain/{name}.gin"], [f"{name} = {value!r}" for name, value in macros.items()]
+    )
+    return dict(gin.get_bindings("pretrain"))
+
+
+PLACES = {
+    "RUN_DIR": "run",
+    "CORPUS": "corpus",
+    "PRETRAIN_SEED": 0,
+    "INITIAL_CHECKPOINT": "checkpoint",
+    "EVALUATION_CORPUS": "held_out",
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_it_binds_all_that_is_needed_and_nothing_else(name: str) -> None:
+    given = _bindings(name, **PLACES)
+    known = inspect.signature(pretrain).parameters
+    assert given.keys() <= known.keys()
+    assert {n for n, p in known.items() if p.default is p.empty} <= given.keys()
+
+
+@pytest.mark.parametrize("name", [*RUNS, *(f"{name}_smoke" for name in RUNS)])
+def test_its_header_tells_what_it_is(name: str) -> None:
+    text = (FOLDER / f"{name}.gin").read_text()
+    header = text[: text.index("\ninclude ")]
+    assert all(line.startswith("#") for line in header.splitlines() if line)
+    for part in ("Reproduces:", "Expected:", "Cost:", "Command:", "Required:"):
+        assert f"# {part} " in header, part
+    # Every value that must be given is listed, and no other.
+    whole = text
+    for included in re.findall(r"^include '(.+)'$", text, re.MULTILINE):
+        whole += (ROOT / included).read_text()
+        for further in re.findall(r"^include '(.+)'$", whole, re.MULTILINE):
+            whole += (ROOT / further).read_text()
+    used = set(re.findall(r"= %([A-Z_]+)$", whole, re.MULTILINE))
+    set_here = set(re.findall(r"^([A-Z_]+) = ", whole, re.MULTILINE))
+    listed = set(re.findall(r"\b[A-Z]+(?:_[A-Z]+)+\b|\bCORPUS\b", header.split("Required:")[1]))
+    assert used - set_here <= listed
+
+
+def test_the_release(tmp_path: Path) -> None:
+    given = _bindings("multiberts_checkpoints", **PLACES)
+    steps = given["checkpoint_steps"]
+    assert steps == [0, *range(20_000, 200_001, 20_000), *range(300_000, 2_000_001, 100_000)]
+    assert len(steps) == 28 + 1
+    recipe = {
+        "num_steps": 2_000_000, "batch_size": 256, "sequence_length": 512, "gradient_shards": 32,
+        "max_predictions_per_sequence": 80, "learning_rate": 1e-4, "warmup_steps": 10_000,
+    }  # fmt: skip
+    assert {name: given[name] for name in recipe} == recipe
+    assert (given["model"]["num_hidden_layers"], given["model"]["hidden_size"]) == (12, 768)
+    full = _bindings("cda_full", **PLACES)
+    changed = {name for name in full if full[name] != given.get(name)}
+    assert changed == {"procedure", "max_predictions_per_sequence", "checkpoint_steps"}
+    assert full["max_predictions_per_sequence"] == 20
+    further = _bindings("cda_incr", **PLACES)
+    assert (further["num_steps"], further["initial_checkpoint"]) == (50_000, "checkpoint")
+
+
+def test_the_five_sizes() -> None:
+    """Zhong et al. (2021): mini L4/H256, small L4/H512, medium L8/H512, base L12/H768, large L24/H1024."""
+    found = {}
+    for size in SIZES:
+        given = _bindings(f"zhong2021_{size}", **PLACES)
+        found[size] = (given["model"]["num_hidden_layers"], given["model"]["hidden_size"])
+        assert (given["sequence_length"], given["num_steps"]) == (128, 2_000_000)
+    assert found == {
+        "mini": (4, 256), "small": (4, 512), "medium": (8, 512),
+        "base": (12, 768), "large": (24, 1024),
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def smoke_runs(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All smoke overlays, run one after the other in this process."""
+    folder = tmp_path_factory.mktemp("smoke")
+    for name in RUNS:
+        macros = {
+            "RUN_DIR": str(folder / name),
+            "CORPUS": str(corpus),
+            "PRETRAIN_SEED": 1,
+            "EVALUATION_CORPUS": str(corpus.parent / "held_out"),
+            "INITIAL_CHECKPOINT": str(checkpoint_path(folder / "multiberts", 40)),
+        }
+        pretrain(**_bindings(f"{name}_smoke", **macros))
+    return folder
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_smoke_overlay_runs(smoke_runs: Path, name: str) -> None:
+    run = smoke_runs / name
+    assert (run / "DONE").is_file()
+    [last] = [p for p in (run / "checkpoints").iterdir() if p.name != "step_0"][-1:]
+    assert read_checkpoint(last).provenance["procedure"] == name.removesuffix("_checkpoints")
+    kept = sorted(int(path.name[5:]) for path in (run / "checkpoints").iterdir())
+    if name == "multiberts_checkpoints":
+        assert kept == [0, *range(2, 21, 2), *range(30, 201, 10)]

@@ -1,0 +1,95 @@
+"""Any past batch can be looked at."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bert.training import Trainer
+from pretrain.pretraining import pretrain
+from pretrain.show_batch import show_batch
+from runs.errors import UserError
+
+Arguments = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def seen(
+    arguments: Arguments, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, list[dict[str, Any]], list[float]]:
+    """A run, and the batches and learning rates that its engine was given."""
+    run = tmp_path_factory.mktemp("shown") / "run"
+    batches, rates = [], []
+    real = Trainer.step
+
+    def noting(self: Trainer, batch: Any, learning_rate: float, dropout_seed: int) -> Any:
+        batches.append(dict(batch))
+        rates.append(learning_rate)
+        return real(self, batch, learning_rate, dropout_seed)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "step", noting)
+        pretrain(**arguments(run, num_steps=6, warmup_steps=2, data_seed=11))
+    return run, batches, rates
+
+
+def test_it_shows_what_the_engine_was_given(seen: Any, corpus: Path) -> None:
+    run, batches, rates = seen
+    pieces = (corpus / "vocab.txt").read_text().split("\n")
+    for step in (1, 4, 6):
+        text = show_batch(run_dir=run, step=step, rows=None)
+        batch = batches[step - 1]
+        assert f"base seed 3, data seed 11, step {step} of 6" in text
+        assert f"learning rate {rates[step - 1]:.8g}" in text
+        instances = re.findall(r"^instance (\d+): (true|random) next\n(.*)$", text, re.MULTILINE)
+        assert len(instances) == 8
+        listed = re.search(r"^instances ([\d ]+)$", text, re.MULTILINE)
+        assert listed and listed[1].split() == [number for number, _, _ in instances]
+        for row, (_, label, words) in enumerate(instances):
+            assert (label == "random") == bool(batch["next_sentence_labels"][row])
+            length = int(batch["input_mask"][row].sum())
+            read = [re.fullmatch(r"\{(.+)=(.+)\}", word) for word in words.split(" ")]
+            shown = [m[1] if m else w for m, w in zip(read, words.split(" "), strict=True)]
+            assert shown == [pieces[number] for number in batch["input_ids"][row, :length]]
+            masked = {place: m[2] for place, m in enumerate(read) if m}
+            count = int(batch["masked_lm_weights"][row].sum())
+            assert masked == {
+                int(place): pieces[answer]
+                for place, answer in zip(
+                    batch["masked_lm_positions"][row][:count],
+                    batch["masked_lm_ids"][row][:count],
+                    strict=True,
+                )
+            }
+
+
+def test_corpus_that_was_moved_or_changed(seen: Any, corpus: Path, tmp_path: Path) -> None:
+    run, _, _ = seen
+    moved = tmp_path / "moved"
+    shutil.copytree(corpus, moved)
+    here, there = (show_batch(run_dir=run, step=2, corpus=place) for place in (None, moved))
+    assert here.replace(str(corpus), "") == there.replace(str(moved), "")
+    with pytest.raises(UserError, match=r"is not the corpus that .* was trained with"):
+        show_batch(run_dir=run, step=2, corpus=corpus.parent / "held_out")
+    with pytest.raises(UserError, match=r"absent, the corpus of .*, does not exist here"):
+        show_batch(run_dir=run, step=2, corpus=tmp_path / "absent")
+
+
+def test_command(seen: Any, run_python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    run, _, _ = seen
+    shown = run_python("-m", "pretrain.show_batch", f"--run_dir={run}", "--step=3", "--rows=1")
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.strip() == show_batch(run_dir=run, step=3, rows=1)
+    late = run_python("-m", "pretrain.show_batch", f"--run_dir={run}", "--step=7")
+    assert late.returncode == 2
+    assert late.stderr.strip() == (
+        f"error: --step is 7, but the steps of {run} are 1 to 6; give one of them"
+    )
+    nothing = run_python("-m", "pretrain.show_batch", "--step=7")
+    assert (nothing.returncode, nothing.stderr.count("\n")) == (2, 1)
