@@ -100,6 +100,7 @@ def compare_questions(questions: Sequence[Question], settings: Settings) -> Iter
             settings,
             names,
             question.metric.name,
+            question.metric.is_correlation,
         )
 
 
