@@ -18,15 +18,8 @@ import numpy as np
 
 from benchmarks.crossed_model import Condition
 from evaluate.metrics import METRICS
-from stats.comparison import (
-    Comparison,
-    Names,
-    Question,
-    Settings,
-    conclude,
-    run_bootstrap,
-    summaries,
-)
+from stats.comparison import Question, run_bootstrap, summaries
+from stats.conclusion import Comparison, Names, Settings, conclude
 from stats.crossing import Crossing
 
 INTERVALS = ("t", "percentile", "basic", "bca", "studentised")

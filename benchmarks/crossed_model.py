@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stats.arms import Arm, make_arm
-from stats.comparison import Design
+from stats.conclusion import Design
 
 MetricName = Literal["mean", "pearson"]
 Dominant = Literal["seeds", "mostly_seeds", "examples", "residual", "none"]

@@ -364,23 +364,10 @@ def _check_parameters(
             raise UserError(f"prepare.{name} is {value!r}, expected {expected}; change it")
 
 
-def _with_flags(**bindings: Any) -> None:
-    """Adds what the command line says of the runner to what Gin binds, and tells what was made."""
-    from absl import flags
-
-    from pretrain.describe import describe
-
-    if flags.FLAGS.runner is not None:
-        bindings["runner"] = flags.FLAGS.runner
-    if flags.FLAGS.pipeline_option:
-        bindings["pipeline_options"] = flags.FLAGS.pipeline_option
-    prepare(**bindings)
-    describe(corpus=bindings["run_dir"])
-
-
 if __name__ == "__main__":
     from absl import flags
 
+    from pretrain.describe import describe
     from runs.command import run_command
 
     flags.DEFINE_string(
@@ -389,4 +376,15 @@ if __name__ == "__main__":
     flags.DEFINE_multi_string(
         "pipeline_option", [], "Option of the Beam pipeline; may be repeated."
     )
-    run_command(functools.wraps(prepare)(_with_flags))
+
+    @functools.wraps(prepare)
+    def command(**bindings: Any) -> None:
+        """Adds what the command line says of the runner, and tells what was made."""
+        if flags.FLAGS.runner is not None:
+            bindings["runner"] = flags.FLAGS.runner
+        if flags.FLAGS.pipeline_option:
+            bindings["pipeline_options"] = flags.FLAGS.pipeline_option
+        prepare(**bindings)
+        describe(corpus=bindings["run_dir"])
+
+    run_command(command)

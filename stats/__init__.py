@@ -6,7 +6,8 @@ Nothing here imports TensorFlow; pandas, xarray and Matplotlib are imported wher
 needed.
 """
 
-from stats.comparison import Comparison, compare
+from stats.comparison import compare
+from stats.conclusion import Comparison
 from stats.intervals import report_ci
 from stats.multibootstrap import multibootstrap
 from stats.tasks import Task, TaskComparisons, compare_tasks

@@ -12,7 +12,8 @@ import numpy as np
 from evaluate.winogender import OCCUPATION_MEASURES
 from runs.errors import UserError
 from stats import figures, tables
-from stats.comparison import Comparison, compare
+from stats.comparison import compare
+from stats.conclusion import Comparison
 from stats.corrections import adjusted_p_values
 from stats.intervals import PValues
 from stats.selection import (

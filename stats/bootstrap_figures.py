@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stats.arms import DataError
-from stats.comparison import Comparison
+from stats.conclusion import Comparison
 from stats.figures import COLOURS, LINES, MARKERS, canvas
 from stats.paper_comparisons import SOURCES
 

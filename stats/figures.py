@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stats.comparison import Comparison
+from stats.conclusion import Comparison
 from stats.intervals import t_interval
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import get_args
 from runs.command import run_command
 from runs.directory import RunDirectory
 from runs.errors import UserError
-from stats.comparison import DrawOrder
+from stats.conclusion import DrawOrder
 from stats.dumps import dumps_of_runs
 from stats.paper_catalogue import Roles
 from stats.paper_comparisons import Bootstrap

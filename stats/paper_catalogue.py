@@ -10,8 +10,8 @@ from evaluate.winogender import OCCUPATION_MEASURES
 from stats import paper_comparisons
 from stats.agreement import Agreement, agreement
 from stats.arms import DataError
-from stats.comparison import Comparison
 from stats.components import VarianceComponents
+from stats.conclusion import Comparison
 from stats.dumps import Dump, RunScores, step_name
 from stats.paper_comparisons import BIAS, Bootstrap
 from stats.paper_figures import ScorePanel

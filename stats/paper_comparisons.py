@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from evaluate.metrics import Metric, RankMetric
 from stats.arms import DataError
-from stats.comparison import Comparison, Design, DrawOrder, compare
+from stats.comparison import compare
+from stats.conclusion import Comparison, Design, DrawOrder
 from stats.dumps import Dump, step_name
 from stats.tasks import Task, TaskComparisons, compare_tasks
 from stats.variance import Resample

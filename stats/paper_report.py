@@ -16,7 +16,7 @@ from runs.errors import UserError
 from runs.files import replaced
 from stats import bootstrap_figures, design_figures, paper_figures, paper_tables, tables
 from stats.arms import DataError
-from stats.comparison import Comparison
+from stats.conclusion import Comparison
 from stats.dumps import Dump
 from stats.figures import save_figure, training_figure
 from stats.paper_catalogue import Catalogue, Key, Roles

@@ -15,8 +15,8 @@ import numpy as np
 
 from stats.agreement import Agreement, Estimate
 from stats.arms import DataError
-from stats.comparison import Comparison
 from stats.components import VarianceComponents
+from stats.conclusion import Comparison
 from stats.dumps import RunScores
 from stats.paper_comparisons import SOURCES
 from stats.selection import Choice

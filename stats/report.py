@@ -10,7 +10,7 @@ from typing import Any, get_args
 from runs.directory import RunDirectory
 from runs.errors import UserError
 from stats.analysis import Settings, analyse
-from stats.comparison import Design
+from stats.conclusion import Design
 from stats.page import write_page
 from stats.selection import Run, select
 from stats.variance import Resample

@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Sequence
 
-from stats.comparison import Comparison
+from stats.conclusion import Comparison
 from stats.intervals import Interval, PValues
 from stats.table_writer import Table
 

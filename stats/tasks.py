@@ -12,20 +12,22 @@ from numpy.typing import ArrayLike, NDArray
 from evaluate.metrics import Metric, RankMetric
 from stats.arms import Arm, DataError, Missing, sorted_seeds
 from stats.comparison import (
+    Question,
+    check_seeds,
+    named_metric,
+    prepare_arms,
+    run_bootstrap,
+    summaries,
+)
+from stats.conclusion import (
     ArmSummary,
     Comparison,
     Design,
     DrawOrder,
     Examples,
     Names,
-    Question,
     Settings,
-    check_seeds,
     conclude,
-    named_metric,
-    prepare_arms,
-    run_bootstrap,
-    summaries,
 )
 from stats.corrections import adjusted_p_values, check_replicates, max_t_p_values
 from stats.crossing import Crossing

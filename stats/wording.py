@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from evaluate.winogender import OCCUPATION_MEASURES
-from stats.comparison import ArmSummary, Comparison
+from stats.conclusion import ArmSummary, Comparison
 from stats.tables import format_interval, format_number, format_p
 
 
