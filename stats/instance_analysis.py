@@ -12,17 +12,14 @@ from numpy.typing import NDArray
 
 from stats.arms import DataError
 from stats.decomposition import Decomposition, Disagreement, decompose, disagreement
+from stats.ensembles import ensemble, runs_of_seed, single_runs
+from stats.fisher import FisherTests, fisher_tests
 from stats.instance_level import (
-    FisherTests,
     InstanceBound,
     ThresholdBias,
     decay_bound,
-    ensemble,
-    fisher_tests,
     improvement_bound,
     instance_accuracy,
-    runs_of_seed,
-    single_runs,
     threshold_bias,
 )
 from stats.momentum import Momentum, momentum

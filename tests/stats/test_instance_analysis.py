@@ -5,9 +5,11 @@ import pytest
 
 from stats.arms import DataError
 from stats.decomposition import decompose
+from stats.ensembles import ensemble, runs_of_seed
+from stats.fisher import fisher_tests
 from stats.instance_analysis import analyse_sizes
 from stats.instance_figures import all_figures
-from stats.instance_level import decay_bound, ensemble, fisher_tests, runs_of_seed
+from stats.instance_level import decay_bound
 from stats.instance_tables import all_tables
 from stats.momentum import momentum
 

@@ -9,18 +9,15 @@ import scipy.stats
 
 from stats.arms import DataError
 from stats.corrections import adjusted_p_values
+from stats.ensembles import ensemble, ensemble_probabilities, runs_of_seed, single_runs
+from stats.fisher import fisher_tests
 from stats.instance_level import (
     decay_bound,
     difference_distribution,
-    ensemble,
-    ensemble_probabilities,
-    fisher_tests,
     improvement_bound,
     instance_accuracy,
     instance_difference,
     random_baseline,
-    runs_of_seed,
-    single_runs,
     threshold_bias,
 )
 from stats.nested_runs import make_nested_runs
