@@ -36,7 +36,7 @@ from runs.command import run_command
 from runs.directory import RunDirectory
 from runs.errors import UserError
 from runs.files import write_atomically
-from stats.b3 import search_b3, solve_b3
+from stats.b3_fit import search_b3, solve_b3
 from stats.figures import COLOURS, GREY, LINES, MARKERS, canvas, save_figure
 from stats.leakage import LeakageDesign, leakage_levels
 from stats.trend_filter import Regularisation
