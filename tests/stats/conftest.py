@@ -5,6 +5,7 @@ import pytest
 import xarray
 
 from stats.dumps import dumps_of_datasets
+from stats.instance_analysis import analyse_sizes
 
 NUM_OCCUPATIONS = 30
 ORIGINAL = "original"
@@ -126,3 +127,27 @@ def datasets():
 @pytest.fixture(scope="session")
 def dumps(datasets):
     return dumps_of_datasets(datasets.values())
+
+
+@pytest.fixture(scope="session")
+def sizes():
+    """Correctness of three sizes, [6 seeds, 3 runs, 300 examples] each.
+
+    One example in ten gets harder with size.
+    """
+    random = np.random.default_rng(0)
+    start = random.normal(1, 2, 300)
+    step = np.where(random.random(300) < 0.1, -2.0, 1.0)
+    correct = {}
+    for number, size in enumerate(("mini", "medium", "large")):
+        luck = random.normal(0, 0.5, (6, 1, 300)) + random.normal(
+            0, 0.3 + 0.2 * number, (6, 3, 300)
+        )
+        correct[size] = (start + number * step + luck > 0).astype(np.uint8)
+    return correct
+
+
+@pytest.fixture(scope="session")
+def analysis(sizes):
+    plain = {size: runs[:, 0] for size, runs in sizes.items()}
+    return analyse_sizes({"NLI": sizes, "one run": plain}, num_bootstrap=30)

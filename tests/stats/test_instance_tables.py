@@ -9,29 +9,6 @@ import pytest
 from stats.instance_analysis import analyse_sizes
 from stats.instance_tables import all_tables, decay_table, disagreement_table
 
-SIZES = ("mini", "medium", "large")
-
-
-def world(examples=300, shape=(6, 3)):
-    """Three sizes; one example in ten gets harder with size."""
-    random = np.random.default_rng(0)
-    start = random.normal(1, 2, examples)
-    step = np.where(random.random(examples) < 0.1, -2.0, 1.0)
-    sizes = {}
-    for number, size in enumerate(SIZES):
-        luck = random.normal(0, 0.5, (shape[0], 1, examples)) + random.normal(
-            0, 0.3 + 0.2 * number, (*shape, examples)
-        )
-        sizes[size] = (start + number * step + luck > 0).astype(np.uint8)
-    return sizes
-
-
-@pytest.fixture(scope="module")
-def analysis():
-    sizes = world()
-    plain = {size: runs[:, 0] for size, runs in sizes.items()}
-    return analyse_sizes({"NLI": sizes, "one run": plain}, num_bootstrap=30)
-
 
 def test_tables_hold_the_results(analysis):
     tables = all_tables(analysis)
