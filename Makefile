@@ -38,6 +38,7 @@ bench-pretrain: $(VENV)/installed-for-tests
 
 # A whole sweep of fine-tuning in one process beside one process of the usual script for each run.
 bench-finetune: $(VENV)/installed-for-tests
+	$(BIN)/pip install --quiet --no-deps -r requirements-bench.txt
 	$(BIN)/python -m benchmarks.finetuning_speed
 
 # Writing and reading the predictions of 25 x 5 runs.

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from runs.dataset_builder import open_builder
 from runs.errors import UserError
 
 
@@ -63,26 +64,7 @@ def open_split(dataset: str, splits: Sequence[str], datasets_dir: str | None) ->
     Raises:
       UserError: there is no such dataset or split, or it cannot be prepared here.
     """
-    try:
-        import tensorflow_datasets as tfds
-    except ImportError as error:
-        raise UserError(
-            f"dataset {dataset} needs the package tensorflow-datasets ({error}); install "
-            "requirements.txt"
-        ) from error
-    try:
-        # Without this it would look for prepared data on the network first.
-        builder = tfds.builder(dataset, data_dir=datasets_dir, try_gcs=False)
-        if not builder.is_prepared():
-            builder.download_and_prepare()
-    except Exception as error:
-        # The library raises many kinds; what it says is for the user.
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        where = datasets_dir or "the default directory"
-        raise UserError(
-            f"TensorFlow Datasets cannot give {dataset} from {where}: {reason}; check the name and "
-            "finetune.data_dir, or prepare the dataset where there is a network"
-        ) from error
+    builder = open_builder(dataset, datasets_dir, parameter="finetune.data_dir")
     there = builder.info.splits
     split = next((name for name in splits if name in there), None)
     if split is None:

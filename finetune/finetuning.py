@@ -107,6 +107,8 @@ def finetune(
     Reference: Sellam et al. 2022, sections 3 and 4; Devlin et al. 2019, appendix A.3; Webster et al.
     2020, section 4 (coreference); Zhong et al. 2021, section 2 (early and held-out predictions).
     """
+    # First of all, while there is nothing else: what the frozen configuration calls again.
+    call = {name: _literal(value) for name, value in locals().items() if name != "run_dir"}
     from bert.checkpoint import VOCABULARY, check_checkpoint
 
     chosen = task_named(task, labels)
@@ -144,6 +146,7 @@ def finetune(
         stage="finetune",
         parameters=parameters,
         inputs={"checkpoint": Path(checkpoint), **inputs},
+        call=call,
     )
     if run.done:
         return
@@ -195,6 +198,15 @@ def finetune(
         write_run(run.path, content)
         run.finish([RUN_FILE, *(entry["file"] for entry in entries.values())])
         remove(run.path / STATE)
+
+
+def _literal(value: Any) -> Any:
+    """An argument as the plain Python value that Gin can spell."""
+    if isinstance(value, Mapping):
+        return {key: _literal(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_literal(item) for item in value]
+    return value
 
 
 @functools.lru_cache(maxsize=1)

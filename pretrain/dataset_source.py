@@ -12,10 +12,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from pretrain.corpus import Piece
+from runs.dataset_builder import open_builder
 from runs.errors import UserError
 
 _DEFAULT_SPLIT = "train"
@@ -109,26 +109,8 @@ def _open_split(source: str, data_dir: str | None) -> Any:
 
 def _open(source: str, data_dir: str | None) -> tuple[Any, Any]:
     """The builder of a source, prepared, and its split."""
-    try:
-        import tensorflow_datasets as tfds
-    except ImportError as error:
-        raise UserError(
-            f"{source} needs the package tensorflow-datasets ({error}); install requirements.txt"
-        ) from error
     name, _, split = source.partition(":")
-    try:
-        # Without this it would look for prepared data on the network first.
-        builder = tfds.builder(name, data_dir=data_dir, try_gcs=False)
-        if not builder.is_prepared():
-            builder.download_and_prepare()
-    except Exception as error:
-        # The library raises many kinds; what it says is for the user.
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        where = Path(data_dir) if data_dir else "the default directory"
-        raise UserError(
-            f"TensorFlow Datasets cannot give {name} from {where}: {reason}; check the name and "
-            "prepare.datasets_dir, or prepare the dataset where there is a network"
-        ) from error
+    builder = open_builder(name, data_dir, parameter="prepare.datasets_dir")
     splits = builder.info.splits
     if (split or _DEFAULT_SPLIT) not in splits:
         raise UserError(

@@ -18,6 +18,9 @@ CONFIG = "config.gin"
 DONE = "DONE"
 LOCK = ".lock"
 
+# Begins the lines of a frozen configuration that are compared, where the others are not.
+_COMPARED = "#: "
+
 
 # Files of weights in directories that others wrote, as patterns; several are shards of one whole.
 _WEIGHTS = ("*.data-?????-of-?????", "model*.safetensors", "pytorch_model*.bin")
@@ -77,6 +80,7 @@ class RunDirectory:
         stage: str,
         parameters: Mapping[str, Any],
         inputs: Mapping[str, PathLike | Sequence[PathLike] | None] | None = None,
+        call: Mapping[str, Any] | None = None,
     ):
         """Looks at the directory; creates and changes nothing.
 
@@ -86,6 +90,8 @@ class RunDirectory:
           parameters: every argument that changes the run's numbers, as Python literals.
           inputs: paths of input files or directories, one or several a name; None is left out.
             They are compared by what they hold.
+          call: the arguments that make the run again, as literals, where they are named otherwise
+            than `parameters` and `inputs`; None is left out. They are kept, not compared.
 
         Raises:
           UserError: the directory belongs to a run with other parameters or inputs, holds
@@ -96,7 +102,7 @@ class RunDirectory:
         self._lock: int | None = None
         given = {name: value for name, value in (inputs or {}).items() if value is not None}
         self.fingerprints = {name: _fingerprints(paths) for name, paths in given.items()}
-        self._config = _format_config(stage, parameters, given, self.fingerprints)
+        self._config = _format_config(stage, parameters, given, self.fingerprints, call)
         self._refuse_other_run()
         self.done = self._is_done()
 
@@ -224,33 +230,53 @@ def _format_config(
     parameters: Mapping[str, Any],
     inputs: Mapping[str, PathLike | Sequence[PathLike]],
     fingerprints: Mapping[str, str],
+    call: Mapping[str, Any] | None,
 ) -> str:
     """The frozen configuration: Gin bindings that run the same run again.
 
     An input's content stands in a comment behind its path: the path may change, the content not.
+    Where the call has names of its own, all that is compared stands in comments.
     """
-    lines = [
-        f"# Frozen by the stage `{stage}`. Numbers depend on every line; of inputs, on content."
-    ]
-    for name in sorted(parameters):
-        value = parameters[name]
-        if isinstance(value, tuple):
-            value = list(value)
-        if ast.literal_eval(repr(value)) != value:
-            raise TypeError(f"{stage}.{name} = {value!r} is no Python literal")
-        lines.append(f"{stage}.{name} = {value!r}")
+    compared = [_binding(stage, name, parameters[name]) for name in sorted(parameters)]
     for name in sorted(inputs):
         paths = inputs[name]
         is_one = isinstance(paths, (str, os.PathLike))
         spelled = str(paths) if is_one else [str(path) for path in cast(Sequence[PathLike], paths)]
-        lines.append(f"{stage}.{name} = {spelled!r}  # holds {fingerprints[name]}")
-    return "\n".join(lines) + "\n"
+        compared.append(f"{stage}.{name} = {spelled!r}  # holds {fingerprints[name]}")
+    heading = f"# Frozen by the stage `{stage}`. Numbers depend on every line"
+    if call is None:
+        return "\n".join([f"{heading}; of inputs, on content.", *compared]) + "\n"
+    bindings = [
+        _binding(stage, name, call[name]) for name in sorted(call) if call[name] is not None
+    ]
+    return (
+        "\n".join(
+            [
+                f"{heading} with `{_COMPARED.strip()}`; of inputs, on content.",
+                *(_COMPARED + line for line in compared),
+                "# The call that makes the run again:",
+                *bindings,
+            ]
+        )
+        + "\n"
+    )
+
+
+def _binding(stage: str, name: str, value: Any) -> str:
+    if isinstance(value, tuple):
+        value = list(value)
+    if ast.literal_eval(repr(value)) != value:
+        raise TypeError(f"{stage}.{name} = {value!r} is no Python literal")
+    return f"{stage}.{name} = {value!r}"
 
 
 def _parse_config(path: Path, text: str) -> dict[str, str]:
     """What is compared: a parameter's literal, an input's content (not its path)."""
     values = {}
-    for number, line in enumerate(text.splitlines(), start=1):
+    lines = list(enumerate(text.splitlines(), start=1))
+    compared = [(number, line) for number, line in lines if line.startswith(_COMPARED)]
+    for number, line in compared or lines:
+        line = line.removeprefix(_COMPARED)
         if line.startswith("#") or not line:
             continue
         name, separator, value = line.partition(" = ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
 from pathlib import Path
 
@@ -60,6 +61,23 @@ def make_checkpoint(tmp_path: Path, vocabulary: Path) -> Callable[..., Path]:
         return path
 
     return make
+
+
+@pytest.fixture
+def same_when_replayed(tmp_path: Path) -> Callable[[Path], bool]:
+    """Whether a run's frozen configuration, and nothing else, gives the bytes of its outputs."""
+
+    def check(run: Path) -> bool:
+        from finetune.finetuning import finetune
+
+        bindings = (run / "config.gin").read_text().splitlines()
+        pairs = (line.partition(" = ") for line in bindings if not line.startswith("#"))
+        call = {name.removeprefix("finetune."): ast.literal_eval(value) for name, _, value in pairs}
+        again = tmp_path / f"{run.name}_again"
+        finetune(run_dir=str(again), **call)
+        return (again / "DONE").read_bytes() == (run / "DONE").read_bytes()
+
+    return check
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ def test_agreement_with_names_is_learned_on_a_frozen_encoder(
     make_checkpoint: Callable[..., Path],
     coreference_data: Path,
     winogender_data: Path,
+    same_when_replayed: Callable[[Path], bool],
 ) -> None:
     run = tmp_path / "run"
     finetune(
@@ -55,6 +56,7 @@ def test_agreement_with_names_is_learned_on_a_frozen_encoder(
     she = ["not gotcha"] * 2 + ["gotcha"] * 3
     assert winogender["gotcha"].values.tolist() == he + she + ["neutral"] * 5
     assert winogender.attrs["metrics"] == ["accuracy", "bias_correlation", "bias_slope"]
+    assert same_when_replayed(run)
 
 
 def test_runs_of_one_process_do_not_leak_into_each_other(

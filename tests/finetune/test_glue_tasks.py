@@ -159,7 +159,9 @@ def test_a_run_predicts_every_set_with_its_own_classes(
 
 
 def test_a_dataset_gives_the_bytes_of_its_files(
-    tmp_path: Path, make_checkpoint: Callable[..., Path]
+    tmp_path: Path,
+    make_checkpoint: Callable[..., Path],
+    same_when_replayed: Callable[[Path], bool],
 ) -> None:
     import tensorflow_datasets as tfds
 
@@ -191,9 +193,14 @@ def test_a_dataset_gives_the_bytes_of_its_files(
     assert one.read_bytes() == other.read_bytes()
     inputs = json.loads((tmp_path / "tfds" / "run.json").read_text())["inputs"]
     assert "features.json" in [file["name"] for file in inputs["train_files"]]
+    assert same_when_replayed(tmp_path / "tfds")
 
 
-def test_single_texts_of_ones_own(tmp_path: Path, make_checkpoint: Callable[..., Path]) -> None:
+def test_single_texts_of_ones_own(
+    tmp_path: Path,
+    make_checkpoint: Callable[..., Path],
+    same_when_replayed: Callable[[Path], bool],
+) -> None:
     folder = tmp_path / "tone"
     folder.mkdir()
     rows = [(WORDS[n % 4], n, ("calm", "loud")[n % 2]) for n in range(16)]
@@ -212,6 +219,7 @@ def test_single_texts_of_ones_own(tmp_path: Path, make_checkpoint: Callable[...,
     dataset = read_predictions([tmp_path / "run"], "dev")
     assert dataset["label"].values.tolist() == [1, 0] * 8
     assert dataset["example_id"].values[3] == "tone/dev/3"
+    assert same_when_replayed(tmp_path / "run")
     parameters = json.loads((tmp_path / "run" / "run.json").read_text())["parameters"]
     assert {name: parameters[name] for name in columns} == columns
 

@@ -80,7 +80,10 @@ def read_data(
 
 
 def test_questions_are_learnt_and_written_down(
-    tmp_path: Path, make_checkpoint: Callable[..., Path], squad_data: Callable[..., Path]
+    tmp_path: Path,
+    make_checkpoint: Callable[..., Path],
+    squad_data: Callable[..., Path],
+    same_when_replayed: Callable[[Path], bool],
 ) -> None:
     folder, run = squad_data(), tmp_path / "run"
     finetune(
@@ -108,6 +111,7 @@ def test_questions_are_learnt_and_written_down(
         assert dump.extras["answers"][row] == (paragraph["qas"][0]["answers"][0]["text"],)
     dataset = read_predictions([run], "dev")
     assert dataset["prediction_text"].shape == (1, 30)
+    assert same_when_replayed(run)
     export = tmp_path / "export"
     with pytest.raises(UserError, match="has no null odds, as all its questions have answers"):
         squad_export(run_dir=str(export), predictions=str(run), null_threshold=0.0)

@@ -148,3 +148,21 @@ def test_fingerprint_covers_all_shards(tmp_path):
     first = fingerprint(tmp_path)
     (tmp_path / "x.ckpt.data-00001-of-00002").write_bytes(b"other")
     assert fingerprint(tmp_path) != first
+
+
+def test_a_call_with_names_of_its_own_is_kept_and_not_compared(tmp_path: Path) -> None:
+    def run(width: int, **call: object) -> RunDirectory:
+        parameters = {"width": width}
+        return RunDirectory(tmp_path / "run", stage="stage", parameters=parameters, call=call)
+
+    with run(64, options={"width": 64}, labels=None):
+        pass
+    lines = (tmp_path / "run" / "config.gin").read_text().splitlines()
+    assert lines[1:] == [
+        "#: stage.width = 64",
+        "# The call that makes the run again:",
+        "stage.options = {'width': 64}",
+    ]
+    assert not run(64, options={"width": 64, "folder": "elsewhere"}).done
+    with pytest.raises(UserError, match=r"width \(there 64, now 32\)"):
+        run(32, options={"width": 32})
