@@ -79,7 +79,7 @@ def finetune(
       dataset: a name in TensorFlow Datasets, such as `glue/rte`, in place of files.
       train_files: in place of data_dir; coreference takes several (GAP where the name ends in `.tsv` or
         `.tsv.gz`, else CoNLL-2012), other tasks one.
-      dev_files: likewise, for evaluation.
+      dev_files: likewise, for evaluation; texts and pairs may do without if there is a held_out_fold.
       evaluation_files: further evaluation sets by name, such as {"hans": "path"}.
       winogender_dir: for coreference and the probe, a folder with the Winogender files, or the list of
         the three.
@@ -124,6 +124,7 @@ def finetune(
             labels=None if labels is None else tuple(labels),
             sequence_length=sequence_length,
             options=chosen.completed(options or {}),
+            holds_out=held_out_fold is not None,
         )
     )
     parameters: dict[str, Any] = {"task": task, **family.parameters()}

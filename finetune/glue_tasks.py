@@ -112,20 +112,20 @@ def _own_sets(
                 "both data_dir and train_files or dev_files are given; give the folder or the files"
             )
         return _from_folder(task, Path(arguments.data_dir), predict_test)
-    if any(len(files) != 1 for files in given):
+    dev_may_lack = arguments.holds_out and not arguments.dev_files
+    if len(arguments.train_files) != 1 or len(arguments.dev_files) != 1 - dev_may_lack:
         raise UserError(
             f"task {task.name} needs finetune.data_dir, finetune.dataset, or one train file and one dev "
-            "file"
+            "file (none with finetune.held_out_fold)"
         )
     if predict_test:
         raise UserError(
             "finetune.options has predict_test, which looks for test files in data_dir or dataset; name "
             'the file in finetune.evaluation_files instead, as {"test": "test.tsv"}'
         )
-    train, dev = (Path(files[0]) for files in given)
     return (
-        file_source(task, "train", train, "train"),
-        (file_source(task, "dev", dev, "dev"),),
+        file_source(task, "train", Path(arguments.train_files[0]), "train"),
+        tuple(file_source(task, "dev", Path(file), "dev") for file in arguments.dev_files),
     )
 
 

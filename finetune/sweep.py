@@ -24,6 +24,9 @@ from runs.directory import DONE
 from runs.errors import UserError
 from runs.preemption import PreemptedError, preemption_notice
 
+# For every task, or by the task's name.
+Folds = Sequence[int | None] | Mapping[str, Sequence[int | None]]
+
 # What the sweep gives to each of its runs.
 _OWN = ("run_dir", "checkpoint", "learning_rate", "finetune_seed", "held_out_fold")
 
@@ -61,7 +64,7 @@ def sweep(
     tasks: Sequence[str] | Mapping[str, Mapping[str, Any]],
     learning_rates: Sequence[float] | Mapping[str, Sequence[float]],
     finetune_seeds: Sequence[int] = (0,),
-    held_out_folds: Sequence[int | None] = (None,),
+    held_out_folds: Folds = (None,),
 ) -> list[Failure]:
     """Makes every run that is missing; a run that fails does not stop the others.
 
@@ -74,10 +77,11 @@ def sweep(
         `<run>/checkpoints/step_<n>` it is `<run>-step_<n>`.
       tasks: names of tasks, or for each name the arguments of `finetune` that hold for it; `task` is
         the name unless given.
-      learning_rates: of every task, or by the task's name.
+      learning_rates: of every task, or by the task's name; tasks without training need none.
       finetune_seeds: of every checkpoint and learning rate.
       held_out_folds: see `finetune`; [0] makes runs that choose a learning rate without the dev set,
-        [None, 0] those and the runs on all training examples.
+        [None, 0] those and the runs on all training examples. By the task's name: tasks that are not
+        named hold out nothing.
 
     Returns:
       The runs that failed, in the order of the sweep.
@@ -141,7 +145,7 @@ def planned(
     tasks: Sequence[str] | Mapping[str, Mapping[str, Any]],
     learning_rates: Sequence[float] | Mapping[str, Sequence[float]],
     finetune_seeds: Sequence[int] = (0,),
-    held_out_folds: Sequence[int | None] = (None,),
+    held_out_folds: Folds = (None,),
 ) -> list[SweepRun]:
     """The runs of a sweep, those that can share work behind each other.
 
@@ -159,29 +163,33 @@ def planned(
         ("checkpoints", tuple(named)),
         ("tasks", tuple(by_task)),
         ("finetune_seeds", tuple(finetune_seeds)),
-        ("held_out_folds", tuple(held_out_folds)),
     ):
         _check_list(what, values)
     entries = [
-        (name, {"task": name, **given}, _rates_of(name, learning_rates))
+        (
+            name,
+            {"task": name, **given},
+            _rates_of(name, learning_rates) if _is_trained({"task": name, **given}) else (),
+            _folds_of(name, held_out_folds),
+        )
         for name, given in by_task.items()
     ]
-    for name, given, _ in entries:
+    for name, given, *_ in entries:
         _check_arguments(name, given)
+    if isinstance(held_out_folds, Mapping) and not held_out_folds.keys() <= by_task.keys():
+        unknown = next(name for name in held_out_folds if name not in by_task)
+        raise UserError(
+            f"sweep.held_out_folds names {unknown}, expected one of {', '.join(by_task)}; correct it"
+        )
     for directory in named.values():
         check_checkpoint(directory)
     return [
         run
-        for (checkpoint, directory), (name, given, rates) in itertools.product(
+        for (checkpoint, directory), (name, given, rates, folds) in itertools.product(
             named.items(), entries
         )
         for run in _runs_of(
-            name,
-            checkpoint,
-            {**given, "checkpoint": directory},
-            rates,
-            finetune_seeds,
-            held_out_folds,
+            name, checkpoint, {**given, "checkpoint": directory}, rates, finetune_seeds, folds
         )
     ]
 
@@ -196,7 +204,7 @@ def _runs_of(
 ) -> Iterator[SweepRun]:
     """All runs of one checkpoint on one task."""
     place = f"{name}/{checkpoint}"
-    if not task_named(arguments["task"], arguments.get("labels")).trained:
+    if not _is_trained(arguments):
         yield SweepRun(f"{place}/run", arguments)
         return
     for rate, seed, fold in itertools.product(learning_rates, finetune_seeds, held_out_folds):
@@ -205,6 +213,10 @@ def _runs_of(
             f"{place}/lr_{rate:g}-ft_seed_{seed}{suffix}",
             {**arguments, "learning_rate": rate, "finetune_seed": seed, "held_out_fold": fold},
         )
+
+
+def _is_trained(arguments: Mapping[str, Any]) -> bool:
+    return task_named(arguments["task"], arguments.get("labels")).trained
 
 
 def _named(checkpoints: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
@@ -238,6 +250,14 @@ def _rates_of(
     rates = tuple(learning_rates)
     _check_list(f"learning_rates of {name}", rates)
     return rates
+
+
+def _folds_of(name: str, held_out_folds: Folds) -> tuple[int | None, ...]:
+    if isinstance(held_out_folds, Mapping):
+        held_out_folds = held_out_folds.get(name, (None,))
+    folds = tuple(held_out_folds)
+    _check_list(f"held_out_folds of {name}", folds)
+    return folds
 
 
 def _check_list(what: str, values: tuple[Any, ...]) -> None:

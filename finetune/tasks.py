@@ -37,6 +37,7 @@ class DataArguments:
       labels: label names of a task of one's own, or None.
       sequence_length: the most tokens of a sequence.
       options: the task's own options, complete.
+      holds_out: whether a part of the training examples is predicted, so that `dev_files` may lack.
     """
 
     task: str
@@ -49,6 +50,7 @@ class DataArguments:
     labels: tuple[str, ...] | None = None
     sequence_length: int = 128
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    holds_out: bool = False
 
     def refuse(self, *names: str) -> None:
         """Refuses arguments that the task has no use for.

@@ -252,6 +252,23 @@ def test_a_held_out_fifth_is_predicted_and_not_trained_on(
     assert not held_out[0] & held_out[1]
 
 
+def test_a_held_out_fifth_stands_in_for_a_missing_dev_file(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
+) -> None:
+    only_train = {
+        "checkpoint": str(make_checkpoint()),
+        "task": "pair",
+        "labels": ["entailment", "not_entailment"],
+        "train_files": [str(pair_data / "train.tsv")],
+    }
+    with pytest.raises(UserError, match="one train file and one dev file"):
+        finetune(run_dir=str(tmp_path / "run"), **only_train, **SMALL)
+    finetune(run_dir=str(tmp_path / "run"), held_out_fold=0, **only_train, **SMALL)
+    ((_, content),) = find_runs(tmp_path)
+    assert set(content["evaluation_sets"]) == {"held_out"}
+    assert content["evaluation_sets"]["held_out"]["metrics"] == ["accuracy"]
+
+
 def test_run_json_says_where_the_numbers_come_from(
     tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path, vocabulary: Path
 ) -> None:

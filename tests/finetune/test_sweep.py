@@ -134,9 +134,9 @@ def test_names_say_the_run_of_a_checkpoint_and_the_fold(
     runs = planned(
         checkpoints=[str(place)],
         tasks=["RTE", "pronoun_probe"],
-        learning_rates={"RTE": [3e-5], "pronoun_probe": [1.0]},
+        learning_rates={"RTE": [3e-5]},
         finetune_seeds=[2],
-        held_out_folds=[None, 0],
+        held_out_folds={"RTE": [None, 0]},
     )
     assert [run.path for run in runs] == [
         "RTE/seed_4-ab12cd34-step_600/lr_3e-05-ft_seed_2",
@@ -155,6 +155,8 @@ def test_names_say_the_run_of_a_checkpoint_and_the_fold(
         ({"tasks": {"pair": {"stride": 3}}}, "pair/finetune.stride is no argument"),
         ({"checkpoints": ["nowhere"]}, "nowhere does not exist"),
         ({"learning_rates": {"RTE": [1e-5]}}, "but not pair"),
+        ({"held_out_folds": {"RTE": [0]}}, "sweep.held_out_folds names RTE, expected one of pair"),
+        ({"held_out_folds": {"pair": []}}, "sweep.held_out_folds of pair is empty"),
     ],
 )
 def test_what_cannot_be_run_is_refused_before_anything_is(
