@@ -26,6 +26,7 @@ from finetune.features import (
     text_features,
 )
 from finetune.glue import GlueTask
+from finetune.output_layer import with_output_layer
 from finetune.text_examples import TextExamples, TextSource, outcome
 
 if TYPE_CHECKING:
@@ -155,7 +156,9 @@ class ClassificationData:
 
         return Learner(
             trainer=trainer,
-            initial_parameters=lambda: _initial(checkpoint, self.task.num_outputs, finetune_seed),
+            initial_parameters=lambda: with_output_layer(
+                checkpoint, self.task.num_outputs, "finetune", finetune_seed
+            ),
             batch=batch,
             evaluate=evaluate,
             evaluate_rows=evaluate_rows,
@@ -194,24 +197,6 @@ class ClassificationData:
             },
             outputs=outputs,
         )
-
-
-def _initial(checkpoint: Checkpoint, num_outputs: int, finetune_seed: int) -> Arrays:
-    """The encoder as it is, with a new output layer; pre-training heads are left behind."""
-    from bert.initialization import truncated_normal
-
-    encoder = {
-        name: values for name, values in checkpoint.parameters.items() if name.startswith("bert/")
-    }
-    config = checkpoint.config
-    weights = truncated_normal(
-        (num_outputs, config.hidden_size),
-        config.initializer_range,
-        "finetune",
-        finetune_seed,
-        "output_weights",
-    )
-    return {**encoder, "output_weights": weights, "output_bias": np.zeros(num_outputs, np.float32)}
 
 
 @functools.lru_cache(maxsize=4)

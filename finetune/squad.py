@@ -20,9 +20,10 @@ from finetune.content import FileContent, tokenizer_of
 from finetune.family import HELD_OUT, Arrays, EvaluationSet, Learner
 from finetune.features import check_sequence_length, sequence_batch
 from finetune.glue_tsv import split_file
+from finetune.output_layer import with_output_layer
 from finetune.squad_answers import AnswerFinder, AnswerSettings
 from finetune.squad_columns import answer_columns, n_best_columns
-from finetune.squad_model import engines, initial_parameters, window_logits
+from finetune.squad_model import engines, window_logits
 from finetune.squad_set import SPLITS, SquadSet, SquadSource, WindowSettings, prepared
 from finetune.squad_windows import check_lengths
 from finetune.tasks import DataArguments, Task
@@ -132,7 +133,9 @@ class SquadData:
 
         return Learner(
             trainer=trainer,
-            initial_parameters=lambda: initial_parameters(checkpoint, finetune_seed),
+            initial_parameters=lambda: with_output_layer(
+                checkpoint, 2, "finetune squad", finetune_seed
+            ),
             batch=batch,
             evaluate=evaluate,
             evaluate_rows=evaluate_rows,

@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bert.configuration import BertConfig
-from finetune.family import Arrays
 from finetune.features import evaluation_batches, evaluation_lengths, sequence_batch
 from finetune.squad_windows import SquadWindows
 
 if TYPE_CHECKING:
-    from bert.checkpoint import Checkpoint
     from bert.training import Predictor, Trainer
 
 EVALUATION_BATCH_SIZE = 64
@@ -39,24 +37,6 @@ def window_logits(
             width = min(found.shape[2], outputs[name].shape[1])
             found[place, rows[:count], :width] = outputs[name][:count, :width]
     return found[0], found[1]
-
-
-def initial_parameters(checkpoint: Checkpoint, finetune_seed: int) -> Arrays:
-    """The encoder as it is, with new scores of starts and ends; pre-training heads are left behind."""
-    from bert.initialization import truncated_normal
-
-    encoder = {
-        name: values for name, values in checkpoint.parameters.items() if name.startswith("bert/")
-    }
-    config = checkpoint.config
-    weights = truncated_normal(
-        (2, config.hidden_size),
-        config.initializer_range,
-        "finetune squad",
-        finetune_seed,
-        "output_weights",
-    )
-    return {**encoder, "output_weights": weights, "output_bias": np.zeros(2, np.float32)}
 
 
 @functools.lru_cache(maxsize=4)

@@ -1,0 +1,36 @@
+"""A pre-trained encoder with a new output layer, where fine-tuning starts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from finetune.family import Arrays
+
+if TYPE_CHECKING:
+    from bert.checkpoint import Checkpoint
+
+
+def with_output_layer(checkpoint: Checkpoint, num_outputs: int, *address: str | int) -> Arrays:
+    """The encoder as it is, with a new output layer; pre-training heads are left behind.
+
+    Args:
+      checkpoint: the weights to start from.
+      num_outputs: rows of the new layer.
+      address: names the layer's initial weights, the fine-tuning seed among it.
+
+    Returns:
+      The trained weights by name, `output_weights` float32 [num_outputs, hidden] (truncated normal) and
+      `output_bias` float32 [num_outputs] (zeros) among them.
+    """
+    from bert.initialization import truncated_normal
+
+    encoder = {
+        name: values for name, values in checkpoint.parameters.items() if name.startswith("bert/")
+    }
+    config = checkpoint.config
+    weights = truncated_normal(
+        (num_outputs, config.hidden_size), config.initializer_range, *address, "output_weights"
+    )
+    return {**encoder, "output_weights": weights, "output_bias": np.zeros(num_outputs, np.float32)}
