@@ -50,9 +50,9 @@ whole profile; a known p_0 is always better.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -77,18 +77,15 @@ from stats.leakage import (
 from stats.trend_filter import Regularisation
 
 __all__ = [
-    "B3CrossValidator",
     "B3Fit",
     "B3Result",
     "Draws",
     "LeakageDesign",
-    "LossHistogram",
     "Regularisation",
     "SearchProfile",
     "b3",
     "binomial_matrix",
     "leakage_levels",
-    "loss_histogram",
     "matching_purity",
     "noise_variance",
     "sample_losses",
@@ -191,10 +188,10 @@ def b3(
         num_test=num_test,
         bootstrap_seed=bootstrap_seed,
     )
-    model = _Model(directions, p_0, purity, candidates, search_rule, regularisation)
+    model = B3Model(directions, p_0, purity, candidates, search_rule, regularisation)
     model.check(design)
     losses = sample_losses(design, _loss_function(learner, X, y, loss, len(design.groups)))
-    return _estimate(design, losses, model, confidence, num_bootstrap)
+    return estimate_loss(design, losses, model, confidence, num_bootstrap)
 
 
 def sample_losses(
@@ -282,7 +279,7 @@ def _loss_function(
 
 
 @dataclass(frozen=True)
-class _Model:
+class B3Model:
     """One of the four algorithms."""
 
     directions: Directions
@@ -345,8 +342,8 @@ class _Model:
         return replace(fit, purity=purity)
 
 
-def _estimate(
-    design: LeakageDesign, losses: Floats, model: _Model, confidence: float, num_bootstrap: int
+def estimate_loss(
+    design: LeakageDesign, losses: Floats, model: B3Model, confidence: float, num_bootstrap: int
 ) -> B3Result:
     means = losses.mean(axis=2)  # [levels, draws]
     fit = model.fit(design, means.mean(axis=1))
@@ -366,208 +363,3 @@ def _estimate(
         ]
         interval = percentile_interval(replicates, confidence)
     return B3Result(fit.e_0, interval, fit, design.injections, losses)
-
-
-# --- The distribution of the loss ---------------------------------------------------------------
-
-
-class LossHistogram(NamedTuple):
-    """The distribution of the loss on new clusters.
-
-    Attributes:
-        edges: of the bins [bins + 1].
-        probabilities: of a loss on a new cluster [bins]; they sum to 1.
-        by_count: the same with j of n' training samples of the test sample's cluster
-            [n' + 1, bins]; its first row is `probabilities`.
-    """
-
-    edges: Floats
-    probabilities: Floats
-    by_count: Floats
-
-
-def loss_histogram(
-    num_train: int,
-    leakages: ArrayLike,
-    losses: ArrayLike,
-    edges: ArrayLike,
-    regularisation: Regularisation | None = None,
-) -> LossHistogram:
-    """How losses on new clusters are distributed, and not their mean alone.
-
-    Whether a loss reaches an inner edge is a loss itself, of 0 or 1, and is solved like one; a
-    monotone e means that samples of the own cluster make no loss more likely to be large. The
-    solutions for all edges are then put in order together (isotonic regression over edges at each
-    j, which keeps the order over j), so that bins are not negative and sum to 1.
-
-    Args:
-        num_train: n'.
-        leakages: p_i [levels], as `B3Fit.leakages`.
-        losses: single losses [levels, draws] or [levels, draws, tests], as `B3Result.losses`.
-        edges: of the bins, rising [bins + 1]; as in NumPy a bin holds its lower edge, the last one
-            both.
-        regularisation: as in `solve_b3`; its bounds are replaced by 0 and 1.
-
-    Raises:
-        DataError: edges do not rise, or a loss is outside of them.
-    """
-    from scipy.optimize import isotonic_regression
-
-    limits = np.asarray(edges, dtype=np.float64)
-    values = np.asarray(losses, dtype=np.float64)
-    if limits.ndim != 1 or len(limits) < 2 or not np.all(np.diff(limits) > 0):
-        raise DataError(f"found edges {limits}, expected two or more that rise")
-    if values.ndim not in (2, 3) or len(values) != len(np.asarray(leakages)):
-        raise DataError(
-            f"found losses of shape {values.shape} for {len(np.asarray(leakages))} leakages, "
-            "expected [levels, draws] or [levels, draws, tests]"
-        )
-    low, high = float(values.min()), float(values.max())
-    if not (low >= limits[0] and high <= limits[-1]):
-        raise DataError(
-            f"found losses from {low:.4g} to {high:.4g} outside the edges {limits[0]:.4g} to "
-            f"{limits[-1]:.4g}; widen the edges"
-        )
-    rules = replace(regularisation or Regularisation(), lower=0.0, upper=1.0)
-    reached = np.ones((num_train + 1, len(limits)))  # P(loss >= edge) by count and edge
-    reached[:, -1] = 0
-    flat = values.reshape(len(values), -1)
-    for column, edge in enumerate(limits[1:-1], start=1):
-        share = (flat >= edge).mean(axis=1)
-        reached[:, column] = np.clip(solve_b3(num_train, leakages, share, rules).e, 0, 1)
-    for row in reached:
-        row[1:-1] = isotonic_regression(row[1:-1], increasing=False).x if len(row) > 2 else []
-    bins = -np.diff(reached, axis=1)
-    return LossHistogram(limits, bins[0], bins)
-
-
-# --- scikit-learn -------------------------------------------------------------------------------
-
-
-class B3CrossValidator:
-    """B3 as a cross-validator: any estimator, through `sklearn.model_selection`.
-
-    Example:
-        validator = B3CrossValidator(p_0=0.1, num_train=50, num_draws=20)
-        scores = cross_val_score(estimator, X, y, groups=groups, cv=validator)  # accuracy
-        result = validator.estimate(1 - scores, groups)
-
-    Splits come level by level, `num_draws` each; `levels` and `leakages` tell which is which.
-    Training indices repeat, as draws with replacement do.
-    """
-
-    def __init__(
-        self,
-        *,
-        p_0: float | None = 0.1,
-        directions: Directions = "one",
-        purity: float | None = None,
-        candidates: Sequence[float] | None = None,
-        search_rule: SearchRule = "largest_consistent",
-        num_train: int = 100,
-        num_levels: int | None = None,
-        num_draws: int = 25,
-        max_injection: float = 1.0,
-        num_test: int | None = None,
-        regularisation: Regularisation | None = None,
-        bootstrap_seed: int = 0,
-    ):
-        """Arguments are those of `b3`; `num_draws` has a default for estimators that take time."""
-        self.num_train, self.num_draws = num_train, num_draws
-        self.num_levels = 2 * num_train + 1 if num_levels is None else num_levels
-        self.max_injection, self.num_test = max_injection, num_test
-        self.bootstrap_seed = bootstrap_seed
-        self._model = _Model(directions, p_0, purity, candidates, search_rule, regularisation)
-
-    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
-        """Levels x draws."""
-        return self.num_levels * self.num_draws
-
-    @property
-    def levels(self) -> Indices:
-        """Level of each split [splits]."""
-        return np.repeat(np.arange(self.num_levels), self.num_draws)
-
-    def leakages(self, groups: ArrayLike) -> Floats:
-        """Leakage of each split [splits].
-
-        Raises:
-            DataError: p_0 is searched, so it is not known before `estimate`.
-        """
-        design = self._design(groups)
-        if self._model.p_0 is None:
-            raise DataError("leakages of splits are not known where p_0 is searched; give p_0")
-        self._model.check(design)
-        purity = self._model.purity_at(design, self._model.p_0)
-        return leakage_levels(self._model.p_0, design.injections, purity)[self.levels]
-
-    def split(
-        self, X: Any, y: Any = None, groups: ArrayLike | None = None
-    ) -> Iterator[tuple[Indices, Indices]]:
-        """Training [n'] and test [tests] indices of every draw of every level.
-
-        Raises:
-            DataError: groups are missing or do not allow it.
-        """
-        if groups is None:
-            raise DataError("found no groups; give the observed cluster of every sample")
-        if X is not None and len(X) != len(np.asarray(groups)):
-            raise DataError(
-                f"found {len(X)} samples and {len(np.asarray(groups))} groups, expected one a "
-                "sample"
-            )
-        design = self._design(groups)
-        self._model.check(design)
-        return self._pairs(design)
-
-    def _pairs(self, design: LeakageDesign) -> Iterator[tuple[Indices, Indices]]:
-        for level in range(design.num_levels):
-            drawn = design.draws(level)
-            yield from zip(drawn.train, drawn.test, strict=True)
-
-    def estimate(
-        self,
-        losses: ArrayLike,
-        groups: ArrayLike,
-        confidence: float = 0.95,
-        num_bootstrap: int = 200,
-    ) -> B3Result:
-        """The loss on new clusters, from the losses of the splits.
-
-        Args:
-            losses: one a split, smaller is better [splits]: 1 - accuracy, or minus scikit-learn's
-                `neg_...` scores.
-            groups: the observed clusters of `split` [samples].
-            confidence: level of the interval.
-            num_bootstrap: bootstrap samples for it.
-
-        Raises:
-            DataError: there are not as many losses as splits, or one is not finite.
-        """
-        values = np.asarray(losses, dtype=np.float64)
-        if values.shape != (self.get_n_splits(),):
-            raise DataError(
-                f"found losses of shape {values.shape}, expected one for each of the "
-                f"{self.get_n_splits()} splits"
-            )
-        if not np.isfinite(values).all():
-            raise DataError(
-                f"losses: found {values[~np.isfinite(values)][0]} at split "
-                f"{int(np.argmax(~np.isfinite(values)))}, expected finite values; use "
-                "error_score='raise' to see why the estimator failed"
-            )
-        design = self._design(groups)
-        self._model.check(design)
-        table = values.reshape(self.num_levels, self.num_draws, 1)
-        return _estimate(design, table, self._model, confidence, num_bootstrap)
-
-    def _design(self, groups: ArrayLike) -> LeakageDesign:
-        return LeakageDesign(
-            groups,
-            num_train=self.num_train,
-            num_levels=self.num_levels,
-            num_draws=self.num_draws,
-            max_injection=self.max_injection,
-            num_test=self.num_test,
-            bootstrap_seed=self.bootstrap_seed,
-        )

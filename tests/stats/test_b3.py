@@ -8,19 +8,19 @@ import scipy.stats
 
 from stats.arms import DataError
 from stats.b3 import (
-    B3CrossValidator,
     LeakageDesign,
     Regularisation,
     b3,
     binomial_matrix,
     leakage_levels,
-    loss_histogram,
     matching_purity,
     noise_variance,
     sample_losses,
     search_b3,
     solve_b3,
 )
+from stats.b3_cross_validation import B3CrossValidator
+from stats.loss_histogram import loss_histogram
 from stats.trend_filter import penalty
 
 PLAIN = Regularisation(monotone=False, trend_order=None, lower=None)
