@@ -105,7 +105,7 @@ def gotcha_column(
     Raises:
         ValueError: a gender is unknown, or an answer is not 0 or 1.
 
-    Reference: Rudinger et al. 2018, section 5 and table 4.
+    Reference: Rudinger et al. 2018, the "gotcha" sentences of its results.
     """
     genders, answers = np.asarray(genders), np.asarray(answers)
     _check_genders(genders)
