@@ -12,6 +12,7 @@ import gin
 from absl import app, flags
 
 from runs.errors import UserError
+from runs.local_arguments import local_arguments
 from runs.preemption import exit_when_preempted
 
 EXIT_USER_ERROR = 2
@@ -43,7 +44,8 @@ def run_command(function: Callable[..., object]) -> None:
         bindings = gin.get_bindings(function.__name__)
         require_arguments(function, set(bindings))
         # Called directly, not through Gin, which would add its own lines to error messages.
-        function(**bindings)
+        with local_arguments(bindings) as arguments_here:
+            function(**arguments_here)
 
     _tell_in_help(function)
     run_main(main)
@@ -93,6 +95,8 @@ def _parse_flags(arguments: list[str]) -> list[str]:
     except flags.Error as error:
         print(f"error: {error}; --help lists the flags", file=sys.stderr)
         sys.exit(EXIT_USER_ERROR)
+    except BrokenPipeError:  # from printing the help
+        sys.exit(close_output())
 
 
 def parse_gin(gin_files: Sequence[str], gin_params: Sequence[str]) -> None:
