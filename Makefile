@@ -6,7 +6,7 @@ DATA ?= ../shared/data
 BIN = $(VENV)/bin
 
 
-.PHONY: demo test real bench-stats bench-data bench-pretrain bench-finetune bench-predictions calibrate stress-resume lint format clean
+.PHONY: demo test real bench-stats bench-data bench-pretrain bench-finetune bench-predictions bench-launch calibrate stress-resume lint format clean
 
 # Five seeds of the synthetic world, pre-trained, fine-tuned and compared: report/index.html.
 demo: $(VENV)/installed
@@ -41,6 +41,10 @@ bench-finetune: $(VENV)/installed-for-tests
 	$(BIN)/pip install --quiet --no-deps -r requirements-bench.txt
 	$(BIN)/python -m benchmarks.finetuning_speed
 
+# Plans and states of 10,000 runs, and 4,000 runs that do nothing, through the launcher.
+bench-launch: $(VENV)/installed
+	$(BIN)/python -m benchmarks.launch_speed
+
 # Writing and reading the predictions of 25 x 5 runs.
 bench-predictions: $(VENV)/installed
 	$(BIN)/python -m benchmarks.predictions_speed
@@ -68,7 +72,7 @@ $(VENV)/installed: requirements.txt requirements-core.txt
 	touch $@
 
 $(VENV)/installed-for-tests: $(VENV)/installed requirements-test.txt requirements-beam.txt \
-  requirements-oracle.txt
+  requirements-cloud.txt requirements-oracle.txt
 	$(BIN)/pip install --quiet -r requirements-test.txt
 	$(BIN)/pip install --quiet -r requirements-oracle.txt || echo "No build of PyTorch without CUDA \
 	was found, so the golden test of the encoder will be skipped. To run it, let pip see PyTorch's \

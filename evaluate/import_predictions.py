@@ -30,7 +30,7 @@ def import_predictions(
     pretrain_seed: int = 0,
     finetune_seed: int = 0,
     task: str | None = None,
-) -> None:
+) -> list[Path]:
     """Writes a run directory below run_dir for every run, as fine-tuning leaves them.
 
     Every later stage then takes them: `python -m evaluate`, `python -m stats`, `read_predictions`.
@@ -48,9 +48,13 @@ def import_predictions(
       pretrain_seed, finetune_seed: `squad`: of the run.
       task: `model_sizes`: the task's name, where the folder's does not say it.
 
+    Returns:
+      The run directories, those that were there already included.
+
     Raises:
       UserError: a file is missing or not as its layout has it.
     """
+    directories = []
     for run in tqdm(
         _runs(
             layout, source, questions, occupations, procedure, pretrain_seed, finetune_seed, task
@@ -60,6 +64,8 @@ def import_predictions(
         disable=None,
     ):
         write_imported(run_dir, layout, run)
+        directories.append(Path(run_dir) / run.name)
+    return directories
 
 
 def _runs(

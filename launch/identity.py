@@ -6,16 +6,12 @@ the runs before it. Where files and directories lie does not count.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
+from launch.input_digests import InputDigests
 from launch.planned_run import Output
-from runs.directory import DONE, fingerprint
-from runs.errors import UserError
-from runs.files import sha256_of_file
 
 # Parameters that change speed or safety but no number, so they are no part of a run's identity.
 NOT_IN_IDENTITY = {
@@ -43,7 +39,10 @@ INPUT_PARAMETERS = {
     "finetune": {"data_dir", "train_files", "dev_files", "evaluation_files", "winogender_dir"},
     "score": set(),
     "report": {"truth"},
+    "paper": set(),
     "make_world": set(),
+    "import_checkpoint": {"checkpoint"},
+    "import_predictions": {"source", "questions", "occupations"},
 }
 
 
@@ -66,41 +65,43 @@ def files_of(sources: Sequence[Any]) -> list[Any]:
     ]
 
 
-def identity_of(stage: str, parameters: Mapping[str, Any], inputs: Collection[str]) -> str:
-    """SHA-256 over what changes the run's numbers; of inputs, what they hold."""
+def identity_of(
+    stage: str,
+    parameters: Mapping[str, Any],
+    inputs: Collection[str],
+    digests: InputDigests | None = None,
+) -> str:
+    """SHA-256 over what changes the run's numbers; of inputs, what they hold.
+
+    Args:
+      stage: key of `launch.planned_run.STAGES`.
+      parameters: the stage's arguments, defaults included.
+      inputs: the parameters that name files of the user.
+      digests: gives what those hold; None: reads them.
+
+    Returns:
+      The identity in hexadecimal. A run before this one counts by its own, which is not made again.
+    """
+    digests = digests or InputDigests()
     parts = [stage]
     for name in sorted(parameters.keys() - NOT_IN_IDENTITY):
         value = None if name == _PLACE_OF_DATASETS else parameters[name]
-        parts.append(f"{name} = {_canonical(value, name in inputs)}")
+        parts.append(f"{name} = {_canonical(value, digests if name in inputs else None)}")
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
-def _canonical(value: Any, is_input: bool) -> str:
+def _canonical(value: Any, digests: InputDigests | None) -> str:
     """A value's spelling: the same for equal values, other for values that give other numbers."""
     if isinstance(value, Output):
         return f"<{value.run.identity}/{value.inside}>"
     if isinstance(value, Mapping):
-        items = (f"{key!r}: {_canonical(value[key], is_input)}" for key in sorted(value))
+        items = (f"{key!r}: {_canonical(value[key], digests)}" for key in sorted(value))
         return f"{{{', '.join(items)}}}"
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(_canonical(item, is_input) for item in value)}]"
+        return f"[{', '.join([_canonical(item, digests) for item in value])}]"
     # A name in TensorFlow Datasets is no path.
-    if is_input and value is not None and not str(value).startswith("tfds:"):
-        return f"<{_content(str(value))}>"
+    if digests is not None and value is not None and not str(value).startswith("tfds:"):
+        return f"<{digests.of(str(value))}>"
     if isinstance(value, float) and value.is_integer():
         return repr(int(value))
     return repr(value)
-
-
-@functools.lru_cache(maxsize=1024)
-def _content(path: str) -> str:
-    """SHA-256 of a file, of a finished run's outputs, or of the names and contents of a folder's."""
-    if Path(path).is_file():
-        return sha256_of_file(path)
-    if (Path(path) / DONE).is_file():
-        return fingerprint(path)
-    if not Path(path).is_dir():
-        raise UserError(f"{path} does not exist; check the path (DATA in the configuration)")
-    files = sorted(file for file in Path(path).rglob("*") if file.is_file())
-    listing = [f"{file.relative_to(path)} {sha256_of_file(file)}" for file in files]
-    return hashlib.sha256("\n".join(listing).encode()).hexdigest()

@@ -11,11 +11,14 @@ from typing import Any
 # Where each stage's function lives. The modules import nothing heavy until the function is called.
 STAGES = {
     "make_world": "launch.world",
+    "import_checkpoint": "launch.import_checkpoint",
     "prepare": "pretrain.prepare",
     "pretrain": "pretrain.pretraining",
     "finetune": "finetune.finetuning",
+    "import_predictions": "evaluate.import_predictions",
     "score": "evaluate.scoring",
     "report": "stats.report",
+    "paper": "stats.paper",
 }
 
 
@@ -59,8 +62,9 @@ class Run:
 
 
 def stage_function(stage: str) -> Callable[..., None]:
-    """The function of a stage, a key of `STAGES`."""
-    return getattr(importlib.import_module(STAGES[stage]), stage)
+    """The function of a stage: a key of `STAGES`, or `module:function` for one that is not ours."""
+    module, _, function = stage.rpartition(":")
+    return getattr(importlib.import_module(module or STAGES[stage]), function)
 
 
 def _located(value: Any, root: Path) -> Any:

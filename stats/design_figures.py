@@ -196,6 +196,8 @@ def power_figure(
     table = power_curve(
         effects, seeds, components, num_runs, num_examples, design, alpha, sides
     )  # [seeds, effects]
+    from matplotlib.ticker import MaxNLocator
+
     with canvas(5.4, 3.9) as (figure, axes):
         for place, (effect, curve) in enumerate(zip(effects, table.T, strict=True)):
             reached = np.flatnonzero(curve >= target_power)
@@ -208,6 +210,7 @@ def power_figure(
             )  # fmt: skip
         axes.axhline(target_power, color=GREY, linewidth=0.9, linestyle=":")
         axes.set_ylim(0, 1.02)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_xlabel("pre-training seeds" + (" of each side" if design != "single" else ""))
         axes.set_ylabel(f"power at level {alpha:g}, {sides}-sided")
         axes.set_title(title or f"{design} design, {num_runs} run{'s' * (num_runs > 1)} a seed")

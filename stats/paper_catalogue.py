@@ -93,6 +93,17 @@ class Catalogue:
                 return dump
         raise DataError(f"found no dump of {procedure!r} with the measure {BIAS}")
 
+    @property
+    def winogender_groups(self) -> list[Dump]:
+        """Of the procedures that bias was measured on, a dump each."""
+        names = (self.roles.base, self.roles.extra, self.roles.incremental, self.roles.full)
+        found = [
+            dump for name in names for dump in self.last(name).values() if BIAS in dump.measures
+        ]
+        if not found:
+            raise DataError(f"found no dump with the measure {BIAS}")
+        return found
+
     def _keep(self, comparisons: list[Comparison]) -> list[Comparison]:
         self.made_comparisons += comparisons
         return comparisons
@@ -174,7 +185,11 @@ class Catalogue:
 
     @cached_property
     def checkpoints(self) -> Comparison:
-        dump = self.biased(self.roles.base)
+        """Of the seeds with many fine-tuning runs, as in the paper; where there are none, the base."""
+        try:
+            dump = self.biased(self.roles.extra)
+        except DataError:
+            dump = self.biased(self.roles.base)
         seeds: tuple[Hashable, ...] = dump.run_scores(BIAS).seeds
         if len(seeds) < 2:
             raise DataError(f"{dump.set_name}: found one seed of {dump.name}, expected two")

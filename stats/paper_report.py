@@ -24,6 +24,7 @@ from stats.paper_comparisons import BIAS, Bootstrap
 from stats.planning import minimum_detectable_effect
 from stats.selection import Choice
 from stats.table_writer import Table
+from stats.winogender_groups import group_panels, group_scores
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -153,6 +154,11 @@ def _tables(paper: Catalogue) -> Iterator[Item]:
         lambda: write([paper.checkpoints], "Two checkpoints"),
     )  # fmt: skip
     yield (
+        "winogender_groups",
+        "Winogender scores of every group of runs (the base's spread: the paper's appendix D).",
+        lambda: paper_tables.score_table(group_scores(paper.winogender_groups)),
+    )  # fmt: skip
+    yield (
         "steps", "Early against late checkpoints, paired (the paper's appendix E.1).",
         lambda: write(paper.steps, "Steps"),
     )  # fmt: skip
@@ -198,6 +204,10 @@ def _figures(paper: Catalogue) -> Iterator[Item]:
     yield (
         "figure_bias_noise", "Bias correlation of seeds with many fine-tuning runs each.",
         lambda: _bias_by_seed(paper, [paper.roles.extra]),
+    )  # fmt: skip
+    yield (
+        "figure_winogender_groups", "Winogender scores of every group of runs, a dot a seed.",
+        lambda: paper_figures.score_figure(group_panels(paper.winogender_groups)),
     )  # fmt: skip
     pairs: tuple[tuple[str, str, Callable[[], Comparison]], ...] = (
         ("paired", "Base and incremental CDA", lambda: paper.paired[-1]),

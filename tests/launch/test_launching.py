@@ -1,4 +1,4 @@
-"""Carrying out a plan with real, quick runs: what is done stays, failures are told, nobody is left."""
+"""The command with real, quick runs: what is done stays, what is wrong is told in one line."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from bert.training_log import read_metrics
-from launch.launching import describe, launch
+from launch.attempts import attempts_of
+from tests.launch.launchers import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 RunPython = Callable[..., subprocess.CompletedProcess[str]]
@@ -84,7 +84,8 @@ def test_a_dry_run_prints_the_plan_and_creates_nothing(
             "bas/prepare.dupe_factor is set, but the names there are base",
         ),
         ("base/prepare.vocabulary = 'nowhere.txt'", "nowhere.txt does not exist"),
-        ("launch.workers = -1", "launch.workers is -1"),
+        ("run.workers = -1", "run.workers is -1"),
+        ("run.engine = 'abacus'", "run.engine is 'abacus', expected one of local, slurm"),
     ],
 )
 def test_a_wrong_name_is_refused_with_one_line(
@@ -108,114 +109,10 @@ def test_a_failed_run_is_told_and_the_others_go_on(tmp_path: Path, run_python: R
     assert not list((tmp_path / "root" / "corpora").glob("bad-*/DONE"))
 
 
-def test_what_builds_on_a_failed_run_is_not_started(tmp_path: Path) -> None:
-    root = tmp_path / "root"
-    root.mkdir()
-    # The folder of logs cannot be made: the first run fails before its stage is called.
-    (root / "logs").write_text("in the way")
-    failures = launch(
-        root=str(root),
-        world={"num_documents": 20},
-        corpora={"base": {"sources": ["world:corpus.txt"], "source_format": "sentences"}},
-        procedures={},
-        pretrain_seeds=[],
-        tasks={},
-        workers=1,
-    )
-    assert [failure.run.stage for failure in failures] == ["make_world", "prepare"]
-    assert not failures[0].is_user_error
-    assert "not started, for world failed" in failures[1].message
-    assert "FileExistsError" in describe(failures[:1])
-
-
-def children(process: int) -> list[int]:
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            # A zombie has gone: only its parent, which may be an init that reaps late, keeps it.
-            if int(fields[1]) == process and fields[0] != "Z":
-                found.append(int(entry.name))
-    return found
-
-
-def is_alive(process: int) -> bool:
-    try:
-        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state != "Z"
-
-
-def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return True
-        time.sleep(0.05)
-    return condition()
-
-
-def start_long_launch(folder: Path) -> subprocess.Popen[str]:
-    """Starts a launch whose world takes minutes to write, and waits for its worker."""
-    config = write_config(folder, documents=10_000_000)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "launch", f"--gin_file={config}"],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        # As a terminal starts it: a test run in the background may have been told to ignore Ctrl-C.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
-    logs = folder / "root" / "logs"
-    assert wait_until(lambda: any(log.stat().st_size for log in logs.glob("*.log")), 60)
-    return process
-
-
-@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM])
-def test_workers_do_not_outlive_their_driver(tmp_path: Path, ending: signal.Signals) -> None:
-    process = start_long_launch(tmp_path)
-    workers = children(process.pid)
-    assert workers
-    process.send_signal(ending)
-    process.communicate(timeout=60)
-    assert process.returncode == (75 if ending == signal.SIGTERM else -ending)
-    assert wait_until(lambda: not any(map(is_alive, workers)), 10)
-    assert not list((tmp_path / "root").glob("world-*"))
-
-
-def test_ctrl_c_stops_all(tmp_path: Path) -> None:
-    process = start_long_launch(tmp_path)
-    workers = children(process.pid)
-    # The terminal sends the signal to the whole group.
-    os.killpg(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
-    assert process.returncode == 130
-    assert "the same command goes on from here" in errors and "Traceback" not in errors
-    assert wait_until(lambda: not any(map(is_alive, workers)), 10)
-
-
-def test_a_worker_that_is_killed_is_told(tmp_path: Path) -> None:
-    process = start_long_launch(tmp_path)
-    for worker in children(process.pid):
-        command = Path(f"/proc/{worker}/cmdline").read_bytes()
-        if b"spawn_main" in command:
-            os.kill(worker, signal.SIGKILL)
-    _, errors = process.communicate(timeout=30)
-    assert process.returncode == 1
-    assert "error: world: its worker process, or one beside it, died" in errors
-    assert "prepare base: not started, for world failed" in errors
-
-
 TRAINED = """
 launch.procedures = ['base']
 launch.pretrain_seeds = [0, 1]
-launch.workers = 2
+run.workers = 2
 pretrain.corpus = 'base'
 pretrain.model = {'hidden_size': 8, 'num_hidden_layers': 1, 'num_attention_heads': 1,
                   'intermediate_size': 16, 'max_position_embeddings': 32}
@@ -258,7 +155,6 @@ def test_workers_that_are_asked_to_stop_save_and_go_on(tmp_path: Path) -> None:
     # On a slow machine the first seed could be finished before the second begins.
     process = start_pretraining(tmp_path, num_seeds=1)
     try:
-        workers = children(process.pid)
         process.send_signal(signal.SIGTERM)
         _, message = process.communicate(timeout=200)
         assert process.returncode == 75, message
@@ -266,17 +162,15 @@ def test_workers_that_are_asked_to_stop_save_and_go_on(tmp_path: Path) -> None:
             f"asked to stop: 2 of 4 runs of {tmp_path / 'root'} are done; the same command goes on "
             "from here\n"
         )
-        # The tracker that multiprocessing starts beside the workers ends just after the driver.
-        assert wait_until(lambda: not any(map(is_alive, workers)), 30)
         runs = [log.parent for log in logs_of_training(tmp_path) if log.read_bytes()]
         saved = [len(list((run / "state").glob("step_*.npz"))) for run in runs]
         assert saved == [1] * len(runs), "each has saved, and only because it was asked to stop"
 
         # A worker that alone is asked to stop has not failed: the launch starts its run again.
         process = start_pretraining(tmp_path, num_seeds=2)
-        for worker in children(process.pid):
-            if b"spawn_main" in Path(f"/proc/{worker}/cmdline").read_bytes():
-                os.kill(worker, signal.SIGTERM)
+        for attempts in attempts_of(tmp_path / "root").values():
+            if attempts[-1].ended is None:
+                os.kill(attempts[-1].pid, signal.SIGTERM)
         _, message = process.communicate(timeout=400)
     finally:
         process.kill()

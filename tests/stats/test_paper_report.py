@@ -24,7 +24,7 @@ def test_every_table_and_figure_is_there(written):
     tables = {name for name in report.written if not name.startswith("figure")}
     assert tables == {
         "scores", "winogender_paired", "winogender_unpaired", "winogender_checkpoints", "steps",
-        "original", "agreement", "family_steps", "components",
+        "original", "agreement", "family_steps", "components", "winogender_groups",
     }  # fmt: skip
     files = {file for files in report.written.values() for file in files}
     found = {str(path.relative_to(folder)) for path in folder.glob("*/*")}

@@ -1,13 +1,16 @@
-"""Identity of runs: what changes numbers changes the directory, and nothing else does."""
+"""An experiment's runs: what changes numbers changes the directory, and nothing else does."""
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from launch.plan import make_plan, tree
+from launch.experiment import make_plan
+from launch.input_digests import InputDigests
 from launch.planned_run import Run
 from runs.errors import UserError
 
@@ -200,16 +203,6 @@ def test_steps_and_rates_may_be_given_by_task() -> None:
     ]
 
 
-def test_the_tree_counts_runs(tmp_path: Path) -> None:
-    plan = make_plan(**experiment())
-    marked = tmp_path / plan[0].path
-    marked.mkdir()
-    (marked / "DONE").write_text("{}")
-    text = tree(plan, tmp_path)
-    assert f"{len(plan)} runs, 1 done" in text.splitlines()[0]
-    assert f"{plan[0].path}  (done)" in text
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -228,11 +221,133 @@ def test_what_refers_to_nothing_is_refused(changes: dict[str, Any], message: str
         make_plan(**experiment(**changes))
 
 
-def test_a_circle_of_procedures_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("starts", "message"),
+    [
+        (
+            {"one": "two", "two": "one"},
+            r"one/pretrain.initial_checkpoint is 'two', which closes a circle in launch.procedures "
+            r"\(one -> two -> one\)",
+        ),
+        ({"one": "one"}, r"one/pretrain.initial_checkpoint is 'one', .*\(one -> one\)"),
+        # What only leads to a circle is not named as a part of it.
+        (
+            {"zero": "one", "one": "two", "two": "three", "three": "one"},
+            r"\(one -> two -> three -> one\)",
+        ),
+        ({"one": "other"}, r"is 'other', expected another of launch.procedures \(one\)"),
+    ],
+)
+def test_a_circle_of_procedures_is_refused(starts: dict[str, str], message: str) -> None:
     base = experiment()["procedures"]["base"]
-    procedures = {
-        "one": {**base, "initial_checkpoint": "two"},
-        "two": {**base, "initial_checkpoint": "one"},
-    }
-    with pytest.raises(UserError, match=r"one/pretrain.initial_checkpoint is 'two'"):
+    procedures = {name: {**base, "initial_checkpoint": start} for name, start in starts.items()}
+    with pytest.raises(UserError, match=message):
         make_plan(**experiment(procedures=procedures))
+
+
+def test_corpora_may_be_listed_in_any_order_but_not_in_a_circle() -> None:
+    corpora = experiment()["corpora"]
+    turned = dict(reversed(corpora.items()))
+    assert list(turned) != list(corpora)
+    assert paths(make_plan(**experiment(corpora=turned))) == paths(make_plan(**experiment()))
+    turned["base"] = {**turned["base"], "vocabulary": "swapped:vocab.txt"}
+    with pytest.raises(
+        UserError, match=r"prepare uses files of .* closes a circle in launch.corpora"
+    ):
+        make_plan(**experiment(corpora=turned))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"pretrain_seeds": []},
+            "launch.pretrain_seeds is empty, so cda_incr, base would have no runs",
+        ),
+        ({"finetune_seeds": []}, "launch.finetune_seeds is empty for facts"),
+        ({"finetune_seeds": {"facts": [], "pronoun_probe": []}}, "is empty for facts"),
+        ({"procedures": {}}, "launch.procedures is empty, so facts, pronoun_probe would have no"),
+        ({"pretrain_seeds": 5}, "launch.pretrain_seeds is 5, expected a list of whole numbers"),
+        ({"pretrain_seeds": "01"}, "launch.pretrain_seeds is '01', expected a list"),
+        ({"pretrain_seeds": [0.5]}, "launch.pretrain_seeds holds 0.5, expected a list of whole"),
+        ({"learning_rates": [0.0]}, "launch.learning_rates holds 0.0, expected a list of positive"),
+        ({"learning_rates": ["1e-4"]}, "launch.learning_rates holds '1e-4', expected"),
+    ],
+)
+def test_lists_that_would_leave_nothing_to_run_are_refused(
+    changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UserError, match=message) as refusal:
+        make_plan(**experiment(**changes))
+    assert "\n" not in str(refusal.value)
+
+
+def test_an_untrained_task_needs_no_seeds() -> None:
+    tasks = {"pronoun_probe": {"winogender_dir": "world:winogender"}}
+    plan = make_plan(**experiment(tasks=tasks, finetune_seeds=[], learning_rates=[]))
+    assert sum(run.stage == "finetune" for run in plan) == 8
+
+
+def test_seeds_that_are_listed_twice_run_once() -> None:
+    twice = make_plan(**experiment(finetune_seeds=[0, 1, 1, 2], pretrain_seeds=[0, 1, 0]))
+    assert [run.path for run in twice] == [run.path for run in make_plan(**experiment())]
+
+
+def test_ten_thousand_runs_are_planned_within_five_seconds() -> None:
+    started = time.process_time()
+    plan = make_plan(**experiment(pretrain_seeds=range(5), finetune_seeds=range(250)))
+    assert time.process_time() - started < 5
+    assert len(plan) == len(paths(plan)) > 10_000
+
+
+def test_directories_keep_their_names() -> None:
+    """As the launcher's first version named them; `scores` builds on all others.
+
+    Another name here means that everybody's finished runs would be made again: a stage has a new
+    parameter, or another default.
+    """
+    named = {run.stage: run.path for run in make_plan(**experiment()) if run.stage != "report"}
+    assert named == {
+        "make_world": "world-97d91266",
+        "prepare": "corpora/swapped-5cb7b83d",
+        "pretrain": "pretrain/cda_incr/seed_1-f4ee5ca0",
+        "finetune": "finetune/pronoun_probe/cda_incr-seed_1-step_5/run-88b2d391",
+        "score": "scores-29af3818",
+    }
+
+
+def test_unchanged_inputs_are_read_once(tmp_path: Path) -> None:
+    data = tmp_path / "facts"
+    data.mkdir()
+    for name in ("train.tsv", "dev.tsv"):
+        (data / name).write_text(f"{name}\n")
+        os.utime(data / name, (1e9, 1e9))
+    memory = tmp_path / "launch" / "inputs.json"
+    first = InputDigests(memory)
+    digest = first.of(data)
+    first.keep()
+    assert first.files_read == 2 and not memory.exists()  # nothing is created for it
+    memory.parent.mkdir()
+    first.keep()
+    second = InputDigests(memory)
+    assert second.of(data) == digest and second.files_read == 0
+    # Another content of the same length is seen by its time.
+    (data / "dev.tsv").write_text("DEV.tsv\n")
+    third = InputDigests(memory)
+    assert third.of(data) != digest and third.files_read == 1
+    # It was changed just now, and might be again within the clock's resolution.
+    third.keep()
+    fourth = InputDigests(memory)
+    assert fourth.of(data) == third.of(data) and fourth.files_read == 1
+    memory.write_text("{")
+    assert InputDigests(memory).of(data) == fourth.of(data)
+
+
+def test_a_folder_counts_by_names_and_contents(tmp_path: Path) -> None:
+    for folder, name in (("one", "a"), ("two", "a"), ("three", "b")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / name).write_text("text")
+    one, two, three = (InputDigests().of(tmp_path / name) for name in ("one", "two", "three"))
+    assert one == two != three
+    with pytest.raises(UserError, match="nowhere does not exist"):
+        InputDigests().of(tmp_path / "nowhere")

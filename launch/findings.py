@@ -1,0 +1,56 @@
+"""What a check has found, as the doctor says it: good, doubtful or broken, and what to do about it."""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+OK = "ok"
+WARNING = "warning"
+PROBLEM = "problem"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the doctor's.
+
+    Attributes:
+      level: `OK`, `WARNING` or `PROBLEM`.
+      subject: what was looked at, in a word or two.
+      found: what was found.
+      cure: what to do; empty if nothing is wrong.
+    """
+
+    level: str
+    subject: str
+    found: str
+    cure: str = ""
+
+
+def in_words(findings: Sequence[Finding], width: int | None = None) -> str:
+    """Findings as lines for a terminal, the cure of each below it.
+
+    Args:
+      findings: in the order of the lines.
+      width: of the terminal, in characters; None: as it is.
+    """
+    width = max(60, min(width or shutil.get_terminal_size().columns, 110))
+    levels = max(len(level) for level in (OK, WARNING, PROBLEM))
+    subjects = max((len(finding.subject) for finding in findings), default=0)
+    indent = " " * (levels + subjects + 4)
+    lines = []
+    for finding in findings:
+        start = f"{finding.level:{levels}}  {finding.subject:{subjects}}  "
+        for first, text in ((start, finding.found), (indent + "-> ", finding.cure)):
+            if text:
+                lines += textwrap.wrap(
+                    text,
+                    width,
+                    initial_indent=first,
+                    subsequent_indent=indent + ("   " if first.endswith("-> ") else ""),
+                    break_long_words=False,
+                    break_on_hyphens=False,
+                )
+    return "\n".join(lines)

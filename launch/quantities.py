@@ -1,0 +1,73 @@
+"""Numbers of the launcher in words that people read: durations, dollars, steps, moments."""
+
+from __future__ import annotations
+
+import time
+
+ABSENT = "–"
+
+# Up to how many seconds a unit is used, the unit, its seconds.
+_UNITS = ((120, "s", 1), (7200, "min", 60), (172800, "h", 3600), (float("inf"), "d", 86400))
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds in the unit that suits them: `45 s`, `12 min`, `3.4 h`, `2.1 d`."""
+    if seconds is None:
+        return ABSENT
+    for limit, unit, size in _UNITS:
+        # By what will be shown, so that 119.9 s is 2 min and not 120 s.
+        if round(seconds) < limit:
+            number = seconds / size
+            return f"{number:.1f} {unit}" if unit in ("h", "d") else f"{number:.0f} {unit}"
+    raise ValueError(f"{seconds!r} seconds are no duration")
+
+
+def dollars(amount: float | None) -> str:
+    """An amount of money: cents below a hundred dollars, whole dollars above."""
+    if amount is None:
+        return ABSENT
+    return f"${amount:,.2f}" if abs(amount) < 99.995 else f"${amount:,.0f}"
+
+
+def speed(per_second: float | None) -> str:
+    """A number a second with three digits that count."""
+    if per_second is None:
+        return ABSENT
+    if per_second >= 99.95:
+        return f"{per_second:,.0f}"
+    return f"{per_second:.1f}" if per_second >= 9.995 else f"{per_second:.2f}"
+
+
+def count(number: int | None) -> str:
+    """A whole number with commas."""
+    return ABSENT if number is None else f"{number:,}"
+
+
+def compact(number: int | None) -> str:
+    """A whole number in few characters: `2M`, `1.25M`, `20k`, `600`."""
+    if number is None:
+        return ABSENT
+    for size, suffix in ((1_000_000, "M"), (1_000, "k")):
+        if number >= size:
+            return f"{number / size:.4g}{suffix}"
+    return str(number)
+
+
+def percent(share: float) -> str:
+    """A share in percent; 100 % only when all is done, 0 % only when nothing is."""
+    number = round(100 * share)
+    if share < 1:
+        number = min(number, 99)
+    if share > 0:
+        number = max(number, 1)
+    return f"{number} %"
+
+
+def place(engine: str, device: str | None, zone: str | None, host: str) -> str:
+    """Where something runs, as far as known; in a cloud the zone says more than the host."""
+    return " · ".join(part for part in (engine, device, zone or host) if part) or ABSENT
+
+
+def moment(seconds: float) -> str:
+    """Unix seconds as date and time in UTC."""
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))

@@ -1,0 +1,116 @@
+"""Carries out a plan of runs: starts what can start, tries again what failed, goes on where it stopped."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from launch.engines import ENGINES, make_engine
+from launch.failures import Failure, describe
+from launch.markers import Lease
+from launch.one_pass import OnePass
+from launch.planned_run import Run
+from launch.worker import Place
+from runs.errors import UserError
+
+__all__ = ["Failure", "describe", "run_plan"]
+
+
+def run_plan(
+    *,
+    plan: list[Run],
+    root: str,
+    engine: str = "local",
+    engine_options: Mapping[str, Any] | None = None,
+    workers: int | None = None,
+    workers_per_accelerator: int = 1,
+    attempts: int = 3,
+    budget: float | None = None,
+    once: bool = False,
+) -> list[Failure]:
+    """Carries out what of a plan is not done yet.
+
+    The same call after a kill or a failure goes on where it stopped. On SIGTERM the workers are asked
+    to save and leave. When this process dies, however it dies, its workers leave.
+
+    Args:
+      plan: every run after its parents.
+      root: directory of the experiment; every run lies below it.
+      engine: `local` (this machine), `slurm`, `kubernetes` or `tpu`.
+      engine_options: of the engine; see `launch.engines` and `launch.tpu`.
+      workers: processes on a machine, each with its share of the cores; None: one a GPU (times
+        workers_per_accelerator) where there are any, else one a core.
+      workers_per_accelerator: how many workers share a GPU.
+      attempts: how often a run is tried that fails through no fault of its input.
+      budget: dollars that the plan may be estimated to cost; None: any.
+      once: with engine `tpu`, look once, do what is due, and return.
+
+    Returns:
+      The runs that failed, empty if all is done. The others were carried out all the same.
+
+    Raises:
+      UserError: an unknown engine or option, another launcher has the root, a plan above the budget;
+        nothing has been started.
+      PreemptedError: SIGTERM came; no worker is left.
+    """
+    if engine not in ENGINES:
+        raise UserError(
+            f"run.engine is {engine!r}, expected one of {', '.join(ENGINES)}; name one of them"
+        )
+    if attempts < 1:
+        raise UserError(f"run.attempts is {attempts}, expected 1 or more; correct it")
+    if engine == "tpu":
+        return _run_on_tpu(plan, root, engine_options or {}, budget, once)
+    if once:
+        raise UserError(f"run.once is for engine 'tpu', but run.engine is {engine!r}; leave it out")
+    settings = make_engine(engine, engine_options or {}, workers, workers_per_accelerator)
+    place = Place(root, engine, workers_per_accelerator)
+    one_pass = OnePass(plan, settings, place, attempts, budget)
+    try:
+        with Lease(root) as lease:
+            failures = one_pass.carry_out(lease)
+            _point_at_newest_report(plan, Path(root))
+    except KeyboardInterrupt:
+        print("stopped; the same command goes on from here", file=sys.stderr, flush=True)
+        # What libraries would do at exit takes longer than people wait.
+        os._exit(130)
+    return failures
+
+
+def _run_on_tpu(
+    plan: list[Run], root: str, options: Mapping[str, Any], budget: float | None, once: bool
+) -> list[Failure]:
+    """Hands the pre-training over to Cloud TPU."""
+    from launch.tpu.running import run_on_tpu
+
+    known = inspect.signature(run_on_tpu).parameters
+    unknown = sorted(options.keys() - (known.keys() - {"plan", "root", "once"}))
+    if unknown:
+        raise UserError(
+            f"run.engine_options has {unknown[0]!r}, which engine 'tpu' does not know, expected some "
+            f"of {', '.join(sorted(known.keys() - {'plan', 'root', 'once'}))}; correct the name"
+        )
+    required = {name for name, details in known.items() if details.default is details.empty}
+    missing = sorted(required - options.keys() - {"plan", "root"})
+    if missing:
+        raise UserError(f"run.engine_options lacks {', '.join(missing)}; engine 'tpu' needs them")
+    if budget is not None:
+        options = {**options, "budget": budget}
+    return run_on_tpu(plan=plan, root=root, once=once, **options)
+
+
+def _point_at_newest_report(plan: Sequence[Run], root: Path) -> None:
+    """Makes `report` and `scores` links to this plan's directories, whose names end in hashes."""
+    for run in plan:
+        if run.stage in ("report", "score", "paper") and run.done(root):
+            link = root / run.path.rsplit("-", 1)[0]
+            if link.is_symlink() and os.readlink(link) == run.path:
+                continue
+            fresh = link.with_name(link.name + ".unfinished")
+            fresh.unlink(missing_ok=True)
+            fresh.symlink_to(run.path)
+            os.replace(fresh, link)

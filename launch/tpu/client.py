@@ -1,0 +1,337 @@
+"""The Cloud TPU service as the launcher sees it: a handful of calls, and our own words for what comes back.
+
+All that knows google-cloud-tpu is here, as its interface is frozen and will have a successor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from runs.errors import UserError
+
+if TYPE_CHECKING:
+    from google.cloud import tpu_v2
+
+# Marks what this program made; nothing without it is ever deleted.
+LABEL = "launched-by"
+OUR_LABEL = "multiberts-launch"
+# Further labels: whose, and which.
+EXPERIMENT = "experiment"
+RUN = "run"
+ATTEMPT = "attempt"
+
+WAITING = frozenset({"CREATING", "ACCEPTED", "PROVISIONING", "WAITING_FOR_RESOURCES"})
+ENDED = frozenset({"SUSPENDING", "SUSPENDED", "FAILED"})
+ACTIVE = "ACTIVE"
+DELETING = "DELETING"
+
+_SECONDS_FOR_A_CALL = 60.0
+# For the service to accept a request; what comes after is seen in the list.
+_SECONDS_TO_ACCEPT = 60.0
+
+_NAMESPACE = uuid.UUID("6f1f0d0e-6a53-4b0f-9d0a-3f1f4f7b2c55")
+
+
+class TpuError(Exception):
+    """A call failed; `kind` is `Quota`, `Stockout`, `Refused` or `Unreachable`."""
+
+    def __init__(self, kind: str, message: str):
+        super().__init__(message)
+        self.kind = kind
+
+
+@dataclasses.dataclass(frozen=True)
+class Node:
+    """A machine with a TPU.
+
+    Attributes:
+      state: as the service spells it, such as `READY` or `PREEMPTED`.
+      health: likewise, such as `HEALTHY`.
+      created: Unix seconds.
+      message: on its health.
+    """
+
+    state: str
+    health: str
+    created: float
+    message: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Resource:
+    """A queued resource of ours.
+
+    Attributes:
+      name: its short name.
+      zone: where.
+      state: as the service spells it, such as `ACTIVE`.
+      created: Unix seconds.
+      labels: of its node.
+      message: what went wrong, where the service tells.
+    """
+
+    name: str
+    zone: str
+    state: str
+    created: float
+    labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    message: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """What to ask for: one single-host slice.
+
+    Attributes:
+      name: of the queued resource and of its node.
+      zone: where.
+      attempt: makes the call another one than those before.
+      accelerator_type: such as `v5litepod-8`.
+      runtime_version: of the node's software, such as `v2-alpha-tpuv5-lite`.
+      startup_script: run at every boot.
+      labels: of the node, ours besides.
+      spot: whether it may be taken away, for less money.
+      service_account: that the node acts as; None: the project's own for machines.
+      network, subnetwork: None: the default ones.
+    """
+
+    name: str
+    zone: str
+    attempt: int
+    accelerator_type: str
+    runtime_version: str
+    startup_script: str
+    labels: Mapping[str, str]
+    spot: bool = True
+    service_account: str | None = None
+    network: str | None = None
+    subnetwork: str | None = None
+
+
+class Provisioner:
+    """Queued resources of one project."""
+
+    def __init__(
+        self,
+        project: str,
+        client: tpu_v2.TpuClient | None = None,
+        seconds_to_retry: float = 60.0,
+    ):
+        """Opens no connection.
+
+        Args:
+          project: of Google Cloud.
+          client: None: one that signs in as this machine is.
+          seconds_to_retry: how long a call is repeated while the service is unavailable; every call
+            can be repeated.
+
+        Raises:
+          UserError: google-cloud-tpu is not installed, or nobody is signed in.
+        """
+        self.project = project
+        self._client = _default_client() if client is None else client
+        from google.api_core import exceptions, retry
+
+        self._options: dict[str, Any] = {
+            "timeout": _SECONDS_FOR_A_CALL,
+            "retry": retry.Retry(
+                predicate=retry.if_exception_type(
+                    exceptions.ServiceUnavailable, exceptions.DeadlineExceeded
+                ),
+                initial=0.5,
+                timeout=seconds_to_retry,
+            ),
+        }
+
+    def create(self, request: Request) -> None:
+        """Asks for a node; the same request again changes nothing.
+
+        Raises:
+          TpuError: it was not accepted.
+        """
+        from google.api_core import exceptions
+        from google.cloud import tpu_v2
+
+        parent = self._parent(request.zone)
+        node = tpu_v2.Node(
+            accelerator_type=request.accelerator_type,
+            runtime_version=request.runtime_version,
+            labels={**request.labels, LABEL: OUR_LABEL},
+            metadata={"startup-script": request.startup_script},
+            network_config=tpu_v2.NetworkConfig(
+                network=request.network or "",
+                subnetwork=request.subnetwork or "",
+                enable_external_ips=True,
+            ),
+        )
+        if request.service_account is not None:
+            scope = ["https://www.googleapis.com/auth/cloud-platform"]
+            node.service_account = tpu_v2.ServiceAccount(email=request.service_account, scope=scope)
+        spec = tpu_v2.QueuedResource.Tpu.NodeSpec(parent=parent, node_id=request.name, node=node)
+        resource = tpu_v2.QueuedResource(tpu=tpu_v2.QueuedResource.Tpu(node_spec=[spec]))
+        if request.spot:
+            resource.spot = tpu_v2.QueuedResource.Spot()
+        call = tpu_v2.CreateQueuedResourceRequest(
+            parent=parent,
+            queued_resource_id=request.name,
+            queued_resource=resource,
+            request_id=request_id(request.name, request.attempt),
+        )
+        with _clear_errors(), contextlib.suppress(exceptions.AlreadyExists):
+            operation = self._client.create_queued_resource(call, **self._options)
+            with contextlib.suppress(TimeoutError, exceptions.RetryError):
+                operation.result(timeout=_SECONDS_TO_ACCEPT)
+
+    def get(self, name: str, zone: str) -> Resource | None:
+        """A queued resource of ours; None if there is none of that name."""
+        from google.api_core import exceptions
+
+        with _clear_errors():
+            try:
+                found = self._client.get_queued_resource(
+                    name=f"{self._parent(zone)}/queuedResources/{name}", **self._options
+                )
+            except exceptions.NotFound:
+                return None
+        return _resource(found, zone)
+
+    def resources(self, zone: str) -> list[Resource]:
+        """All queued resources of ours in a zone.
+
+        Raises:
+          TpuError: the service does not answer, or the zone is unknown.
+        """
+        with _clear_errors():
+            found = self._client.list_queued_resources(parent=self._parent(zone), **self._options)
+            resources = [_resource(one, zone) for one in found]
+        return [one for one in resources if one.labels.get(LABEL) == OUR_LABEL]
+
+    def delete(self, resource: Resource) -> None:
+        """Deletes a queued resource with its node, also one that is gone already.
+
+        Raises:
+          ValueError: it is not ours.
+          TpuError: the service does not answer.
+        """
+        from google.api_core import exceptions
+        from google.cloud import tpu_v2
+
+        if resource.labels.get(LABEL) != OUR_LABEL:
+            raise ValueError(f"{resource.name} has not the label {LABEL}={OUR_LABEL}")
+        name = f"{self._parent(resource.zone)}/queuedResources/{resource.name}"
+        with _clear_errors(), contextlib.suppress(exceptions.NotFound):
+            self._client.delete_queued_resource(
+                tpu_v2.DeleteQueuedResourceRequest(name=name, force=True),
+                **self._options,
+            )
+
+    def node(self, resource: Resource) -> Node | None:
+        """The node of a queued resource; None before there is one."""
+        from google.api_core import exceptions
+
+        with _clear_errors():
+            try:
+                found = self._client.get_node(
+                    name=f"{self._parent(resource.zone)}/nodes/{resource.name}",
+                    **self._options,
+                )
+            except exceptions.NotFound:
+                return None
+        message = found.health_description
+        return Node(found.state.name, found.health.name, found.create_time.timestamp(), message)
+
+    def zones(self) -> list[str]:
+        """All zones that have TPUs."""
+        from google.cloud.location import locations_pb2
+
+        request = locations_pb2.ListLocationsRequest(name=f"projects/{self.project}", page_size=500)
+        with _clear_errors():
+            found = self._client.list_locations(request, **self._options)
+        return sorted(location.location_id for location in found.locations)
+
+    def accelerator_types(self, zone: str) -> list[str]:
+        """What can be asked for in a zone."""
+        with _clear_errors():
+            found = self._client.list_accelerator_types(parent=self._parent(zone), **self._options)
+            return sorted(one.type_ or one.name.rsplit("/", 1)[1] for one in found)
+
+    def runtime_versions(self, zone: str) -> list[str]:
+        """The software that nodes of a zone can have."""
+        with _clear_errors():
+            found = self._client.list_runtime_versions(parent=self._parent(zone), **self._options)
+            return sorted(one.version or one.name.rsplit("/", 1)[1] for one in found)
+
+    def _parent(self, zone: str) -> str:
+        return f"projects/{self.project}/locations/{zone}"
+
+
+def request_id(name: str, attempt: int) -> str:
+    """The same for the same attempt, so that a call can be repeated: the service makes one resource."""
+    return str(uuid.uuid5(_NAMESPACE, f"{name}#{attempt}"))
+
+
+def _resource(found: tpu_v2.QueuedResource, zone: str) -> Resource:
+    specs = list(found.tpu.node_spec)
+    state = found.state
+    return Resource(
+        name=found.name.rsplit("/", 1)[1],
+        zone=zone,
+        state=state.state.name,
+        created=found.create_time.timestamp() if found.create_time else 0.0,
+        labels=dict(specs[0].node.labels) if specs else {},
+        message=state.failed_data.error.message if "failed_data" in state else "",
+    )
+
+
+def _default_client() -> Any:
+    try:
+        from google.auth.exceptions import DefaultCredentialsError
+        from google.cloud import tpu_v2
+    except ImportError as error:
+        raise UserError(
+            f"Cloud TPU needs google-cloud-tpu ({error}); pip install -r requirements-cloud.txt"
+        ) from error
+    try:
+        return tpu_v2.TpuClient()
+    except DefaultCredentialsError as error:
+        raise UserError(
+            "nobody is signed in to Google Cloud here; run `gcloud auth application-default login`, or "
+            "set GOOGLE_APPLICATION_CREDENTIALS to a service account's key"
+        ) from error
+
+
+# What the messages of the service say where there is no machine left, as against no permission to have one.
+_STOCKOUT = ("no more capacity", "not enough resources", "stockout", "resource pool exhausted")
+
+
+def kind_of_message(message: str) -> str:
+    """`Quota`, `Stockout` or `Refused`, from what the service says of a failure."""
+    lowered = message.lower()
+    if any(words in lowered for words in _STOCKOUT):
+        return "Stockout"
+    return "Quota" if "quota" in lowered else "Refused"
+
+
+@contextlib.contextmanager
+def _clear_errors() -> Iterator[None]:
+    """Turns the client's errors into ours."""
+    from google.api_core import exceptions
+    from google.auth.exceptions import GoogleAuthError
+
+    try:
+        yield
+    except exceptions.ResourceExhausted as error:
+        kind = kind_of_message(error.message)
+        raise TpuError("Quota" if kind == "Refused" else kind, error.message) from error
+    except (
+        exceptions.ServerError, exceptions.RetryError, exceptions.Aborted, exceptions.Cancelled
+    ) as error:  # fmt: skip
+        raise TpuError("Unreachable", str(error)) from error
+    except exceptions.GoogleAPICallError as error:
+        raise TpuError("Refused", error.message) from error
+    except GoogleAuthError as error:
+        raise TpuError("Refused", f"signing in failed: {error}") from error

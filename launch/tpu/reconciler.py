@@ -1,0 +1,310 @@
+"""One step for every run: look at markers, bucket and service, and do the one thing that is next."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from launch.attempts import (
+    Attempt,
+    attempts_at,
+    beat,
+    begin_attempt,
+    end_attempt,
+    write_attempt,
+)
+from launch.planned_run import Run
+from launch.tpu.client import ACTIVE, DELETING, EXPERIMENT, Provisioner, Request, Resource, TpuError
+from launch.tpu.places import Places
+from launch.tpu.reconcile import (
+    Action,
+    Beat,
+    Create,
+    Delete,
+    End,
+    Finish,
+    GiveUp,
+    Policy,
+    Seen,
+    Show,
+    Wait,
+    decide,
+)
+from launch.tpu.startup import Machine, startup_script
+from runs.bucket import Bucket
+from runs.bucket_copies import fetch_run
+from runs.directory import DONE
+from runs.files import write_atomically
+from runs.mirror import read_manifest
+
+ENGINE = "tpu"
+
+
+@dataclasses.dataclass(frozen=True)
+class Slice:
+    """What to ask for.
+
+    Attributes:
+      accelerator_type, runtime_version, spot, service_account, network, subnetwork: see
+        `launch.tpu.client.Request`.
+      dollars_per_hour: of one; None where unknown.
+    """
+
+    accelerator_type: str
+    runtime_version: str
+    spot: bool = True
+    service_account: str | None = None
+    network: str | None = None
+    subnetwork: str | None = None
+    dollars_per_hour: float | None = None
+
+
+class Reconciler:
+    """Looks after the runs of one experiment; keeps nothing that it could not look up again."""
+
+    def __init__(
+        self,
+        *,
+        provisioner: Provisioner,
+        places: Places,
+        root: Path,
+        policy: Policy,
+        slice_: Slice,
+        machine: Machine,
+        source: tuple[str, str],
+        tell: Callable[[str], None] = print,
+    ):
+        """Opens no connection.
+
+        Args:
+          provisioner: of the project.
+          places: of the experiment in the bucket.
+          root: of the experiment on this machine, with the markers.
+          policy: how to go about it.
+          slice_: what to ask for.
+          machine: what a node is.
+          source: URL and SHA-256 of the packed program.
+          tell: gets a line for people.
+        """
+        self._provisioner = provisioner
+        self._places = places
+        self._root = root
+        self._policy = policy
+        self._slice = slice_
+        self._machine = machine
+        self._source = source
+        self._tell = tell
+        self._told: dict[str, str] = {}
+
+    def step(self, runs: Sequence[Run], planned: Sequence[Run]) -> dict[str, Action]:
+        """Does the next thing for each run, and deletes resources of runs that need none.
+
+        Args:
+          runs: that are not done and whose parents are.
+          planned: all pre-training runs of the plan.
+
+        Returns:
+          What was done, by a run's path.
+        """
+        found, unseen = self._look()
+        self._reap(found, planned)
+        spent = self.spent(planned)
+        actions = {}
+        for run in runs:
+            name = self._places.name(run)
+            mine = tuple(resource for resource in found if resource.name == name)
+            seen = self._seen(run, mine, unseen, spent)
+            action = decide(seen, self._policy)
+            self._carry_out(run, action, seen)
+            actions[run.path] = action
+        return actions
+
+    def spent(self, planned: Sequence[Run]) -> float:
+        """Dollars that nodes have cost so far."""
+        now = time.time()
+        return sum(
+            ((attempt.ended or now) - attempt.started) / 3600 * attempt.dollars_per_hour
+            for run in planned
+            for attempt in attempts_at(self._root, run.path)
+            if attempt.engine == ENGINE and attempt.dollars_per_hour is not None
+        )
+
+    def _look(self) -> tuple[list[Resource], tuple[str, ...]]:
+        """The resources of this experiment, and the zones that did not answer."""
+        found, unseen = [], []
+        for zone in self._policy.zones:
+            try:
+                listed = self._provisioner.resources(zone)
+                found += [one for one in listed if one.labels.get(EXPERIMENT) == self._experiment]
+            except TpuError as error:
+                unseen.append(zone)
+                self._say(zone, f"{zone}: {error.kind.lower()}: {error}")
+        return found, tuple(unseen)
+
+    @property
+    def _experiment(self) -> str:
+        return self._places.experiment
+
+    def _reap(self, found: Sequence[Resource], planned: Sequence[Run]) -> None:
+        """Deletes what belongs to no planned run of this experiment, or to one that is done."""
+        known = {self._places.name(run) for run in planned if not run.done(self._root)}
+        for resource in found:
+            if resource.name not in known and resource.state != DELETING:
+                self._say(resource.name, f"{resource.name}: of no run that is to be done; deleted")
+                self._delete(resource)
+
+    def _seen(
+        self, run: Run, mine: tuple[Resource, ...], unseen: tuple[str, ...], spent: float
+    ) -> Seen:
+        attempts = tuple(a for a in attempts_at(self._root, run.path) if a.engine == ENGINE)
+        last = attempts[-1] if attempts else None
+        word = None if last is None else self._places.read_beat(run, last.attempt)
+        active = [resource for resource in mine if resource.state == ACTIVE]
+        node = None
+        if active:
+            try:
+                node = self._provisioner.node(active[0])
+            except TpuError as error:
+                self._say(run.path, f"{run.name}: its node cannot be looked up: {error}")
+        if last is not None and last.ended is None:
+            since = node.created if node is not None else None
+            attempts = (*attempts[:-1], self._note_alive(last, since, word))
+        is_done = Bucket(self._places.run(run)).read(DONE) is not None
+        return Seen(time.time(), is_done, mine, unseen, attempts, node, word, spent)
+
+    def _note_alive(self, attempt: Attempt, since: float | None, word: Beat | None) -> Attempt:
+        """Notes since when a node costs money, and gives a sign of life."""
+        since = since or (word.booted if word is not None else None)
+        if since is not None and attempt.started != since:
+            price = self._slice.dollars_per_hour
+            attempt = dataclasses.replace(attempt, started=since, dollars_per_hour=price)
+            write_attempt(self._root, attempt)
+        beat(self._root, attempt)
+        return attempt
+
+    def _carry_out(self, run: Run, action: Action, seen: Seen) -> None:
+        match action:
+            case Create(attempt, zone):
+                self._create(run, attempt, zone, seen)
+            case Delete(resource, outcome, error):
+                reason = "" if error is None else f": {error['message']}"
+                self._say(
+                    run.path, f"{run.name}: {resource.state} in {resource.zone}{reason}; deleted"
+                )
+                if self._delete(resource) and outcome is not None:
+                    self._end(run, seen, outcome, error)
+            case End(outcome, error):
+                self._end(run, seen, outcome, error)
+            case Show(word):
+                step = "" if word.step is None else f", step {word.step}"
+                # Once a phase: status shows the steps.
+                self._say(run.path, f"{run.name}: {word.phase}{step}", key=word.phase)
+                self._fetch_progress(run)
+            case Wait(reason):
+                # Without the minutes that go by.
+                self._say(run.path, f"{run.name}: {reason}", key=reason.split(" for ")[0])
+            case Finish():
+                fetch_run(Bucket(self._places.run(run)), self._root / run.path)
+                self._say(run.path, f"{run.name}: done")
+            case GiveUp(message, _):
+                self._say(run.path, f"{run.name}: given up: {message}")
+
+    def _create(self, run: Run, number: int, zone: str, seen: Seen) -> None:
+        """Notes the attempt first: a call whose answer is lost is then made again, not a second one."""
+        arguments = self._places.put_inputs(run, self._root)
+        log = f"logs/{run.path.replace('/', '-')}-{number}.log"
+        if seen.attempts and seen.attempts[-1].attempt == number:
+            attempt = seen.attempts[-1]
+        else:
+            attempt = begin_attempt(
+                self._root,
+                run.path,
+                engine=ENGINE,
+                host=self._places.name(run),
+                pid=0,
+                device=self._slice.accelerator_type,
+                zone=zone,
+                log=log,
+            )
+        try:
+            self._provisioner.create(self._request(run, attempt, zone, arguments))
+        except TpuError as error:
+            self._say(run.path, f"{run.name}: {zone}: {error.kind.lower()}: {error}")
+            if error.kind != "Unreachable":
+                message = {"kind": error.kind, "message": str(error)}
+                end_attempt(self._root, attempt, "failed", message)
+            return
+        job = f"projects/{self._provisioner.project}/locations/{zone}/queuedResources"
+        write_attempt(
+            self._root, dataclasses.replace(attempt, job=f"{job}/{self._places.name(run)}")
+        )
+        self._say(run.path, f"{run.name}: attempt {number} asked for in {zone}")
+
+    def _request(
+        self, run: Run, attempt: Attempt, zone: str, arguments: Mapping[str, object]
+    ) -> Request:
+        script = startup_script(
+            machine=self._machine,
+            run=run.path,
+            run_url=self._places.run(run),
+            attempt=attempt.attempt,
+            bucket=self._places.url,
+            beat_url=self._places.beat(run, attempt.attempt),
+            log_url=self._places.log(run, attempt.attempt),
+            source_url=self._source[0],
+            source_sha256=self._source[1],
+            arguments={**arguments, "run_dir": self._places.run(run)},
+        )
+        return Request(
+            name=self._places.name(run),
+            zone=zone,
+            attempt=attempt.attempt,
+            accelerator_type=self._slice.accelerator_type,
+            runtime_version=self._slice.runtime_version,
+            startup_script=script,
+            labels=self._places.labels(run, attempt.attempt),
+            spot=self._slice.spot,
+            service_account=self._slice.service_account,
+            network=self._slice.network,
+            subnetwork=self._slice.subnetwork,
+        )
+
+    def _delete(self, resource: Resource) -> bool:
+        """Whether the service took it; if not, the next step tries again."""
+        try:
+            self._provisioner.delete(resource)
+        except TpuError as error:
+            self._say(resource.name, f"{resource.name} cannot be deleted now: {error}")
+            return False
+        return True
+
+    def _end(self, run: Run, seen: Seen, outcome: str, error: dict[str, str] | None) -> None:
+        """Notes how the last attempt ended, and keeps what its node printed."""
+        if not seen.attempts or seen.attempts[-1].ended is not None:
+            return
+        attempt = seen.attempts[-1]
+        self._fetch_progress(run)
+        printed = self._places.read_log(run, attempt.attempt)
+        if printed is not None and attempt.log is not None:
+            log = self._root / attempt.log
+            log.parent.mkdir(parents=True, exist_ok=True)
+            log.write_bytes(printed)
+        end_attempt(self._root, attempt, outcome, error)
+
+    def _fetch_progress(self, run: Run) -> None:
+        """Copies the log of training to where the run will lie, as status looks for it there."""
+        bucket = Bucket(self._places.run(run))
+        entries = read_manifest(bucket) or {}
+        # With its configuration, so that nobody takes the folder for something else.
+        for name in ("config.gin", "metrics.jsonl"):
+            data = bucket.read(entries[name].object) if name in entries else None
+            if data is not None:
+                write_atomically(self._root / run.path / name, data)
+
+    def _say(self, about: str, line: str, key: str | None = None) -> None:
+        """Tells people what is new."""
+        if self._told.get(about) != (key or line):
+            self._told[about] = key or line
+            self._tell(line)

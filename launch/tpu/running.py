@@ -1,0 +1,253 @@
+"""Pre-training of a plan on Cloud TPU: looks after queued resources until every seed is done.
+
+Each look is complete in itself. `once` makes a single one, so a line in cron is enough, on any machine
+that has the experiment's root; a launcher that stays only looks again and again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from launch.attempts import attempts_at
+from launch.failures import Failure
+from launch.markers import Lease, write_plan
+from launch.planned_run import Run
+from launch.tpu.client import Provisioner
+from launch.tpu.places import Places
+from launch.tpu.preflight import preflight
+from launch.tpu.reconcile import Action, GiveUp, Policy
+from launch.tpu.reconciler import ENGINE, Reconciler, Slice
+from launch.tpu.source_archive import pack
+from launch.tpu.startup import PROJECT, Machine
+from runs.bucket import is_url
+from runs.errors import UserError
+from runs.preemption import PreemptedError, preemption_notice
+
+STAGE = "pretrain"
+
+
+def run_on_tpu(
+    *,
+    plan: list[Run],
+    root: str,
+    project: str,
+    zones: Sequence[str],
+    accelerator_type: str,
+    runtime_version: str,
+    bucket: str,
+    once: bool = False,
+    spot: bool = True,
+    patience_minutes: float = 120.0,
+    heartbeat_minutes: float = 45.0,
+    boot_minutes: float = 30.0,
+    max_attempts: int = 100,
+    max_failures: int = 5,
+    backoff_seconds: float = 60.0,
+    budget: float | None = None,
+    dollars_per_hour: float | None = None,
+    service_account: str | None = None,
+    network: str | None = None,
+    subnetwork: str | None = None,
+    poll_seconds: float = 60.0,
+    compute: str = "tensorflow",
+    machine: Machine | None = None,
+    provisioner: Provisioner | None = None,
+) -> list[Failure]:
+    """Carries out the pre-training of a plan on Cloud TPU, and before it here what that needs.
+
+    The same call after whatever happened goes on where things are. Runs that pre-training needs
+    (texts, corpora) are carried out on this machine; those that need pre-training are left to the
+    local or another engine. Where the launcher is stopped, nodes train on: call again, or reap.
+
+    Args:
+      plan: every run after its parents.
+      root: directory of the experiment here: markers, and in the end what was trained.
+      project: of Google Cloud.
+      zones: in the order in which they are tried, such as `['us-central2-b']`.
+      accelerator_type: a single-host slice, such as `v4-8`, `v5litepod-8`, `v6e-8`.
+      runtime_version: of the node's software, such as `tpu-ubuntu2204-base`.
+      bucket: URL below which all is kept, such as `gs://my-bucket/my-experiment`; one an experiment.
+      once: look once, do what is due, and return.
+      spot: whether nodes may be taken away, for less money.
+      patience_minutes: how long a request waits for a node before the next zone is tried.
+      heartbeat_minutes: without a sign of life or a step, a node is given up after these; about
+        three times what lies between two saved states.
+      boot_minutes: until a node's first sign of life.
+      max_attempts: of one run.
+      max_failures: of one run in a row that were not the zone's fault.
+      backoff_seconds: before a further attempt where one got nowhere; doubled each time.
+      budget: dollars for all nodes together, then they are deleted; None: no limit.
+      dollars_per_hour: of a node; None: that of `launch/prices.toml`.
+      service_account, network, subnetwork: of the nodes; None: the project's default ones.
+      poll_seconds: between looks.
+      compute: `tensorflow` or `jax`: whose pinned requirements nodes install.
+      machine: what else nodes are; None: Cloud TPU's machines.
+      provisioner: None: the project's.
+
+    Returns:
+      The runs that were given up.
+
+    Raises:
+      UserError: something asked for is not on offer, the bucket cannot be written, another launcher
+        has the root, or nobody is signed in. Nothing has been created.
+      PreemptedError: SIGTERM came; nodes train on.
+    """
+    machine = Machine(compute=compute) if machine is None else machine
+    _check_numbers(patience_minutes, heartbeat_minutes, max_attempts, poll_seconds)
+    machine.check()
+    if not is_url(bucket):
+        raise UserError(f"bucket is {bucket!r}, expected a URL such as gs://bucket/experiment")
+    pretraining = [run for run in plan if run.stage == STAGE]
+    provisioner = Provisioner(project) if provisioner is None else provisioner
+    preflight(
+        provisioner,
+        zones=zones,
+        accelerator_type=accelerator_type,
+        runtime_version=runtime_version,
+        bucket=bucket,
+    )
+    if dollars_per_hour is None:
+        dollars_per_hour = _listed_price(accelerator_type, spot, budget)
+    failures = carry_out_before(plan, pretraining, root)
+    if failures:
+        return failures
+    places = Places(bucket)
+    policy = Policy(
+        zones=tuple(zones),
+        patience=patience_minutes * 60,
+        seconds_until_stale=heartbeat_minutes * 60,
+        seconds_to_boot=boot_minutes * 60,
+        max_attempts=max_attempts,
+        max_failures=max_failures,
+        backoff=backoff_seconds,
+        budget=budget,
+    )
+    with Lease(root) as lease, preemption_notice() as should_stop:
+        write_plan(root, plan, _estimates(plan))
+        packed, digest = pack(PROJECT)
+        reconciler = Reconciler(
+            provisioner=provisioner,
+            places=places,
+            root=Path(root),
+            policy=policy,
+            slice_=Slice(
+                accelerator_type,
+                runtime_version,
+                spot,
+                service_account,
+                network,
+                subnetwork,
+                dollars_per_hour,
+            ),
+            machine=machine,
+            source=(places.put_source(packed, digest), digest),
+        )
+        given_up = _look(reconciler, pretraining, root)
+        while True:
+            open_runs = [run for run in pretraining if not run.done(root)]
+            if once or all(run.path in given_up for run in open_runs):
+                break
+            _pause(poll_seconds, lambda: should_stop() or lease.lost.is_set())
+            if lease.lost.is_set():
+                raise UserError(f"another launcher took over {root}; let it go on, or stop it")
+            if should_stop():
+                raise PreemptedError(
+                    f"asked to stop: {len(pretraining) - len(open_runs)} of {len(pretraining)} seeds of "
+                    f"{root} are done, nodes train on; the same command looks after them again"
+                )
+            try:
+                given_up = _look(reconciler, pretraining, root)
+            except UserError as error:
+                # The first look went well, so this passes; nodes need nobody meanwhile.
+                print(f"{error} (looked at again in {poll_seconds:.0f} s)", flush=True)
+    _tell_the_end(plan, pretraining, root)
+    return [_failure(run, given_up[run.path], root) for run in open_runs if run.path in given_up]
+
+
+def _look(reconciler: Reconciler, pretraining: Sequence[Run], root: str) -> dict[str, GiveUp]:
+    """One step; the runs for which nothing more is done, with those that wait for them."""
+    ready = [
+        run
+        for run in pretraining
+        if not run.done(root) and all(parent.done(root) for parent in run.parents)
+    ]
+    actions: Mapping[str, Action] = reconciler.step(ready, pretraining)
+    given_up = {path: action for path, action in actions.items() if isinstance(action, GiveUp)}
+    for run in pretraining:
+        lost = [parent for parent in run.parents if parent.path in given_up]
+        if lost:
+            message = f"not started, for {lost[0].name} failed"
+            given_up[run.path] = GiveUp(message, given_up[lost[0].path].is_user_error)
+    return given_up
+
+
+def carry_out_before(plan: Sequence[Run], pretraining: Sequence[Run], root: str) -> list[Failure]:
+    """Carries out on this machine what pre-training needs."""
+    needed: dict[str, Run] = {}
+    waiting = [run for run in pretraining if not run.done(root)]
+    while waiting:
+        for parent in waiting.pop().parents:
+            if parent.stage != STAGE and parent.path not in needed:
+                needed[parent.path] = parent
+                waiting.append(parent)
+    before = [run for run in plan if run.path in needed]
+    if all(run.done(root) for run in before):
+        return []
+    from launch.running import run_plan
+
+    return run_plan(plan=before, root=root)
+
+
+def _check_numbers(
+    patience_minutes: float, heartbeat_minutes: float, max_attempts: int, poll_seconds: float
+) -> None:
+    given = {
+        "patience_minutes": patience_minutes,
+        "heartbeat_minutes": heartbeat_minutes,
+        "max_attempts": max_attempts,
+        "poll_seconds": poll_seconds,
+    }
+    for name, value in given.items():
+        if value <= 0:
+            raise UserError(f"{name} is {value}, expected more than 0; correct it")
+
+
+def _listed_price(accelerator_type: str, spot: bool, budget: float | None) -> float | None:
+    """Dollars an hour from the price file; None where it has none and no budget needs it."""
+    from launch.prices import load_prices
+
+    try:
+        return load_prices().device(accelerator_type).dollars_per_hour(spot)
+    except UserError:
+        if budget is None:
+            return None
+        raise
+
+
+def _estimates(plan: Sequence[Run]) -> dict[str, Any] | None:
+    return None
+
+
+def _pause(seconds: float, is_over: Any) -> None:
+    """Waits, but not past a request to stop."""
+    end = time.monotonic() + seconds
+    while not is_over() and time.monotonic() < end:
+        time.sleep(min(0.5, max(0.0, end - time.monotonic())))
+
+
+def _tell_the_end(plan: Sequence[Run], pretraining: Sequence[Run], root: str) -> None:
+    done = sum(run.done(root) for run in pretraining)
+    left = sum(run.stage != STAGE and not run.done(root) for run in plan)
+    print(f"{done} of {len(pretraining)} pre-training runs of {root} are done")
+    if left and done == len(pretraining):
+        print(f"{left} runs come after them: run.engine = 'local' carries them out here")
+
+
+def _failure(run: Run, end: GiveUp, root: str) -> Failure:
+    attempts = [one for one in attempts_at(root, run.path) if one.engine == ENGINE]
+    log = attempts[-1].log if attempts else None
+    path = Path(root) / log if log is not None and (Path(root) / log).is_file() else None
+    return Failure(run, end.message, end.is_user_error, path, len(attempts))

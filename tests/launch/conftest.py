@@ -1,0 +1,37 @@
+"""Fixtures of the launcher's tests."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launch.planned_run import Run
+from tests.launch.launchers import HERE, Launcher, wait_until
+
+
+@pytest.fixture
+def quick_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets the workers of this test find `quick_stages.py`."""
+    monkeypatch.setenv("PYTHONPATH", str(HERE))
+
+
+@pytest.fixture
+def start_launcher(tmp_path: Path) -> Iterator[Callable[..., Launcher]]:
+    """Starts launchers of plans of quick stages, and sees that none of them leaves anything running."""
+    started: list[Launcher] = []
+
+    def start(plan: Sequence[Run], **settings: Any) -> Launcher:
+        started.append(Launcher(tmp_path / "root", plan, **settings))
+        return started[-1]
+
+    yield start
+    for launcher in started:
+        launcher.process.kill()
+        launcher.process.communicate()
+        left = wait_until(lambda one=launcher: not one.processes(), 10)
+        assert left, [process.cmdline() for process in launcher.processes()]
+        shutil.rmtree(launcher.scratch)

@@ -1,0 +1,202 @@
+"""A made-up experiment for the tests of status: 25 seeds of two million steps, 5 tasks, a sweep, trouble."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+from launch.attempts import file_of_attempt
+from launch.lease import FILE as LEASE
+from launch.markers import begin_attempt, end_attempt, write_plan
+from launch.planned_run import Output, Run
+
+NUM_STEPS = 2_000_000
+TASKS = ("MNLI", "QNLI", "SST-2", "CoLA", "STS-B")
+LEARNING_RATES = (5e-5, 4e-5, 3e-5, 2e-5)
+FINETUNE_SEEDS = range(5)
+# Of the 25 pre-training seeds: these are done, these run, and one each ...
+DONE_SEEDS = range(9)
+RUNNING_SEEDS = range(9, 17)
+PREEMPTED_SEED, SILENT_SEED, FAILED_SEED, ORPHANED_SEED = 17, 18, 19, 20
+STEPS_PER_SECOND = 8.0
+DOLLARS_PER_HOUR = 9.6
+
+ON_TPU = {"engine": "tpu", "device": "v4-8", "zone": "us-central2-b", "host": "t1v-n-made-up"}
+ON_SLURM = {"engine": "slurm", "device": "gpu 0", "host": "node07", "job": "4711"}
+
+
+class MadeUp:
+    """Lays out runs in any state, with the functions that real launches use."""
+
+    def __init__(self, root: Path, now: float):
+        self.root = root
+        self.now = now
+        self.plan: list[Run] = []
+
+    def add(
+        self, stage: str, path: str, name: str, parents: tuple[Run, ...] = (), **parameters: Any
+    ) -> Run:
+        """Plans a run."""
+        identity = hashlib.sha256(path.encode()).hexdigest()
+        run = Run(stage, name, parameters, parents, identity, f"{path}-{identity[:8]}")
+        self.plan.append(run)
+        return run
+
+    def add_seed(self, seed: int, num_steps: int = NUM_STEPS) -> Run:
+        """Plans a pre-training."""
+        return self.add(
+            "pretrain",
+            f"pretrain/base/seed_{seed}",
+            f"pretrain base seed {seed}",
+            procedure="base",
+            pretrain_seed=seed,
+            num_steps=num_steps,
+            checkpoint_steps=[num_steps],
+        )
+
+    def add_trial(self, parent: Run, task: str, learning_rate: float, finetune_seed: int) -> Run:
+        """Plans a fine-tuning of a seed's last checkpoint."""
+        seed, step = parent.parameters["pretrain_seed"], parent.parameters["num_steps"]
+        folder = f"finetune/{task}/base-seed_{seed}-step_{step}"
+        return self.add(
+            "finetune",
+            f"{folder}/lr_{learning_rate:g}-ft_seed_{finetune_seed}",
+            f"{task} base seed {seed} learning rate {learning_rate:g} seed {finetune_seed}",
+            (parent,),
+            task=task,
+            learning_rate=learning_rate,
+            finetune_seed=finetune_seed,
+            checkpoint=Output(parent, f"checkpoints/step_{step}"),
+        )
+
+    def finish(self, run: Run) -> None:
+        """Makes a run done."""
+        (self.root / run.path).mkdir(parents=True, exist_ok=True)
+        (self.root / run.path / "DONE").write_text('{"stage": "made up", "outputs": {}}\n')
+
+    def attempt(
+        self,
+        run: Run,
+        hours: float,
+        *,
+        silent: float = 0.0,
+        outcome: str | None = None,
+        error: dict[str, str] | None = None,
+        **where: Any,
+    ) -> None:
+        """An attempt that began so many hours ago and moved last, or ended, so many seconds ago."""
+        attempt = begin_attempt(self.root, run.path, **where)
+        file = file_of_attempt(self.root, attempt)
+        values = {**json.loads(file.read_text()), "started": self.now - 3600 * hours}
+        file.write_text(json.dumps(values))
+        if outcome is not None:
+            end_attempt(self.root, type(attempt)(**values), outcome, error, self.now - silent)
+        os.utime(file, (self.now - silent, self.now - silent))
+
+    def log(self, run: Run, step: int, age: float = 0.0) -> None:
+        """Metrics up to a step, the last written so many seconds ago, and a state from 300 s before."""
+        directory = self.root / run.path
+        (directory / "state").mkdir(parents=True, exist_ok=True)
+        lines = [
+            {
+                "step": step - 1000 * back,
+                "loss": 1.9,
+                "steps_per_second": 9.0,
+                "time": self.now - age - 1000 * back / STEPS_PER_SECOND,
+            }
+            for back in range(20, -1, -1)
+        ]
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (directory / "metrics.jsonl").write_text(text)
+        state = directory / "state" / f"step_{step}"
+        state.write_text("made up")
+        os.utime(state, (self.now - age - 300, self.now - age - 300))
+
+    def lead(self, process: int, host: str | None = None, since: float = 86400.0) -> None:
+        """The lease of a launcher that started so many seconds ago."""
+        holder = {"owner": "made-up", "host": host or socket.gethostname(), "pid": process}
+        times = {"started": self.now - since, "renewed": self.now}
+        (self.root / "launch").mkdir(parents=True, exist_ok=True)
+        (self.root / LEASE).write_text(json.dumps({**holder, **times}))
+
+    def write_plan(self) -> None:
+        """Writes the marker of the plan."""
+        write_plan(self.root, self.plan)
+
+
+def make_sweep(root: Path, now: float) -> MadeUp:
+    """Lays out the experiment of this file's first line."""
+    made = MadeUp(root, now)
+    made.finish(made.add("prepare", "corpora/wikipedia_and_books", "prepare wikipedia_and_books"))
+    seeds = [made.add_seed(seed) for seed in range(25)]
+    trials = [
+        made.add_trial(seed, task, learning_rate, finetune_seed)
+        for seed in seeds
+        for task in TASKS
+        for learning_rate in LEARNING_RATES
+        for finetune_seed in FINETUNE_SEEDS
+    ]
+    made.add("score", "scores", "scores", tuple(trials))
+    made.add("report", "report", "report", tuple(trials))
+    made.write_plan()
+    (root / "logs").mkdir()
+    _pretrain(made, seeds)
+    _finetune(made, trials)
+    for path in ("finetune/RTE/base-seed_0-step_2000000/lr_2e-05-ft_seed_0-0badcafe", "old/seed_7"):
+        (root / path).mkdir(parents=True)
+        (root / path / "config.gin").write_text("# Frozen\n")
+    made.lead(1, host="coordinator")
+    return made
+
+
+def _pretrain(made: MadeUp, seeds: list[Run]) -> None:
+    where = {**ON_TPU, "dollars_per_hour": DOLLARS_PER_HOUR}
+    for seed in DONE_SEEDS:
+        made.attempt(seeds[seed], 90, outcome="done", silent=3600 * (20 - seed), **where)
+        made.finish(seeds[seed])
+    for seed in RUNNING_SEEDS:
+        if seed % 3 == 0:
+            made.attempt(seeds[seed], 70, outcome="preempted", silent=3600 * 66, **where)
+        made.attempt(seeds[seed], 65 - 4 * (seed - 9), silent=seed % 7, **where)
+        made.log(seeds[seed], 1_980_000 - 150_000 * (seed - 9), age=30 + seed)
+    made.attempt(seeds[PREEMPTED_SEED], 30, outcome="preempted", silent=600, **where)
+    made.log(seeds[PREEMPTED_SEED], 402_000, age=700)
+    made.attempt(seeds[SILENT_SEED], 28, silent=4000, **where)
+    made.log(seeds[SILENT_SEED], 399_000, age=4000)
+    message = "the loss of step 118,400 is not finite (nan)"
+    (made.root / "logs" / "seed_19.log").write_text(
+        f"--- pretrain seed_19\npre-training:   6%\rpre-training:   7%\nerror: {message}\n"
+    )
+    error = {"kind": "UserError", "message": message}
+    failed = {"outcome": "failed", "silent": 7000, "error": error, "log": "logs/seed_19.log"}
+    made.attempt(seeds[FAILED_SEED], 12, **failed, **where)
+    made.log(seeds[FAILED_SEED], 118_000, age=7000)
+    # Begun under a launcher before the one that is there now.
+    made.attempt(seeds[ORPHANED_SEED], 50, **ON_SLURM)
+    made.log(seeds[ORPHANED_SEED], 700_000, age=20)
+
+
+def _finetune(made: MadeUp, trials: list[Run]) -> None:
+    for number, trial in enumerate(trials):
+        seed, _ = divmod(number, len(trials) // 25)
+        if number in (57, 381):
+            log = f"logs/trial_{number}.log"
+            lines = [f"epoch 1 step {step}: loss 0.4" for step in range(30)]
+            message = "ResourceExhaustedError: OOM when allocating <tensor>"
+            (made.root / log).write_text("\n".join([*lines, message]))
+            error = {"kind": "ResourceExhaustedError", "message": message}
+            for _ in range(3):
+                made.attempt(
+                    trial, 0.3, outcome="failed", silent=500, error=error, log=log, **ON_SLURM
+                )
+        elif seed < 8:
+            made.finish(trial)
+        elif seed == 8 and trial.parameters["task"] == "MNLI":
+            if number % 2:
+                made.attempt(trial, 0.1, **ON_SLURM)
+            elif number % 4:
+                made.finish(trial)

@@ -1,0 +1,76 @@
+"""Stages that take no time, and others that go wrong on purpose: for tests of the launcher itself.
+
+In a plan they are `quick_stages:<function>`; this folder must be in the PYTHONPATH of the launcher.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from runs.directory import RunDirectory
+from runs.errors import UserError
+from runs.files import write_atomically
+from runs.preemption import PreemptedError, preemption_notice
+
+
+def note(*, run_dir: str, value: int = 0, inputs: Sequence[str] = ()) -> None:
+    """Writes a number, plus those of its inputs."""
+    print("begun", flush=True)
+    run = RunDirectory(run_dir, stage="note", parameters={"value": value}, inputs={"of": inputs})
+    if run.done:
+        return
+    total = value + sum(int((Path(path) / "total").read_text()) for path in inputs)
+    with run:
+        write_atomically(run.path / "total", str(total))
+        run.finish(["total"])
+
+
+def stumble(*, run_dir: str, times: int, how: str) -> None:
+    """Goes wrong the first times it is called: raises, is refused, or is killed."""
+    falls = Path(run_dir).with_name(Path(run_dir).name + ".falls")
+    falls.parent.mkdir(parents=True, exist_ok=True)
+    with falls.open("a") as stream:
+        stream.write("x")
+    if falls.stat().st_size <= times:
+        print("about to stumble", flush=True)
+        if how == "refused":
+            raise UserError("the input is bad; mend it")
+        if how == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise ArithmeticError("two and two made five\nor more")
+    note(run_dir=run_dir)
+
+
+def wait(*, run_dir: str, release: str) -> None:
+    """Waits for a file to appear; asked to stop it saves how often it looked, and goes on from there."""
+    run = RunDirectory(run_dir, stage="wait", parameters={"release": release})
+    if run.done:
+        return
+    saved = run.path / "saved"
+    with preemption_notice() as should_stop, run:
+        looks = int(saved.read_text()) if saved.exists() else 0
+        print(f"begun at {looks}", flush=True)
+        while not Path(release).exists():
+            time.sleep(0.05)
+            looks += 1
+            if should_stop():
+                write_atomically(saved, str(looks))
+                raise PreemptedError(f"asked to stop: saved at {looks}")
+        write_atomically(run.path / "total", "0")
+        run.finish(["total"])
+
+
+def hold(*, run_dir: str, seconds: float) -> None:
+    """Takes so long and cannot save; what it writes it writes in one piece at the end."""
+    run = RunDirectory(run_dir, stage="hold", parameters={"seconds": seconds})
+    if run.done:
+        return
+    with run:
+        print("begun", flush=True)
+        time.sleep(seconds)
+        write_atomically(run.path / "total", "0")
+        run.finish(["total"])

@@ -1,0 +1,152 @@
+"""The command line: which command gets which arguments, and one line for what is wrong."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+RunPython = Callable[..., subprocess.CompletedProcess[str]]
+
+EXPERIMENT = """
+launch.root = {root!r}
+launch.corpora = ['base', 'other']
+launch.procedures = ['base']
+launch.pretrain_seeds = [0, 1]
+launch.tasks = ['facts']
+launch.learning_rates = [1e-3]
+prepare.sources = ['world:corpus.txt']
+prepare.source_format = 'sentences'
+other/prepare.vocabulary = 'base:vocab.txt'
+make_world.num_documents = 30
+pretrain.model = {{}}
+pretrain.num_steps = 1000
+base/pretrain.corpus = 'other'
+finetune.data_dir = 'world:facts'
+# Options of commands that are not called are not looked at.
+rehearse.whatever = 3
+import_released.checkpoints = 'somewhere'
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    path = tmp_path / "experiment.gin"
+    path.write_text(EXPERIMENT.format(root=str(tmp_path / "root")))
+    return f"--gin_file={path}"
+
+
+def table() -> dict[str, object]:
+    """The commands; in a process of its own nothing would be left behind, but flags do no harm."""
+    return importlib.import_module("launch.__main__").COMMANDS
+
+
+@pytest.mark.parametrize("name", ["plan", "run", "status", "reap", "rehearse", "doctor", "import"])
+def test_every_command_is_a_plain_function(name: str) -> None:
+    function = table()[name].load()  # type: ignore[attr-defined]
+    parameters = inspect.signature(function).parameters
+    assert all(one.kind is one.KEYWORD_ONLY for one in parameters.values())
+    assert "root" in parameters and "Args:" in (inspect.getdoc(function) or "")
+    assert parameters["root"].default is inspect.Parameter.empty or name == "doctor"
+
+
+def test_no_command_needs_tensorflow_to_start() -> None:
+    code = (
+        "import sys, launch.__main__ as main\n"
+        "for command in main.COMMANDS.values(): command.load()\n"
+        "print([name for name in ('tensorflow', 'keras', 'pandas') if name in sys.modules])\n"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert found.stdout == "[]\n"
+
+
+def test_the_plan_is_shown_by_command_and_by_flag(
+    tmp_path: Path, run_python: RunPython, config: str
+) -> None:
+    plan = run_python("-m", "launch", "plan", config, "--device=v4-8")
+    assert plan.returncode == 0, plan.stderr
+    # A world, two corpora, two seeds, each fine-tuned once at its last step, scores.
+    assert plan.stdout.startswith(f"{tmp_path / 'root'}: 8 runs, 0 done\n")
+    assert "on 1 x v4-8" in plan.stdout
+    flag = run_python("-m", "launch", config, "--dry_run", "--device=v4-8")
+    assert flag.stdout == plan.stdout and flag.returncode == 0
+    assert not (tmp_path / "root").exists()
+
+
+def test_options_come_from_gin_flags_and_those_of_run(run_python: RunPython, config: str) -> None:
+    def shown(*more: str) -> str:
+        result = run_python("-m", "launch", "plan", config, *more)
+        assert result.returncode == 0, result.stderr
+        return result.stdout
+
+    workers = "--gin_param=launch.workers = 3"
+    assert "on 3 x H100" in shown(workers, "--gin_param=plan.device = 'H100'")
+    assert "on 5 x v4-8" in shown(
+        workers, "--gin_param=run.workers = 5", "--gin_param=plan.device = 'H100'", "--device=v4-8"
+    )
+
+
+def test_a_root_on_the_command_line_wins(
+    tmp_path: Path, run_python: RunPython, config: str
+) -> None:
+    result = run_python("-m", "launch", "plan", config, f"--root={tmp_path / 'elsewhere'}")
+    assert result.stdout.startswith(f"{tmp_path / 'elsewhere'}: 8 runs")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["pln"], "unknown command 'pln', expected one of plan, run, status, reap, rehearse, doctor, "
+         "import; did you mean plan?"),
+        (["plan", "now"], "unexpected argument 'now'"),
+        (["status", "--dry_run"], "--dry_run is no option of status"),
+        (["plan", "--once"], "--once is no option of plan"),
+        (["plan", "--budget=much"], "--budget=much"),
+        (["plan", "--gin_param=launch.dry_run = True"], "launch.dry_run is set, but it is a command"),
+        (["--gin_param=launch.pretrain_seed = [0]"], "launch.pretrain_seed is set, expected one of"),
+        (["plan", "--gin_param=plan.devise = 'cpu'"], "devise"),
+        (["plan", "--gin_param=plan.root = 'x'"], "plan.root is set; set launch.root"),
+        (["plan", "--gin_param=launch.world = {}"], "set make_world.<parameter> instead"),
+        (["plan", "--gin_param=launch.tasks = 'facts'"], "launch.tasks is 'facts', expected a list"),
+        (["plan", "--gin_param=launch.pretrain_seeds = []"], "launch.pretrain_seeds is empty"),
+        (["plan", "--gin_param=facs/finetune.num_epochs = 1"], "the names there are facts"),
+        (["plan", "--device=v4-8", "--budget=0"], "above the budget of 0.00 dollars"),
+        (["plan", "--device=v9"], "unknown device 'v9'"),
+        (["run", "--device=v4-8", "--gin_param=run.engine = 'slum'"], "--device is no option of run"),
+        (["run", "--gin_param=run.engine = 'slum'"], "run.engine is 'slum', expected one of"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_told_in_one_line(
+    tmp_path: Path, run_python: RunPython, config: str, arguments: list[str], message: str
+) -> None:
+    result = run_python("-m", "launch", config, *arguments)
+    assert result.returncode == 2
+    assert message in result.stderr and len(result.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "root").exists()
+
+
+@pytest.mark.parametrize("command", ["plan", "status"])
+def test_what_is_missing_is_named(run_python: RunPython, command: str) -> None:
+    result = run_python("-m", "launch", command)
+    assert result.returncode == 2
+    assert f"{command} lacks launch.root" in result.stderr
+    if command == "plan":
+        result = run_python("-m", "launch", command, "--root=root")
+        assert "launch lacks launch.corpora, launch.procedures" in result.stderr
+
+
+def test_help_tells_commands_and_options(run_python: RunPython) -> None:
+    commands = run_python("-m", "launch", "--help").stdout
+    for name in table():
+        assert f"\n  {name} " in commands
+    assert "pretrain_seeds: seeds of every procedure" in commands and "--gin_file" in commands
+    options = run_python("-m", "launch", "plan", "--help").stdout
+    assert "budget: dollars that what is left may cost" in options and "plan.<option>" in options

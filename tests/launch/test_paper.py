@@ -1,0 +1,184 @@
+"""The paper from a folder of checkpoints, at toy size; and the whole plan of it, which nobody runs here."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from launch.imported_runs import FILE, checkpoint_run, entry_of, write_entries
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+# Of the report, at the size of the smoke test as at full size; and for each GLUE-like task a curve.
+TABLES = {
+    "scores", "winogender_paired", "winogender_unpaired", "winogender_checkpoints",
+    "winogender_groups", "steps", "original", "agreement", "family_steps", "components",
+    "learning_rates",
+}  # fmt: skip
+FIGURES = {
+    "figure_scores", "figure_parts_dev", "figure_bias_by_seed", "figure_bias_noise",
+    "figure_winogender_groups", "figure_bootstrap_paired", "figure_bootstrap_unpaired",
+    "figure_bootstrap_steps", "figure_bootstrap_checkpoints", "figure_sources",
+    "figure_occupations", "figure_training_facts-dev", "figure_training_questions-dev",
+    "figure_agreement", "figure_family_steps", "figure_variance", "figure_power",
+}  # fmt: skip
+
+
+def launch(*arguments: str, seconds: int = 300) -> str:
+    result = subprocess.run(
+        [sys.executable, "-m", "launch", *arguments],
+        cwd=ROOT, capture_output=True, text=True, timeout=seconds, check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Tiny models that know nothing, with the vocabulary of the world, as others publish theirs."""
+    from bert.checkpoint import PROVENANCE, write_checkpoint
+    from bert.configuration import BertConfig
+    from bert.initialization import initial_parameters
+    from launch.world import make_world
+    from pretrain.prepare import prepare
+
+    folder = tmp_path_factory.mktemp("release")
+    make_world(run_dir=str(folder / "world"), world_seed=0, num_documents=100)
+    prepare(
+        run_dir=str(folder / "corpus"),
+        sources=[str(folder / "world" / "corpus.txt")],
+        source_format="sentences",
+        vocabulary_size=500,
+        sequence_length=32,
+    )
+    vocabulary = folder / "corpus" / "vocab.txt"
+    config = BertConfig(
+        vocab_size=len(vocabulary.read_text().splitlines()), hidden_size=16, num_hidden_layers=1,
+        num_attention_heads=2, intermediate_size=32, max_position_embeddings=32,
+        initializer_range=0.3, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+    )  # fmt: skip
+    places = {
+        "base": [*(f"multiberts-seed_{seed}" for seed in range(3)),
+                 *(f"multiberts-seed_{seed}-step_1000k" for seed in range(2))],
+        "cda_incr": [f"seed_{seed}/step_2050k" for seed in range(3)],
+        "cda_full": [f"multiberts-seed_{seed}" for seed in range(3)],
+        "original": ["uncased"],
+    }  # fmt: skip
+    number = 0
+    for procedure, names in places.items():
+        for name in names:
+            number += 1
+            place = folder / procedure / name
+            layout = "hugging_face" if procedure == "cda_full" else "tf1"
+            parameters = initial_parameters(config, number)
+            write_checkpoint(place, parameters, config, vocabulary, {}, layout=layout)
+            (place / PROVENANCE).unlink()
+    folders = {procedure: str(folder / procedure) for procedure in places}
+    return {**folders, "base_extra_seeds": folders["base"]}
+
+
+def test_every_table_and_figure_from_checkpoints_of_others(
+    tmp_path: Path, checkpoints: dict[str, str]
+) -> None:
+    root = tmp_path / "paper"
+    imported = [
+        "import", f"--root={root}", f"--gin_param=import_released.checkpoints = {checkpoints!r}",
+        "--gin_param=import_released.pretrain_seeds = {'base_extra_seeds': [0, 1]}",
+    ]  # fmt: skip
+    # 3 + 2 of base, of its two seeds once more, 3 of each CDA, and the original.
+    assert "16 checkpoints of" in (said := launch(*imported)) and said.endswith("; 16 new\n")
+    assert launch(*imported).endswith("; 0 new\n")
+    run = ["run", "--gin_file=configs/launch/paper_smoke.gin", f"--root={root}"]
+    launch(*run)
+    report = root / "paper" / "report"
+    index = (report / "index.md").read_text()
+    assert "## Left out" not in index
+    made = set(re.findall(r"^## (\S+)$", index, flags=re.MULTILINE))
+    assert made == TABLES | FIGURES
+    for name in TABLES:
+        assert all((report / "tables" / f"{name}.{end}").is_file() for end in ("md", "tex", "csv"))
+    for name in FIGURES:
+        assert (report / "figures" / f"{name}.png").stat().st_size > 5000
+    seeds_and_runs = {
+        (row["Metric"], row["Procedure"]): (int(row["Seeds"]), int(row["Runs"]))
+        for row in csv.DictReader((report / "tables" / "winogender_groups.csv").open())
+    }
+    assert {key: value for key, value in seeds_and_runs.items() if key[0] == "accuracy"} == {
+        ("accuracy", "base"): (3, 6), ("accuracy", "base_extra_seeds"): (2, 6),
+        ("accuracy", "cda_incr"): (3, 6), ("accuracy", "cda_full"): (3, 6),
+    }  # fmt: skip
+    # What was imported and what was trained is done: nothing runs again.
+    before = {path: path.stat().st_mtime_ns for path in root.rglob("DONE")}
+    launch(*run)
+    assert {path: path.stat().st_mtime_ns for path in root.rglob("DONE")} == before
+
+
+def _data(folder: Path) -> Path:
+    """Files with the names of the real data; a plan looks at what they hold, not what it means."""
+    names = [f"glue/{task}/train.tsv" for task in
+             ("CoLA", "MNLI", "MRPC", "QNLI", "QQP", "RTE", "SST-2", "STS-B")]  # fmt: skip
+    names += ["hans/heuristics_evaluation_set.txt", "squad/dev-v1.1.json", "winogender/a.tsv"]
+    names += [
+        f"conll-2012/v4/data/{part}/data/english/a.conll" for part in ("train", "development")
+    ]
+    for name in names:
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_text(name)
+    return folder
+
+
+def _pretend_to_have(root: Path, checkpoints: list[tuple[str, int, int | None]]) -> None:
+    """Lists checkpoints as imported, without their weights."""
+    entries = []
+    for procedure, seed, step in checkpoints:
+        run = checkpoint_run(procedure, seed, step, f"{procedure} {seed} {step}", "somewhere")
+        (root / run.path).mkdir(parents=True)
+        (root / run.path / "DONE").write_text(json.dumps({"outputs": {}}))
+        entries.append(entry_of(run))
+    write_entries(root, entries)
+    assert (root / FILE).is_file()
+
+
+def _counts(output: str) -> dict[str, int]:
+    """Runs by stage in a printed plan."""
+    found = re.findall(r"^\s*(\w+): ([\d,]+) runs", output, flags=re.MULTILINE)
+    return {stage: int(number.replace(",", "")) for stage, number in found}
+
+
+def test_the_whole_paper_has_as_many_runs_as_its_sections_say(tmp_path: Path) -> None:
+    data, root = _data(tmp_path / "data"), tmp_path / "root"
+    million = 1_000_000
+    _pretend_to_have(
+        root,
+        [
+            *(("base", seed, 2 * million) for seed in range(25)),
+            *(("base", seed, million) for seed in range(5)),
+            *(("base_extra_seeds", seed, 2 * million) for seed in range(5)),
+            *(("cda_incr", seed, 2_050_000) for seed in range(25)),
+            *(("cda_full", seed, 2 * million) for seed in range(25)),
+            ("original", 0, None),
+        ],
+    )
+    plan = ["plan", "--gin_file=configs/launch/paper.gin", f"--root={root}",
+            f"--gin_param=DATA = {str(data)!r}"]  # fmt: skip
+    counts = _counts(launch(*plan))
+    glue = 8 * 26 * 4 * 5 + 3 * 5 * 4 * 5
+    assert counts["finetune"] == glue + 2 * 26 * 5 + 3 * 25 * 5 + 5 * 25
+    assert counts["paper"] == counts["score"] == 1
+    assert counts["import_checkpoint"] == 25 + 5 + 5 + 50 + 1
+
+
+def test_with_the_base_alone_the_other_procedures_tasks_are_left_out(tmp_path: Path) -> None:
+    data, root = _data(tmp_path / "data"), tmp_path / "root"
+    _pretend_to_have(root, [("base", seed, 2_000_000) for seed in range(2)])
+    output = launch(
+        "plan", "--gin_file=configs/launch/paper.gin", f"--root={root}",
+        f"--gin_param=DATA = {str(data)!r}",
+    )  # fmt: skip
+    assert _counts(output)["finetune"] == 8 * 2 * 4 * 5 + 2 * 2 * 5 + 2 * 5

@@ -1,0 +1,245 @@
+"""Carrying out a plan: what is done stays, failures are tried again then told, nobody is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launch.attempts import attempts_of
+from launch.planned_run import Run
+from launch.running import describe, run_plan
+from runs.errors import UserError
+from tests.launch.launchers import Launcher, quick_run, wait_until
+
+StartLauncher = Callable[..., Launcher]
+
+
+def outcomes(root: Path, path: str) -> list[str | None]:
+    return [attempt.outcome for attempt in attempts_of(root).get(path, [])]
+
+
+def files_with_times(folder: Path) -> dict[str, int]:
+    return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.usefixtures("quick_stages")
+def test_failed_runs_are_tried_again_then_told_and_the_others_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, scratch = tmp_path / "a root", tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    first = quick_run("note", "first", value=1)
+    second = quick_run("note", "folder/second", first, value=2)
+    raised_once = quick_run("stumble", "raised_once", times=1, how="raises")
+    after = quick_run("note", "after", second, raised_once, value=4)
+    raises = quick_run("stumble", "raises", times=9, how="raises")
+    refused = quick_run("stumble", "refused", times=9, how="refused")
+    killed_once = quick_run("stumble", "killed_once", times=1, how="killed")
+    killed = quick_run("stumble", "killed", times=9, how="killed")
+    child = quick_run("note", "child", raises, first)
+    grandchild = quick_run("note", "grandchild", child, refused)
+    plan = [
+        first,
+        second,
+        raised_once,
+        after,
+        raises,
+        refused,
+        killed_once,
+        killed,
+        child,
+        grandchild,
+    ]
+
+    failures = run_plan(plan=plan, root=str(root), workers=2, attempts=3)
+
+    assert (root / "after" / "total").read_text() == "7"
+    assert {failure.run for failure in failures} == {raises, refused, killed, child, grandchild}
+    assert [outcomes(root, run.path) for run in (first, raised_once, killed_once)] == [
+        ["done"],
+        ["failed", "done"],
+        ["lost", "done"],
+    ]
+    assert outcomes(root, "raises") == ["failed"] * 3
+    assert outcomes(root, "killed") == ["lost"] * 3
+    assert outcomes(root, "refused") == ["failed"]  # trying again would not mend the input
+    assert outcomes(root, "child") == []
+    told = describe(failures)
+    assert "error: raises: ArithmeticError: two and two made five (tried 3 times)\n" in told
+    assert "    or more\n" in told and f"(log: {root / 'logs' / 'raises.log'})" in told
+    assert "error: refused: the input is bad; mend it\n" in told
+    assert (
+        "error: killed: its worker process died (killed, or out of memory) (tried 3 times)" in told
+    )
+    assert "error: child: not started, for raises failed" in told
+    assert told.count("error: grandchild: ") == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(line.startswith("[") for line in lines) >= 5 and "[5/10]" in lines[-1]
+
+    # Again: what is done is not touched, what failed is tried again.
+    before = files_with_times(root / "after")
+    (mended,) = run_plan(plan=[*plan[:4], refused], root=str(root), workers=1)
+    assert mended.run is refused and outcomes(root, "refused") == ["failed"] * 2
+    assert files_with_times(root / "after") == before
+    everything = files_with_times(root)
+    assert run_plan(plan=plan[:4], root=str(root)) == []
+    assert "all 4 runs" in capsys.readouterr().out
+    changed = {
+        path for path, changed in files_with_times(root).items() if everything[path] != changed
+    }
+    assert changed == {str(root / "launch" / "plan.json")}
+    assert list(scratch.iterdir()) == []
+
+
+def test_the_same_plan_again_is_quick_and_touches_nothing(tmp_path: Path) -> None:
+    plan = [quick_run("note", f"run_{number}") for number in range(3)]
+    for run in plan:
+        (tmp_path / run.path).mkdir()
+        (tmp_path / run.path / "DONE").write_text("{}")
+    assert run_plan(plan=plan, root=str(tmp_path)) == []
+    before = files_with_times(tmp_path)
+    started = time.monotonic()
+    assert run_plan(plan=plan, root=str(tmp_path)) == []
+    assert time.monotonic() - started < 0.5
+    assert files_with_times(tmp_path) == before
+
+
+def test_a_killed_launcher_leaves_nothing_and_the_same_command_goes_on(
+    start_launcher: StartLauncher, tmp_path: Path
+) -> None:
+    root = tmp_path / "root"
+    holds = quick_run("hold", "hold", seconds=600)
+    waits = quick_run("wait", "wait", release="never")
+    launcher = start_launcher([holds, waits])
+    launcher.wait_for(holds, waits)
+    launcher.process.kill()
+    assert wait_until(lambda: not launcher.processes(), 10)
+    assert not list(root.glob("*/DONE")) and not list(root.rglob("*.unfinished"))
+    assert outcomes(root, "hold") == [None]
+    assert wait_until(lambda: not list(launcher.scratch.iterdir()), 5)
+
+    # The next one has the lease at once, and closes what was left open.
+    note = quick_run("note", "note")
+    again = start_launcher([note, quick_run("hold", "hold", seconds=600)], workers=1)
+    again.wait_for(note)
+    assert wait_until(lambda: outcomes(root, "hold")[0] == "lost", 20)
+    again.process.send_signal(signal.SIGTERM)
+    assert again.end()[0] == 75
+
+
+def test_what_dies_beside_the_launcher_is_replaced(
+    start_launcher: StartLauncher, tmp_path: Path
+) -> None:
+    release = str(tmp_path / "release")
+    waits = quick_run("wait", "wait", release=release)
+    more = quick_run("wait", "more", release=release)
+    launcher = start_launcher([waits, more, quick_run("note", "note", waits, more)], attempts=3)
+    launcher.wait_for(waits, more)
+    launcher.part("interchange").kill()
+    launcher.wait_for(waits, more)
+    launcher.worker_of(more).kill()
+    launcher.wait_for(more)
+    launcher.part("process_worker_pool").kill()
+    launcher.wait_for(waits, more)
+    Path(release).touch()
+    status, errors = launcher.end()
+    assert status == 0, errors
+    assert (tmp_path / "root" / "note" / "DONE").is_file()
+    # A worker whose pool or interchange is gone saves before it leaves.
+    assert outcomes(tmp_path / "root", "wait") == ["preempted", "preempted", "done"]
+    assert outcomes(tmp_path / "root", "more") == ["preempted", "lost", "preempted", "done"]
+
+
+def test_ctrl_c_stops_all(start_launcher: StartLauncher, tmp_path: Path) -> None:
+    runs = [quick_run("hold", "hold", seconds=600), quick_run("wait", "wait", release="never")]
+    launcher = start_launcher(runs)
+    launcher.wait_for(*runs)
+    # The terminal sends the signal to the whole group.
+    os.killpg(launcher.process.pid, signal.SIGINT)
+    status, errors = launcher.end()
+    assert status == 130
+    assert errors == "stopped; the same command goes on from here\n"
+    assert wait_until(lambda: not launcher.processes(), 5)
+    assert not (tmp_path / "root" / "launch" / "lease.json").exists()
+    assert None not in outcomes(tmp_path / "root", "hold")
+    assert not list(tmp_path.rglob("*.unfinished"))
+
+
+def test_asked_to_stop_workers_save_and_the_same_command_goes_on(
+    start_launcher: StartLauncher, tmp_path: Path
+) -> None:
+    root = tmp_path / "root"
+    release = tmp_path / "release"
+    waits, note = quick_run("wait", "wait", release=str(release)), quick_run("note", "note")
+    launcher = start_launcher([note, waits], workers=1)
+    launcher.wait_for(waits)
+    # A worker that alone is asked to stop has not failed: its run is started again.
+    launcher.worker_of(waits).terminate()
+    launcher.wait_for(waits)
+    launcher.process.send_signal(signal.SIGTERM)
+    status, errors = launcher.end()
+    assert status == 75
+    assert errors == (
+        f"asked to stop: 1 of 2 runs of {root} are done; the same command goes on from here\n"
+    )
+    assert not launcher.processes()
+    assert outcomes(root, "wait") == ["preempted", "preempted"]
+    release.touch()
+    again = start_launcher([note, waits], workers=1)
+    assert again.end() == (0, "\n")
+    log = (root / "logs" / "wait.log").read_text().splitlines()
+    starts = [int(line.split()[2]) for line in log if line.startswith("begun at")]
+    assert starts[0] == 0 and starts == sorted(starts) and starts[-1] > 0
+
+
+def test_a_second_launcher_is_refused_with_one_line(
+    start_launcher: StartLauncher, tmp_path: Path
+) -> None:
+    waits = quick_run("wait", "wait", release="never")
+    launcher = start_launcher([waits])
+    launcher.wait_for(waits)
+    with pytest.raises(UserError, match=f"is being launched by process {launcher.process.pid} on"):
+        run_plan(plan=[waits], root=str(tmp_path / "root"))
+    second = start_launcher([waits])
+    status, errors = second.end()
+    assert status == 2 and errors.count("\n") == 1 and errors.startswith("error: ")
+    assert launcher.process.poll() is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"engine": "abacus"}, "run.engine is 'abacus', expected one of local, slurm"),
+        ({"workers": 0}, "run.workers is 0, expected 1 or more"),
+        ({"workers_per_accelerator": 0}, "run.workers_per_accelerator is 0"),
+        ({"attempts": 0}, "run.attempts is 0"),
+        ({"once": True}, "run.once is for engine 'tpu'"),
+        ({"engine_options": {"partition": "a"}}, "'partition', which engine 'local' does not know"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(
+    tmp_path: Path, settings: dict[str, Any], message: str
+) -> None:
+    plan: list[Run] = [quick_run("note", "note")]
+    with pytest.raises(UserError, match=message):
+        run_plan(plan=plan, root=str(tmp_path / "root"), **settings)
+    assert not (tmp_path / "root").exists()
+
+
+@pytest.mark.usefixtures("quick_stages")
+def test_a_folder_of_logs_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "logs").write_text("in the way")
+    first = quick_run("note", "first")
+    plan = [first, quick_run("note", "second", first)]
+    failures = run_plan(plan=plan, root=str(tmp_path), workers=1, attempts=1)
+    assert [failure.is_user_error for failure in failures] == [False, False]
+    assert "FileExistsError" in describe(failures[:1])
+    assert "not started, for first failed" in failures[1].message

@@ -1,0 +1,175 @@
+"""The real client library against the service of rehearsals: what is asked, and what comes back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launch.tpu.client import LABEL, OUR_LABEL, Provisioner, Request, TpuError, request_id
+from launch.tpu.preflight import preflight
+from runs.errors import UserError
+
+MakeService = Callable[..., Any]
+
+
+def request(zone: str = "zone-a", attempt: int = 1, script: str = "sleep 60") -> Request:
+    return Request(
+        name="mb-1-2",
+        zone=zone,
+        attempt=attempt,
+        accelerator_type="v4-8",
+        runtime_version="tpu-ubuntu2204-base",
+        startup_script=script,
+        labels={"experiment": "1", "attempt": str(attempt)},
+    )
+
+
+def provisioner(service: Any, seconds_to_retry: float = 5.0) -> Provisioner:
+    return Provisioner("some-project", service.client(), seconds_to_retry)
+
+
+def state_after(cloud: Provisioner, zone: str, *wanted: str) -> str:
+    """The state of our resource once it is one of those wanted."""
+    for _ in range(200):
+        found = cloud.get("mb-1-2", zone)
+        if (found.state if found else "absent") in wanted:
+            return found.state if found else "absent"
+        time.sleep(0.02)
+    raise AssertionError(found)
+
+
+def test_from_a_request_to_a_node_that_runs_the_script_and_away(
+    make_service: MakeService, tmp_path: Path
+) -> None:
+    cloud = provisioner(make_service())
+    witness = tmp_path / "witness"
+    before = time.time()
+    cloud.create(request(script=f'echo "$NODE_FOLDER" >{witness}; sleep 60'))
+    assert state_after(cloud, "zone-a", "ACTIVE") == "ACTIVE"
+    [resource] = cloud.resources("zone-a")
+    assert resource.labels == {LABEL: OUR_LABEL, "experiment": "1", "attempt": "1"}
+    assert before <= resource.created <= time.time()
+    node = cloud.node(resource)
+    assert node is not None and (node.state, node.health) == ("READY", "HEALTHY")
+    assert before <= node.created <= time.time()
+    while not witness.exists() or not witness.read_text():
+        time.sleep(0.02)
+    assert witness.read_text().strip() == str(tmp_path / "nodes" / "mb-1-2-1")
+    assert cloud.resources("zone-b") == []
+    cloud.delete(resource)
+    assert state_after(cloud, "zone-a", "absent") == "absent"
+    assert cloud.node(resource) is None
+    cloud.delete(resource)  # gone already
+
+
+def test_the_same_attempt_makes_one_resource(make_service: MakeService) -> None:
+    service = make_service()
+    cloud = provisioner(service)
+    cloud.create(request())
+    cloud.create(request())
+    cloud.create(request(attempt=2))  # exists already: taken for ours
+    assert len(service.created) == len(service.resources()) == 1
+    assert request_id("a", 1) == request_id("a", 1)
+    assert len({request_id(name, number) for name in "ab" for number in (1, 2, 12)}) == 6
+
+
+def test_only_what_has_our_label_is_seen_or_deleted(make_service: MakeService) -> None:
+    from google.cloud import tpu_v2
+
+    service = make_service()
+    cloud = provisioner(service)
+    parent = "projects/some-project/locations/zone-a"
+    node = tpu_v2.Node(labels={LABEL: "somebody else"})
+    spec = tpu_v2.QueuedResource.Tpu.NodeSpec(parent=parent, node_id="x", node=node)
+    foreign = tpu_v2.QueuedResource(tpu=tpu_v2.QueuedResource.Tpu(node_spec=[spec]))
+    service.add(f"{parent}/queuedResources/x", foreign)
+    service.add(f"{parent}/queuedResources/bare", tpu_v2.QueuedResource())
+    assert cloud.resources("zone-a") == []
+    for name in ("x", "bare"):
+        found = cloud.get(name, "zone-a")
+        assert found is not None
+        with pytest.raises(ValueError, match=rf"{name} has not the label launched-by"):
+            cloud.delete(found)
+    assert len(service.resources()) == 2
+    assert "delete" not in service.calls
+
+
+def test_refusals_have_their_kind(make_service: MakeService) -> None:
+    from launch.tpu.service import Mishaps
+
+    service = make_service(Mishaps(quota_errors=1, failures=1))
+    cloud = provisioner(service)
+    with pytest.raises(TpuError, match="Quota limit") as error:
+        cloud.create(request())
+    assert error.value.kind == "Quota"
+    with pytest.raises(TpuError, match="not found or unauthorized") as error:
+        cloud.resources("zone-z")
+    assert error.value.kind == "Refused"
+    cloud.create(request())
+    assert state_after(cloud, "zone-a", "FAILED") == "FAILED"
+    [failed] = cloud.resources("zone-a")
+    assert failed.message == "There is no more capacity in the zone zone-a"
+
+
+def test_calls_are_repeated_until_the_service_answers(make_service: MakeService) -> None:
+    from launch.tpu.service import Mishaps
+
+    service = make_service(Mishaps(unavailable_every=2))
+    cloud = provisioner(service)
+    for zone in ("zone-a", "zone-b", "zone-c"):
+        assert cloud.resources(zone) == []
+    cloud.create(request())
+    assert len(service.resources()) == 1
+    assert len(service.refused) >= 3
+    gone = provisioner(make_service(Mishaps(unavailable_every=1)), seconds_to_retry=0.2)
+    with pytest.raises(TpuError) as error:
+        gone.resources("zone-a")
+    assert error.value.kind == "Unreachable"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"zones": ["zone-a", "zone-z"]}, r"zones names 'zone-z', .*\(zone-a, zone-b, zone-c\)"),
+        ({"zones": []}, r"zones is empty, expected at least one"),
+        (
+            {"accelerator_type": "v4-16"},
+            r"accelerator_type names 'v4-16', .* zone-a offers \(v4-8\)",
+        ),
+        ({"runtime_version": "tpu-vm-x"}, r"runtime_version names 'tpu-vm-x', .*ubuntu2204-base\)"),
+        ({"bucket": "bucket"}, r"'bucket' is no place in a bucket"),
+        ({"bucket": "file:///dev/null/x"}, r"no permission to write file:///dev/null/x"),
+    ],
+)
+def test_what_is_not_on_offer_is_one_line(
+    make_service: MakeService, tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    service = make_service()
+    wanted = {
+        "zones": ["zone-a", "zone-b"],
+        "accelerator_type": "v4-8",
+        "runtime_version": "tpu-ubuntu2204-base",
+        "bucket": f"file://{tmp_path}",
+    }
+    preflight(provisioner(service), **wanted)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=message) as error:
+        preflight(provisioner(service), **{**wanted, **changes})
+    assert "\n" not in str(error.value)
+    assert service.created == []
+
+
+def test_the_accelerator_is_looked_for_in_every_zone(
+    make_service: MakeService, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=r"'v4-16', which is not among what zone-a offers"):
+        preflight(
+            provisioner(make_service()),
+            zones=["zone-b", "zone-a"],
+            accelerator_type="v4-16",
+            runtime_version="tpu-ubuntu2204-base",
+            bucket=f"file://{tmp_path}",
+        )

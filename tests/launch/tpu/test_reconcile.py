@@ -1,0 +1,388 @@
+"""Every row of the table, and what must hold however states follow each other."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from launch.attempts import Attempt
+from launch.tpu.client import EXPERIMENT, LABEL, OUR_LABEL, Node, Resource
+from launch.tpu.reconcile import (
+    Action,
+    Beat,
+    Create,
+    Delete,
+    End,
+    Finish,
+    GiveUp,
+    Policy,
+    Seen,
+    Show,
+    Wait,
+    decide,
+    next_zone,
+    seconds_to_wait,
+)
+
+NOW = 1_000_000.0
+POLICY = Policy(zones=("a", "b", "c"), patience=600, seconds_until_stale=900, max_attempts=5)
+LABELS = {LABEL: OUR_LABEL, EXPERIMENT: "x"}
+
+
+def resource(state: str, zone: str = "a", age: float = 10.0, message: str = "") -> Resource:
+    return Resource("run-1", zone, state, NOW - age, LABELS, message)
+
+
+def attempt(number: int = 1, zone: str = "a", **changes: Any) -> Attempt:
+    fields: dict[str, Any] = {
+        "attempt": number,
+        "path": "pretrain/run",
+        "engine": "tpu",
+        "host": "run-1",
+        "pid": 0,
+        "job": "projects/p/locations/a/queuedResources/run-1",
+        "device": "v4-8",
+        "zone": zone,
+        "dollars_per_hour": None,
+        "started": NOW - 100,
+        "ended": None,
+        "outcome": None,
+        "error": None,
+        "log": None,
+    }
+    return Attempt(**{**fields, **changes})
+
+
+def over(number: int, outcome: str, kind: str = "", zone: str = "a", ago: float = 1.0) -> Attempt:
+    error = {"kind": kind, "message": f"{kind} it was"} if kind else None
+    return attempt(number, zone, ended=NOW - ago, outcome=outcome, error=error)
+
+
+def word(phase: str = "training", age: float = 5.0, **changes: Any) -> Beat:
+    fields = {"booted": NOW - 5000, "time": NOW - age, "progressed": NOW - age, "step": 7}
+    return Beat(**{"phase": phase, **fields, **changes})
+
+
+NODE = Node("READY", "HEALTHY", NOW - 5000)
+TAKEN = dataclasses.replace(NODE, state="PREEMPTED")
+OPEN = (attempt(),)
+
+ROWS: list[tuple[str, Seen, Action | type]] = [
+    # DONE: delete the resource; finished.
+    ("done, trains", Seen(NOW, True, (resource("ACTIVE"),), (), OPEN), Delete),
+    ("done, waits", Seen(NOW, True, (resource("ACCEPTED", "b"),), (), OPEN), Delete),
+    ("done, attempt open", Seen(NOW, True, (), (), OPEN), End("done")),
+    (
+        "done, being deleted",
+        Seen(NOW, True, (resource("DELETING"),), (), (over(1, "done"),)),
+        Wait("run-1 is being deleted"),
+    ),
+    (
+        "done, a zone unseen",
+        Seen(NOW, True, (), ("b",), (over(1, "done"),)),
+        Wait("b does not answer"),
+    ),
+    ("done, nothing left", Seen(NOW, True, (), (), (over(1, "done"),)), Finish()),
+    # Nothing: create, within limits.
+    ("nothing yet", Seen(NOW), Create(1, "a")),
+    ("a zone unseen", Seen(NOW, False, (), ("c",)), Wait("c does not answer")),
+    ("call not confirmed", Seen(NOW, attempts=(attempt(job=None, zone="b"),)), Create(1, "b")),
+    ("gone", Seen(NOW, attempts=OPEN), End),
+    ("gone after it failed", Seen(NOW, attempts=OPEN, beat=word("failed", error=None)), End),
+    ("preempted before", Seen(NOW, attempts=(over(3, "preempted", "Preempted"),)), Create(4, "a")),
+    ("stock-out before", Seen(NOW, attempts=(over(3, "failed", "Stockout"),)), Create(4, "b")),
+    (
+        "quota before, last zone",
+        Seen(NOW, attempts=(over(3, "failed", "Quota", "c"),)),
+        Create(4, "a"),
+    ),
+    ("crash just before", Seen(NOW, attempts=(over(1, "failed", "Crashed"),)), Wait),
+    (
+        "crash long before",
+        Seen(NOW, attempts=(over(1, "failed", "Crashed", ago=61),)),
+        Create(2, "a"),
+    ),
+    ("bad input", Seen(NOW, attempts=(over(1, "failed", "UserError"),)), GiveUp),
+    (
+        "too many attempts",
+        Seen(NOW, attempts=tuple(over(n, "preempted") for n in range(1, 6))),
+        GiveUp,
+    ),
+    # Waiting states: wait; past patience delete.
+    ("creating", Seen(NOW, False, (resource("CREATING"),), (), OPEN), Wait),
+    ("accepted", Seen(NOW, False, (resource("ACCEPTED"),), (), OPEN), Wait),
+    ("provisioning", Seen(NOW, False, (resource("PROVISIONING"),), (), OPEN), Wait),
+    ("queued", Seen(NOW, False, (resource("WAITING_FOR_RESOURCES"),), (), OPEN), Wait),
+    (
+        "queued too long",
+        Seen(NOW, False, (resource("WAITING_FOR_RESOURCES", age=601),), (), OPEN),
+        Delete(
+            resource("WAITING_FOR_RESOURCES", age=601),
+            "failed",
+            {"kind": "Stockout", "message": "no node in a within 10 minutes"},
+        ),
+    ),
+    # Active.
+    ("trains", Seen(NOW, False, (resource("ACTIVE"),), (), OPEN, NODE, word()), Show(word())),
+    ("boots", Seen(NOW, False, (resource("ACTIVE"),), (), OPEN), Wait("booting in a")),
+    (
+        "never spoke",
+        Seen(NOW, False, (resource("ACTIVE", age=9999),), (), OPEN, NODE),
+        Delete,
+    ),
+    ("silent", Seen(NOW, False, (resource("ACTIVE"),), (), OPEN, NODE, word(age=901)), Delete),
+    (
+        "no step",
+        Seen(NOW, False, (resource("ACTIVE"),), (), OPEN, NODE, word(progressed=NOW - 901)),
+        Delete,
+    ),
+    ("taken, node says", Seen(NOW, False, (resource("ACTIVE"),), (), OPEN, TAKEN, word()), Delete),
+    (
+        "taken, saved",
+        Seen(NOW, False, (resource("ACTIVE"),), (), OPEN, NODE, word("preempted")),
+        Delete,
+    ),
+    # Suspending, suspended, failed: delete.
+    ("suspended", Seen(NOW, False, (resource("SUSPENDED"),), (), OPEN, None, word()), Delete),
+    (
+        "suspending, saves",
+        Seen(NOW, False, (resource("SUSPENDING"),), (), OPEN, None, word()),
+        Wait("being taken away in a, saves"),
+    ),
+    (
+        "suspending, silent",
+        Seen(NOW, False, (resource("SUSPENDING"),), (), OPEN, None, word(age=61)),
+        Delete,
+    ),
+    ("failed", Seen(NOW, False, (resource("FAILED"),), (), OPEN), Delete),
+    ("being deleted", Seen(NOW, False, (resource("DELETING"),), (), OPEN), Wait),
+]
+
+
+@pytest.mark.parametrize(("seen", "expected"), [row[1:] for row in ROWS], ids=[r[0] for r in ROWS])
+def test_row(seen: Seen, expected: Action | type) -> None:
+    action = decide(seen, POLICY)
+    if isinstance(expected, type):
+        assert isinstance(action, expected), action
+    else:
+        assert action == expected
+
+
+@pytest.mark.parametrize(
+    ("seen", "outcome", "kind"),
+    [
+        (Seen(NOW, True, (resource("ACTIVE"),), (), OPEN), "done", None),
+        (Seen(NOW, False, (resource("SUSPENDED"),), (), OPEN), "preempted", "Preempted"),
+        (
+            Seen(NOW, False, (resource("FAILED", message="no more capacity"),), (), OPEN),
+            "failed",
+            "Stockout",
+        ),
+        (
+            Seen(NOW, False, (resource("FAILED", message="Quota 'X' exceeded"),), (), OPEN),
+            "failed",
+            "Quota",
+        ),
+        (
+            Seen(NOW, False, (resource("FAILED", message="bad image"),), (), OPEN),
+            "failed",
+            "Refused",
+        ),
+        (Seen(NOW, False, (resource("ACTIVE"),), (), OPEN, NODE, word(age=1e4)), "lost", "Silent"),
+        (
+            Seen(
+                NOW, False, (resource("ACTIVE"),), (), OPEN, NODE,
+                word("failed", error={"kind": "UserError", "message": "no corpus"}),
+            ),
+            "failed",
+            "UserError",
+        ),
+    ],
+)  # fmt: skip
+def test_how_an_attempt_ended(seen: Seen, outcome: str, kind: str | None) -> None:
+    action = decide(seen, POLICY)
+    assert isinstance(action, Delete)
+    assert action.outcome == outcome
+    assert (action.error or {}).get("kind") == kind
+
+
+def test_health_is_told_of_a_silent_node() -> None:
+    ill = Node("READY", "UNHEALTHY_TENSORFLOW", NOW - 5000, "no answer")
+    action = decide(Seen(NOW, False, (resource("ACTIVE"),), (), OPEN, ill, word(age=1800)), POLICY)
+    assert isinstance(action, Delete) and action.error is not None
+    assert action.error["message"] == (
+        "no heartbeat or step for 30 minutes; its node is READY, UNHEALTHY_TENSORFLOW no answer"
+    )
+
+
+def test_budget_deletes_what_runs_and_makes_nothing_new() -> None:
+    policy = dataclasses.replace(POLICY, budget=10.0)
+    running = Seen(NOW, False, (resource("ACTIVE"),), (), OPEN, NODE, word(), spent=10.01)
+    action = decide(running, policy)
+    assert isinstance(action, Delete) and (action.error or {})["kind"] == "Budget"
+    assert decide(dataclasses.replace(running, spent=9.99), policy) == Show(word())
+    nothing = Seen(NOW, attempts=(over(1, "preempted"),), spent=12.5)
+    assert decide(nothing, policy) == GiveUp(
+        "$12.50 of the budget of $10.00 are spent; raise --budget", is_user_error=True
+    )
+
+
+def test_of_two_resources_of_a_run_the_last_attempts_is_kept() -> None:
+    two = (resource("ACTIVE", "a", age=50), resource("ACTIVE", "b", age=5))
+    for zone, other in (("a", 1), ("b", 0)):
+        action = decide(Seen(NOW, False, two, (), (attempt(zone=zone),), NODE, word()), POLICY)
+        assert action == Delete(two[other])
+
+
+def test_pauses_grow_and_zones_take_turns() -> None:
+    policy = dataclasses.replace(POLICY, backoff=60, longest_backoff=1000)
+    crashes = [over(n, "failed", "Crashed") for n in range(1, 10)]
+    pauses = [seconds_to_wait(crashes[:count], policy) for count in range(10)]
+    assert pauses == [0, 60, 120, 240, 480, 960, 1000, 1000, 1000, 1000]
+    attempts: list[Attempt] = []
+    zones, pauses = [], []
+    for number in range(1, 8):
+        zones.append(next_zone(attempts, policy.zones))
+        pauses.append(seconds_to_wait(attempts, policy))
+        attempts.append(over(number, "failed", "Stockout", zones[-1]))
+    assert zones == ["a", "b", "c", "a", "b", "c", "a"]
+    assert pauses == [0, 0, 0, 60, 0, 0, 120]
+    attempts.append(over(8, "preempted", "Preempted", "b"))
+    assert next_zone(attempts, policy.zones) == "b"
+    assert seconds_to_wait(attempts, policy) == 0
+
+
+def test_failures_in_a_row_end_it_and_the_zones_do_not_count() -> None:
+    policy = dataclasses.replace(POLICY, max_attempts=100, max_failures=3)
+    kinds = ["Crashed", "Stockout", "Accelerator", "Quota", "Silent"]
+    attempts = tuple(over(n, "failed", kind, ago=1e5) for n, kind in enumerate(kinds, start=1))
+    assert decide(Seen(NOW, attempts=attempts), policy) == GiveUp(
+        "3 attempts in a row failed; the last: Silent it was"
+    )
+    assert isinstance(decide(Seen(NOW, attempts=attempts[:-1]), policy), Create)
+    broken = (
+        *attempts[:3],
+        over(4, "preempted"),
+        *(over(5 + n, "lost", ago=1e5) for n in range(2)),
+    )
+    assert isinstance(decide(Seen(NOW, attempts=broken), policy), Create)
+
+
+STATES = [
+    "CREATING",
+    "ACCEPTED",
+    "PROVISIONING",
+    "WAITING_FOR_RESOURCES",
+    "ACTIVE",
+    "SUSPENDING",
+    "SUSPENDED",
+    "FAILED",
+]
+EVENTS = st.lists(
+    st.one_of(
+        st.tuples(st.just("state"), st.sampled_from(STATES)),
+        st.tuples(st.just("beat"), st.sampled_from(["training", "failed", "preempted", "done"])),
+        st.tuples(st.just("unseen"), st.sampled_from(["a", "b", "c"])),
+        st.tuples(st.just("vanish"), st.none()),
+        st.tuples(st.just("lose answer"), st.none()),
+        st.tuples(st.just("time"), st.sampled_from([1.0, 700.0, 4000.0])),
+        st.tuples(st.just("done"), st.none()),
+        st.tuples(st.just("look"), st.none()),
+    ),
+    max_size=60,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(EVENTS)
+def test_never_two_resources_and_only_ours_deleted(events: list[tuple[str, Any]]) -> None:
+    """A simulated cloud in which states follow each other as they like."""
+    policy = dataclasses.replace(POLICY, max_attempts=1000, max_failures=1000)
+    now, done, beat, lose = NOW, False, None, False
+    cloud: dict[str, Resource] = {}
+    attempts: list[Attempt] = []
+    for event, value in events:
+        unseen: tuple[str, ...] = ()
+        if event == "state" and cloud:
+            zone = next(iter(cloud))
+            if cloud[zone].state != "DELETING":
+                cloud[zone] = dataclasses.replace(cloud[zone], state=value)
+        elif event == "beat":
+            beat = Beat(value, now, now, now, error={"kind": "Crashed", "message": "x"})
+        elif event == "unseen":
+            unseen = (value,)
+        elif event == "vanish":
+            cloud.clear()
+        elif event == "lose answer":
+            lose = True
+        elif event == "time":
+            now += value
+        elif event == "done":
+            done = True
+        shown = tuple(one for one in cloud.values() if one.zone not in unseen)
+        action = decide(Seen(now, done, shown, unseen, tuple(attempts), None, beat), policy)
+        match action:
+            case Create(number, zone):
+                assert not done and not unseen
+                assert not cloud, "a second resource of one run"
+                if not attempts or attempts[-1].attempt != number:
+                    assert all(one.ended is not None for one in attempts)
+                    assert number == len(attempts) + 1
+                    attempts.append(attempt(number, zone, job=None))
+                    beat = None
+                cloud[zone] = Resource("run-1", zone, "ACCEPTED", now, LABELS)
+                if lose:
+                    lose = False  # the call came through, its answer did not
+                else:
+                    attempts[-1] = dataclasses.replace(attempts[-1], job="job")
+            case Delete(found, outcome, error):
+                assert found.labels[LABEL] == OUR_LABEL
+                assert cloud[found.zone] == found and found.state != "DELETING"
+                cloud[found.zone] = dataclasses.replace(found, state="DELETING")
+                if outcome is not None and attempts and attempts[-1].ended is None:
+                    attempts[-1] = dataclasses.replace(
+                        attempts[-1], ended=now, outcome=outcome, error=error
+                    )
+            case End(outcome, error):
+                assert not cloud or unseen
+                attempts[-1] = dataclasses.replace(
+                    attempts[-1], ended=now, outcome=outcome, error=error
+                )
+            case Finish():
+                assert done and not cloud and not unseen
+                assert all(one.ended is not None for one in attempts)
+            case GiveUp():
+                raise AssertionError("nothing here is final")
+            case Wait() | Show():
+                pass
+        for zone, one in list(cloud.items()):
+            if one.state == "DELETING" and not isinstance(action, Delete):
+                del cloud[zone]
+        assert len(cloud) <= 1
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.sampled_from(STATES), max_size=8))
+def test_left_alone_after_done_nothing_stays(states: list[str]) -> None:
+    """From any set of resources, deleting goes on until nothing is left."""
+    zones = "abc"
+    cloud = [
+        Resource(f"run-{number}", zones[number % 3], state, NOW, LABELS)
+        for number, state in enumerate(states)
+    ]
+    attempts = [attempt()]
+    for _ in range(len(states) + 2):
+        action = decide(Seen(NOW, True, tuple(cloud), (), tuple(attempts)), POLICY)
+        if isinstance(action, Finish):
+            break
+        if isinstance(action, Delete):
+            cloud.remove(action.resource)
+            attempts[-1] = dataclasses.replace(attempts[-1], ended=NOW, outcome="done")
+        else:
+            assert action == End("done")
+            attempts[-1] = dataclasses.replace(attempts[-1], ended=NOW, outcome="done")
+    assert action == Finish() and cloud == []

@@ -1,0 +1,221 @@
+"""Looking after a plan on Cloud TPU: one look at a time, over failures, and with nothing left behind."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launch.attempts import attempts_at, begin_attempt
+from launch.markers import Lease, read_plan
+from launch.planned_run import Run
+from launch.tpu.client import LABEL, OUR_LABEL, Provisioner
+from launch.tpu.places import Places
+from launch.tpu.running import run_on_tpu
+from launch.tpu.startup import Machine
+from runs.directory import RunDirectory
+from runs.errors import UserError
+from runs.files import write_atomically
+
+MakeService = Callable[..., Any]
+
+
+def make_run(root: Path, number: int = 0, **changes: Any) -> Run:
+    """A pre-training run on a corpus that is done."""
+    corpus = Run("prepare", "prepare text", {}, (), "c" * 64, "corpora/text")
+    if not corpus.done(root):
+        made = RunDirectory(root / corpus.path, stage="prepare", parameters={})
+        with made:
+            write_atomically(made.path / "vocab.txt", "[PAD]\n")
+            made.finish(["vocab.txt"])
+    from launch.planned_run import Output
+
+    parameters = {"corpus": Output(corpus), "pretrain_seed": number, "num_steps": 4, **changes}
+    return Run(
+        "pretrain",
+        f"pretrain base seed {number}",
+        parameters,
+        (corpus,),
+        hashlib.sha256(str(number).encode()).hexdigest(),
+        f"pretrain/base/seed_{number}",
+    )
+
+
+@pytest.fixture
+def look(tmp_path: Path) -> Callable[..., Any]:
+    """One look at a plan: `look(service, plan, **changes)`."""
+
+    def once(service: Any, plan: list[Run], **changes: Any) -> Any:
+        arguments = {
+            "root": str(tmp_path / "root"),
+            "project": "some-project",
+            "zones": ["zone-a", "zone-b"],
+            "accelerator_type": "v4-8",
+            "runtime_version": "tpu-ubuntu2204-base",
+            "bucket": f"file://{tmp_path}/bucket",
+            "once": True,
+            "machine": Machine(python=sys.executable, accelerator="CPU", heartbeat=0.1),
+            "provisioner": Provisioner("some-project", service.client(), 2.0),
+            "dollars_per_hour": 3.6,
+            "backoff_seconds": 0.0,
+        }
+        return run_on_tpu(plan=plan, **{**arguments, **changes})
+
+    return once
+
+
+def until(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
+    """Waits for something to be so."""
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    return found
+
+
+def test_single_looks_take_a_run_from_nothing_to_done(
+    make_service: MakeService, look: Callable[..., Any], tmp_path: Path
+) -> None:
+    """As from cron, each in what might be another process; the node's end is written by the test."""
+    service, root = make_service(), tmp_path / "root"
+    machine = Machine(python="/bin/true")
+    run = make_run(root)
+    for _ in range(4):
+        assert look(service, [run], machine=machine) == []
+    assert len(service.created) == len(service.resources()) == 1
+    [attempt] = attempts_at(root, run.path)
+    assert (attempt.engine, attempt.zone, attempt.device) == ("tpu", "zone-a", "v4-8")
+    assert attempt.job == service.created[0]
+    assert (attempt.ended, attempt.dollars_per_hour) == (None, 3.6)
+    assert [planned.path for planned in read_plan(root)] == [run.path]
+    # What a node would have left in the bucket.
+    places = Places(f"file://{tmp_path}/bucket")
+    assert (tmp_path / "bucket" / "corpora" / "text" / "DONE").exists()
+    from runs.mirror import Mirror
+
+    with Mirror(places.run(run)) as mirror:
+        done = RunDirectory(mirror.path, stage="pretrain", parameters={"x": 1})
+        with done:
+            write_atomically(done.path / "checkpoints" / "step_4" / "weights", b"w" * 100)
+            write_atomically(done.path / "state" / "step_2.npz", b"s")
+            done.finish(["checkpoints/step_4/weights"])
+    for _ in range(4):
+        assert look(service, [run], machine=machine) == []
+    assert service.resources() == []
+    assert run.done(root)
+    assert (root / run.path / "checkpoints" / "step_4" / "weights").read_bytes() == b"w" * 100
+    assert not (root / run.path / "state").exists()
+    [attempt] = attempts_at(root, run.path)
+    assert attempt.outcome == "done"
+    calls = len(service.created)
+    assert look(service, [run], machine=machine) == []
+    assert len(service.created) == calls == 1
+
+
+def test_a_run_that_the_trainer_refuses_is_given_up_with_its_words(
+    make_service: MakeService, look: Callable[..., Any], tmp_path: Path
+) -> None:
+    """The real node and the real trainer, on a corpus that is none."""
+    service, root = make_service(), tmp_path / "root"
+    run = make_run(root, model={"hidden_size": 32}, warmup_steps=0)
+    failures = until(lambda: look(service, [run]), 120)
+    assert [failure.run for failure in failures] == [run]
+    assert failures[0].is_user_error
+    assert f"file://{tmp_path}/bucket/corpora/text" in failures[0].message
+    assert failures[0].log is not None
+    assert "CPU answer to TensorFlow" in failures[0].log.read_text()
+    assert [one.outcome for one in attempts_at(root, run.path)] == ["failed"]
+    until(lambda: look(service, [run]) and not service.resources())
+    assert len(service.created) == 1
+
+
+def test_attempts_end(make_service: MakeService, look: Callable[..., Any], tmp_path: Path) -> None:
+    """Nodes that never say a word are replaced so often and no oftener."""
+    service, root = make_service(), tmp_path / "root"
+    runs = [make_run(root, number) for number in range(2)]
+    changes = {"machine": Machine(python="/bin/true"), "boot_minutes": 0.0, "max_attempts": 3}
+    failures = until(lambda: (f := look(service, runs, **changes)) and len(f) == 2 and f)
+    for failure in failures:
+        assert failure.message.startswith(
+            "3 attempts were made; the last: no sign of life 0 minutes after"
+        )
+        assert failure.attempts == 3
+        outcomes = [one.outcome for one in attempts_at(root, failure.run.path)]
+        assert outcomes == ["lost"] * 3
+    assert len(service.created) == 6
+    until(lambda: look(service, runs, **changes) and not service.resources())
+
+
+def test_above_the_budget_nodes_are_deleted(
+    make_service: MakeService, look: Callable[..., Any], tmp_path: Path
+) -> None:
+    service, root = make_service(), tmp_path / "root"
+    run = make_run(root)
+    changes = {"machine": Machine(python="/bin/true"), "dollars_per_hour": 3600.0, "budget": 0.5}
+    failures = until(lambda: look(service, [run], **changes))
+    assert "of the budget of $0.50 are spent; raise --budget" in failures[0].message
+    assert len(attempts_at(root, run.path)) == 1
+    until(lambda: look(service, [run], **changes) and not service.resources())
+
+
+def test_a_call_whose_answer_is_lost_makes_no_second_node(
+    make_service: MakeService, look: Callable[..., Any], tmp_path: Path
+) -> None:
+    """The launcher dies after the marker, before or after the call."""
+    service, root = make_service(), tmp_path / "root"
+    run, machine = make_run(root), Machine(python="/bin/true")
+    begin_attempt(root, run.path, engine="tpu", zone="zone-b", host="x", pid=0)
+    look(service, [run], machine=machine)
+    look(service, [run], machine=machine)
+    assert [name.split("/")[3] for name in service.created] == ["zone-b"]
+    [attempt] = attempts_at(root, run.path)
+    assert attempt.attempt == 1 and attempt.job == service.created[0]
+
+
+def test_resources_of_no_planned_run_are_deleted_and_foreign_ones_are_not(
+    make_service: MakeService, look: Callable[..., Any], tmp_path: Path
+) -> None:
+    from google.cloud import tpu_v2
+
+    service, root = make_service(), tmp_path / "root"
+    places = Places(f"file://{tmp_path}/bucket")
+    parent = "projects/some-project/locations/zone-b"
+    labels = {
+        "stray": {LABEL: OUR_LABEL, "experiment": places.experiment},
+        "another-experiment": {LABEL: OUR_LABEL, "experiment": "another"},
+        "foreign": {"experiment": places.experiment},
+    }
+    for name, given in labels.items():
+        node = tpu_v2.Node(labels=given)
+        spec = tpu_v2.QueuedResource.Tpu.NodeSpec(parent=parent, node_id=name, node=node)
+        resource = tpu_v2.QueuedResource(tpu=tpu_v2.QueuedResource.Tpu(node_spec=[spec]))
+        service.add(f"{parent}/queuedResources/{name}", resource)
+    for _ in range(3):
+        look(service, [make_run(root)], machine=Machine(python="/bin/true"))
+    names = {name.rsplit("/", 1)[1] for name in service.resources()}
+    assert names == {"another-experiment", "foreign", places.name(make_run(root))}
+
+
+def test_bad_requests_are_one_line_and_create_nothing(
+    make_service: MakeService, look: Callable[..., Any], tmp_path: Path
+) -> None:
+    service, root = make_service(), tmp_path / "root"
+    run = make_run(root)
+    for changes, message in (
+        ({"zones": ["zone-q"]}, r"zones names 'zone-q', which is not among the zones of project"),
+        ({"bucket": "my-bucket"}, r"bucket is 'my-bucket', expected a URL such as gs://bucket/exp"),
+        ({"patience_minutes": 0}, r"patience_minutes is 0, expected more than 0"),
+        ({"machine": Machine(compute="torch")}, r"compute is 'torch', expected one of tensorflow"),
+        ({"accelerator_type": "v9-8"}, r"accelerator_type names 'v9-8'"),
+    ):
+        with pytest.raises(UserError, match=message):
+            look(service, [run], **changes)
+    with Lease(root), pytest.raises(UserError, match=r"is being launched by process"):
+        look(service, [run])
+    assert service.created == []
+    assert not (tmp_path / "bucket").exists()
