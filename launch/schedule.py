@@ -65,6 +65,7 @@ def critical_seconds(plan: Sequence[Run], seconds: Mapping[str, float]) -> float
     """
     ends: dict[str, float] = {}
     for run in plan:
-        before = max((ends[parent.path] for parent in run.parents), default=0.0)
+        # Parents that are not in the plan are none of its time.
+        before = max((ends.get(parent.path, 0.0) for parent in run.parents), default=0.0)
         ends[run.path] = before + seconds.get(run.path, 0.0)
     return max(ends.values(), default=0.0)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from launch.attempts import attempts_at
+from launch.estimate import checked_estimates
 from launch.failures import Failure
 from launch.markers import Lease, write_plan
 from launch.planned_run import Run
@@ -109,8 +110,18 @@ def run_on_tpu(
         runtime_version=runtime_version,
         bucket=bucket,
     )
+    estimates = None
     if dollars_per_hour is None:
         dollars_per_hour = _listed_price(accelerator_type, spot, budget)
+        if dollars_per_hour is not None:
+            estimates = checked_estimates(
+                plan=pretraining,
+                root=root,
+                budget=budget,
+                device=accelerator_type,
+                workers=len(pretraining),
+                spot=spot,
+            )
     failures = carry_out_before(plan, pretraining, root)
     if failures:
         return failures
@@ -126,7 +137,7 @@ def run_on_tpu(
         budget=budget,
     )
     with Lease(root) as lease, preemption_notice() as should_stop:
-        write_plan(root, plan, _estimates(plan))
+        write_plan(root, plan, estimates)
         packed, digest = pack(PROJECT)
         reconciler = Reconciler(
             provisioner=provisioner,
@@ -225,10 +236,6 @@ def _listed_price(accelerator_type: str, spot: bool, budget: float | None) -> fl
         if budget is None:
             return None
         raise
-
-
-def _estimates(plan: Sequence[Run]) -> dict[str, Any] | None:
-    return None
 
 
 def _pause(seconds: float, is_over: Any) -> None:

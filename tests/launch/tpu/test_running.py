@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from launch.attempts import attempts_at, begin_attempt
+from launch.graph import complete
 from launch.markers import Lease, read_plan
 from launch.planned_run import Run
 from launch.tpu.client import LABEL, OUR_LABEL, Provisioner
@@ -161,6 +162,26 @@ def test_above_the_budget_nodes_are_deleted(
     assert "of the budget of $0.50 are spent; raise --budget" in failures[0].message
     assert len(attempts_at(root, run.path)) == 1
     until(lambda: look(service, [run], **changes) and not service.resources())
+
+
+def test_a_plan_estimated_above_the_budget_is_refused_beforehand(
+    make_service: MakeService, look: Callable[..., Any], tmp_path: Path
+) -> None:
+    """A seed of the release takes a slice of four chips of v4 three days."""
+    service = make_service()
+    base = {"num_hidden_layers": 12, "hidden_size": 768, "num_attention_heads": 12}
+    release = {
+        "corpus": "text", "procedure": "base", "pretrain_seed": 0,
+        "model": {**base, "intermediate_size": 3072, "max_position_embeddings": 512},
+        "num_steps": 2_000_000, "batch_size": 256, "sequence_length": 512,
+        "max_predictions_per_sequence": 80, "checkpoint_steps": [], "compute_dtype": "bfloat16",
+    }  # fmt: skip
+    changes = complete("pretrain", "seed 0", release)
+    del changes["corpus"], changes["pretrain_seed"]
+    run = make_run(tmp_path / "root", **changes)
+    with pytest.raises(UserError, match="hours of v4-8.*above the budget of 100.00 dollars"):
+        look(service, [run], dollars_per_hour=None, budget=100.0)
+    assert not service.created and not attempts_at(tmp_path / "root", run.path)
 
 
 def test_a_call_whose_answer_is_lost_makes_no_second_node(
