@@ -22,6 +22,7 @@ from finetune.finetuning import finetune
 from finetune.tasks import registered_tasks, task_named
 from runs.directory import DONE
 from runs.errors import UserError
+from runs.memory import give_back_memory
 from runs.preemption import PreemptedError, preemption_notice
 
 # For every task, or by the task's name.
@@ -136,6 +137,8 @@ def _carry_out(run: SweepRun, root: Path) -> Failure | None:
         # Our own mistake, or a machine's: the other runs may still be good.
         traceback.print_exc()
         return Failure(run, f"{type(error).__name__}: {error}", is_user_error=False)
+    finally:
+        give_back_memory()
     return None
 
 

@@ -30,6 +30,7 @@ from launch.guardian import SECONDS_TO_SAVE, leave_with_launcher, watch_from_env
 from launch.planned_run import stage_function
 from runs.directory import DONE, LOCK
 from runs.errors import UserError
+from runs.memory import give_back_memory
 from runs.preemption import PreemptedError, preemption_notice
 
 # For another process, which is about to leave, to let go of a run.
@@ -95,6 +96,7 @@ def carry_out_calls(
     with _asked_to_stop() as notice:
         for call in calls:
             outcomes.append(_carry_out(call, place, device, notice))
+            give_back_memory()
             if outcomes[-1][0] == "preempted" or notice.has_come():
                 break
     return outcomes, time.monotonic() - started
