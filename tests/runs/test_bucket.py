@@ -351,7 +351,7 @@ def test_a_damaged_object_is_refused(place: str, tmp_path: Path, monkeypatch: An
 
 
 def test_a_kind_of_bucket_without_conditions_holds_inputs_only() -> None:
-    bucket = Bucket("local:///tmp/x")
+    bucket = Bucket("local:///some/folder")
     with pytest.raises(UserError, match=r"runs can be kept in file, gcs, gs, memory buckets"):
         bucket.check_conditional()
     with pytest.raises(UserError, match=r"nosuchthing://b/x: Protocol not known"):
