@@ -16,7 +16,7 @@ demo: $(VENV)/installed
 
 # Style, types, then all tests.
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # The same pipeline on real text and real tasks: make real DATA=folder.
 real: $(VENV)/installed

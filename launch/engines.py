@@ -269,7 +269,7 @@ def _kubernetes(
         except OptionalModuleMissing as error:
             raise UserError(
                 "run.engine is 'kubernetes' but the package kubernetes is not installed; "
-                "pip install kubernetes"
+                "install requirements-kubernetes.txt"
             ) from error
 
     return _remote("kubernetes", options, workers, workers_per_accelerator, provider)

@@ -17,6 +17,11 @@ ROOT = Path(__file__).resolve().parent.parent
 importlib.import_module("runs")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The launcher's tests first: they often wait, and leave cores to those beside them."""
+    items.sort(key=lambda item: "launch" not in item.path.parts)
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The folder of real data beside the project; the test is skipped where it is absent."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,13 @@ from launch.planned_run import Output, Run
 RELEASE = {"model": {}, "pretrain_seed": 0, "num_steps": 2_000_000, "checkpoint_steps": []}
 
 
+_NUMBERS = itertools.count()
+
+
 def planned(stage: str, **given: Any) -> Run:
-    return Run(stage, stage, complete(stage, stage, given), (), "identity", f"{stage}-identity")
+    """A run of its own: what is known of runs is kept by their identities."""
+    identity = str(next(_NUMBERS))
+    return Run(stage, stage, complete(stage, stage, given), (), identity, f"{stage}-{identity}")
 
 
 def corpus(**given: Any) -> Output:
