@@ -172,6 +172,8 @@ def finetune(
     )
     evaluated = _Evaluated.of(learner, rows, task)
     with preemption_notice() as should_stop, run:
+        if run.done:  # by another process, since we looked
+            return
         entries: Entries = {}
         weights: Mapping[str, np.ndarray]
         if rows is None:

@@ -184,8 +184,9 @@ class RunDirectory:
                 f"{self.path} is being written by another process; wait for it or stop it"
             ) from error
         try:
-            # Another run may have come between the first look and the lock.
+            # Another run may have come between the first look and the lock, or this one been finished.
             self._refuse_other_run()
+            self.done = self._is_done()
             for leftover in self.path.rglob("*" + UNFINISHED_SUFFIX):
                 remove(leftover)
             if not (self.path / CONFIG).exists():

@@ -166,3 +166,11 @@ def test_a_call_with_names_of_its_own_is_kept_and_not_compared(tmp_path: Path) -
     assert not run(64, options={"width": 64, "folder": "elsewhere"}).done
     with pytest.raises(UserError, match=r"width \(there 64, now 32\)"):
         run(32, options={"width": 32})
+
+
+def test_a_run_that_another_process_finished_meanwhile_is_done(tmp_path: Path) -> None:
+    late = _run(tmp_path / "run")
+    assert not late.done
+    _finish(tmp_path / "run")
+    with late:
+        assert late.done
