@@ -49,9 +49,9 @@ def show_plan(
     print(tree(plan, root))
     options = engine_options or {}
     stages = DEVICE_STAGES
-    if engine == "tpu" and device is None:
-        device = options.get("accelerator_type")
-        workers = max(1, sum(run.stage == "pretrain" for run in plan))
+    if engine == "tpu":
+        device = device or options.get("accelerator_type")
+        workers = workers or max(1, sum(run.stage == "pretrain" for run in plan))
         spot = options.get("spot", False) if spot is None else spot
         stages = frozenset({"pretrain"})
     estimate = estimate_plan(

@@ -127,3 +127,5 @@ def test_engine_tpu_is_estimated_on_its_slices(
         "on 2 x v5litepod-8 (TPU v5e) at 3.84 dollars an hour (spot), and this machine (" in shown
     )
     assert "spot capacity at 40% of the price" in shown
+    show_plan(plan=planned(), root=tmp_path, engine="tpu", engine_options=options, device="v4-8")
+    assert "on 2 x v4-8 (TPU v4)" in capsys.readouterr().out

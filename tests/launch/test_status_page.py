@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from launch.planned_run import Output
 from launch.status import collect_status
 from launch.status_page import render_status_page, write_status_page
 from tests.launch.made_up import MadeUp, make_sweep
@@ -289,3 +290,19 @@ def test_an_experiment_that_has_just_begun(browser: Browser, tmp_path: Path) -> 
     assert not re.search(
         "Pre-training|Fine-tuning|Failures", browser.run("document.body.innerText")
     )
+
+
+def test_checkpoints_that_some_tasks_leave_out(tmp_path: Path) -> None:
+    """Such as the demo, whose questions are asked at some steps only."""
+    made = MadeUp(tmp_path / "sparse", time.time())
+    seed = made.add_seed(0)
+    for step, tasks in ((0, ("RTE", "CoLA")), (2_000_000, ("RTE",))):
+        for task in tasks:
+            checkpoint = Output(seed, f"checkpoints/step_{step}")
+            place = f"finetune/{task}/base-seed_0-step_{step}/lr_1e-05-ft_seed_0"
+            made.add("finetune", place, task, (seed,), task=task, checkpoint=checkpoint)
+    made.write_plan()
+    page = tmp_path / "sparse.html"
+    write_status_page(collect_status(made.root), page)
+    cells = re.findall(r'<td class="(?:cell|c soft)"[^>]*>([^<]+)', page.read_text())
+    assert [cell.strip() for cell in cells] == ["0/1", "0/1", "0/1", "–"]
