@@ -14,9 +14,9 @@ demo: $(VENV)/installed
 	ln -sfn demo/report report
 	@echo "Open report/index.html"
 
-# Style, types, then all tests.
+# Style, types, then all tests: three at a time, as the launcher's often wait.
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 # The same pipeline on real text and real tasks: make real DATA=folder.
 real: $(VENV)/installed
