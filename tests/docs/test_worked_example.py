@@ -11,6 +11,7 @@ import numpy as np
 import pandas
 import pytest
 
+from docs.worked_example_parts.data import right
 from stats.components import variance_components
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -69,7 +70,7 @@ def test_every_section_and_figure_has_its_place_in_the_page():
 
 def test_data_are_what_their_description_says(data):
     for name, runs in (("mnli", data.mnli), ("hans", data.hans)):
-        np.testing.assert_array_equal(program.right(runs).mean(axis=1), data.reported[name])
+        np.testing.assert_array_equal(right(runs).mean(axis=1), data.reported[name])
     assert data.number_right.mean() / 100 == pytest.approx(0.8433928, abs=5e-8)
     assert data.hundred["MNLI dev acc."].mean() == pytest.approx(0.8433928, abs=5e-8)
     assert data.hundred.shape[0] == 100

@@ -1,0 +1,160 @@
+"""Sections about planning: how many seeds and runs a comparison needs."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stats.arms import DataError
+from stats.components import (
+    VarianceComponents,
+    unpaired_components,
+    variance_components,
+)
+from stats.figures import COLOURS, GREY, LINES, MARKERS
+from stats.planning import (
+    PlannedDesign,
+    best_runs_per_seed,
+    minimum_detectable_effect,
+    power_curve,
+    seeds_needed,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+from docs.worked_example_parts.data import Data, right
+from docs.worked_example_parts.printing import table
+from docs.worked_example_parts.seeds import interval_of_deviation
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A kind of comparison: its design, the variances it meets, the number of its examples, and
+    the scores of seeds [groups, seeds] that its seeds' part was learnt from."""
+
+    design: PlannedDesign
+    components: VarianceComponents
+    num_examples: int
+    seed_scores: np.ndarray
+
+
+@functools.cache
+def plans(data: Data) -> dict[str, Plan]:
+    sides = [right(data.group("mnli", f"roberta-base-{size}")) for size in ("100M", "1B")]
+    parts = unpaired_components(*sides)
+    seed_scores = np.array([side.mean(axis=1) for side in sides])
+    found = {"two pre-trainings, MNLI": Plan("unpaired", parts, sides[0].shape[1], seed_scores)}
+    for name, runs in (("MNLI", data.mnli), ("HANS", data.hans)):
+        scores = right(runs)
+        found[f"one fine-tuning, {name}"] = Plan(
+            "single", variance_components(scores), scores.shape[1], scores.mean(axis=1)[None]
+        )
+    return found
+
+
+def plan_inputs(data: Data) -> str:
+    rows = []
+    for name, plan in plans(data).items():
+        parts = plan.components
+        rows.append(
+            {
+                "Plan": name,
+                "Design": plan.design,
+                "SD of a seed's score": math.sqrt(plan.seed_scores.var(axis=1, ddof=1).mean()),
+                "95% CI of it": interval_of_deviation(plan.seed_scores),
+                "Example": parts.example,
+                "Residual": parts.residual,
+                "Examples": plan.num_examples,
+                "SD that examples leave": math.sqrt(parts.example / plan.num_examples),
+            }
+        )
+    return table(rows, ".2%", Example=".3f", Residual=".3f")
+
+
+def detectable(data: Data) -> str:
+    rows = []
+    for name, plan in plans(data).items():
+        row: dict[str, Any] = {"Least difference found with power 0.8": name}
+        for number in (3, 5, 10, 25, 1_000_000):
+            row[f"{number:,} seeds"] = minimum_detectable_effect(
+                plan.components, number, num_examples=plan.num_examples, design=plan.design
+            )
+        rows.append(row)
+    return table(rows, ".2%")
+
+
+def enough_seeds(data: Data) -> str:
+    rows, messages = [], []
+    for name, plan in plans(data).items():
+        row: dict[str, Any] = {"Seeds (of each side) for a difference of": name}
+        for effect in (0.005, 0.01, 0.02, 0.03):
+            try:
+                row[f"{effect:.1%}"] = seeds_needed(
+                    effect, plan.components, num_examples=plan.num_examples, design=plan.design
+                )
+            except DataError as error:
+                row[f"{effect:.1%}"] = None
+                messages.append(f"> {name}: {error}\n")
+        rows.append(row)
+    return "\n".join([table(rows), *messages])
+
+
+def runs_per_seed(data: Data) -> str:
+    plan, fine_tuning = (
+        plans(data)["two pre-trainings, MNLI"],
+        variance_components(right(data.mnli)),
+    )
+    rows = []
+    for name, seed in (
+        ("as the RoBERTas have it", plan.components.seed - fine_tuning.seed),
+        ("four times that of fine-tuning", 4 * fine_tuning.seed),
+        ("that of fine-tuning", fine_tuning.seed),
+        ("a quarter of that", fine_tuning.seed / 4),
+    ):
+        parts = VarianceComponents(
+            seed=seed,
+            example=plan.components.example,
+            residual=plan.components.residual - fine_tuning.residual,
+            run=fine_tuning.seed,
+            run_residual=fine_tuning.residual,
+        )
+        row: dict[str, Any] = {"Variance of pre-training seeds": name, "SD": math.sqrt(seed)}
+        for cost in (1, 10, 100, 1000):
+            row[f"cost {cost:,}"] = best_runs_per_seed(cost, 1, parts, plan.num_examples)
+        rows.append(row)
+    return table(rows, ".2%")
+
+
+def power(data: Data) -> Figure:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.4, 3.1), layout="constrained")
+    panels, effects, numbers = (
+        figure.subplots(1, 3, sharey=True),
+        np.linspace(0, 0.05, 101),
+        (3, 5, 10, 25),
+    )
+    for axes, (name, plan) in zip(panels, plans(data).items(), strict=True):
+        curves = power_curve(
+            effects, numbers, plan.components, num_examples=plan.num_examples, design=plan.design
+        )
+        for place, (number, curve) in enumerate(zip(numbers, curves, strict=True)):
+            axes.plot(
+                100 * effects, curve, linestyle=LINES[place], color=COLOURS[place],
+                marker=MARKERS[place], markevery=(5 + 4 * place, 20), markersize=5,
+                label=f"{number} seeds",
+            )  # fmt: skip
+        axes.axhline(0.8, color=GREY, linewidth=0.8, linestyle=":")
+        axes.set_title(name, fontsize=10, loc="left")
+        axes.set_xlabel("true difference (points)")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.set_ylim(0, 1.02)
+    panels[0].set_ylabel("power of the t-test")
+    figure.legend(
+        *panels[0].get_legend_handles_labels(), loc="outside lower left", ncols=4, frameon=False
+    )
+    return figure
