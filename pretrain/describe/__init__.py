@@ -262,22 +262,3 @@ def _masks_told(predictions: np.ndarray, fresh_masks: bool) -> str:
 
 def _told(rows: Sequence[tuple[str, str]]) -> str:
     return "\n".join(f"  {name:<14}{value}" for name, value in rows)
-
-
-if __name__ == "__main__":
-    from absl import flags
-
-    from runs.command import run_main
-    from runs.errors import UserError
-
-    _CORPUS = flags.DEFINE_string("corpus", None, "Directory of a corpus.")
-    _PROBABILITY = flags.DEFINE_float(
-        "masked_lm_probability", 0.15, "Share of tokens to predict, for the count of masks."
-    )
-
-    def _main(arguments: Sequence[str]) -> None:
-        if len(arguments) > 1 or _CORPUS.value is None:
-            raise UserError("give --corpus=<directory>, and nothing but flags")
-        print(describe(corpus=_CORPUS.value, masked_lm_probability=_PROBABILITY.value))
-
-    run_main(_main)

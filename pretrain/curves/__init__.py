@@ -200,18 +200,3 @@ def _smoothed(curve: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     parts = np.array_split(curve, min(_MOST_POINTS, len(curve)))
     means = np.array([part.mean(axis=0) for part in parts])
     return means[:, 0], means[:, 1]
-
-
-if __name__ == "__main__":
-    from absl import flags
-
-    from runs.command import run_main
-
-    _RUN_DIRS = flags.DEFINE_list("run_dirs", [], "Directories of runs, separated by commas.")
-    _OUTPUT_DIR = flags.DEFINE_string("output_dir", "curves", "Where figure and numbers go.")
-
-    def _main(arguments: Sequence[str]) -> None:
-        # What a shell's wildcard gives after the flag counts as well.
-        print(curves(run_dirs=[*_RUN_DIRS.value, *arguments[1:]], output_dir=_OUTPUT_DIR.value))
-
-    run_main(_main)

@@ -336,31 +336,3 @@ def _vocabulary_of_stores(stores: Sequence[str], given: str | None) -> str:
                 "from their text"
             )
     return str(first)
-
-
-if __name__ == "__main__":
-    from absl import flags
-
-    from pretrain.describe import describe
-    from runs.command import run_command
-
-    flags.DEFINE_string(
-        "runner",
-        None,
-        "Apache Beam runner, as DirectRunner; without it, processes of this machine.",
-    )
-    flags.DEFINE_multi_string(
-        "pipeline_option", [], "Option of the Beam pipeline, as --region=...; may be repeated."
-    )
-
-    @functools.wraps(prepare)
-    def command(**bindings: Any) -> None:
-        """Adds what the command line says of the runner, and tells what was made."""
-        if flags.FLAGS.runner is not None:
-            bindings["runner"] = flags.FLAGS.runner
-        if flags.FLAGS.pipeline_option:
-            bindings["pipeline_options"] = flags.FLAGS.pipeline_option
-        prepare(**bindings)
-        print(describe(corpus=bindings["run_dir"]))
-
-    run_command(command)

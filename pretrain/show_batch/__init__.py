@@ -102,31 +102,3 @@ def _spelled(batch: Mapping[str, np.ndarray], row: int, pieces: Sequence[str]) -
     for position, answer in zip(positions[:count], answers[:count], strict=True):
         words[position] = f"{{{words[position]}={pieces[answer]}}}"
     return " ".join(words)
-
-
-if __name__ == "__main__":
-    from absl import flags
-
-    from runs.command import run_main
-
-    _RUN_DIR = flags.DEFINE_string("run_dir", None, "Directory of a pre-training run.")
-    _STEP = flags.DEFINE_integer("step", None, "The step, from 1.")
-    _ROWS = flags.DEFINE_integer("rows", 4, "Sequences to spell out; 0 for all.", lower_bound=0)
-    _CORPUS = flags.DEFINE_string("corpus", None, "Where the corpus lies, if it was moved.")
-    _CHECKPOINT = flags.DEFINE_string(
-        "initial_checkpoint", None, "Where the checkpoint lies that it went on from, if moved."
-    )
-
-    def _main(arguments: Sequence[str]) -> None:
-        if len(arguments) > 1 or _RUN_DIR.value is None or _STEP.value is None:
-            raise UserError("give --run_dir=<directory> and --step=<number>, and nothing but flags")
-        shown = show_batch(
-            run_dir=_RUN_DIR.value,
-            step=_STEP.value,
-            rows=_ROWS.value or None,
-            corpus=_CORPUS.value,
-            initial_checkpoint=_CHECKPOINT.value,
-        )
-        print(shown)
-
-    run_main(_main)
