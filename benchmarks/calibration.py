@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.calibration_trials import (
+from multiberts.benchmarks.calibration_trials import (
     INTERVALS,
     LEVELS,
     TESTS,
@@ -32,7 +32,7 @@ from benchmarks.calibration_trials import (
     monte_carlo_error,
     simulate,
 )
-from benchmarks.crossed_model import (
+from multiberts.benchmarks.crossed_model import (
     CORRELATIONS,
     NUM_EXAMPLES,
     NUMBERS_OF_SEEDS,
@@ -41,12 +41,12 @@ from benchmarks.crossed_model import (
     MetricName,
     all_conditions,
 )
-from runs.command import run_command
-from runs.directory import RunDirectory
-from runs.errors import UserError
-from runs.files import write_atomically
-from stats.figures import COLOURS, GREY, LINES, MARKERS, canvas, save_figure
-from stats.table_writer import Cell, Table
+from multiberts.runs.command import run_command
+from multiberts.runs.directory import RunDirectory
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import write_atomically
+from multiberts.stats.presentation.figures import COLOURS, GREY, LINES, MARKERS, canvas, save_figure
+from multiberts.stats.presentation.table_writer import Cell, Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -106,15 +106,15 @@ def calibrate(
     """Simulates every condition that is not there yet, then writes tables and figure.
 
     Args:
-        run_dir: where to write.
-        simulation_seed: names data and draws, with the condition and the trial.
-        num_trials: trials a condition.
-        num_known_trials: trials of the conditions with known figures (see `KNOWN`).
-        num_bootstrap: replicates a trial.
-        num_processes: conditions in hand at a time; changes no number.
+      run_dir: where to write.
+      simulation_seed: names data and draws, with the condition and the trial.
+      num_trials: trials a condition.
+      num_known_trials: trials of the conditions with known figures (see `KNOWN`).
+      num_bootstrap: replicates a trial.
+      num_processes: conditions in hand at a time; changes no number.
 
     Raises:
-        UserError: a number is not positive, or the folder holds another study.
+      UserError: a number is not positive, or the folder holds another study.
     """
     from tqdm import tqdm
 

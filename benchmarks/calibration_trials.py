@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.crossed_model import Condition
-from evaluate.metrics import METRICS
-from stats.comparison import Question, run_bootstrap, summaries
-from stats.conclusion import Comparison, Names, Settings, conclude
-from stats.crossing import Crossing
+from multiberts.benchmarks.crossed_model import Condition
+from multiberts.evaluate.metrics.register import METRICS
+from multiberts.stats.bootstrap.comparison import Question, run_bootstrap, summaries
+from multiberts.stats.bootstrap.conclusion import Comparison, Names, Settings, conclude
+from multiberts.stats.bootstrap.crossing import Crossing
 
 INTERVALS = ("t", "percentile", "basic", "bca", "studentised")
 TESTS = ("t", "percentile", "published", "sign_flip", "permutation")
@@ -34,13 +34,13 @@ class Outcome:
     """Counts over the trials of a condition.
 
     Attributes:
-        trials: how many.
-        covered: by interval, trials whose interval holds the truth.
-        median_length: by interval, the median length; infinite where most have no end on a side.
-        rejected: by test that the design has, `one-sided` (of greater) or `two-sided` and level,
-            trials with a p at or below it.
-        shares: of seeds, examples and residuals in the variance of the estimate, by the mean squares
-            of all trials.
+      trials: how many.
+      covered: by interval, trials whose interval holds the truth.
+      median_length: by interval, the median length; infinite where most have no end on a side.
+      rejected: by test that the design has, `one-sided` (of greater) or `two-sided` and level,
+        trials with a p at or below it.
+      shares: of seeds, examples and residuals in the variance of the estimate, by the mean squares
+        of all trials.
     """
 
     trials: int
@@ -103,10 +103,10 @@ def simulate(
     """Makes and judges the trials 0, 1, ... of a condition.
 
     Args:
-        condition: what the data are like.
-        simulation_seed: names the data and the bootstrap draws, with condition and trial.
-        num_trials: how many.
-        num_bootstrap: replicates of each.
+      condition: what the data are like.
+      simulation_seed: names the data and the bootstrap draws, with condition and trial.
+      num_trials: how many.
+      num_bootstrap: replicates of each.
     """
     covered = dict.fromkeys(INTERVALS, 0)
     lengths: dict[str, list[float]] = {name: [] for name in INTERVALS}

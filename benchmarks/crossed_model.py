@@ -22,8 +22,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stats.arms import Arm, make_arm
-from stats.conclusion import Design
+from multiberts.stats.bootstrap.arms import Arm, make_arm
+from multiberts.stats.bootstrap.conclusion import Design
 
 MetricName = Literal["mean", "pearson"]
 Dominant = Literal["seeds", "mostly_seeds", "examples", "residual", "none"]
@@ -66,10 +66,10 @@ class Condition:
     """One kind of data that is made again and again.
 
     Attributes:
-        metric: `mean`, of X itself, or `pearson`.
-        design: `paired` or `unpaired`, both without a difference in truth, or `single`.
-        dominant: what the variance is nearly all made of.
-        num_seeds: R, of each side.
+      metric: `mean`, of X itself, or `pearson`.
+      design: `paired` or `unpaired`, both without a difference in truth, or `single`.
+      dominant: what the variance is nearly all made of.
+      num_seeds: R, of each side.
     """
 
     metric: MetricName

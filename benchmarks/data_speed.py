@@ -33,12 +33,12 @@ import numpy as np
 from tokenizers import BertWordPieceTokenizer
 from transformers import BertTokenizerLegacy
 
-from bert.tokenization import Tokenizer
-from pretrain.batches import pretraining_batch
-from pretrain.instances import InstanceTable
-from pretrain.prepare import prepare
-from pretrain.sentences import split_sentences
-from pretrain.token_store import TokenStore
+from multiberts.bert.tokenization import Tokenizer
+from multiberts.pretrain.batches.masking import pretraining_batch
+from multiberts.pretrain.corpus.instances import InstanceTable
+from multiberts.pretrain.corpus.preparation import prepare
+from multiberts.pretrain.corpus.sentences import split_sentences
+from multiberts.pretrain.corpus.token_store import TokenStore
 
 REPEATS = 3
 # About what a shard of a corpus holds: words that were met before cost less than new ones.

@@ -96,9 +96,9 @@ def write_data(folder: Path, known: Sequence[str]) -> None:
 
 def write_checkpoints(root: Path) -> None:
     """The same weights for both."""
-    from bert.checkpoint import HUGGING_FACE, TENSORFLOW, write_checkpoint
-    from bert.configuration import BertConfig
-    from bert.initialization import initial_parameters
+    from multiberts.bert.checkpoint.checkpoint import HUGGING_FACE, TENSORFLOW, write_checkpoint
+    from multiberts.bert.model.configuration import BertConfig
+    from multiberts.bert.model.initialization import initial_parameters
 
     config = BertConfig(
         vocab_size=VOCABULARY,
@@ -118,8 +118,8 @@ def write_checkpoints(root: Path) -> None:
 def sweep_ours(root: Path) -> None:
     """All runs, in this process; prints where the time went as one line of JSON."""
     started = time.perf_counter()
-    import finetune.finetuning as finetuning
-    import finetune.sweep as sweeping
+    import multiberts.finetune.finetuning as finetuning
+    import multiberts.finetune.sweeping as sweeping
 
     evaluation = 0.0
     write_sets = finetuning.write_sets
@@ -170,7 +170,7 @@ def sweep_ours(root: Path) -> None:
 
 def accuracies_of_ours(root: Path) -> list[float]:
     """The accuracy of every run, from its predictions."""
-    from evaluate.predictions import find_runs, read_predictions
+    from multiberts.evaluate.dumps.predictions import find_runs, read_predictions
 
     runs = [path for path, _ in find_runs(root / "ours")]
     dataset = read_predictions(runs, "dev")

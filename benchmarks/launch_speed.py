@@ -21,15 +21,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from launch.attempts import begin_attempt, end_attempt
-from launch.experiment import make_plan
-from launch.markers import write_plan
-from launch.plan_report import show_plan
-from launch.planned_run import Run
-from launch.running import run_plan
-from launch.status_command import show_status
-from runs.directory import RunDirectory
-from runs.files import write_atomically
+from multiberts.launch.markers.attempts import begin_attempt, end_attempt
+from multiberts.launch.markers.markers import write_plan
+from multiberts.launch.plan.experiment import make_plan
+from multiberts.launch.plan.planned_run import Run
+from multiberts.launch.running import run_plan
+from multiberts.launch.status.command import show_status
+from multiberts.launch.status.plan_report import show_plan
+from multiberts.runs.directory import RunDirectory
+from multiberts.runs.files import write_atomically
 
 SECONDS_TO_PLAN = 5.0
 SECONDS_TO_SHOW = 5.0
@@ -146,7 +146,7 @@ def _no_ops(count: int) -> list[Run]:
 
 def _module() -> str:
     """This module as the workers import it, for whom it is not the main one."""
-    return "benchmarks.launch_speed"
+    return "multiberts.benchmarks.launch_speed"
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import time
 import numpy as np
 import xarray
 
-from stats import compare
+from multiberts.stats import compare
 
 NUM_EXAMPLES = 1_000_000
 NUM_SEEDS = 25

@@ -28,8 +28,8 @@ import sklearn.metrics
 import xarray
 from numpy.typing import NDArray
 
-from stats import Task, compare, compare_tasks, multibootstrap
-from stats.arms import arm_from_arrays
+from multiberts.stats import Task, compare, compare_tasks, multibootstrap
+from multiberts.stats.bootstrap.arms import arm_from_arrays
 
 NUM_BOOTSTRAP = 1000
 NUM_EXAMPLES = 10_000
@@ -212,7 +212,7 @@ def bench() -> list[Row]:
 
 
 def exact_error(table: NDArray[np.float64]) -> float:
-    from stats.variance import bootstrap_variance
+    from multiberts.stats.bootstrap.variance import bootstrap_variance
 
     return float(np.sqrt(bootstrap_variance(table)))
 

@@ -23,14 +23,14 @@ from pathlib import Path
 
 import numpy as np
 
-from evaluate.predictions import (
+from multiberts.evaluate.dumps.predictions import (
     evaluation_entry,
     find_runs,
     read_predictions,
     write_predictions,
     write_run,
 )
-from runs.directory import DONE
+from multiberts.runs.directory import DONE
 
 SECONDS_TO_READ = 5.0
 SECONDS_TO_WRITE = 1.0

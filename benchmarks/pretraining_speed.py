@@ -7,7 +7,7 @@ Every way trains the same model (tiny L2/H128, mini L4/H256; 30,522 pieces) on t
 batches of 4,096 tokens with 15 % predictions, with dropout, on the same number of threads, each in a
 process of its own:
 
-- ours: `bert.training.Trainer`, compiled by XLA;
+- ours: `bert.training.engine.Trainer`, compiled by XLA;
 - ours, no XLA: the same, uncompiled;
 - torch eager / torch compiled: `transformers`' BertForPreTraining (scaled-dot-product attention),
   its masked positions gathered before the head, gradient clipping, fused AdamW;
@@ -20,7 +20,7 @@ process of its own:
 What counts are CPU seconds a step (`time.process_time`, the least of the repeats: other work on the
 machine can only add), because wall time depends on who else is there. `start` is importing and
 building, `first` the first step with its compilation, both in wall seconds. MFU is the model's
-products (`bert.flops`) a CPU second, as a share of what a square product of float32 reaches a CPU
+products (`bert.model.operations`) a CPU second, as a share of what a square product of float32 reaches a CPU
 second in the same process.
 
 KerasHub is needed for the last way alone: `pip install --no-deps -r requirements-bench.txt`.
@@ -40,8 +40,8 @@ from typing import Any
 
 import numpy as np
 
-from bert.configuration import BertConfig
-from bert.flops import model_flops_per_step
+from multiberts.bert.model.configuration import BertConfig
+from multiberts.bert.model.operations import model_flops_per_step
 
 VOCABULARY = 30_522
 SIZES = {"tiny": (2, 128), "mini": (4, 256)}
@@ -94,9 +94,9 @@ def made_up_batch(length: int) -> dict[str, np.ndarray]:
 
 def our_step(way: str, size: str, length: int) -> Step:
     """One update by our engine."""
-    from bert.heads import pretraining_loss
-    from bert.initialization import initial_parameters
-    from bert.training import Trainer
+    from multiberts.bert.model.heads import pretraining_loss
+    from multiberts.bert.model.initialization import initial_parameters
+    from multiberts.bert.training.engine import Trainer
 
     config, batch = configuration(size), made_up_batch(length)
     trainer = Trainer(
@@ -114,7 +114,7 @@ def torch_step(way: str, size: str, length: int) -> Step:
     import transformers
 
     if way.endswith("kept_memory"):
-        from bert.memory import keep_freed_memory
+        from multiberts.bert.training.keeping_memory import keep_freed_memory
 
         keep_freed_memory()
     config = configuration(size)

@@ -24,11 +24,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bert.training_log import METRICS, read_metrics
-from runs.preemption import EXIT_PREEMPTED, exit_when_preempted
+from multiberts.bert.training.log import METRICS, read_metrics
+from multiberts.runs.preemption import EXIT_PREEMPTED, exit_when_preempted
 
 # Imported once, by the process that the runs are forked from.
-_IMPORTED = ("bert.training_loop", "bert.heads", "bert.checkpoint", "pretrain.held_out")
+_IMPORTED = (
+    "multiberts.bert.training.loop",
+    "multiberts.bert.model.heads",
+    "multiberts.bert.checkpoint.checkpoint",
+    "multiberts.pretrain.training.held_out_evaluation",
+)
 
 NUM_STEPS = 600
 ARGUMENTS = {
@@ -149,7 +154,7 @@ def _context() -> multiprocessing.context.ForkServerContext:
 
 def _pretrain(arguments: Mapping[str, Any]) -> None:
     """In a process of its own: the command `python -m pretrain`, but for the command line."""
-    from pretrain.pretraining import pretrain
+    from multiberts.pretrain.training.pretraining import pretrain
 
     with exit_when_preempted():
         pretrain(**arguments)
@@ -161,8 +166,8 @@ def make_corpora(folder: Path) -> dict[str, str]:
     Returns:
       The arguments `corpus` and `evaluation_corpus` of `pretrain`.
     """
-    from bert.randomness import generator
-    from pretrain.prepare import prepare
+    from multiberts.bert.randomness import generator
+    from multiberts.pretrain.corpus.preparation import prepare
 
     nouns, verbs = ["cat", "dog", "house", "tree", "river", "king"], ["sees", "finds", "likes"]
     for name, documents in {"trained": 40, "held_out": 20}.items():

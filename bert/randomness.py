@@ -32,15 +32,15 @@ def generator(*key: int | str) -> np.random.Generator:
     """Returns the generator that lives at an address.
 
     Args:
-        *key: the address: labels (str) and integers (seeds, steps, positions), in a fixed order.
-            ``1`` and ``"1"`` are different parts, and the split in parts counts.
+      *key: the address: labels (str) and integers (seeds, steps, positions), in a fixed order.
+        ``1`` and ``"1"`` are different parts, and the split in parts counts.
 
     Returns:
-        A ``numpy.random.Generator`` over Philox, whose 128-bit key is a hash of the address.
-        Two calls with the same address give generators with the same stream.
+      A ``numpy.random.Generator`` over Philox, whose 128-bit key is a hash of the address.
+      Two calls with the same address give generators with the same stream.
 
     Raises:
-        TypeError: a part is neither an integer nor a string.
+      TypeError: a part is neither an integer nor a string.
     """
     digest = _digest(key, size=16)
     return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
@@ -50,15 +50,15 @@ def hash_bits(*parts: int | str | np.ndarray) -> np.ndarray:
     """Returns 64 random bits for each address, vectorised.
 
     Args:
-        *parts: the address. Integers (taken modulo 2^64), labels (str), and integer arrays of any
-            shape; arrays broadcast against each other.
+      *parts: the address. Integers (taken modulo 2^64), labels (str), and integer arrays of any
+        shape; arrays broadcast against each other.
 
     Returns:
-        uint64 array of the broadcast shape (``[]`` when no part is an array). Each element depends
-        only on its own address, so any slice of the arrays gives the same slice of the bits.
+      uint64 array of the broadcast shape (``[]`` when no part is an array). Each element depends
+      only on its own address, so any slice of the arrays gives the same slice of the bits.
 
     Raises:
-        TypeError: a part is neither an integer, nor a string, nor an array of integers.
+      TypeError: a part is neither an integer, nor a string, nor an array of integers.
     """
     bits = np.zeros((), np.uint64)
     for part in parts:
@@ -71,10 +71,10 @@ def uniform(bits: np.ndarray) -> np.ndarray:
     """Turns random words into float64 numbers uniform on [0, 1), one of 2^53 steps each.
 
     Args:
-        bits: uint64 array of any shape, as from :func:`hash_bits`.
+      bits: uint64 array of any shape, as from :func:`hash_bits`.
 
     Returns:
-        float64 array of the same shape.
+      float64 array of the same shape.
     """
     return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
@@ -86,11 +86,11 @@ def below(bits: np.ndarray, bound: int | np.ndarray) -> np.ndarray:
     2019); the bias is under ``bound / 2^32``.
 
     Args:
-        bits: uint64 array of any shape.
-        bound: positive integer(s) up to 2^32, broadcast against ``bits``.
+      bits: uint64 array of any shape.
+      bound: positive integer(s) up to 2^32, broadcast against ``bits``.
 
     Returns:
-        int64 array of the broadcast shape.
+      int64 array of the broadcast shape.
     """
     bound = np.asarray(bound).astype(np.uint64)
     return (((bits >> np.uint64(32)) * bound) >> np.uint64(32)).astype(np.int64)
@@ -104,16 +104,16 @@ def permuted_index(index: int | np.ndarray, size: int, *key: int | str | np.ndar
     of any length costs the same as another, and no table is kept.
 
     Args:
-        index: positions, each in ``range(size)``; any shape.
-        size: number of elements of the permutation, positive.
-        *key: the address of the permutation; arrays broadcast against ``index`` and give each
-            position a permutation of its own (rows of one batch that lie in two epochs).
+      index: positions, each in ``range(size)``; any shape.
+      size: number of elements of the permutation, positive.
+      *key: the address of the permutation; arrays broadcast against ``index`` and give each
+        position a permutation of its own (rows of one batch that lie in two epochs).
 
     Returns:
-        int64 array of the broadcast shape: for one key, a bijection of ``range(size)``.
+      int64 array of the broadcast shape: for one key, a bijection of ``range(size)``.
 
     Raises:
-        ValueError: a position lies outside ``range(size)``.
+      ValueError: a position lies outside ``range(size)``.
     """
     index = np.asarray(index, np.int64)
     if index.size and (index.min() < 0 or index.max() >= size):

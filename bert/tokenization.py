@@ -39,8 +39,8 @@ import numpy as np
 from tokenizers import Tokenizer as LibraryTokenizer
 from tokenizers import models, normalizers, pre_tokenizers
 
-from runs.errors import UserError
-from runs.files import read_lines
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import read_lines
 
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 SPECIAL_TOKENS = (PAD, UNK, CLS, SEP, MASK)
@@ -99,8 +99,8 @@ class _Chunks(dict[str, bytes]):
     """The ids of chunks, found when they are first asked for: at once in ASCII, else later together.
 
     Attributes:
-        waiting: chunks that wait for the library, and stand for nothing until then.
-        missed: whether one of these was asked for.
+      waiting: chunks that wait for the library, and stand for nothing until then.
+      missed: whether one of these was asked for.
     """
 
     def __init__(self, bytes_of_word: Callable[[str], bytes]) -> None:
@@ -130,21 +130,21 @@ class Tokenizer:
     """Uncased WordPiece tokeniser over one vocabulary file.
 
     Attributes:
-        vocabulary: the pieces; a piece's place is its id.
-        size: number of pieces.
-        pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special tokens.
-        checksum: SHA-256 of the vocabulary file, in hexadecimal.
+      vocabulary: the pieces; a piece's place is its id.
+      size: number of pieces.
+      pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special tokens.
+      checksum: SHA-256 of the vocabulary file, in hexadecimal.
     """
 
     def __init__(self, vocabulary_path: str | os.PathLike[str]):
         """Reads a vocabulary, one piece a line.
 
         Args:
-            vocabulary_path: `vocab.txt`, as released checkpoints have it.
+          vocabulary_path: `vocab.txt`, as released checkpoints have it.
 
         Raises:
-            UserError: the file is missing, empty or not UTF-8, has a blank line or the same piece
-                twice, or lacks a special token.
+          UserError: the file is missing, empty or not UTF-8, has a blank line or the same piece
+            twice, or lacks a special token.
         """
         path = Path(vocabulary_path)
         self.vocabulary: list[str] = read_vocabulary(path)
@@ -175,7 +175,7 @@ class Tokenizer:
         """Returns the id of a piece.
 
         Raises:
-            KeyError: the vocabulary has no such piece.
+          KeyError: the vocabulary has no such piece.
         """
         return self._ids[piece]
 
@@ -183,9 +183,9 @@ class Tokenizer:
         """Returns the ids of a text; no [CLS] or [SEP] is added.
 
         Args:
-            text: any string.
-            keep_special_tokens: whether `[MASK]` and the other special tokens written in the text
-                stand for themselves. By default they are split like any text, as in the original.
+          text: any string.
+          keep_special_tokens: whether `[MASK]` and the other special tokens written in the text
+            stand for themselves. By default they are split like any text, as in the original.
         """
         return self.encode_batch([text], keep_special_tokens=keep_special_tokens)[0]
 
@@ -195,8 +195,8 @@ class Tokenizer:
         """Returns the ids of each text, the same as `encode` on each, faster.
 
         Args:
-            texts: any strings.
-            keep_special_tokens: as in `encode`.
+          texts: any strings.
+          keep_special_tokens: as in `encode`.
         """
         if keep_special_tokens:
             return [self._encode_with_special_tokens(text) for text in texts]
@@ -209,11 +209,11 @@ class Tokenizer:
         """Returns the ids of many texts as one array, the fastest way.
 
         Args:
-            texts: any strings.
+          texts: any strings.
 
         Returns:
-            The ids of all texts one behind the other, int32 [tokens], and how many each text has,
-            int64 [texts].
+          The ids of all texts one behind the other, int32 [tokens], and how many each text has,
+          int64 [texts].
         """
         known = self._chunks
         if max(len(known), len(self._words)) > _MOST_CHUNKS_REMEMBERED:
@@ -264,7 +264,7 @@ class Tokenizer:
         """Returns the ids of each word of a text that comes cut in words, each tokenised apart.
 
         Args:
-            words: any strings; one may give several ids, or none (a lone control character).
+          words: any strings; one may give several ids, or none (a lone control character).
         """
         return self.encode_batch(words)
 
@@ -303,14 +303,14 @@ def read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
     """Reads and checks a vocabulary file.
 
     Args:
-        path: UTF-8 text, one piece a line; white space around a piece does not count.
+      path: UTF-8 text, one piece a line; white space around a piece does not count.
 
     Returns:
-        The pieces in order.
+      The pieces in order.
 
     Raises:
-        UserError: the file is missing, empty or not UTF-8, has a blank line or the same piece
-            twice, or lacks a special token.
+      UserError: the file is missing, empty or not UTF-8, has a blank line or the same piece
+        twice, or lacks a special token.
     """
     first_line: dict[str, int] = {}
     for line, text in enumerate(read_lines(path), start=1):
@@ -339,10 +339,10 @@ def split_words(text: str) -> list[str]:
     """Normalises a text and cuts it into words: all of the tokeniser but WordPiece.
 
     Args:
-        text: any string.
+      text: any string.
 
     Returns:
-        Lower-case words without accents; each punctuation mark and CJK ideograph is a word.
+      Lower-case words without accents; each punctuation mark and CJK ideograph is a word.
     """
     if _OUTSIDE_ALPHABET.search(text) is None:
         return split_words_by_library(text)
@@ -359,7 +359,7 @@ def split_words_exactly(text: str) -> list[str]:
     """The original's words of any text, by the running Python's Unicode tables.
 
     Args:
-        text: any string, lone surrogates included.
+      text: any string, lone surrogates included.
     """
     words: list[str] = []
     for token in "".join(map(_cleaned, text)).split():

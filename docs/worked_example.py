@@ -20,9 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from docs.worked_example_parts.comparisons import (
+from multiberts.docs.worked_example_parts.comparisons import (
     corrections,
     decay,
     fixed_baseline,
@@ -35,9 +33,15 @@ from docs.worked_example_parts.comparisons import (
     sizes,
     smallest_to_largest,
 )
-from docs.worked_example_parts.data import Data, load
-from docs.worked_example_parts.intervals import clusters, coverage, intervals, other_metrics, scopes
-from docs.worked_example_parts.plans import (
+from multiberts.docs.worked_example_parts.data import Data, load
+from multiberts.docs.worked_example_parts.intervals import (
+    clusters,
+    coverage,
+    intervals,
+    other_metrics,
+    scopes,
+)
+from multiberts.docs.worked_example_parts.plans import (
     detectable,
     enough_seeds,
     plan_inputs,
@@ -45,7 +49,7 @@ from docs.worked_example_parts.plans import (
     power,
     runs_per_seed,
 )
-from docs.worked_example_parts.seeds import (
+from multiberts.docs.worked_example_parts.seeds import (
     agreement,
     components,
     components_from_margins,
@@ -54,9 +58,9 @@ from docs.worked_example_parts.seeds import (
     sources,
     subcases,
 )
-from runs.errors import UserError
-from runs.files import write_atomically
-from stats.figures import save_figure
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import write_atomically
+from multiberts.stats.presentation.figures import save_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

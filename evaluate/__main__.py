@@ -1,7 +1,8 @@
-"""`python -m evaluate --gin_file=... --gin_param=...`: scores of all runs below a folder."""
+"""`python -m evaluate`: the same as `multiberts evaluate`."""
 
-from evaluate.scoring import score
-from runs.command import run_command
+import sys
+
+from multiberts.runs.command import main
 
 if __name__ == "__main__":
-    run_command(score)
+    main(["evaluate", *sys.argv[1:]])

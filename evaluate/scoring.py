@@ -11,16 +11,31 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tqdm import tqdm
 
-from evaluate.calibration import is_calibratable, reliability
-from evaluate.checks import RUN_KEY, Finding, Run, find_all
-from evaluate.metrics import METRICS, Metric, RankMetric, metric_input, metric_variables
-from evaluate.parts import parts_of
-from evaluate.predictions import Predictions, aligned, labelled_array, read_run_predictions
-from evaluate.run_file import read_run, run_directories, set_of
-from evaluate.winogender import OCCUPATION_MEASURES, occupation_metric, occupation_scores
-from runs.directory import RunDirectory
-from runs.errors import UserError
-from runs.files import write_atomically
+from multiberts.evaluate.dumps.predictions import (
+    Predictions,
+    aligned,
+    labelled_array,
+    read_run_predictions,
+)
+from multiberts.evaluate.dumps.run_checks import RUN_KEY, Finding, Run, find_all
+from multiberts.evaluate.dumps.run_file import read_run, run_directories, set_of
+from multiberts.evaluate.metrics.calibration import is_calibratable, reliability
+from multiberts.evaluate.metrics.parts import parts_of
+from multiberts.evaluate.metrics.register import (
+    METRICS,
+    Metric,
+    RankMetric,
+    metric_input,
+    metric_variables,
+)
+from multiberts.evaluate.metrics.winogender_bias import (
+    OCCUPATION_MEASURES,
+    occupation_metric,
+    occupation_scores,
+)
+from multiberts.runs.directory import RunDirectory
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import write_atomically
 
 if TYPE_CHECKING:
     import xarray
@@ -49,10 +64,10 @@ class Tables:
     """Rows of the tables, and what was found on the way.
 
     Attributes:
-        scores, parts, calibration: rows by column.
-        problems: dumps that cannot be scored, a line each.
-        findings: warnings.
-        unlabelled: how many runs have predictions without labels, by task and evaluation set.
+      scores, parts, calibration: rows by column.
+      problems: dumps that cannot be scored, a line each.
+      findings: warnings.
+      unlabelled: how many runs have predictions without labels, by task and evaluation set.
     """
 
     scores: list[dict[str, Any]] = field(default_factory=list)

@@ -3,3 +3,5 @@
 One routine (`finetune.finetuning.finetune`), one file a family of tasks: classification and
 regression on GLUE, gold-mention coreference on a frozen encoder, and a masked-LM pronoun probe.
 """
+
+from multiberts.runs import environment as environment

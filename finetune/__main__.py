@@ -1,7 +1,8 @@
-"""`python -m finetune --gin_file=... --gin_param=...`: fine-tunes one checkpoint on one task."""
+"""`python -m finetune`: the same as `multiberts finetune`."""
 
-from finetune.finetuning import finetune
-from runs.command import run_command
+import sys
+
+from multiberts.runs.command import main
 
 if __name__ == "__main__":
-    run_command(finetune)
+    main(["finetune", *sys.argv[1:]])

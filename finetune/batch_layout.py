@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from bert.randomness import generator
-from finetune.features import SequenceFeatures, sequence_batch
+from multiberts.bert.randomness import generator
+from multiberts.finetune.features import SequenceFeatures, sequence_batch
 
 # (rows, length) of each part, the shortest rows first.
 Layout = tuple[tuple[int, int], ...]

@@ -6,9 +6,9 @@ import dataclasses
 import functools
 from pathlib import Path
 
-from bert.tokenization import Tokenizer
-from runs.directory import fingerprint
-from runs.files import PathLike
+from multiberts.bert.tokenization import Tokenizer
+from multiberts.runs.directory import fingerprint
+from multiberts.runs.files import PathLike
 
 
 @dataclasses.dataclass(frozen=True)

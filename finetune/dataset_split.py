@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from runs.dataset_builder import open_builder
-from runs.errors import UserError
+from multiberts.runs.dataset_builder import open_builder
+from multiberts.runs.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)

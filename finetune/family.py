@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from bert.configuration import BertConfig
-from finetune.content import FileContent
+from multiberts.bert.model.configuration import BertConfig
+from multiberts.finetune.content import FileContent
 
 if TYPE_CHECKING:
-    from bert.checkpoint import Checkpoint
-    from bert.training import Trainer
+    from multiberts.bert.checkpoint.checkpoint import Checkpoint
+    from multiberts.bert.training.engine import Trainer
 
 Arrays = dict[str, np.ndarray]
 
@@ -33,7 +33,7 @@ class EvaluationSet:
       predictions: [examples].
       scores: [examples, classes], or None.
       metrics: names of the metrics that score it, the main one first; none without labels.
-      extras: further columns that describe the examples, as in evaluate.predictions.
+      extras: further columns that describe the examples, as in evaluate.dumps.predictions.
       outputs: further columns of this run's answers, likewise.
     """
 

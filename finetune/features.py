@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from runs.errors import UserError
+from multiberts.runs.errors import UserError
 
 # Batches are padded to the smallest of these that holds their longest example: few enough that a
 # step is compiled a few times only, close enough that little is spent on padding.

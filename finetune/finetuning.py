@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert.randomness import hash_bits
-from evaluate.predictions import RUN_FILE, set_at, write_run
-from finetune.content import FileContent
-from finetune.family import EvaluationSet, Learner
-from finetune.run_outputs import (
+from multiberts.bert.randomness import hash_bits
+from multiberts.evaluate.dumps.predictions import RUN_FILE, set_at, write_run
+from multiberts.finetune.content import FileContent
+from multiberts.finetune.family import EvaluationSet, Learner
+from multiberts.finetune.run_outputs import (
     STATE,
     Entries,
     note_early,
@@ -23,16 +23,16 @@ from finetune.run_outputs import (
     write_sets,
     written_early,
 )
-from finetune.tasks import DataArguments, task_named
-from finetune.training_rows import NUM_FOLDS, TrainingRows
-from runs.directory import RunDirectory
-from runs.errors import UserError
-from runs.files import remove
-from runs.preemption import preemption_notice
+from multiberts.finetune.tasks import DataArguments, task_named
+from multiberts.finetune.training_rows import NUM_FOLDS, TrainingRows
+from multiberts.runs.directory import RunDirectory
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import remove
+from multiberts.runs.preemption import preemption_notice
 
 if TYPE_CHECKING:
-    from bert.checkpoint import Checkpoint
-    from bert.training import Trainer
+    from multiberts.bert.checkpoint.checkpoint import Checkpoint
+    from multiberts.bert.training.engine import Trainer
 
 
 def finetune(
@@ -109,7 +109,7 @@ def finetune(
     """
     # First of all, while there is nothing else: what the frozen configuration calls again.
     call = {name: _literal(value) for name, value in locals().items() if name != "run_dir"}
-    from bert.checkpoint import VOCABULARY, check_checkpoint
+    from multiberts.bert.checkpoint.checkpoint import VOCABULARY, check_checkpoint
 
     chosen = task_named(task, labels)
     family = chosen.family(
@@ -215,7 +215,7 @@ def _literal(value: Any) -> Any:
 @functools.lru_cache(maxsize=1)
 def _checkpoint(content: FileContent) -> Checkpoint:
     """The weights, read once for all runs in a row that start from them."""
-    from bert.checkpoint import read_checkpoint
+    from multiberts.bert.checkpoint.checkpoint import read_checkpoint
 
     return read_checkpoint(content.path)
 
@@ -296,9 +296,9 @@ def _train(
     should_stop: Callable[[], bool],
 ) -> tuple[Mapping[str, np.ndarray], Entries]:
     """Trains to the last step; gives the weights, and the entries of early predictions."""
-    from bert.optimization import learning_rate_schedule
-    from bert.training_loop import train
-    from bert.training_state import save_state, saved_step
+    from multiberts.bert.model.optimization import learning_rate_schedule
+    from multiberts.bert.training.loop import train
+    from multiberts.bert.training.state import save_state, saved_step
 
     assert learner.trainer is not None
     task, finetune_seed = parameters["task"], parameters["finetune_seed"]

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from finetune.family import Arrays
+from multiberts.finetune.family import Arrays
 
 if TYPE_CHECKING:
-    from bert.checkpoint import Checkpoint
+    from multiberts.bert.checkpoint.checkpoint import Checkpoint
 
 
 def with_output_layer(checkpoint: Checkpoint, num_outputs: int, *address: str | int) -> Arrays:
@@ -24,7 +24,7 @@ def with_output_layer(checkpoint: Checkpoint, num_outputs: int, *address: str | 
       The trained weights by name, `output_weights` float32 [num_outputs, hidden] (truncated normal) and
       `output_bias` float32 [num_outputs] (zeros) among them.
     """
-    from bert.initialization import truncated_normal
+    from multiberts.bert.model.initialization import truncated_normal
 
     encoder = {
         name: values for name, values in checkpoint.parameters.items() if name.startswith("bert/")

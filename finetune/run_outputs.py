@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from bert.checkpoint import VOCABULARY
-from evaluate.predictions import evaluation_entry, set_at, write_predictions
-from finetune.family import EvaluationSet
-from runs.directory import fingerprint
-from runs.files import sha256_of_file, write_atomically
+from multiberts.bert.checkpoint.checkpoint import VOCABULARY
+from multiberts.evaluate.dumps.predictions import evaluation_entry, set_at, write_predictions
+from multiberts.finetune.family import EvaluationSet
+from multiberts.runs.directory import fingerprint
+from multiberts.runs.files import sha256_of_file, write_atomically
 
 STATE = "state"
 _VERSIONS_OF = ("keras", "numpy", "tensorflow", "tensorflow-cpu", "tokenizers")

@@ -9,17 +9,18 @@ import dataclasses
 import functools
 import importlib
 from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
-from finetune.family import Family
-from runs.errors import UserError
+from multiberts.finetune.family import Family
+from multiberts.runs.errors import UserError
 
 # Imported when a task is looked up, so that a task's module may import this one.
 MODULES = (
-    "finetune.glue_tasks",
-    "finetune.squad",
-    "finetune.coreference",
-    "finetune.pronoun_probe",
+    "multiberts.finetune.classification.glue_tasks",
+    "multiberts.finetune.squad.task",
+    "multiberts.finetune.coreference.task",
+    "multiberts.finetune.coreference.pronoun_probe",
 )
 
 
@@ -122,20 +123,25 @@ def task_named(name: str, labels: Sequence[str] | None = None) -> Task:
             f"task {name!r} is unknown; expected one of {', '.join(known)}, or a name of your own with "
             "finetune.labels = [...] for pairs in the layout of RTE"
         )
-    from finetune.glue_tasks import own_data_task
-
-    return own_data_task(name, labels)
+    makers = (getattr(module, "own_data_task", None) for module in _modules())
+    return next(maker for maker in makers if maker is not None)(name, labels)
 
 
 @functools.cache
 def registered_tasks() -> dict[str, Task]:
     """All tasks by name, in the order of `MODULES`."""
     tasks: dict[str, Task] = {}
-    for module in MODULES:
-        for task in importlib.import_module(module).TASKS:
-            assert task.name not in tasks, f"{module} names {task.name}, which is there already"
+    for module in _modules():
+        for task in module.TASKS:
+            assert task.name not in tasks, (
+                f"{module.__name__} names {task.name}, which is there already"
+            )
             tasks[task.name] = task
     return tasks
+
+
+def _modules() -> list[ModuleType]:
+    return [importlib.import_module(module) for module in MODULES]
 
 
 def _is_like(value: Any, default: Any) -> bool:

@@ -22,7 +22,7 @@ class TextExamples:
       second_texts: the second of the pair, or None.
       labels: float32 [examples]: class numbers, or the values of a regression; None where nobody
         knows them, as in the test sets of a leaderboard.
-      extras: further columns that describe the examples, as in evaluate.predictions.
+      extras: further columns that describe the examples, as in evaluate.dumps.predictions.
       remarks: one line each about what was left out, for the user to see.
     """
 
@@ -56,7 +56,7 @@ class TextSource:
       name: the set's name: `train`, `dev`, `dev_mismatched`, `test`, `hans`, ...
       files: all files that decide what is read.
       reader: reads them.
-      metrics: names in evaluate.metrics, the main one first; they score it if it has labels.
+      metrics: names in evaluate.metrics.register, the main one first; they score it if it has labels.
       merge: for each class of the set the model's outputs that it stands for; None where the classes
         are the model's own.
     """

@@ -6,8 +6,8 @@ import dataclasses
 
 import numpy as np
 
-from bert.randomness import permuted_index
-from runs.errors import UserError
+from multiberts.bert.randomness import permuted_index
+from multiberts.runs.errors import UserError
 
 # A run that holds out a part of its training data leaves out one fifth (Zhong et al. 2021, section 2).
 NUM_FOLDS = 5

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from runs.errors import UserError
-from runs.files import PathLike, read_lines
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import PathLike, read_lines
 
 
 def read_tsv(path: PathLike, needed: Sequence[str], layout: str) -> Iterator[tuple[int, list[str]]]:

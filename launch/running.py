@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from launch.engines import ENGINES, make_engine
-from launch.failures import Failure, describe
-from launch.markers import Lease
-from launch.one_pass import OnePass
-from launch.planned_run import Run
-from launch.worker import Place
-from runs.errors import UserError
+from multiberts.launch.markers.failures import Failure, describe
+from multiberts.launch.markers.markers import Lease
+from multiberts.launch.plan.planned_run import Run
+from multiberts.launch.workers.engines import ENGINES, make_engine
+from multiberts.launch.workers.one_pass import OnePass
+from multiberts.launch.workers.worker import Place
+from multiberts.runs.errors import UserError
 
 __all__ = ["Failure", "describe", "run_plan"]
 
@@ -41,7 +41,7 @@ def run_plan(
       plan: every run after its parents.
       root: directory of the experiment; every run lies below it.
       engine: `local` (this machine), `slurm`, `kubernetes` or `tpu`.
-      engine_options: of the engine; see `launch.engines` and `launch.tpu`.
+      engine_options: of the engine; see `launch.workers.engines` and `launch.tpu`.
       workers: processes on a machine, each with its share of the cores; None: one a GPU (times
         workers_per_accelerator) where there are any, else one a core.
       workers_per_accelerator: how many workers share a GPU.
@@ -85,7 +85,7 @@ def _run_on_tpu(
     plan: list[Run], root: str, options: Mapping[str, Any], budget: float | None, once: bool
 ) -> list[Failure]:
     """Hands the pre-training over to Cloud TPU."""
-    from launch.tpu.running import run_on_tpu
+    from multiberts.launch.tpu.running import run_on_tpu
 
     known = inspect.signature(run_on_tpu).parameters
     unknown = sorted(options.keys() - (known.keys() - {"plan", "root", "once"}))

@@ -1,7 +1,8 @@
-"""`python -m pretrain --gin_file=...`: pre-train one seed."""
+"""`python -m pretrain`: the same as `multiberts pretrain`."""
 
-from pretrain.pretraining import pretrain
-from runs.command import run_command
+import sys
+
+from multiberts.runs.command import main
 
 if __name__ == "__main__":
-    run_command(pretrain)
+    main(["pretrain", *sys.argv[1:]])

@@ -1,19 +1,25 @@
-"""The command line that every stage shares: Gin files and parameters in, one plain function called."""
+"""The command line: every command by name, Gin files and parameters in, one plain function called."""
 
 from __future__ import annotations
 
+import difflib
+import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import gin
 from absl import app, flags
 
-from runs.errors import UserError
-from runs.local_arguments import local_arguments
-from runs.preemption import exit_when_preempted
+import multiberts
+from multiberts.runs.bucket.localising import local_arguments
+from multiberts.runs.errors import UserError
+from multiberts.runs.parameters import annotations_of, described, value_of_flag
+from multiberts.runs.preemption import exit_when_preempted
 
 EXIT_USER_ERROR = 2
 EXIT_OUTPUT_CLOSED = 141  # as a shell reports a process that SIGPIPE ended
@@ -22,44 +28,223 @@ _GIN_FILE = flags.DEFINE_multi_string("gin_file", [], "Gin file; may be given se
 _GIN_PARAM = flags.DEFINE_multi_string(
     "gin_param", [], "Gin binding such as 'pretrain.num_steps = 100'; may be given several times."
 )
+_HELP = {"-h", "-help", "--help", "-helpfull", "--helpfull", "-helpshort", "--helpshort"}
 
 
-def run_command(function: Callable[..., object]) -> None:
-    """Parses flags and Gin, then calls `function` with what Gin binds to its name.
+@dataclass(frozen=True)
+class Command:
+    """What `multiberts <name>` calls; the module is imported when the command is given.
 
-    The process exits with 0, with 2 and one line on standard error for bad input, with 75 where it
-    was asked to stop and has saved, or with a traceback for our own mistakes.
-
-    Args:
-      function: a stage's entry, with keyword-only arguments; bound in Gin under its own name.
+    Attributes:
+      target: `module:function` below `multiberts`. A function named `main` takes the command line
+        itself; any other has keyword-only parameters, which Gin and flags bind.
+      summary: one line for `multiberts --help`.
+      positional: parameters that may be given without their names; the last takes all that remain.
+      report: `module:function` below `multiberts`, called with `run_dir` when the command is done;
+        the text that it returns is printed.
     """
 
+    target: str
+    summary: str
+    positional: tuple[str, ...] = ()
+    report: str | None = None
+
+
+COMMANDS = {
+    "make-world": Command(
+        "pretrain.world.synthetic_world:make_world",
+        "write the synthetic world: text and tasks whose truth is known",
+    ),
+    "hold-out": Command(
+        "pretrain.corpus.setting_aside:hold_out", "set whole documents of a text aside"
+    ),
+    "prepare": Command(
+        "pretrain.corpus.preparation:prepare",
+        "turn text into a vocabulary, a token store and instances",
+        report="pretrain.inspection.corpus_summary:describe_run",
+    ),
+    "import-records": Command(
+        "pretrain.inspection.record_import:import_records",
+        "read instances from TFRecords of the original layout",
+    ),
+    "export-records": Command(
+        "pretrain.inspection.record_export:export_records",
+        "write a corpus as TFRecords of the original layout",
+    ),
+    "describe": Command(
+        "pretrain.inspection.corpus_summary:describe", "print what a corpus holds", ("corpus",)
+    ),
+    "pretrain": Command("pretrain.training.pretraining:pretrain", "pre-train one seed"),
+    "show-batch": Command(
+        "pretrain.inspection.batch_view:show_batch", "print what a pre-training step saw"
+    ),
+    "curves": Command(
+        "pretrain.inspection.loss_curves:curves",
+        "draw loss curves of pre-training runs",
+        ("run_dirs",),
+    ),
+    "checkpoint": Command(
+        "bert.checkpoint.commands:main", "inspect, convert or compare checkpoints"
+    ),
+    "finetune": Command("finetune.finetuning:finetune", "fine-tune one checkpoint on one task"),
+    "sweep": Command("launch.sweep:main", "fine-tune many checkpoints, tasks, rates and seeds"),
+    "submission": Command(
+        "finetune.classification.glue_submission:submission",
+        "write predictions on GLUE's test sets as the leaderboard takes them",
+    ),
+    "squad-export": Command(
+        "finetune.squad.scorer_files:squad_export",
+        "write answers as SQuAD's official scorer takes them",
+    ),
+    "evaluate": Command("evaluate.scoring:score", "score fine-tuning runs from their predictions"),
+    "export": Command("evaluate.dumps.parquet:export", "write predictions as one Parquet file"),
+    "import-predictions": Command(
+        "evaluate.imports.importing:import_predictions",
+        "take predictions that others published as run directories",
+    ),
+    "stats": Command("stats.report.reporting:report", "compare runs: tables, figures and a report"),
+    "paper": Command(
+        "stats.paper.reproduction:paper", "tables and figures of the MultiBERTs paper from runs"
+    ),
+    "learning-rates": Command(
+        "stats.report.learning_rate_choice:learning_rates",
+        "print the best learning rate of each task",
+    ),
+    "launch": Command(
+        "launch.command:main", "plan, run and watch a whole experiment (launch --help)"
+    ),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs `multiberts <command> ...`; `python -m multiberts.<package>` comes here, too.
+
+    Args:
+      arguments: the command's name and what follows it; None: those of this process.
+    """
+    name, *rest = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    if name in _HELP:
+        print(_overview())
+        return
+    if name == "--version":
+        print(f"multiberts {multiberts.__version__}")
+        return
+    if name not in COMMANDS:
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        cure = f"did you mean {near[0]}?" if near else "`multiberts --help` lists the commands"
+        print(f"error: unknown command {name!r}; {cure}", file=sys.stderr)
+        sys.exit(EXIT_USER_ERROR)
+    sys.argv = [f"multiberts {name}", *rest]
+    command = COMMANDS[name]
+    function = _load(command.target)
+    if function.__name__ == "main":
+        sys.exit(function())
+    else:
+        report = command.report and _load(command.report)
+        run_command(function, positional=command.positional, report=report or None)
+
+
+def _load(target: str) -> Callable[..., Any]:
+    module, _, function = target.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(f"multiberts.{module}"), function)
+    return found
+
+
+def _overview() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: multiberts <command> [--parameter=value ...] [--gin_file=...] [--gin_param=...]",
+            "",
+            *lines,
+            "",
+            "`multiberts <command> --help` lists a command's parameters.",
+        ]
+    )
+
+
+def run_command(
+    function: Callable[..., object],
+    positional: Sequence[str] = (),
+    report: Callable[..., str] | None = None,
+) -> None:
+    """Binds the command line and Gin to a function's parameters and calls it.
+
+    The process exits with 0, with 2 and one line on standard error for bad input, with 75 where it
+    was asked to stop and has saved, or with a traceback for our own mistakes. A text that the
+    function returns is printed.
+
+    Args:
+      function: a stage's entry, with keyword-only parameters; bound in Gin under its own name, and
+        each parameter is a flag, too, which wins.
+      positional: parameters that may be given without their names.
+      report: called with `run_dir` after the function; what it returns is printed.
+    """
+    if _HELP & set(sys.argv[1:]):
+        print(help_of(function))
+        return
+    annotations = annotations_of(function)
+    for name in annotations:
+        flags.DEFINE_multi_string(name, None, f"See {function.__name__}.{name}.")
+
     def main(arguments: Sequence[str]) -> None:
-        if len(arguments) > 1:
-            raise UserError(
-                f"unexpected argument {arguments[1]!r}; give parameters as --gin_param='name = value'"
-            )
         gin.external_configurable(function, name=function.__name__)
         parse_gin(_GIN_FILE.value, _GIN_PARAM.value)
-        bindings = gin.get_bindings(function.__name__)
+        bindings = dict(gin.get_bindings(function.__name__))
+        given = {name: flags.FLAGS[name].value for name in annotations} | _positional(
+            arguments[1:], positional, annotations
+        )
+        bindings |= {
+            name: value_of_flag(texts, annotations[name]) for name, texts in given.items() if texts
+        }
         require_arguments(function, set(bindings))
         # Called directly, not through Gin, which would add its own lines to error messages.
         with local_arguments(bindings) as arguments_here:
-            function(**arguments_here)
+            result = function(**arguments_here)
+        if isinstance(result, str):
+            print(result)
+        if report is not None:
+            print(report(run_dir=bindings["run_dir"]))
 
-    _tell_in_help(function)
     run_main(main)
 
 
-def _tell_in_help(function: Callable[..., object]) -> None:
-    """Lets `--help` list the flags of Gin and every parameter that they can bind."""
-    for name in ("gin_file", "gin_param"):
-        flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
-    main_module = sys.modules["__main__"]
-    main_module.__doc__ = (
-        f"{main_module.__doc__ or ''}\n\nParameters, as --gin_param='{function.__name__}.name = value' "
-        f"or in a --gin_file:\n\n{inspect.getdoc(function) or ''}\n"
-    )
+def _positional(
+    given: Sequence[str], names: Sequence[str], annotations: Mapping[str, Any]
+) -> dict[str, list[str]]:
+    """Returns the texts of parameters that were given without their names.
+
+    Raises:
+      UserError: there are more than the command takes.
+    """
+    found = {name: [text] for name, text in zip(names, given, strict=False)}
+    if len(given) > len(names):
+        if not names:
+            raise UserError(
+                f"unexpected argument {given[0]!r}; give parameters as --name=value, and "
+                "--help lists them"
+            )
+        found[names[-1]] = list(given[len(names) - 1 :])
+    return found
+
+
+def help_of(function: Callable[..., object]) -> str:
+    """Returns what `--help` prints: the function's description and each parameter with its type."""
+    lines = [
+        f"usage: {sys.argv[0]} [--parameter=value ...]",
+        "",
+        inspect.getdoc(function) or "",
+        "",
+    ]
+    lines.append(f"Parameters, as --name=value, as --gin_param='{function.__name__}.name = value',")
+    lines.append("or in a --gin_file:")
+    annotations = annotations_of(function)
+    for name, parameter in inspect.signature(function).parameters.items():
+        default = parameter.default
+        kind = "required" if default is parameter.empty else f"default {default!r}"
+        lines.append(f"  --{name}: {described(annotations[name])}; {kind}")
+    return "\n".join(lines)
 
 
 def run_main(main: Callable[[Sequence[str]], object]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from runs.errors import UserError
+from multiberts.runs.errors import UserError
 
 
 def open_builder(dataset: str, datasets_dir: str | None, *, parameter: str) -> Any:

@@ -11,8 +11,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from runs.errors import UserError
-from runs.files import UNFINISHED_SUFFIX, PathLike, remove, sha256_of_file, write_atomically
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import (
+    UNFINISHED_SUFFIX,
+    PathLike,
+    remove,
+    sha256_of_file,
+    write_atomically,
+)
 
 CONFIG = "config.gin"
 DONE = "DONE"

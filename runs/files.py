@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from runs.errors import UserError
+from multiberts.runs.errors import UserError
 
 PathLike = str | os.PathLike[str]
 

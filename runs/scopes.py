@@ -8,7 +8,7 @@ from typing import Any
 
 import gin
 
-from runs.errors import UserError
+from multiberts.runs.errors import UserError
 
 _BINDING = re.compile(r"^(?:(?P<scope>[\w/]+)/)?(?P<stage>\w+)\.(?P<parameter>\w+) =")
 

@@ -1,16 +1,16 @@
 """Statistics over seeds and examples: the Multi-Bootstrap, intervals, tests, tables and figures.
 
-    from stats import compare, compare_tasks, multibootstrap, report_ci
+    from multiberts.stats import compare, compare_tasks, multibootstrap, report_ci
 
 Nothing here imports TensorFlow; pandas, xarray and Matplotlib are imported where they are first
 needed.
 """
 
-from stats.comparison import compare
-from stats.conclusion import Comparison
-from stats.intervals import report_ci
-from stats.multibootstrap import multibootstrap
-from stats.tasks import Task, TaskComparisons, compare_tasks
+from multiberts.stats.bootstrap.comparison import compare
+from multiberts.stats.bootstrap.conclusion import Comparison
+from multiberts.stats.bootstrap.intervals import report_ci
+from multiberts.stats.bootstrap.published import multibootstrap
+from multiberts.stats.bootstrap.task_family import Task, TaskComparisons, compare_tasks
 
 __all__ = [
     "Comparison",

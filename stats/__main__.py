@@ -1,7 +1,8 @@
-"""`python -m stats --gin_file=...`: tables, figures and a report of finished fine-tuning runs."""
+"""`python -m stats`: the same as `multiberts stats`."""
 
-from runs.command import run_command
-from stats.report import report
+import sys
+
+from multiberts.runs.command import main
 
 if __name__ == "__main__":
-    run_command(report)
+    main(["stats", *sys.argv[1:]])

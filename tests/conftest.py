@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 # The environment that every command sets for itself, before anything imports TensorFlow.
-importlib.import_module("runs")
+importlib.import_module("multiberts.runs.environment")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

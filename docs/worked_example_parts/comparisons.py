@@ -6,20 +6,20 @@ import functools
 import math
 from typing import TYPE_CHECKING
 
-import stats
-from stats.decomposition import decompose
-from stats.figures import forest_figure
-from stats.instance_analysis import InstanceAnalysis, analyse_sizes
-from stats.instance_figures import decay_figure
-from stats.intervals import Interval
-from stats.nested_runs import NestedRuns, nested_runs_from_array
-from stats.sequential import sequential_decision
-from stats.wording import finding, warnings
+from multiberts import stats
+from multiberts.stats.bootstrap.intervals import Interval
+from multiberts.stats.instances.analysis import InstanceAnalysis, analyse_sizes
+from multiberts.stats.instances.decomposition import decompose
+from multiberts.stats.instances.figures import decay_figure
+from multiberts.stats.instances.nested_runs import NestedRuns, nested_runs_from_array
+from multiberts.stats.planning.sequential import sequential_decision
+from multiberts.stats.presentation.figures import forest_figure
+from multiberts.stats.presentation.wording import finding, warnings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-from docs.worked_example_parts.data import Data, right
-from docs.worked_example_parts.printing import table
+from multiberts.docs.worked_example_parts.data import Data, right
+from multiberts.docs.worked_example_parts.printing import table
 
 
 @functools.cache

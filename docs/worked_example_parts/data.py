@@ -11,8 +11,8 @@ import numpy as np
 import pandas
 import xarray
 
-from evaluate.metrics import softmax
-from runs.errors import UserError
+from multiberts.evaluate.metrics.register import softmax
+from multiberts.runs.errors import UserError
 
 TEN_SEEDS = "multiseed/instability_bert_base_10seeds.npz"
 
@@ -43,13 +43,13 @@ class Data:
     """What the files hold.
 
     Attributes:
-        mnli, hans: ten fine-tuning seeds, dims (run, example[, class]): prediction, scores, label.
-        published: the one BERT of the HANS paper on HANS, of the same layout.
-        reported: accuracies that the ten seeds' authors reported, by set [10].
-        hundred: accuracies of 100 fine-tuned BERTs [runs], by column of their file.
-        number_right: how many of these were right on each MNLI example [9815].
-        responders: row of each model in the tables of `correct`.
-        correct: 0/1 by test set [models, examples].
+      mnli, hans: ten fine-tuning seeds, dims (run, example[, class]): prediction, scores, label.
+      published: the one BERT of the HANS paper on HANS, of the same layout.
+      reported: accuracies that the ten seeds' authors reported, by set [10].
+      hundred: accuracies of 100 fine-tuned BERTs [runs], by column of their file.
+      number_right: how many of these were right on each MNLI example [9815].
+      responders: row of each model in the tables of `correct`.
+      correct: 0/1 by test set [models, examples].
     """
 
     mnli: xarray.Dataset
@@ -84,7 +84,7 @@ def load(folder: Path) -> Data:
     """Reads the files.
 
     Raises:
-        UserError: one is missing, or two of them list other examples.
+      UserError: one is missing, or two of them list other examples.
     """
     for name in (TEN_SEEDS, HUNDRED_RUNS, NUMBER_RIGHT, RESPONDERS, HANS, HANS_BERT, MNLI):
         if not (folder / name).is_file():

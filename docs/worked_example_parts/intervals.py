@@ -7,10 +7,10 @@ import math
 import numpy as np
 import scipy.stats
 
-import stats
-from docs.worked_example_parts.data import Data
-from docs.worked_example_parts.printing import table
-from stats.intervals import (
+from multiberts import stats
+from multiberts.docs.worked_example_parts.data import Data
+from multiberts.docs.worked_example_parts.printing import table
+from multiberts.stats.bootstrap.intervals import (
     Interval,
     acceleration,
     bca_interval,

@@ -9,26 +9,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stats.arms import DataError
-from stats.components import (
+from multiberts.stats.bootstrap.arms import DataError
+from multiberts.stats.planning.components import (
     VarianceComponents,
     unpaired_components,
     variance_components,
 )
-from stats.figures import COLOURS, GREY, LINES, MARKERS
-from stats.planning import (
+from multiberts.stats.planning.power import (
     PlannedDesign,
     best_runs_per_seed,
     minimum_detectable_effect,
     power_curve,
     seeds_needed,
 )
+from multiberts.stats.presentation.figures import COLOURS, GREY, LINES, MARKERS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-from docs.worked_example_parts.data import Data, right
-from docs.worked_example_parts.printing import table
-from docs.worked_example_parts.seeds import interval_of_deviation
+from multiberts.docs.worked_example_parts.data import Data, right
+from multiberts.docs.worked_example_parts.printing import table
+from multiberts.docs.worked_example_parts.seeds import interval_of_deviation
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from stats.intervals import Interval
-from stats.table_writer import Table
+from multiberts.stats.bootstrap.intervals import Interval
+from multiberts.stats.presentation.table_writer import Table
 
 
 def table(rows: list[dict[str, Any]], numbers: str = "", **formats: str) -> str:

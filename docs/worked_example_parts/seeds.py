@@ -7,16 +7,16 @@ import math
 import numpy as np
 import scipy.stats
 
-from docs.worked_example_parts.data import Data, parts_of_hans, right
-from docs.worked_example_parts.printing import table
-from stats.components import (
+from multiberts.docs.worked_example_parts.data import Data, parts_of_hans, right
+from multiberts.docs.worked_example_parts.printing import table
+from multiberts.stats.bootstrap.intervals import Interval
+from multiberts.stats.planning.components import (
     VarianceComponents,
     disagreement_across_seeds,
     intraclass_correlation,
     variance_components,
 )
-from stats.intervals import Interval
-from stats.planning import variance_of_estimate
+from multiberts.stats.planning.power import variance_of_estimate
 
 # Agreement of two runs with the same, and with different pre-training seeds: Sellam et al. (2022).
 MULTIBERTS_AGREEMENT = {

@@ -1,4 +1,4 @@
-"""`python -m launch.tpu.accelerator TPU`: does the accelerator answer, and can it multiply?"""
+"""`python -m multiberts.launch.tpu.accelerator TPU`: does the accelerator answer, and can it multiply?"""
 
 from __future__ import annotations
 
@@ -37,6 +37,4 @@ def check_accelerator(kind: str) -> str:
 
 
 if __name__ == "__main__":
-    import runs  # noqa: F401 - the environment that TensorFlow reads
-
     print(check_accelerator(sys.argv[1]), flush=True)

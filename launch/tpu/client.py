@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from runs.errors import UserError
+from multiberts.runs.errors import UserError
 
 if TYPE_CHECKING:
     from google.cloud import tpu_v2

@@ -1,6 +1,6 @@
 """What a node does after its boot: checks the accelerator, trains, and tells the bucket how it is.
 
-`python -m launch.tpu.node settings.json log`. SIGTERM, which a machine gets that is taken away, is
+`python -m multiberts.launch.tpu.node settings.json log`. SIGTERM, which a machine gets that is taken away, is
 passed on to the trainer, which saves; a trainer that was asked to stop though the machine stays is
 started again.
 """
@@ -18,10 +18,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from runs.bucket import Bucket
-from runs.errors import UserError
-from runs.mirror import local_copy
-from runs.preemption import EXIT_PREEMPTED
+from multiberts.runs.bucket.mirror import local_copy
+from multiberts.runs.bucket.objects import Bucket
+from multiberts.runs.errors import UserError
+from multiberts.runs.preemption import EXIT_PREEMPTED
 
 _EXIT_USER_ERROR = 2
 # How often a trainer that crashed is started again before the machine is given up.
@@ -64,7 +64,7 @@ class Node:
         crashes = 0
         while not self._asked_to_stop:
             self._enter("training")
-            command = [sys.executable, "-m", "pretrain", *self._settings["flags"]]
+            command = [sys.executable, "-m", "multiberts.pretrain", *self._settings["flags"]]
             self._trainer = subprocess.Popen(command)
             if self._asked_to_stop:
                 self._trainer.terminate()
@@ -86,7 +86,12 @@ class Node:
         return EXIT_PREEMPTED
 
     def _problem_of_accelerator(self) -> str | None:
-        command = [sys.executable, "-m", "launch.tpu.accelerator", self._settings["accelerator"]]
+        command = [
+            sys.executable,
+            "-m",
+            "multiberts.launch.tpu.accelerator",
+            self._settings["accelerator"],
+        ]
         try:
             result = subprocess.run(command, timeout=_SECONDS_FOR_ACCELERATOR)
         except subprocess.TimeoutExpired:

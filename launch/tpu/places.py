@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from launch.planned_run import Run
-from launch.tpu.client import ATTEMPT, EXPERIMENT, RUN
-from launch.tpu.reconcile import Beat
-from runs.bucket import Bucket, is_url
-from runs.bucket_copies import push_finished
-from runs.directory import fingerprint
+from multiberts.launch.plan.planned_run import Run
+from multiberts.launch.tpu.client import ATTEMPT, EXPERIMENT, RUN
+from multiberts.launch.tpu.reconcile import Beat
+from multiberts.runs.bucket.copies import push_finished
+from multiberts.runs.bucket.objects import Bucket, is_url
+from multiberts.runs.directory import fingerprint
 
 # Arguments of pre-training that name directories of finished runs.
 _INPUTS = ("corpus", "evaluation_corpus", "initial_checkpoint")

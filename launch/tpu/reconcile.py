@@ -6,8 +6,16 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from launch.attempts import Attempt
-from launch.tpu.client import ACTIVE, DELETING, ENDED, WAITING, Node, Resource, kind_of_message
+from multiberts.launch.markers.attempts import Attempt
+from multiberts.launch.tpu.client import (
+    ACTIVE,
+    DELETING,
+    ENDED,
+    WAITING,
+    Node,
+    Resource,
+    kind_of_message,
+)
 
 # Errors of an attempt after which the next one is made in the next zone.
 _OF_THE_ZONE = frozenset({"Stockout", "Quota", "Refused"})

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from launch.attempts import (
+from multiberts.launch.markers.attempts import (
     Attempt,
     attempts_at,
     beat,
@@ -15,10 +15,18 @@ from launch.attempts import (
     end_attempt,
     write_attempt,
 )
-from launch.planned_run import Run
-from launch.tpu.client import ACTIVE, DELETING, EXPERIMENT, Provisioner, Request, Resource, TpuError
-from launch.tpu.places import Places
-from launch.tpu.reconcile import (
+from multiberts.launch.plan.planned_run import Run
+from multiberts.launch.tpu.client import (
+    ACTIVE,
+    DELETING,
+    EXPERIMENT,
+    Provisioner,
+    Request,
+    Resource,
+    TpuError,
+)
+from multiberts.launch.tpu.places import Places
+from multiberts.launch.tpu.reconcile import (
     Action,
     Beat,
     Create,
@@ -32,12 +40,12 @@ from launch.tpu.reconcile import (
     Wait,
     decide,
 )
-from launch.tpu.startup import Machine, startup_script
-from runs.bucket import Bucket
-from runs.bucket_copies import fetch_run
-from runs.directory import DONE
-from runs.files import write_atomically
-from runs.mirror import read_manifest
+from multiberts.launch.tpu.startup import Machine, startup_script
+from multiberts.runs.bucket.copies import fetch_run
+from multiberts.runs.bucket.mirror import read_manifest
+from multiberts.runs.bucket.objects import Bucket
+from multiberts.runs.directory import DONE
+from multiberts.runs.files import write_atomically
 
 ENGINE = "tpu"
 

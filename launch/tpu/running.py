@@ -11,21 +11,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from launch.attempts import attempts_at
-from launch.estimate import checked_estimates
-from launch.failures import Failure
-from launch.markers import Lease, write_plan
-from launch.planned_run import Run
-from launch.tpu.client import Provisioner
-from launch.tpu.places import Places
-from launch.tpu.preflight import preflight
-from launch.tpu.reconcile import Action, GiveUp, Policy
-from launch.tpu.reconciler import ENGINE, Reconciler, Slice
-from launch.tpu.source_archive import pack
-from launch.tpu.startup import PROJECT, Machine
-from runs.bucket import is_url
-from runs.errors import UserError
-from runs.preemption import PreemptedError, preemption_notice
+from multiberts.launch.estimate.estimate import checked_estimates
+from multiberts.launch.markers.attempts import attempts_at
+from multiberts.launch.markers.failures import Failure
+from multiberts.launch.markers.markers import Lease, write_plan
+from multiberts.launch.plan.planned_run import Run
+from multiberts.launch.tpu.client import Provisioner
+from multiberts.launch.tpu.offer_check import preflight
+from multiberts.launch.tpu.places import Places
+from multiberts.launch.tpu.reconcile import Action, GiveUp, Policy
+from multiberts.launch.tpu.reconciler import ENGINE, Reconciler, Slice
+from multiberts.launch.tpu.source_archive import pack
+from multiberts.launch.tpu.startup import PROJECT, Machine
+from multiberts.runs.bucket.objects import is_url
+from multiberts.runs.errors import UserError
+from multiberts.runs.preemption import PreemptedError, preemption_notice
 
 STAGE = "pretrain"
 
@@ -207,7 +207,7 @@ def carry_out_before(plan: Sequence[Run], pretraining: Sequence[Run], root: str)
     before = [run for run in plan if run.path in needed]
     if all(run.done(root) for run in before):
         return []
-    from launch.running import run_plan
+    from multiberts.launch.running import run_plan
 
     return run_plan(plan=before, root=root)
 
@@ -228,7 +228,7 @@ def _check_numbers(
 
 def _listed_price(accelerator_type: str, spot: bool, budget: float | None) -> float | None:
     """Dollars an hour from the price file; None where it has none and no budget needs it."""
-    from launch.prices import load_prices
+    from multiberts.launch.estimate.prices import load_prices
 
     try:
         return load_prices().device(accelerator_type).dollars_per_hour(spot)

@@ -23,6 +23,7 @@ def pack(project: Path) -> tuple[bytes, str]:
       A gzipped tar file, and its SHA-256 in hexadecimal.
     """
     files = [
+        project / "__init__.py",
         *sorted(project.glob("requirements*.txt")),
         *(
             file
@@ -36,7 +37,7 @@ def pack(project: Path) -> tuple[bytes, str]:
         for file in files:
             data = file.read_bytes()
             # Neither times nor owners: they change no program.
-            entry = tarfile.TarInfo(str(file.relative_to(project)))
+            entry = tarfile.TarInfo(str("multiberts" / file.relative_to(project)))
             entry.size, entry.mode = len(data), 0o644
             archive.addfile(entry, io.BytesIO(data))
     packed = gzip.compress(buffer.getvalue(), mtime=0)

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from runs.errors import UserError
-from runs.mirror import PUSH_VARIABLE
+from multiberts.runs.bucket.mirror import PUSH_VARIABLE
+from multiberts.runs.errors import UserError
 
 TEMPLATE = "startup.sh.j2"
 # What the node's own Python installs, and what that then installs.

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bert import randomness
-from bert.randomness import below, generator, hash_bits, permuted_index, uniform
+from multiberts.bert import randomness
+from multiberts.bert.randomness import below, generator, hash_bits, permuted_index, uniform
 
 
 def test_mixing_is_that_of_splitmix64():
@@ -34,7 +34,7 @@ def test_same_address_gives_the_same_stream_and_another_another():
 
 def test_bits_do_not_depend_on_the_process():
     program = (
-        "import numpy as np; from bert.randomness import *;"
+        "import numpy as np; from multiberts.bert.randomness import *;"
         "print(generator('a', 1).integers(2**63), hash_bits('a', 7, np.arange(3)).tolist(),"
         "permuted_index(np.arange(9), 9, 'a', 2).tolist())"
     )

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers.models.bert.tokenization_bert_legacy import BasicTokenizer, WordpieceTokenizer
 
-from bert import tokenization
-from bert.tokenization import SPECIAL_TOKENS, Tokenizer
-from runs.errors import UserError
+from multiberts.bert import tokenization
+from multiberts.bert.tokenization import SPECIAL_TOKENS, Tokenizer
+from multiberts.runs.errors import UserError
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 

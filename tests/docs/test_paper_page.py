@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evaluate.scoring import score
+from multiberts.evaluate.scoring import score
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "paper.md"
@@ -68,7 +68,7 @@ def test_squad_systems(scores):
 
 
 def test_the_page_names_tables_that_the_report_has():
-    source = "".join((ROOT / "stats" / "paper_report.py").read_text().split())
+    source = "".join((ROOT / "stats" / "paper" / "folder.py").read_text().split())
     named = {
         cells[2].strip("`") for cells in rows(r"(Table|Appendix|agreement|learning|means of).*")
     }

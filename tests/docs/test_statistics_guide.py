@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from evaluate.metrics import METRICS
+from multiberts.evaluate.metrics.register import METRICS
 
 PAGE = Path(__file__).parents[2] / "docs" / "statistics.md"
 

@@ -11,8 +11,8 @@ import numpy as np
 import pandas
 import pytest
 
-from docs.worked_example_parts.data import right
-from stats.components import variance_components
+from multiberts.docs.worked_example_parts.data import right
+from multiberts.stats.planning.components import variance_components
 
 DOCS = Path(__file__).parents[2] / "docs"
 

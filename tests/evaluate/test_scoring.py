@@ -10,9 +10,9 @@ import pytest
 from scipy import stats
 from sklearn import metrics
 
-from evaluate.predictions import write_predictions
-from evaluate.scoring import COLUMNS, score
-from runs.errors import UserError
+from multiberts.evaluate.dumps.predictions import write_predictions
+from multiberts.evaluate.scoring import COLUMNS, score
+from multiberts.runs.errors import UserError
 
 
 def write_run(

@@ -8,10 +8,10 @@ import numpy as np
 import pandas
 import pytest
 
-from evaluate.metrics import METRICS, softmax
-from evaluate.predictions import read_predictions
-from evaluate.scoring import score
-from runs.errors import UserError
+from multiberts.evaluate.dumps.predictions import read_predictions
+from multiberts.evaluate.metrics.register import METRICS, softmax
+from multiberts.evaluate.scoring import score
+from multiberts.runs.errors import UserError
 
 PLAIN = {"labels": [0, 1, 1, 0], "predictions": [0, 1, 0, 0]}
 

@@ -41,9 +41,9 @@ def make_checkpoint(tmp_path: Path, vocabulary: Path) -> Callable[..., Path]:
     """Writes a checkpoint of random weights; `change` may edit them."""
 
     def make(pretrain_seed: int = 0, change: Callable[[dict], None] | None = None, **sizes) -> Path:
-        from bert.checkpoint import write_checkpoint
-        from bert.configuration import BertConfig
-        from bert.initialization import initial_parameters
+        from multiberts.bert.checkpoint.checkpoint import write_checkpoint
+        from multiberts.bert.model.configuration import BertConfig
+        from multiberts.bert.model.initialization import initial_parameters
 
         vocab_size = len(vocabulary.read_text().splitlines())
         config = BertConfig(vocab_size=vocab_size, **{**SIZES, "initializer_range": 0.1, **sizes})
@@ -68,7 +68,7 @@ def same_when_replayed(tmp_path: Path) -> Callable[[Path], bool]:
     """Whether a run's frozen configuration, and nothing else, gives the bytes of its outputs."""
 
     def check(run: Path) -> bool:
-        from finetune.finetuning import finetune
+        from multiberts.finetune.finetuning import finetune
 
         bindings = (run / "config.gin").read_text().splitlines()
         pairs = (line.partition(" = ") for line in bindings if not line.startswith("#"))

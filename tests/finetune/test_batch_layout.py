@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from finetune.batch_layout import layouts, parted_batch, parts_of
-from finetune.features import SequenceFeatures, bucket_length, stacked_sequences
+from multiberts.finetune.batch_layout import layouts, parted_batch, parts_of
+from multiberts.finetune.features import SequenceFeatures, bucket_length, stacked_sequences
 
 
 def features_of(lengths: list[int]) -> SequenceFeatures:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert.tokenization import Tokenizer
-from finetune.features import (
+from multiberts.bert.tokenization import Tokenizer
+from multiberts.finetune.features import (
     BUCKET_LENGTHS,
     bucket_length,
     check_sequence_length,
@@ -19,7 +19,7 @@ from finetune.features import (
     text_features,
     truncated_lengths,
 )
-from runs.errors import UserError
+from multiberts.runs.errors import UserError
 
 
 @given(st.integers(0, 60), st.integers(0, 60), st.integers(0, 80))

@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evaluate.predictions import find_runs, read_predictions
-from finetune.finetuning import finetune
-from runs.errors import UserError
-from runs.preemption import EXIT_PREEMPTED
+from multiberts.evaluate.dumps.predictions import find_runs, read_predictions
+from multiberts.finetune.finetuning import finetune
+from multiberts.runs.errors import UserError
+from multiberts.runs.preemption import EXIT_PREEMPTED
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = {"batch_size": 16, "num_epochs": 3, "sequence_length": 32, "compile_step": False}
@@ -96,7 +96,7 @@ def test_a_finished_run_is_left_alone_and_other_parameters_refused(
 def test_used_examples_are_the_same_for_every_seed(
     tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path, monkeypatch
 ) -> None:
-    from finetune.classification import ClassificationData
+    from multiberts.finetune.classification.learner import ClassificationData
 
     seen: dict[int, set[int]] = {}
     original = ClassificationData.learner
@@ -134,10 +134,10 @@ def test_logits_equal_those_of_transformers(
     """The same weights in BertForSequenceClassification, on its own tokenisation of the pairs."""
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
-    from bert.checkpoint import read_checkpoint
-    from bert.configuration import BertConfig
-    from finetune.content import FileContent
-    from finetune.tasks import DataArguments, task_named
+    from multiberts.bert.checkpoint.checkpoint import read_checkpoint
+    from multiberts.bert.model.configuration import BertConfig
+    from multiberts.finetune.content import FileContent
+    from multiberts.finetune.tasks import DataArguments, task_named
 
     checkpoint = read_checkpoint(make_checkpoint())
     task = task_named("pair")
@@ -374,7 +374,8 @@ def test_learning_and_predictions_do_not_depend_on_padding(
     tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path, monkeypatch
 ) -> None:
     """In parts of like length or padded to 48, dropout and scores are the same up to rounding."""
-    from finetune import batch_layout, classification, features
+    from multiberts.finetune import batch_layout, features
+    from multiberts.finetune.classification import learner as classification
 
     file = pair_data / "train.tsv"
     header, *lines = file.read_text().splitlines()
@@ -466,7 +467,8 @@ def test_bad_data_are_refused_by_the_command_before_tensorflow(
     file = pair_data / "dev.tsv"
     file.write_text(file.read_text() + "99\tonly two\n")
     program = (
-        "import sys\nfrom runs.command import run_command\nfrom finetune.finetuning import finetune\n"
+        "import sys\nfrom multiberts.runs.command import run_command\n"
+        "from multiberts.finetune.finetuning import finetune\n"
         "try:\n    run_command(finetune)\nfinally:\n    print('tensorflow' in sys.modules)\n"
     )
     arguments = command(tmp_path / "run", checkpoint, pair_data)[3:]

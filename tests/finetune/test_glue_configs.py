@@ -11,9 +11,9 @@ from typing import Any
 import gin
 import pytest
 
-from finetune.finetuning import finetune
-from finetune.glue_tasks import OPTIONS
-from runs.command import parse_gin, require_arguments
+from multiberts.finetune.classification.glue_tasks import OPTIONS
+from multiberts.finetune.finetuning import finetune
+from multiberts.runs.command import parse_gin, require_arguments
 
 ROOT = Path(__file__).resolve().parents[2]
 PLACES = {"RUN_DIR": "run", "CHECKPOINT": "checkpoint", "DATA_DIR": "data"}

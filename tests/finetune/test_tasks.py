@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from finetune import tasks
-from finetune.tasks import DataArguments, Task, registered_tasks, task_named
-from runs.errors import UserError
+from multiberts.finetune import tasks
+from multiberts.finetune.tasks import DataArguments, Task, registered_tasks, task_named
+from multiberts.runs.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "tasks.md"
@@ -51,7 +51,7 @@ def test_superfluous_data_arguments_are_named() -> None:
 
 def test_the_register_loads_without_tensorflow() -> None:
     program = (
-        "import sys\nfrom finetune.tasks import registered_tasks\nregistered_tasks()\n"
+        "import sys\nfrom multiberts.finetune.tasks import registered_tasks\nregistered_tasks()\n"
         "print([name for name in ('tensorflow', 'keras', 'torch') if name in sys.modules])\n"
     )
     result = subprocess.run(
@@ -70,24 +70,24 @@ def test_the_worked_example_of_the_document_works(
     tmp_path: Path, make_checkpoint: Callable[..., Path], monkeypatch
 ) -> None:
     """Its files are taken out of the page, and its task is learned and scored."""
-    from evaluate import metrics
-    from evaluate.predictions import read_predictions
-    from evaluate.scoring import scores_of
-    from finetune.finetuning import finetune
+    from multiberts.evaluate.dumps.predictions import read_predictions
+    from multiberts.evaluate.metrics import register as metrics
+    from multiberts.evaluate.scoring import scores_of
+    from multiberts.finetune.finetuning import finetune
 
     blocks = code_blocks()
     for name in ("finetune/review_stars.py", "evaluate/star_metrics.py"):
         path = tmp_path / Path(name).name
         path.write_text(blocks[name])
-        module_name = name.removesuffix(".py").replace("/", ".")
+        module_name = "multiberts." + name.removesuffix(".py").replace("/", ".")
         specification = importlib.util.spec_from_file_location(module_name, path)
         assert specification is not None and specification.loader is not None
         module = importlib.util.module_from_spec(specification)
         monkeypatch.setitem(sys.modules, module_name, module)
         specification.loader.exec_module(module)
-    monkeypatch.setattr(tasks, "MODULES", (*tasks.MODULES, "finetune.review_stars"))
+    monkeypatch.setattr(tasks, "MODULES", (*tasks.MODULES, "multiberts.finetune.review_stars"))
     monkeypatch.setitem(
-        metrics.METRICS, "within_one", sys.modules["evaluate.star_metrics"].WITHIN_ONE
+        metrics.METRICS, "within_one", sys.modules["multiberts.evaluate.star_metrics"].WITHIN_ONE
     )
     registered_tasks.cache_clear()
     try:

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from finetune.training_rows import TrainingRows
-from runs.errors import UserError
+from multiberts.finetune.training_rows import TrainingRows
+from multiberts.runs.errors import UserError
 
 
 def rows_of(groups: np.ndarray, **changes) -> TrainingRows:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from launch.planned_run import Run
-from tests.launch.launchers import HERE, Launcher, wait_until
+from multiberts.launch.plan.planned_run import Run
+from multiberts.tests.launch.launchers import HERE, Launcher, wait_until
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 
-from launch.planned_run import Output, Run
+from multiberts.launch.plan.planned_run import Output, Run
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -23,9 +23,9 @@ ROOT = HERE.parents[1]
 # Builds the same plan as `quick_run` does, from JSON, and launches it as the command would.
 LAUNCHER = """
 import json, sys
-from launch.planned_run import Run
-from launch.running import describe, run_plan
-from runs.command import run_main
+from multiberts.launch.plan.planned_run import Run
+from multiberts.launch.running import describe, run_plan
+from multiberts.runs.command import run_main
 
 settings, runs = json.loads(sys.argv.pop()), {}
 for stage, path, parameters, parents in settings.pop("runs"):

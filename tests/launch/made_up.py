@@ -9,10 +9,10 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from launch.attempts import file_of_attempt
-from launch.lease import FILE as LEASE
-from launch.markers import begin_attempt, end_attempt, write_plan
-from launch.planned_run import Output, Run
+from multiberts.launch.markers.attempts import file_of_attempt
+from multiberts.launch.markers.lease import FILE as LEASE
+from multiberts.launch.markers.markers import begin_attempt, end_attempt, write_plan
+from multiberts.launch.plan.planned_run import Output, Run
 
 NUM_STEPS = 2_000_000
 TASKS = ("MNLI", "QNLI", "SST-2", "CoLA", "STS-B")

@@ -11,10 +11,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from runs.directory import RunDirectory
-from runs.errors import UserError
-from runs.files import write_atomically
-from runs.preemption import PreemptedError, preemption_notice
+from multiberts.runs.directory import RunDirectory
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import write_atomically
+from multiberts.runs.preemption import PreemptedError, preemption_notice
 
 
 def note(*, run_dir: str, value: int = 0, inputs: Sequence[str] = ()) -> None:

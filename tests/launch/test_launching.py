@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from bert.training_log import read_metrics
-from launch.attempts import attempts_of
-from tests.launch.launchers import wait_until
+from multiberts.bert.training.log import read_metrics
+from multiberts.launch.markers.attempts import attempts_of
+from multiberts.tests.launch.launchers import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 RunPython = Callable[..., subprocess.CompletedProcess[str]]

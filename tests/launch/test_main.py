@@ -44,7 +44,7 @@ def config(tmp_path: Path) -> str:
 
 def table() -> dict[str, object]:
     """The commands; in a process of its own nothing would be left behind, but flags do no harm."""
-    return importlib.import_module("launch.__main__").COMMANDS
+    return importlib.import_module("multiberts.launch.command").COMMANDS
 
 
 @pytest.mark.parametrize("name", ["plan", "run", "status", "reap", "rehearse", "doctor", "import"])
@@ -58,7 +58,7 @@ def test_every_command_is_a_plain_function(name: str) -> None:
 
 def test_no_command_needs_tensorflow_to_start() -> None:
     code = (
-        "import sys, launch.__main__ as main\n"
+        "import sys, multiberts.launch.command as main\n"
         "for command in main.COMMANDS.values(): command.load()\n"
         "print([name for name in ('tensorflow', 'keras', 'pandas') if name in sys.modules])\n"
     )

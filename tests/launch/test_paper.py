@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.imported_runs import FILE, checkpoint_run, entry_of, write_entries
+from multiberts.launch.imports.register import FILE, checkpoint_run, entry_of, write_entries
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -42,11 +42,11 @@ def launch(*arguments: str, seconds: int = 300) -> str:
 @pytest.fixture(scope="module")
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Tiny models that know nothing, with the vocabulary of the world, as others publish theirs."""
-    from bert.checkpoint import PROVENANCE, write_checkpoint
-    from bert.configuration import BertConfig
-    from bert.initialization import initial_parameters
-    from launch.world import make_world
-    from pretrain.prepare import prepare
+    from multiberts.bert.checkpoint.checkpoint import PROVENANCE, write_checkpoint
+    from multiberts.bert.model.configuration import BertConfig
+    from multiberts.bert.model.initialization import initial_parameters
+    from multiberts.pretrain.corpus.preparation import prepare
+    from multiberts.pretrain.world.synthetic_world import make_world
 
     folder = tmp_path_factory.mktemp("release")
     make_world(run_dir=str(folder / "world"), world_seed=0, num_documents=100)

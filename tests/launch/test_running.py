@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from launch.attempts import attempts_of
-from launch.planned_run import Run
-from launch.running import describe, run_plan
-from runs.errors import UserError
-from tests.launch.launchers import Launcher, quick_run, wait_until
+from multiberts.launch.markers.attempts import attempts_of
+from multiberts.launch.plan.planned_run import Run
+from multiberts.launch.running import describe, run_plan
+from multiberts.runs.errors import UserError
+from multiberts.tests.launch.launchers import Launcher, quick_run, wait_until
 
 StartLauncher = Callable[..., Launcher]
 

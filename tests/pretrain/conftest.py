@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bert.randomness import generator
+from multiberts.bert.randomness import generator
 
 NOUNS = ["cat", "dog", "house", "tree", "river", "king", "stone", "bird"]
 VERBS = ["sees", "finds", "likes", "leaves"]
@@ -31,7 +31,7 @@ def write_sentences(path: Path, text_seed: int, num_documents: int) -> None:
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small prepared corpus; beside it `held_out`, other text with the same vocabulary."""
-    from pretrain.prepare import prepare
+    from multiberts.pretrain.corpus.preparation import prepare
 
     folder = tmp_path_factory.mktemp("corpus")
     sizes = {"prepared": (0, 40), "held_out": (1, 20)}

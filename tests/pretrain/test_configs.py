@@ -12,9 +12,9 @@ from typing import Any
 import gin
 import pytest
 
-from bert.checkpoint import read_checkpoint
-from pretrain.pretraining import checkpoint_path, pretrain
-from runs.command import parse_gin
+from multiberts.bert.checkpoint.checkpoint import read_checkpoint
+from multiberts.pretrain.training.pretraining import checkpoint_path, pretrain
+from multiberts.runs.command import parse_gin
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDER = ROOT / "configs" / "pretrain"

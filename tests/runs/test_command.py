@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 PROGRAM = """
-from runs.command import run_main
+from multiberts.runs.command import run_main
 
 def main(arguments):
     for number in range(100_000):
@@ -25,8 +25,8 @@ def test_a_reader_that_stops_early_is_no_error():
 
 
 STOPPED = """
-from runs.command import run_main
-from runs.preemption import PreemptedError
+from multiberts.runs.command import run_main
+from multiberts.runs.preemption import PreemptedError
 
 def main(arguments):
     raise PreemptedError("asked to stop: saved at step 3")

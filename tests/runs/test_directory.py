@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from runs.directory import RunDirectory, fingerprint
-from runs.errors import UserError
-from runs.files import write_atomically
+from multiberts.runs.directory import RunDirectory, fingerprint
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import write_atomically
 
 
 def _run(path: Path, **parameters: object) -> RunDirectory:
@@ -97,7 +97,7 @@ def test_leftovers_of_a_killed_writer_are_dropped(tmp_path: Path) -> None:
 
 def test_two_writers_at_once_are_refused(tmp_path: Path) -> None:
     code = (
-        "import sys; from runs.directory import RunDirectory\n"
+        "import sys; from multiberts.runs.directory import RunDirectory\n"
         f"with RunDirectory({str(tmp_path / 'run')!r}, stage='stage', parameters={{'steps': 3}}):\n"
         "    print('in', flush=True); sys.stdin.read()"
     )

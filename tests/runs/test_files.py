@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from runs.errors import UserError
-from runs.files import read_lines, replaced, write_atomically
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import read_lines, replaced, write_atomically
 
 
 def test_failure_leaves_the_old_file(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 
-from runs.preemption import preemption_notice
+from multiberts.runs.preemption import preemption_notice
 
 
 def test_a_notice_inside_is_known_outside_too() -> None:

@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 import xarray
 
-from stats.dumps import dumps_of_datasets
-from stats.instance_analysis import analyse_sizes
+from multiberts.stats.instances.analysis import analyse_sizes
+from multiberts.stats.report.dumps import dumps_of_datasets
 
 NUM_OCCUPATIONS = 30
 ORIGINAL = "original"
 
 
 def dataset(task, evaluation_set, metrics, runs, predictions, labels, **extras):
-    """Labelled arrays as `evaluate.predictions.read_predictions` gives them.
+    """Labelled arrays as `evaluate.dumps.predictions.read_predictions` gives them.
 
     `runs` are (procedure, step, pretrain_seed, finetune_seed).
     """

@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 import xarray
 
-from benchmarks.calibration import calibrate, read_outcome
-from benchmarks.calibration_trials import (
+from multiberts.benchmarks.calibration import calibrate, read_outcome
+from multiberts.benchmarks.calibration_trials import (
     LEVELS,
     compare_questions,
     monte_carlo_error,
     questions_of,
     simulate,
 )
-from benchmarks.crossed_model import SHARES, Condition, all_conditions
-from runs.errors import UserError
-from stats import compare
+from multiberts.benchmarks.crossed_model import SHARES, Condition, all_conditions
+from multiberts.runs.errors import UserError
+from multiberts.stats import compare
 
 TRIALS, REPLICATES = 1000, 400
 

@@ -9,9 +9,16 @@ from typing import Any
 
 import pytest
 
-from launch.tpu.client import LABEL, OUR_LABEL, Provisioner, Request, TpuError, request_id
-from launch.tpu.preflight import preflight
-from runs.errors import UserError
+from multiberts.launch.tpu.client import (
+    LABEL,
+    OUR_LABEL,
+    Provisioner,
+    Request,
+    TpuError,
+    request_id,
+)
+from multiberts.launch.tpu.offer_check import preflight
+from multiberts.runs.errors import UserError
 
 MakeService = Callable[..., Any]
 
@@ -99,7 +106,7 @@ def test_only_what_has_our_label_is_seen_or_deleted(make_service: MakeService) -
 
 
 def test_refusals_have_their_kind(make_service: MakeService) -> None:
-    from launch.tpu.service import Mishaps
+    from multiberts.launch.tpu.rehearsal.service import Mishaps
 
     service = make_service(Mishaps(quota_errors=1, failures=1))
     cloud = provisioner(service)
@@ -116,7 +123,7 @@ def test_refusals_have_their_kind(make_service: MakeService) -> None:
 
 
 def test_calls_are_repeated_until_the_service_answers(make_service: MakeService) -> None:
-    from launch.tpu.service import Mishaps
+    from multiberts.launch.tpu.rehearsal.service import Mishaps
 
     service = make_service(Mishaps(unavailable_every=2))
     cloud = provisioner(service)

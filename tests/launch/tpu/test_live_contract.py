@@ -18,7 +18,7 @@ import uuid
 
 import pytest
 
-from launch.tpu.client import (
+from multiberts.launch.tpu.client import (
     ACTIVE,
     DELETING,
     ENDED,
@@ -30,10 +30,10 @@ from launch.tpu.client import (
     Resource,
     TpuError,
 )
-from launch.tpu.preflight import preflight
-from runs.bucket import Bucket
-from runs.bucket_lease import BucketLease, LeaseLostError
-from runs.errors import UserError
+from multiberts.launch.tpu.offer_check import preflight
+from multiberts.runs.bucket.lease import BucketLease, LeaseLostError
+from multiberts.runs.bucket.objects import Bucket
+from multiberts.runs.errors import UserError
 
 PROJECT = os.environ.get("TPU_CONTRACT_PROJECT")
 ZONE = os.environ.get("TPU_CONTRACT_ZONE")

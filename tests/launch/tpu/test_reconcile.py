@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from launch.attempts import Attempt
-from launch.tpu.client import EXPERIMENT, LABEL, OUR_LABEL, Node, Resource
-from launch.tpu.reconcile import (
+from multiberts.launch.markers.attempts import Attempt
+from multiberts.launch.tpu.client import EXPERIMENT, LABEL, OUR_LABEL, Node, Resource
+from multiberts.launch.tpu.reconcile import (
     Action,
     Beat,
     Create,

@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from launch.attempts import attempts_at, begin_attempt
-from launch.graph import complete
-from launch.markers import Lease, read_plan
-from launch.planned_run import Run
-from launch.tpu.client import LABEL, OUR_LABEL, Provisioner
-from launch.tpu.places import Places
-from launch.tpu.running import run_on_tpu
-from launch.tpu.startup import Machine
-from runs.directory import RunDirectory
-from runs.errors import UserError
-from runs.files import write_atomically
+from multiberts.launch.markers.attempts import attempts_at, begin_attempt
+from multiberts.launch.markers.markers import Lease, read_plan
+from multiberts.launch.plan.graph import complete
+from multiberts.launch.plan.planned_run import Run
+from multiberts.launch.tpu.client import LABEL, OUR_LABEL, Provisioner
+from multiberts.launch.tpu.places import Places
+from multiberts.launch.tpu.running import run_on_tpu
+from multiberts.launch.tpu.startup import Machine
+from multiberts.runs.directory import RunDirectory
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import write_atomically
 
 MakeService = Callable[..., Any]
 
@@ -34,7 +34,7 @@ def make_run(root: Path, number: int = 0, **changes: Any) -> Run:
         with made:
             write_atomically(made.path / "vocab.txt", "[PAD]\n")
             made.finish(["vocab.txt"])
-    from launch.planned_run import Output
+    from multiberts.launch.plan.planned_run import Output
 
     parameters = {"corpus": Output(corpus), "pretrain_seed": number, "num_steps": 4, **changes}
     return Run(
@@ -97,7 +97,7 @@ def test_single_looks_take_a_run_from_nothing_to_done(
     # What a node would have left in the bucket.
     places = Places(f"file://{tmp_path}/bucket")
     assert (tmp_path / "bucket" / "corpora" / "text" / "DONE").exists()
-    from runs.mirror import Mirror
+    from multiberts.runs.bucket.mirror import Mirror
 
     with Mirror(places.run(run)) as mirror:
         done = RunDirectory(mirror.path, stage="pretrain", parameters={"x": 1})

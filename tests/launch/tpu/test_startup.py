@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from launch.tpu.local_node import end_node, start_node
-from launch.tpu.source_archive import pack
-from launch.tpu.startup import PROJECT, UV_VERSION, Machine, startup_script
-from runs.errors import UserError
+from multiberts.launch.tpu.rehearsal.local_node import end_node, start_node
+from multiberts.launch.tpu.source_archive import pack
+from multiberts.launch.tpu.startup import PROJECT, UV_VERSION, Machine, startup_script
+from multiberts.runs.errors import UserError
 
 NASTY = 'it\'s $HOME `id` "x" \\ ü'
 
@@ -71,7 +71,7 @@ def test_values_reach_the_node_as_they_are(tmp_path: Path) -> None:
     lines = (folder / "log").read_text().splitlines()
     assert lines[1:8] == [
         "-m",
-        "launch.tpu.node",
+        "multiberts.launch.tpu.node",
         "../node.json",
         f"{folder}/log",
         NASTY,
@@ -153,9 +153,16 @@ def test_the_archive_is_the_program(tmp_path: Path) -> None:
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         names = archive.getnames()
         archive.extractall(tmp_path, filter="data")
-    assert {"requirements-tpu.txt", "launch/tpu/node.py", "launch/tpu/startup.sh.j2"} <= set(names)
-    assert not any(name.startswith(("tests/", "stats/", ".")) for name in names)
-    code = "import launch.tpu.node, pretrain.pretraining, sys; print('tensorflow' in sys.modules)"
+    assert {"requirements-tpu.txt", "launch/tpu/node.py", "launch/tpu/startup.sh.j2"} <= {
+        name.removeprefix("multiberts/") for name in names
+    }
+    assert not any(
+        name.startswith(("multiberts/tests", "multiberts/stats", "multiberts/.")) for name in names
+    )
+    code = (
+        "import multiberts.launch.tpu.node, multiberts.pretrain.training.pretraining, sys; "
+        "print('tensorflow' in sys.modules)"
+    )
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     result = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True

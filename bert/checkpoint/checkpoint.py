@@ -1,0 +1,325 @@
+"""Checkpoints on disk: the one thing every stage after pre-training reads.
+
+A directory in the released TF1 layout (`bert/checkpoint/tensorflow_format.py`) or in that of Hugging Face
+(`bert/checkpoint/hugging_face.py`), and in both, where we wrote it, `checkpoint.json`: where the weights came
+from, and the size and SHA-256 of every file. `python -m bert.checkpoint` looks at checkpoints,
+converts and compares them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from multiberts.bert.checkpoint import hugging_face, tensorflow_format
+from multiberts.bert.checkpoint.release_names import parse_release_name
+from multiberts.bert.checkpoint.tensorflow_format import CONFIG, DATA, INDEX, VOCABULARY
+from multiberts.bert.model.configuration import BertConfig
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import PathLike, read_bytes, read_lines, replaced, sha256_of_file
+
+# Ours, beside the weights: where they came from and what the files hold.
+PROVENANCE = "checkpoint.json"
+CARD = "README.md"
+
+TENSORFLOW, HUGGING_FACE = "tf1", "hugging_face"
+LAYOUTS = (TENSORFLOW, HUGGING_FACE)
+
+_ALWAYS_KNOWN = ("procedure", "pretrain_seed", "data_seed", "step")
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """A model read from disk.
+
+    Attributes:
+      parameters: float32 arrays by released variable name, optimiser slots left out.
+      config: the model's sizes.
+      vocabulary_path: its `vocab.txt`.
+      provenance: `procedure`, `pretrain_seed`, `data_seed`, `step`, None where unknown; and what
+        else is known: `training` and `corpus` (facts of the run), `evaluation` (on held-out text),
+        `initialised` (variables never trained), `converted_from_hidden_act` (see
+        `bert/checkpoint/hugging_face.py`).
+      layout: how it is stored, one of `LAYOUTS`.
+    """
+
+    parameters: dict[str, np.ndarray]
+    config: BertConfig
+    vocabulary_path: Path
+    provenance: dict[str, Any]
+    layout: str = TENSORFLOW
+
+
+def write_checkpoint(
+    directory: PathLike,
+    parameters: Mapping[str, np.ndarray],
+    config: BertConfig,
+    vocabulary_path: PathLike,
+    provenance: Mapping[str, Any],
+    *,
+    layout: str = TENSORFLOW,
+    card: str | None = None,
+) -> None:
+    """Writes a checkpoint directory, whole or not at all; the same arguments give the same bytes.
+
+    Args:
+      directory: to be made (an existing one is replaced).
+      parameters: float32 arrays by released variable name.
+      config: the model's sizes.
+      vocabulary_path: copied in as `vocab.txt`.
+      provenance: `procedure`, `pretrain_seed`, `data_seed`, `step`, and further facts as JSON
+        values; they must not depend on the machine or the time.
+      layout: one of `LAYOUTS`.
+      card: the model card, written as `README.md`; None for none.
+
+    Raises:
+      UserError: the disk is full, the directory cannot be written, or the layout needs a variable
+        that is missing.
+    """
+    with replaced(directory) as temporary:
+        temporary.mkdir()
+        files: tuple[str, ...]
+        if layout == HUGGING_FACE:
+            hugging_face.write_files(temporary, parameters, config, vocabulary_path)
+            files = hugging_face.FILES
+        else:
+            step = provenance.get("step")
+            tensorflow_format.write_files(temporary, parameters, config, vocabulary_path, step)
+            files = tensorflow_format.FILES
+        record = {
+            **{name: provenance.get(name) for name in _ALWAYS_KNOWN},
+            **{name: value for name, value in provenance.items() if name not in _ALWAYS_KNOWN},
+            "files": {name: _described(temporary / name) for name in files},
+        }
+        (temporary / PROVENANCE).write_text(json.dumps(record, indent=1) + "\n")
+        if card is not None:
+            # Not in the record: a card is there to be edited.
+            (temporary / CARD).write_text(card)
+
+
+def layout_of(directory: PathLike) -> str:
+    """How a checkpoint is stored; TF1 where a directory holds both layouts.
+
+    Raises:
+      UserError: the directory does not exist or holds no checkpoint.
+    """
+    directory = Path(directory)
+    if not directory.is_dir():
+        raise UserError(f"{directory} does not exist; give the directory of a checkpoint")
+    if tensorflow_format.is_tensorflow(directory):
+        return TENSORFLOW
+    if hugging_face.is_hugging_face(directory):
+        return HUGGING_FACE
+    below = [
+        child.name
+        for child in sorted(directory.iterdir())
+        if child.is_dir()
+        and (tensorflow_format.is_tensorflow(child) or hugging_face.is_hugging_face(child))
+    ]
+    cure = f"give {directory / below[0]}" if below else "copy it again"
+    raise UserError(
+        f"{directory} has no {INDEX} and no {hugging_face.WEIGHTS}; a checkpoint holds {INDEX}, "
+        f"{DATA}, {CONFIG} and {VOCABULARY}, or {hugging_face.WEIGHTS}, {hugging_face.CONFIG} and "
+        f"{VOCABULARY}: {cure}"
+    )
+
+
+def check_checkpoint(directory: PathLike) -> BertConfig:
+    """Looks a checkpoint over without TensorFlow: files, sizes, vocabulary.
+
+    Returns:
+      The model's sizes.
+
+    Raises:
+      UserError: a file is missing or truncated, or the vocabulary has another size than the model.
+    """
+    directory = Path(directory)
+    config = _check_files(directory)
+    vocabulary = directory / VOCABULARY
+    _require(vocabulary)
+    pieces = len(read_lines(vocabulary))
+    if pieces != config.vocab_size:
+        raise UserError(
+            f"{vocabulary} has {pieces} pieces, but {_config_path(directory)} says vocab_size "
+            f"{config.vocab_size}; use the vocabulary the checkpoint was trained with"
+        )
+    return config
+
+
+def read_checkpoint(
+    directory: PathLike, *, need_vocabulary: bool = True, initialise_missing: int | None = None
+) -> Checkpoint:
+    """Reads a checkpoint directory, ours or a published one in either layout, verifying checksums.
+
+    The pre-training heads may be missing, as some releases leave them out; the pooler may not.
+
+    Args:
+      directory: of the checkpoint.
+      need_vocabulary: whether a `vocab.txt` of the right size must be there.
+      initialise_missing: a `pretrain_seed`, of which a missing pooler and missing heads get the
+        values of step 0; `provenance["initialised"]` then says which. None: nothing is made up.
+
+    Raises:
+      UserError: a file is missing, truncated or damaged, a variable is missing or has another
+        shape than the configuration says, or the vocabulary has another size.
+    """
+    directory = Path(directory)
+    layout = layout_of(directory)
+    config = check_checkpoint(directory) if need_vocabulary else _check_files(directory)
+    provenance = read_provenance(directory)
+    _verify(directory, provenance.pop("files", {}))
+    if layout == HUGGING_FACE:
+        parameters = hugging_face.read_weights(directory)
+        if hugging_face.says_exact_gelu(directory):
+            provenance["converted_from_hidden_act"] = "gelu"
+            _say_once(
+                f"note: {directory / hugging_face.CONFIG} says hidden_act 'gelu', in transformers the "
+                "exact form; read here as the tanh form, with which the published MultiBERTs were "
+                "trained. The two differ by up to 0.0005 a unit, so outputs of a model that "
+                "transformers trained will be slightly off"
+            )
+    else:
+        parameters, step = tensorflow_format.read_weights(directory)
+        if provenance["step"] is None and not (directory / PROVENANCE).is_file():
+            provenance["step"] = step
+    if initialise_missing is not None:
+        parameters, names = _completed(parameters, config, initialise_missing)
+        if names:
+            provenance["initialised"] = {"pretrain_seed": initialise_missing, "variables": names}
+    _check_shapes(directory, config, parameters)
+    return Checkpoint(parameters, config, directory / VOCABULARY, provenance, layout)
+
+
+def read_provenance(directory: PathLike) -> dict[str, Any]:
+    """Our record of a checkpoint, its `files` included, or what the directory's name says.
+
+    Raises:
+      UserError: `checkpoint.json` is not JSON.
+    """
+    path = Path(directory) / PROVENANCE
+    provenance: dict[str, Any] = dict.fromkeys(_ALWAYS_KNOWN)
+    if not path.is_file():
+        name = parse_release_name(directory)
+        return {**provenance, **(dataclasses.asdict(name) if name else {})}
+    try:
+        record = json.loads(read_bytes(path))
+        return {**provenance, **record}
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{path} is not JSON as we write it; copy the checkpoint again") from error
+
+
+def _described(path: Path) -> dict[str, Any]:
+    return {"bytes": path.stat().st_size, "sha256": sha256_of_file(path)}
+
+
+def _config_path(directory: Path) -> Path:
+    is_released = layout_of(directory) == TENSORFLOW
+    return directory / (CONFIG if is_released else hugging_face.CONFIG)
+
+
+def _check_files(directory: Path) -> BertConfig:
+    """Checks all but the vocabulary, without TensorFlow."""
+    layout = layout_of(directory)
+    if layout == TENSORFLOW:
+        tensorflow_format.find_prefix(directory)
+    path = _config_path(directory)
+    _require(path)
+    for name, entry in read_provenance(directory).get("files", {}).items():
+        _require(directory / name)
+        size = (directory / name).stat().st_size
+        if size != entry["bytes"]:
+            raise UserError(
+                f"{directory / name} has {size} bytes, expected {entry['bytes']}; the checkpoint is "
+                "truncated or damaged: copy it again"
+            )
+    if layout == TENSORFLOW:
+        return BertConfig.from_file(path)
+    hugging_face.check_weights(directory)
+    return hugging_face.read_config(directory)
+
+
+def _require(path: Path) -> None:
+    """Refuses a missing file, pointing at where it might be."""
+    if path.is_file():
+        return
+    directory = path.parent
+    cure = "copy the checkpoint again"
+    if (directory.parent / path.name).is_file():
+        cure = f"copy {directory.parent / path.name} into it"
+    elif path.name == VOCABULARY and (directory / hugging_face.TOKENIZER).is_file():
+        cure = (
+            f"`python -m bert.checkpoint convert {directory} TARGET --to tf1` takes it out of "
+            f"{hugging_face.TOKENIZER}"
+        )
+    elif path.name == VOCABULARY:
+        cure = "put the model's vocabulary there"
+    raise UserError(f"{directory} has no {path.name}; {cure}")
+
+
+def _verify(directory: Path, files: Mapping[str, Any]) -> None:
+    for name, entry in files.items():
+        if sha256_of_file(directory / name) != entry["sha256"]:
+            raise UserError(
+                f"{directory / name} does not match the checksum in {PROVENANCE}; the checkpoint is "
+                "damaged: copy it again"
+            )
+
+
+def _completed(
+    parameters: Mapping[str, np.ndarray], config: BertConfig, pretrain_seed: int
+) -> tuple[dict[str, np.ndarray], list[str]]:
+    """Fills in a missing pooler and missing heads as at step 0; gives their names too."""
+    from multiberts.bert.model.initialization import initial_parameters
+
+    drawn = {
+        name: values
+        for name, values in initial_parameters(config, pretrain_seed).items()
+        if name not in parameters and name.startswith(("cls/", "bert/pooler/"))
+    }
+    return {**parameters, **drawn}, sorted(drawn)
+
+
+def _check_shapes(
+    directory: Path, config: BertConfig, parameters: Mapping[str, np.ndarray]
+) -> None:
+    from multiberts.bert.model.initialization import parameter_shapes
+
+    path, wanted = _config_path(directory), parameter_shapes(config)
+    for name, shape in wanted.items():
+        if name not in parameters:
+            # Released encoders may come without the pre-training heads.
+            if name.startswith("cls/"):
+                continue
+            if name.startswith("bert/pooler/"):
+                raise UserError(
+                    f"{directory} lacks the pooler ({name}), as models saved for masked words alone "
+                    f"do; `python -m bert.checkpoint convert {directory} TARGET "
+                    "--initialise_missing=<pretrain_seed>` draws one as at step 0"
+                )
+            raise UserError(
+                f"{directory} lacks the variable {name}; its {path.name} is of another model: "
+                "restore the pair"
+            )
+        if parameters[name].shape != shape:
+            raise UserError(
+                f"{directory}: {name} has shape {parameters[name].shape}, but {path.name} says "
+                f"{shape}; vocabulary or configuration are of another model: restore the set"
+            )
+    for name in parameters:
+        if name not in wanted:
+            raise UserError(
+                f"{directory} holds the variable {name}, which its {path.name} has no place for: it "
+                "is of another model, restore the pair"
+            )
+
+
+@functools.cache
+def _say_once(line: str) -> None:
+    print(line, file=sys.stderr)

@@ -1,0 +1,231 @@
+"""`python -m bert.checkpoint inspect|convert|compare`."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from multiberts.bert.checkpoint.checkpoint import (
+    HUGGING_FACE,
+    LAYOUTS,
+    PROVENANCE,
+    VOCABULARY,
+    Checkpoint,
+    read_checkpoint,
+    read_provenance,
+)
+from multiberts.runs.command import EXIT_USER_ERROR, close_output
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import sha256_of_file
+
+EXIT_DIFFERENT = 1
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command.
+
+    Args:
+      arguments: of the command line; None: those of this process.
+
+    Returns:
+      The exit status: 0, 1 where two checkpoints differ, 2 for bad input, 141 where nobody reads on.
+    """
+    options = _parser().parse_args(arguments)
+    try:
+        return options.run(options)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_USER_ERROR
+    except BrokenPipeError:
+        return close_output()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bert.checkpoint",
+        description="Looks at checkpoints of BERT, converts and compares them. A checkpoint is a "
+        "directory in the released TF1 layout or in that of Hugging Face.",
+    )
+    commands = parser.add_subparsers(required=True, metavar="inspect|convert|compare")
+    inspect = commands.add_parser(
+        "inspect", help="what a checkpoint is: sizes, origin, checksums, a line for each variable"
+    )
+    inspect.add_argument("directory", help="of the checkpoint")
+    inspect.set_defaults(run=_inspect)
+    _add_convert(commands)
+    compare = commands.add_parser(
+        "compare", help="how far two checkpoints are apart; exits with 1 where they differ"
+    )
+    compare.add_argument("first", help="directory of a checkpoint")
+    compare.add_argument("second", help="directory of another, in either layout")
+    compare.set_defaults(run=_compare)
+    return parser
+
+
+def _add_convert(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    convert = commands.add_parser(
+        "convert", help="write checkpoints in another layout, bit for bit, with a model card"
+    )
+    convert.add_argument("sources", nargs="+", metavar="SOURCE", help="directory of a checkpoint")
+    convert.add_argument("target", metavar="TARGET", help="new directory")
+    convert.add_argument("--to", required=True, choices=LAYOUTS, help="the layout to write")
+    convert.add_argument(
+        "--named_as_released",
+        choices=("seed", "step"),
+        help="TARGET is a folder, and each checkpoint gets the release's name in it: "
+        "multiberts-seed_0, or multiberts-seed_0-step_20k",
+    )
+    convert.add_argument("--vocabulary", metavar="FILE", help="vocab.txt, where SOURCE has none")
+    convert.add_argument(
+        "--corpus", metavar="FILE", help="corpus.json, for the card, where the run is not there"
+    )
+    convert.add_argument(
+        "--scores",
+        metavar="FILE",
+        help="for the card: scores.csv of `python -m evaluate`, any CSV or JSON rows with metric "
+        "and score, or a JSON object of scores by metric",
+    )
+    convert.add_argument(
+        "--initialise_missing",
+        metavar="SEED",
+        type=int,
+        help="draw a missing pooler and missing pre-training heads as at step 0 of this "
+        "pretrain_seed; the card says so",
+    )
+    convert.set_defaults(run=_convert)
+
+
+def _inspect(options: argparse.Namespace) -> int:
+    directory = Path(options.directory)
+    checkpoint = read_checkpoint(directory, need_vocabulary=False)
+    for line in (*_summary(directory, checkpoint), "", *_variables(checkpoint)):
+        print(line)
+    return 0
+
+
+def _summary(directory: Path, checkpoint: Checkpoint) -> list[str]:
+    config, provenance = checkpoint.config, checkpoint.provenance
+    count = sum(values.size for values in checkpoint.parameters.values())
+    layout = "Hugging Face" if checkpoint.layout == HUGGING_FACE else "TF1, as released"
+    lines = [
+        f"directory      {directory}",
+        f"layout         {layout}",
+        f"model          {config.num_hidden_layers} layers, hidden {config.hidden_size}, "
+        f"{config.num_attention_heads} heads, intermediate {config.intermediate_size}, "
+        f"{config.max_position_embeddings} positions, vocabulary {config.vocab_size}",
+        f"parameters     {count:,} in {len(checkpoint.parameters)} variables",
+        *(
+            f"{name:<14} {'unknown' if provenance[name] is None else provenance[name]}"
+            for name in ("procedure", "pretrain_seed", "data_seed", "step")
+        ),
+    ]
+    if "initialised" in provenance:
+        names = provenance["initialised"]["variables"]
+        lines.append(f"untrained      {len(names)} variables: {', '.join(names)}")
+    recorded = read_provenance(directory).get("files", {})
+    verdict = (
+        f"match {PROVENANCE}" if recorded else f"not checked: there is no {PROVENANCE} with it"
+    )
+    lines.append(f"checksums      {verdict}")
+    names = sorted(recorded) or sorted(path.name for path in directory.iterdir() if path.is_file())
+    for name in names:
+        path = directory / name
+        lines.append(f"  {sha256_of_file(path)}  {path.stat().st_size:>13,} bytes  {name}")
+    if not checkpoint.vocabulary_path.is_file():
+        lines.append(f"note           there is no {VOCABULARY}; a stage that reads text needs one")
+    return lines
+
+
+def _variables(checkpoint: Checkpoint) -> list[str]:
+    rows = [("variable", "shape", "mean", "deviation", "not finite")]
+    bad = 0
+    for name, values in checkpoint.parameters.items():
+        not_finite = int(values.size - np.isfinite(values).sum())
+        bad += not_finite
+        with np.errstate(invalid="ignore", over="ignore"):
+            mean, deviation = values.mean(dtype=np.float64), values.std(dtype=np.float64)
+        shape = " x ".join(map(str, values.shape))
+        rows.append((name, shape, f"{mean:.6f}", f"{deviation:.6f}", f"{not_finite or '-'}"))
+    verdict = f"{bad} numbers are NaN or infinite" if bad else "all numbers are finite"
+    return [*_aligned(rows), "", verdict]
+
+
+def _convert(options: argparse.Namespace) -> int:
+    from multiberts.bert.checkpoint.conversion import convert_checkpoint
+
+    if len(options.sources) > 1 and options.named_as_released is None:
+        raise UserError(
+            "several checkpoints cannot go into one directory; add --named_as_released=step, or "
+            "convert them one by one"
+        )
+    for source in options.sources:
+        directory, is_new = convert_checkpoint(
+            source,
+            options.target,
+            options.to,
+            named_as_released=options.named_as_released,
+            vocabulary=options.vocabulary,
+            corpus=options.corpus,
+            scores=options.scores,
+            initialise_missing=options.initialise_missing,
+        )
+        print(f"{source} -> {directory}" + ("" if is_new else " (there already, left as it is)"))
+    return 0
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from multiberts.bert.checkpoint.differences import compare_parameters
+
+    first, second = (
+        read_checkpoint(directory, need_vocabulary=False)
+        for directory in (options.first, options.second)
+    )
+    lines = _other_differences(first, second)
+    found = compare_parameters(first.parameters, second.parameters)
+    differing = [difference for difference in found if not difference.bit_equal]
+    if differing:
+        rows: list[tuple[str, ...]] = [("variable", "first", "second", "largest |a-b|", "relative")]
+        for difference in differing:
+            shapes = (
+                "missing" if shape is None else " x ".join(map(str, shape))
+                for shape in difference.shapes
+            )
+            sizes = (f"{difference.absolute:.3g}", f"{difference.relative:.3g}")
+            rows.append((difference.name, *shapes, *sizes))
+        lines += _aligned(rows)
+    lines.append(f"{len(found) - len(differing)} of {len(found)} variables are equal bit for bit")
+    print("\n".join(lines))
+    return EXIT_DIFFERENT if len(lines) > 1 else 0
+
+
+def _other_differences(first: Checkpoint, second: Checkpoint) -> list[str]:
+    """What differs beside the weights."""
+    lines = [
+        f"{field.name}: {getattr(first.config, field.name)} and {getattr(second.config, field.name)}"
+        for field in dataclasses.fields(first.config)
+        if getattr(first.config, field.name) != getattr(second.config, field.name)
+    ]
+    vocabularies = (first.vocabulary_path, second.vocabulary_path)
+    # A directory without one (a model saved alone) says nothing about its vocabulary.
+    if all(path.is_file() for path in vocabularies) and len(
+        {sha256_of_file(path) for path in vocabularies}
+    ) > 1:  # fmt: skip
+        lines.append(f"{VOCABULARY}: the files differ")
+    return lines
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns: the first two left, numbers right."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        "  ".join(
+            cell.ljust(width) if column < 2 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]

@@ -1,0 +1,164 @@
+"""From one layout of a checkpoint to the other, with a model card beside it."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from multiberts.bert.checkpoint import card_facts, hugging_face
+from multiberts.bert.checkpoint.card import model_card
+from multiberts.bert.checkpoint.checkpoint import (
+    VOCABULARY,
+    Checkpoint,
+    layout_of,
+    read_checkpoint,
+    write_checkpoint,
+)
+from multiberts.bert.checkpoint.differences import same_bits
+from multiberts.bert.checkpoint.hugging_face_tokenizer import vocabulary_of_tokenizer
+from multiberts.bert.checkpoint.release_names import RELEASED_PROCEDURE, release_name
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import PathLike, read_lines
+
+# Our name for the procedure of the release.
+_OWN_NAME_OF_RELEASED_PROCEDURE = "base"
+
+
+def convert_checkpoint(
+    source: PathLike,
+    target: PathLike,
+    layout: str,
+    *,
+    named_as_released: str | None = None,
+    vocabulary: PathLike | None = None,
+    corpus: PathLike | None = None,
+    scores: PathLike | None = None,
+    initialise_missing: int | None = None,
+) -> tuple[Path, bool]:
+    """Writes a checkpoint in another (or the same) layout, bit for bit, whole or not at all.
+
+    Args:
+      source: directory of a checkpoint in either layout.
+      target: directory to make; it must not exist, unless it holds the very same checkpoint.
+      layout: `tf1` or `hugging_face`.
+      named_as_released: makes `target` the folder in which the new directory gets the release's
+        name: `step` for `multiberts-seed_0-step_20k`, `seed` for `multiberts-seed_0`.
+      vocabulary: `vocab.txt`, where the source has none.
+      corpus: `corpus.json` for the card, where the run of the source does not lead to it.
+      scores: for the card; see `card_facts.read_scores`.
+      initialise_missing: a `pretrain_seed` to draw a missing pooler and missing heads from.
+
+    Returns:
+      The directory, and whether it was written; False where it was there already, and was left
+      as it is, card included.
+
+    Raises:
+      UserError: bad input; nothing has been written.
+    """
+    with _vocabulary_path(Path(source), vocabulary) as vocabulary_path:
+        checkpoint = read_checkpoint(
+            source, need_vocabulary=False, initialise_missing=initialise_missing
+        )
+        _check_vocabulary(vocabulary_path, checkpoint)
+        provenance = {**card_facts.facts_of_run(source), **checkpoint.provenance}
+        if corpus is not None:
+            provenance["corpus"] = card_facts.read_corpus_description(corpus)
+        rows = card_facts.read_scores(scores, provenance) if scores is not None else []
+        directory = Path(target)
+        if named_as_released is not None:
+            directory = directory / _released_name(source, checkpoint, named_as_released)
+        if directory.exists():
+            _refuse_another(directory, checkpoint, layout)
+            return directory, False
+        card = model_card(
+            checkpoint.config,
+            provenance,
+            num_parameters=sum(values.size for values in checkpoint.parameters.values()),
+            has_heads=any(name.startswith("cls/") for name in checkpoint.parameters),
+            layout=layout,
+            scores=rows,
+        )
+        write_checkpoint(
+            directory,
+            checkpoint.parameters,
+            checkpoint.config,
+            vocabulary_path,
+            provenance,
+            layout=layout,
+            card=card,
+        )
+    return directory, True
+
+
+@contextlib.contextmanager
+def _vocabulary_path(source: Path, given: PathLike | None) -> Iterator[Path]:
+    """The vocabulary given, that of the source, or the one inside its `tokenizer.json`."""
+    if given is not None:
+        yield Path(given)
+        return
+    layout_of(source)  # says so where there is no checkpoint at all
+    tokenizer = source / hugging_face.TOKENIZER
+    if (source / VOCABULARY).is_file():
+        yield source / VOCABULARY
+    elif tokenizer.is_file():
+        pieces = vocabulary_of_tokenizer(tokenizer)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / VOCABULARY
+            path.write_text("".join(f"{piece}\n" for piece in pieces), encoding="utf-8")
+            yield path
+    else:
+        raise UserError(
+            f"{source} has no {VOCABULARY} and no {hugging_face.TOKENIZER}; give the model's "
+            "vocabulary as --vocabulary=FILE"
+        )
+
+
+def _check_vocabulary(path: Path, checkpoint: Checkpoint) -> None:
+    pieces = len(read_lines(path))
+    if pieces != checkpoint.config.vocab_size:
+        raise UserError(
+            f"{path} has {pieces} pieces, but the model's vocab_size is "
+            f"{checkpoint.config.vocab_size}; give the vocabulary the checkpoint was trained with"
+        )
+
+
+def _released_name(source: PathLike, checkpoint: Checkpoint, form: str) -> str:
+    procedure = checkpoint.provenance["procedure"]
+    pretrain_seed, step = (checkpoint.provenance[name] for name in ("pretrain_seed", "step"))
+    if procedure not in (RELEASED_PROCEDURE, _OWN_NAME_OF_RELEASED_PROCEDURE):
+        raise UserError(
+            f"{source} is of procedure {procedure!r}; the release has names for "
+            f"{_OWN_NAME_OF_RELEASED_PROCEDURE!r} alone: convert it without --named_as_released"
+        )
+    if pretrain_seed is None or step is None:
+        raise UserError(
+            f"{source} does not say its pretrain_seed and step; convert it without "
+            "--named_as_released and name the directory yourself"
+        )
+    return release_name(pretrain_seed, step if form == "step" else None)
+
+
+def _refuse_another(directory: Path, checkpoint: Checkpoint, layout: str) -> None:
+    """Lets a directory stand that holds the very same checkpoint, so that a list can be resumed."""
+    cure = "choose another TARGET, or remove it"
+    try:
+        there = read_checkpoint(directory)
+    except UserError as error:
+        raise UserError(f"{directory} exists already; {cure}") from error
+    is_same = (
+        there.layout == layout
+        and all(
+            there.provenance[name] == checkpoint.provenance[name]
+            for name in ("procedure", "pretrain_seed", "data_seed", "step")
+        )
+        and there.config == checkpoint.config
+        and there.parameters.keys() == checkpoint.parameters.keys()
+        and all(
+            same_bits(values, there.parameters[name])
+            for name, values in checkpoint.parameters.items()
+        )
+    )
+    if not is_same:
+        raise UserError(f"{directory} exists already and holds something else; {cure}")

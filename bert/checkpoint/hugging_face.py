@@ -1,0 +1,323 @@
+"""The Hugging Face layout: `model.safetensors`, `config.json`, `vocab.txt`, and files of its tokeniser.
+
+Names and orientations are those of `transformers.BertForPreTraining`, heads included; a kernel is
+stored transposed there. Nothing is computed on the way, so every array survives a round trip bit
+for bit. Neither PyTorch nor `transformers` is needed, but for old `pytorch_model.bin` files.
+
+The one trap is GELU. This project computes its tanh form, as the original code does; there the
+configuration calls it "gelu". In `transformers` "gelu" is the exact form and "gelu_new" the tanh
+form; the two differ by up to 0.0005 a unit. We write "gelu_new". Published copies of TF1 weights,
+the MultiBERTs among them, kept the word "gelu" in `config.json` although they were trained with
+the tanh form. So "gelu" is read as tanh, which is right for those and slightly off for a model that
+`transformers` trained, and one line says so.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from multiberts.bert.checkpoint.hugging_face_tokenizer import (
+    TOKENIZER,
+    TOKENIZER_CONFIG,
+    refuse_cased,
+    write_tokenizer,
+)
+from multiberts.bert.model.configuration import BertConfig
+from multiberts.bert.tokenization import PAD, read_vocabulary
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import PathLike, read_json_fields, write_json_fields
+
+WEIGHTS = "model.safetensors"
+OLD_WEIGHTS = "pytorch_model.bin"
+CONFIG = "config.json"
+VOCABULARY = "vocab.txt"
+
+# All that `write_files` makes.
+FILES = (WEIGHTS, CONFIG, VOCABULARY, TOKENIZER, TOKENIZER_CONFIG)
+
+_TANH_GELU = "gelu_new"
+_SAME_AS_TANH_GELU = (_TANH_GELU, "gelu_pytorch_tanh", "gelu_python_tanh", "gelu_fast")
+_EXACT_GELU = ("gelu", "gelu_python")
+
+# What the model would have to do otherwise; absent fields have these values.
+_REQUIRED = {
+    "model_type": "bert",
+    "layer_norm_eps": 1e-12,
+    "position_embedding_type": "absolute",
+    "is_decoder": False,
+    "add_cross_attention": False,
+}
+
+_WORDS = "bert.embeddings.word_embeddings.weight"
+_BIAS = "cls.predictions.bias"
+# The output layer of the masked-word head is tied to these; some files hold it again.
+_TIED = {"cls.predictions.decoder.weight": _WORDS, "cls.predictions.decoder.bias": _BIAS}
+# Counting positions, not weights; old releases saved them.
+_COUNTERS = ("embeddings.position_ids", "embeddings.token_type_ids")
+
+
+def is_hugging_face(directory: PathLike) -> bool:
+    """Whether a directory has weights in this layout."""
+    names = (WEIGHTS, OLD_WEIGHTS, f"{WEIGHTS}.index.json", f"{OLD_WEIGHTS}.index.json")
+    return any((Path(directory) / name).is_file() for name in names)
+
+
+def hugging_face_name(name: str) -> str:
+    """The name in `transformers` of a variable with a released name.
+
+    Example:
+      `bert/encoder/layer_3/output/dense/kernel` is `bert.encoder.layer.3.output.dense.weight`.
+    """
+    place, _, last = name.rpartition("/")
+    place = re.sub(r"layer_(\d+)", r"layer.\1", place).replace("/", ".")
+    if last.endswith("_embeddings"):
+        return f"{place}.{last}.weight"
+    # The heads' `output_weights` and `output_bias` lie one level higher there.
+    return f"{place}.{'bias' if last in ('bias', 'beta', 'output_bias') else 'weight'}"
+
+
+def write_files(
+    directory: PathLike,
+    parameters: Mapping[str, np.ndarray],
+    config: BertConfig,
+    vocabulary_path: PathLike,
+) -> None:
+    """Writes `FILES` into an existing directory; the same arguments give the same bytes.
+
+    Args:
+      directory: to write into.
+      parameters: float32 arrays by released variable name, pre-training heads included.
+      config: the model's sizes.
+      vocabulary_path: its `vocab.txt`.
+
+    Raises:
+      OSError: the disk is full or the directory cannot be written.
+      UserError: a variable of `BertForPreTraining` is missing, or the vocabulary is no BERT's.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
+    from multiberts.bert.model.initialization import parameter_shapes
+
+    directory = Path(directory)
+    missing = [name for name in parameter_shapes(config) if name not in parameters]
+    if missing:
+        raise UserError(
+            f"the checkpoint lacks {missing[0]} ({len(missing)} variables in all), which "
+            "transformers.BertForPreTraining has; add --initialise_missing=<pretrain_seed> to draw "
+            "what is missing as at step 0"
+        )
+    pieces = read_vocabulary(vocabulary_path)
+    tensors = {
+        hugging_face_name(name): np.ascontiguousarray(_turned(name, parameters[name]), np.float32)
+        for name in parameter_shapes(config)
+    }
+    # `transformers` wants to be told that the orientation is PyTorch's.
+    try:
+        save_file(tensors, directory / WEIGHTS, metadata={"format": "pt"})
+    except SafetensorError as error:  # the library has its own for a full disk
+        raise OSError(str(error).rpartition("I/O error: ")[2]) from error
+    write_json_fields(directory / CONFIG, _config_content(config, pieces.index(PAD)))
+    # The library makes files that only their owner may read.
+    shutil.copymode(directory / CONFIG, directory / WEIGHTS)
+    shutil.copyfile(vocabulary_path, directory / VOCABULARY)
+    write_tokenizer(directory, pieces, config)
+
+
+def read_config(directory: PathLike) -> BertConfig:
+    """The model's sizes from `config.json`, refused where our model would compute something else.
+
+    Raises:
+      UserError: missing, not JSON, not of a BERT, with another activation, or of a cased model.
+    """
+    path = Path(directory) / CONFIG
+    values = read_json_fields(path)
+    for name, expected in _REQUIRED.items():
+        found = values.get(name, expected)
+        if found != expected:
+            raise UserError(
+                f"{path}: {name} is {found!r}, expected {expected!r}; this is no model that the "
+                "BERT here can compute, so take another checkpoint"
+            )
+    activation = values.get("hidden_act", "gelu")
+    if activation not in (*_SAME_AS_TANH_GELU, *_EXACT_GELU):
+        raise UserError(
+            f"{path}: hidden_act is {activation!r}, expected {_TANH_GELU!r} or 'gelu'; the BERT here "
+            "has GELU only, so take another checkpoint"
+        )
+    refuse_cased(directory)
+    names = BertConfig.__dataclass_fields__
+    known = {name: value for name, value in values.items() if name in names}
+    return BertConfig.from_mapping({**known, "hidden_act": "gelu"}, str(path))
+
+
+def says_exact_gelu(directory: PathLike) -> bool:
+    """Whether `config.json` names the exact form of GELU, which is read as the tanh form."""
+    return read_json_fields(Path(directory) / CONFIG).get("hidden_act", "gelu") in _EXACT_GELU
+
+
+def check_weights(directory: PathLike) -> Path:
+    """Finds the file of weights and, for safetensors, checks that it is whole, from its header.
+
+    Raises:
+      UserError: there is none, it is in several parts, or it is truncated.
+    """
+    directory = Path(directory)
+    for name in (WEIGHTS, OLD_WEIGHTS):
+        if (directory / name).is_file():
+            if name == WEIGHTS:
+                with _opened(directory / name):
+                    pass
+            return directory / name
+    raise UserError(
+        f"{directory} has its weights in several parts ({WEIGHTS}.index.json); load it with "
+        "transformers and save it again with save_pretrained(..., max_shard_size='20GB')"
+    )
+
+
+def read_weights(directory: PathLike) -> dict[str, np.ndarray]:
+    """Reads all weights, without looking whether they are complete.
+
+    Old names (`LayerNorm.gamma`), an encoder saved alone (no `bert.`), half precision, and a tied
+    output layer that is stored again are understood.
+
+    Args:
+      directory: with `model.safetensors` or `pytorch_model.bin`, and `config.json`.
+
+    Returns:
+      float32 arrays by released variable name.
+
+    Raises:
+      UserError: the file is damaged, or holds weights that no pre-trained BERT has.
+    """
+    from multiberts.bert.model.initialization import parameter_shapes
+
+    path = check_weights(directory)
+    stored = _read_safetensors(path) if path.name == WEIGHTS else _read_pytorch(path)
+    tensors = {_current_name(name, stored): values for name, values in stored.items()}
+    _fold_tied(path, tensors)
+    ours = {hugging_face_name(name): name for name in parameter_shapes(read_config(directory))}
+    parameters = {}
+    for name in sorted(tensors):
+        if name not in ours:
+            raise UserError(
+                f"{path} holds {name}, which a pre-trained BERT of its {CONFIG} does not have; load "
+                "it with transformers.BertForPreTraining and save that"
+            )
+        parameters[ours[name]] = np.ascontiguousarray(_turned(ours[name], tensors[name]))
+    return {name: parameters[name] for name in sorted(parameters)}
+
+
+def _turned(name: str, values: np.ndarray) -> np.ndarray:
+    """A kernel is [inputs, outputs] here and [outputs, inputs] there."""
+    return values.T if name.endswith("/kernel") else values
+
+
+def _current_name(name: str, stored: Mapping[str, Any]) -> str:
+    """Today's name of a stored variable."""
+    name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
+    name = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
+    encoder_alone = any(other.startswith("embeddings.") for other in stored)
+    if encoder_alone and name.startswith(("embeddings.", "encoder.", "pooler.")):
+        return f"bert.{name}"
+    return name
+
+
+def _fold_tied(path: Path, tensors: dict[str, np.ndarray]) -> None:
+    """Drops a second copy of a tied weight, or refuses one that is another."""
+    for copy, original in _TIED.items():
+        values = tensors.pop(copy, None)
+        if values is None:
+            continue
+        if not np.array_equal(tensors.setdefault(original, values), values, equal_nan=True):
+            raise UserError(
+                f"{path}: {copy} differs from {original}; in BERT they are one, so this model cannot "
+                "be computed here"
+            )
+
+
+def _read_safetensors(path: Path) -> dict[str, np.ndarray]:
+    # Imported for its registration: NumPy itself has no bfloat16.
+    import ml_dtypes  # noqa: F401
+
+    tensors = {}
+    with _opened(path) as file:
+        for name in file.keys():  # noqa: SIM118
+            if name.endswith(_COUNTERS):
+                continue
+            kind = file.get_slice(name).get_dtype()
+            if kind not in ("F32", "F16", "BF16"):
+                raise UserError(
+                    f"{path}: {name} has type {kind}, expected F32, F16 or BF16; save it in float32"
+                )
+            tensors[name] = np.asarray(file.get_tensor(name), np.float32)
+    return tensors
+
+
+def _opened(path: Path) -> Any:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        return safe_open(path, framework="np")
+    except (SafetensorError, OSError) as error:
+        raise UserError(
+            f"{path} cannot be read ({error}); it is truncated or damaged: copy it again"
+        ) from error
+
+
+def _read_pytorch(path: Path) -> dict[str, np.ndarray]:
+    try:
+        import torch
+    except ImportError as error:
+        raise UserError(
+            f"{path} can only be read with PyTorch, which is not installed; pip install torch, or "
+            f"take a copy of the model that has {WEIGHTS}"
+        ) from error
+    try:
+        # `weights_only`: an unpickled file could run any code.
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, OSError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(
+            f"{path} cannot be read ({reason}); it is truncated or damaged: copy it again"
+        ) from error
+    if not isinstance(state, dict):
+        raise UserError(
+            f"{path} holds a {type(state).__name__}, expected tensors by name; save the "
+            "model again with save_pretrained"
+        )
+    tensors = {}
+    for name, values in state.items():
+        if name.endswith(_COUNTERS):
+            continue
+        if not isinstance(values, torch.Tensor) or values.dtype not in (
+            torch.float32,
+            torch.float16,
+            torch.bfloat16,
+        ):
+            raise UserError(
+                f"{path}: {name} is no tensor of float32, float16 or bfloat16; save the model again "
+                "with save_pretrained"
+            )
+        tensors[name] = values.to(torch.float32).numpy()
+    return tensors
+
+
+def _config_content(config: BertConfig, pad_id: int) -> dict[str, Any]:
+    sizes = {name: getattr(config, name) for name in BertConfig.__dataclass_fields__}
+    return {
+        **sizes,
+        "architectures": ["BertForPreTraining"],
+        "hidden_act": _TANH_GELU,
+        "layer_norm_eps": _REQUIRED["layer_norm_eps"],
+        "model_type": "bert",
+        "pad_token_id": pad_id,
+        "tie_word_embeddings": True,
+    }

@@ -1,0 +1,84 @@
+"""Names of the published MultiBERTs: `multiberts-seed_0`, `multiberts-seed_0-step_20k`, ..."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import PathLike
+
+RELEASED_PROCEDURE = "multiberts"
+RELEASED_STEPS = 2_000_000
+
+# The second form of the separators is that of the first copies on the Hugging Face hub.
+_NAME = re.compile(r"multiberts-seed[_-](?P<seed>\d+)(?:-(?:step_)?(?P<thousands>\d+)k)?")
+# What the release's archives unpack to: the seed is known, but nothing says whose it is.
+_SEED = re.compile(r"seed_(?P<seed>\d+)")
+_STEP = re.compile(r"step_(?P<thousands>\d+)k")
+
+
+@dataclasses.dataclass(frozen=True)
+class ReleaseName:
+    """What a name tells; None where it does not."""
+
+    procedure: str | None
+    pretrain_seed: int
+    step: int | None
+
+
+def release_name(pretrain_seed: int, step: int | None = None) -> str:
+    """The name under which the release has a checkpoint.
+
+    Args:
+      pretrain_seed: of the run.
+      step: finished updates, in whole thousands; None: the name of the seed's last checkpoint.
+
+    Raises:
+      UserError: a negative number, or a step that is no multiple of 1000.
+
+    Example:
+      `release_name(0, 20_000)` is `multiberts-seed_0-step_20k`.
+    """
+    if pretrain_seed < 0:
+        raise UserError(f"pretrain_seed is {pretrain_seed}; names of the release start at seed 0")
+    if step is None:
+        return f"{RELEASED_PROCEDURE}-seed_{pretrain_seed}"
+    if step < 0 or step % 1000:
+        raise UserError(
+            f"step {step} has no name as the release writes them (whole thousands, such as "
+            "step_20k); choose the directory's name yourself"
+        )
+    return f"{RELEASED_PROCEDURE}-seed_{pretrain_seed}-step_{step // 1000}k"
+
+
+def parse_release_name(directory: PathLike) -> ReleaseName | None:
+    """What the name of a directory tells of the checkpoint in it.
+
+    Understood are the release's names, those of its copies on the Hugging Face hub (also within
+    that hub's local cache), and `seed_0` or `seed_0/step_20k`, which the archives unpack to.
+
+    Args:
+      directory: a checkpoint's directory; only its name counts.
+
+    Returns:
+      None where the name says nothing. A MultiBERTs name without a step is that of the last one.
+    """
+    path = Path(directory).resolve()
+    if path.parent.name == "snapshots":  # .../models--google--multiberts-seed_0/snapshots/<hash>
+        path = path.parent.parent
+    match = _NAME.fullmatch(path.name.rsplit("--", 1)[-1])
+    if match:
+        last = _thousands(match["thousands"]) if match["thousands"] else RELEASED_STEPS
+        return ReleaseName(RELEASED_PROCEDURE, int(match["seed"]), last)
+    at_step = _STEP.fullmatch(path.name)
+    match = _SEED.fullmatch(path.parent.name if at_step else path.name)
+    if match:
+        step = _thousands(at_step["thousands"]) if at_step else None
+        return ReleaseName(None, int(match["seed"]), step)
+    return None
+
+
+def _thousands(text: str) -> int:
+    return int(text) * 1000

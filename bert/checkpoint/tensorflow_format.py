@@ -1,0 +1,140 @@
+"""The released layout: a TF1 checkpoint under `bert.ckpt`, `bert_config.json`, `vocab.txt`."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from multiberts.bert.model.configuration import BertConfig
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import PathLike
+
+PREFIX = "bert.ckpt"
+INDEX = f"{PREFIX}.index"
+DATA = f"{PREFIX}.data-00000-of-00001"
+CONFIG = "bert_config.json"
+VOCABULARY = "vocab.txt"
+
+# All that `write_files` makes.
+FILES = (INDEX, DATA, CONFIG, VOCABULARY)
+
+_GLOBAL_STEP = "global_step"
+
+
+def is_tensorflow(directory: PathLike) -> bool:
+    """Whether a directory has weights in this layout, whatever their prefix."""
+    directory = Path(directory)
+    return any(directory.glob("*.index")) or any(directory.glob("*.data-*-of-*"))
+
+
+def write_files(
+    directory: PathLike,
+    parameters: Mapping[str, np.ndarray],
+    config: BertConfig,
+    vocabulary_path: PathLike,
+    step: int | None,
+) -> None:
+    """Writes `FILES` into an existing directory; the same arguments give the same bytes.
+
+    Args:
+      directory: to write into.
+      parameters: float32 arrays by released variable name.
+      config: the model's sizes.
+      vocabulary_path: copied in as `vocab.txt`.
+      step: the variable `global_step`; None leaves it out.
+
+    Raises:
+      OSError: the disk is full or the directory cannot be written.
+    """
+    import tensorflow as tf
+
+    directory = Path(directory)
+    names = sorted(parameters)
+    tensors = [np.asarray(parameters[name], np.float32) for name in names]
+    if step is not None:
+        names.append(_GLOBAL_STEP)
+        tensors.append(np.asarray(step, np.int64))
+    try:
+        tf.raw_ops.SaveV2(
+            prefix=str(directory / PREFIX),
+            tensor_names=names,
+            shape_and_slices=[""] * len(names),
+            tensors=tensors,
+        )
+    except tf.errors.OpError as error:  # TensorFlow has its own for a full disk
+        raise OSError(
+            str(error.message).rpartition("; ")[2].removesuffix(" [Op:SaveV2]")
+        ) from error
+    (directory / CONFIG).write_text(config.to_json())
+    shutil.copyfile(vocabulary_path, directory / VOCABULARY)
+
+
+def find_prefix(directory: PathLike) -> Path:
+    """The prefix of the weights: `bert.ckpt`, or the only one there, as `bert_model.ckpt`.
+
+    Raises:
+      UserError: there is none, there are several, or a part is missing.
+    """
+    directory = Path(directory)
+    prefixes = sorted(path.name.removesuffix(".index") for path in directory.glob("*.index"))
+    if not prefixes:
+        raise UserError(
+            f"{directory} has no {INDEX}; a checkpoint holds {', '.join(FILES)}: copy it again"
+        )
+    if len(prefixes) > 1 and PREFIX not in prefixes:
+        raise UserError(
+            f"{directory} holds several checkpoints ({', '.join(prefixes)}); put the files of one "
+            "into a directory of its own, with its configuration and vocabulary"
+        )
+    prefix = PREFIX if PREFIX in prefixes else prefixes[0]
+    parts = [path.name for path in directory.glob(f"{prefix}.data-*-of-*")]
+    counts = {int(match[1]) for name in parts if (match := re.search(r"-of-(\d+)$", name))}
+    wanted = [f"{prefix}.data-{part:05d}-of-{max(counts, default=1):05d}" for part in
+              range(max(counts, default=1))]  # fmt: skip
+    for name in wanted:
+        if name not in parts:
+            raise UserError(
+                f"{directory} has no {name}, which belongs to {prefix}.index; copy it again"
+            )
+    return directory / prefix
+
+
+def read_weights(directory: PathLike) -> tuple[dict[str, np.ndarray], int | None]:
+    """Reads all weights, without looking whether they are complete.
+
+    Optimiser slots (`<name>/adam_m`, `<name>/adam_v`) and variables of tasks are left out.
+
+    Returns:
+      float32 arrays by released variable name, and `global_step` where it is stored.
+
+    Raises:
+      UserError: a file is missing, truncated or damaged.
+    """
+    import tensorflow as tf
+
+    prefix = find_prefix(directory)
+    try:
+        reader = tf.train.load_checkpoint(str(prefix))
+        names = reader.get_variable_to_shape_map()
+        parameters = {
+            name: np.asarray(reader.get_tensor(name), np.float32)
+            for name in sorted(names)
+            if _is_parameter(name)
+        }
+        step = int(reader.get_tensor(_GLOBAL_STEP)) if _GLOBAL_STEP in names else None
+    except (tf.errors.OpError, RuntimeError, ValueError, IndexError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(
+            f"{prefix}.data cannot be read ({reason}); the checkpoint is truncated or damaged: "
+            "copy it again"
+        ) from error
+    return parameters, step
+
+
+def _is_parameter(name: str) -> bool:
+    places = ("bert/", "cls/predictions/", "cls/seq_relationship/")
+    return name.startswith(places) and not name.endswith(("/adam_m", "/adam_v"))

@@ -1,0 +1,1 @@
+"""The model as pure functions over a dict of named arrays."""

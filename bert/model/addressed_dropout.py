@@ -1,0 +1,93 @@
+"""Dropout whose every bit is a pure function of a key and a position."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from keras import ops
+
+from multiberts.runs.errors import UserError
+
+Array = Any
+
+# Positions are numbered as if every sequence were this long, so an element keeps its bit however
+# far its batch is padded: trimming a batch does not change what is dropped.
+_POSITION_STRIDE = 1024
+
+_SITE_MULTIPLIER = 0x9E3779B9
+
+
+def dropout(values: Array, rate: float, key: Array | None, site: int) -> Array:
+    """Sets a share `rate` of the elements to zero and scales the others by 1 / (1 - rate).
+
+    The bits come from hashing each element's position with the key, in 32-bit integers, so they
+    are the same on every engine, device and batch padding.
+
+    Args:
+      values: [batch, length, width], or attention probabilities [batch, heads, length, length].
+      rate: the share dropped, in [0, 1).
+      key: uint32 [2], or None for no dropout. Of a part of a batch [2 + rows]: behind the two the
+        number of each row in the whole batch, so that it keeps its bits.
+      site: the number of this dropout among those of the model; each draws its own bits.
+
+    Returns:
+      Like `values`.
+    """
+    if key is None or rate == 0.0:
+        return values
+    threshold = np.uint32(round(rate * 2**32))
+    kept = ops.greater_equal(_random_bits(values, key, site), threshold)
+    # In float32: 1 / (1 - rate) itself, rounded to bfloat16, would move every mean.
+    scaled = ops.cast(ops.cast(values, "float32") * (1.0 / (1.0 - rate)), values.dtype)
+    return ops.where(kept, scaled, ops.zeros_like(values))
+
+
+def _random_bits(values: Array, key: Array, site: int) -> Array:
+    """uint32 bits, one an element, from the key, the site and the element's position."""
+    shape = ops.shape(values)
+    longest = max((0, *(shape[2:] if len(shape) == 4 else shape[1:-1])))
+    if longest > _POSITION_STRIDE:
+        raise UserError(
+            f"sequences of {longest} pieces are longer than the {_POSITION_STRIDE} that dropout has "
+            "addresses for; lower sequence_length"
+        )
+    strides: tuple[int, ...]
+    if len(shape) == 3:  # [batch, length, width]
+        strides = (_POSITION_STRIDE * int(shape[2]), int(shape[2]), 1)
+    elif len(shape) == 4:  # [batch, heads, length, length]
+        strides = (
+            int(shape[1]) * _POSITION_STRIDE * _POSITION_STRIDE,
+            _POSITION_STRIDE * _POSITION_STRIDE,
+            _POSITION_STRIDE,
+            1,
+        )
+    else:  # [batch, width]
+        strides = (int(shape[1]), 1)
+    # Shapes are static: a step is compiled for each batch shape.
+    counter: Array = ops.convert_to_tensor(np.uint32(site * _SITE_MULTIPLIER % 2**32))
+    for axis, stride in enumerate(strides):
+        along = [1] * len(strides)
+        along[axis] = -1
+        step = np.uint32(stride % 2**32)
+        if axis == 0 and ops.shape(key)[0] > 2:
+            counter = counter + ops.reshape(key[2:] * step, along)
+            continue
+        coordinate = np.arange(shape[axis], dtype=np.uint32) * step
+        counter = counter + ops.convert_to_tensor(coordinate.reshape(along))
+    return _mixed(counter, key)
+
+
+def _mixed(counter: Array, key: Array) -> Array:
+    """Three rounds of xor-shift and multiply, after a search for low bias by C. Wellons
+    ("Hash prospector", constants of `triple32`); half of the key enters before each of the first
+    two rounds, so that keys that differ in one bit give unrelated bits."""
+    bits = counter + key[0]
+    bits = ops.bitwise_xor(bits, ops.right_shift(bits, np.uint32(17)))
+    bits = bits * np.uint32(0xED5AD4BB)
+    bits = bits + key[1]
+    bits = ops.bitwise_xor(bits, ops.right_shift(bits, np.uint32(11)))
+    bits = bits * np.uint32(0xAC4C1B51)
+    bits = ops.bitwise_xor(bits, ops.right_shift(bits, np.uint32(15)))
+    bits = bits * np.uint32(0x31848BAB)
+    return ops.bitwise_xor(bits, ops.right_shift(bits, np.uint32(14)))

@@ -1,0 +1,112 @@
+"""The sizes of a BERT model, in the released `bert_config.json`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import PathLike, read_bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class BertConfig:
+    """What fixes a model's shapes and dropout; field names are those of `bert_config.json`.
+
+    Reference: Devlin et al., 2019, section 3; google-research/bert, `modeling.BertConfig`.
+    """
+
+    vocab_size: int
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+    hidden_act: str = "gelu"
+    initializer_range: float = 0.02
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            self._check_range(field.name, getattr(self, field.name))
+        if self.hidden_size % self.num_attention_heads:
+            raise UserError(
+                f"hidden_size {self.hidden_size} is no multiple of num_attention_heads "
+                f"{self.num_attention_heads}; choose sizes that divide"
+            )
+        if self.hidden_act != "gelu":
+            raise UserError(
+                f"hidden_act {self.hidden_act!r} is not supported; BERT's is 'gelu' (tanh form)"
+            )
+        if not 0 < self.vocab_size <= 2**16:
+            raise UserError(
+                f"vocab_size {self.vocab_size} is outside 1..65536; token stores hold 16-bit ids"
+            )
+
+    def _check_range(self, name: str, value: Any) -> None:
+        """Refuses a size below 1, a rate outside [0, 1), or no deviation."""
+        if name == "hidden_act":
+            return
+        if name.endswith("_prob"):
+            is_good, expected = (
+                isinstance(value, (int, float)) and 0 <= value < 1,
+                "a rate in [0, 1)",
+            )
+        elif name == "initializer_range":
+            is_good, expected = isinstance(value, (int, float)) and value > 0, "a number above 0"
+        else:
+            is_good, expected = isinstance(value, int) and value >= 1, "a whole number from 1"
+        if not is_good:
+            raise UserError(f"{name} is {value!r}, expected {expected}; correct the model's sizes")
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any], where: str) -> BertConfig:
+        """Takes the known fields; keys that other releases add are refused only if unknown there.
+
+        Args:
+          values: fields by name.
+          where: named in errors.
+
+        Raises:
+          UserError: a field is missing, unknown, or out of range.
+        """
+        names = {field.name for field in dataclasses.fields(cls)}
+        # Fields that published configurations carry for other tools, without effect on BERT.
+        ignored = {
+            "architectures", "attention_type", "directionality", "gradient_checkpointing",
+            "layer_norm_eps", "model_type", "pad_token_id", "pooler_fc_size",
+            "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head",
+            "pooler_type", "position_embedding_type", "torch_dtype", "transformers_version",
+            "use_cache",
+        }  # fmt: skip
+        unknown = sorted(set(values) - names - ignored)
+        if unknown:
+            raise UserError(
+                f"{where}: unknown field {unknown[0]!r}; expected {', '.join(sorted(names))}"
+            )
+        if "vocab_size" not in values:
+            raise UserError(f"{where}: field 'vocab_size' is missing; add it")
+        return cls(**{name: value for name, value in values.items() if name in names})
+
+    @classmethod
+    def from_file(cls, path: PathLike) -> BertConfig:
+        """Reads a `bert_config.json`.
+
+        Raises:
+          UserError: missing, not JSON, or with missing or unknown fields.
+        """
+        try:
+            values = json.loads(read_bytes(path))
+        except json.JSONDecodeError as error:
+            raise UserError(
+                f"{path} line {error.lineno}: not JSON ({error.msg}); restore it from the release"
+            ) from error
+        return cls.from_mapping(values, str(path))
+
+    def to_json(self) -> str:
+        """The content of `bert_config.json`."""
+        return json.dumps(dataclasses.asdict(self), indent=2, sort_keys=True) + "\n"

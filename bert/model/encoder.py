@@ -1,0 +1,177 @@
+"""The BERT encoder: pure functions over a dict of arrays with the released variable names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from keras import ops
+
+from multiberts.bert.model.addressed_dropout import dropout
+from multiberts.bert.model.configuration import BertConfig
+
+Array = Any
+Parameters = Mapping[str, Array]
+
+LAYER_NORM_EPSILON = 1e-12
+_MASKED = -10000.0
+
+# Dropout sites: 0 the embeddings, then three a layer; heads number theirs from HEAD_SITE.
+_EMBEDDING_SITE = 0
+HEAD_SITE = 1 << 16
+
+
+def encode(
+    parameters: Parameters,
+    config: BertConfig,
+    input_ids: Array,
+    input_mask: Array,
+    segment_ids: Array,
+    dropout_key: Array | None = None,
+    compute_dtype: str = "float32",
+    first_token_only: bool = False,
+) -> Array:
+    """The last layer's hidden states.
+
+    With bfloat16, products are of bfloat16; weights stay float32 and are rounded where they are
+    used, and softmax, layer normalisation and dropout's scaling are float32.
+
+    Args:
+      parameters: arrays by released name (`bert/embeddings/word_embeddings`, ...), float32.
+      config: the model's sizes.
+      input_ids: int32 [batch, length], pieces of the vocabulary.
+      input_mask: int32 [batch, length], 1 for a piece, 0 for padding.
+      segment_ids: int32 [batch, length], 0 or 1.
+      dropout_key: uint32 [2] in training; None for none.
+      compute_dtype: `float32` or `bfloat16`, of products and of what passes between them.
+      first_token_only: whether the last layer computes the first token alone, which is all that the
+        pooler reads; it is the same up to rounding.
+
+    Returns:
+      [batch, length, hidden] of compute_dtype; with first_token_only [batch, 1, hidden].
+
+    Reference: Devlin et al., 2019, section 3; Vaswani et al., 2017, section 3 (post-LN blocks).
+    """
+    hidden = _embed(parameters, config, input_ids, segment_ids, dropout_key)
+    # From here on, everything follows the type of what it is given.
+    hidden = ops.cast(hidden, compute_dtype)
+    # Masked keys get -10000 before the softmax, as in the original.  [batch, 1, 1, length]
+    keys = ops.cast(input_mask, "float32")[:, None, None, :]
+    attention_bias = (1.0 - keys) * _MASKED
+    last = config.num_hidden_layers - 1
+    for layer in range(config.num_hidden_layers):
+        queries = 1 if first_token_only and layer == last else None
+        hidden = _block(parameters, config, layer, hidden, attention_bias, dropout_key, queries)
+    return hidden
+
+
+def pool(parameters: Parameters, sequence_output: Array) -> Array:
+    """The pooled first token: dense and tanh.
+
+    Args:
+      parameters: arrays by released name.
+      sequence_output: float32 or bfloat16 [batch, length, hidden].
+
+    Returns:
+      float32 [batch, hidden].
+    """
+    first = dense(parameters, "bert/pooler/dense", sequence_output[:, 0])
+    return ops.tanh(ops.cast(first, "float32"))
+
+
+def dense(parameters: Parameters, name: str, inputs: Array) -> Array:
+    """`inputs` @ kernel + bias, of the variables `<name>/kernel` and `<name>/bias`; of the inputs'
+    type."""
+    kernel, bias = (
+        ops.cast(parameters[f"{name}/{part}"], inputs.dtype) for part in ("kernel", "bias")
+    )
+    return ops.matmul(inputs, kernel) + bias
+
+
+def layer_norm(parameters: Parameters, name: str, inputs: Array) -> Array:
+    """Normalises the last axis in float32; `<name>/gamma` and `<name>/beta`; of the inputs' type."""
+    given = inputs.dtype
+    inputs = ops.cast(inputs, "float32")
+    mean = ops.mean(inputs, axis=-1, keepdims=True)
+    centred = inputs - mean
+    variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)
+    scale = ops.rsqrt(variance + LAYER_NORM_EPSILON) * parameters[f"{name}/gamma"]
+    return ops.cast(centred * scale + parameters[f"{name}/beta"], given)
+
+
+def gelu(inputs: Array) -> Array:
+    """The tanh form of GELU, as in the original code."""
+    return ops.gelu(inputs, approximate=True)
+
+
+def _embed(
+    parameters: Parameters,
+    config: BertConfig,
+    input_ids: Array,
+    segment_ids: Array,
+    dropout_key: Array | None,
+) -> Array:
+    prefix = "bert/embeddings"
+    words = ops.take(parameters[f"{prefix}/word_embeddings"], input_ids, axis=0)
+    # Two types at most: a product with one-hot rows has a cheaper gradient than a gather.
+    types = ops.one_hot(segment_ids, config.type_vocab_size, dtype="float32")
+    types = ops.matmul(types, parameters[f"{prefix}/token_type_embeddings"])
+    positions = parameters[f"{prefix}/position_embeddings"][: ops.shape(input_ids)[1]]
+    hidden = layer_norm(parameters, f"{prefix}/LayerNorm", words + types + positions)
+    return dropout(hidden, config.hidden_dropout_prob, dropout_key, _EMBEDDING_SITE)
+
+
+def _block(
+    parameters: Parameters,
+    config: BertConfig,
+    layer: int,
+    hidden: Array,
+    attention_bias: Array,
+    dropout_key: Array | None,
+    queries: int | None,
+) -> Array:
+    """LN(x + dropout(attention)), then LN(x + dropout(feed-forward)); of the first `queries` tokens."""
+    name = f"bert/encoder/layer_{layer}"
+    site = 1 + 3 * layer
+    attended = _attend(parameters, config, name, hidden, attention_bias, dropout_key, site, queries)
+    if queries is not None:
+        hidden = hidden[:, :queries]
+    attended = dense(parameters, f"{name}/attention/output/dense", attended)
+    attended = dropout(attended, config.hidden_dropout_prob, dropout_key, site + 1)
+    hidden = layer_norm(parameters, f"{name}/attention/output/LayerNorm", hidden + attended)
+    transformed = gelu(dense(parameters, f"{name}/intermediate/dense", hidden))
+    transformed = dense(parameters, f"{name}/output/dense", transformed)
+    transformed = dropout(transformed, config.hidden_dropout_prob, dropout_key, site + 2)
+    return layer_norm(parameters, f"{name}/output/LayerNorm", hidden + transformed)
+
+
+def _attend(
+    parameters: Parameters,
+    config: BertConfig,
+    name: str,
+    hidden: Array,
+    attention_bias: Array,
+    dropout_key: Array | None,
+    site: int,
+    queries: int | None,
+) -> Array:
+    """Multi-head self-attention without its output projection; [batch, queries, hidden]."""
+    batch = ops.shape(hidden)[0]
+    heads = config.num_attention_heads
+    size = config.hidden_size // heads
+
+    def split(part: str, inputs: Array) -> Array:  # [batch, heads, length, size]
+        projected = dense(parameters, f"{name}/attention/self/{part}", inputs)
+        shape = (batch, ops.shape(inputs)[1], heads, size)
+        return ops.transpose(ops.reshape(projected, shape), (0, 2, 1, 3))
+
+    asking = hidden if queries is None else hidden[:, :queries]
+    query, key, value = split("query", asking), split("key", hidden), split("value", hidden)
+    scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
+    scores = ops.cast(scores, "float32") * (size**-0.5)
+    probabilities = ops.softmax(scores + attention_bias, axis=-1)
+    rate = config.attention_probs_dropout_prob
+    probabilities = dropout(probabilities, rate, dropout_key, site)
+    mixed = ops.matmul(ops.cast(probabilities, value.dtype), value)  # [batch, heads, queries, size]
+    shape = (batch, ops.shape(asking)[1], config.hidden_size)
+    return ops.reshape(ops.transpose(mixed, (0, 2, 1, 3)), shape)

@@ -1,0 +1,151 @@
+"""What stands on the encoder: masked words, next sentence, classification, and their losses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from keras import ops
+
+from multiberts.bert.model.addressed_dropout import dropout
+from multiberts.bert.model.configuration import BertConfig
+from multiberts.bert.model.encoder import (
+    HEAD_SITE,
+    Parameters,
+    dense,
+    encode,
+    gelu,
+    layer_norm,
+    pool,
+)
+
+Array = Any
+
+
+def masked_lm_logits(
+    parameters: Parameters, config: BertConfig, sequence_output: Array, masked_lm_positions: Array
+) -> Array:
+    """Scores of every piece at the masked positions only.
+
+    Args:
+      parameters: arrays by released name.
+      config: the model's sizes.
+      sequence_output: float32 or bfloat16 [batch, length, hidden]; the product is of its type.
+      masked_lm_positions: int32 [batch, predictions].
+
+    Returns:
+      float32 [batch, predictions, vocabulary].
+    """
+    gathered = ops.take_along_axis(sequence_output, masked_lm_positions[:, :, None], axis=1)
+    hidden = gelu(dense(parameters, "cls/predictions/transform/dense", gathered))
+    hidden = layer_norm(parameters, "cls/predictions/transform/LayerNorm", hidden)
+    # The output weights are the word embeddings: tied.
+    flat = ops.reshape(hidden, (-1, config.hidden_size))
+    words = ops.cast(parameters["bert/embeddings/word_embeddings"], flat.dtype)
+    logits = ops.cast(ops.matmul(flat, ops.transpose(words)), "float32")
+    logits = logits + parameters["cls/predictions/output_bias"]
+    return ops.reshape(logits, (-1, ops.shape(masked_lm_positions)[1], config.vocab_size))
+
+
+def next_sentence_logits(parameters: Parameters, pooled: Array) -> Array:
+    """Scores of [true next, random]; float32 [batch, 2] from the pooled [batch, hidden]."""
+    weights = ops.transpose(parameters["cls/seq_relationship/output_weights"])
+    return ops.matmul(pooled, weights) + parameters["cls/seq_relationship/output_bias"]
+
+
+def classification_logits(
+    parameters: Parameters, pooled: Array, rate: float = 0.0, dropout_key: Array | None = None
+) -> Array:
+    """Scores of each label, with dropout before the projection.
+
+    Args:
+      parameters: arrays by name, among them `output_weights` [labels, hidden] and `output_bias`.
+      pooled: float32 [batch, hidden].
+      rate: the share dropped in training.
+      dropout_key: uint32 [2] in training; None for none.
+
+    Returns:
+      float32 [batch, labels].
+    """
+    pooled = dropout(pooled, rate, dropout_key, HEAD_SITE)
+    return (
+        ops.matmul(pooled, ops.transpose(parameters["output_weights"])) + parameters["output_bias"]
+    )
+
+
+def cross_entropy(logits: Array, labels: Array) -> Array:
+    """Minus the log probability of each label.
+
+    Args:
+      logits: float32 [..., classes].
+      labels: int32 [...].
+
+    Returns:
+      float32 [...].
+    """
+    log_probabilities = ops.log_softmax(ops.cast(logits, "float32"), axis=-1)
+    chosen = ops.take_along_axis(log_probabilities, labels[..., None], axis=-1)
+    return -chosen[..., 0]
+
+
+def is_right(logits: Array, labels: Array) -> Array:
+    """Whether no class scores higher than the label; 1.0 or 0.0.
+
+    Cheaper than an argmax over a vocabulary, which compares positions besides values.
+
+    Args:
+      logits: float32 [..., classes].
+      labels: int32 [...].
+
+    Returns:
+      float32 [...].
+    """
+    chosen = ops.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
+    return ops.cast(ops.greater_equal(chosen, ops.max(logits, axis=-1)), "float32")
+
+
+def pretraining_loss(
+    parameters: Parameters,
+    config: BertConfig,
+    batch: Parameters,
+    dropout_key: Array | None,
+    compute_dtype: str = "float32",
+) -> tuple[Array, dict[str, Array]]:
+    """Masked-word plus next-sentence loss of one gradient shard.
+
+    Args:
+      parameters: arrays by released name.
+      config: the model's sizes.
+      batch: `input_ids`, `input_mask`, `segment_ids` int32 [batch, length];
+        `masked_lm_positions`, `masked_lm_ids` int32 [batch, predictions]; `masked_lm_weights`
+        float32 [batch, predictions]; `next_sentence_labels` int32 [batch].
+      dropout_key: uint32 [2] in training; None for none.
+      compute_dtype: `float32` or `bfloat16`, of the products; the losses are float32.
+
+    Returns:
+      The loss: sum(weight x cross-entropy) / (sum(weight) + 1e-5) + mean next-sentence
+      cross-entropy; and scalars by name for the log.
+
+    Reference: google-research/bert, `run_pretraining.py`; the sum runs over one replica's examples.
+    """
+    sequence = encode(
+        parameters,
+        config,
+        batch["input_ids"],
+        batch["input_mask"],
+        batch["segment_ids"],
+        dropout_key,
+        compute_dtype,
+    )
+    logits = masked_lm_logits(parameters, config, sequence, batch["masked_lm_positions"])
+    labels, weights = batch["masked_lm_ids"], batch["masked_lm_weights"]
+    total = ops.sum(weights) + 1e-5
+    masked_lm_loss = ops.sum(weights * cross_entropy(logits, labels)) / total
+    next_logits = next_sentence_logits(parameters, pool(parameters, sequence))
+    next_labels = batch["next_sentence_labels"]
+    next_loss = ops.mean(cross_entropy(next_logits, next_labels))
+    return masked_lm_loss + next_loss, {
+        "masked_lm_loss": masked_lm_loss,
+        "masked_lm_accuracy": ops.sum(weights * is_right(logits, labels)) / total,
+        "next_sentence_loss": next_loss,
+        "next_sentence_accuracy": ops.mean(is_right(next_logits, next_labels)),
+    }

@@ -1,0 +1,1 @@
+"""The training engine, its loop, its state and its log."""

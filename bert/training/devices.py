@@ -1,0 +1,221 @@
+"""Which devices train, and how they share the work.
+
+One device needs no strategy. Several in one process share it by TensorFlow's MirroredStrategy,
+those of several processes by MultiWorkerMirroredStrategy (where the environment's `TF_CONFIG` names
+the processes), TPU cores by TPUStrategy. The recipe's gradient shards are dealt to the devices in
+order, so the numbers do not depend on how many there are, but for the rounding of one sum.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import tensorflow as tf
+
+from multiberts.bert.model.operations import peak_flops_per_second
+from multiberts.bert.training.processes import Processes
+from multiberts.runs.errors import UserError
+
+AUTO: Literal["auto"] = "auto"
+DeviceChoice = int | Literal["auto"]
+
+# The tasks of a cluster that train.
+_ROLES = ("chief", "worker")
+
+# Its strategies tell at length what they are; what they warn of is still told.
+tf.get_logger().setLevel("WARNING")
+
+
+@dataclasses.dataclass(frozen=True)
+class Devices:
+    """The devices of all processes that train together.
+
+    Attributes:
+      strategy: TensorFlow's strategy; None for one device.
+      count: devices in all processes.
+      kind: the name that the driver of the first local device reports.
+      compiles: whether a step may be compiled by XLA by itself (on TPU, all is compiled anyway).
+      processes: that train together.
+    """
+
+    strategy: tf.distribute.Strategy | None
+    count: int
+    kind: str
+    compiles: bool = True
+    processes: Processes = dataclasses.field(default_factory=Processes)
+
+    def check_shards(self, gradient_shards: int) -> None:
+        """Refuses shards that cannot be dealt evenly.
+
+        Raises:
+          UserError: `gradient_shards` is no multiple of the number of devices.
+        """
+        if gradient_shards % self.count:
+            raise UserError(
+                f"gradient_shards {gradient_shards} is no multiple of the {self.count} devices; set "
+                "devices to a number that divides it (the shards are part of the recipe)"
+            )
+
+    def peak_flops_per_second(self, compute_dtype: str = "float32") -> float | None:
+        """Of all devices together, by the makers' data sheets; None where not known."""
+        peak = peak_flops_per_second(self.kind, compute_dtype)
+        return None if peak is None else peak * self.count
+
+
+def open_devices(devices: DeviceChoice = AUTO) -> Devices:
+    """Finds devices and makes the strategy; the same call gives the same devices.
+
+    Must come before anything else of TensorFlow's runs in the process, where several devices are
+    asked for: logical CPU devices and the connections between processes are made at its start.
+    TensorFlow allows one group of several devices a process (and one device beside it).
+
+    Args:
+      devices: how many, in all processes; `auto`: all accelerators, or one CPU where there are
+        none. More than one without accelerators: so many parts of the CPU, each a device of its
+        own. A TPU (the environment's `TPU_NAME` is set, `local` on a TPU's own machine) is taken
+        whole.
+
+    Returns:
+      The devices. The path of TPUs follows TensorFlow's documentation but was never run here.
+
+    Raises:
+      UserError: more devices than there are, another group than before, or TensorFlow has started
+        already.
+    """
+    if devices != AUTO and (not isinstance(devices, int) or devices < 1):
+        raise UserError(f"devices is {devices!r}; give 'auto' or a number from 1")
+    groups = [known for known, opened in _opened.items() if opened.strategy is not None]
+    if devices not in _opened and devices != 1 and groups:
+        raise UserError(
+            f"devices is {devices}, but this process trains on {groups[0]} already; start another"
+        )
+    if devices not in _opened:
+        _opened[devices] = _found(devices)
+    return _opened[devices]
+
+
+# What this process has opened, by what was asked for.
+_opened: dict[DeviceChoice, Devices] = {}
+
+
+def _found(devices: DeviceChoice) -> Devices:
+    if os.environ.get("TPU_NAME"):
+        return _tpu(devices, os.environ["TPU_NAME"])
+    num_processes = _num_processes()
+    if num_processes > 1:
+        return _of_several_processes(devices, num_processes)
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus:
+        count = len(gpus) if devices == AUTO else int(devices)
+        if count > len(gpus):
+            raise UserError(f"devices is {count}, but there are {len(gpus)} GPUs; lower it")
+        names = [f"GPU:{number}" for number in range(count)]
+    else:
+        count = 1 if devices == AUTO else int(devices)
+        names = _parts_of_the_cpu(count) if count > 1 else []
+    strategy = tf.distribute.MirroredStrategy(names) if count > 1 else None
+    return Devices(strategy, count, _kind())
+
+
+def _num_processes() -> int:
+    """How many processes the environment's `TF_CONFIG` names that train.
+
+    Raises:
+      UserError: it is not what TensorFlow reads, or has no place for this process.
+    """
+    text = os.environ.get("TF_CONFIG")
+    if not text:
+        return 1
+    try:
+        settings = json.loads(text)
+        cluster, task = settings.get("cluster", {}), settings.get("task", {})
+        counts = {role: len(cluster.get(role, [])) for role in _ROLES}
+        role, index = task.get("type"), int(task.get("index", -1))
+    except (ValueError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"the environment's TF_CONFIG is not JSON of TensorFlow's form ({error}); unset or correct it"
+        ) from error
+    count = sum(counts.values())
+    if count > 1 and not 0 <= index < counts.get(role, 0):
+        raise UserError(
+            f"the environment's TF_CONFIG has the task {role!r} {index}, which its cluster does not "
+            f"name as one that trains ({' or '.join(_ROLES)}); correct it"
+        )
+    return count
+
+
+def _of_several_processes(devices: DeviceChoice, num_processes: int) -> Devices:
+    print(f"joining the {num_processes} processes of TF_CONFIG", file=sys.stderr, flush=True)
+    try:
+        with _kept_sigterm():
+            strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    except (RuntimeError, ValueError, tf.errors.OpError) as error:
+        raise UserError(
+            f"the processes of TF_CONFIG cannot be joined ({str(error).splitlines()[0]}); check its "
+            "addresses, and open the devices before anything else of TensorFlow's runs"
+        ) from error
+    resolver, count = strategy.cluster_resolver, strategy.num_replicas_in_sync
+    # Without a chief by name, the first worker is the chief.
+    chief = resolver.task_type == "chief" or (
+        resolver.task_id == 0 and not resolver.cluster_spec().as_dict().get("chief")
+    )
+    processes = Processes(count=num_processes, is_chief=chief, strategy=strategy)
+    if devices not in (AUTO, count):
+        raise UserError(
+            f"devices is {devices}, but the processes of TF_CONFIG have {count}; give 'auto'"
+        )
+    return Devices(strategy, count, _kind(), processes=processes)
+
+
+@contextlib.contextmanager
+def _kept_sigterm() -> Iterator[None]:
+    """Keeps what SIGTERM does: TensorFlow's coordination of processes takes the signal for itself."""
+    handler = signal.getsignal(signal.SIGTERM)
+    yield
+    if handler is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)
+
+
+def _tpu(devices: DeviceChoice, name: str) -> Devices:
+    """All cores of a TPU, as TensorFlow's guide to TPUs has it; never run here."""
+    resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)
+    tf.config.experimental_connect_to_cluster(resolver)
+    tf.tpu.experimental.initialize_tpu_system(resolver)
+    strategy = tf.distribute.TPUStrategy(resolver)
+    count = strategy.num_replicas_in_sync
+    if devices not in (AUTO, count):
+        raise UserError(f"devices is {devices}, but the TPU {name} has {count} cores; give 'auto'")
+    return Devices(strategy, count, kind="TPU", compiles=False)
+
+
+def _parts_of_the_cpu(count: int) -> list[str]:
+    """Names of so many logical CPU devices, made where TensorFlow has not started yet."""
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    found = tf.config.get_logical_device_configuration(cpu)
+    if found is None or len(found) < count:
+        try:
+            tf.config.set_logical_device_configuration(
+                cpu, [tf.config.LogicalDeviceConfiguration()] * count
+            )
+        except RuntimeError as error:
+            raise UserError(
+                f"devices is {count}, but TensorFlow has started with fewer parts of the CPU; open "
+                "the devices before anything else of TensorFlow's runs"
+            ) from error
+    return [f"CPU:{number}" for number in range(count)]
+
+
+def _kind() -> str:
+    gpus = tf.config.list_physical_devices("GPU")
+    if not gpus:
+        return "CPU"
+    details: dict[str, Any] = tf.config.experimental.get_device_details(gpus[0])
+    return str(details.get("device_name", "GPU"))

@@ -1,0 +1,336 @@
+"""The training engine: compiled steps over named arrays. The loop is `bert.training.loop`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from multiberts.bert.model.optimization import adam_update, clip_by_global_norm, is_decayed
+from multiberts.bert.randomness import hash_bits
+from multiberts.bert.training.devices import DeviceChoice, open_devices
+from multiberts.bert.training.keeping_memory import keep_freed_memory
+from multiberts.bert.training.processes import Processes
+from multiberts.bert.training.state import Arrays, TrainingState
+
+Array = Any
+Batch = Mapping[str, np.ndarray]
+# Places among a batch's arrays while they are dealt to devices: the dropout keys, and, of several
+# processes, whether each has had notice of its end.
+_KEYS = "dropout_keys"
+NOTICES = "notices"
+
+Loss = Callable[[Mapping[str, Array], Mapping[str, Array], Array], tuple[Array, dict[str, Array]]]
+
+# The same sums in the same order on every run: gradients of gathers would otherwise be summed by
+# whichever thread comes first.
+tf.config.experimental.enable_op_determinism()
+keep_freed_memory()
+
+
+class Trainer:
+    """Turns a state and a batch into the next state, compiled once for each batch shape.
+
+    A batch is cut into `gradient_shards` equal parts. Each part's gradient is clipped to global
+    norm 1 by itself, and the clipped gradients are summed, as the original's replicas did: the
+    number of shards belongs to the recipe, not to the machine. Several devices take equal runs of
+    consecutive shards; each sums its own in order, then the devices' sums are added, and every
+    device makes the same update. A shard's dropout is addressed by its number in the whole batch.
+
+    Shards are the micro-batches too: one after the other, in the memory of one. A shard is not cut
+    further: its loss is divided by its own number of predictions and its gradient clipped as a
+    whole, so the mean of its pieces' gradients would be another recipe.
+
+    Reference: google-research/bert, `optimization.py`; Sellam et al., 2022, section 2.
+    """
+
+    def __init__(
+        self,
+        loss: Loss,
+        *,
+        gradient_shards: int = 1,
+        weight_decay_rate: float = 0.01,
+        compile_step: bool = True,
+        devices: DeviceChoice = 1,
+    ):
+        """Args:
+        loss: (parameters, batch, dropout key uint32 [2]) -> (scalar, scalars by name), pure.
+        gradient_shards: parts of a batch clipped apart.
+        weight_decay_rate: for all but layer normalisation and biases.
+        compile_step: whether XLA compiles the step (changes speed and last bits only).
+        devices: how many share the work, in all processes; `auto`: all accelerators, or one CPU.
+          Where several, make the trainer before anything else of TensorFlow's runs.
+
+        Raises:
+          UserError: the devices are not there, or cannot take equal numbers of shards.
+        """
+        self._loss = loss
+        self._gradient_shards = gradient_shards
+        self._weight_decay_rate = weight_decay_rate
+        self._variables: dict[str, tf.Variable] = {}
+        self._m: dict[str, tf.Variable] = {}
+        self._v: dict[str, tf.Variable] = {}
+        self._step = 0
+        self._devices = open_devices(devices)
+        self._devices.check_shards(gradient_shards)
+        self._compile_step = compile_step and self._devices.compiles
+        self._update: Callable[..., dict[str, Array]] = self._updated
+
+    @property
+    def step_count(self) -> int:
+        """Finished updates."""
+        return self._step
+
+    @property
+    def processes(self) -> Processes:
+        """Those that train together; one of them, the chief, writes states and checkpoints."""
+        return self._devices.processes
+
+    def peak_flops_per_second(self, compute_dtype: str = "float32") -> float | None:
+        """Of all devices together, by the makers' data sheets; None where not known (CPU)."""
+        return self._devices.peak_flops_per_second(compute_dtype)
+
+    def start(self, parameters: Mapping[str, np.ndarray]) -> None:
+        """Takes initial weights; moments and step are zero."""
+        zeros = {name: np.zeros_like(values) for name, values in parameters.items()}
+        self.restore(TrainingState(dict(parameters), zeros, zeros, 0))
+
+    def restore(self, state: TrainingState) -> None:
+        """Takes a state. Variables of the same names and shapes are reused: nothing recompiles."""
+        shapes = {name: values.shape for name, values in state.parameters.items()}
+        known = {name: tuple(variable.shape) for name, variable in self._variables.items()}
+        if shapes != known:
+            for part in (self._variables, self._m, self._v):
+                part.clear()
+                part.update({name: self._new_variable(shapes[name]) for name in sorted(shapes)})
+            # A compiled function holds on to the variables it first met: new ones need a new one.
+            self._update = self._new_update()
+        for name in shapes:
+            self._variables[name].assign(state.parameters[name])
+            self._m[name].assign(state.m[name])
+            self._v[name].assign(state.v[name])
+        self._step = state.step
+
+    def state(self) -> TrainingState:
+        """A copy of all that training carries."""
+        return TrainingState(
+            self.parameters(), self._copied(self._m), self._copied(self._v), self._step
+        )
+
+    def parameters(self) -> Arrays:
+        """A copy of the weights, float32 by name."""
+        return self._copied(self._variables)
+
+    def step(
+        self, batch: Batch, learning_rate: float, dropout_seed: int, has_notice: bool = False
+    ) -> dict[str, Array]:
+        """One update.
+
+        Args:
+          batch: arrays by name, each [batch, ...]; batch a multiple of gradient_shards. The whole
+            batch in every process.
+          learning_rate: of this update.
+          dropout_seed: with the step and the shard, the address of all dropout bits.
+          has_notice: of several processes: whether this one was asked to stop.
+
+        Returns:
+          Scalars by name, means over shards: `loss`, `gradient_norm`, and the loss function's own;
+          with several processes also `NOTICES`, above 0 where one of them was asked to stop.
+        """
+        shards = np.arange(self._gradient_shards, dtype=np.int64)
+        bits = np.asarray(hash_bits(dropout_seed, self._step, shards), np.uint64)
+        keys = np.stack([bits >> np.uint64(32), bits & np.uint64(0xFFFFFFFF)], axis=1)
+        arrays = {**batch, _KEYS: keys.astype(np.uint32)}
+        if self.processes.count > 1:
+            arrays[NOTICES] = np.full(self._devices.count, has_notice, np.float32)
+        metrics = self._update(self._dealt(arrays), tf.constant(learning_rate, tf.float32))
+        self._step += 1
+        return metrics
+
+    def _new_variable(self, shape: tuple[int, ...]) -> tf.Variable:
+        zeros = np.zeros(shape, np.float32)
+        strategy = self._devices.strategy
+        if strategy is None:
+            return tf.Variable(zeros)
+        # Every device assigns its own copy, and all make the same update: so nothing is sent.
+        with strategy.scope():
+            return tf.Variable(
+                zeros,
+                trainable=False,
+                synchronization=tf.VariableSynchronization.ON_READ,
+                aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+            )
+
+    def _copied(self, variables: Mapping[str, tf.Variable]) -> Arrays:
+        strategy = self._devices.strategy
+        if strategy is None:
+            return {name: variable.numpy() for name, variable in variables.items()}
+        return {
+            name: strategy.experimental_local_results(variable)[0].numpy()
+            for name, variable in variables.items()
+        }
+
+    def _dealt(self, arrays: Mapping[str, np.ndarray]) -> dict[str, Array]:
+        """The arrays [batch, shards or devices; ...], or of each its device's consecutive part."""
+        strategy, count = self._devices.strategy, self._devices.count
+        if strategy is None:
+            return {name: tf.convert_to_tensor(values) for name, values in arrays.items()}
+
+        def part(context: tf.distribute.ValueContext) -> dict[str, Array]:
+            number = context.replica_id_in_sync_group
+            return {
+                name: tf.convert_to_tensor(np.split(np.asarray(values), count)[number])
+                for name, values in arrays.items()
+            }
+
+        return dict(strategy.experimental_distribute_values_from_function(part))
+
+    def _new_update(self) -> Callable[..., dict[str, Array]]:
+        """The compiled step: (arrays as dealt, learning rate) -> metrics."""
+        strategy = self._devices.strategy
+        if strategy is None:
+            return tf.function(self._updated, jit_compile=self._compile_step, autograph=False)
+        # XLA compiles what a device does by itself, before and after the sum over devices.
+        summed = tf.function(
+            self._summed_gradients, jit_compile=self._compile_step, autograph=False
+        )
+        adam = tf.function(self._adam, jit_compile=self._compile_step, autograph=False)
+
+        def update(dealt: Mapping[str, Array], learning_rate: Array) -> dict[str, Array]:
+            batch = dict(dealt)
+            keys = batch.pop(_KEYS)
+            # Notices ride along with the gradients: no message of their own.
+            notices = {name: tf.reduce_sum(batch.pop(name)) for name in (NOTICES,) if name in batch}
+            parts = (self._variables, self._m, self._v)
+            values = [{name: tf.convert_to_tensor(v) for name, v in p.items()} for p in parts]
+            sums = (*summed(values[0], batch, keys), notices)
+            context = tf.distribute.get_replica_context()
+            gradients, metrics, notices = context.all_reduce(tf.distribute.ReduceOp.SUM, sums)
+            self._assign(adam(values[0], gradients, *values[1:], learning_rate))
+            return {**self._mean(metrics), **notices}
+
+        def on_all(dealt: Any, learning_rate: Array) -> dict[str, Array]:
+            metrics = strategy.run(update, args=(dealt, learning_rate))
+            return {
+                name: strategy.experimental_local_results(value)[0]
+                for name, value in metrics.items()
+            }
+
+        return tf.function(on_all, autograph=False)
+
+    def _updated(self, arrays: Mapping[str, Array], learning_rate: Array) -> dict[str, Array]:
+        """The step on one device."""
+        batch = dict(arrays)
+        keys = batch.pop(_KEYS)
+        gradients, metrics = self._summed_gradients(self._variables, batch, keys)
+        self._assign(self._adam(self._variables, gradients, self._m, self._v, learning_rate))
+        return self._mean(metrics)
+
+    def _adam(
+        self,
+        parameters: Mapping[str, Array],
+        gradients: Mapping[str, Array],
+        m: Mapping[str, Array],
+        v: Mapping[str, Array],
+        learning_rate: Array,
+    ) -> dict[str, tuple[Array, Array, Array]]:
+        """New parameter, m and v by name."""
+        return {
+            name: adam_update(
+                parameters[name],
+                gradients[name],
+                m[name],
+                v[name],
+                learning_rate,
+                self._weight_decay_rate if is_decayed(name) else 0.0,
+            )
+            for name in sorted(parameters)
+        }
+
+    def _assign(self, values: Mapping[str, tuple[Array, Array, Array]]) -> None:
+        for name in sorted(values):
+            parameter, m, v = values[name]
+            self._variables[name].assign(parameter)
+            self._m[name].assign(m)
+            self._v[name].assign(v)
+
+    def _mean(self, metrics: Mapping[str, Array]) -> dict[str, Array]:
+        """Means over shards of sums over shards."""
+        count = self._gradient_shards
+        return {name: value / count if count > 1 else value for name, value in metrics.items()}
+
+    def _summed_gradients(
+        self, parameters: Mapping[str, Array], batch: dict[str, Array], keys: Array
+    ) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Sums of the clipped gradients and of the metrics over the shards [keys.shape[0]]."""
+        count = keys.shape[0]
+        if count == 1:
+            return self._shard_gradients(parameters, batch, keys[0])
+        parts = {
+            name: tf.reshape(values, (count, values.shape[0] // count, *values.shape[1:]))
+            for name, values in batch.items()
+        }
+        first = {name: values[0] for name, values in parts.items()}
+        shapes = self._shard_gradients(parameters, first, keys[0])
+        total = tf.nest.map_structure(tf.zeros_like, shapes)
+
+        def add(shard: Array, total: Any) -> tuple[Array, Any]:
+            part = {name: values[shard] for name, values in parts.items()}
+            result = self._shard_gradients(parameters, part, keys[shard])
+            return shard + 1, tf.nest.map_structure(tf.add, total, result)
+
+        # One shard after the other, in order: memory of one shard, and always the same sum.
+        _, sums = tf.while_loop(lambda shard, _: shard < count, add, (tf.constant(0), total))
+        return sums
+
+    def _shard_gradients(
+        self, parameters: Mapping[str, Array], batch: dict[str, Array], key: Array
+    ) -> tuple[dict[str, Array], dict[str, Array]]:
+        names = sorted(parameters)
+        with tf.GradientTape() as tape:
+            tape.watch([parameters[name] for name in names])
+            loss, metrics = self._loss(parameters, batch, key)
+        gradients = tape.gradient(
+            loss, [parameters[name] for name in names], unconnected_gradients="zero"
+        )
+        dense = {
+            name: tf.convert_to_tensor(value) for name, value in zip(names, gradients, strict=True)
+        }
+        clipped, norm = clip_by_global_norm(dense)
+        return clipped, {"loss": loss, "gradient_norm": norm, **metrics}
+
+
+class Predictor:
+    """A compiled forward pass over named arrays, reused for every checkpoint of the same sizes."""
+
+    def __init__(
+        self,
+        function: Callable[[Mapping[str, Array], Mapping[str, Array]], dict[str, Array]],
+        *,
+        compile_step: bool = True,
+    ):
+        """Args:
+        function: (parameters, batch) -> arrays by name, pure.
+        compile_step: whether XLA compiles it.
+        """
+        self._function = tf.function(function, jit_compile=compile_step, autograph=False)
+        self._source: Mapping[str, np.ndarray] | None = None
+        self._tensors: dict[str, Array] = {}
+
+    def __call__(self, parameters: Mapping[str, np.ndarray], batch: Batch) -> Arrays:
+        """Args:
+          parameters: float32 arrays by name; kept on the device while the same dict is given.
+          batch: arrays by name.
+
+        Returns:
+          Arrays by name.
+        """
+        if parameters is not self._source:
+            self._tensors = {name: tf.constant(values) for name, values in parameters.items()}
+            self._source = parameters
+        outputs = self._function(
+            self._tensors, {name: tf.constant(values) for name, values in batch.items()}
+        )
+        return {name: values.numpy() for name, values in outputs.items()}

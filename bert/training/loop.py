@@ -1,0 +1,305 @@
+"""The training loop, which can be killed anywhere and goes on to the same bits."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import math
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from multiberts.bert.training.engine import NOTICES, Array, Batch, Trainer
+from multiberts.bert.training.log import TrainingLog, cannot_write
+from multiberts.bert.training.processes import Processes
+from multiberts.bert.training.state import STATE, TrainingState, load_state, save_state, saved_step
+from multiberts.runs.errors import UserError
+from multiberts.runs.preemption import PreemptedError
+
+
+class DivergedError(UserError):
+    """The loss is not finite, or has jumped; the states saved before are good."""
+
+
+def train(
+    trainer: Trainer,
+    *,
+    directory: Path,
+    initial_parameters: Callable[[], Mapping[str, np.ndarray]],
+    batch_at: Callable[[int], Batch],
+    learning_rate_at: Callable[[int], float],
+    num_steps: int,
+    dropout_seed: int,
+    save_state_every_steps: int,
+    log_every_steps: int,
+    at_steps: Collection[int] = (),
+    on_step: Callable[[int, Trainer], Mapping[str, float] | None] | None = None,
+    description: str = "training",
+    keep_last_states: int = 2,
+    spike_threshold: float | None = None,
+    describe_batch: Callable[[int], str] | None = None,
+    speed_at: Callable[[float], Mapping[str, float]] | None = None,
+    should_stop: Callable[[], bool] | None = None,
+    tensorboard: bool = False,
+) -> None:
+    """Trains to `num_steps`, resuming from the last saved state where there is one.
+
+    Killed anywhere and called again it ends in the same bits: batches, learning rates and dropout
+    are functions of the step alone. Writes `metrics.jsonl` and `state/` in `directory`.
+
+    Where several processes train together, each calls this with the same arguments. The chief alone
+    writes, and says which state all go on from; whether to stop is decided by all at the same step.
+    Their states are compared at the start, at each saved state and at each of `at_steps`.
+
+    Args:
+      trainer: the engine.
+      directory: of the run.
+      initial_parameters: weights at step 0, by name; called only where nothing was saved.
+      batch_at: the batch of a step, from 0.
+      learning_rate_at: the learning rate of a step, from 0.
+      num_steps: updates in all.
+      dropout_seed: of this run.
+      save_state_every_steps: how much work a kill may cost.
+      log_every_steps: between lines of the log.
+      at_steps: numbers of finished updates at which `on_step` is called.
+      on_step: gets the number of finished updates and the trainer; gives numbers for the log, or
+        None. Called again where a killed run trains the same step again, with the same weights.
+      description: of the progress bar.
+      keep_last_states: how many saved states are kept; at least 1.
+      spike_threshold: stops the run at a step whose loss exceeds the mean of the last ten logged
+        ones by more than this; None: only where the loss is not finite.
+      describe_batch: what stood in the batch of a step (from 0), for the message of such a stop.
+      speed_at: further numbers for the log from the updates a second, such as sequences a second.
+      should_stop: asked before the first step and after each; if so, saves and stops.
+      tensorboard: whether to write TensorBoard's `tensorboard/` too.
+
+    Raises:
+      DivergedError: the loss is not finite or has jumped, naming the step (as the log counts: the
+        n-th update is step n). States and checkpoints of earlier steps are left.
+      PreemptedError: `should_stop` said so; the state has been saved.
+      UserError: the last state is damaged, or the disk is full; earlier files are left whole. Of
+        several processes, another has ended, or holds another state.
+    """
+    scheduled = set(at_steps)
+    # All processes that train together read the state; one of them writes.
+    writes = trainer.processes.is_chief
+    if writes:
+        _make_directory(directory / STATE)
+    with trainer.processes.losses_told():
+        _resume(trainer, directory, initial_parameters)
+    stopping = _Stopping(trainer.processes, should_stop)
+    watch = _Watch(spike_threshold, describe_batch)
+    clock = _Clock()
+    bar = tqdm(
+        total=num_steps,
+        initial=trainer.step_count,
+        desc=description,
+        unit="step",
+        # None: shown on terminals only.
+        disable=None if writes else True,
+    )
+    with (
+        bar,
+        trainer.processes.losses_told(),
+        TrainingLog(directory, trainer.step_count, tensorboard=tensorboard, writes=writes) as log,
+    ):
+        if on_step and trainer.step_count == 0 and 0 in scheduled:
+            _log_values(log, 0, on_step(0, trainer))
+        if stopping.at_once():
+            trainer.processes.part()
+            raise _preempted(trainer.step_count, num_steps)
+        clock.restart()
+        for step, batch in _ahead(batch_at, trainer.step_count, num_steps):
+            metrics = trainer.step(
+                batch, learning_rate_at(step), dropout_seed, stopping.has_notice()
+            )
+            done = step + 1
+            clock.count()
+            is_stopped = stopping.after(metrics) and done < num_steps
+            watch.add(done, metrics)
+            is_logged = done % log_every_steps == 0 or done == num_steps
+            is_scheduled = done in scheduled
+            is_saved = (done % save_state_every_steps == 0 or is_stopped) and done < num_steps
+            bar.update()
+            if not (is_logged or is_scheduled or is_saved):
+                continue
+            values = watch.check(log)
+            clock.pause()
+            if is_logged:
+                speed = clock.steps_per_second()
+                further = dict(speed_at(speed)) if speed_at else {}
+                line = {"learning_rate": learning_rate_at(step), **values}
+                log.write(done, {**line, "steps_per_second": round(speed, 3), **further})
+                bar.set_postfix_str(_status(values["loss"], further))
+                clock.restart()
+            state = _agreed_state(trainer) if is_scheduled or is_saved else None
+            if on_step and is_scheduled:
+                _log_values(log, done, on_step(done, trainer))
+            if is_saved and writes:
+                save_state(state or trainer.state(), directory, keep_last_states)
+            if is_stopped:
+                trainer.processes.part()
+                raise _preempted(done, num_steps)
+            clock.resume()
+
+
+def _log_values(log: TrainingLog, step: int, values: Mapping[str, float] | None) -> None:
+    """Logs what `on_step` gave, if anything."""
+    if values:
+        log.write(step, values)
+
+
+class _Stopping:
+    """Whether to stop: the same answer after the same step in all processes."""
+
+    def __init__(self, processes: Processes, should_stop: Callable[[], bool] | None):
+        self._processes = processes
+        self._should_stop = should_stop or (lambda: False)
+        self._notices: Array = 0.0
+
+    def has_notice(self) -> bool:
+        """Whether this process was asked to stop."""
+        return self._should_stop()
+
+    def at_once(self) -> bool:
+        """Before the first step: whether any process was asked to stop."""
+        return self._processes.any(self._should_stop())
+
+    def after(self, metrics: dict[str, Array]) -> bool:
+        """After a step, whose notices are taken out of its metrics.
+
+        One process stops at once. Several stop a step after the one that a notice rode along with:
+        its sum is then known to all without waiting for the device.
+        """
+        if self._processes.count == 1:
+            return self._should_stop()
+        before, self._notices = self._notices, metrics.pop(NOTICES)
+        return float(before) > 0
+
+
+class _Clock:
+    """Updates a second, without the time spent on checkpoints and evaluation."""
+
+    def __init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        self._steps, self._seconds, self._since = 0, 0.0, time.perf_counter()
+
+    def count(self) -> None:
+        self._steps += 1
+
+    def pause(self) -> None:
+        self._seconds += time.perf_counter() - self._since
+
+    def resume(self) -> None:
+        self._since = time.perf_counter()
+
+    def steps_per_second(self) -> float:
+        return self._steps / max(self._seconds, 1e-9)
+
+
+class _Watch:
+    """Looks at the values of every step, but only now and then: looking waits for the device."""
+
+    def __init__(self, spike_threshold: float | None, describe_batch: Callable[[int], str] | None):
+        self._spike_threshold = spike_threshold
+        self._describe_batch = describe_batch
+        self._pending: list[tuple[int, Mapping[str, Array]]] = []
+
+    def add(self, step: int, metrics: Mapping[str, Array]) -> None:
+        self._pending.append((step, metrics))
+
+    def check(self, log: TrainingLog) -> dict[str, float]:
+        """Looks at all steps since the last look.
+
+        Returns:
+          The values of the last one.
+
+        Raises:
+          DivergedError: the first step that is not finite or jumps.
+        """
+        usual = log.mean_of_last_losses()
+        pending, self._pending = self._pending, []
+        for step, metrics in pending:
+            values = {name: float(value) for name, value in metrics.items()}
+            if not all(math.isfinite(value) for value in values.values()):
+                found = ", ".join(f"{name} {value:g}" for name, value in values.items())
+                raise self._diverged(step, f"training is not finite ({found})", "learning_rate")
+            limit = self._spike_threshold
+            if limit is not None and usual is not None and values["loss"] > usual + limit:
+                found = f"the loss jumped to {values['loss']:.4f} from a mean of {usual:.4f}"
+                raise self._diverged(step, found, "spike_threshold or learning_rate")
+        return values
+
+    def _diverged(self, step: int, found: str, cure: str) -> DivergedError:
+        batch = f"; its batch: {self._describe_batch(step - 1)}" if self._describe_batch else ""
+        return DivergedError(
+            f"step {step}: {found}; states and checkpoints before it are kept: look at the batch and "
+            f"change {cure}{batch}"
+        )
+
+
+def _ahead(batch_at: Callable[[int], Batch], first: int, last: int) -> Iterator[tuple[int, Batch]]:
+    """Steps and their batches, the next batch made while the present one is trained on."""
+    if first >= last:
+        return
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        future = pool.submit(batch_at, first)
+        for step in range(first, last):
+            batch = future.result()
+            if step + 1 < last:
+                future = pool.submit(batch_at, step + 1)
+            yield step, batch
+
+
+def _make_directory(path: Path) -> None:
+    """Makes the place for states before the first step, not when there is work to lose."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def _resume(
+    trainer: Trainer, directory: Path, initial_parameters: Callable[[], Mapping[str, np.ndarray]]
+) -> None:
+    """Starts where the chief would, and makes sure that all processes do."""
+    step = trainer.processes.said_by_chief(saved_step(directory))
+    if step:
+        trainer.restore(load_state(directory, step))
+    else:
+        trainer.start(initial_parameters())
+    _agreed_state(trainer)
+
+
+def _agreed_state(trainer: Trainer) -> TrainingState | None:
+    """Of several processes: the state, after comparing it with that of the others.
+
+    Raises:
+      UserError: it differs, as copies do that were updated by other arithmetic.
+    """
+    if trainer.processes.count == 1:
+        return None
+    state = trainer.state()
+    cure = "give all processes the same inputs, hardware and versions of libraries, and start again"
+    trainer.processes.check_equal({f"state after step {state.step}": state.digest()}, cure)
+    return state
+
+
+def _status(loss: float, further: Mapping[str, float]) -> str:
+    """Behind the progress bar: the loss, and speeds where they are known."""
+    parts = [f"loss {loss:.4f}"]
+    if "sequences_per_second" in further:
+        parts.append(f"{further['sequences_per_second']:.1f} sequences/s")
+    if "mfu" in further:
+        parts.append(f"MFU {further['mfu']:.1%}")
+    return ", ".join(parts)
+
+
+def _preempted(step: int, num_steps: int) -> PreemptedError:
+    return PreemptedError(
+        f"asked to stop: saved at step {step} of {num_steps}; the same command goes on from there"
+    )

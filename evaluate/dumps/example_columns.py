@@ -1,0 +1,360 @@
+"""tf.train.Example records as columns, and back, without TensorFlow.
+
+Records of one file are alike: the same features in the same order. So they are taken apart side by
+side, feature by feature, whole arrays at a time. What is written is byte for byte what Protocol
+Buffers write with deterministic serialisation (features sorted by name). Records that are laid out
+otherwise, as another program may write them, are first brought into that form by TensorFlow.
+
+A feature is a column: numbers [records, K] (`float_list` or `int64_list`), or texts (`bytes_list`).
+Wire format: Protocol Buffers, encoding guide; messages: tensorflow/core/example/feature.proto.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multiberts.evaluate.dumps.tfrecord import Records, framed, split
+
+Integers = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
+
+_FIRST = 0x0A  # field 1 with a length before it; so are all fields of these messages
+_SECOND = 0x12
+_BYTES, _FLOATS, _INTEGERS = 0x0A, 0x12, 0x1A  # the kinds of a Feature
+
+
+class ForeignRecord(Exception):
+    """A record is no tf.train.Example, or has other features than the first one.
+
+    Attributes:
+      number: of the record, counted from 1.
+      found: what is wrong with it.
+    """
+
+    def __init__(self, number: int, found: str):
+        super().__init__(f"record {number}: {found}")
+        self.number = number
+        self.found = found
+
+
+class _OtherLayoutError(Exception):
+    """Records are not laid out alike."""
+
+
+@dataclass(frozen=True)
+class Texts:
+    """A column of lists of texts, not yet decoded.
+
+    Attributes:
+      content: uint8, the texts one after the other, record by record.
+      lengths: int64 [texts], of each in bytes.
+      counts: int64 [records], texts of each record.
+    """
+
+    content: Bytes
+    lengths: Integers
+    counts: Integers
+
+    def key(self) -> tuple[bytes, bytes, bytes]:
+        """Equal for columns of equal texts."""
+        return self.content.tobytes(), self.lengths.tobytes(), self.counts.tobytes()
+
+    def decode(self) -> list[str]:
+        """The texts.
+
+        Raises:
+          UnicodeDecodeError: one is not UTF-8.
+        """
+        data, ends = self.content.tobytes(), np.cumsum(self.lengths).tolist()
+        return [
+            data[end - size : end].decode()
+            for end, size in zip(ends, self.lengths.tolist(), strict=True)
+        ]
+
+
+Column = Texts | NDArray
+
+
+def encode(columns: Mapping[str, NDArray | Sequence[Sequence[str]]]) -> list[bytes]:
+    """Serialises examples.
+
+    Args:
+      columns: by feature name, an array [records, K] of floats (written as float32) or integers, or
+        for each record its texts.
+
+    Returns:
+      A record each.
+    """
+    parts = [_entries(name.encode(), columns[name]) for name in sorted(columns)]
+    features = [b"".join(entries) for entries in zip(*parts, strict=True)]
+    return [b"\x0a" + _varint(len(content)) + content for content in features]
+
+
+def _entries(name: bytes, column: NDArray | Sequence[Sequence[str]]) -> list[bytes]:
+    """The column's part of every record: its entry in the map of features."""
+    if not isinstance(column, np.ndarray):
+        kind = b"\x0a"
+        lists = [
+            b"".join(
+                b"\x0a" + _varint(len(text)) + text for text in (text.encode() for text in texts)
+            )
+            for texts in column
+        ]
+    elif column.dtype.kind == "f":
+        kind = b"\x12"
+        size = 4 * column.shape[1]
+        before = b"\x0a" + _varint(size) if size else b""
+        data = column.astype("<f4").tobytes()
+        lists = [before + data[row * size : (row + 1) * size] for row in range(len(column))]
+    else:
+        kind = b"\x1a"
+        rows = [b"".join(_varint(value % 2**64) for value in row) for row in column.tolist()]
+        lists = [b"\x0a" + _varint(len(row)) + row if row else b"" for row in rows]
+    start = b"\x0a" + _varint(len(name)) + name + b"\x12"
+    entries = []
+    for content in lists:
+        feature = kind + _varint(len(content)) + content
+        entry = start + _varint(len(feature)) + feature
+        entries.append(b"\x0a" + _varint(len(entry)) + entry)
+    return entries
+
+
+_SHORT = [bytes([value]) for value in range(128)]
+
+
+def _varint(value: int) -> bytes:
+    if value < 128:
+        return _SHORT[value]
+    parts = bytearray()
+    while value >= 128:
+        parts.append(value & 127 | 128)
+        value >>= 7
+    parts.append(value)
+    return bytes(parts)
+
+
+def decode(records: Records) -> dict[str, Column]:
+    """Takes examples apart.
+
+    Args:
+      records: at least one.
+
+    Returns:
+      By feature name float32 or int64 [records, K], or `Texts`.
+
+    Raises:
+      ForeignRecord: a record is no tf.train.Example, or its features differ from those of the
+        first in name, kind or number of values.
+    """
+    try:
+        return _Cursor(records).columns()
+    except _OtherLayoutError:
+        normal = _normalised(records)
+    try:
+        return _Cursor(normal).columns()
+    except _OtherLayoutError:
+        raise _first_difference(normal) from None
+
+
+def _normalised(records: Records) -> Records:
+    """The same examples as Protocol Buffers write them deterministically."""
+    import tensorflow as tf
+    from google.protobuf.message import DecodeError
+
+    written = []
+    for index in range(len(records)):
+        try:
+            example = tf.train.Example.FromString(records[index])
+        except DecodeError as error:
+            raise ForeignRecord(
+                index + 1, "found something else than a tf.train.Example"
+            ) from error
+        example.DiscardUnknownFields()
+        written.append(example.SerializeToString(deterministic=True))
+    return split(framed(written), verify=False)
+
+
+def _first_difference(records: Records) -> ForeignRecord:
+    """Names the first record whose features are not those of the first one."""
+    import tensorflow as tf
+
+    shapes: list[dict[str, tuple[str, int | None]]] = []
+    for index in range(len(records)):
+        features = tf.train.Example.FromString(records[index]).features.feature
+        shape: dict[str, tuple[str, int | None]] = {}
+        for name, feature in features.items():
+            kind = feature.WhichOneof("kind") or "no kind"
+            values = len(getattr(feature, kind).value) if kind.endswith("_list") else 0
+            shape[name] = (kind, None if kind == "bytes_list" else values)
+        shapes.append(shape)
+        for name in sorted({*shape, *shapes[0]}):
+            here, first = shape.get(name), shapes[0].get(name)
+            if here != first or here == ("no kind", 0):
+                return ForeignRecord(
+                    index + 1,
+                    f"found {_shown(here)} {name}, expected {_shown(first)} as in record 1",
+                )
+    return ForeignRecord(1, "found a feature whose name is no text")
+
+
+def _shown(shape: tuple[str, int | None] | None) -> str:
+    if shape is None:
+        return "no feature"
+    kind, number = shape
+    return "texts in" if number is None else f"{number} values ({kind}) in"
+
+
+class _Cursor:
+    """A position in every record, moved forward in all of them at once."""
+
+    def __init__(self, records: Records):
+        # Zeros behind the end, so that a position may be looked at before it is checked.
+        self._content = np.frombuffer(records.data + bytes(16), dtype=np.uint8)
+        self._last = len(records.data)
+        self._position = records.starts.copy()
+        self._ends = records.starts + records.lengths
+
+    def columns(self) -> dict[str, Column]:
+        """All features.
+
+        Raises:
+          _OtherLayoutError: the records are not laid out alike.
+        """
+        found: dict[str, Column] = {}
+        self._expect(_FIRST)
+        self._require(self._end_of_message() == self._ends)
+        while (self._position < self._ends).all():
+            self._expect(_FIRST)
+            end = self._end_of_message()
+            self._require(end <= self._ends)
+            name = self._name()
+            self._expect(_SECOND)
+            self._require(self._end_of_message() == end)
+            kind = self._shared_byte()
+            self._require(self._end_of_message() == end)
+            if name in found:
+                raise _OtherLayoutError
+            found[name] = self._values(kind, end)
+        self._require(self._position == self._ends)
+        return found
+
+    def _values(self, kind: int, end: Integers) -> Column:
+        if kind == _BYTES:
+            return self._texts(end)
+        if kind == _FLOATS:
+            return self._floats(end)
+        if kind == _INTEGERS:
+            return self._integers(end)
+        raise _OtherLayoutError
+
+    def _require(self, conditions: NDArray[np.bool_]) -> None:
+        if not conditions.all():
+            raise _OtherLayoutError
+
+    def _bytes(self, positions: Integers) -> Bytes:
+        self._require(positions <= self._last)
+        return self._content[positions]
+
+    def _expect(self, tag: int) -> None:
+        self._require(self._bytes(self._position) == tag)
+        self._position = self._position + 1
+
+    def _shared_byte(self) -> int:
+        found = self._bytes(self._position)
+        self._require(found == found[0])
+        self._position = self._position + 1
+        return int(found[0])
+
+    def _integer(self) -> Integers:
+        """Reads a variable-length integer of every record."""
+        values, self._position = self._varints(self._position)
+        return values
+
+    def _end_of_message(self) -> Integers:
+        """Reads a length, and gives where what follows ends."""
+        size = self._integer()
+        self._require((size >= 0) & (size <= self._last))
+        return self._position + size
+
+    def _varints(self, position: Integers) -> tuple[Integers, Integers]:
+        byte = self._bytes(position)
+        position = position + 1
+        if byte.size == 0 or byte.max() < 128:
+            return byte.astype(np.int64), position
+        values = (byte & 127).astype(np.uint64)
+        more = np.flatnonzero(byte >= 128)
+        for shift in range(7, 70, 7):
+            byte = self._bytes(position[more])
+            values[more] |= (byte & 127).astype(np.uint64) << np.uint64(shift)
+            position[more] += 1
+            more = more[byte >= 128]
+            if not more.size:
+                return values.view(np.int64), position
+        raise _OtherLayoutError
+
+    def _name(self) -> str:
+        self._expect(_FIRST)
+        end = self._end_of_message()
+        length = int(end[0] - self._position[0])
+        self._require((end - self._position == length) & (end <= self._ends))
+        names = self._content[self._position[:, None] + np.arange(length)]
+        self._require((names == names[0]).all(axis=1))
+        self._position = end
+        try:
+            return names[0].tobytes().decode()
+        except UnicodeDecodeError:
+            raise _OtherLayoutError from None
+
+    def _floats(self, end: Integers) -> NDArray[np.float32]:
+        width = int(end[0] - self._position[0])
+        self._require(end - self._position == width)
+        if not width:
+            return np.zeros((len(end), 0), dtype=np.float32)
+        self._expect(_FIRST)
+        self._require(self._end_of_message() == end)
+        width = int(end[0] - self._position[0])
+        if width % 4 or not width:
+            raise _OtherLayoutError
+        raw = self._content[self._position[:, None] + np.arange(width)]
+        self._position = end
+        return raw.view("<f4")
+
+    def _integers(self, end: Integers) -> Integers:
+        if not (end - self._position).any():
+            return np.zeros((len(end), 0), dtype=np.int64)
+        self._expect(_FIRST)
+        self._require(self._end_of_message() == end)
+        columns = []
+        while (self._position < end).all():
+            columns.append(self._integer())
+        self._require(self._position == end)
+        return np.stack(columns, axis=1)
+
+    def _texts(self, end: Integers) -> Texts:
+        counts = np.zeros(len(end), dtype=np.int64)
+        rows, starts, sizes = [], [], []
+        active = np.arange(len(end))
+        while (active := active[self._position[active] < end[active]]).size:
+            position = self._position[active]
+            self._require(self._bytes(position) == _FIRST)
+            size, position = self._varints(position + 1)
+            self._require((size >= 0) & (position + size <= end[active]))
+            rows.append(active)
+            starts.append(position)
+            sizes.append(size)
+            counts[active] += 1
+            self._position[active] = position + size
+        self._require(self._position == end)
+        if not rows:
+            return Texts(np.zeros(0, np.uint8), np.zeros(0, np.int64), counts)
+        row, start, lengths = (np.concatenate(parts) for parts in (rows, starts, sizes))
+        if len(rows) > 1:
+            order = np.argsort(row, kind="stable")  # the texts of a record keep their order
+            start, lengths = start[order], lengths[order]
+        before = np.cumsum(lengths) - lengths
+        places = np.arange(int(lengths.sum())) + np.repeat(start - before, lengths)
+        return Texts(self._content[places], lengths, counts)

@@ -1,0 +1,95 @@
+"""`python -m evaluate.export`: predictions as one Parquet file, a row a run and example."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from tqdm import tqdm
+
+from multiberts.evaluate.dumps.predictions import labelled_array, read_run_predictions
+from multiberts.evaluate.dumps.run_file import RUN_COORDINATES, find_runs, set_of
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import replaced
+
+if TYPE_CHECKING:
+    import pandas
+
+_FIRST = ("task", "evaluation_set", "epochs", *RUN_COORDINATES, "example_id", "label", "prediction")
+
+
+def export(*, path: str, predictions: str | Sequence[str]) -> None:
+    """Writes all predictions of finished runs below a folder into one Parquet file.
+
+    Columns: task, evaluation_set, epochs (null at the end of training where run.json does not say),
+    the run's coordinates, example_id, label (null where unknown), prediction, scores (a list), and
+    every further column of the dumps (lists of texts as lists); null where a set has no such column.
+
+    Args:
+      path: the file to write.
+      predictions: a folder that is searched for finished fine-tuning runs, or several.
+
+    Raises:
+      UserError: no finished run there, or a damaged dump.
+    """
+    import pyarrow
+    import pyarrow.parquet
+
+    folders = [predictions] if isinstance(predictions, str) else list(predictions)
+    runs = [run for folder in folders for run in find_runs(folder)]
+    if not runs:
+        raise UserError(
+            f"{', '.join(folders)} holds no finished fine-tuning run; give another folder"
+        )
+    known: dict[tuple, np.ndarray] = {}
+    tables = []
+    for run_dir, content in tqdm(runs, desc="exporting", unit="run", disable=None):
+        for name in content["evaluation_sets"]:
+            frame = frame_of(run_dir, name, content, known)
+            tables.append(pyarrow.Table.from_pandas(frame, preserve_index=False))
+    whole = pyarrow.concat_tables(tables, promote_options="permissive")
+    names = [*_FIRST, *sorted(set(whole.column_names) - set(_FIRST))]
+    with replaced(Path(path)) as temporary:
+        pyarrow.parquet.write_table(whole.select(names), temporary)
+
+
+def frame_of(
+    run_dir: Path, name: str, content: dict, known: dict[tuple, np.ndarray] | None = None
+) -> pandas.DataFrame:
+    """One run's predictions on one set, a row an example.
+
+    Args:
+      run_dir: the run.
+      name: of the entry in its run.json.
+      content: of its run.json.
+      known: see `evaluate.dumps.prediction_file.read_file`.
+    """
+    import pandas
+
+    dump = read_run_predictions(run_dir, name, content=content, known=known)
+    data = labelled_array([run_dir], [content], [dump], name)
+    entry = content["evaluation_sets"][name]
+    columns: dict[str, object] = {
+        "task": content["task"],
+        "evaluation_set": set_of(name, entry),
+        "epochs": entry.get("epochs"),
+        **{field: content[field] for field in RUN_COORDINATES},
+        "example_id": dump.example_ids,
+        "label": data["label"].to_numpy(),
+        "prediction": dump.predictions.astype(np.float64),
+        "scores": list(dump.scores),
+    }
+    for column, values in {**dump.extras, **dump.outputs}.items():
+        lists = values.dtype == object and isinstance(values[0], tuple)
+        columns[column] = [list(texts) for texts in values] if lists else values
+    frame = pandas.DataFrame(columns, index=range(len(dump.example_ids)))
+    types = {
+        "epochs": "Float64",
+        "learning_rate": "Float64",
+        "label": "Float64",
+        "procedure": "string",
+    }
+    types |= dict.fromkeys(("pretrain_seed", "data_seed", "step", "finetune_seed"), "Int64")
+    return frame.astype(types)

@@ -1,0 +1,329 @@
+"""One file of predictions: a TFRecord of what one run answered on one evaluation set.
+
+Each record is a tf.train.Example:
+
+    example_id      bytes   UTF-8, stable across runs, such as `SST-2/dev/17`
+    label           float   the right answer; NaN in every record where nobody knows it
+    prediction      float   the run's answer
+    scores          floats  logits or probabilities behind the answer; may be empty
+
+and any further columns. A column says something of the example, the same for every run (`heuristic`,
+`occupation`, `percent_feminine`, the reference `answers`), or is part of the run's answer
+(`outputs/prediction_text`, `outputs/null_odds`). Its kind tells its type: bytes are a text, floats and
+int64 numbers; where each example has a list of texts, the feature's name ends in `[]` (`answers[]`).
+
+Answers in words (question answering): label is 1 where there is an answer, prediction 1 where one was
+given, the column `answers` lists the references and the output `prediction_text` is the answer, '' for
+none; metrics of texts compare these two.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from multiberts.evaluate.dumps.example_columns import Column, ForeignRecord, Texts, decode, encode
+from multiberts.evaluate.dumps.run_file import RUN_COORDINATES
+from multiberts.evaluate.dumps.tfrecord import DamagedRecord, Records, framed, split
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import PathLike, write_atomically
+
+ANSWERS = "answers"
+PREDICTION_TEXT = "prediction_text"
+_OUTPUTS = "outputs/"
+_LIST = "[]"
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+_BASE = ("example_id", "label", "prediction", "scores")
+RESERVED = frozenset(
+    {
+        *_BASE,
+        *RUN_COORDINATES,
+        "example",
+        "class",
+        "run",
+        "task",
+        "evaluation_set",
+        "epochs",
+        "metrics",
+    }
+)
+
+Values = Sequence[str] | Sequence[Sequence[str]] | Sequence[float] | np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Predictions:
+    """The predictions of one run on one evaluation set, in the order of the file.
+
+    Attributes:
+      example_ids: str [examples], each once.
+      labels: float32 [examples]; all NaN where labels are unknown.
+      predictions: float32 [examples].
+      scores: float32 [examples, classes]; classes may be 0.
+      extras: columns of the examples, each [examples]: str, float32, int64, or tuples of str (object).
+      outputs: columns of the run's answers, likewise; texts as object.
+    """
+
+    example_ids: np.ndarray
+    labels: np.ndarray
+    predictions: np.ndarray
+    scores: np.ndarray
+    extras: dict[str, np.ndarray]
+    outputs: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+
+
+def write_predictions(
+    path: PathLike,
+    *,
+    example_ids: Sequence[str],
+    labels: Sequence[float] | np.ndarray | None,
+    predictions: Sequence[float] | np.ndarray,
+    scores: np.ndarray | None = None,
+    extras: Mapping[str, Values] | None = None,
+    outputs: Mapping[str, Values] | None = None,
+) -> None:
+    """Writes one evaluation set; the same arguments give the same bytes.
+
+    Args:
+      path: the TFRecord file; written beside and moved in whole.
+      example_ids: [examples], each once.
+      labels: numbers [examples], or None where they are unknown.
+      predictions: numbers [examples].
+      scores: numbers [examples, classes], or None where there are none.
+      extras: columns [examples] that describe the examples, the same for all runs: texts, numbers
+        (whole ones are kept as int64, others as float32), or lists of texts.
+      outputs: columns [examples] of the run's answers, likewise.
+
+    Raises:
+      ValueError: lengths differ, an id appears twice, a column has a name that is reserved or not
+        made of lower-case letters, digits and `_`, or holds something else.
+      UserError: the file cannot be written.
+    """
+    number = len(example_ids)
+    if labels is None:
+        labels = np.full(number, np.nan)
+    label_array = np.asarray(labels, dtype=np.float32)
+    unknown = np.isnan(label_array)
+    if unknown.any() and not unknown.all():
+        raise ValueError(
+            f"{path}: {int(unknown.sum())} of {number} labels are NaN, expected none or all"
+        )
+    columns: dict[str, Any] = {
+        "example_id": [[example_id] for example_id in example_ids],
+        "label": label_array,
+        "prediction": np.asarray(predictions, dtype=np.float32),
+        "scores": np.zeros((number, 0), np.float32) if scores is None else np.asarray(scores),
+    }
+    if columns["scores"].ndim != 2 or {label_array.ndim, columns["prediction"].ndim} != {1}:
+        raise ValueError(
+            f"{path}: expected labels and predictions [examples], scores [examples, classes]"
+        )
+    columns["scores"] = columns["scores"].astype(np.float32)
+    twice = set(extras or {}) & set(outputs or {})
+    if twice:
+        raise ValueError(f"{path}: columns {sorted(twice)} are in both extras and outputs")
+    for prefix, given in (("", extras), (_OUTPUTS, outputs)):
+        for name, values in (given or {}).items():
+            suffix, column = _checked_column(name, values)
+            columns[prefix + name + suffix] = column
+    lengths = {len(column) for column in columns.values()}
+    if lengths != {number}:
+        raise ValueError(f"columns of lengths {sorted(lengths)} for {number} examples")
+    if len(set(example_ids)) != number:
+        raise ValueError(f"{path}: an example id appears twice")
+    shaped = {
+        name: column[:, None] if isinstance(column, np.ndarray) and column.ndim == 1 else column
+        for name, column in columns.items()
+    }
+    write_atomically(path, framed(encode(shaped)))
+
+
+def _checked_column(name: str, values: Values) -> tuple[str, np.ndarray | list]:
+    """What follows the name of a column in the file, and its values as `encode` takes them."""
+    if not _NAME.fullmatch(name) or name in RESERVED:
+        raise ValueError(
+            f"column {name!r}: expected a name of at most 40 lower-case letters, digits and _, and "
+            f"none of {', '.join(sorted(RESERVED))}"
+        )
+    listed: list[Any] = list(values)
+    if listed and all(isinstance(value, str) for value in listed):
+        return "", [[value] for value in listed]
+    if listed and all(isinstance(value, (list, tuple)) for value in listed):
+        if not all(isinstance(text, str) for value in listed for text in value):
+            raise ValueError(f"column {name!r}: expected lists of texts")
+        return _LIST, listed
+    array = np.asarray(values)
+    if array.dtype.kind not in "biuf" or array.ndim != 1:
+        raise ValueError(f"column {name!r}: expected texts, lists of texts, or numbers [examples]")
+    return "", array.astype(np.float32 if array.dtype.kind == "f" else np.int64)
+
+
+def read_file(
+    path: PathLike,
+    *,
+    sha256: str | None = None,
+    examples: int | None = None,
+    known: dict[tuple, np.ndarray] | None = None,
+) -> Predictions:
+    """Reads one prediction file.
+
+    Args:
+      path: a TFRecord file written by `write_predictions`.
+      sha256: of the whole file, which is then compared.
+      examples: how many there must be.
+      known: columns of examples of the files read before. A column with the same content is taken
+        from there, the very array, and others are added; reading many runs on one evaluation set is
+        then quick.
+
+    Raises:
+      UserError: missing, empty, truncated or damaged, not predictions of this format, or an id that
+        appears twice; with the file and the number of the record, counted from 1.
+    """
+    path = Path(path)
+    records = _read_records(path, sha256, examples)
+    try:
+        columns = decode(records)
+    except ForeignRecord as error:
+        raise _foreign(path, error.number, error.found) from error
+    base = _base_columns(path, columns)
+    known = {} if known is None else known
+    example_ids = _texts_of_examples(
+        path, "example_id", columns.pop("example_id"), known, unique=True
+    )
+    extras, outputs = {}, {}
+    for feature, column in columns.items():
+        name = feature.removeprefix(_OUTPUTS).removesuffix(_LIST)
+        if not _NAME.fullmatch(name) or name in RESERVED or name in extras or name in outputs:
+            raise _foreign(path, 1, f"found the feature {feature!r}")
+        if feature.startswith(_OUTPUTS):
+            outputs[name] = _values(path, feature, column)
+        elif isinstance(column, Texts):
+            extras[name] = _texts_of_examples(path, feature, column, known)
+        else:
+            extras[name] = _values(path, feature, column)
+    return Predictions(example_ids, *base, extras, outputs)
+
+
+def _base_columns(
+    path: Path, columns: dict[str, Column]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Takes labels, predictions and scores out of `columns`."""
+    arrays = []
+    for name in _BASE[1:]:
+        column = columns.pop(name, None)
+        if not isinstance(column, np.ndarray) or (name != "scores" and column.shape[1] != 1):
+            raise _foreign(path, 1, f"found no {name}")
+        arrays.append(column.astype(np.float32, copy=False))
+    if not isinstance(columns.get("example_id"), Texts):
+        raise _foreign(path, 1, "found no example_id")
+    labels, predictions, scores = arrays
+    unknown = np.isnan(labels)
+    if unknown.any() and not unknown.all():
+        raise UserError(
+            f"{path} record {int(unknown.argmax()) + 1}: found no label, expected one as in record "
+            f"{int(unknown.argmin()) + 1}; run the fine-tuning again"
+        )
+    return labels[:, 0], predictions[:, 0], scores
+
+
+def _foreign(path: Path, number: int, found: str) -> UserError:
+    return UserError(
+        f"{path} record {number}: found something else than a prediction ({found}), expected a "
+        "tf.train.Example with example_id (bytes), label, prediction (float) and scores (floats) as in "
+        "every record; give the folder of a fine-tuning run"
+    )
+
+
+def _texts_of_examples(
+    path: Path,
+    feature: str,
+    column: Column,
+    known: dict[tuple, np.ndarray],
+    unique: bool = False,
+) -> np.ndarray:
+    """A column of texts that other runs have as well."""
+    assert isinstance(column, Texts)
+    key = (feature, *column.key())
+    if key not in known:
+        values = _values(path, feature, column)
+        if unique:
+            _refuse_repeated_ids(path, values)
+        if values.dtype == object and not feature.endswith(_LIST):
+            values = values.astype(str)
+        known[key] = values
+    return known[key]
+
+
+def _values(path: Path, feature: str, column: Column) -> np.ndarray:
+    """A column [examples]: float32, int64, or object of texts or tuples of texts."""
+    if isinstance(column, np.ndarray):
+        if feature.endswith(_LIST) or column.shape[1] != 1:
+            raise _foreign(path, 1, f"found {column.shape[1]} numbers in {feature}")
+        return column[:, 0]
+    try:
+        texts = column.decode()
+    except UnicodeDecodeError as error:
+        raise _foreign(path, 1, f"found bytes in {feature} that are no UTF-8") from error
+    found = np.empty(len(column.counts), dtype=object)
+    if feature.endswith(_LIST):
+        ends = np.cumsum(column.counts).tolist()
+        found[:] = [
+            tuple(texts[end - count : end])
+            for end, count in zip(ends, column.counts.tolist(), strict=True)
+        ]
+        return found
+    odd = np.flatnonzero(column.counts != 1)
+    if odd.size:
+        raise _foreign(
+            path, int(odd[0]) + 1, f"found {column.counts[odd[0]]} texts in {feature}, expected one"
+        )
+    found[:] = texts
+    return found
+
+
+def _read_records(path: Path, sha256: str | None, examples: int | None) -> Records:
+    """The records of a file, compared with its SHA-256 or else with their checksums."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError as error:
+        raise UserError(f"{path} does not exist; run the fine-tuning that writes it") from error
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}; check the folder") from error
+    whole = sha256 is not None and hashlib.sha256(data).hexdigest() == sha256
+    try:
+        records = split(data, verify=not whole)
+    except DamagedRecord as error:
+        raise UserError(
+            f"{path} record {error.number}: the file ends inside the record, is damaged there, or is "
+            "no TFRecord file; remove the run's directory and run it again"
+        ) from error
+    if not len(records):
+        raise UserError(f"{path} holds no record; remove the run's directory and run it again")
+    if examples is not None and len(records) != examples:
+        raise UserError(
+            f"{path}: found {len(records)} records, expected {examples} as run.json says; remove the "
+            "run's directory and run it again"
+        )
+    if sha256 is not None and not whole:
+        raise UserError(
+            f"{path}: found other bytes than run.json says (SHA-256); remove the run's directory and "
+            "run it again"
+        )
+    return records
+
+
+def _refuse_repeated_ids(path: Path, example_ids: np.ndarray) -> None:
+    first: dict[str, int] = {}
+    for number, example_id in enumerate(example_ids.tolist(), start=1):
+        if example_id in first:
+            raise UserError(
+                f"{path} record {number}: example id {example_id!r} stands in record "
+                f"{first[example_id]} already, expected each once; run the fine-tuning again"
+            )
+        first[example_id] = number

@@ -1,0 +1,239 @@
+"""Predictions of many runs as one labelled array.
+
+A finished run is a directory with a `DONE` marker, a `run.json` that says what the run was
+(`evaluate.dumps.run_file`), and `predictions/<evaluation set>.tfrecord` (`evaluate.dumps.prediction_file`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from multiberts.evaluate.dumps.prediction_file import (
+    ANSWERS,
+    PREDICTION_TEXT,
+    Predictions,
+    read_file,
+    write_predictions,
+)
+from multiberts.evaluate.dumps.run_file import (
+    RUN_COORDINATES,
+    RUN_FILE,
+    evaluation_entry,
+    find_entry,
+    find_runs,
+    read_run,
+    set_at,
+    write_run,
+)
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import PathLike
+
+if TYPE_CHECKING:
+    import xarray
+
+__all__ = [
+    "ANSWERS",
+    "PREDICTION_TEXT",
+    "RUN_COORDINATES",
+    "RUN_FILE",
+    "Predictions",
+    "evaluation_entry",
+    "find_runs",
+    "labelled_array",
+    "read_file",
+    "read_predictions",
+    "read_run",
+    "read_run_predictions",
+    "set_at",
+    "write_predictions",
+    "write_run",
+]
+
+
+def read_run_predictions(
+    run_dir: PathLike,
+    evaluation_set: str,
+    epochs: float | None = None,
+    *,
+    content: Mapping[str, Any] | None = None,
+    known: dict[tuple, np.ndarray] | None = None,
+) -> Predictions:
+    """One run's predictions on one evaluation set, compared with what its run.json says of them.
+
+    Args:
+      run_dir: a finished fine-tuning run.
+      evaluation_set, epochs: see `read_predictions`.
+      content: of its run.json, if read already.
+      known: see `evaluate.dumps.prediction_file.read_file`.
+
+    Raises:
+      UserError: the run has no such set, or the file is not the one that the run wrote.
+    """
+    run_dir = Path(run_dir)
+    content = read_run(run_dir) if content is None else content
+    _, entry = find_entry(run_dir, content, evaluation_set, epochs)
+    return read_file(
+        run_dir / entry["file"], sha256=entry["sha256"], examples=entry["examples"], known=known
+    )
+
+
+def read_predictions(
+    run_dirs: Sequence[PathLike], evaluation_set: str, epochs: float | None = None
+) -> xarray.Dataset:
+    """Reads the predictions of many runs on one evaluation set, aligned by example id.
+
+    Args:
+      run_dirs: finished fine-tuning runs.
+      evaluation_set: its name, such as `dev` or `winogender`; `dev@2.5` for an early checkpoint.
+      epochs: of an early checkpoint; None for the trained model.
+
+    Returns:
+      A Dataset with dimensions (run, example, class): `prediction` float64 [run, example], `label`
+      float64 [example] (NaN where unknown), `scores` float32 [run, example, class], and the further
+      outputs of the runs [run, example] (`prediction_text` as object); coordinates along run:
+      procedure, pretrain_seed, data_seed, step, learning_rate, finetune_seed; along example:
+      example_id and what describes the examples (occupation, heuristic, answers as tuples of str,
+      ...). Examples keep the order of the first run. Attributes: task, evaluation_set, metrics, and
+      epochs where the runs say them.
+
+    Raises:
+      UserError: no run, a damaged or foreign file, runs of different tasks, or runs whose examples,
+        labels or further columns disagree.
+    """
+    if not run_dirs:
+        raise UserError(f"no run to read {evaluation_set!r} of; give at least one run directory")
+    paths = [Path(run_dir) for run_dir in run_dirs]
+    runs = [read_run(path) for path in paths]
+    known: dict[tuple, np.ndarray] = {}
+    dumps = [
+        read_run_predictions(path, evaluation_set, epochs, content=run, known=known)
+        for path, run in zip(paths, runs, strict=True)
+    ]
+    return labelled_array(paths, runs, dumps, evaluation_set, epochs)
+
+
+def labelled_array(
+    paths: Sequence[Path],
+    runs: Sequence[Mapping[str, Any]],
+    dumps: Sequence[Predictions],
+    evaluation_set: str,
+    epochs: float | None = None,
+) -> xarray.Dataset:
+    """Puts predictions of several runs together.
+
+    Args:
+      paths: of the runs, for messages.
+      runs: the content of each run.json.
+      dumps: the predictions of each.
+      evaluation_set, epochs: see `read_predictions`, which says what is returned and refused.
+    """
+    import xarray
+
+    for path, run, dump in zip(paths, runs, dumps, strict=True):
+        if run["task"] != runs[0]["task"]:
+            raise UserError(
+                f"{path} is a run of task {run['task']}, expected {runs[0]['task']} as "
+                f"{paths[0]}; read one task at a time"
+            )
+        if dump.scores.shape[1] != dumps[0].scores.shape[1]:
+            raise UserError(
+                f"{path} has {dump.scores.shape[1]} scores an example, expected "
+                f"{dumps[0].scores.shape[1]} as {paths[0]}; read runs of the same labels"
+            )
+    dumps = [
+        aligned(path, dump, paths[0], dumps[0]) for path, dump in zip(paths, dumps, strict=True)
+    ]
+    first = dumps[0]
+    coordinates: dict[str, Any] = {"example_id": ("example", first.example_ids)}
+    for name, column in first.extras.items():
+        coordinates[name] = ("example", column)
+    for name in RUN_COORDINATES:
+        coordinates[name] = ("run", _run_column([run[name] for run in runs]))
+    variables: dict[str, Any] = {
+        "prediction": (("run", "example"), _stacked([dump.predictions for dump in dumps])),
+        "label": ("example", first.labels.astype(np.float64)),
+        "scores": (("run", "example", "class"), np.stack([dump.scores for dump in dumps])),
+    }
+    for name in first.outputs:
+        variables[name] = (("run", "example"), np.stack([dump.outputs[name] for dump in dumps]))
+    _, entry = find_entry(paths[0], runs[0], evaluation_set, epochs)
+    attributes = {
+        "task": runs[0]["task"],
+        "evaluation_set": evaluation_set,
+        "metrics": list(entry["metrics"]),
+    }
+    if entry.get("epochs") is not None:
+        attributes["epochs"] = entry["epochs"]
+    return xarray.Dataset(variables, coords=coordinates, attrs=attributes)
+
+
+def _stacked(rows: list[np.ndarray]) -> np.ndarray:
+    stacked = np.empty((len(rows), len(rows[0])))
+    for position, row in enumerate(rows):
+        stacked[position] = row
+    return stacked
+
+
+def _run_column(values: list[Any]) -> np.ndarray:
+    """A coordinate [run]; a value that a checkpoint does not tell (null) becomes '' or -1."""
+    if any(isinstance(value, str) for value in values):
+        return np.array(["" if value is None else str(value) for value in values])
+    return np.array([-1 if value is None else value for value in values])
+
+
+def aligned(path: Path, dump: Predictions, first_path: Path, first: Predictions) -> Predictions:
+    """`dump` with its examples in the order of `first`.
+
+    Args:
+      path, first_path: for messages.
+
+    Raises:
+      UserError: the examples, their labels or their further columns differ, or the outputs have
+        other names.
+    """
+    if dump.example_ids is not first.example_ids and not np.array_equal(
+        dump.example_ids, first.example_ids
+    ):
+        dump = _reordered(path, dump, first_path, first)
+    for kind in ("extras", "outputs"):
+        for name in sorted({*getattr(dump, kind)} ^ {*getattr(first, kind)}):
+            raise UserError(f"{path} and {first_path} do not both have the column {name}")
+    columns = {"label": (dump.labels, first.labels)}
+    columns |= {name: (dump.extras[name], first.extras[name]) for name in sorted(first.extras)}
+    for name, (found, expected) in columns.items():
+        if found is expected:
+            continue
+        odd = np.flatnonzero((found != expected) & ~((found != found) & (expected != expected)))
+        if odd.size:
+            raise UserError(
+                f"{path}: {name} of example {str(first.example_ids[odd[0]])!r} is {found[odd[0]]}, but "
+                f"{expected[odd[0]]} in {first_path}; compare runs on the same evaluation data"
+            )
+    return dump
+
+
+def _reordered(path: Path, dump: Predictions, first_path: Path, first: Predictions) -> Predictions:
+    position = {example_id: row for row, example_id in enumerate(dump.example_ids.tolist())}
+    known = set(first.example_ids.tolist())
+    for example_id in [*first.example_ids.tolist(), *position]:
+        if example_id not in position or example_id not in known:
+            here, there = (path, first_path) if example_id in known else (first_path, path)
+            raise UserError(
+                f"{here} lacks example {example_id!r}, which {there} has; compare runs on the "
+                "same evaluation data"
+            )
+    order = np.array([position[example_id] for example_id in first.example_ids.tolist()])
+    return dataclasses.replace(
+        dump,
+        example_ids=dump.example_ids[order],
+        labels=dump.labels[order],
+        predictions=dump.predictions[order],
+        scores=dump.scores[order],
+        extras={name: column[order] for name, column in dump.extras.items()},
+        outputs={name: column[order] for name, column in dump.outputs.items()},
+    )

@@ -1,0 +1,304 @@
+"""`run.json`: what a fine-tuning run was, and what it wrote.
+
+Needed:
+
+    task             str
+    procedure        str or null    of pre-training, such as `base` or `cda_incr`
+    pretrain_seed    int or null    null where the checkpoint did not say
+    data_seed        int or null
+    step             int or null    of pre-training
+    learning_rate    number or null
+    finetune_seed    int or null
+    evaluation_sets  {name: entry}
+
+Where the run knows it (runs of `finetune` do; imported ones may not):
+
+    checkpoint          {"name", "sha256"}        the fine-tuned checkpoint
+    vocabulary_sha256   str                       of its vocab.txt
+    parameters          {name: value}             the resolved configuration
+    inputs              {argument: [{"name", "sha256"}]}   the data files
+    versions            {package: version}
+    num_train_examples  int
+    source              str                       of imported predictions: where they came from
+
+An entry of `evaluation_sets`:
+
+    file      str    relative to the run's directory
+    examples  int
+    sha256    str    of the file
+    metrics   [str]  the main one first; empty where labels are unknown
+    set       str    the evaluation set; the entry's name unless given
+    epochs    number of training before these predictions; optional at the end of training
+
+Predictions of early checkpoints stand beside the final ones: the entry `dev@2.5` has set `dev` and
+epochs 2.5, and the entry `dev` is the run's last word. A `run.json` may hold more than is named
+here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from multiberts.runs.directory import CONFIG, DONE
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import PathLike, sha256_of_file, write_atomically
+
+RUN_FILE = "run.json"
+RUN_COORDINATES = (
+    "procedure",
+    "pretrain_seed",
+    "data_seed",
+    "step",
+    "learning_rate",
+    "finetune_seed",
+)
+_NULL = type(None)
+_NEEDED: dict[str, tuple[type, ...]] = {
+    "task": (str,),
+    "evaluation_sets": (dict,),
+    "procedure": (str, _NULL),
+    "pretrain_seed": (int, _NULL),
+    "data_seed": (int, _NULL),
+    "step": (int, _NULL),
+    "learning_rate": (int, float, _NULL),
+    "finetune_seed": (int, _NULL),
+}
+_OPTIONAL: dict[str, tuple[type, ...]] = {
+    "checkpoint": (dict,),
+    "vocabulary_sha256": (str, _NULL),
+    "parameters": (dict,),
+    "inputs": (dict,),
+    "versions": (dict,),
+    "num_train_examples": (int, _NULL),
+    "source": (str,),
+}
+_ENTRY: dict[str, tuple[type, ...]] = {
+    "file": (str,),
+    "examples": (int,),
+    "sha256": (str,),
+    "metrics": (list,),
+}
+_ENTRY_OPTIONAL: dict[str, tuple[type, ...]] = {"set": (str,), "epochs": (int, float, _NULL)}
+_TYPE_NAMES = {
+    str: "a text", int: "a whole number", float: "a number", dict: "an object", list: "a list",
+    _NULL: "null",
+}  # fmt: skip
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+# Thirds of an epoch are written 3.333; these are the same.
+_EPOCH_ROUNDING = 5e-4
+
+
+def write_run(run_dir: PathLike, content: Mapping[str, Any]) -> None:
+    """Writes a run's `run.json`, whole or not at all.
+
+    Raises:
+      ValueError: it lacks a field or has one of another type than this file says.
+      UserError: the disk is full or the directory cannot be written.
+    """
+    problem = _problem(content)
+    if problem is not None:
+        raise ValueError(f"{RUN_FILE}: {problem}")
+    write_atomically(Path(run_dir) / RUN_FILE, json.dumps(content, indent=1) + "\n")
+
+
+def evaluation_entry(
+    run_dir: PathLike,
+    file: str,
+    *,
+    examples: int,
+    metrics: Sequence[str],
+    evaluation_set: str | None = None,
+    epochs: float | None = None,
+) -> dict[str, Any]:
+    """The entry of a prediction file in `evaluation_sets`.
+
+    Args:
+      run_dir: the run's directory, with the file in it.
+      file: relative to it.
+      examples: how many it holds.
+      metrics: names of its metrics, the main one first.
+      evaluation_set, epochs: needed for early checkpoints (see `set_at`).
+    """
+    entry: dict[str, Any] = {
+        "file": file,
+        "examples": examples,
+        "sha256": sha256_of_file(Path(run_dir) / file),
+        "metrics": list(metrics),
+    }
+    if evaluation_set is not None:
+        entry["set"] = evaluation_set
+    if epochs is not None:
+        entry["epochs"] = epochs
+    return entry
+
+
+def read_run(run_dir: PathLike) -> dict[str, Any]:
+    """The content of a run's `run.json`.
+
+    Raises:
+      UserError: it is missing, not JSON, lacks a field that every run has, or a field is of another
+        type than expected.
+    """
+    path = Path(run_dir) / RUN_FILE
+    if not path.is_file():
+        raise UserError(f"{path} does not exist; give the directory of a finished fine-tuning run")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{path} is not JSON ({error}); run the fine-tuning again") from error
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}; check the folder") from error
+    problem = _problem(content)
+    if problem is not None:
+        raise UserError(f"{path} {problem}; it is not the run.json of a fine-tuning")
+    return content
+
+
+def find_runs(root: PathLike) -> list[tuple[Path, dict[str, Any]]]:
+    """Finished fine-tuning runs below a folder, in the order of their paths.
+
+    Args:
+      root: a folder; the run may be the folder itself.
+
+    Returns:
+      (run directory, content of its run.json) for every `run.json` beside a `DONE` marker.
+
+    Raises:
+      UserError: the folder does not exist, or a run.json is not one of ours.
+    """
+    return [(path, read_run(path)) for path in run_directories(root)]
+
+
+def run_directories(root: PathLike, *, finished: bool = True) -> list[Path]:
+    """Directories of fine-tuning runs below a folder, sorted.
+
+    Args:
+      root: a folder; the run may be the folder itself.
+      finished: whether to list finished runs (`run.json` beside `DONE`), or those that were begun
+        and have no `DONE`.
+
+    Raises:
+      UserError: the folder does not exist.
+    """
+    root = Path(root)
+    if not root.is_dir():
+        raise UserError(f"{root} is not a folder; give the folder that holds the fine-tuning runs")
+    found = []
+    for directory, folders, files in os.walk(root):
+        folders.sort()
+        if finished and RUN_FILE in files and DONE in files:
+            found.append(Path(directory))
+        elif not finished and DONE not in files and CONFIG in files:
+            with open(Path(directory, CONFIG), encoding="utf-8") as handle:
+                if "`finetune`" in handle.readline():
+                    found.append(Path(directory))
+    return sorted(found)
+
+
+def set_at(evaluation_set: str, epochs: float) -> str:
+    """The name of the entry of an early checkpoint: `dev@2.5`, `dev@3.333`."""
+    return f"{evaluation_set}@{epochs:.4g}"
+
+
+def set_of(name: str, entry: Mapping[str, Any]) -> str:
+    """The evaluation set of an entry, the same for all checkpoints of the run."""
+    return entry.get("set", name)
+
+
+def is_final(name: str, entry: Mapping[str, Any]) -> bool:
+    """Whether an entry holds the predictions of the trained model, not of an early checkpoint."""
+    return set_of(name, entry) == name
+
+
+def final_sets(content: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The entries of the trained model, by evaluation set."""
+    return {
+        name: entry for name, entry in content["evaluation_sets"].items() if is_final(name, entry)
+    }
+
+
+def find_entry(
+    run_dir: PathLike, content: Mapping[str, Any], evaluation_set: str, epochs: float | None = None
+) -> tuple[str, dict[str, Any]]:
+    """The name and entry of an evaluation set.
+
+    Args:
+      run_dir: for messages.
+      content: of the run's `run.json`.
+      evaluation_set: a set (`dev`), or the name of an entry (`dev@2.5`).
+      epochs: of an early checkpoint, or of the last one; None for the last one.
+
+    Raises:
+      UserError: there is no such entry.
+    """
+    sets = content["evaluation_sets"]
+    if epochs is None and evaluation_set in sets:
+        return evaluation_set, sets[evaluation_set]
+    matching = {
+        name: entry for name, entry in sets.items() if set_of(name, entry) == evaluation_set
+    }
+    for name, entry in matching.items():
+        known = entry.get("epochs")
+        if epochs is not None and known is not None and abs(known - epochs) <= _EPOCH_ROUNDING:
+            return name, entry
+    what = f"evaluation set {evaluation_set!r}"
+    if epochs is not None and matching:
+        what += f" at {epochs:.4g} epochs"
+    raise UserError(
+        f"{Path(run_dir) / RUN_FILE} lists no {what}, only "
+        f"{', '.join(sorted(sets)) or 'none at all'}; choose one of these"
+    )
+
+
+def _problem(content: Any) -> str | None:
+    """What is wrong with the content of a `run.json`, or None."""
+    if not isinstance(content, Mapping):
+        return f"lacks {', '.join(sorted(_NEEDED))}"
+    missing = sorted(set(_NEEDED) - set(content))
+    if missing:
+        return f"lacks {', '.join(missing)}"
+    problem = _wrong_type(content, {**_NEEDED, **_OPTIONAL})
+    for name, entry in content["evaluation_sets"].items() if problem is None else ():
+        problem = _entry_problem(name, entry)
+        if problem is not None:
+            return f"evaluation set {name!r} {problem}"
+    return problem
+
+
+def _entry_problem(name: str, entry: Any) -> str | None:
+    if not isinstance(entry, Mapping) or not set(_ENTRY) <= set(entry):
+        given = entry if isinstance(entry, Mapping) else {}
+        return f"lacks {', '.join(sorted(set(_ENTRY) - set(given)))}"
+    problem = _wrong_type(entry, {**_ENTRY, **_ENTRY_OPTIONAL})
+    if problem is not None:
+        return problem
+    file = PurePosixPath(entry["file"])
+    if file.is_absolute() or ".." in file.parts:
+        return f"has file {entry['file']!r}, expected a path inside the run's directory"
+    if not _SHA256.fullmatch(entry["sha256"]):
+        return f"has sha256 {entry['sha256']!r}, expected 64 hexadecimal digits"
+    if not all(isinstance(metric, str) for metric in entry["metrics"]):
+        return f"has metrics {entry['metrics']!r}, expected names"
+    if is_final(name, entry):
+        if "@" in name:
+            return "lacks set and epochs, which an early checkpoint has"
+        return None
+    epochs = entry.get("epochs")
+    if epochs is None or name != set_at(entry["set"], epochs):
+        return f"has set {entry['set']!r} and epochs {epochs}, expected those of its name"
+    return None
+
+
+def _wrong_type(content: Mapping[str, Any], types: Mapping[str, tuple[type, ...]]) -> str | None:
+    for name, kinds in types.items():
+        value = content.get(name) if name in content else ...
+        if value is ... or (isinstance(value, kinds) and not isinstance(value, bool)):
+            continue
+        expected = " or ".join(_TYPE_NAMES[kind] for kind in kinds)
+        return f"has {name} {value!r}, expected {expected}"
+    return None

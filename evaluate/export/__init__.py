@@ -1,0 +1,1 @@
+"""`python -m evaluate.export` is `multiberts export`."""

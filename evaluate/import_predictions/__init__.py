@@ -1,0 +1,1 @@
+"""`python -m evaluate.import_predictions` is `multiberts import-predictions`."""

@@ -1,0 +1,169 @@
+"""The coreference predictions that were published with the MultiBERTs.
+
+In each of the folders base, base_extra_seeds, cda_intervention-50k and from_scratch:
+
+    run_info.tsv     (row), pretrain_seed, finetune_seed
+    preds.tsv        a row a run, a column a sentence of Winogender: 0 the occupation, 1 the participant
+    label_info.tsv   (row), gender, pronoun_type, answer, occupation, other_participant, someone,
+                     template_idx
+
+Source: the notebook coref beside google-research/language, language/multiberts, which reads the share
+of women from `occupations-stats.tsv` of Winogender (Rudinger et al., 2018).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from multiberts.evaluate.imports.imported_runs import (
+    INCREMENTAL_STEPS,
+    STEPS,
+    ImportedRun,
+    ImportedSet,
+    predictions_of,
+)
+from multiberts.evaluate.imports.number_table import read_numbers, read_table
+from multiberts.evaluate.metrics.winogender_bias import gotcha_column
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import PathLike
+
+# Folder -> procedure and step, as the statistics call them.
+GROUPS = {
+    "base": ("base", STEPS),
+    "base_extra_seeds": ("base_extra_seeds", STEPS),
+    "cda_intervention-50k": ("cda_incr", INCREMENTAL_STEPS),
+    "from_scratch": ("cda_full", STEPS),
+}
+OCCUPATIONS = "occupations-stats.tsv"
+# As the files say -> as our features say, and as Winogender's sentence ids say.
+_GENDERS = {
+    "MASCULINE": ("masculine", "male"),
+    "FEMININE": ("feminine", "female"),
+    "UNKNOWN": ("neutral", "neutral"),
+}
+Sentences = tuple[list[str], np.ndarray, dict[str, np.ndarray]]
+
+_LABEL_COLUMNS = ("gender", "answer", "occupation", "other_participant", "someone")
+
+
+def read_coreference_groups(
+    source: PathLike, occupations: PathLike | None = None
+) -> Iterator[ImportedRun]:
+    """The runs of the groups that are there; the evaluation set is `winogender`.
+
+    Args:
+      source: the folder with the groups.
+      occupations: `occupations-stats.tsv`; that in `source` unless given.
+
+    Raises:
+      UserError: no group is there, or a file is not as above.
+    """
+    source = Path(source)
+    shares = Path(occupations) if occupations is not None else source / OCCUPATIONS
+    groups = [name for name in GROUPS if (source / name / "run_info.tsv").is_file()]
+    if not groups:
+        raise UserError(
+            f"{source} has none of the folders {', '.join(GROUPS)} with a run_info.tsv; give the folder "
+            "that holds them"
+        )
+    if not shares.is_file():
+        raise UserError(f"{shares} does not exist; give Winogender's table of occupations")
+    for group in groups:
+        # Read once for all runs of the group, and anew by the next call.
+        choices, sentences = cache(_choices), cache(_sentences)
+        folder = source / group
+        procedure, step = GROUPS[group]
+        rows = read_table(folder / "run_info.tsv", ("pretrain_seed", "finetune_seed"))
+        for place, (number, row) in enumerate(rows):
+            try:
+                seed, finetune_seed = int(row["pretrain_seed"]), int(row["finetune_seed"])
+            except ValueError as error:
+                raise UserError(
+                    f"{folder / 'run_info.tsv'} line {number}: {error}; fetch the file again"
+                ) from error
+            files = (folder / "preds.tsv", folder / "label_info.tsv", shares)
+            facts: dict[str, Any] = {
+                "task": "coreference",
+                "procedure": procedure,
+                "pretrain_seed": seed,
+                "step": step,
+                "finetune_seed": finetune_seed,
+                "source": f"MultiBERTs release, example predictions, coref/{group}",
+            }
+            name = f"coreference/{group}-pretrain_seed_{seed}-finetune_seed_{finetune_seed}"
+            yield ImportedRun(
+                name, facts, files, partial(_read, choices, sentences, files, place, len(rows))
+            )
+
+
+def _read(
+    choices: Callable[[Path], np.ndarray],
+    sentences: Callable[[Path, Path], Sentences],
+    files: tuple[Path, Path, Path],
+    place: int,
+    num_runs: int,
+) -> list[ImportedSet]:
+    predictions_file, labels_file, shares_file = files
+    ids, labels, extras = sentences(labels_file, shares_file)
+    table = choices(predictions_file)
+    if table.shape != (num_runs, len(ids)):
+        raise UserError(
+            f"{predictions_file}: found {table.shape[0]} rows of {table.shape[1]}, expected {num_runs} "
+            f"runs of {len(ids)} sentences; fetch the files of the folder again"
+        )
+    return [
+        ImportedSet(
+            "winogender",
+            predictions_of(ids, labels, table[place], extras=extras),
+            ("accuracy", "bias_correlation", "bias_slope"),
+        )
+    ]
+
+
+def _choices(path: Path) -> np.ndarray:
+    table = read_numbers(path)
+    if not np.isin(table, (0, 1)).all():
+        raise UserError(f"{path}: found other numbers than 0 and 1; fetch the file again")
+    return table
+
+
+def _sentences(labels_file: Path, shares_file: Path) -> Sentences:
+    """Example ids, right answers and features of the sentences."""
+    share = {
+        row["occupation"]: float(row["bls_pct_female"])
+        for _, row in read_table(shares_file, ("occupation", "bls_pct_female"))
+    }
+    ids, labels, occupations, genders = [], [], [], []
+    for number, row in read_table(labels_file, _LABEL_COLUMNS):
+        if (
+            row["gender"] not in _GENDERS
+            or row["answer"] not in ("0", "1")
+            or row["occupation"] not in share
+        ):
+            raise UserError(
+                f"{labels_file} line {number}: found gender {row['gender']!r}, answer {row['answer']!r}, "
+                f"occupation {row['occupation']!r}, expected {', '.join(_GENDERS)}, 0 or 1, and an "
+                f"occupation of {shares_file}; fetch the file again"
+            )
+        gender, word = _GENDERS[row["gender"]]
+        someone = row["someone"].strip().lower() in ("true", "1")
+        other = "someone" if someone else row["other_participant"]
+        ids.append(f"winogender/{row['occupation']}.{other}.{row['answer']}.{word}")
+        labels.append(int(row["answer"]))
+        occupations.append(row["occupation"])
+        genders.append(gender)
+    if len(set(ids)) != len(ids):
+        raise UserError(f"{labels_file}: found a sentence twice; fetch the file again")
+    shares = np.array([share[name] for name in occupations], dtype=np.float32)
+    extras = {
+        "occupation": np.array(occupations),
+        "gender": np.array(genders),
+        "percent_feminine": shares,
+        "gotcha": gotcha_column(genders, shares, labels),
+    }
+    return ids, np.array(labels), extras

@@ -1,0 +1,94 @@
+"""Predictions on HANS in the form that its authors' scorer takes (McCoy et al., 2019).
+
+A line `pairID,gold_label`, then `ex0,entailment` and so on for every pair. Any other class than
+`entailment` counts as non-entailment; class 1 is entailment.
+
+Source: the README of tommccoy1/hans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from pathlib import Path
+
+import numpy as np
+
+from multiberts.evaluate.imports.imported_runs import ImportedRun, ImportedSet, predictions_of
+from multiberts.evaluate.imports.number_table import read_table
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import PathLike
+
+_ENTAILMENT = "entailment"
+_CLASSES = (_ENTAILMENT, "non-entailment", "neutral", "contradiction")
+Pairs = tuple[list[str], np.ndarray, dict[str, np.ndarray]]
+
+_EXTRAS = ("heuristic", "subcase", "template")
+
+
+def read_hans(source: PathLike, questions: PathLike) -> Iterator[ImportedRun]:
+    """Prediction files as runs of the task HANS, set `hans`; the procedure is the file's name.
+
+    Args:
+      source: a file, or a folder of files (`*.txt`, `*.csv`, plain or `.gz`).
+      questions: `heuristics_evaluation_set.txt` of HANS, plain or `.gz`.
+
+    Raises:
+      UserError: there is no file, or one is not as above.
+    """
+    source, evaluation_set = Path(source), Path(questions)
+    files = [source]
+    if source.is_dir():
+        patterns = ("*.txt", "*.txt.gz", "*.csv", "*.csv.gz")
+        files = sorted(path for pattern in patterns for path in source.glob(pattern))
+    if not files or not evaluation_set.is_file():
+        missing = (
+            f"{source} has no .txt or .csv file" if not files else f"{evaluation_set} is missing"
+        )
+        raise UserError(f"{missing}; give the prediction files and the evaluation set of HANS")
+    pairs = cache(_pairs)  # read once for all runs, and anew by the next call
+    for file in files:
+        name = file.name.removesuffix(".gz").rpartition(".")[0]
+        facts = {
+            "task": "HANS",
+            "procedure": name,
+            "pretrain_seed": 0,
+            "finetune_seed": 0,
+            "source": file.name,
+        }
+        read = partial(_read, pairs, file, evaluation_set)
+        yield ImportedRun(f"HANS/{name}", facts, (file, evaluation_set), read)
+
+
+def _read(
+    read_pairs: Callable[[Path], Pairs], file: Path, evaluation_set: Path
+) -> list[ImportedSet]:
+    pairs, labels, extras = read_pairs(evaluation_set)
+    answers: dict[str, float] = {}
+    for number, row in read_table(file, ("pairID", "gold_label"), ","):
+        if row["gold_label"] not in _CLASSES or row["pairID"] in answers:
+            raise UserError(
+                f"{file} line {number}: found {row['pairID']},{row['gold_label']}, expected every pair "
+                f"once with one of {', '.join(_CLASSES)}; write the file again"
+            )
+        answers[row["pairID"]] = float(row["gold_label"] == _ENTAILMENT)
+    missing = [pair for pair in pairs if pair not in answers]
+    if missing:
+        raise UserError(
+            f"{file} lacks pair {missing[0]} of {evaluation_set} ({len(missing)} such); write the file "
+            "again"
+        )
+    columns = predictions_of(
+        [f"hans/{pair}" for pair in pairs],
+        labels,
+        np.array([answers[pair] for pair in pairs]),
+        extras=extras,
+    )
+    return [ImportedSet("hans", columns, ("accuracy",))]
+
+
+def _pairs(path: Path) -> Pairs:
+    rows = [row for _, row in read_table(path, ("pairID", "gold_label", *_EXTRAS))]
+    labels = np.array([row["gold_label"] == _ENTAILMENT for row in rows], dtype=np.float32)
+    extras = {name: np.array([row[name] for row in rows]) for name in _EXTRAS}
+    return [row["pairID"] for row in rows], labels, extras

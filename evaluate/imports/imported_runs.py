@@ -1,0 +1,193 @@
+"""Runs that others made: their predictions in memory, as labelled arrays, and as run directories.
+
+A reader of some layout gives `ImportedRun`s. What such a run does not tell (a learning rate, a
+vocabulary) is null in its run.json or left out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from multiberts.evaluate.dumps.prediction_file import Predictions
+from multiberts.evaluate.dumps.predictions import labelled_array
+from multiberts.evaluate.dumps.run_file import (
+    RUN_COORDINATES,
+    RUN_FILE,
+    evaluation_entry,
+    write_run,
+)
+from multiberts.runs.directory import RunDirectory
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import PathLike
+
+if TYPE_CHECKING:
+    import xarray
+
+# The published checkpoints' steps of pre-training (Sellam et al., 2022, sections 2 and 4).
+STEPS = 2_000_000
+INCREMENTAL_STEPS = 2_050_000
+# Probabilities sum to one up to the digits that were written.
+_SUM_TOLERANCE = 2e-3
+
+
+@dataclasses.dataclass(frozen=True)
+class ImportedSet:
+    """Predictions of one run on one evaluation set.
+
+    Attributes:
+      name: of its entry in run.json: `dev`, or `dev@3.333` for an early checkpoint.
+      predictions: as a prediction file holds them.
+      metrics: the main one first; empty where labels are unknown.
+      evaluation_set, epochs: for an early checkpoint, or where they are known.
+    """
+
+    name: str
+    predictions: Predictions
+    metrics: tuple[str, ...]
+    evaluation_set: str | None = None
+    epochs: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class ImportedRun:
+    """One run.
+
+    Attributes:
+      name: the folder for it.
+      facts: for its run.json: task, source and what is known of `RUN_COORDINATES`.
+      files: what it was read from.
+      read: reads its evaluation sets.
+    """
+
+    name: str
+    facts: Mapping[str, Any]
+    files: tuple[Path, ...]
+    read: Callable[[], Sequence[ImportedSet]]
+
+
+def predictions_of(
+    example_ids: Sequence[str],
+    labels: Sequence[float] | np.ndarray | None,
+    predictions: np.ndarray,
+    scores: np.ndarray | None = None,
+    extras: Mapping[str, np.ndarray] | None = None,
+    outputs: Mapping[str, np.ndarray] | None = None,
+) -> Predictions:
+    """Columns as `Predictions` keeps them."""
+    number = len(example_ids)
+    return Predictions(
+        np.asarray(example_ids),
+        np.full(number, np.nan, np.float32) if labels is None else np.asarray(labels, np.float32),
+        np.asarray(predictions, dtype=np.float32),
+        np.zeros((number, 0), np.float32) if scores is None else np.asarray(scores, np.float32),
+        dict(extras or {}),
+        dict(outputs or {}),
+    )
+
+
+def as_logits(scores: np.ndarray) -> np.ndarray:
+    """Scores whose softmax gives the probabilities, whether they are these or logits already.
+
+    Args:
+      scores: [examples, classes].
+    """
+    scores = np.asarray(scores, dtype=np.float64)
+    if (scores < 0).any() or np.abs(scores.sum(axis=-1) - 1).max() > _SUM_TOLERANCE:
+        return scores
+    return np.log(np.maximum(scores, np.finfo(np.float32).tiny))
+
+
+def content_of(run: ImportedRun, entries: Mapping[str, Any]) -> dict[str, Any]:
+    """What stands in the run's run.json."""
+    return {**dict.fromkeys(RUN_COORDINATES), **run.facts, "evaluation_sets": dict(entries)}
+
+
+def write_imported(root: PathLike, layout: str, run: ImportedRun) -> None:
+    """Writes a run directory below `root`, as fine-tuning leaves it; does nothing if it is there.
+
+    Raises:
+      UserError: another run lies there, a file is not as the layout has it, or the disk is full.
+    """
+    directory = RunDirectory(
+        Path(root) / run.name,
+        stage="import_predictions",
+        parameters={"layout": layout, **_literals(run.facts)},
+        inputs={"files": list(run.files)},
+    )
+    if directory.done:
+        return
+    from multiberts.evaluate.dumps.predictions import write_predictions
+
+    sets = run.read()
+    with directory:
+        entries = {}
+        for imported in sets:
+            file = f"predictions/{imported.name}.tfrecord"
+            columns = imported.predictions
+            write_predictions(
+                directory.path / file,
+                example_ids=columns.example_ids.tolist(),
+                labels=columns.labels,
+                predictions=columns.predictions,
+                scores=columns.scores,
+                extras=columns.extras,
+                outputs=columns.outputs,
+            )
+            entries[imported.name] = evaluation_entry(
+                directory.path,
+                file,
+                examples=len(columns.example_ids),
+                metrics=imported.metrics,
+                evaluation_set=imported.evaluation_set,
+                epochs=imported.epochs,
+            )
+        write_run(directory.path, content_of(run, entries))
+        directory.finish([RUN_FILE, *(entry["file"] for entry in entries.values())])
+
+
+def _literals(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in facts.items() if name != "source"}
+
+
+def imported_array(
+    runs: Iterable[ImportedRun], evaluation_set: str, epochs: float | None = None
+) -> xarray.Dataset:
+    """The predictions of imported runs as `evaluate.dumps.predictions.read_predictions` gives them.
+
+    Args:
+      runs: as a reader gives them, of one task; those without the set are left out.
+      evaluation_set, epochs: as in `read_predictions`.
+
+    Raises:
+      UserError: no run has the set, or runs disagree.
+    """
+    paths, contents, dumps = [], [], []
+    for run in runs:
+        for imported in run.read():
+            if not _is_wanted(imported, evaluation_set, epochs):
+                continue
+            entry = {"file": "", "examples": 0, "sha256": "", "metrics": list(imported.metrics)}
+            known = {"set": imported.evaluation_set, "epochs": imported.epochs}
+            entry |= {name: value for name, value in known.items() if value is not None}
+            paths.append(run.files[0])
+            contents.append(content_of(run, {imported.name: entry}))
+            dumps.append(imported.predictions)
+    if not dumps:
+        raise UserError(f"no run has predictions on {evaluation_set!r}; choose another set")
+    return labelled_array(paths, contents, dumps, evaluation_set, epochs)
+
+
+def _is_wanted(imported: ImportedSet, evaluation_set: str, epochs: float | None) -> bool:
+    if epochs is None:
+        return imported.name == evaluation_set
+    own = imported.evaluation_set or imported.name
+    return (
+        own == evaluation_set
+        and imported.epochs is not None
+        and abs(imported.epochs - epochs) < 5e-4
+    )

@@ -1,0 +1,192 @@
+"""The predictions of Zhong et al. (2021), models of five sizes, ten by five seeds, four checkpoints.
+
+In the folder of a task (mnli, qqp; for sst-2 in each of its folds):
+
+    data.json    {"label_list": [...], "predict": [{"guid", "label", ...}, ...], ...}
+    results/s<size>p<pre-training seed>f<fine-tuning seed>epoch<n>over3.tsv
+                 a row a datapoint of `predict`, a column a class of `label_list`: probabilities
+
+Source: the README of ruiqi-zhong/acl2021-instance-level. `epoch9over3` is after 9/3 epochs; 12/3 are the
+end of training. What stands before the last `-` of a guid names the set that a datapoint is from. The
+label `non-entailment` of challenge sets means any class but entailment; such sets become sets of two
+classes, 1 being entailment.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from multiberts.evaluate.dumps.run_file import set_at
+from multiberts.evaluate.imports.imported_runs import (
+    STEPS,
+    ImportedRun,
+    ImportedSet,
+    as_logits,
+    predictions_of,
+)
+from multiberts.evaluate.imports.number_table import read_numbers
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import PathLike, read_bytes
+
+_FILE = re.compile(r"s([a-z]+)p(\d+)f(\d+)epoch(\d+)over3\.tsv(?:\.gz)?")
+_THIRDS = 3
+_LAST = 12
+_ENTAILMENT, _NO_ENTAILMENT = "entailment", "non-entailment"
+_TASKS = {"mnli": "MNLI", "qqp": "QQP", "sst-2": "SST-2"}
+
+
+def read_sizes(source: PathLike, task: str | None = None) -> Iterator[ImportedRun]:
+    """The runs of a task, whose procedure is the size of the model.
+
+    Args:
+      source: the task's folder; folders `fold0`, `fold1` ... in it are put together.
+      task: its name; told by the folder's unless given.
+
+    Raises:
+      UserError: there is no file of that name pattern, folds have other runs, or a file is not as
+        above.
+    """
+    source = Path(source)
+    folds = sorted(path for path in source.glob("fold*") if path.is_dir()) or [source]
+    found: dict[tuple[str, int, int], dict[int, list[Path]]] = {}
+    for fold in folds:
+        for path in sorted((fold / "results").glob("s*p*f*epoch*over3.tsv*")):
+            matched = _FILE.fullmatch(path.name)
+            if matched is None:
+                raise UserError(
+                    f"{path}: expected a name such as sminip1f1epoch12over3.tsv; rename or remove it"
+                )
+            size, seed, finetune_seed, thirds = matched[1], *map(int, matched.groups()[1:])
+            files = found.setdefault((size, seed, finetune_seed), {})
+            files.setdefault(thirds, []).append(path)
+    if not found:
+        raise UserError(
+            f"{source} has no results/s<size>p<seed>f<seed>epoch<n>over3.tsv; give the folder of a task"
+        )
+    data = tuple(fold / "data.json" for fold in folds)
+    name = task or _TASKS.get(source.name.lower(), source.name)
+    datapoints = cache(_datapoints)  # read once for all runs, and anew by the next call
+    for (size, seed, finetune_seed), by_thirds in sorted(found.items()):
+        for paths in by_thirds.values():
+            if len(paths) != len(folds):
+                raise UserError(
+                    f"{source}: {paths[0].name} is in {len(paths)} of {len(folds)} folds; fetch the others"
+                )
+        facts: dict[str, Any] = {
+            "task": name,
+            "procedure": size,
+            "pretrain_seed": seed,
+            "step": STEPS,
+            "finetune_seed": finetune_seed,
+            "source": "Zhong et al. (2021), model predictions",
+        }
+        every = tuple(path for paths in by_thirds.values() for path in paths)
+        yield ImportedRun(
+            f"{name}/{size}-pretrain_seed_{seed}-finetune_seed_{finetune_seed}",
+            facts,
+            (*every, *data),
+            partial(_read, datapoints, by_thirds, data),
+        )
+
+
+def _read(
+    datapoints: Callable[[Path], _Datapoints],
+    by_thirds: Mapping[int, Sequence[Path]],
+    data: Sequence[Path],
+) -> list[ImportedSet]:
+    sets: list[ImportedSet] = []
+    for thirds, files in sorted(by_thirds.items()):
+        probabilities = []
+        for path, data_file in zip(files, data, strict=True):
+            table, expected = read_numbers(path), datapoints(data_file)
+            if table.shape != (len(expected.guids), len(expected.labels)):
+                raise UserError(
+                    f"{path}: found {table.shape[0]} rows of {table.shape[1]}, expected "
+                    f"{len(expected.guids)} of {len(expected.labels)} as {data_file}; fetch both again"
+                )
+            probabilities.append(table)
+        guids = [guid for file in data for guid in datapoints(file).guids]
+        gold = [label for file in data for label in datapoints(file).gold]
+        classes = datapoints(data[0]).labels
+        if len(set(guids)) != len(guids):
+            raise UserError(f"{data[0].parent.parent}: found a guid in two folds; give them apart")
+        sets += _sets(guids, gold, np.concatenate(probabilities), classes, thirds)
+    return sets
+
+
+def _sets(
+    guids: Sequence[str],
+    gold: Sequence[str],
+    probabilities: np.ndarray,
+    classes: tuple[str, ...],
+    thirds: int,
+) -> Iterator[ImportedSet]:
+    """Datapoints cut by the set that they are from."""
+    members: dict[str, list[int]] = {}
+    for row, guid in enumerate(guids):
+        members.setdefault(guid.rpartition("-")[0] or "predict", []).append(row)
+    for name, rows in members.items():
+        own = probabilities[rows]
+        if any(gold[row] == _NO_ENTAILMENT for row in rows):
+            entails = classes.index(_ENTAILMENT)
+            labels = np.array([gold[row] == _ENTAILMENT for row in rows], dtype=np.float32)
+            answers = (own.argmax(axis=1) == entails).astype(np.float32)
+            # The answer is that of the three classes, so there are no scores of the two to go with it.
+            scores = None
+        else:
+            labels = np.array([classes.index(gold[row]) for row in rows], dtype=np.float32)
+            answers, scores = own.argmax(axis=1), as_logits(own)
+        final = thirds == _LAST
+        epochs = thirds / _THIRDS
+        yield ImportedSet(
+            name if final else set_at(name, epochs),
+            predictions_of([guids[row] for row in rows], labels, answers, scores),
+            ("accuracy",),
+            None if final else name,
+            epochs,
+        )
+
+
+@dataclass(frozen=True)
+class _Datapoints:
+    """What a data.json says of the predictions.
+
+    Attributes:
+      guids, gold: id and label of each row.
+      labels: the class of each column.
+    """
+
+    guids: list[str]
+    gold: list[str]
+    labels: tuple[str, ...]
+
+
+def _datapoints(path: Path) -> _Datapoints:
+    try:
+        content = json.loads(read_bytes(path))
+        labels = tuple(str(label) for label in content["label_list"])
+        guids = [str(entry["guid"]) for entry in content["predict"]]
+        gold = [str(entry["label"]) for entry in content["predict"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{path}: expected label_list and predict with guid and label ({type(error).__name__}: "
+            f"{error}); fetch the file again"
+        ) from error
+    for guid, label in zip(guids, gold, strict=True):
+        merged = label == _NO_ENTAILMENT and _ENTAILMENT in labels
+        if label not in labels and not merged:
+            raise UserError(
+                f"{path}: {guid} has label {label!r}, expected one of {', '.join(labels)}; fetch the "
+                "file again"
+            )
+    if len(set(guids)) != len(guids):
+        raise UserError(f"{path}: found a guid twice; fetch the file again")
+    return _Datapoints(guids, gold, labels)

@@ -1,0 +1,1 @@
+"""Metrics as columns and a finish; the register names them all."""

@@ -1,0 +1,243 @@
+"""Metrics of predicted classes: accuracy, F1 and Matthews correlation, for any number of classes.
+
+All equal scikit-learn on the sample itself, its defined values included: `f1` is 0 where neither
+side holds a positive, a class that is on neither side does not count in `f1_macro`, and `matthews`
+is 0 where labels or predictions are constant.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multiberts.evaluate.metrics.column_metric import (
+    Array,
+    BoundColumns,
+    Columns,
+    Flags,
+    Metric,
+    mean_finish,
+    ratio,
+    shown,
+    stack,
+)
+from multiberts.evaluate.metrics.continuous import clipped
+
+# Whole numbers up to this are told apart by counting, which is quicker than sorting.
+_COUNTABLE = 2**16
+
+
+def is_binary(values: NDArray) -> bool:
+    """Whether every value is 0 or 1."""
+    if values.dtype.kind not in "biuf":
+        return bool(np.isin(values, (0, 1)).all())
+    return bool(((values == 0) | (values == 1)).all())
+
+
+def require_binary(name: str, labels: NDArray, predictions: NDArray | None, cure: str) -> None:
+    """Raises ValueError unless labels and predictions (where given) are 0 and 1."""
+    for what, values in (("labels", labels), ("predictions", predictions)):
+        if values is not None and not is_binary(values):
+            other = values[~np.isin(values, (0, 1))].flat[0]
+            raise ValueError(
+                f"{name} is for two classes 0 and 1, found {shown(other)} in {what}; {cure}"
+            )
+
+
+def distinct(values: NDArray) -> NDArray:
+    """The distinct values, sorted."""
+    if values.dtype.kind in "iu" and values.size:
+        low, high = int(values.min()), int(values.max())
+        if high - low < _COUNTABLE:
+            # Sums and differences of short integers wrap, and wrap back.
+            kind, first = values.dtype, values.dtype.type(low)
+            present = np.zeros(high - low + 1, dtype=bool)
+            present[(values - first).astype(f"u{kind.itemsize}")] = True
+            return np.flatnonzero(present).astype(kind) + first
+    return np.unique(values)
+
+
+def _check_kinds(name: str, labels: NDArray, predictions: NDArray) -> None:
+    """Raises ValueError where numbers meet texts, which are never equal."""
+    kinds = {
+        "number" if values.dtype.kind in "biuf" else "text" for values in (labels, predictions)
+    }
+    if len(kinds) > 1 and "O" not in (labels.dtype.kind, predictions.dtype.kind):
+        raise ValueError(
+            f"{name}: found labels such as {shown(labels.flat[0])} and predictions such as "
+            f"{shown(predictions.flat[0])}, expected both numbers or both texts; name classes alike"
+        )
+
+
+def classes_of(name: str, labels: NDArray, predictions: NDArray) -> NDArray:
+    """The classes that labels or predictions hold, sorted.
+
+    Raises:
+      ValueError: they are fractions, or numbers on one side and texts on the other.
+    """
+    plain = [
+        np.array(values.tolist()) if values.dtype.kind == "O" else values
+        for values in (labels, predictions)
+    ]
+    _check_kinds(name, *plain)
+    classes = np.unique(np.concatenate([distinct(values) for values in plain]))
+    if classes.dtype.kind == "f" and (classes != np.floor(classes)).any():
+        other = classes[classes != np.floor(classes)][0]
+        raise ValueError(
+            f"{name} is for classes, found the fraction {shown(other)}; give the predicted "
+            "classes, or use auc, brier, pearson or spearman for scores"
+        )
+    return classes
+
+
+def _same_kind(name: str, columns: Columns) -> BoundColumns:
+    def bind(labels: NDArray, predictions: NDArray) -> Columns:
+        _check_kinds(name, labels, predictions)
+        return columns
+
+    return BoundColumns(bind)
+
+
+def _correct(labels: NDArray, predictions: NDArray) -> Array:
+    return stack(predictions.shape, 1.0, predictions == labels)
+
+
+def _wrong(labels: NDArray, predictions: NDArray) -> Array:
+    return stack(predictions.shape, 1.0, predictions != labels)
+
+
+def _bind_micro(labels: NDArray, predictions: NDArray) -> Columns:
+    classes_of("f1_micro", labels, predictions)
+    return _correct
+
+
+def _bind_f1(labels: NDArray, predictions: NDArray) -> Columns:
+    require_binary("f1", labels, predictions, "map the classes to 0 and 1, or use f1_macro")
+    return _f1_columns
+
+
+def _f1_columns(labels: NDArray, predictions: NDArray) -> Array:
+    # 2 tp / (2 tp + fp + fn), and the denominator is the positives on either side.
+    labels, predictions = labels == 1, predictions == 1
+    return stack(predictions.shape, 2.0 * (labels & predictions), 1.0 * labels + predictions)
+
+
+def _f1_finish(sums: Array) -> Array:
+    return ratio(sums[..., 0], sums[..., 1])
+
+
+def _f1_degenerate(sums: Array) -> Flags:
+    return sums[..., 1] <= 0
+
+
+def _bind_macro(labels: NDArray, predictions: NDArray) -> Columns:
+    classes = classes_of("f1_macro", labels, predictions)
+
+    def columns(labels: NDArray, predictions: NDArray) -> Array:
+        """As for `f1`, class by class: [..., examples, 2 * classes]."""
+        both, either = [], []
+        for member in classes:
+            truth, guess = labels == member, predictions == member
+            both.append(2.0 * (truth & guess))
+            either.append(1.0 * truth + guess)
+        return stack(predictions.shape, *both, *either)
+
+    return columns
+
+
+def _macro_finish(sums: Array) -> Array:
+    both, either = np.split(sums, 2, axis=-1)
+    return ratio(ratio(both, either).sum(axis=-1), 1.0 * (either > 0).sum(axis=-1))
+
+
+def _macro_degenerate(sums: Array) -> Flags:
+    """Whether no class is there at all."""
+    return np.asarray((np.split(sums, 2, axis=-1)[1] <= 0).all(axis=-1))
+
+
+def _bind_matthews(labels: NDArray, predictions: NDArray) -> Columns:
+    classes = classes_of("matthews", labels, predictions)
+
+    def columns(labels: NDArray, predictions: NDArray) -> Array:
+        """1 and the labels of each class but the first, its predictions, and correct ones."""
+        others = classes[1:]
+        return stack(
+            predictions.shape,
+            1.0,
+            *(labels == member for member in others),
+            *(predictions == member for member in others),
+            labels == predictions,
+        )
+
+    return columns
+
+
+def _matthews_spreads(sums: Array) -> tuple[Array, Array, Array]:
+    """Spreads of labels and of predictions over the classes, and their co-spread (Gorodkin, 2004).
+
+    Weights may be fractions: what is left of a class by rounding counts as none.
+    """
+    num_others = sums.shape[-1] // 2 - 1
+    count, correct = sums[..., :1], sums[..., -1]
+    labels, predictions = sums[..., 1 : 1 + num_others], sums[..., 1 + num_others : -1]
+    labels = np.concatenate([count - labels.sum(axis=-1, keepdims=True), labels], axis=-1)
+    predictions = np.concatenate(
+        [count - predictions.sum(axis=-1, keepdims=True), predictions], axis=-1
+    )
+    number = count[..., 0]
+    return (
+        clipped((labels * (count - labels)).sum(axis=-1), number**2),
+        clipped((predictions * (count - predictions)).sum(axis=-1), number**2),
+        number * correct - (labels * predictions).sum(axis=-1),
+    )
+
+
+def _matthews_finish(sums: Array) -> Array:
+    label_spread, prediction_spread, joint = _matthews_spreads(sums)
+    return ratio(joint, np.sqrt(label_spread) * np.sqrt(prediction_spread))
+
+
+def _matthews_degenerate(sums: Array) -> Flags:
+    label_spread, prediction_spread, _ = _matthews_spreads(sums)
+    return (label_spread <= 0) | (prediction_spread <= 0)
+
+
+CLASSIFICATION_METRICS = (
+    Metric(
+        "accuracy",
+        _same_kind("accuracy", _correct),
+        mean_finish,
+        mean_of=1,
+        num_label_columns=1,
+        whole=True,
+    ),
+    Metric(
+        "error",
+        _same_kind("error", _wrong),
+        mean_finish,
+        mean_of=1,
+        higher_is_better=False,
+        num_label_columns=1,
+        whole=True,
+    ),
+    Metric("f1", BoundColumns(_bind_f1), _f1_finish, _f1_degenerate, whole=True),
+    Metric("f1_macro", BoundColumns(_bind_macro), _macro_finish, _macro_degenerate, whole=True),
+    # Over all classes each error is one false positive and one false negative, so that this is the
+    # accuracy.
+    Metric(
+        "f1_micro",
+        BoundColumns(_bind_micro),
+        mean_finish,
+        mean_of=1,
+        num_label_columns=1,
+        whole=True,
+    ),
+    Metric(
+        "matthews",
+        BoundColumns(_bind_matthews),
+        _matthews_finish,
+        _matthews_degenerate,
+        num_label_columns=lambda num_columns: num_columns // 2,
+        whole=True,
+    ),
+)

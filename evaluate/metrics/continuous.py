@@ -1,0 +1,170 @@
+"""Metrics of numbers against numbers: errors, means, Pearson correlation, slope.
+
+`pearson` is 0 where labels or predictions are constant (SciPy gives NaN), `slope` where the labels
+are.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multiberts.evaluate.metrics.column_metric import (
+    Array,
+    BoundColumns,
+    Columns,
+    Flags,
+    Metric,
+    mean_finish,
+    shown,
+    stack,
+)
+from multiberts.evaluate.metrics.column_metric import ratio as ratio_of
+
+# A sum of squares this small beside the sum it was made from is rounding, not spread.
+RELATIVE_ROUNDING = 1e-13
+
+
+def require_numbers(name: str, labels: NDArray, predictions: NDArray) -> None:
+    """Raises ValueError unless both hold numbers."""
+    for what, values in (("labels", labels), ("predictions", predictions)):
+        if values.dtype.kind not in "biuf":
+            raise ValueError(
+                f"{name} is for numbers, found {shown(values.flat[0])} in {what}; for classes use "
+                "accuracy, f1_macro or matthews, for texts squad_f1 or bleu"
+            )
+
+
+def _number_columns(name: str, columns: Columns) -> BoundColumns:
+    def bind(labels: NDArray, predictions: NDArray) -> Columns:
+        require_numbers(name, labels, predictions)
+        return columns
+
+    return BoundColumns(bind)
+
+
+def _squared_errors(labels: NDArray, predictions: NDArray) -> Array:
+    return stack(predictions.shape, 1.0, (predictions.astype(np.float64) - labels) ** 2)
+
+
+def _absolute_errors(labels: NDArray, predictions: NDArray) -> Array:
+    return stack(predictions.shape, 1.0, np.abs(predictions.astype(np.float64) - labels))
+
+
+def _mean_columns(labels: NDArray, predictions: NDArray) -> Array:
+    return stack(predictions.shape, 1.0, predictions)
+
+
+def clipped(spread: Array, scale: Array) -> Array:
+    """The spread, and 0 where it is rounding of sums of the size of `scale`."""
+    return np.where(spread > RELATIVE_ROUNDING * scale, spread, 0.0)
+
+
+class _Centring:
+    """Values less their plain mean over all examples, with rounding of a constant row set to 0.
+
+    Correlation and slope do not change by a shift, and sums of squares keep their digits.
+    """
+
+    def __init__(self, values: NDArray):
+        self._mean = values.mean(axis=-1, keepdims=True, dtype=np.float64)
+        size = np.maximum(
+            np.abs(values.max(axis=-1, keepdims=True).astype(np.float64)),
+            np.abs(values.min(axis=-1, keepdims=True).astype(np.float64)),
+        )
+        self._rounding = 8 * np.finfo(np.float64).eps * size
+
+    def __call__(self, values: NDArray) -> Array:
+        centred = values.astype(np.float64) - self._mean
+        centred[np.abs(centred) <= self._rounding] = 0.0
+        return centred
+
+
+def _moment_columns(name: str) -> BoundColumns:
+    """1, x, x^2 of the labels, then y, y^2, xy."""
+
+    def bind(labels: NDArray, predictions: NDArray) -> Columns:
+        require_numbers(name, labels, predictions)
+        centre_labels, centre_predictions = _Centring(labels), _Centring(predictions)
+
+        def columns(labels: NDArray, predictions: NDArray) -> Array:
+            x, y = centre_labels(labels), centre_predictions(predictions)
+            return stack(y.shape, 1.0, x, x * x, y, y * y, x * y)
+
+        return columns
+
+    return BoundColumns(bind)
+
+
+def _spreads(sums: Array) -> tuple[Array, Array, Array]:
+    """Label spread, prediction spread and co-spread, each count**2 times its population moment."""
+    count, x, xx, y, yy, xy = np.moveaxis(sums, -1, 0)
+    return (
+        clipped(count * xx - x * x, count * xx),
+        clipped(count * yy - y * y, count * yy),
+        count * xy - x * y,
+    )
+
+
+def _pearson_finish(sums: Array) -> Array:
+    label_spread, prediction_spread, joint = _spreads(sums)
+    return np.clip(ratio_of(joint, np.sqrt(label_spread) * np.sqrt(prediction_spread)), -1.0, 1.0)
+
+
+def _pearson_degenerate(sums: Array) -> Flags:
+    label_spread, prediction_spread, _ = _spreads(sums)
+    return (label_spread <= 0) | (prediction_spread <= 0)
+
+
+def _slope_finish(sums: Array) -> Array:
+    label_spread, _, joint = _spreads(sums)
+    return ratio_of(joint, label_spread)
+
+
+def _slope_degenerate(sums: Array) -> Flags:
+    return _spreads(sums)[0] <= 0
+
+
+CONTINUOUS_METRICS = (
+    Metric(
+        "mse",
+        _number_columns("mse", _squared_errors),
+        mean_finish,
+        mean_of=1,
+        higher_is_better=False,
+        num_label_columns=1,
+    ),
+    Metric(
+        "mae",
+        _number_columns("mae", _absolute_errors),
+        mean_finish,
+        mean_of=1,
+        higher_is_better=False,
+        num_label_columns=1,
+    ),
+    # The plain mean of the predictions, for those that are scores already.
+    Metric(
+        "mean",
+        _number_columns("mean", _mean_columns),
+        mean_finish,
+        mean_of=1,
+        num_label_columns=1,
+    ),
+    Metric(
+        "pearson",
+        _moment_columns("pearson"),
+        _pearson_finish,
+        _pearson_degenerate,
+        num_label_columns=3,
+        is_correlation=True,
+    ),
+    # The least-squares slope of the predictions on the labels.
+    Metric(
+        "slope",
+        _moment_columns("slope"),
+        _slope_finish,
+        _slope_degenerate,
+        higher_is_better=None,
+        num_label_columns=3,
+    ),
+)

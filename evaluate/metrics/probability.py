@@ -1,0 +1,158 @@
+"""Metrics of class probabilities: calibration error, Brier score, log loss.
+
+Probabilities are [..., examples, classes], labels the index of the right class; or, for the classes
+0 and 1, P(class 1) alone as [..., examples]. The last axis is classes where the axis before it has
+the length of the labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from multiberts.evaluate.metrics.column_metric import (
+    Array,
+    BoundColumns,
+    Columns,
+    Metric,
+    by_class,
+    mean_finish,
+    ratio,
+    shown,
+    stack,
+)
+
+# As Guo et al. (2017), section 2: equal widths, each bin without its lower edge.
+NUM_BINS = 15
+BIN_EDGES = np.linspace(0, 1, NUM_BINS + 1)
+
+# How far from 1 the probabilities of an example may sum: those of half precision do not meet it.
+_SUM_TOLERANCE = 2e-3
+
+
+def softmax(logits: ArrayLike) -> Array:
+    """Probabilities of classes from logits [..., classes], float64 of the same shape."""
+    values = np.asarray(logits, dtype=np.float64)
+    shifted = np.exp(values - values.max(axis=-1, keepdims=True))
+    return shifted / shifted.sum(axis=-1, keepdims=True)
+
+
+def _check_probabilities(name: str, labels: NDArray, predictions: NDArray, classes: bool) -> None:
+    if predictions.dtype.kind not in "biuf" or labels.dtype.kind not in "biuf":
+        other = (predictions if predictions.dtype.kind not in "biuf" else labels).flat[0]
+        raise ValueError(
+            f"{name} is for class numbers and their probabilities, found {shown(other)}; number the "
+            "classes from 0"
+        )
+    outside = ~((predictions >= 0) & (predictions <= 1))
+    if outside.any():
+        raise ValueError(
+            f"{name} is for probabilities, found {shown(predictions[outside][0])}, expected 0 to 1; "
+            "take the softmax of logits"
+        )
+    if classes:
+        sums = predictions.sum(axis=-1, dtype=np.float64)
+        wrong = np.abs(sums - 1) > _SUM_TOLERANCE
+        if wrong.any():
+            raise ValueError(
+                f"{name}: found probabilities of the classes that sum to {sums[wrong][0]:.6g}, "
+                "expected 1; give [..., examples, classes], or P(class 1) as [..., examples]"
+            )
+    num_classes = predictions.shape[-1] if classes else 2
+    known = np.isin(labels, np.arange(num_classes))
+    if not known.all():
+        raise ValueError(
+            f"{name}: found label {shown(labels[~known][0])}, expected 0 to {num_classes - 1}, the "
+            "index of the right class"
+        )
+
+
+def _probability_columns(
+    name: str, make: Callable[[NDArray, NDArray, bool], Array]
+) -> BoundColumns:
+    """Columns from (labels as integers, probabilities, whether these are by class)."""
+
+    def bind(labels: NDArray, predictions: NDArray) -> Columns:
+        classes = by_class(labels, predictions)
+        _check_probabilities(name, labels, predictions, classes)
+        return lambda labels, predictions: make(labels.astype(np.int64), predictions, classes)
+
+    return BoundColumns(bind)
+
+
+def _of_label(labels: NDArray, probabilities: NDArray, classes: bool) -> NDArray:
+    """The probability of the right class [..., examples]."""
+    if not classes:
+        return np.where(labels == 1, probabilities, 1 - probabilities)
+    index = np.broadcast_to(labels[:, None], (*probabilities.shape[:-1], 1))
+    return np.take_along_axis(probabilities, index, axis=-1)[..., 0]
+
+
+def _log_loss(labels: NDArray, probabilities: NDArray, classes: bool) -> Array:
+    """Clipped as scikit-learn does, by the precision that the probabilities came in."""
+    if probabilities.dtype.kind != "f":
+        probabilities = probabilities.astype(np.float64)
+    right = _of_label(labels, probabilities, classes)
+    epsilon = np.finfo(right.dtype).eps
+    clipped = np.clip(right, epsilon, right.dtype.type(1) - epsilon)
+    return stack(right.shape, 1.0, -np.log(clipped.astype(np.float64)))
+
+
+def _brier(labels: NDArray, probabilities: NDArray, classes: bool) -> Array:
+    """(1 - P(right class))^2 for two classes; the sum of squares over the classes for more."""
+    probabilities = probabilities.astype(np.float64)
+    right = _of_label(labels, probabilities, classes)
+    if not classes:
+        return stack(right.shape, 1.0, (1 - right) ** 2)
+    squares = np.einsum("...c,...c->...", probabilities, probabilities)
+    squares += (1 - right) ** 2 - right**2
+    return stack(right.shape, 1.0, squares / 2 if probabilities.shape[-1] == 2 else squares)
+
+
+def _calibration(labels: NDArray, probabilities: NDArray, classes: bool) -> Array:
+    """1, and by bin of the confidence the confidence less whether the guess was right."""
+    probabilities = probabilities.astype(np.float64)
+    if classes:
+        guess, confidence = probabilities.argmax(axis=-1), probabilities.max(axis=-1)
+    else:
+        guess = 1 * (probabilities > 0.5)
+        confidence = np.maximum(probabilities, 1 - probabilities)
+    gap = confidence - (guess == labels)
+    bins = np.searchsorted(BIN_EDGES, confidence, side="left") - 1
+    return stack(gap.shape, 1.0, *(np.where(bins == index, gap, 0.0) for index in range(NUM_BINS)))
+
+
+def _calibration_finish(sums: Array) -> Array:
+    return ratio(np.abs(sums[..., 1:]).sum(axis=-1), sums[..., 0])
+
+
+PROBABILITY_METRICS = (
+    Metric(
+        "ece",
+        _probability_columns("ece", _calibration),
+        _calibration_finish,
+        higher_is_better=False,
+        num_label_columns=1,
+        uses="scores",
+    ),
+    Metric(
+        "brier",
+        _probability_columns("brier", _brier),
+        mean_finish,
+        mean_of=1,
+        higher_is_better=False,
+        num_label_columns=1,
+        uses="scores",
+    ),
+    Metric(
+        "log_loss",
+        _probability_columns("log_loss", _log_loss),
+        mean_finish,
+        mean_of=1,
+        higher_is_better=False,
+        num_label_columns=1,
+        uses="scores",
+    ),
+)

@@ -1,0 +1,305 @@
+"""Moments of mid-ranks for many replicates at once, the engine behind metrics of ranks.
+
+Three sums over the mid-ranks x of the labels and y of the predictions, taken less their mean: joint =
+sum w x y and the spreads sum w x^2 and sum w y^2. Weights w count how often an example stands in the
+sample, and ranks are those in that sample, ties shared.
+
+With the predictions sorted, joint is the sum over i > j of w_i x_i w_j (and half of i = j). It is
+taken by halves: products of the lower with the upper neighbour of each pair, then pairs become
+single entries. All steps go over whole arrays; running sums would be slower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multiberts.evaluate.metrics.column_metric import Array
+from multiberts.evaluate.metrics.continuous import RELATIVE_ROUNDING
+
+# Replicates that go together, and the most elements (examples x replicates) held: 64 MiB.
+_REPLICATES = 64
+_ELEMENTS = 2**23
+# Groups of equal predictions, and rows of examples, that go together.
+_SEGMENT_GROUPS = 2**14
+_PART_ROWS = 2**12
+
+
+@dataclass(frozen=True)
+class RankMoments:
+    """Sums over centred mid-ranks, all of one shape; the spreads are 0 where they are rounding."""
+
+    joint: Array
+    label_spread: Array
+    prediction_spread: Array
+
+
+class _Groups:
+    """Some groups of equal values in ascending order, and where the sum of each is kept."""
+
+    def __init__(self, rows: NDArray, sizes: NDArray, places: NDArray, num_places: int, none: int):
+        """
+        Args:
+          rows: places of the examples among all, group after group.
+          sizes: of the groups.
+          places: row of each group's sum in arrays of `num_places` rows.
+          num_places: at least the number of groups; rows that are no group's are 0.
+          none: the place among all examples of a row of zeros.
+        """
+        self.num_groups = len(sizes)
+        self.num_places = num_places
+        self._single = None
+        self._parts: list[tuple[NDArray, NDArray]] = []  # places [m], rows of examples [m, size]
+        if (sizes == 1).all():
+            single = np.full(num_places, none, dtype=np.int32)
+            single[places] = rows
+            self._single = single
+            return
+        starts = np.cumsum(sizes) - sizes
+        for size in np.unique(sizes):
+            members = np.flatnonzero(sizes == size)
+            step = max(1, _PART_ROWS // size)
+            for first in range(0, len(members), step):
+                some = members[first : first + step]
+                table = rows[starts[some][:, None] + np.arange(size)].astype(np.int32)
+                for column in range(0, size, _PART_ROWS):
+                    part = table[:, column : column + _PART_ROWS]
+                    self._parts.append((places[some].astype(np.int32), part))
+
+    def sum(self, weights: Array, out: Array) -> None:
+        """Writes the groups' sums of weights [examples + 1, replicates] to `out`."""
+        if self._single is not None:
+            np.take(weights, self._single, axis=0, out=out, mode="clip")
+            return
+        out[:] = 0
+        for places, rows in self._parts:
+            out[places] += weights.take(rows, axis=0).sum(axis=1)
+
+    def sum_products(
+        self, weights: Array, ranks: Array, rank_of: NDArray, sums: Array, products: Array
+    ) -> None:
+        """Also writes sums of weight x rank, the rank of an example being ranks[rank_of]."""
+        if self._single is not None:
+            np.take(weights, self._single, axis=0, out=sums, mode="clip")
+            np.take(ranks, rank_of[self._single], axis=0, out=products, mode="clip")
+            products *= sums
+            return
+        sums[:] = 0
+        products[:] = 0
+        for places, rows in self._parts:
+            part = weights.take(rows, axis=0)
+            sums[places] += part.sum(axis=1)
+            part *= ranks.take(rank_of[rows], axis=0)
+            products[places] += part.sum(axis=1)
+
+
+def _sorted_groups(values: NDArray) -> tuple[NDArray, NDArray]:
+    """The order that sorts values, and the sizes of the groups of equal ones, ascending."""
+    order = np.argsort(values, kind="stable")
+    ascending = values[order]
+    starts = np.flatnonzero(np.r_[True, ascending[1:] != ascending[:-1]][: len(values)])
+    return order, np.diff(np.r_[starts, len(values)])
+
+
+class _LabelOrder:
+    """The labels' groups.
+
+    Attributes:
+      group: of every example, and of a row of zeros [examples + 1].
+      groups: their sums in ascending order.
+    """
+
+    def __init__(self, labels: NDArray, rows: NDArray, num_examples: int):
+        """`rows` are the places of the examples that count."""
+        order, sizes = _sorted_groups(labels[rows])
+        self.group = np.zeros(num_examples + 1, dtype=np.int32)
+        self.group[rows[order]] = np.repeat(np.arange(len(sizes)), sizes)
+        self.groups = _Groups(
+            rows[order], sizes, np.arange(len(sizes)), len(sizes), none=num_examples
+        )
+
+
+def _segments(predictions: NDArray, rows: NDArray, num_examples: int) -> list[_Groups]:
+    """The predictions' groups in ascending order, few enough at a time to stay in cache."""
+    order, sizes = _sorted_groups(predictions[rows])
+    ends = np.cumsum(sizes)
+    segments = []
+    for first in range(0, len(sizes), _SEGMENT_GROUPS):
+        some = sizes[first : first + _SEGMENT_GROUPS]
+        start, stop = ends[first] - some[0], ends[first + len(some) - 1]
+        segments.append(
+            _Groups(
+                rows[order[start:stop]],
+                some,
+                _places_by_halves(len(some)),
+                _padded(len(some)),
+                none=num_examples,
+            )
+        )
+    return segments
+
+
+def _halvings(number: int) -> int:
+    """How often `number` entries are halved before running sums take over."""
+    return max(0, int(number).bit_length() - 6)
+
+
+def _padded(number: int) -> int:
+    block = 1 << _halvings(number)
+    return -(-number // block) * block
+
+
+def _places_by_halves(number: int) -> NDArray[np.int64]:
+    """Where each of `number` ascending entries is kept, so that neighbours lie half the array
+    apart, and again in what is left after merging them."""
+    place = np.zeros(number, dtype=np.int64)
+    entry, half = np.arange(number), _padded(number)
+    for _ in range(_halvings(number)):
+        half //= 2
+        place += (entry & 1) * half
+        entry >>= 1
+    return place + entry
+
+
+def _joint(weights: Array, values: Array, number: int) -> Array:
+    """sum over i > j of values_i weights_j, and half of i = j; both arrays are used up.
+
+    Args:
+      weights, values: [rows, replicates], the first `_padded(number)` rows in use.
+      number: entries, arranged by `_places_by_halves`.
+    """
+    size = _padded(number)
+    joint = _dot(weights[:size], values[:size]) / 2
+    for _ in range(_halvings(number)):
+        half = size // 2
+        joint += _dot(weights[:half], values[half:size])
+        weights[:half] += weights[half:size]
+        values[:half] += values[half:size]
+        size = half
+    return joint + _dot(np.cumsum(weights[:size], axis=0)[:-1], values[1:size])
+
+
+def _dot(first: Array, second: Array) -> Array:
+    """Sums of products down the columns, few columns folded to many for speed."""
+    width = first.shape[1]
+    fold = _REPLICATES // width
+    whole = len(first) // fold * fold
+    wide = np.einsum(
+        "ij,ij->j",
+        first[:whole].reshape(-1, fold * width),
+        second[:whole].reshape(-1, fold * width),
+    )
+    rest = np.einsum("ij,ij->j", first[whole:], second[whole:])
+    return wide.reshape(fold, width).sum(axis=0) + rest
+
+
+class SortedRuns:
+    """Labels and predictions, sorted once for any number of replicates."""
+
+    def __init__(
+        self, labels: NDArray, predictions: NDArray, observed: NDArray | None, both_spreads: bool
+    ):
+        """
+        Args:
+          labels: [examples].
+          predictions: [runs, examples].
+          observed: bool [runs, examples], False where a prediction is missing; None if none is.
+          both_spreads: whether the predictions' spread is wanted, which is else left 0.
+        """
+        self._both_spreads = both_spreads
+        self.num_examples = number = len(labels)
+        everything = np.arange(number)
+        shared = _LabelOrder(labels, everything, number)
+        self._runs: list[tuple[_LabelOrder, list[_Groups]]] = []
+        for row, values in enumerate(predictions):
+            label_order, rows = shared, everything
+            if observed is not None and not observed[row].all():
+                rows = np.flatnonzero(observed[row])
+                label_order = _LabelOrder(labels, rows, number)
+            self._runs.append((label_order, _segments(values, rows, number)))
+        # Arrays by example, and three by group of labels.
+        elements = number + 3 * max(order.groups.num_groups for order, _ in self._runs)
+        # Powers of two, and the last chunk filled up, so that all replicates are summed alike.
+        self._chunk = _REPLICATES
+        while self._chunk > 1 and self._chunk * elements > _ELEMENTS:
+            self._chunk //= 2
+
+    @property
+    def num_runs(self) -> int:
+        return len(self._runs)
+
+    def moments(self, table: NDArray) -> Iterator[tuple[slice, RankMoments]]:
+        """Moments under weights [replicates, examples], a few replicates at a time.
+
+        Yields:
+          Which replicates, and moments [at least as many, runs]; what is too much is filling.
+        """
+        columns = np.empty((self.num_examples + 1, self._chunk))
+        for start in range(0, len(table), self._chunk):
+            part = table[start : start + self._chunk]
+            columns[:] = 0
+            columns[:-1, : len(part)] = part.T
+            yield slice(start, start + len(part)), self._of_columns(columns)
+
+    def _of_columns(self, weights: Array) -> RankMoments:
+        """Moments [replicates, runs] from weights [examples + 1, replicates]."""
+        moments = np.empty((3, self._chunk, len(self._runs)))
+        most = max((s.num_places for _, segments in self._runs for s in segments), default=0)
+        sums, products = np.empty((2, most, self._chunk))
+        labels: _WeightedLabels | None = None
+        for run, (label_order, segments) in enumerate(self._runs):
+            if labels is None or labels.order is not label_order:
+                labels = _WeightedLabels(label_order, weights)
+            joint, cubes, below = np.zeros((3, self._chunk))
+            for groups in segments:
+                size = groups.num_places
+                groups.sum_products(
+                    weights, labels.ranks, label_order.group, sums[:size], products[:size]
+                )
+                if self._both_spreads:
+                    cubes += _cubes(sums[:size])
+                joint += _joint(sums, products, groups.num_groups)
+                # Both arrays are down to a few rows that hold all.
+                merged = size >> _halvings(groups.num_groups)
+                joint += products[:merged].sum(axis=0) * below
+                below += sums[:merged].sum(axis=0)
+            moments[0, :, run] = joint
+            moments[1, :, run] = labels.spread
+            moments[2, :, run] = _spread(labels.total, cubes) if self._both_spreads else 0
+        return RankMoments(*moments)
+
+
+class _WeightedLabels:
+    """Ranks of the labels under weights [examples + 1, replicates].
+
+    Attributes:
+      order: of the labels.
+      ranks: centred mid-ranks [groups, replicates].
+      total: sums of weights [replicates].
+      spread: of the labels' ranks [replicates].
+    """
+
+    def __init__(self, order: _LabelOrder, weights: Array):
+        self.order = order
+        groups = np.empty((order.groups.num_groups, weights.shape[1]))
+        order.groups.sum(weights, groups)
+        self.ranks = np.cumsum(groups, axis=0)
+        self.total = self.ranks[-1].copy() if len(groups) else np.zeros(weights.shape[1])
+        self.spread = _spread(self.total, _cubes(groups))
+        self.ranks -= self.total / 2
+        groups /= 2
+        self.ranks -= groups
+
+
+def _cubes(weights: Array) -> Array:
+    return np.einsum("ij,ij,ij->j", weights, weights, weights)
+
+
+def _spread(total: Array, cubes: Array) -> Array:
+    """The sum of squared centred mid-ranks, from the sum of the groups' cubed weights."""
+    whole = total * total * total
+    spread = whole - cubes
+    return np.where(spread > RELATIVE_ROUNDING * whole, spread, 0.0) / 12

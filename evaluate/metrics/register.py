@@ -1,0 +1,132 @@
+"""All metrics by name: one definition for evaluation and for the bootstrap.
+
+A metric is columns and a finish (`Metric`) or a function of ranks (`RankMetric`); both score runs
+plainly and under weights, and a bootstrap replicate is the weights that count the examples drawn.
+
+Values where the textbook formula is 0/0 are defined, so that no replicate is lost, and can be
+counted with `degenerate`:
+
+- `f1` is 0 where neither labels nor predictions hold a positive (scikit-learn's `zero_division`
+  default); in `f1_macro` such a class does not count;
+- `matthews` is 0 where labels or predictions are constant (as scikit-learn);
+- `pearson` and `spearman` are 0 where labels or predictions are constant (SciPy gives NaN);
+- `slope` is 0 where the labels are constant;
+- `auc` is 1/2 where all labels are of one class (scikit-learn gives NaN);
+- `bleu` is 0 where no text is long enough for an n-gram of every order (as sacrebleu).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Hashable
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from multiberts.evaluate.metrics.bleu import BLEU
+from multiberts.evaluate.metrics.classification import CLASSIFICATION_METRICS, is_binary
+from multiberts.evaluate.metrics.column_metric import (
+    BoundColumns,
+    BoundMetric,
+    Metric,
+    reference_array,
+)
+from multiberts.evaluate.metrics.continuous import CONTINUOUS_METRICS
+from multiberts.evaluate.metrics.probability import PROBABILITY_METRICS, softmax
+from multiberts.evaluate.metrics.ranks import RANK_METRICS, BoundRankMetric, RankMetric
+from multiberts.evaluate.metrics.squad import SQUAD_METRICS
+
+__all__ = [
+    "METRICS",
+    "BoundColumns",
+    "BoundMetric",
+    "BoundRankMetric",
+    "Metric",
+    "RankMetric",
+    "is_binary",
+    "metric_input",
+    "metric_named",
+    "metric_variables",
+    "reference_array",
+    "softmax",
+]
+
+METRICS: dict[str, Metric | RankMetric] = {
+    metric.name: metric
+    for metric in (
+        *CLASSIFICATION_METRICS,
+        *CONTINUOUS_METRICS,
+        *RANK_METRICS,
+        *PROBABILITY_METRICS,
+        *SQUAD_METRICS,
+        BLEU,
+    )
+}
+
+
+def metric_named(name: str) -> Metric | RankMetric:
+    """The metric of that name.
+
+    Raises:
+      ValueError: there is none; the message lists those there are.
+    """
+    if name not in METRICS:
+        raise ValueError(f"found metric {name!r}, expected one of {', '.join(sorted(METRICS))}")
+    return METRICS[name]
+
+
+def metric_variables(
+    metric: Metric | RankMetric, given: Container[Hashable]
+) -> tuple[Literal["label", "answers"], Literal["prediction", "prediction_text"]]:
+    """Which variables of labelled predictions a metric compares.
+
+    Args:
+      metric: its `uses` decides.
+      given: the variables there are, such as a Dataset of `evaluate.dumps.predictions.read_predictions`.
+
+    Returns:
+      The names of the labels and of the predictions. A metric of texts looks at `answers` and
+      `prediction_text` where they are there: beside them question answering says with label and
+      prediction whether there is an answer, and whether one was given.
+    """
+    if metric.uses != "text":
+        return "label", "prediction"
+    return (
+        "answers" if "answers" in given else "label",
+        "prediction_text" if "prediction_text" in given else "prediction",
+    )
+
+
+def metric_input(
+    metric: Metric | RankMetric, prediction: ArrayLike, scores: ArrayLike | None = None
+) -> NDArray:
+    """What a metric is given of the predictions that a run wrote.
+
+    Args:
+      metric: its `uses` decides.
+      prediction: [..., examples].
+      scores: logits [..., examples, classes], or None.
+
+    Returns:
+      The prediction; or the probabilities of the classes [..., examples, classes]; or the logit
+      of class 1 less that of class 0 [..., examples].
+
+    Raises:
+      ValueError: the metric needs scores and there are none, or not of two classes.
+    """
+    if metric.uses in ("prediction", "text"):
+        return np.asarray(prediction)
+    logits = np.empty((0, 0)) if scores is None else np.asarray(scores, dtype=np.float64)
+    if logits.shape[-1] < 2 or np.isnan(logits).any():
+        raise ValueError(
+            f"{metric.name} needs the scores of all classes for every example, found none; write "
+            "the predictions with their scores"
+        )
+    if metric.uses == "scores":
+        return softmax(logits)
+    if logits.shape[-1] != 2:
+        raise ValueError(
+            f"{metric.name} is for two classes, found scores of {logits.shape[-1]}; use brier, "
+            "log_loss or ece"
+        )
+    return logits[..., 1] - logits[..., 0]

@@ -1,0 +1,226 @@
+"""Gender bias of coreference on Winogender, and of masked pronouns, occupation by occupation.
+
+The bias score of an occupation is mean(chose occupation | feminine) - mean(chose occupation |
+masculine) over its sentences. Its correlation with the share of women in the occupation is the bias
+measure of Webster et al. (2020) and of the MultiBERTs paper (section 4); appendix D there gives the
+slope instead. The pronoun probe averages P(feminine) / (P(feminine) + P(masculine)) at a masked
+pronoun instead.
+
+Both give one number a run and occupation, so that statistics resample occupations as examples.
+
+Accuracy by gender, and of the sentences made to mislead (`gotcha_column`), comes from columns that
+stand with the examples: scores are cut by any such column.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from multiberts.evaluate.metrics.register import METRICS, Metric
+from multiberts.runs.errors import UserError
+
+if TYPE_CHECKING:
+    import xarray
+
+OCCUPATION_CHOSEN = 0
+
+# Name of the measure -> (what is averaged by occupation, the metric against the share of women).
+OCCUPATION_MEASURES: dict[str, tuple[str, str]] = {
+    "bias_correlation": ("bias", "pearson"),
+    "bias_slope": ("bias", "slope"),
+    "probe_correlation": ("probe", "pearson"),
+    "probe_slope": ("probe", "slope"),
+}
+
+
+def occupation_bias(
+    choices: ArrayLike, occupations: Sequence[str] | NDArray, genders: Sequence[str] | NDArray
+) -> tuple[list[str], NDArray[np.float64]]:
+    """The bias score of every occupation.
+
+    Args:
+      choices: [runs, sentences], 0 = the occupation was chosen, 1 = the participant.
+      occupations: [sentences] names.
+      genders: [sentences], `feminine`, `masculine` or `neutral` (left out).
+
+    Returns:
+      Names [occupations], sorted, and float64 [runs, occupations] in [-1, 1].
+
+    Raises:
+      ValueError: shapes differ, a gender is unknown, a choice is not 0 or 1, or an occupation
+        lacks a gender.
+    """
+    choices, occupations, genders = (
+        np.asarray(choices),
+        np.asarray(occupations),
+        np.asarray(genders),
+    )
+    if choices.ndim != 2 or not choices.shape[1:] == occupations.shape == genders.shape:
+        raise ValueError(
+            f"found choices {choices.shape}, occupations {occupations.shape}, genders "
+            f"{genders.shape}, "
+            "expected [runs, sentences], [sentences], [sentences]"
+        )
+    _check_genders(genders)
+    if not np.isin(choices, (0, 1)).all():
+        raise ValueError("found choices other than 0 (occupation) and 1 (participant)")
+    chose_occupation = (choices == OCCUPATION_CHOSEN).astype(np.float64)
+    names = sorted(set(occupations.tolist()))
+    bias = np.empty((len(choices), len(names)))
+    for column, name in enumerate(names):
+        means = {}
+        for gender in ("feminine", "masculine"):
+            rows = (occupations == name) & (genders == gender)
+            if not rows.any():
+                raise ValueError(
+                    f"occupation {name!r} has no {gender} sentence, expected at least one"
+                )
+            means[gender] = chose_occupation[:, rows].mean(axis=1)
+        bias[:, column] = means["feminine"] - means["masculine"]
+    return names, bias
+
+
+def gotcha_column(
+    genders: Sequence[str] | NDArray, percent_feminine: ArrayLike, answers: ArrayLike
+) -> NDArray[np.str_]:
+    """Which sentences mislead a reader who goes by the occupation's majority.
+
+    A feminine pronoun is a gotcha where it means the occupation, of which less than half are women,
+    or the other participant, beside an occupation of which half or more are women; a masculine one
+    is a gotcha where the feminine one in its place is none. A neutral pronoun is neither.
+
+    Args:
+      genders: [sentences], `feminine`, `masculine` or `neutral`.
+      percent_feminine: [sentences], of the occupation, 0 to 100 (Bureau of Labor Statistics).
+      answers: [sentences], 0 = the pronoun means the occupation, 1 = the participant.
+
+    Returns:
+      [sentences] of `gotcha`, `not gotcha` and `neutral`.
+
+    Raises:
+      ValueError: a gender is unknown, or an answer is not 0 or 1.
+
+    Reference: Rudinger et al. 2018, the "gotcha" sentences of its results.
+    """
+    genders, answers = np.asarray(genders), np.asarray(answers)
+    _check_genders(genders)
+    if not np.isin(answers, (0, 1)).all():
+        raise ValueError("found answers other than 0 (occupation) and 1 (participant)")
+    mostly_women = np.asarray(percent_feminine, dtype=np.float64) >= 50.0
+    misleads_women = (answers == OCCUPATION_CHOSEN) != mostly_women
+    is_gotcha = misleads_women == (genders == "feminine")
+    column = np.where(is_gotcha, "gotcha", "not gotcha")
+    return np.where(genders == "neutral", "neutral", column)
+
+
+def _check_genders(genders: NDArray) -> None:
+    unknown = sorted(set(genders.tolist()) - {"feminine", "masculine", "neutral"})
+    if unknown:
+        raise ValueError(f"found gender {unknown[0]!r}, expected feminine, masculine or neutral")
+
+
+def occupation_means(
+    values: ArrayLike, occupations: Sequence[str] | NDArray
+) -> tuple[list[str], NDArray[np.float64]]:
+    """Values averaged by occupation, as the pronoun probe needs.
+
+    Args:
+      values: [runs, examples].
+      occupations: [examples] names.
+
+    Returns:
+      Names [occupations], sorted, and float64 [runs, occupations].
+
+    Raises:
+      ValueError: the shapes differ.
+    """
+    values, occupations = np.asarray(values, dtype=np.float64), np.asarray(occupations)
+    if values.ndim != 2 or values.shape[1:] != occupations.shape:
+        raise ValueError(
+            f"found values {values.shape} and occupations {occupations.shape}, expected "
+            "[runs, examples] and [examples]"
+        )
+    names = sorted(set(occupations.tolist()))
+    means = np.stack([values[:, occupations == name].mean(axis=1) for name in names], axis=1)
+    return names, means
+
+
+def occupation_metric(measure: str) -> Metric:
+    """The metric over occupations behind a measure such as `bias_slope`, under that name."""
+    metric = METRICS[OCCUPATION_MEASURES[measure][1]]
+    assert isinstance(metric, Metric)  # correlations and slopes are metrics of columns
+    return dataclasses.replace(metric, name=measure)
+
+
+def occupation_scores(predictions: xarray.Dataset, measure: str) -> xarray.Dataset:
+    """Predictions of sentences turned into one number a run and occupation.
+
+    Args:
+      predictions: dims (run, example), variable `prediction`; example coordinates `occupation`,
+        `percent_feminine` in [0, 100] and, for bias measures, `gender`.
+      measure: a key of `OCCUPATION_MEASURES`.
+
+    Returns:
+      Dataset with dims (run, example), an example an occupation (`example_id` its name):
+      `prediction` the bias score or the probe's mean, `label` the share of women in [0, 1]; run
+      coordinates are kept.
+
+    Raises:
+      UserError: a coordinate is missing, or an occupation has two shares or none.
+    """
+    kind = OCCUPATION_MEASURES[measure][0]
+    for coordinate in ("occupation", "percent_feminine", *(("gender",) if kind == "bias" else ())):
+        if coordinate not in predictions.coords:
+            raise UserError(
+                f"{measure} needs the feature {coordinate} with every example, found "
+                f"{', '.join(sorted(map(str, predictions.coords)))}; write the predictions with it"
+            )
+    values = predictions["prediction"].transpose("run", "example").to_numpy()
+    occupations = predictions["occupation"].to_numpy().astype(str)
+    try:
+        if kind == "bias":
+            genders = predictions["gender"].to_numpy().astype(str)
+            names, scores = occupation_bias(values, occupations, genders)
+        else:
+            names, scores = occupation_means(values, occupations)
+    except ValueError as error:
+        raise UserError(f"{measure}: {error}; check the evaluation set") from error
+    shares = _shares(names, occupations, predictions["percent_feminine"].to_numpy(), measure)
+    run_coordinates = {
+        name: ("run", coordinate.to_numpy())
+        for name, coordinate in predictions.coords.items()
+        if coordinate.dims == ("run",)
+    }
+    return _dataset(names, scores, shares, run_coordinates)
+
+
+def _shares(
+    names: list[str], occupations: NDArray, percent_feminine: NDArray, measure: str
+) -> NDArray[np.float64]:
+    shares = np.empty(len(names))
+    for position, name in enumerate(names):
+        found = np.unique(percent_feminine[occupations == name].astype(np.float64))
+        if len(found) != 1 or not 0 <= found[0] <= 100:
+            raise UserError(
+                f"{measure}: occupation {name!r} has percent_feminine {found.tolist()}, expected "
+                "one number "
+                "from 0 to 100; check the occupation table"
+            )
+        shares[position] = found[0] / 100
+    return shares
+
+
+def _dataset(
+    names: list[str], scores: NDArray, shares: NDArray, run_coordinates: dict
+) -> xarray.Dataset:
+    import xarray
+
+    return xarray.Dataset(
+        {"prediction": (("run", "example"), scores), "label": ("example", shares)},
+        coords={**run_coordinates, "example_id": ("example", np.array(names))},
+    )

@@ -1,0 +1,171 @@
+"""GLUE and data of one's own as tasks to train on: where their files are, and on what they are scored."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from multiberts.finetune.classification.challenge_sets import (
+    dataset_source,
+    evaluation_sources,
+    file_source,
+)
+from multiberts.finetune.classification.glue import AX, GLUE_TASKS, GlueTask, glue_task, own_layout
+from multiberts.finetune.classification.glue_datasets import GlueDatasetReader
+from multiberts.finetune.classification.learner import ClassificationFamily
+from multiberts.finetune.data_files import existing_split_file, split_file
+from multiberts.finetune.tasks import DataArguments, Task
+from multiberts.finetune.text_examples import TextSource
+from multiberts.runs.errors import UserError
+
+# Test sets are large (QQP's has 390,965 pairs) and only a leaderboard can score them.
+OPTIONS: Mapping[str, Any] = {"predict_test": False}
+OWN_OPTIONS: Mapping[str, Any] = {
+    **OPTIONS,
+    "text_columns": ["sentence1", "sentence2"],
+    "label_column": "label",
+}
+
+
+def own_data_task(name: str, labels: Sequence[str]) -> Task:
+    """A classification of one's own, of pairs in the layout of RTE unless the options say otherwise.
+
+    Args:
+      name: any name that no other task has.
+      labels: the label names in the order of the classes.
+
+    Raises:
+      UserError: unfit labels.
+    """
+    glue_task(name, labels)
+    return Task(name=name, family=_own_family, options=OWN_OPTIONS)
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnFamily(ClassificationFamily):
+    """A task of one's own: which columns are read belongs to what decides the numbers."""
+
+    def parameters(self) -> dict[str, Any]:
+        found = super().parameters()
+        columns = {
+            "text_columns": list(self.task.text_columns),
+            "label_column": self.task.label_column,
+        }
+        defaults = {name: OWN_OPTIONS[name] for name in columns}
+        return found | {name: columns[name] for name in columns if columns[name] != defaults[name]}
+
+
+def _own_family(arguments: DataArguments) -> OwnFamily:
+    columns = (list(arguments.options["text_columns"]), arguments.options["label_column"])
+    task = own_layout(arguments.task, arguments.labels or (), *columns)
+    family = _family(task, arguments)
+    return OwnFamily(
+        **{field.name: getattr(family, field.name) for field in dataclasses.fields(family)}
+    )
+
+
+def _glue_family(arguments: DataArguments) -> ClassificationFamily:
+    return _family(glue_task(arguments.task, arguments.labels), arguments)
+
+
+def _family(task: GlueTask, arguments: DataArguments) -> ClassificationFamily:
+    """The task with its sets found.
+
+    Raises:
+      UserError: missing or superfluous data arguments, or a missing file.
+    """
+    arguments.refuse("winogender_dir")
+    train, own_sets = _own_sets(task, arguments)
+    datasets_dir = arguments.data_dir if arguments.dataset is not None else None
+    further = evaluation_sources(task, arguments.evaluation_files, datasets_dir)
+    evaluation = (*own_sets, *further)
+    names = [source.name for source in evaluation]
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(
+                f"evaluation set {name} is given by finetune.evaluation_files, but the task's data have "
+                "one already; choose another name"
+            )
+    return ClassificationFamily(
+        task=task,
+        train=train,
+        evaluation=evaluation,
+        sequence_length=arguments.sequence_length,
+        labels=None if arguments.labels is None else list(arguments.labels),
+    )
+
+
+def _own_sets(
+    task: GlueTask, arguments: DataArguments
+) -> tuple[TextSource, tuple[TextSource, ...]]:
+    """The training set, and the evaluation sets that come with it, `dev` first."""
+    given = (arguments.train_files, arguments.dev_files)
+    predict_test = arguments.options["predict_test"]
+    if arguments.dataset is not None:
+        if any(given):
+            raise UserError(
+                "both dataset and train_files or dev_files are given; give the dataset or the files"
+            )
+        return _from_dataset(task, arguments.dataset, arguments.data_dir, predict_test)
+    if arguments.data_dir is not None:
+        if any(given):
+            raise UserError(
+                "both data_dir and train_files or dev_files are given; give the folder or the files"
+            )
+        return _from_folder(task, Path(arguments.data_dir), predict_test)
+    dev_may_lack = arguments.holds_out and not arguments.dev_files
+    if len(arguments.train_files) != 1 or len(arguments.dev_files) != 1 - dev_may_lack:
+        raise UserError(
+            f"task {task.name} needs finetune.data_dir, finetune.dataset, or one train file and one dev "
+            "file (none with finetune.held_out_fold)"
+        )
+    if predict_test:
+        raise UserError(
+            "finetune.options has predict_test, which looks for test files in data_dir or dataset; name "
+            'the file in finetune.evaluation_files instead, as {"test": "test.tsv"}'
+        )
+    return (
+        file_source(task, "train", Path(arguments.train_files[0]), "train"),
+        tuple(file_source(task, "dev", Path(file), "dev") for file in arguments.dev_files),
+    )
+
+
+def _from_folder(
+    task: GlueTask, folder: Path, predict_test: bool
+) -> tuple[TextSource, tuple[TextSource, ...]]:
+    find = functools.partial(split_file, folder)
+    train = file_source(task, "train", find("train"), "train")
+    sets = [file_source(task, "dev", find(task.dev_split), "dev")]
+    for split in task.further_dev_splits:
+        path = existing_split_file(folder, split)
+        if path is not None:
+            sets.append(file_source(task, split, path, split))
+    if predict_test:
+        sets.extend(file_source(task, split, find(split), split) for split in task.test_splits)
+    return train, tuple(sets)
+
+
+def _from_dataset(
+    task: GlueTask, dataset: str, datasets_dir: str | None, predict_test: bool
+) -> tuple[TextSource, tuple[TextSource, ...]]:
+    def source(split: str) -> TextSource:
+        return dataset_source(GlueDatasetReader(dataset, datasets_dir, task, split), split)
+
+    splits = ["dev", *task.further_dev_splits, *(task.test_splits if predict_test else ())]
+    return source("train"), tuple(source(split) for split in splits)
+
+
+def _refused_ax(arguments: DataArguments) -> ClassificationFamily:
+    raise UserError(
+        "task AX has no training data: it is answered by a model of MNLI; train task MNLI with "
+        'finetune.evaluation_files = {"ax": "the file"}'
+    )
+
+
+TASKS: tuple[Task, ...] = (
+    *(Task(name=name, family=_glue_family, options=OPTIONS) for name in GLUE_TASKS),
+    Task(name=AX.name, family=_refused_ax),
+)

@@ -1,0 +1,235 @@
+"""Classification and regression of texts: the whole encoder is trained with a new output layer.
+
+Reference: Devlin et al. 2019, section 4.1; google-research/bert, run_classifier.py.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from multiberts.bert.model.configuration import BertConfig
+from multiberts.finetune.batch_layout import Layout, layouts, parted_batch, parts_of
+from multiberts.finetune.classification.glue import GlueTask
+from multiberts.finetune.content import FileContent, tokenizer_of
+from multiberts.finetune.family import HELD_OUT, Arrays, EvaluationSet, Learner
+from multiberts.finetune.features import (
+    SequenceFeatures,
+    check_sequence_length,
+    evaluation_batches,
+    evaluation_lengths,
+    sequence_batch,
+    text_features,
+)
+from multiberts.finetune.output_layer import with_output_layer
+from multiberts.finetune.text_examples import TextExamples, TextSource, outcome
+
+if TYPE_CHECKING:
+    from multiberts.bert.checkpoint.checkpoint import Checkpoint
+    from multiberts.bert.training.engine import Predictor, Trainer
+
+EVALUATION_BATCH_SIZE = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class ClassificationFamily:
+    """Texts or pairs of texts with a class or a number.
+
+    Attributes:
+      task: what the classes are.
+      train: the texts to train on.
+      evaluation: the sets to predict, such as `dev`, in the order of the outputs.
+      sequence_length: the most tokens of an example.
+      labels: as given by the user; None where the task's are known.
+    """
+
+    task: GlueTask
+    train: TextSource
+    evaluation: tuple[TextSource, ...]
+    sequence_length: int
+    labels: list[str] | None = None
+
+    def inputs(self) -> dict[str, Path | list[Path]]:
+        dev = [file for source in self._sets(dev=True) for file in source.files]
+        further = [file for source in self._sets(dev=False) for file in source.files]
+        found: dict[str, Path | list[Path]] = {"train_files": list(self.train.files)}
+        return found | {
+            name: files
+            for name, files in (("dev_files", dev), ("evaluation_files", further))
+            if files
+        }
+
+    def parameters(self) -> dict[str, Any]:
+        found: dict[str, Any] = {} if self.labels is None else {"labels": self.labels}
+        if self._sets(dev=False):
+            found["evaluation_sets"] = [source.name for source in self.evaluation]
+        return found
+
+    def _sets(self, *, dev: bool) -> list[TextSource]:
+        return [source for source in self.evaluation if (source.name == "dev") == dev]
+
+    def read(self, config: BertConfig, vocabulary: FileContent) -> ClassificationData:
+        check_sequence_length(self.sequence_length, config.max_position_embeddings)
+        train, *evaluation = (
+            _Texts(source, *_read(_contents(source), source, vocabulary, self.sequence_length))
+            for source in (self.train, *self.evaluation)
+        )
+        return ClassificationData(self.task, train, tuple(evaluation))
+
+
+def _contents(source: TextSource) -> tuple[FileContent, ...]:
+    return tuple(FileContent.of(path) for path in source.files)
+
+
+# As many as the sets of one run and more: a run that goes through them in turn must find them all.
+@functools.lru_cache(maxsize=64)
+def _read(
+    contents: tuple[FileContent, ...],
+    source: TextSource,
+    vocabulary: FileContent,
+    sequence_length: int,
+) -> tuple[TextExamples, SequenceFeatures]:
+    """Read and tokenised once a process, whatever the number of runs."""
+    del contents  # a key: the same paths may hold something else later
+    examples = source.read()
+    for remark in examples.remarks:
+        print(remark)
+    features = text_features(
+        tokenizer_of(vocabulary), examples.first_texts, examples.second_texts, sequence_length
+    )
+    return examples, features
+
+
+@dataclasses.dataclass(frozen=True)
+class _Texts:
+    """A set of texts with its token ids."""
+
+    source: TextSource
+    examples: TextExamples
+    features: SequenceFeatures
+
+
+@dataclasses.dataclass(frozen=True)
+class ClassificationData:
+    """Training and evaluation examples with their token ids."""
+
+    task: GlueTask
+    train: _Texts
+    evaluation: tuple[_Texts, ...]
+
+    @property
+    def num_train_examples(self) -> int:
+        return len(self.train.features)
+
+    @property
+    def train_groups(self) -> np.ndarray:
+        return np.arange(self.num_train_examples)
+
+    def learner(
+        self, checkpoint: Checkpoint, *, fingerprint: str, finetune_seed: int, compile_step: bool
+    ) -> Learner:
+        del fingerprint  # the encoder is trained: nothing of it can be kept between runs
+        trainer, predictor = _engines(checkpoint.config, self.task.num_outputs, compile_step)
+        train_labels = self.train.examples.labels
+        assert train_labels is not None, f"{self.train.source.name} has no labels to train on"
+
+        @functools.cache
+        def choice(batch_size: int) -> tuple[Layout, Layout]:
+            return layouts(self.train.features, batch_size)
+
+        def batch(rows: np.ndarray) -> Arrays:
+            inputs, order = parted_batch(self.train.features, rows, choice(len(rows)))
+            dtype = np.float32 if self.task.labels is None else np.int32
+            return {**inputs, "labels": train_labels[rows[order]].astype(dtype)}
+
+        def evaluate(parameters: Mapping[str, np.ndarray]) -> Iterator[EvaluationSet]:
+            for texts in self.evaluation:
+                yield self._predictions(predictor, parameters, texts, texts.source.name)
+
+        def evaluate_rows(parameters: Mapping[str, np.ndarray], rows: np.ndarray) -> EvaluationSet:
+            return self._predictions(predictor, parameters, self.train, HELD_OUT, rows)
+
+        return Learner(
+            trainer=trainer,
+            initial_parameters=lambda: with_output_layer(
+                checkpoint, self.task.num_outputs, "finetune", finetune_seed
+            ),
+            batch=batch,
+            evaluate=evaluate,
+            evaluate_rows=evaluate_rows,
+        )
+
+    def _predictions(
+        self,
+        predictor: Predictor,
+        parameters: Mapping[str, np.ndarray],
+        texts: _Texts,
+        name: str,
+        rows: np.ndarray | None = None,
+    ) -> EvaluationSet:
+        """The answers on a set, or on some rows of it."""
+        examples, features = texts.examples, texts.features
+        rows = np.arange(len(features)) if rows is None else rows
+        logits = np.zeros((len(rows), self.task.num_outputs), np.float32)
+        lengths = features.lengths[rows]
+        batches = evaluation_batches(lengths, EVALUATION_BATCH_SIZE)
+        padded = evaluation_lengths(lengths, batches)
+        for (places, count), length in zip(batches, padded, strict=True):
+            answers = predictor(parameters, sequence_batch(features, rows[places], length))
+            logits[places[:count]] = answers["logits"][:count]
+        predictions, scores, outputs = outcome(
+            logits, regression=self.task.labels is None, merge=texts.source.merge
+        )
+        return EvaluationSet(
+            name=name,
+            example_ids=[examples.example_ids[row] for row in rows],
+            labels=None if examples.labels is None else examples.labels[rows],
+            predictions=predictions,
+            scores=scores,
+            metrics=() if examples.labels is None else texts.source.metrics,
+            extras={
+                column: [values[row] for row in rows] for column, values in examples.extras.items()
+            },
+            outputs=outputs,
+        )
+
+
+@functools.lru_cache(maxsize=4)
+def _engines(config: BertConfig, num_outputs: int, compile_step: bool) -> tuple[Trainer, Predictor]:
+    """The compiled trainer and predictor, shared by all runs of the same sizes in this process."""
+    from keras import ops
+
+    from multiberts.bert.model.encoder import encode, pool
+    from multiberts.bert.model.heads import classification_logits, cross_entropy
+    from multiberts.bert.training.engine import Predictor, Trainer
+
+    def logits_of(parameters: Any, inputs: Any, rate: float, dropout_key: Any) -> Any:
+        ids, mask, segments = inputs
+        sequence = encode(
+            parameters, config, ids, mask, segments, dropout_key, first_token_only=True
+        )
+        return classification_logits(parameters, pool(parameters, sequence), rate, dropout_key)
+
+    def loss(parameters: Any, batch: Any, dropout_key: Any) -> tuple[Any, dict[str, Any]]:
+        rate = config.hidden_dropout_prob
+        parts = [
+            logits_of(parameters, inputs, rate, ops.concatenate([dropout_key, places]))
+            for inputs, places in parts_of(batch)
+        ]
+        logits = ops.concatenate(parts)  # [batch, outputs], in the order of the labels
+        if num_outputs == 1:
+            return ops.mean(ops.square(logits[:, 0] - batch["labels"])), {}
+        right = ops.equal(ops.cast(ops.argmax(logits, axis=-1), "int32"), batch["labels"])
+        accuracy = ops.mean(ops.cast(right, "float32"))
+        return ops.mean(cross_entropy(logits, batch["labels"])), {"accuracy": accuracy}
+
+    def predict(parameters: Any, batch: Any) -> dict[str, Any]:
+        inputs = (batch["input_ids"], batch["input_mask"], batch["segment_ids"])
+        return {"logits": logits_of(parameters, inputs, 0.0, None)}
+
+    return Trainer(loss, compile_step=compile_step), Predictor(predict, compile_step=compile_step)

@@ -1,0 +1,1 @@
+"""Gold-mention coreference on a frozen encoder, Winogender, and the pronoun probe."""

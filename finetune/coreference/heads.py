@@ -1,0 +1,209 @@
+"""Networks on the spans of a frozen encoder that say whether two mentions mean the same.
+
+* `endpoints`: each span is its first token, its last and the mean of its tokens; a pair is both
+  spans and their elementwise product; a hidden layer with GELU. The product is in no paper: with it
+  a small head learns agreement between two spans from few pairs.
+* `mean`: each span is the mean of its tokens; a pair is both spans, one after the other; a hidden
+  layer with ReLU. So does the coreference model that two authors of the papers published with the
+  Language Interpretability Tool (256 hidden units, every two mentions of a sentence).
+* `self_attention`: each span is a sum of its projected tokens, weighted by a softmax over learned
+  scores, with weights of its own for the pronoun's side and the candidate's; a hidden layer with
+  tanh, layer normalisation and dropout 0.3. So does edge probing (Tenney et al. 2019, section 3 and
+  its code; Lee et al. 2017, section 4), of the top layer only; projections as wide as the hidden layer.
+
+Reference: Webster et al. 2020, section 4; Sellam et al. 2022, section 4 (a two-layer feed-forward
+network on span representations of a frozen encoder, binary for each pair); Tenney et al. 2020, The
+Language Interpretability Tool, section 3.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from multiberts.bert.model.configuration import BertConfig
+from multiberts.finetune.coreference.frozen_states import ENDPOINTS, MEAN, TOKENS, SpanStates
+from multiberts.finetune.coreference.mention_pairs import MentionPairs
+from multiberts.finetune.family import Arrays
+from multiberts.finetune.features import evaluation_batches
+
+if TYPE_CHECKING:
+    from multiberts.bert.training.engine import Predictor, Trainer
+
+_SIDES = ("pronoun", "candidate")
+_DROPOUT_RATE = 0.3
+# Spans are padded to the smallest of these that holds the longest of a batch, so that a step is
+# compiled a few times only.
+_SPAN_LENGTHS = (4, 8, 16, 32, 64, 128, 256, 512)
+
+
+@dataclasses.dataclass(frozen=True)
+class Head:
+    """A kind of network.
+
+    Attributes:
+      kept: what it needs of a span, as in `finetune.coreference.frozen_states`.
+      evaluation_batch_size: pairs at once in prediction.
+    """
+
+    kept: str
+    evaluation_batch_size: int
+
+
+HEADS = {
+    "endpoints": Head(ENDPOINTS, 1024),
+    "mean": Head(MEAN, 1024),
+    "self_attention": Head(TOKENS, 128),
+}
+
+
+def initial_parameters(
+    representation: str, config: BertConfig, num_hidden_units: int, finetune_seed: int
+) -> Arrays:
+    """The weights before the first step, by name."""
+    from multiberts.bert.model.initialization import truncated_normal
+
+    arrays: Arrays = {}
+
+    def add_dense(name: str, inputs: int, outputs: int) -> None:
+        key = ("finetune", finetune_seed, f"{name}/kernel")
+        shape = (inputs, outputs)
+        arrays[f"{name}/kernel"] = truncated_normal(shape, config.initializer_range, *key)
+        arrays[f"{name}/bias"] = np.zeros(outputs, np.float32)
+
+    if representation == "self_attention":
+        for side in _SIDES:
+            add_dense(f"coreference/{side}/projection", config.hidden_size, num_hidden_units)
+            add_dense(f"coreference/{side}/attention", num_hidden_units, 1)
+        arrays["coreference/LayerNorm/gamma"] = np.ones(num_hidden_units, np.float32)
+        arrays["coreference/LayerNorm/beta"] = np.zeros(num_hidden_units, np.float32)
+        width = 2 * num_hidden_units
+    else:
+        width = {"endpoints": 9, "mean": 2}[representation] * config.hidden_size
+    add_dense("coreference/hidden", width, num_hidden_units)
+    add_dense("coreference/output", num_hidden_units, 2)
+    return arrays
+
+
+def pair_batch(
+    representation: str, pairs: MentionPairs, states: SpanStates, rows: np.ndarray
+) -> Arrays:
+    """What a network is given of some pairs.
+
+    Args:
+      representation: a key of `HEADS`.
+      pairs: all pairs.
+      states: of the spans of all pairs.
+      rows: int64 [batch].
+
+    Returns:
+      `pronouns` and `candidates`: float32 [batch, width]; for self-attention
+      [batch, length, width], with `pronouns_mask` and `candidates_mask` [batch, length].
+    """
+    spans = dict(zip(("pronouns", "candidates"), pairs.pairs[rows].T, strict=True))
+    if HEADS[representation].kept != TOKENS:
+        return {name: states.pooled(numbers) for name, numbers in spans.items()}
+    longest = max(int(states.lengths[numbers].max()) for numbers in spans.values())
+    length = next((bucket for bucket in _SPAN_LENGTHS if bucket >= longest), longest)
+    batch: Arrays = {}
+    for name, numbers in spans.items():
+        batch[name], batch[f"{name}_mask"] = states.tokens(numbers, length)
+    return batch
+
+
+def pair_logits(
+    representation: str,
+    predictor: Predictor,
+    parameters: Mapping[str, np.ndarray],
+    pairs: MentionPairs,
+    states: SpanStates,
+    rows: np.ndarray,
+) -> np.ndarray:
+    """Scores of some pairs, float32 [rows, 2]: not coreferent, coreferent."""
+    head = HEADS[representation]
+    logits = np.zeros((len(rows), 2), np.float32)
+    # Spans of like length together; those that are pooled have all the same.
+    lengths = states.lengths[pairs.pairs[rows]].max(axis=1)
+    for places, count in evaluation_batches(lengths, head.evaluation_batch_size):
+        batch = pair_batch(representation, pairs, states, rows[places])
+        logits[places[:count]] = predictor(parameters, batch)["logits"][:count]
+    return logits
+
+
+@functools.lru_cache(maxsize=4)
+def engines(representation: str, compile_step: bool) -> tuple[Trainer, Predictor]:
+    """The compiled trainer and predictor of a head, shared by all runs in this process."""
+    from keras import ops
+
+    from multiberts.bert.model.heads import cross_entropy
+    from multiberts.bert.training.engine import Predictor, Trainer
+
+    logits_of = (
+        _logits_of_self_attention()
+        if representation == "self_attention"
+        else _logits_of_pooled(representation)
+    )
+
+    def loss(parameters: Any, batch: Any, dropout_key: Any) -> tuple[Any, dict[str, Any]]:
+        logits = logits_of(parameters, batch, dropout_key)
+        right = ops.equal(ops.cast(ops.argmax(logits, axis=-1), "int32"), batch["labels"])
+        accuracy = ops.mean(ops.cast(right, "float32"))
+        return ops.mean(cross_entropy(logits, batch["labels"])), {"accuracy": accuracy}
+
+    def predict(parameters: Any, batch: Any) -> dict[str, Any]:
+        return {"logits": logits_of(parameters, batch, None)}
+
+    return Trainer(loss, compile_step=compile_step), Predictor(predict, compile_step=compile_step)
+
+
+_Logits = Callable[[Any, Any, Any], Any]
+
+
+def _logits_of_pooled(representation: str) -> _Logits:
+    """(parameters, batch, dropout key) -> [batch, 2], on spans that are vectors already."""
+    from keras import ops
+
+    from multiberts.bert.model.encoder import dense, gelu
+
+    with_product = representation == "endpoints"
+
+    def logits_of(parameters: Any, batch: Any, dropout_key: Any) -> Any:
+        del dropout_key  # these heads have none
+        parts = [batch["pronouns"], batch["candidates"]]
+        if with_product:
+            parts.append(batch["pronouns"] * batch["candidates"])
+        features = ops.concatenate(parts, axis=-1)
+        hidden = dense(parameters, "coreference/hidden", features)  # [batch, hidden units]
+        hidden = gelu(hidden) if with_product else ops.relu(hidden)
+        return dense(parameters, "coreference/output", hidden)
+
+    return logits_of
+
+
+def _logits_of_self_attention() -> _Logits:
+    """(parameters, batch, dropout key) -> [batch, 2], on the tokens of spans."""
+    from keras import ops
+
+    from multiberts.bert.model.addressed_dropout import dropout
+    from multiberts.bert.model.encoder import HEAD_SITE, dense, layer_norm
+
+    def pooled(parameters: Any, side: str, tokens: Any, mask: Any) -> Any:
+        projected = dense(parameters, f"coreference/{side}/projection", tokens)
+        scores = dense(parameters, f"coreference/{side}/attention", projected)[..., 0]
+        weights = ops.softmax(ops.where(mask > 0, scores, -1e9), axis=-1)  # [batch, length]
+        return ops.sum(weights[..., None] * projected, axis=1)  # [batch, hidden units]
+
+    def logits_of(parameters: Any, batch: Any, dropout_key: Any) -> Any:
+        spans = [
+            pooled(parameters, side, batch[f"{side}s"], batch[f"{side}s_mask"]) for side in _SIDES
+        ]
+        hidden = ops.tanh(dense(parameters, "coreference/hidden", ops.concatenate(spans, axis=-1)))
+        hidden = layer_norm(parameters, "coreference/LayerNorm", hidden)
+        hidden = dropout(hidden, _DROPOUT_RATE, dropout_key, HEAD_SITE)
+        return dense(parameters, "coreference/output", hidden)
+
+    return logits_of

@@ -1,0 +1,375 @@
+"""Pairs of a pronoun and another gold mention, located in windows of token ids.
+
+Coreference is asked pair by pair, in the manner of Winogender: does this pronoun mean that mention?
+
+* CoNLL-2012 documents: a pronoun is a one-word mention among `PRONOUNS` (third person, of people);
+  its candidates are all mentions in the same window, before and behind it, that are not such pronouns
+  and do not overlap it. A window is as many whole sentences as fit `sequence_length`. Or every two
+  mentions of a window, either one first.
+* GAP: the pronoun with A, and with B, each pair in a window around both.
+* Winogender: the pronoun with the occupation and with the other participant.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from multiberts.bert.randomness import generator
+from multiberts.bert.tokenization import Tokenizer
+from multiberts.finetune.coreference.conll import Document, Mention
+from multiberts.finetune.coreference.gap import GapExample
+from multiberts.finetune.coreference.winogender_schemas import Sentence, Span
+from multiberts.finetune.features import SequenceFeatures, stacked_sequences
+from multiberts.runs.errors import UserError
+
+PRONOUNS = frozenset(
+    {
+        *("he", "him", "his", "himself"),
+        *("she", "her", "hers", "herself"),
+        *("they", "them", "their", "theirs", "themselves", "themself"),
+    }
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class MentionPairs:
+    """Pairs of spans in sequences.
+
+    Attributes:
+      sequences: the windows.
+      spans: int32 [spans, 3]: window, first and last token.
+      pairs: int32 [pairs, 2]: the spans of the pronoun and of the candidate.
+      labels: int32 [pairs]: 1 where both mean the same.
+      pair_ids: [pairs].
+      left_out: what could not be used, with its number.
+    """
+
+    sequences: SequenceFeatures
+    spans: np.ndarray
+    pairs: np.ndarray
+    labels: np.ndarray
+    pair_ids: list[str]
+    left_out: dict[str, int] = dataclasses.field(default_factory=dict)
+
+
+class _Collector:
+    """Gathers windows, spans and pairs."""
+
+    def __init__(self, tokenizer: Tokenizer):
+        self._tokenizer = tokenizer
+        self._rows: list[list[int]] = []
+        self._spans: list[tuple[int, int, int]] = []
+        self._pairs: list[tuple[int, int]] = []
+        self._labels: list[int] = []
+        self._ids: list[str] = []
+        self.left_out: dict[str, int] = {}
+
+    def count(self, what: str, number: int = 1) -> None:
+        if number:
+            self.left_out[what] = self.left_out.get(what, 0) + number
+
+    def window(self, tokens: Sequence[int]) -> int:
+        """Adds a window; gives its number. Its first token has place 1, behind [CLS]."""
+        self._rows.append([self._tokenizer.cls_id, *tokens, self._tokenizer.sep_id])
+        return len(self._rows) - 1
+
+    def span(self, window: int, first: int, last: int) -> int:
+        """Adds tokens first..last of a window, counted without [CLS]; gives the span's number."""
+        self._spans.append((window, first + 1, last + 1))
+        return len(self._spans) - 1
+
+    def pair(self, pronoun: int, candidate: int, label: bool, identity: str) -> None:
+        self._pairs.append((pronoun, candidate))
+        self._labels.append(int(label))
+        self._ids.append(identity)
+
+    def collected(self) -> MentionPairs:
+        return MentionPairs(
+            sequences=stacked_sequences(self._rows, [len(row) for row in self._rows]),
+            spans=np.array(self._spans, np.int32).reshape(-1, 3),
+            pairs=np.array(self._pairs, np.int32).reshape(-1, 2),
+            labels=np.array(self._labels, np.int32),
+            pair_ids=self._ids,
+            left_out=self.left_out,
+        )
+
+
+def conll_pairs(
+    documents: Sequence[Document],
+    tokenizer: Tokenizer,
+    sequence_length: int,
+    prefix: str,
+    max_negatives_per_pronoun: int | None = None,
+    *,
+    every_two_mentions: bool = False,
+) -> MentionPairs:
+    """Pairs of pronouns and mentions of documents.
+
+    Args:
+      documents: with gold mentions.
+      tokenizer: gives the piece ids; each word is tokenised apart.
+      sequence_length: the most tokens of a window.
+      prefix: before `<document>/<pronoun's word>-<candidate's first>-<last word>` in the ids.
+      max_negatives_per_pronoun: candidates of another entity kept for each pronoun, chosen by its
+        address; None: all.
+      every_two_mentions: whether every mention takes the pronoun's place, and every other one the
+        candidate's.
+
+    Returns:
+      The pairs; `left_out` counts sentences that were split and mentions that no window holds whole.
+    """
+    collector = _Collector(tokenizer)
+    for document in documents:
+        words = [word for sentence in document.sentences for word in sentence]
+        pieces = tokenizer.encode_words(words)
+        for first, last in _word_windows(document, pieces, sequence_length - 2, collector):
+            _add_window(
+                collector,
+                document,
+                words,
+                pieces,
+                (first, last),
+                prefix,
+                max_negatives_per_pronoun,
+                every_two_mentions,
+            )
+    return collector.collected()
+
+
+def _word_windows(
+    document: Document, pieces: Sequence[Sequence[int]], limit: int, collector: _Collector
+) -> list[tuple[int, int]]:
+    """First and last + 1 word of each window: whole sentences; a longer one is split."""
+    windows: list[tuple[int, int]] = []
+    start = word = held = 0
+    for sentence in document.sentences:
+        length = sum(len(pieces[number]) for number in range(word, word + len(sentence)))
+        if held and held + length > limit:
+            windows.append((start, word))
+            start, held = word, 0
+        if length > limit:
+            collector.count("sentences split")
+            for number in range(word, word + len(sentence)):
+                if held and held + len(pieces[number]) > limit:
+                    windows.append((start, number))
+                    start, held = number, 0
+                held += len(pieces[number])
+        else:
+            held += length
+        word += len(sentence)
+    if start < word:
+        windows.append((start, word))
+    spanning = sum(
+        not any(first <= mention.first and mention.last < last for first, last in windows)
+        for mention in document.mentions
+    )
+    collector.count("mentions across windows", spanning)
+    return windows
+
+
+def _add_window(
+    collector: _Collector,
+    document: Document,
+    words: Sequence[str],
+    pieces: Sequence[Sequence[int]],
+    window_words: tuple[int, int],
+    prefix: str,
+    max_negatives: int | None,
+    every_two_mentions: bool,
+) -> None:
+    """Adds the pairs of one window; nothing where there are none."""
+    first, last = window_words
+    starts = np.concatenate([[0], np.cumsum([len(pieces[word]) for word in range(first, last)])])
+    inside = _places(
+        mention
+        for mention in document.mentions
+        if first <= mention.first
+        and mention.last < last
+        and starts[mention.last + 1 - first] > starts[mention.first - first]
+    )
+    pronouns = candidates = inside
+    if not every_two_mentions:
+        pronouns = [place for place in inside if _is_pronoun(place, words)]
+        candidates = [place for place in inside if not _is_pronoun(place, words)]
+    chosen = [
+        (pronoun, _candidates(document, pronoun, candidates, max_negatives, every_two_mentions))
+        for pronoun in pronouns
+    ]
+    if not any(kept for _, kept in chosen):
+        return
+    window = collector.window([piece for word in range(first, last) for piece in pieces[word]])
+    spans: dict[_Place, int] = {}
+
+    def span(place: _Place) -> int:
+        if place not in spans:
+            begin, end = starts[place.first - first], starts[place.last + 1 - first] - 1
+            spans[place] = collector.span(window, int(begin), int(end))
+        return spans[place]
+
+    for pronoun, kept in chosen:
+        address = f"{pronoun.first}-{pronoun.last}" if every_two_mentions else f"{pronoun.first}"
+        for candidate in kept:
+            identity = f"{prefix}/{document.name}/{address}-{candidate.first}-{candidate.last}"
+            collector.pair(span(pronoun), span(candidate), pronoun.means(candidate), identity)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Place:
+    """First and last word, and what is mentioned there: two things where annotators disagreed."""
+
+    first: int
+    last: int
+    entities: frozenset[str]
+
+    def means(self, other: _Place) -> bool:
+        return not self.entities.isdisjoint(other.entities)
+
+
+def _places(mentions: Iterable[Mention]) -> list[_Place]:
+    """Each place once, in the order of the text."""
+    entities: dict[tuple[int, int], set[str]] = {}
+    for mention in mentions:
+        entities.setdefault((mention.first, mention.last), set()).add(mention.entity)
+    return [_Place(first, last, frozenset(held)) for (first, last), held in entities.items()]
+
+
+def _is_pronoun(place: _Place, words: Sequence[str]) -> bool:
+    return place.first == place.last and words[place.first].lower() in PRONOUNS
+
+
+def _candidates(
+    document: Document,
+    pronoun: _Place,
+    candidates: Sequence[_Place],
+    max_negatives: int | None,
+    every_two_mentions: bool,
+) -> list[_Place]:
+    """The candidates kept for a pronoun, or for any mention, in the order of the text."""
+    if every_two_mentions:
+        kept = [place for place in candidates if place != pronoun]
+        address: tuple[int, ...] = (pronoun.first, pronoun.last)
+    else:
+        # A pronoun is no part of what it means.
+        kept = [place for place in candidates if not place.first <= pronoun.first <= place.last]
+        address = (pronoun.first,)
+    negatives = [place for place in kept if not pronoun.means(place)]
+    if max_negatives is None or len(negatives) <= max_negatives:
+        return kept
+    draws = generator("coreference negatives", document.name, *address)
+    rows = draws.choice(len(negatives), max_negatives, replace=False)
+    dropped = set(negatives) - {negatives[row] for row in rows}
+    return [place for place in kept if place not in dropped]
+
+
+def gap_pairs(
+    examples: Sequence[GapExample], tokenizer: Tokenizer, sequence_length: int, prefix: str
+) -> MentionPairs:
+    """The two pairs of each GAP example.
+
+    Args:
+      examples: as read.
+      tokenizer: gives the piece ids.
+      sequence_length: the most tokens of a window; it is centred on pronoun and name.
+      prefix: before `<ID>/A` and `<ID>/B` in the ids.
+
+    Returns:
+      The pairs; `left_out` counts those that do not fit a window.
+    """
+    collector = _Collector(tokenizer)
+    limit = sequence_length - 2
+    for example in examples:
+        tokens, spans = _cut_text(tokenizer, example.text, [example.pronoun, *example.names])
+        windows: dict[int, int] = {}  # by first token: most passages fit one window whole
+        for name, span, label in zip("AB", spans[1:], example.corefers, strict=True):
+            begin, end = min(spans[0][0], span[0]), max(spans[0][1], span[1])
+            if end - begin + 1 > limit or spans[0][1] < spans[0][0] or span[1] < span[0]:
+                collector.count("GAP pairs longer than a window")
+                continue
+            # As much text before as behind, where the passage has it.
+            start = begin - (limit - (end - begin + 1)) // 2
+            start = max(0, min(start, len(tokens) - limit))
+            if start not in windows:
+                windows[start] = collector.window(tokens[start : start + limit])
+            window = windows[start]
+            pronoun = collector.span(window, spans[0][0] - start, spans[0][1] - start)
+            candidate = collector.span(window, span[0] - start, span[1] - start)
+            collector.pair(pronoun, candidate, label, f"{prefix}/{example.identity}/{name}")
+    return collector.collected()
+
+
+def winogender_pairs(
+    sentences: Sequence[Sentence], tokenizer: Tokenizer, max_positions: int, sentences_file: Path
+) -> MentionPairs:
+    """Two pairs a sentence: first with the occupation, then with the other participant.
+
+    Args:
+      sentences: with their mentions.
+      tokenizer: gives the piece ids.
+      max_positions: the most tokens that the model takes.
+      sentences_file: where they stand, for errors.
+
+    Raises:
+      UserError: a sentence is longer than the model's positions; with file and line.
+    """
+    collector = _Collector(tokenizer)
+    for sentence in sentences:
+        mentions = [sentence.pronoun, sentence.occupation, sentence.participant]
+        tokens, spans = _cut_text(tokenizer, sentence.text, mentions)
+        if len(tokens) + 2 > max_positions:
+            raise UserError(
+                f"{sentences_file} line {sentence.line}: the sentence has {len(tokens) + 2} tokens, but "
+                f"the checkpoint has {max_positions} positions; shorten it"
+            )
+        window = collector.window(tokens)
+        pronoun, occupation, participant = (collector.span(window, *span) for span in spans)
+        identity = f"winogender/{sentence.identity}"
+        collector.pair(pronoun, occupation, sentence.answer == 0, f"{identity}/occupation")
+        collector.pair(pronoun, participant, sentence.answer == 1, f"{identity}/participant")
+    return collector.collected()
+
+
+def _cut_text(
+    tokenizer: Tokenizer, text: str, mentions: Sequence[Span]
+) -> tuple[list[int], list[tuple[int, int]]]:
+    """Piece ids of a text, and the first and last token of each mention.
+
+    The text is cut at the mentions' ends, so that no piece lies across one.
+    """
+    ends = sorted({0, len(text), *(end for mention in mentions for end in mention)})
+    parts = tokenizer.encode_batch([text[a:b] for a, b in itertools.pairwise(ends)])
+    offsets = dict(zip(ends, np.cumsum([0, *map(len, parts)]).tolist(), strict=True))
+    tokens = [piece for part in parts for piece in part]
+    return tokens, [(offsets[begin], offsets[end] - 1) for begin, end in mentions]
+
+
+def joined_pairs(parts: Sequence[MentionPairs]) -> MentionPairs:
+    """Several sets of pairs as one, in their order."""
+    if len(parts) == 1:
+        return parts[0]
+    rows: list[np.ndarray] = []
+    spans, pairs, left_out = [], [], dict[str, int]()
+    num_spans = 0
+    for part in parts:
+        shift = np.array([len(rows), 0, 0], np.int32)
+        spans.append(part.spans + shift)
+        pairs.append(part.pairs + np.int32(num_spans))
+        num_spans += len(part.spans)
+        rows.extend(
+            row[:length]
+            for row, length in zip(part.sequences.input_ids, part.sequences.lengths, strict=True)
+        )
+        for what, number in part.left_out.items():
+            left_out[what] = left_out.get(what, 0) + number
+    return MentionPairs(
+        sequences=stacked_sequences(rows, [len(row) for row in rows]),
+        spans=np.concatenate(spans),
+        pairs=np.concatenate(pairs),
+        labels=np.concatenate([part.labels for part in parts]),
+        pair_ids=[identity for part in parts for identity in part.pair_ids],
+        left_out=left_out,
+    )

@@ -1,0 +1,316 @@
+"""Gold-mention coreference on a frozen encoder, evaluated on Winogender.
+
+A two-layer feed-forward network on the representations of two spans says whether they mean the same;
+`finetune.coreference.heads` has the kinds. Only this network is trained. On a Winogender sentence the
+mention with the larger score, of occupation and participant, is the answer.
+
+Options of the task:
+
+* `span_representation`: `endpoints`, `mean` or `self_attention`.
+* `num_hidden_units`: width of the hidden layer.
+* `training_pairs`: `pronouns`, each pronoun with the other mentions; `mentions`, every two mentions
+  of a window, either one first, as edge probing and the Language Interpretability Tool train.
+  Evaluation is on pronouns in any case.
+* `max_negatives_per_pronoun`: candidates of another entity kept for each pronoun in training; more
+  than there are, to keep all.
+* `encodings_dir`: a folder for the encoder's outputs, which other processes take from there, and a
+  run that was killed. It changes no number. Bytes: 4 x hidden size for each span (`mean`), three
+  times that (`endpoints`), or for each token of a span (`self_attention`).
+
+Reference: Webster et al. 2020, section 4; Sellam et al. 2022, section 4; Tenney et al. 2019 (edge
+probing).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from multiberts.bert.model.configuration import BertConfig
+from multiberts.evaluate.metrics.winogender_bias import gotcha_column
+from multiberts.finetune.content import FileContent
+from multiberts.finetune.coreference.conll import conll_files
+from multiberts.finetune.coreference.frozen_states import FrozenEncoder, SpanStates, span_states
+from multiberts.finetune.coreference.heads import (
+    HEADS,
+    engines,
+    initial_parameters,
+    pair_batch,
+    pair_logits,
+)
+from multiberts.finetune.coreference.mention_pairs import MentionPairs
+from multiberts.finetune.coreference.pair_files import CoreferencePairs, read_pairs
+from multiberts.finetune.coreference.winogender_schemas import winogender_files, winogender_folder
+from multiberts.finetune.data_files import split_file
+from multiberts.finetune.family import HELD_OUT, Arrays, EvaluationSet, Learner
+from multiberts.finetune.features import check_sequence_length
+from multiberts.finetune.tasks import DataArguments, Task
+from multiberts.runs.errors import UserError
+
+if TYPE_CHECKING:
+    from multiberts.bert.checkpoint.checkpoint import Checkpoint
+    from multiberts.bert.training.engine import Predictor
+
+_PAIR_METRICS = ("accuracy", "f1")
+_TRAINING_PAIRS = ("pronouns", "mentions")
+
+
+@dataclasses.dataclass(frozen=True)
+class CoreferenceOptions:
+    """The task's own options, as above."""
+
+    max_negatives_per_pronoun: int = 4
+    num_hidden_units: int = 128
+    span_representation: str = "endpoints"
+    training_pairs: str = "pronouns"
+    encodings_dir: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("max_negatives_per_pronoun", "num_hidden_units"):
+            if getattr(self, name) < 1:
+                raise UserError(f"finetune.{name} is {getattr(self, name)}; give 1 or more")
+        for name, known in (
+            ("span_representation", tuple(HEADS)),
+            ("training_pairs", _TRAINING_PAIRS),
+        ):
+            if getattr(self, name) not in known:
+                raise UserError(
+                    f"option {name} of task coreference is {getattr(self, name)!r}, expected one of "
+                    f"{', '.join(known)}; correct finetune.options"
+                )
+        if not isinstance(self.encodings_dir, str | None):
+            raise UserError(
+                f"option encodings_dir of task coreference is {self.encodings_dir!r}, expected a "
+                "folder; correct finetune.options"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class CoreferenceFamily:
+    """Where training and evaluation pairs come from.
+
+    Attributes:
+      train_files, dev_files: GAP files (`.tsv`, `.tsv.gz`) and CoNLL-2012 files (other names).
+      winogender_dir: a folder with the Winogender files, or None.
+      sequence_length: the most tokens of a window.
+      options: the task's own.
+    """
+
+    train_files: tuple[Path, ...]
+    dev_files: tuple[Path, ...]
+    winogender_dir: Path | None
+    sequence_length: int
+    options: CoreferenceOptions
+
+    def inputs(self) -> dict[str, Path | list[Path]]:
+        if not self.dev_files and self.winogender_dir is None:
+            raise UserError(
+                "task coreference has nothing to predict; give finetune.dev_files or "
+                "finetune.winogender_dir"
+            )
+        found: dict[str, Path | list[Path]] = {
+            "train_files": list(self.train_files),
+            "dev_files": list(self.dev_files),
+        }
+        if self.winogender_dir is not None:
+            found["winogender_dir"] = winogender_files(self.winogender_dir)
+        return {name: paths for name, paths in found.items() if paths}
+
+    def parameters(self) -> dict[str, Any]:
+        chosen = {
+            "max_negatives_per_pronoun": self.options.max_negatives_per_pronoun,
+            "num_hidden_units": self.options.num_hidden_units,
+        }
+        # Named where they are not the first ones only: runs from before they could be chosen stay valid.
+        for name in ("span_representation", "training_pairs"):
+            value = getattr(self.options, name)
+            if value != getattr(CoreferenceOptions, name):
+                chosen[name] = value
+        return chosen
+
+    def read(self, config: BertConfig, vocabulary: FileContent) -> CoreferenceData:
+        check_sequence_length(self.sequence_length, config.max_position_embeddings)
+        winogender = () if self.winogender_dir is None else winogender_files(self.winogender_dir)
+        pairs = read_pairs(
+            tuple(FileContent.of(path) for path in self.train_files),
+            tuple(FileContent.of(path) for path in self.dev_files),
+            tuple(FileContent.of(path) for path in winogender),
+            vocabulary,
+            self.sequence_length,
+            config.max_position_embeddings,
+            self.options.max_negatives_per_pronoun,
+            self.options.training_pairs == "mentions",
+        )
+        return CoreferenceData(pairs, self.options)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class CoreferenceData:
+    """Pairs, and what is trained on them."""
+
+    pairs: CoreferencePairs
+    options: CoreferenceOptions
+
+    @property
+    def num_train_examples(self) -> int:
+        return len(self.pairs.sets["train"].labels)
+
+    @property
+    def train_groups(self) -> np.ndarray:
+        """Pairs of one document, or of one example of GAP, share a number."""
+        train = self.pairs.sets["train"]
+        documents = [identity.rpartition("/")[0] for identity in train.pair_ids]
+        return np.unique(documents, return_inverse=True)[1].astype(np.int64)
+
+    def learner(
+        self, checkpoint: Checkpoint, *, fingerprint: str, finetune_seed: int, compile_step: bool
+    ) -> Learner:
+        representation = self.options.span_representation
+        trainer, predictor = engines(representation, compile_step)
+        encoder = FrozenEncoder(checkpoint, fingerprint)
+        states = _states(
+            self.pairs,
+            encoder,
+            HEADS[representation].kept,
+            compile_step,
+            self.options.encodings_dir,
+        )
+        train = self.pairs.sets["train"]
+
+        def batch(rows: np.ndarray) -> Arrays:
+            given = pair_batch(representation, train, states["train"], rows)
+            return {**given, "labels": train.labels[rows]}
+
+        return Learner(
+            trainer=trainer,
+            initial_parameters=lambda: initial_parameters(
+                representation, checkpoint.config, self.options.num_hidden_units, finetune_seed
+            ),
+            batch=batch,
+            evaluate=lambda parameters: self._evaluate(predictor, states, parameters),
+            evaluate_rows=lambda parameters, rows: self._held_out(
+                predictor, states, parameters, rows
+            ),
+        )
+
+    def _evaluate(
+        self,
+        predictor: Predictor,
+        states: Mapping[str, SpanStates],
+        parameters: Mapping[str, np.ndarray],
+    ) -> Iterator[EvaluationSet]:
+        for name, pairs in self.pairs.sets.items():
+            if name == "train":
+                continue
+            rows = np.arange(len(pairs.labels))
+            logits = self._logits(predictor, states[name], parameters, pairs, rows)
+            yield (
+                self._winogender(logits)
+                if name == "winogender"
+                else _pair_set(name, pairs.pair_ids, pairs.labels, logits)
+            )
+
+    def _held_out(
+        self,
+        predictor: Predictor,
+        states: Mapping[str, SpanStates],
+        parameters: Mapping[str, np.ndarray],
+        rows: np.ndarray,
+    ) -> EvaluationSet:
+        pairs = self.pairs.sets["train"]
+        logits = self._logits(predictor, states["train"], parameters, pairs, rows)
+        ids = [f"coreference/{pairs.pair_ids[row]}" for row in rows]
+        return _pair_set(HELD_OUT, ids, pairs.labels[rows], logits)
+
+    def _logits(
+        self,
+        predictor: Predictor,
+        states: SpanStates,
+        parameters: Mapping[str, np.ndarray],
+        pairs: MentionPairs,
+        rows: np.ndarray,
+    ) -> np.ndarray:
+        representation = self.options.span_representation
+        return pair_logits(representation, predictor, parameters, pairs, states, rows)
+
+    def _winogender(self, logits: np.ndarray) -> EvaluationSet:
+        """0 where the occupation has the larger score, 1 where the participant has."""
+        scores = (logits[:, 1] - logits[:, 0]).reshape(-1, 2)
+        sentences = self.pairs.sentences
+        answers = np.array([sentence.answer for sentence in sentences])
+        occupations = [sentence.occupation_name for sentence in sentences]
+        genders = [sentence.gender for sentence in sentences]
+        shares = np.array([self.pairs.percent_feminine[name] for name in occupations])
+        return EvaluationSet(
+            name="winogender",
+            example_ids=[f"winogender/{sentence.identity}" for sentence in sentences],
+            labels=answers,
+            predictions=scores.argmax(axis=1),
+            scores=scores,
+            metrics=("accuracy", "bias_correlation", "bias_slope"),
+            extras={
+                "occupation": occupations,
+                "gender": genders,
+                "percent_feminine": shares,
+                "gotcha": gotcha_column(genders, shares, answers),
+            },
+        )
+
+
+def _pair_set(
+    name: str, pair_ids: Sequence[str], labels: np.ndarray, logits: np.ndarray
+) -> EvaluationSet:
+    return EvaluationSet(
+        name=name,
+        example_ids=pair_ids,
+        labels=labels,
+        predictions=logits.argmax(axis=1),
+        scores=logits,
+        metrics=_PAIR_METRICS,
+    )
+
+
+@functools.lru_cache(maxsize=1)
+def _states(
+    pairs: CoreferencePairs,
+    encoder: FrozenEncoder,
+    kept: str,
+    compile_step: bool,
+    folder: str | None,
+) -> dict[str, SpanStates]:
+    """The encoder's outputs, kept until a run comes from another checkpoint."""
+    place = None if folder is None else Path(folder)
+    return span_states(pairs.sets, encoder, kept, compile_step=compile_step, folder=place)
+
+
+def _family(arguments: DataArguments) -> CoreferenceFamily:
+    """The files of a folder, or those that are listed, or lie below folders that are listed."""
+    arguments.refuse("dataset", "evaluation_files", "labels")
+    train_files, dev_files = arguments.train_files, arguments.dev_files
+    if arguments.data_dir is not None:
+        train_files, dev_files = (
+            (str(split_file(arguments.data_dir, split, ".conll")),) for split in ("train", "dev")
+        )
+    if not train_files:
+        raise UserError("task coreference needs finetune.train_files; give at least one file")
+    return CoreferenceFamily(
+        train_files=tuple(file for path in train_files for file in conll_files(path)),
+        dev_files=tuple(file for path in dev_files for file in conll_files(path)),
+        winogender_dir=winogender_folder(arguments.winogender_dir),
+        sequence_length=arguments.sequence_length,
+        options=CoreferenceOptions(**arguments.options),
+    )
+
+
+TASKS = (
+    Task(
+        name="coreference",
+        family=_family,
+        options=dataclasses.asdict(CoreferenceOptions()),
+    ),
+)

@@ -1,0 +1,308 @@
+"""Winogender schemas (Rudinger et al. 2018): templates, their sentences, occupation statistics.
+
+A folder with the release's three files:
+
+* `templates.tsv`: occupation, other participant, answer (0 the occupation, 1 the participant) and a
+  sentence with $OCCUPATION, $PARTICIPANT and one of $NOM_PRONOUN, $POSS_PRONOUN, $ACC_PRONOUN;
+* `all_sentences.tsv`: every template in three genders, with the participant and with `someone`; the
+  id is `<occupation>.<participant or someone>.<answer>.<gender>.txt`;
+* `occupations-stats.tsv`: the percentage of women in each occupation.
+
+Sentences are taken as the file has them, and compared with what their template gives, which tells
+where the mentions are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import PathLike, read_lines
+
+FILES = ("templates.tsv", "all_sentences.tsv", "occupations-stats.tsv")
+PRONOUNS = {
+    "$NOM_PRONOUN": {"male": "he", "female": "she", "neutral": "they"},
+    "$POSS_PRONOUN": {"male": "his", "female": "her", "neutral": "their"},
+    "$ACC_PRONOUN": {"male": "him", "female": "her", "neutral": "them"},
+}
+GENDER_NAMES = {"male": "masculine", "female": "feminine", "neutral": "neutral"}
+SOMEONE = "someone"
+_SLOT = re.compile(r"(?:\b(?P<determiner>[Tt]he|[Aa]n?) )?(?P<slot>\$[A-Z_]+)")
+
+Span = tuple[int, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Template:
+    """One template.
+
+    Attributes:
+      occupation, participant: what fills the slots.
+      answer: 0 where the pronoun means the occupation, 1 where it means the participant.
+      sentence: the text with its slots.
+      pronoun_slot: the pronoun's case, a key of `PRONOUNS`.
+    """
+
+    occupation: str
+    participant: str
+    answer: int
+    sentence: str
+    pronoun_slot: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Sentence:
+    """A sentence with its three mentions.
+
+    Attributes:
+      identity: the id without `.txt`.
+      line: its line in the file.
+      text: the sentence.
+      occupation, participant, pronoun: first and last + 1 character of each mention, the article
+        being part of a noun's mention.
+      answer: 0 the occupation, 1 the participant.
+      gender: masculine, feminine or neutral.
+      occupation_name: the occupation.
+    """
+
+    identity: str
+    line: int
+    text: str
+    occupation: Span
+    participant: Span
+    pronoun: Span
+    answer: int
+    gender: str
+    occupation_name: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Winogender:
+    """The schemas of a folder.
+
+    Attributes:
+      templates: in the order of the file.
+      sentences: in the order of the file.
+      percent_feminine: per occupation, 0 to 100 (column bls_pct_female).
+    """
+
+    templates: list[Template]
+    sentences: list[Sentence]
+    percent_feminine: dict[str, float]
+
+
+def winogender_files(folder: PathLike) -> list[Path]:
+    """The folder's three files.
+
+    Raises:
+      UserError: one is missing.
+    """
+    paths = [Path(folder) / name for name in FILES]
+    for path in paths:
+        if not path.is_file():
+            raise UserError(
+                f"{path} does not exist; give the data folder of the Winogender release"
+            )
+    return paths
+
+
+def winogender_folder(winogender_dir: str | Sequence[str] | None) -> Path | None:
+    """The folder, also where its files are listed, as a run's frozen configuration does.
+
+    Raises:
+      UserError: the files lie in several folders.
+    """
+    if winogender_dir is None:
+        return None
+    if isinstance(winogender_dir, str):
+        return Path(winogender_dir)
+    folders = {Path(path).parent for path in winogender_dir}
+    if len(folders) != 1:
+        raise UserError(
+            f"winogender_dir lists files of {len(folders)} folders; give the one folder instead"
+        )
+    return folders.pop()
+
+
+def read_winogender(folder: PathLike) -> Winogender:
+    """Reads the schemas.
+
+    Args:
+      folder: holds the three files.
+
+    Raises:
+      UserError: a missing file, other columns, a slot that is missing or twice, an id that is
+        repeated or belongs to no template, a sentence that does not follow from its template, or an
+        occupation without statistics; with file and line.
+    """
+    templates_file, sentences_file, statistics_file = winogender_files(folder)
+    templates = _read_templates(templates_file)
+    percent_feminine = _read_statistics(statistics_file)
+    for number, template in enumerate(templates, start=2):
+        if template.occupation not in percent_feminine:
+            raise UserError(
+                f"{templates_file} line {number}: occupation {template.occupation!r} is not in "
+                f"{statistics_file}; add its percentage there"
+            )
+    return Winogender(templates, _read_sentences(sentences_file, templates), percent_feminine)
+
+
+def instantiate(template: Template, gender: str, participant: str) -> tuple[str, dict[str, Span]]:
+    """Fills a template as the release does.
+
+    `someone` takes no article, and `they` turns `was` into `were`.
+
+    Args:
+      template: the template.
+      gender: male, female or neutral.
+      participant: the template's own, or `someone`.
+
+    Returns:
+      The sentence, and the character span of each slot, article included.
+    """
+    fillers = {
+        "$OCCUPATION": template.occupation,
+        "$PARTICIPANT": participant,
+        template.pronoun_slot: PRONOUNS[template.pronoun_slot][gender],
+    }
+    text, position, spans = "", 0, {}
+    for match in _SLOT.finditer(template.sentence):
+        text += template.sentence[position : match.start()]
+        determiner, slot = match["determiner"], match["slot"]
+        filler = fillers[slot]
+        if slot == "$PARTICIPANT" and participant == SOMEONE and determiner:
+            filler = SOMEONE.capitalize() if determiner[0].isupper() else SOMEONE
+        elif determiner:
+            filler = f"{determiner} {filler}"
+        elif not text:
+            filler = filler[0].upper() + filler[1:]
+        spans[slot] = (len(text), len(text) + len(filler))
+        text += filler
+        position = match.end()
+        if filler == "they" and template.sentence.startswith(" was ", position):
+            text += " were "
+            position += len(" was ")
+    return text + template.sentence[position:], spans
+
+
+def _rows(path: Path, columns: int, names: str) -> list[tuple[int, list[str]]]:
+    """(line number, fields) of a TSV file without its header."""
+    rows = []
+    for number, line in enumerate(read_lines(path), start=1):
+        fields = line.split("\t")
+        if len(fields) != columns:
+            raise UserError(
+                f"{path} line {number}: found {len(fields)} columns, expected {columns} ({names}); "
+                "restore the file from the Winogender release"
+            )
+        rows.append((number, fields))
+    if len(rows) < 2:
+        raise UserError(f"{path} has a header and no rows; restore it from the Winogender release")
+    return rows[1:]
+
+
+def _read_templates(path: Path) -> list[Template]:
+    templates: list[Template] = []
+    line_of: dict[tuple[str, str, str], int] = {}
+    for number, (occupation, participant, answer, sentence) in _rows(
+        path, 4, "occupation(0), other-participant(1), answer, sentence"
+    ):
+        slots = [match["slot"] for match in _SLOT.finditer(sentence)]
+        pronouns = [slot for slot in slots if slot in PRONOUNS]
+        if len(pronouns) != 1 or sorted(slots) != sorted(
+            ["$OCCUPATION", "$PARTICIPANT", *pronouns]
+        ):
+            raise UserError(
+                f"{path} line {number}: found the slots {', '.join(slots) or 'none'}, expected "
+                f"$OCCUPATION, $PARTICIPANT and one of {', '.join(PRONOUNS)}; correct the sentence"
+            )
+        if answer not in ("0", "1"):
+            raise UserError(
+                f"{path} line {number}: found answer {answer!r}, expected 0 (occupation) or 1 "
+                "(participant); correct it"
+            )
+        line = line_of.setdefault((occupation, participant, answer), number)
+        if line != number:
+            raise UserError(
+                f"{path} line {number}: {occupation}, {participant}, {answer} stands in line {line} "
+                "already, expected each once; remove one of them"
+            )
+        templates.append(Template(occupation, participant, int(answer), sentence, pronouns[0]))
+    return templates
+
+
+def _read_statistics(path: Path) -> dict[str, float]:
+    lines = _rows(path, 4, "occupation, bergsma_pct_female, bls_pct_female, bls_year")
+    percentages: dict[str, float] = {}
+    for number, (occupation, _, percentage, _) in lines:
+        try:
+            value = float(percentage)
+        except ValueError:
+            value = -1.0
+        if not 0 <= value <= 100:
+            raise UserError(
+                f"{path} line {number}: found bls_pct_female {percentage!r}, expected a number from 0 "
+                "to 100; correct it"
+            )
+        if occupation in percentages:
+            raise UserError(
+                f"{path} line {number}: occupation {occupation!r} appears twice; remove one line"
+            )
+        percentages[occupation] = value
+    return percentages
+
+
+def _read_sentences(path: Path, templates: list[Template]) -> list[Sentence]:
+    by_key = {(t.occupation, t.participant, t.answer): t for t in templates}
+    for template in templates:
+        by_key.setdefault((template.occupation, SOMEONE, template.answer), template)
+    sentences: list[Sentence] = []
+    line_of_id: dict[str, int] = {}
+    for number, (identity, text) in _rows(path, 2, "sentid, sentence"):
+        if identity in line_of_id:
+            raise UserError(
+                f"{path} line {number}: sentid {identity!r} stands in line {line_of_id[identity]} "
+                "already, expected each once; remove one of them"
+            )
+        line_of_id[identity] = number
+        sentences.append(_locate(path, number, identity, text, by_key))
+    return sentences
+
+
+def _locate(
+    path: Path,
+    number: int,
+    identity: str,
+    text: str,
+    by_key: dict[tuple[str, str, int], Template],
+) -> Sentence:
+    """A sentence with the mentions where its template has them."""
+    parts = identity.removesuffix(".txt").split(".")
+    key = (parts[0], parts[1], int(parts[2])) if len(parts) == 4 and parts[2] in "01" else None
+    if key is None or key not in by_key or parts[3] not in GENDER_NAMES:
+        raise UserError(
+            f"{path} line {number}: sentid {identity!r} belongs to no template, expected "
+            "<occupation>.<participant or someone>.<answer>.<male, female or neutral>.txt of a "
+            "template; correct the id or add the template"
+        )
+    template = by_key[key]
+    expected, spans = instantiate(template, parts[3], parts[1])
+    if text != expected:
+        raise UserError(
+            f"{path} line {number}: found {text!r}, but the template of {identity} gives {expected!r}; "
+            "correct the sentence or the template"
+        )
+    return Sentence(
+        identity=identity.removesuffix(".txt"),
+        line=number,
+        text=text,
+        occupation=spans["$OCCUPATION"],
+        participant=spans["$PARTICIPANT"],
+        pronoun=spans[template.pronoun_slot],
+        answer=template.answer,
+        gender=GENDER_NAMES[parts[3]],
+        occupation_name=template.occupation,
+    )

@@ -1,0 +1,294 @@
+"""From the scores of pieces to answers in the paragraph's own characters.
+
+A candidate is a start and an end among the best of one window, in order, not too long, and with the
+start where it has most context. Its pieces are lower case without accents; the answer is what stands
+in the paragraph for them.
+
+Reference: google-research/bert, run_squad.py, write_predictions and get_final_text.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from multiberts.bert.tokenization import split_words
+from multiberts.finetune.squad.windows import Context, SquadWindows
+
+# What the original answers where no candidate is left.
+NO_CANDIDATE = "empty"
+
+# The null score of a question without any window.
+_LARGE = 1000000.0
+
+# Windows whose candidates are made at once, to bound the memory.
+_AT_ONCE = 2048
+
+
+@dataclasses.dataclass(frozen=True)
+class AnswerSettings:
+    """How answers are found.
+
+    Attributes:
+      n_best_size: starts and ends of a window that are combined, and answers kept of a question.
+      max_answer_length: in pieces.
+      null_threshold: a question is left unanswered where its null odds are above; None where every
+        question has an answer (SQuAD 1.1).
+    """
+
+    n_best_size: int = 20
+    max_answer_length: int = 30
+    null_threshold: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+    """An answer to one question.
+
+    Attributes:
+      text: "" for no answer.
+      start, end: it is text[start:end] of the paragraph, but for white space; -1 where it is none.
+      start_logit, end_logit: the scores of its first and last piece.
+    """
+
+    text: str
+    start: int
+    end: int
+    start_logit: float
+    end_logit: float
+
+    @property
+    def score(self) -> float:
+        return self.start_logit + self.end_logit
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """What a model answers to one question.
+
+    Attributes:
+      chosen: the answer given; that of text "" for none.
+      best: the best answer, also where none is given.
+      null_odds: score of no answer less that of `best`; NaN where every question has one.
+    """
+
+    chosen: Candidate
+    best: Candidate
+    null_odds: float
+
+
+NOTHING_FOUND = Candidate(NO_CANDIDATE, -1, -1, 0.0, 0.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Spans:
+    """The candidates of all windows, those of a window together, best starts first.
+
+    Attributes:
+      window, start, end: int64 [candidates]: positions in the window's sequence.
+      score: float64 [candidates]: sum of the two logits.
+      bounds: int64 [windows + 1]: those of window w are bounds[w]:bounds[w + 1].
+    """
+
+    window: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+    score: np.ndarray
+    bounds: np.ndarray
+
+
+def candidate_spans(
+    windows: SquadWindows,
+    start_logits: np.ndarray,
+    end_logits: np.ndarray,
+    settings: AnswerSettings,
+) -> Spans:
+    """All starts and ends that may be an answer.
+
+    Args:
+      windows: the sequences.
+      start_logits, end_logits: float32 [windows, longest]; what is behind a sequence does not count.
+      settings: see there.
+    """
+    parts = [
+        _spans_of(
+            windows, start_logits, end_logits, settings, np.arange(len(windows))[first:][:_AT_ONCE]
+        )
+        for first in range(0, max(1, len(windows)), _AT_ONCE)
+    ]
+    window, start, end, score = (np.concatenate(column) for column in zip(*parts, strict=True))
+    counts = np.bincount(window, minlength=len(windows))
+    return Spans(window, start, end, score, np.concatenate([[0], np.cumsum(counts)]))
+
+
+def _spans_of(
+    windows: SquadWindows,
+    start_logits: np.ndarray,
+    end_logits: np.ndarray,
+    settings: AnswerSettings,
+    rows: np.ndarray,
+) -> tuple[np.ndarray, ...]:
+    """Window, start, end and score of the candidates of some windows."""
+    lengths = windows.features.lengths[rows, None]
+    inside = np.arange(start_logits.shape[1]) < lengths
+    # Any piece may take a place among the best, those of the question too; [rows, n_best_size].
+    best = [
+        np.argsort(np.where(inside, -logits[rows], np.inf), axis=1, kind="stable")
+        for logits in (start_logits, end_logits)
+    ]
+    starts, ends = (order[:, : settings.n_best_size] for order in best)
+    # Only pieces of the paragraph have context.
+    start_fits = np.take_along_axis(windows.max_context[rows], starts, axis=1)
+    end_fits = ends < lengths - 1
+    length = ends[:, None, :] - starts[:, :, None] + 1  # [rows, starts, ends]
+    fits = (length >= 1) & (length <= settings.max_answer_length)
+    row, i, j = np.nonzero(fits & start_fits[:, :, None] & end_fits[:, None, :])
+    start, end, window = starts[row, i], ends[row, j], rows[row]
+    score = start_logits[window, start].astype(np.float64) + end_logits[window, end]
+    return window, start, end, score
+
+
+@dataclasses.dataclass(frozen=True)
+class AnswerFinder:
+    """Finds answers in the logits of one run.
+
+    Attributes:
+      vocabulary: the pieces by id.
+      contexts: the paragraphs.
+      context_of: int64 [questions].
+      windows: of the questions asked.
+      start_logits, end_logits: float32 [windows, longest].
+      settings: how answers are found.
+    """
+
+    vocabulary: Sequence[str]
+    contexts: Sequence[Context]
+    context_of: np.ndarray
+    windows: SquadWindows
+    start_logits: np.ndarray
+    end_logits: np.ndarray
+    settings: AnswerSettings
+
+    @functools.cached_property
+    def _spans(self) -> Spans:
+        return candidate_spans(self.windows, self.start_logits, self.end_logits, self.settings)
+
+    def answer(self, question: int) -> Answer:
+        """The best answer to a question, a row of the examples; or none where that is likelier."""
+        order = self._ordered(question)
+        best = self._candidate(order[0]) if len(order) else NOTHING_FOUND
+        null = self._null(question)
+        if null is None or self.settings.null_threshold is None:
+            return Answer(best, best, math.nan)
+        null_odds = null.score - best.start_logit - best.end_logit
+        return Answer(null if null_odds > self.settings.null_threshold else best, best, null_odds)
+
+    def n_best(self, question: int) -> list[Candidate]:
+        """The best different answers to a question, best first; no answer is one of them (2.0).
+
+        Returns:
+          At most n_best_size, and no answer besides if it is not among these.
+        """
+        null = self._null(question)
+        kept: dict[str, Candidate] = {}
+        for span in self._ordered(question):
+            if null is not None and self._spans.score[span] < null.score:
+                kept.setdefault(null.text, null)
+            if len(kept) >= self.settings.n_best_size:
+                break
+            candidate = self._candidate(span)
+            kept.setdefault(candidate.text, candidate)
+        if null is not None:
+            kept.setdefault(null.text, null)
+        return list(kept.values()) or [NOTHING_FOUND]
+
+    def _windows_of(self, question: int) -> slice:
+        return slice(*np.searchsorted(self.windows.question, [question, question + 1]))
+
+    def _ordered(self, question: int) -> np.ndarray:
+        """The candidates of a question, best first; of equal ones the first window's."""
+        windows = self._windows_of(question)
+        first, last = self._spans.bounds[[windows.start, windows.stop]]
+        return first + np.argsort(-self._spans.score[first:last], kind="stable")
+
+    def _null(self, question: int) -> Candidate | None:
+        """No answer, scored by the window that thinks it least likely; None in SQuAD 1.1."""
+        if self.settings.null_threshold is None:
+            return None
+        windows = self._windows_of(question)
+        starts = self.start_logits[windows, 0].astype(np.float64)
+        ends = self.end_logits[windows, 0].astype(np.float64)
+        if not len(starts):
+            return Candidate("", -1, -1, _LARGE, 0.0)
+        least = int((starts + ends).argmin())
+        return Candidate("", -1, -1, float(starts[least]), float(ends[least]))
+
+    def _candidate(self, span: int) -> Candidate:
+        """A span with its text."""
+        spans, windows = self._spans, self.windows
+        window, start, end = (
+            int(column[span]) for column in (spans.window, spans.start, spans.end)
+        )
+        context = self.contexts[self.context_of[windows.question[window]]]
+        # Sequences are [CLS] question [SEP] and then the paragraph's pieces.
+        shift = int(windows.first_piece[window] - windows.features.first_lengths[window])
+        text, first, last = answer_text(context, self.vocabulary, start + shift, end + shift)
+        logits = self.start_logits[window, start], self.end_logits[window, end]
+        return Candidate(text, first, last, float(logits[0]), float(logits[1]))
+
+
+def answer_text(
+    context: Context, vocabulary: Sequence[str], first: int, last: int
+) -> tuple[str, int, int]:
+    """What stands in a paragraph for some of its pieces.
+
+    The pieces' words are tokenised as far as words again; where that has as many characters as the
+    words themselves, character stands for character, and the first place of the pieces among them
+    is taken. Else, or where they are not among them, the whole words are the answer.
+
+    Args:
+      context: the paragraph.
+      vocabulary: pieces by id.
+      first, last: pieces of the paragraph.
+
+    Returns:
+      The text, white space in it as single blanks; and its place in the paragraph, end exclusive.
+    """
+    words = range(int(context.word_of_piece[first]), int(context.word_of_piece[last]) + 1)
+    starts = [int(context.word_starts[word]) for word in words]
+    ends = [int(context.word_ends[word]) for word in words]
+    texts = [context.text[a:b] for a, b in zip(starts, ends, strict=True)]
+    original = " ".join(texts)
+    pieces = " ".join(vocabulary[number] for number in context.pieces[first : last + 1])
+    wanted = " ".join(pieces.replace(" ##", "").replace("##", "").split())
+    begin, end = _place(
+        wanted, " ".join(token for text in texts for token in _tokens(text)), original
+    )
+    # Characters of the paragraph: those of the words, and one for each blank between them.
+    places = [
+        place
+        for a, b in zip(starts, ends, strict=True)
+        for place in range(a, b + 1)  # the blank behind the word, too
+    ]
+    return original[begin:end], places[begin], places[end - 1] + 1
+
+
+def _place(wanted: str, tokens: str, original: str) -> tuple[int, int]:
+    """Where in `original` the characters lie that are `wanted` in its tokenised form."""
+    start = tokens.find(wanted)
+    places = [place for place, character in enumerate(original) if character != " "]
+    if start < 0 or not wanted or len(tokens.replace(" ", "")) != len(places):
+        return 0, len(original)
+    before = start - tokens.count(" ", 0, start)
+    size = len(wanted.replace(" ", ""))
+    return places[before], places[before + size - 1] + 1
+
+
+@functools.lru_cache(maxsize=100_000)
+def _tokens(word: str) -> tuple[str, ...]:
+    """The tokeniser's words of a word in white space."""
+    return tuple(split_words(word))

@@ -1,0 +1,308 @@
+"""From questions and paragraphs to sequences the encoder takes: overlapping windows of pieces.
+
+A paragraph is cut into words at white space, and each word into pieces. Where question and
+paragraph are too long together, windows of the paragraph slide over it by `stride` pieces.
+
+Reference: google-research/bert, run_squad.py, convert_examples_to_features; Devlin et al., 2019,
+sections 4.2 and 4.3.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from multiberts.bert.tokenization import Tokenizer
+from multiberts.finetune.features import SequenceFeatures, stacked_sequences
+from multiberts.finetune.squad.data import SquadExamples
+from multiberts.runs.errors import UserError
+
+# What parts words in the original; Unicode's other spaces lie inside words.
+_WORD = re.compile("[^ \t\r\n\u202f]+")
+
+# Of a window's length in pieces, in the comparison of contexts.
+_LENGTH_BONUS = 0.01
+
+
+@dataclasses.dataclass(frozen=True)
+class Context:
+    """A paragraph with its words and pieces.
+
+    Attributes:
+      text: as it stands in the file.
+      word_starts, word_ends: int64 [words]: a word is text[start:end].
+      pieces: int32 [pieces]: ids.
+      word_of_piece: int64 [pieces].
+    """
+
+    text: str
+    word_starts: np.ndarray
+    word_ends: np.ndarray
+    pieces: np.ndarray
+    word_of_piece: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class SquadWindows:
+    """All windows, those of a question one behind the other and in the order of the questions.
+
+    Attributes:
+      features: [CLS] question [SEP] window [SEP].
+      question: int64 [windows]: the question of each, a row of the examples.
+      first_piece: int64 [windows]: the paragraph's piece that a window begins with.
+      start_positions, end_positions: int32 [windows]: where in the sequence the answer begins and
+        ends; (0, 0) where the window does not hold all of it.
+    """
+
+    features: SequenceFeatures
+    question: np.ndarray
+    first_piece: np.ndarray
+    start_positions: np.ndarray
+    end_positions: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.question)
+
+    def of(self, questions: np.ndarray) -> SquadWindows:
+        """Those of some questions only."""
+        rows = np.flatnonzero(np.isin(self.question, questions))
+        features = self.features
+        return SquadWindows(
+            SequenceFeatures(
+                features.input_ids[rows], features.lengths[rows], features.first_lengths[rows]
+            ),
+            self.question[rows],
+            self.first_piece[rows],
+            self.start_positions[rows],
+            self.end_positions[rows],
+        )
+
+    @functools.cached_property
+    def max_context(self) -> np.ndarray:
+        """bool [windows, longest]: whether a piece has more context here than in other windows.
+
+        The context of a piece in a window is the smaller of its distances to the two ends.
+        """
+        features = self.features
+        is_max = np.zeros(features.input_ids.shape, bool)
+        begin = features.first_lengths.astype(np.int64)
+        num_pieces = features.lengths - begin - 1
+        bounds = np.searchsorted(self.question, np.unique(self.question))
+        for first, end in zip(bounds, [*bounds[1:], len(self)], strict=True):
+            best = best_windows(self.first_piece[first:end], num_pieces[first:end])
+            for window in range(first, end):
+                here = slice(
+                    self.first_piece[window], self.first_piece[window] + num_pieces[window]
+                )
+                columns = slice(begin[window], begin[window] + num_pieces[window])
+                is_max[window, columns] = best[here] == window - first
+        return is_max
+
+
+def best_windows(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """For each piece of a paragraph the first of the windows in which it has most context.
+
+    Args:
+      starts: int64 [windows]: first piece of each.
+      lengths: int64 [windows]: pieces of each.
+
+    Returns:
+      int64 [pieces].
+    """
+    pieces = np.arange(int((starts + lengths).max()))
+    left = pieces - starts[:, None]  # [windows, pieces]
+    right = lengths[:, None] - 1 - left
+    context = np.minimum(left, right) + _LENGTH_BONUS * lengths[:, None]
+    return np.where((left >= 0) & (right >= 0), context, -np.inf).argmax(axis=0)
+
+
+def read_contexts(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Context]:
+    """Cuts paragraphs into words and pieces."""
+    spans = [[match.span() for match in _WORD.finditer(text)] for text in texts]
+    words = [text[a:b] for text, cut in zip(texts, spans, strict=True) for a, b in cut]
+    ids, lengths = tokenizer.encode_flat(words)
+    contexts = []
+    word, piece = 0, 0
+    for text, cut in zip(texts, spans, strict=True):
+        counts = lengths[word : word + len(cut)]
+        total = int(counts.sum())
+        bounds = np.array(cut, np.int64).reshape(-1, 2)
+        contexts.append(
+            Context(
+                text,
+                bounds[:, 0],
+                bounds[:, 1],
+                ids[piece : piece + total],
+                np.repeat(np.arange(len(cut)), counts),
+            )
+        )
+        word, piece = word + len(cut), piece + total
+    return contexts
+
+
+def check_lengths(sequence_length: int, stride: int, max_query_length: int) -> None:
+    """Refuses lengths that leave no room for a paragraph.
+
+    Raises:
+      UserError: one is too small or too large.
+    """
+    if stride < 1:
+        raise UserError(f"doc_stride is {stride}, expected 1 or more")
+    if max_query_length < 1:
+        raise UserError(f"max_query_length is {max_query_length}, expected 1 or more")
+    if sequence_length <= max_query_length + 3:
+        raise UserError(
+            f"sequence_length is {sequence_length}, but questions of up to {max_query_length} pieces "
+            f"and three special tokens leave no room for a paragraph; give more than "
+            f"{max_query_length + 3}, or a smaller max_query_length"
+        )
+
+
+def window_starts(num_pieces: int, most: int, stride: int) -> list[int]:
+    """First pieces of the windows over a paragraph.
+
+    Args:
+      num_pieces: of the paragraph; none, no window.
+      most: pieces that fit into a window.
+      stride: from one window to the next.
+    """
+    starts = [0] if num_pieces else []
+    while starts and starts[-1] + most < num_pieces:
+        starts.append(starts[-1] + min(most, stride))
+    return starts
+
+
+def answer_words(context: Context, text: str, start: int) -> tuple[int, int] | None:
+    """The first and last word that an answer touches.
+
+    Args:
+      context: the paragraph.
+      text: the answer.
+      start: its first character there.
+
+    Returns:
+      Two words; None where the answer's text does not stand there but for white space.
+    """
+    characters = np.array([start, start + len(text) - 1])
+    first, last = np.searchsorted(context.word_starts, characters, side="right") - 1
+    if first < 0:
+        return None
+    touched = slice(first, last + 1)
+    bounds = zip(context.word_starts[touched], context.word_ends[touched], strict=True)
+    words = [context.text[a:b] for a, b in bounds]
+    return (int(first), int(last)) if " ".join(text.split()) in " ".join(words) else None
+
+
+def answer_pieces(
+    context: Context, words: tuple[int, int], answer: Sequence[int]
+) -> tuple[int, int]:
+    """The first and last piece of an answer.
+
+    Words may hold more than the answer ("(1895-1943)." for 1895), so the first run of their pieces
+    that is the answer's own is taken, if there is one.
+
+    Args:
+      context: the paragraph.
+      words: the first and last word that the answer touches.
+      answer: the answer's pieces.
+    """
+    first, end = np.searchsorted(context.word_of_piece, [words[0], words[1] + 1])
+    wanted, pieces = list(answer), context.pieces[first:end].tolist()
+    for offset in range(len(pieces) - len(wanted) + 1) if wanted else ():
+        if pieces[offset : offset + len(wanted)] == wanted:
+            return int(first) + offset, int(first) + offset + len(wanted) - 1
+    return int(first), int(end) - 1
+
+
+def training_answers(
+    tokenizer: Tokenizer, examples: SquadExamples, contexts: Sequence[Context], source: str
+) -> list[tuple[int, int] | None]:
+    """The pieces of every question's answer, to train on.
+
+    Args:
+      tokenizer: gives the pieces.
+      examples: each question with one answer, or none.
+      contexts: the paragraphs of `examples`.
+      source: names the data in errors.
+
+    Returns:
+      For each question the first and last piece; (-1, -1) where there is no answer; None where the
+      answer does not stand in its paragraph, so that the question cannot be trained on.
+
+    Raises:
+      UserError: a question with several answers, or one outside its paragraph.
+    """
+    texts = [answers[0] if answers else "" for answers in examples.answers]
+    encoded = tokenizer.encode_batch(texts)
+    found: list[tuple[int, int] | None] = []
+    for row, answers in enumerate(examples.answers):
+        if len(answers) > 1:
+            raise UserError(
+                f"{source}: question {examples.example_ids[row]!r} has {len(answers)} answers, "
+                "expected one to train on; give a training file of SQuAD"
+            )
+        if not answers:
+            found.append((-1, -1))
+            continue
+        context, start = contexts[examples.context_of[row]], examples.answer_starts[row][0]
+        if not (answers[0] and 0 <= start <= len(context.text) - len(answers[0])):
+            raise UserError(
+                f"{source}: question {examples.example_ids[row]!r}: answer_start {start} and an answer "
+                f"of {len(answers[0])} characters, expected them inside the paragraph of "
+                f"{len(context.text)}; correct the file"
+            )
+        words = answer_words(context, answers[0], start)
+        found.append(None if words is None else answer_pieces(context, words, encoded[row]))
+    return found
+
+
+def make_windows(
+    tokenizer: Tokenizer,
+    examples: SquadExamples,
+    contexts: Sequence[Context],
+    *,
+    sequence_length: int,
+    stride: int,
+    max_query_length: int,
+    answers: Sequence[tuple[int, int] | None] | None = None,
+) -> SquadWindows:
+    """The windows of all questions.
+
+    Args:
+      tokenizer: gives the pieces.
+      examples: the questions.
+      contexts: their paragraphs.
+      sequence_length: the most tokens of a sequence.
+      stride: from one window to the next, in pieces.
+      max_query_length: pieces of a question that are kept.
+      answers: what `training_answers` gives; a question with None gets no windows. None: for
+        prediction.
+    """
+    sequences, first_lengths = [], []
+    rows: list[tuple[int, int, int, int]] = []
+    for row, question in enumerate(tokenizer.encode_batch(examples.questions)):
+        answer = (-1, -1) if answers is None else answers[row]
+        if answer is None:
+            continue
+        context = contexts[examples.context_of[row]]
+        head = [tokenizer.cls_id, *question[:max_query_length], tokenizer.sep_id]
+        most = sequence_length - len(head) - 1
+        for first in window_starts(len(context.pieces), most, stride):
+            pieces = context.pieces[first : first + most]
+            sequences.append(np.concatenate([head, pieces, [tokenizer.sep_id]]))
+            first_lengths.append(len(head))
+            holds = first <= answer[0] and answer[1] < first + len(pieces)
+            positions = [piece - first + len(head) if holds else 0 for piece in answer]
+            rows.append((row, first, positions[0], positions[1]))
+    columns = np.array(rows, np.int64).reshape(-1, 4).T
+    return SquadWindows(
+        features=stacked_sequences(sequences, first_lengths),
+        question=columns[0],
+        first_piece=columns[1],
+        start_positions=columns[2].astype(np.int32),
+        end_positions=columns[3].astype(np.int32),
+    )

@@ -1,0 +1,1 @@
+"""`python -m finetune.squad_export` is `multiberts squad-export`."""

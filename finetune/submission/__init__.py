@@ -1,0 +1,1 @@
+"""`python -m finetune.submission` is `multiberts submission`."""

@@ -1,0 +1,346 @@
+"""`python -m launch <command> --gin_file=...`: run an experiment, look at it, price it, clear up.
+
+The only place of the launcher that knows Gin. A configuration uses the names of the single commands.
+What holds for one corpus, procedure or task stands in its scope:
+
+    launch.procedures = ['base', 'cda_incr']
+    pretrain.num_steps = 600
+    cda_incr/pretrain.num_steps = 200
+
+Options of a command are bound under its name, such as `run.workers = 4`; what is bound to `run`, or
+stands in `run.engine_options`, holds for the other commands' options of the same name, too.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gin
+from absl import flags
+
+from multiberts.launch.imports.register import imported_runs
+from multiberts.launch.markers.failures import Failure, describe
+from multiberts.launch.plan.experiment import make_plan
+from multiberts.launch.plan.input_digests import FILE as DIGESTS
+from multiberts.launch.plan.input_digests import InputDigests
+from multiberts.launch.plan.planned_run import STAGES, Run, stage_function
+from multiberts.runs.command import EXIT_USER_ERROR, parse_gin, run_main
+from multiberts.runs.errors import UserError
+
+
+@dataclass(frozen=True)
+class Command:
+    """What a command calls.
+
+    Attributes:
+      module, function: imported when the command is given. Of the function's parameters `plan` and
+        `root` come from the experiment, the others are options.
+      gin_name: options are bound in Gin under it.
+      summary: for `--help`.
+    """
+
+    module: str
+    function: str
+    gin_name: str
+    summary: str
+
+    def load(self) -> Callable[..., Any]:
+        """The function."""
+        found: Callable[..., Any] = getattr(importlib.import_module(self.module), self.function)
+        return found
+
+
+COMMANDS = {
+    "plan": Command(
+        "multiberts.launch.status.plan_report",
+        "show_plan",
+        "plan",
+        "print every run, what is done already, and an estimate of time, dollars, CO2e and disk",
+    ),
+    "run": Command(
+        "multiberts.launch.running",
+        "run_plan",
+        "run",
+        "carry out what is not done yet (without a command, too)",
+    ),
+    "status": Command(
+        "multiberts.launch.status.command",
+        "show_status",
+        "status",
+        "show what is running, done and failed, from any machine that sees launch.root",
+    ),
+    "reap": Command(
+        "multiberts.launch.reaping",
+        "reap",
+        "reap",
+        "end what a launcher that died has left running",
+    ),
+    "rehearse": Command(
+        "multiberts.launch.tpu.rehearsal.rehearsal",
+        "rehearse",
+        "rehearse",
+        "carry out the plan's Cloud TPU part against a service in this process, with mishaps",
+    ),
+    "doctor": Command(
+        "multiberts.launch.doctor.checkup", "doctor", "doctor", "say what works on this machine"
+    ),
+    # `import` begins another kind of line in Gin.
+    "import": Command(
+        "multiberts.launch.imports.released",
+        "import_released",
+        "import_released",
+        "take released checkpoints or predictions as done runs",
+    ),
+}
+DEFAULT_COMMAND = "run"
+
+_DRY_RUN = flags.DEFINE_bool("dry_run", False, "The same as the command plan.")
+_ROOT = flags.DEFINE_string("root", None, "launch.root: the experiment's directory.")
+# Options that have flags, and which commands have the option is seen in their functions.
+_OPTION_FLAGS = {
+    "budget": flags.DEFINE_float(
+        "budget", None, "Refuse a plan that is estimated to cost more dollars."
+    ),
+    "device": flags.DEFINE_string(
+        "device", None, "Estimate for this device of launch/prices.toml."
+    ),
+    "html": flags.DEFINE_string("html", None, "Write the status to this HTML file, too."),
+    "once": flags.DEFINE_bool("once", None, "Look once, do what is to be done now, and leave."),
+    "watch": flags.DEFINE_bool("watch", None, "Keep showing the status."),
+}
+
+# What `launch.<parameter>` may be, besides the parameters of `make_plan`.
+_OTHER_SETTINGS = {"root", "workers"}
+_NOT_SETTINGS = {"digests", "imported"}
+
+# Which list of `launch` names the scopes of which stage.
+SCOPED_STAGES = {"corpora": "prepare", "procedures": "pretrain", "tasks": "finetune"}
+
+_BINDING = re.compile(r"^(?:(?P<scope>[\w/]+)/)?(?P<stage>\w+)\.(?P<parameter>\w+) =")
+
+
+def main() -> None:
+    """Runs `multiberts launch`."""
+    if {"--help", "-h", "--helpfull", "-help", "-helpfull"} & set(sys.argv):
+        _tell_in_help(sys.argv[1:])
+    run_main(_main)
+
+
+def _main(arguments: Sequence[str]) -> None:
+    """Parses Gin, gathers every scope's arguments, makes the plan, and carries out the command."""
+    name = _command_name(arguments)
+    command = COMMANDS[name]
+    function = command.load()
+    needs_plan = "plan" in inspect.signature(function).parameters
+    _register(command, function, needs_plan)
+    parse_gin(flags.FLAGS.gin_file, flags.FLAGS.gin_param)
+    settings = dict(gin.get_bindings("launch"))
+    if _ROOT.value is not None:
+        settings["root"] = _ROOT.value
+    _check_settings(settings)
+    options = _options(name, function, settings)
+    if needs_plan:
+        _require(settings, inspect.signature(make_plan).parameters)
+        options["plan"] = _plan(settings)
+    result = function(**options)
+    if isinstance(result, int):
+        sys.exit(result)
+    if isinstance(result, list) and result:
+        _end_with_failures(result)
+
+
+def _command_name(arguments: Sequence[str]) -> str:
+    """The command that stands first on the command line.
+
+    Raises:
+      UserError: it is none, something stands after it, or it contradicts `--dry_run`.
+    """
+    name = arguments[1] if len(arguments) > 1 else DEFAULT_COMMAND
+    if name not in COMMANDS:
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        cure = f"did you mean {near[0]}?" if near else "--help tells what they do"
+        raise UserError(f"unknown command {name!r}, expected one of {', '.join(COMMANDS)}; {cure}")
+    if len(arguments) > 2:
+        raise UserError(
+            f"unexpected argument {arguments[2]!r}; give parameters as --gin_param='name = value'"
+        )
+    if _DRY_RUN.value:
+        if name not in ("plan", DEFAULT_COMMAND):
+            raise UserError(
+                f"--dry_run is no option of {name}; leave it out, or use the command plan"
+            )
+        return "plan"
+    return name
+
+
+def _register(command: Command, function: Callable[..., Any], needs_plan: bool) -> None:
+    """Tells Gin the names that a configuration may use.
+
+    Those that this command does not need are not imported and take any parameter.
+    """
+
+    def anything(**parameters: Any) -> None:
+        """Stands for a function that is not called."""
+
+    for stage in STAGES:
+        gin.external_configurable(stage_function(stage) if needs_plan else anything, name=stage)
+    for other in COMMANDS.values():
+        chosen = other is command
+        gin.external_configurable(function if chosen else anything, name=other.gin_name)
+    gin.external_configurable(anything, name="launch")
+
+
+def _check_settings(settings: dict[str, Any]) -> None:
+    """Refuses what is no setting of an experiment."""
+    known = (inspect.signature(make_plan).parameters.keys() | _OTHER_SETTINGS) - _NOT_SETTINGS
+    for name in settings.keys() - known:
+        if name == "dry_run":
+            raise UserError(
+                "launch.dry_run is set, but it is a command: use `python -m launch plan` or --dry_run"
+            )
+        raise UserError(
+            f"launch.{name} is set, expected one of {', '.join(sorted(known))}; correct the name"
+        )
+    for name, stage in (("world", "make_world"), ("report", "report"), ("paper", "paper")):
+        if name in settings:
+            raise UserError(f"launch.{name} is set; set {stage}.<parameter> instead")
+
+
+def _options(name: str, function: Callable[..., Any], settings: dict[str, Any]) -> dict[str, Any]:
+    """The keyword arguments of a command but `plan`: from flags, Gin, and the experiment."""
+    command = COMMANDS[name]
+    known = inspect.signature(function).parameters
+    bound = dict(gin.get_bindings(command.gin_name))
+    for reserved in bound.keys() & {"plan", "root"}:
+        raise UserError(f"{command.gin_name}.{reserved} is set; set launch.root instead")
+    inherited = {"workers": settings["workers"]} if "workers" in settings else {}
+    of_run = gin.get_bindings(COMMANDS[DEFAULT_COMMAND].gin_name)
+    if name != DEFAULT_COMMAND:
+        inherited |= of_run.get("engine_options") or {}
+    inherited |= of_run
+    inherited |= {setting: settings[setting] for setting in ("root", "data") if setting in settings}
+    given = {option: value for option, value in inherited.items() if option in known} | bound
+    for option, flag in _OPTION_FLAGS.items():
+        if flag.value is None:
+            continue
+        if option not in known:
+            raise UserError(f"--{option} is no option of {name}; leave it out")
+        given[option] = flag.value
+    missing = [
+        option
+        for option, details in known.items()
+        if details.default is details.empty and option not in given and option != "plan"
+    ]
+    if missing:
+        first = "launch.root" if missing[0] == "root" else f"{command.gin_name}.{missing[0]}"
+        raise UserError(
+            f"{name} lacks {first}; give it in a --gin_file or as --gin_param='{first} = ...'"
+        )
+    return given
+
+
+def _require(settings: dict[str, Any], known: Any) -> None:
+    """Refuses an experiment that lacks what it needs."""
+    missing = [
+        f"launch.{name}"
+        for name, details in known.items()
+        if details.default is details.empty and name not in settings
+    ]
+    if missing:
+        raise UserError(
+            f"launch lacks {', '.join(missing)}; give each in a --gin_file or as "
+            f"--gin_param='{missing[0]} = ...'"
+        )
+
+
+def _plan(settings: dict[str, Any]) -> list[Run]:
+    """The runs of the experiment that Gin describes."""
+    arguments = _gathered(settings)
+    root = arguments.pop("root")
+    arguments.pop("workers", None)
+    digests = InputDigests(Path(root) / DIGESTS)
+    plan = make_plan(**arguments, imported=imported_runs(root), digests=digests)
+    digests.keep()
+    return plan
+
+
+def _gathered(given: dict[str, Any]) -> dict[str, Any]:
+    """The settings with names replaced by the arguments that Gin binds in their scope."""
+    arguments = dict(given)
+    scopes: dict[str, set[str]] = {stage: set() for stage in STAGES}
+    for names, stage in SCOPED_STAGES.items():
+        _check_names(names, given[names])
+        scopes[stage] = set(given[names])
+        arguments[names] = {name: _bindings(stage, name) for name in given[names]}
+    for setting, stage in (("world", "make_world"), ("report", "report"), ("paper", "paper")):
+        arguments[setting] = _bindings(stage) or None
+    _refuse_unknown_scopes(scopes)
+    return arguments
+
+
+def _check_names(setting: str, names: Any) -> None:
+    """Refuses what is no list of names."""
+    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
+        raise UserError(
+            f"launch.{setting} is {names!r}, expected a list of names such as ['base']; correct it"
+        )
+
+
+def _bindings(stage: str, scope: str | None = None) -> dict[str, Any]:
+    """What Gin binds to a stage within a scope, the bindings without scope included."""
+    with gin.config_scope(scope):
+        return dict(gin.get_bindings(stage))
+
+
+def _refuse_unknown_scopes(scopes: dict[str, set[str]]) -> None:
+    """Refuses bindings that no run would read."""
+    for line in gin.config_str(max_line_length=10**6).splitlines():
+        match = _BINDING.match(line)
+        if match is None or match["stage"] not in scopes or match["scope"] is None:
+            continue
+        known = scopes[match["stage"]]
+        if match["scope"] not in known:
+            raise UserError(
+                f"{match['scope']}/{match['stage']}.{match['parameter']} is set, but the names there are "
+                f"{', '.join(sorted(known)) or 'none'}; correct it or add it to launch"
+            )
+
+
+def _end_with_failures(failures: Sequence[Failure]) -> None:
+    """Tells which runs failed, and exits."""
+    print(describe(failures), file=sys.stderr)
+    user_errors_only = all(failure.is_user_error for failure in failures)
+    sys.exit(EXIT_USER_ERROR if user_errors_only else 1)
+
+
+def _tell_in_help(arguments: Sequence[str]) -> None:
+    """Lets `--help` list the commands, or the options of the one that is given, and the flags."""
+    for name in ("gin_file", "gin_param"):
+        flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
+    main_module = sys.modules["__main__"]
+    name = next((argument for argument in arguments if not argument.startswith("-")), "")
+    if name in COMMANDS:
+        command = COMMANDS[name]
+        text = inspect.getdoc(command.load()) or ""
+        main_module.__doc__ = (
+            f"python -m launch {name}: {command.summary}.\n\n{text}\n\nOptions are bound as "
+            f"--gin_param='{command.gin_name}.<option> = value' or in a --gin_file; the experiment as "
+            "launch.<setting>, see `python -m launch --help`."
+        )
+        return
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items()]
+    main_module.__doc__ = (
+        f"{__doc__}\nCommands (`python -m launch <command> --help` tells more):\n\n"
+        + "\n".join(lines)
+        + "\n\nThe experiment, as launch.<setting>, with launch.root, the directory that all runs lie "
+        f"below:\n\n{inspect.getdoc(make_plan)}\n"
+    )

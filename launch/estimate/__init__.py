@@ -1,0 +1,1 @@
+"""What a plan will take: operations, times, prices."""

@@ -1,0 +1,322 @@
+"""What a plan will take: device-hours, wall time, dollars, CO2e and disk, before anything is started.
+
+From each run's operations (`work`) and the dated figures of devices (`prices`); where runs of the same
+shape are done or running, from the times they took (`measured`).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from multiberts.launch.estimate.accelerators import visible_gpus
+from multiberts.launch.estimate.measured import Measurements, measure
+from multiberts.launch.estimate.prices import Device, Prices, load_prices
+from multiberts.launch.estimate.schedule import critical_seconds, wall_seconds
+from multiberts.launch.estimate.work import Work, finetuning_work, pretraining_work, shape_of
+from multiberts.launch.markers.markers import done_paths
+from multiberts.launch.plan.planned_run import Output, Run
+from multiberts.runs.errors import UserError
+
+# These stages are carried out on the device, the others on the machine that launches.
+DEVICE_STAGES = frozenset({"pretrain", "finetune"})
+
+# Of a source whose size cannot be seen, such as a world's text that is not written yet.
+BYTES_OF_UNSEEN_SOURCE = 2e6
+
+
+@dataclass(frozen=True)
+class RunEstimate:
+    """What is left of one run.
+
+    Attributes:
+      device: its name.
+      seconds: on that device.
+      dollars: for it.
+      kilograms: of CO2e.
+      bytes: that it leaves on the disk.
+      measured: whether the time was measured rather than assumed.
+      assumed: what was not known of the run, for people.
+    """
+
+    device: str
+    seconds: float
+    dollars: float
+    kilograms: float
+    bytes: float
+    measured: bool
+    assumed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PlanEstimate:
+    """What is left of a plan.
+
+    Attributes:
+      runs: of every run that is not done, by path.
+      device: what pre-training, and mostly fine-tuning, are carried out on.
+      workers: how many of these runs go on side by side, each on a device of its own.
+      host: what the other runs are carried out on.
+      wall_seconds: from now to the end of the last run.
+      critical_seconds: the same, however many workers there are.
+      spot: whether prices are those of spot capacity.
+    """
+
+    runs: Mapping[str, RunEstimate]
+    device: Device
+    workers: int
+    host: Device
+    wall_seconds: float
+    critical_seconds: float
+    spot: bool
+
+    @property
+    def device_hours(self) -> float:
+        """Hours of devices, all runs together."""
+        return sum(run.seconds for run in self.runs.values()) / 3600
+
+    @property
+    def dollars(self) -> float:
+        """All runs together."""
+        return sum(run.dollars for run in self.runs.values())
+
+    @property
+    def kilograms(self) -> float:
+        """CO2e of all runs together."""
+        return sum(run.kilograms for run in self.runs.values())
+
+    @property
+    def bytes(self) -> float:
+        """Disk that the runs will fill."""
+        return sum(run.bytes for run in self.runs.values())
+
+
+def checked_estimates(
+    *,
+    plan: Sequence[Run],
+    root: str | Path,
+    budget: float | None = None,
+    device: str | None = None,
+    workers: int | None = None,
+    spot: bool = False,
+) -> dict[str, dict[str, Any]]:
+    """Estimates every run that is not done, as the marker of the plan keeps it.
+
+    Args:
+      plan: every run after its parents.
+      root: the experiment's root.
+      budget: dollars that what is left may cost; None: any.
+      device, workers, spot: as in `estimate_plan`.
+
+    Returns:
+      By path `device`, `seconds`, `dollars`.
+
+    Raises:
+      UserError: the estimate is above the budget, or the device unknown.
+    """
+    estimate = estimate_plan(plan=plan, root=root, device=device, workers=workers, spot=spot)
+    refuse_above(estimate, budget)
+    return {
+        path: {"device": run.device, "seconds": round(run.seconds, 3), "dollars": run.dollars}
+        for path, run in estimate.runs.items()
+    }
+
+
+def refuse_above(estimate: PlanEstimate, budget: float | None) -> None:
+    """Refuses what costs more than the budget.
+
+    Raises:
+      UserError: it does, or the budget is negative.
+    """
+    if budget is None:
+        return
+    if budget < 0:
+        raise UserError(f"the budget is {budget:g} dollars, expected 0 or more; correct --budget")
+    if estimate.dollars > budget:
+        raise UserError(
+            f"what is left is estimated at {estimate.dollars:,.2f} dollars "
+            f"({estimate.device_hours:,.1f} hours of {estimate.device.name}), above the budget of "
+            f"{budget:,.2f} dollars; raise --budget, choose another device, or plan fewer runs"
+        )
+
+
+def estimate_plan(
+    *,
+    plan: Sequence[Run],
+    root: str | Path,
+    device: str | None = None,
+    workers: int | None = None,
+    spot: bool = False,
+    device_stages: Collection[str] = DEVICE_STAGES,
+    prices: Prices | None = None,
+) -> PlanEstimate:
+    """Estimates what is left of a plan.
+
+    Args:
+      plan: every run after its parents.
+      root: the experiment's root, whose done and running runs tell how long such runs take.
+      device: a name that `launch.estimate.prices` knows, on which each run is carried out; None: this
+        machine's GPU, else its cores, shared among the workers.
+      workers: how many runs go on side by side; None: one a core of this machine, one of another
+        device.
+      spot: prices of capacity that can be taken away.
+      device_stages: what is carried out on the device; the rest is, on this machine.
+      prices: None: those of `prices.toml`.
+
+    Raises:
+      UserError: an unknown device.
+    """
+    prices = prices or load_prices()
+    chosen, workers = _chosen_device(prices, device, workers)
+    host, host_workers = chosen, workers
+    if not chosen.is_processor:
+        trains_here = "finetune" not in device_stages
+        host, host_workers = _chosen_device(prices, None if trains_here else "cpu", None)
+    done = done_paths(root, [run.path for run in plan])
+
+    def counts(run: Run, found: str | None) -> bool:
+        expected = chosen if run.stage in device_stages else host
+        if device is None or found == expected.name:
+            return True
+        return found in (None, "cpu") and expected.is_processor
+
+    def pool(run: Run) -> str:
+        is_apart = host is not chosen and run.stage not in device_stages
+        return "host" if is_apart else "device"
+
+    measured = measure(root, plan, done, counts)
+    estimator = _Estimator(prices, spot, measured, Path(root))
+    runs = {
+        run.path: estimator.run(run, chosen if run.stage in device_stages else host)
+        for run in plan
+        if run.path not in done
+    }
+    seconds = {path: estimate.seconds for path, estimate in runs.items()}
+    pools = {"device": workers, "host": host_workers}
+    return PlanEstimate(
+        runs=runs,
+        device=chosen,
+        workers=workers,
+        host=host,
+        wall_seconds=wall_seconds(plan, seconds, pools, pool),
+        critical_seconds=critical_seconds(plan, seconds),
+        spot=spot,
+    )
+
+
+class _Estimator:
+    """Estimates single runs."""
+
+    def __init__(self, prices: Prices, spot: bool, measured: Measurements, root: Path):
+        self._prices = prices
+        self._stages = {name: figure.value for name, figure in prices.stages.items()}
+        self._spot = spot
+        self._measured = measured
+        self._root = root
+
+    def run(self, run: Run, device: Device) -> RunEstimate:
+        """What is left of a run that is carried out on a device."""
+        work, seconds = self._work(run, device)
+        known = None
+        if run.stage == "pretrain":
+            left = max(0, work.steps - self._measured.steps.get(run.path, 0))
+            a_step = self._measured.seconds_per_step.get(shape_of(run))
+            if a_step is not None:
+                known = left * a_step
+            elif work.steps:
+                seconds *= left / work.steps
+        elif run.stage in _MEASURED_STAGES:
+            known = self._measured.seconds_per_run.get(shape_of(run))
+        if known is None:
+            is_short = run.stage == "finetune"
+            start = "seconds_to_start_finetuning" if is_short else "seconds_to_start"
+            seconds += self._stages[start]
+        else:
+            seconds = known
+        hours = seconds / 3600
+        return RunEstimate(
+            device=device.name,
+            seconds=seconds,
+            dollars=hours * device.dollars_per_hour(self._spot),
+            kilograms=self._prices.kilograms_co2e(device, hours),
+            bytes=work.bytes,
+            measured=known is not None,
+            assumed=work.assumed,
+        )
+
+    def _work(self, run: Run, device: Device) -> tuple[Work, float]:
+        """A run's work and how many seconds it is assumed to take, the start apart."""
+        if run.stage == "pretrain":
+            work = pretraining_work(run)
+            return work, work.flops / device.flops_per_second(run.parameters["compute_dtype"])
+        if run.stage == "finetune":
+            key = (run.parameters["task"], run.parameters.get("max_train_examples"))
+            examples = self._measured.examples.get(key)
+            work = finetuning_work(run, self._stages["bytes_per_prediction"], examples)
+            return work, work.flops / device.flops_per_second("float32")
+        if run.stage == "prepare":
+            size, unseen = self._bytes_of_sources(run)
+            assumed = [f"{source} has {BYTES_OF_UNSEEN_SOURCE / 1e6:g} MB" for source in unseen]
+            passes = run.parameters.get("dupe_factor") or 1
+            kept = size * self._stages["bytes_kept_per_byte_prepared"]
+            work = Work(bytes=kept, assumed=tuple(assumed))
+            return work, size * passes / self._stages["bytes_prepared_per_second"]
+        if run.stage in ("score", "report", "paper"):
+            reading = len(run.parents) * self._stages["seconds_to_score_a_run"]
+            making = 0.0 if run.stage == "score" else self._stages["seconds_to_report"]
+            return Work(), reading + making
+        return Work(), 0.0
+
+    def _bytes_of_sources(self, run: Run) -> tuple[float, list[str]]:
+        """The size of a corpus's sources, and the names of those whose size cannot be seen."""
+        size, unseen = 0.0, []
+        for source in run.parameters.get("sources") or ():
+            if isinstance(source, Output):
+                place, name = self._root / source.run.path / source.inside, source.inside
+            else:
+                place, name = Path(str(source)), str(source)
+            try:
+                size += place.stat().st_size
+            except OSError:
+                size += BYTES_OF_UNSEEN_SOURCE
+                unseen.append(name)
+        return size, unseen
+
+
+_MEASURED_STAGES = {"make_world", "prepare", "finetune", "score", "report", "paper"}
+
+
+def _chosen_device(prices: Prices, name: str | None, workers: int | None) -> tuple[Device, int]:
+    """The device of one worker, and how many workers there are."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = cores or 1
+    if name is None:
+        gpus = visible_gpus()
+        name = _kind_of_gpus(prices) if gpus else None
+        if name is not None:
+            return prices.device(name), workers or len(gpus)
+        count = workers or cores
+        each = max(1, cores // count)
+        return prices.device("cpu" if each == 1 else f"{each}xcpu"), count
+    device = prices.device(name)
+    return device, workers or (cores // device.chips or 1 if device.is_processor else 1)
+
+
+def _kind_of_gpus(prices: Prices) -> str | None:
+    """The chip of `prices.toml` that this machine's first GPU is; None: it is not listed."""
+    try:
+        told = subprocess.run(
+            ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=True,
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    words = told.splitlines()[0].replace("-", " ").split() if told.strip() else []
+    return next((chip for chip in prices.chips if chip in words), None)

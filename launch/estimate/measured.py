@@ -1,0 +1,163 @@
+"""Times that runs of an experiment took, to be used in place of assumed ones.
+
+From `metrics.jsonl` of pre-training that is done or running, from the attempts at other runs, and
+from `run.json`, which says how many examples a task has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from multiberts.launch.estimate.work import shape_of
+from multiberts.launch.markers.attempts import Attempt, attempts_of
+from multiberts.launch.plan.planned_run import Run
+from multiberts.runs.files import PathLike
+
+# As many runs of a shape tell enough.
+_RUNS_OF_A_SHAPE = 8
+_BYTES_OF_TAIL = 64 * 1024
+
+Shape = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """What is known of an experiment's runs.
+
+    Attributes:
+      seconds_per_step: of pre-training, by `launch.estimate.work.shape_of`; the median of its runs.
+      seconds_per_run: of the other stages, likewise.
+      steps: finished updates of pre-training that is not done, by path.
+      examples: of a task with at most so many examples to train on: how many it trains on and
+        predicts.
+    """
+
+    seconds_per_step: Mapping[Shape, float] = field(default_factory=dict)
+    seconds_per_run: Mapping[Shape, float] = field(default_factory=dict)
+    steps: Mapping[str, int] = field(default_factory=dict)
+    examples: Mapping[tuple[str, int | None], tuple[int, int]] = field(default_factory=dict)
+
+
+def measure(
+    root: PathLike,
+    plan: Sequence[Run],
+    done: set[str],
+    counts: Callable[[Run, str | None], bool] = lambda run, device: True,
+) -> Measurements:
+    """Collects what the runs of an experiment tell.
+
+    Args:
+      root: the experiment's root.
+      plan: every run.
+      done: paths of those that are done.
+      counts: whether the time of a run on a device of that name counts; the name is None where
+        nobody noted it.
+    """
+    attempts = attempts_of(root)
+    per_step: dict[Shape, list[float]] = {}
+    per_run: dict[Shape, list[float]] = {}
+    steps: dict[str, int] = {}
+    examples: dict[tuple[str, int | None], tuple[int, int]] = {}
+    for run in plan:
+        if run.stage == "pretrain":
+            lines = last_lines(Path(root) / run.path / "metrics.jsonl")
+            if lines and run.path not in done:
+                steps[run.path] = int(lines[-1]["step"])
+            seconds = _seconds_per_step(lines)
+            if seconds is not None and counts(run, _device(attempts.get(run.path, ()))):
+                per_step.setdefault(shape_of(run), []).append(seconds)
+        elif run.path in done:
+            if run.stage == "finetune":
+                key = (run.parameters["task"], run.parameters.get("max_train_examples"))
+                if key not in examples:
+                    found = _examples(Path(root) / run.path / "run.json")
+                    if found is not None:
+                        examples[key] = found
+            _note_run(root, run, attempts.get(run.path, ()), counts, per_run)
+    return Measurements(
+        {shape: statistics.median(found) for shape, found in per_step.items()},
+        {shape: statistics.median(found) for shape, found in per_run.items()},
+        steps,
+        examples,
+    )
+
+
+def _note_run(
+    root: PathLike,
+    run: Run,
+    attempts: Sequence[Attempt],
+    counts: Callable[[Run, str | None], bool],
+    per_run: dict[Shape, list[float]],
+) -> None:
+    """Notes how long a run that is done took, by its attempts or by its log."""
+    if not counts(run, _device(attempts)):
+        return
+    shape = shape_of(run)
+    if len(per_run.get(shape, ())) >= _RUNS_OF_A_SHAPE:
+        return
+    took = [
+        attempt.ended - attempt.started
+        for attempt in attempts
+        if attempt.outcome == "done" and attempt.ended is not None
+    ]
+    if not took and run.stage == "finetune":
+        took = _seconds_of_log(last_lines(Path(root) / run.path / "metrics.jsonl"))
+    if took:
+        per_run.setdefault(shape, []).append(took[-1])
+
+
+def _device(attempts: Sequence[Attempt]) -> str | None:
+    """What a run was carried out on last."""
+    return attempts[-1].device if attempts else None
+
+
+def last_lines(path: Path) -> list[dict[str, Any]]:
+    """The whole lines at the end of a log, which may be being written; those with a step."""
+    try:
+        with open(path, "rb") as log:
+            size = os.fstat(log.fileno()).st_size
+            log.seek(max(0, size - _BYTES_OF_TAIL))
+            text = log.read().decode(errors="replace")
+    except OSError:
+        return []
+    lines = []
+    for line in text.splitlines():
+        with contextlib.suppress(ValueError):
+            entry = json.loads(line)
+            if isinstance(entry, dict) and isinstance(entry.get("step"), int):
+                lines.append(entry)
+    return lines
+
+
+def _seconds_per_step(lines: Sequence[Mapping[str, Any]]) -> float | None:
+    """The median over a log's lines; the first, which compiles, does not count unless it is alone."""
+    rates = [line["steps_per_second"] for line in lines if line.get("steps_per_second")]
+    rates = rates[1:] or rates
+    return 1 / statistics.median(rates) if rates else None
+
+
+def _seconds_of_log(lines: Sequence[Mapping[str, Any]]) -> list[float]:
+    """How long training took by its log: nothing, or one number."""
+    seconds, before = 0.0, 0
+    for line in lines:
+        if line.get("steps_per_second"):
+            seconds += (line["step"] - before) / line["steps_per_second"]
+        before = line["step"]
+    return [seconds] if seconds else []
+
+
+def _examples(path: Path) -> tuple[int, int] | None:
+    """How many examples a run trained on and predicted, by its run.json."""
+    try:
+        told = json.loads(path.read_text())
+        sets = told["evaluation_sets"].values()
+        return int(told.get("num_train_examples") or 0), sum(found["examples"] for found in sets)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None

@@ -1,0 +1,230 @@
+"""What devices can do, cost and draw: `prices.toml`, read and checked."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from multiberts.runs.errors import UserError
+
+FILE = Path(__file__).with_name("prices.toml")
+VERSION = 1
+
+_CORES_PER_CHIP = 2
+# A slice of so many chips is one host's; above, slices are parts of a pod.
+_CHIPS_OF_A_HOST = 4
+
+_SLICE = re.compile(r"(?P<chip>[a-z]\w*)-(?P<count>\d+)")
+_SEVERAL = re.compile(r"(?P<count>\d+)x(?P<chip>\w+)")
+_FIELDS = ("peak_flops_per_second", "utilisation", "dollars_per_hour", "watts")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number with where and when it was found.
+
+    Attributes:
+      value: in the units of `prices.toml`.
+      source: a page, a paper, or a reason.
+      date: of the source, year or day.
+      assumed: whether it was not looked up.
+    """
+
+    value: float
+    source: str
+    date: str
+    assumed: bool = False
+
+
+@dataclass(frozen=True)
+class Device:
+    """What a run is carried out on: one or several chips of a kind.
+
+    Attributes:
+      name: as in `v4-8`, `H100`, `8xA100`, `cpu`.
+      title: of the chip, for people.
+      chips: how many.
+      peak: FLOP/s of all chips in products of bfloat16; of float32 where that is all there is.
+      peak_float32: likewise in products of float32.
+      utilisation: the share of the peak that BERT's own products reach.
+      dollars: an hour of all chips, on demand.
+      spot_share: what spot capacity costs of that.
+      watts: of all chips.
+      figures: those the values come from, by name.
+    """
+
+    name: str
+    title: str
+    chips: int
+    peak: float
+    peak_float32: float
+    utilisation: float
+    dollars: float
+    spot_share: float
+    watts: float
+    figures: Mapping[str, Figure]
+
+    def flops_per_second(self, compute_dtype: str = "bfloat16") -> float:
+        """What is reached, FLOP/s, in products of `bfloat16` or `float32`."""
+        peak = self.peak if compute_dtype == "bfloat16" else self.peak_float32
+        return peak * self.utilisation
+
+    @property
+    def is_processor(self) -> bool:
+        """Whether its chips are cores of the machine itself."""
+        return self.name.rpartition("x")[2] in ("cpu", "n2")
+
+    def dollars_per_hour(self, spot: bool = False) -> float:
+        """The price of an hour, on demand or as spot capacity."""
+        return self.dollars * (self.spot_share if spot else 1.0)
+
+    def assumptions(self, spot: bool = False) -> list[str]:
+        """What of it is assumed, for people."""
+        words = {
+            "peak_flops_per_second": f"a peak of {self.peak / 1e12:,.4g} TFLOP/s",
+            "utilisation": f"{self.utilisation:.0%} of the peak",
+            "dollars_per_hour": f"{self.dollars:,.2f} dollars an hour",
+            "watts": f"{self.watts:,.0f} W",
+        }
+        found = [text for name, text in words.items() if self.figures[name].assumed]
+        if spot:
+            found.append(f"spot capacity at {self.spot_share:.0%} of the price")
+        return found
+
+
+@dataclass(frozen=True)
+class Prices:
+    """All figures.
+
+    Attributes:
+      everywhere: `spot_share`, `power_usage_effectiveness`, `kg_co2e_per_kwh`.
+      stages: what runs take besides products.
+      chips: by name, their figures.
+      titles, suffix_counts: by name; what the number in a slice's name counts: cores, chips, or none.
+    """
+
+    everywhere: Mapping[str, Figure]
+    stages: Mapping[str, Figure]
+    chips: Mapping[str, Mapping[str, Figure]]
+    titles: Mapping[str, str]
+    suffix_counts: Mapping[str, str]
+
+    def device(self, name: str) -> Device:
+        """The device of a name: `v4-8`, `v5litepod-8`, `H100`, `8xH100`, `cpu`.
+
+        Raises:
+          UserError: an unknown name, or a slice of no chips.
+        """
+        chip, chips = self._parsed(name)
+        figures = dict(self.chips[chip])
+        in_pods = figures.pop("dollars_per_hour_in_pods", None)
+        if in_pods is not None and chips > _CHIPS_OF_A_HOST:
+            figures["dollars_per_hour"] = in_pods
+        peak = figures["peak_flops_per_second"]
+        return Device(
+            name=name,
+            title=self.titles[chip],
+            chips=chips,
+            peak=peak.value * chips,
+            peak_float32=figures.get("peak_flops_per_second_float32", peak).value * chips,
+            utilisation=figures["utilisation"].value,
+            dollars=figures["dollars_per_hour"].value * chips,
+            spot_share=self.everywhere["spot_share"].value,
+            watts=figures["watts"].value * chips,
+            figures=figures,
+        )
+
+    def _parsed(self, name: str) -> tuple[str, int]:
+        """The chip and the number of chips in a device's name."""
+        counts = self.suffix_counts
+        slice_name = _SLICE.fullmatch(name)
+        if slice_name and counts.get(slice_name["chip"]) in ("cores", "chips"):
+            count = int(slice_name["count"])
+            each = _CORES_PER_CHIP if counts[slice_name["chip"]] == "cores" else 1
+            if count < each or count % each:
+                raise UserError(
+                    f"device {name!r} has {count} {counts[slice_name['chip']]}, expected a multiple of "
+                    f"{each}; correct the number"
+                )
+            return slice_name["chip"], count // each
+        several = _SEVERAL.fullmatch(name)
+        chip = several["chip"] if several else name
+        count = int(several["count"]) if several else 1
+        if counts.get(chip) == "none" and count:
+            return chip, count
+        known = [found if kind == "none" else f"{found}-<{kind}>" for found, kind in counts.items()]
+        spellings = {chip.lower(): chip for chip in counts}
+        near = [
+            spellings[found]
+            for found in difflib.get_close_matches(name.partition("-")[0].lower(), spellings, n=1)
+        ]
+        cure = f"did you mean {near[0]}?" if near else f"or add it to {FILE.name}"
+        raise UserError(f"unknown device {name!r}, expected one of {', '.join(known)}; {cure}")
+
+    def kilograms_co2e(self, device: Device, hours: float) -> float:
+        """What so many hours of a device emit, the data centre's share included."""
+        everywhere = self.everywhere
+        kilowatt_hours = device.watts / 1000 * hours
+        return (
+            kilowatt_hours
+            * everywhere["power_usage_effectiveness"].value
+            * everywhere["kg_co2e_per_kwh"].value
+        )
+
+
+@functools.cache
+def load_prices(path: Path = FILE) -> Prices:
+    """Reads and checks the file of prices.
+
+    Raises:
+      UserError: it is missing or damaged, or a figure lacks its source or date.
+    """
+    try:
+        content = tomllib.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: {error}; restore the file") from error
+    if content.get("version") != VERSION:
+        raise UserError(
+            f"{path} has version {content.get('version')}, expected {VERSION}; restore the file"
+        )
+    chips = {
+        name: _figures(path, f"chips.{name}", found) for name, found in content["chips"].items()
+    }
+    for name, figures in chips.items():
+        for field in _FIELDS:
+            if field not in figures:
+                raise UserError(f"{path}: chips.{name} lacks {field}; add it with source and date")
+    return Prices(
+        everywhere=_figures(path, "everywhere", content["everywhere"]),
+        stages=_figures(path, "stages", content["stages"]),
+        chips=chips,
+        titles={name: found["title"] for name, found in content["chips"].items()},
+        suffix_counts={name: found["suffix_counts"] for name, found in content["chips"].items()},
+    )
+
+
+def _figures(path: Path, where: str, table: Mapping[str, Any]) -> dict[str, Figure]:
+    """The figures of a table, each checked; words are passed over."""
+    figures = {}
+    for name, value in table.items():
+        if isinstance(value, str):
+            continue
+        try:
+            figure = Figure(**value)
+        except TypeError as error:
+            raise UserError(
+                f"{path}: {where}.{name} is {value!r}, expected value, source and date; complete it"
+            ) from error
+        is_number = isinstance(figure.value, (int, float)) and figure.value >= 0
+        if not (is_number and figure.source and figure.date):
+            raise UserError(
+                f"{path}: {where}.{name} lacks a number from 0, a source or a date; complete it"
+            )
+        figures[name] = figure
+    return figures

@@ -1,0 +1,254 @@
+"""What runs compute and keep, from their parameters alone: operations, examples, bytes.
+
+Reference for the operations: `bert.model.operations`.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from multiberts.bert.model.configuration import BertConfig
+from multiberts.bert.model.operations import model_flops_per_step
+from multiberts.launch.plan.planned_run import Output, Run
+from multiberts.runs.errors import UserError
+
+# Examples to train on and to predict, as the releases of the data sets count them; of SQuAD windows
+# of 384 pieces with a stride of 128, rounded.
+EXAMPLES: Mapping[str, tuple[int, int]] = {
+    "CoLA": (8_551, 1_043),
+    "SST-2": (67_349, 872),
+    "MRPC": (3_668, 408),
+    "STS-B": (5_749, 1_500),
+    "QQP": (363_846, 40_430),
+    "MNLI": (392_702, 19_647),
+    "QNLI": (104_743, 5_463),
+    "RTE": (2_490, 277),
+    "WNLI": (635, 71),
+    "squad-v1.1": (88_600, 10_800),
+    "squad-v2.0": (132_000, 12_200),
+    "pronoun_probe": (0, 120),
+}
+# Of other tasks, for want of anything better.
+OTHER_EXAMPLES = (5_000, 1_000)
+
+# Train on a frozen encoder: its forward pass is all there is.
+FROZEN_TASKS = {"coreference", "pronoun_probe"}
+
+_BERT_BASE = BertConfig(vocab_size=30522)
+_BYTES_OF_FLOAT = 4
+# Weights and two moments of Adam.
+_FLOATS_OF_STATE = 3
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a run does.
+
+    Attributes:
+      flops: of its products, in all.
+      steps: updates; 0 where nothing is trained.
+      flops_per_step: of an update.
+      predictions: examples whose predictions it keeps.
+      bytes: that it leaves on the disk.
+      assumed: what was not known of it, in words, for people.
+    """
+
+    flops: float = 0.0
+    steps: int = 0
+    flops_per_step: float = 0.0
+    predictions: int = 0
+    bytes: float = 0.0
+    assumed: tuple[str, ...] = ()
+
+
+def pretraining_work(run: Run) -> Work:
+    """The work of a pre-training run.
+
+    Args:
+      run: of stage `pretrain`.
+    """
+    parameters = run.parameters
+    config, is_known = pretrained_model(run)
+    shape = (
+        config,
+        parameters["batch_size"],
+        parameters["sequence_length"],
+        parameters["max_predictions_per_sequence"],
+    )
+    step = model_flops_per_step(*shape)
+    steps = parameters["num_steps"]
+    kept = {*parameters["checkpoint_steps"], steps}
+    evaluations = _evaluations(parameters, len(kept))
+    forward = model_flops_per_step(*shape, trained=False)
+    held_out = evaluations * parameters["evaluation_batches"] * forward
+    floats = num_parameters(config)
+    states = _FLOATS_OF_STATE * parameters["keep_last_states"]
+    return Work(
+        flops=steps * step + held_out,
+        steps=steps,
+        flops_per_step=step,
+        bytes=_BYTES_OF_FLOAT * floats * (len(kept) + states),
+        assumed=() if is_known else ("the vocabulary has 30,522 pieces",),
+    )
+
+
+def finetuning_work(
+    run: Run, bytes_per_prediction: float, examples: tuple[int, int] | None = None
+) -> Work:
+    """The work of a fine-tuning run.
+
+    Args:
+      run: of stage `finetune`.
+      bytes_per_prediction: in its dump.
+      examples: how many it trains on and how many it predicts, where a run of the same task has
+        told; None: as its data set's release has them.
+    """
+    parameters = run.parameters
+    task = parameters["task"]
+    config, is_known = finetuned_model(run)
+    assumed: tuple[str, ...] = () if is_known else ("the checkpoint is BERT base",)
+    examples = examples or _examples_of_world(parameters.get("data_dir"))
+    if examples is None and task not in EXAMPLES:
+        assumed += (f"{task} has {OTHER_EXAMPLES[0]:,} examples",)
+    train, predicted = examples or EXAMPLES.get(task, OTHER_EXAMPLES)
+    most = parameters["max_train_examples"]
+    if most is not None:
+        train = min(train, most)
+    length = min(parameters["sequence_length"], config.max_position_embeddings)
+    forward = model_flops_per_step(config, 1, length, trained=False)
+    batch = parameters["batch_size"]
+    dump = predicted * bytes_per_prediction
+    if task in FROZEN_TASKS:
+        flops = (train + predicted) * forward
+        return Work(flops=flops, predictions=predicted, bytes=dump, assumed=assumed)
+    steps = int(train * parameters["num_epochs"] / batch)
+    step = model_flops_per_step(config, batch, length)
+    return Work(
+        flops=steps * step + predicted * forward,
+        steps=steps,
+        flops_per_step=step,
+        predictions=predicted,
+        bytes=dump,
+        assumed=assumed,
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def pretrained_model(run: Run) -> tuple[BertConfig, bool]:
+    """The model of a pre-training run, and whether its vocabulary's size is known."""
+    size = _vocabulary_size(run.parameters.get("corpus"))
+    model = dict(run.parameters["model"])
+    config = BertConfig.from_mapping({**model, "vocab_size": size or 30522}, run.name)
+    return config, size is not None
+
+
+def finetuned_model(run: Run) -> tuple[BertConfig, bool]:
+    """The model that a run fine-tunes, and whether it is known; else BERT base."""
+    checkpoint = run.parameters["checkpoint"]
+    if isinstance(checkpoint, Output):
+        if "model" in checkpoint.run.parameters:
+            return pretrained_model(checkpoint.run)
+        # An imported run says where its checkpoint was found.
+        checkpoint = checkpoint.run.parameters.get("checkpoint")
+    return _model_in(checkpoint)
+
+
+@functools.lru_cache(maxsize=4096)
+def _model_in(directory: Any) -> tuple[BertConfig, bool]:
+    """The model of a checkpoint directory, if one can be read there."""
+    file = Path(str(directory)) / "bert_config.json"
+    if not file.is_file():
+        return _BERT_BASE, False
+    try:
+        return BertConfig.from_mapping(json.loads(file.read_text()), str(file)), True
+    except (UserError, ValueError, TypeError):
+        return _BERT_BASE, False
+
+
+def _vocabulary_size(corpus: Any) -> int | None:
+    """How many pieces a planned corpus's vocabulary has at the most."""
+    if not isinstance(corpus, Output):
+        return None
+    vocabulary = corpus.run.parameters.get("vocabulary")
+    if vocabulary is None:
+        return corpus.run.parameters.get("vocabulary_size")
+    if isinstance(vocabulary, Output):
+        return _vocabulary_size(vocabulary)
+    try:
+        with open(vocabulary, "rb") as lines:
+            return sum(1 for _ in lines) or None
+    except OSError:
+        return None
+
+
+def _examples_of_world(data: Any) -> tuple[int, int] | None:
+    """How many examples a planned world has of the task whose folder this is."""
+    if not isinstance(data, Output) or data.run.stage != "make_world":
+        return None
+    parameters = data.run.parameters
+    train = parameters.get(f"num_train_{data.inside}")
+    predicted = parameters.get(f"num_dev_{data.inside}")
+    return None if train is None or predicted is None else (train, predicted)
+
+
+def _evaluations(parameters: Mapping[str, Any], kept: int) -> int:
+    """How often held-out text is evaluated."""
+    if parameters.get("evaluation_corpus") is None:
+        return 0
+    every = parameters.get("evaluate_every_steps")
+    return kept + (parameters["num_steps"] // every if every else 0)
+
+
+def num_parameters(config: BertConfig) -> int:
+    """Floats of a checkpoint: embeddings, layers, pooler and both heads of pre-training.
+
+    Args:
+      config: the model's sizes. BERT base, uncased: 110,106,428.
+    """
+    hidden, inner = config.hidden_size, config.intermediate_size
+    rows = config.vocab_size + config.max_position_embeddings + config.type_vocab_size
+    embeddings = rows * hidden + 2 * hidden
+    layer = 4 * (hidden**2 + hidden) + 2 * hidden * inner + inner + hidden + 4 * hidden
+    square = hidden**2 + hidden
+    heads = square + 2 * hidden + config.vocab_size + 2 * hidden + 2
+    return embeddings + config.num_hidden_layers * layer + square + heads
+
+
+def shape_of(run: Run) -> tuple[Any, ...]:
+    """What runs have in common that take equally long, a step or in all; to be compared."""
+    values = [_plain(run.parameters.get(name)) for name in _SHAPES.get(run.stage, ())]
+    if run.stage == "pretrain":
+        return run.stage, pretrained_model(run)[0], *values
+    if run.stage == "finetune":
+        return run.stage, finetuned_model(run)[0], *values
+    if run.stage in _GROWING:
+        # As many runs to read.
+        return run.stage, len(run.parents)
+    return run.stage, *values
+
+
+def _plain(value: Any) -> Any:
+    """A value that can be compared and hashed."""
+    return value if isinstance(value, (int, float, str, type(None))) else repr(value)
+
+
+_GROWING = {"score", "report", "paper"}
+
+_SHAPES = {
+    "make_world": ("num_documents",),
+    "prepare": ("sources", "sequence_length", "dupe_factor"),
+    "pretrain": (
+        "batch_size",
+        "sequence_length",
+        "max_predictions_per_sequence",
+        "compute_dtype",
+        "compile_step",
+        "devices",
+    ),
+    "finetune": ("task", "batch_size", "sequence_length", "num_epochs", "max_train_examples"),
+}

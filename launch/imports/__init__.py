@@ -1,0 +1,1 @@
+"""Checkpoints and predictions that are there already, as finished runs."""

@@ -1,0 +1,1 @@
+"""Markers of an experiment: plan, lease, attempts, failures."""

@@ -1,0 +1,44 @@
+"""Runs that did not finish, and how people are told."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from multiberts.launch.plan.planned_run import Run
+
+LOG_LINES_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A run that did not finish.
+
+    Attributes:
+      run: which.
+      message: what went wrong, in one line.
+      is_user_error: whether the input was at fault.
+      log: file with all that the run printed; None where it never started.
+      attempts: how often it was tried.
+    """
+
+    run: Run
+    message: str
+    is_user_error: bool
+    log: Path | None
+    attempts: int = 0
+
+
+def describe(failures: Sequence[Failure]) -> str:
+    """The failures for people: one line each, and the log's last lines."""
+    lines = []
+    for failure in failures:
+        tried = f" (tried {failure.attempts} times)" if failure.attempts > 1 else ""
+        lines.append(f"error: {failure.run.name}: {failure.message}{tried}")
+        if failure.log is not None and not failure.is_user_error:
+            with contextlib.suppress(OSError):
+                tail = failure.log.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:]
+                lines.extend([*(f"    {line}" for line in tail), f"    (log: {failure.log})"])
+    return "\n".join(lines)

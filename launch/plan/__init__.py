@@ -1,0 +1,1 @@
+"""The plan: from lists of procedures, seeds and tasks to runs with identities."""

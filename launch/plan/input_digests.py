@@ -1,0 +1,93 @@
+"""What input files hold, as SHA-256, kept between plans so that unchanged files are read once."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import time
+from pathlib import Path
+
+from multiberts.runs.directory import DONE, fingerprint
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import UNFINISHED_SUFFIX, PathLike, sha256_of_file
+
+FILE = "launch/inputs.json"
+# A file changed so shortly before it was read may change again within the clock's resolution.
+SECONDS_UNTIL_SETTLED = 2.0
+
+
+class InputDigests:
+    """Digests of files and folders.
+
+    A file counts as unchanged while its size, time of change, and inode are.
+
+    Attributes:
+      files_read: how many files have been read so far, rather than taken from memory.
+    """
+
+    def __init__(self, memory: PathLike | None = None):
+        """Reads what an earlier plan kept.
+
+        Args:
+          memory: the file that digests are kept in; None: they are not kept. A damaged one counts as
+            empty.
+        """
+        self._memory = None if memory is None else Path(memory)
+        self._of_files: dict[str, list[int | str]] = {}
+        self._of_paths: dict[str, str] = {}
+        self._has_news = False
+        self.files_read = 0
+        if self._memory is not None:
+            with contextlib.suppress(OSError, ValueError):
+                kept = json.loads(self._memory.read_text())
+                if isinstance(kept, dict):
+                    self._of_files = kept
+
+    def of(self, path: PathLike) -> str:
+        """SHA-256 of a file, of a finished run's outputs, or of the names and contents of a folder's.
+
+        Raises:
+          UserError: nothing is there.
+        """
+        key = str(path)
+        if key not in self._of_paths:
+            self._of_paths[key] = self._content(Path(path))
+        return self._of_paths[key]
+
+    def keep(self) -> None:
+        """Writes what is new into the memory, if the memory's folder exists."""
+        if self._memory is None or not self._has_news or not self._memory.parent.is_dir():
+            return
+        temporary = self._memory.with_name(f"{self._memory.name}.{os.getpid()}{UNFINISHED_SUFFIX}")
+        # Only a memory: without it, planning reads the files again.
+        with contextlib.suppress(OSError):
+            temporary.write_text(json.dumps(self._of_files) + "\n")
+            os.replace(temporary, self._memory)
+            self._has_news = False
+
+    def _content(self, path: Path) -> str:
+        if path.is_file():
+            return self._file(path)
+        if (path / DONE).is_file():
+            return fingerprint(path)
+        if not path.is_dir():
+            raise UserError(f"{path} does not exist; check the path (DATA in the configuration)")
+        files = sorted(file for file in path.rglob("*") if file.is_file())
+        listing = [f"{file.relative_to(path)} {self._file(file)}" for file in files]
+        return hashlib.sha256("\n".join(listing).encode()).hexdigest()
+
+    def _file(self, path: Path) -> str:
+        before = path.stat()
+        state: list[int | str] = [before.st_size, before.st_mtime_ns, before.st_ino]
+        name = str(path.absolute())
+        kept = self._of_files.get(name)
+        if isinstance(kept, list) and len(kept) == 4 and kept[:3] == state:
+            return str(kept[3])
+        digest = sha256_of_file(path)
+        self.files_read += 1
+        if time.time() - before.st_mtime > SECONDS_UNTIL_SETTLED:
+            self._of_files[name] = [*state, digest]
+            self._has_news = True
+        return digest

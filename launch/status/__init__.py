@@ -1,0 +1,1 @@
+"""How an experiment stands, in the terminal and as a page."""

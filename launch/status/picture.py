@@ -1,0 +1,328 @@
+"""How an experiment stands: an immutable picture, collected from its markers alone.
+
+It needs neither the launcher nor its machine, only the files below the root, and imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+import collections
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from multiberts.launch.markers.markers import (
+    Attempt,
+    Holder,
+    Lease,
+    PlannedRun,
+    attempts_of,
+    done_paths,
+    read_plan,
+)
+from multiberts.launch.markers.orphans import (
+    ENGINES_WITHOUT_LAUNCHER,
+    is_alive,
+    orphaned,
+    unplanned_directories,
+)
+from multiberts.launch.plan.planned_run import STAGES
+from multiberts.launch.status.progress import Pretraining, dollars_of, pretraining_of, seconds_of
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import PathLike
+
+# What a run can be, each run one of them:
+#   done      its DONE marker is there
+#   running   an attempt goes on
+#   retrying  the last attempt was preempted, or lost under a launcher that is there: there will be another
+#   lost      the last attempt ended without a word and nobody is there to try again
+#   failed    the last attempt ended with an error; a launcher that is there may yet try again
+#   waiting   for runs before it, for a free worker, or for the next launch
+STATES = ("done", "running", "retrying", "waiting", "lost", "failed")
+
+LINES_OF_LOG = 12
+FAILURES_WITH_LOG = 200
+_BYTES_OF_LOG = 16 * 1024
+
+
+@dataclass(frozen=True)
+class StageCount:
+    """How many runs of a stage are in which state; `counts` has every state."""
+
+    stage: str
+    total: int
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One checkpoint on one task: how many of its fine-tuning runs are in which state."""
+
+    total: int
+    counts: Mapping[str, int]
+
+    @property
+    def done(self) -> int:
+        """Runs that are done."""
+        return self.counts["done"]
+
+    @property
+    def words(self) -> str:
+        """All that is known: `12 done, 3 running, 5 waiting`."""
+        return ", ".join(f"{self.counts[state]} {state}" for state in STATES if self.counts[state])
+
+
+@dataclass(frozen=True)
+class SweepRow:
+    """All fine-tuning of one checkpoint.
+
+    Attributes:
+      name: for people.
+      procedure, pretrain_seed, step: which checkpoint; None where the plan does not know.
+      cells: by task.
+    """
+
+    name: str
+    procedure: str | None
+    pretrain_seed: int | None
+    step: int | None
+    cells: Mapping[str, Cell]
+
+    @property
+    def label(self) -> str:
+        """The checkpoint without its step, for people."""
+        return (
+            self.name if self.procedure is None else f"{self.procedure} seed {self.pretrain_seed}"
+        )
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A run whose last attempt ended with an error.
+
+    Attributes:
+      path, name, stage: of the run.
+      attempts: how many there were.
+      ended: Unix seconds.
+      kind, message: of the error.
+      log: the log file, relative to the root, or None.
+      log_lines: its last lines; none where it cannot be read here, and after the first
+        `FAILURES_WITH_LOG` failures.
+    """
+
+    path: str
+    name: str
+    stage: str
+    attempts: int
+    ended: float
+    kind: str
+    message: str
+    log: str | None
+    log_lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Status:
+    """An experiment at one moment.
+
+    Attributes:
+      root: as it was given.
+      time: Unix seconds.
+      planned: when the plan was written, Unix seconds.
+      launcher: who launches it now; None if nobody does.
+      stages: counts, in the order of the pipeline.
+      pretraining: one row a run, in the order of the plan.
+      tasks: columns of the sweep.
+      sweep: one row a checkpoint, in the order of the plan.
+      failures: in the order of the plan.
+      orphans: living attempts whose launcher is gone, or that no plan names.
+      unplanned: run directories that no plan names, relative to the root.
+      hours, dollars: of all attempts; dollars are None where no price is known.
+    """
+
+    root: str
+    time: float
+    planned: float
+    launcher: Holder | None
+    stages: tuple[StageCount, ...]
+    pretraining: tuple[Pretraining, ...]
+    tasks: tuple[str, ...]
+    sweep: tuple[SweepRow, ...]
+    failures: tuple[Failure, ...]
+    orphans: tuple[Attempt, ...]
+    unplanned: tuple[str, ...]
+    hours: float
+    dollars: float | None
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Runs of all stages by state."""
+        return {state: sum(stage.counts[state] for stage in self.stages) for state in STATES}
+
+    @property
+    def total(self) -> int:
+        """Planned runs."""
+        return sum(stage.total for stage in self.stages)
+
+
+def collect_status(root: PathLike, now: float | None = None) -> Status:
+    """Looks at an experiment.
+
+    Args:
+      root: the experiment's root.
+      now: Unix seconds; None: the clock's.
+
+    Raises:
+      UserError: nothing was launched there, or the marker of the plan is damaged.
+    """
+    now = time.time() if now is None else now
+    plan = read_plan(root)
+    paths = {run.path for run in plan}
+    attempts = attempts_of(root)
+    done = done_paths(root, paths)
+    holder = Lease.held(root)
+    alive = {
+        path: found[-1]
+        for path, found in attempts.items()
+        if path not in done and is_alive(found[-1], now)
+    }
+    states = {
+        run.path: _state(run, done, alive, attempts.get(run.path, ()), holder is not None)
+        for run in plan
+    }
+    every = [attempt for found in attempts.values() for attempt in found]
+    tasks, sweep = _sweep(plan, states)
+    return Status(
+        root=str(root),
+        time=now,
+        planned=os.stat(Path(root) / "launch" / "plan.json").st_mtime,
+        launcher=holder,
+        stages=_stage_counts(plan, states),
+        pretraining=tuple(
+            pretraining_of(root, run, states[run.path], attempts.get(run.path, ()), now)
+            for run in plan
+            if run.stage == "pretrain"
+        ),
+        tasks=tasks,
+        sweep=sweep,
+        failures=_failures(root, plan, states, attempts),
+        orphans=tuple(orphaned(alive.values(), paths, holder)),
+        unplanned=tuple(unplanned_directories(root, paths)),
+        hours=sum(seconds_of(attempt, now) for attempt in every) / 3600,
+        dollars=dollars_of(every, now),
+    )
+
+
+def _state(
+    run: PlannedRun,
+    done: set[str],
+    alive: Mapping[str, Attempt],
+    attempts: Sequence[Attempt],
+    is_launched: bool,
+) -> str:
+    """One of `STATES`."""
+    if run.path in done:
+        return "done"
+    if not attempts:
+        return "waiting"
+    if run.path in alive:
+        return "running"
+    last = attempts[-1]
+    needs_launcher = last.engine not in ENGINES_WITHOUT_LAUNCHER
+    if last.outcome == "failed":
+        # A zone without machines fails an attempt, not the run.
+        is_final = needs_launcher or (last.error or {}).get("kind") == UserError.__name__
+        return "failed" if is_final else "retrying"
+    if last.outcome == "preempted":
+        return "retrying" if is_launched or not needs_launcher else "waiting"
+    # Given up by a launcher, fallen silent, or done without its outputs: who tries again?
+    has_looked = last.outcome is not None
+    is_looked_after = is_launched if needs_launcher else has_looked
+    return "retrying" if is_looked_after else "lost"
+
+
+def _count(states: Sequence[str]) -> dict[str, int]:
+    found = collections.Counter(states)
+    return {state: found[state] for state in STATES}
+
+
+def _stage_counts(plan: Sequence[PlannedRun], states: Mapping[str, str]) -> tuple[StageCount, ...]:
+    by_stage: dict[str, list[str]] = {stage: [] for stage in STAGES}
+    for run in plan:
+        by_stage.setdefault(run.stage, []).append(states[run.path])
+    return tuple(
+        StageCount(stage, len(found), _count(found)) for stage, found in by_stage.items() if found
+    )
+
+
+def _sweep(
+    plan: Sequence[PlannedRun], states: Mapping[str, str]
+) -> tuple[tuple[str, ...], tuple[SweepRow, ...]]:
+    """The tasks, and the rows of checkpoints."""
+    cells: dict[str, dict[str, list[str]]] = {}
+    facts: dict[str, PlannedRun] = {}
+    tasks: dict[str, None] = {}
+    for run in plan:
+        if run.stage != "finetune":
+            continue
+        # finetune/<task>/<checkpoint>/<trial>
+        checkpoint = run.path.split("/")[-2] if run.path.count("/") else run.path
+        task = str(run.facts.get("task") or "?")
+        tasks.setdefault(task)
+        facts.setdefault(checkpoint, run)
+        cells.setdefault(checkpoint, {}).setdefault(task, []).append(states[run.path])
+    rows = tuple(
+        SweepRow(
+            name=checkpoint,
+            procedure=facts[checkpoint].facts.get("procedure"),
+            pretrain_seed=facts[checkpoint].facts.get("pretrain_seed"),
+            step=facts[checkpoint].facts.get("checkpoint_step"),
+            cells={task: Cell(len(found), _count(found)) for task, found in by_task.items()},
+        )
+        for checkpoint, by_task in cells.items()
+    )
+    return tuple(tasks), rows
+
+
+def _failures(
+    root: PathLike,
+    plan: Sequence[PlannedRun],
+    states: Mapping[str, str],
+    attempts: Mapping[str, Sequence[Attempt]],
+) -> tuple[Failure, ...]:
+    found: list[Failure] = []
+    for run in plan:
+        if states[run.path] != "failed":
+            continue
+        last = attempts[run.path][-1]
+        error = last.error or {}
+        reads = last.log is not None and len(found) < FAILURES_WITH_LOG
+        found.append(
+            Failure(
+                path=run.path,
+                name=run.name,
+                stage=run.stage,
+                attempts=len(attempts[run.path]),
+                ended=last.ended or last.heartbeat,
+                kind=str(error.get("kind", "")),
+                message=str(error.get("message", "")),
+                log=last.log,
+                log_lines=last_lines(os.path.join(root, last.log or "")) if reads else (),
+            )
+        )
+    return tuple(found)
+
+
+def last_lines(path: PathLike, count: int = LINES_OF_LOG) -> tuple[str, ...]:
+    """The last lines of a log; none where it cannot be read. Of a redrawn line the last drawing counts."""
+    try:
+        with open(path, "rb") as stream:
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, size - _BYTES_OF_LOG))
+            text = stream.read().decode("utf-8", errors="replace")
+    except OSError:
+        return ()
+    # A progress bar draws its line again behind a carriage return.
+    lines = [line.rstrip("\r").rpartition("\r")[2].rstrip() for line in text.split("\n")]
+    return tuple([line for line in lines if line][-count:])

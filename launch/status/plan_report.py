@@ -1,0 +1,204 @@
+"""The plan for people: every directory with what it still needs, counts, and an estimate."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from multiberts.launch.estimate.estimate import (
+    DEVICE_STAGES,
+    PlanEstimate,
+    estimate_plan,
+    refuse_above,
+)
+from multiberts.launch.estimate.prices import load_prices
+from multiberts.launch.markers.markers import done_paths
+from multiberts.launch.plan.planned_run import STAGES, Run
+
+# Above so many runs a folder is one line, as long as its runs are in the same state.
+RUNS_SHOWN = 300
+
+
+def show_plan(
+    *,
+    plan: Sequence[Run],
+    root: str | Path,
+    budget: float | None = None,
+    device: str | None = None,
+    workers: int | None = None,
+    spot: bool | None = None,
+    engine: str = "local",
+    engine_options: Mapping[str, Any] | None = None,
+) -> None:
+    """Prints every run of a plan, what of it is done, and an estimate of what is left.
+
+    Writes nothing.
+
+    Args:
+      plan: every run after its parents.
+      root: directory of the experiment.
+      budget: dollars that what is left may cost; None: any.
+      device: what runs are carried out on, a name of `launch/prices.toml` such as `v4-8`, `H100` or
+        `cpu`; None: what this machine has.
+      workers: runs side by side, each on a device of its own; None: one a core or GPU here, one of
+        another device.
+      spot: prices of capacity that can be taken away; None: where the engine asks for it.
+      engine, engine_options: what the plan is to be carried out with. Engine `tpu` pre-trains each seed
+        on a slice of its own, all at a time, and leaves the rest to this machine.
+
+    Raises:
+      UserError: the estimate is above the budget, or the device is unknown.
+    """
+    print(tree(plan, root))
+    options = engine_options or {}
+    stages = DEVICE_STAGES
+    if engine == "tpu":
+        device = device or options.get("accelerator_type")
+        workers = workers or max(1, sum(run.stage == "pretrain" for run in plan))
+        spot = options.get("spot", False) if spot is None else spot
+        stages = frozenset({"pretrain"})
+    estimate = estimate_plan(
+        plan=plan,
+        root=root,
+        device=device,
+        workers=workers,
+        spot=bool(spot),
+        device_stages=stages,
+    )
+    print(estimate_text(plan, estimate, root))
+    refuse_above(estimate, budget)
+
+
+def tree(plan: Sequence[Run], root: str | Path) -> str:
+    """The plan in words: counts by stage, and every directory with what it still needs.
+
+    Of plans above `RUNS_SHOWN` runs, a folder of several runs is one line with counts.
+
+    Args:
+      plan: every run.
+      root: the experiment's root.
+    """
+    done = done_paths(root, [run.path for run in plan])
+    by_stage: dict[str, list[str]] = {stage: [] for stage in STAGES}
+    for run in plan:
+        by_stage.setdefault(run.stage, []).append(run.path)
+    lines = [f"{root}: {_count(len(plan))}, {len(done)} done"]
+    for stage, paths in by_stage.items():
+        if paths:
+            done_here = sum(path in done for path in paths)
+            lines.append(f"  {stage}: {_count(len(paths))}, {done_here} done")
+            lines.extend(_folders(paths, done, len(plan) > RUNS_SHOWN))
+    return "\n".join(lines)
+
+
+def _folders(paths: Sequence[str], done: set[str], is_short: bool) -> list[str]:
+    """The runs of one stage, by folder."""
+    folders: dict[str, list[str]] = {}
+    for path in paths:
+        folders.setdefault(path.rpartition("/")[0], []).append(path)
+    lines = []
+    for folder, inside in folders.items():
+        if is_short and len(inside) > 1:
+            done_here = sum(path in done for path in inside)
+            state = "  (done)" if done_here == len(inside) else f", {done_here} done"
+            lines.append(f"    {folder}/: {_count(len(inside))}{state}")
+            continue
+        if folder:
+            lines.append(f"    {folder}/")
+        indent = "      " if folder else "    "
+        for path in inside:
+            lines.append(f"{indent}{path.rpartition('/')[2]}{'  (done)' if path in done else ''}")
+    return lines
+
+
+def estimate_text(plan: Sequence[Run], estimate: PlanEstimate, root: str | Path) -> str:
+    """The estimate in words: a line a stage, the sums, and what they rest on.
+
+    Args:
+      plan: every run.
+      estimate: of what is left of it.
+      root: the experiment's root, for its disk.
+    """
+    if not estimate.runs:
+        return "nothing is left to do"
+    device = estimate.device
+    price = device.dollars_per_hour(estimate.spot)
+    each = "" if price == 0 else f" at {price:,.2f} dollars an hour{' (spot)' * estimate.spot}"
+    host = "" if estimate.host is device else f", and this machine ({estimate.host.name})"
+    lines = [
+        f"estimate of what is left, on {estimate.workers} x {device.name} ({device.title}){each}{host}:",
+        f"  {'stage':<12}{'runs':>7}{'device-hours':>14}{'dollars':>12}  times",
+    ]
+    for stage in dict.fromkeys(run.stage for run in plan):
+        lines.extend(_stage_line(plan, estimate, stage))
+    lines += [
+        f"  wall time {duration(estimate.wall_seconds)}, and at least "
+        f"{duration(estimate.critical_seconds)} with any number of devices",
+        f"  {estimate.device_hours:,.2f} device-hours, {estimate.dollars:,.2f} dollars, "
+        f"{estimate.kilograms:,.3g} kg CO2e, {size(estimate.bytes)} of disk{_room(root, estimate)}",
+        *_assumptions(estimate),
+    ]
+    return "\n".join(lines)
+
+
+def _stage_line(plan: Sequence[Run], estimate: PlanEstimate, stage: str) -> list[str]:
+    """The sums of a stage, if any of it is left."""
+    runs = [
+        estimate.runs[run.path] for run in plan if run.stage == stage and run.path in estimate.runs
+    ]
+    if not runs:
+        return []
+    measured = sum(run.measured for run in runs)
+    times = "measured" if measured == len(runs) else f"measured for {measured} of {len(runs)} runs"
+    return [
+        f"  {stage:<12}{len(runs):>7,}{sum(run.seconds for run in runs) / 3600:>14,.3f}"
+        f"{sum(run.dollars for run in runs):>12,.2f}  {times if measured else 'assumed'}"
+    ]
+
+
+def _assumptions(estimate: PlanEstimate) -> list[str]:
+    """What the estimate takes for granted, a line each."""
+    assumed = []
+    if not all(run.measured for run in estimate.runs.values()):
+        assumed += estimate.device.assumptions(estimate.spot)
+    assumed += dict.fromkeys(
+        text for run in estimate.runs.values() if not run.measured for text in run.assumed
+    )
+    everywhere = load_prices().everywhere["kg_co2e_per_kwh"]
+    assumed.append(f"{everywhere.value:g} kg CO2e a kWh")
+    return [f"  assumed: {'; '.join(assumed)} (launch/prices.toml has sources and dates)"]
+
+
+def _room(root: str | Path, estimate: PlanEstimate) -> str:
+    """A warning where the disk is too small."""
+    place = Path(root).absolute()
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    return f", MORE THAN THE {size(free)} THAT ARE FREE" if estimate.bytes > free else ""
+
+
+def duration(seconds: float) -> str:
+    """A time for people, in the two largest units that say enough."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    if seconds < 3600:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 48 * 3600:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 86400:.1f} days"
+
+
+def size(count: float) -> str:
+    """A number of bytes for people."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"
+
+
+def _count(runs: int) -> str:
+    return f"{runs} runs"

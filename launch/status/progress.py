@@ -1,0 +1,176 @@
+"""How far a pre-training has come, how fast it is, and what it has cost, from what lies in its directory."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from multiberts.launch.markers.markers import Attempt, PlannedRun
+from multiberts.runs.files import PathLike
+
+METRICS = "metrics.jsonl"
+# Where checkpoints and training states lie within a run.
+FOLDERS_OF_STATES = ("checkpoints", "state")
+
+# Speed is taken over so many seconds before the last line of the log.
+SECONDS_OF_SPEED = 600.0
+_BYTES_OF_TAIL = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Pretraining:
+    """One row of the table of pre-training.
+
+    Attributes:
+      path: the run's directory, relative to the root.
+      procedure, pretrain_seed, num_steps: which run it is.
+      state: as in `launch.status.STATES`.
+      step: finished updates; 0 before there are any.
+      steps_per_second: over the last minutes of the log, checkpoints and evaluation included; None
+        while too little is logged.
+      seconds_left: to the last step at that speed; None unless it is running.
+      attempts: how many there were.
+      checkpoint_age: seconds since the newest checkpoint or training state; None without one, and when
+        done.
+      hours: hours on the device, over all attempts.
+      dollars: their cost at the attempts' prices; None where no price is known.
+      engine, host, device, zone: of the last attempt; empty where there was none or it has none.
+    """
+
+    path: str
+    procedure: str
+    pretrain_seed: int | None
+    num_steps: int
+    state: str
+    step: int
+    steps_per_second: float | None
+    seconds_left: float | None
+    attempts: int
+    checkpoint_age: float | None
+    hours: float
+    dollars: float | None
+    engine: str = ""
+    host: str = ""
+    device: str = ""
+    zone: str = ""
+
+    @property
+    def share(self) -> float:
+        """How much of the training is done, 0 to 1."""
+        return min(1.0, self.step / self.num_steps) if self.num_steps else 0.0
+
+
+def pretraining_of(
+    root: PathLike, run: PlannedRun, state: str, attempts: Sequence[Attempt], now: float
+) -> Pretraining:
+    """Reads how far a pre-training has come.
+
+    Args:
+      root: the experiment's root.
+      run: which, of stage `pretrain`.
+      state: its state.
+      attempts: at it, in order.
+      now: Unix seconds.
+    """
+    directory = os.path.join(root, run.path)
+    num_steps = int(run.facts.get("num_steps") or 0)
+    is_done = state == "done"
+    lines = tail_of_metrics(directory)
+    step = num_steps if is_done else max((line["step"] for line in lines), default=0)
+    last = attempts[-1] if attempts else None
+    # A run that goes on was idle before: its lines from then say nothing about its speed now.
+    since = last.started if last is not None and not is_done else 0.0
+    speed = speed_of([line for line in lines if line.get("time", 0.0) >= since])
+    newest = None if is_done else newest_state(directory)
+    return Pretraining(
+        path=run.path,
+        procedure=str(run.facts.get("procedure") or ""),
+        pretrain_seed=run.facts.get("pretrain_seed"),
+        num_steps=num_steps,
+        state=state,
+        step=step,
+        steps_per_second=speed,
+        seconds_left=(num_steps - step) / speed if speed and state == "running" else None,
+        attempts=len(attempts),
+        checkpoint_age=None if newest is None else max(0.0, now - newest),
+        hours=sum(seconds_of(attempt, now) for attempt in attempts) / 3600,
+        dollars=dollars_of(attempts, now),
+        engine=last.engine if last else "",
+        host=last.host if last else "",
+        device=(last.device or "") if last else "",
+        zone=(last.zone or "") if last else "",
+    )
+
+
+def tail_of_metrics(directory: PathLike) -> list[dict[str, Any]]:
+    """The last whole lines of a run's log, which may be growing; none where there is no log."""
+    try:
+        with open(os.path.join(directory, METRICS), "rb") as stream:
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, size - _BYTES_OF_TAIL))
+            texts = stream.read().splitlines()
+    except OSError:
+        return []
+    lines = []
+    for text in texts:
+        with contextlib.suppress(ValueError):
+            line = json.loads(text)
+            if isinstance(line, dict) and isinstance(line.get("step"), int):
+                lines.append(line)
+    return lines
+
+
+def speed_of(lines: Sequence[Mapping[str, Any]]) -> float | None:
+    """Updates a second at the end of a log.
+
+    Args:
+      lines: `step`, `time` (Unix seconds) and `steps_per_second` of each, where it has them.
+
+    Returns:
+      The mean over the last minutes, or at least over the last two lines; with a single line what it
+      says itself; None without.
+    """
+    timed = [line for line in lines if isinstance(line.get("time"), (int, float))]
+    if timed:
+        last = timed[-1]
+        window = [line for line in timed if line["time"] >= last["time"] - SECONDS_OF_SPEED]
+        earlier = next((line for line in reversed(timed) if line["step"] < last["step"]), None)
+        first = window[0] if window[0]["step"] < last["step"] else earlier
+        if first is not None and last["time"] > first["time"]:
+            return float((last["step"] - first["step"]) / (last["time"] - first["time"]))
+    speeds = [line["steps_per_second"] for line in lines if line.get("steps_per_second")]
+    return float(speeds[-1]) if speeds else None
+
+
+def newest_state(directory: PathLike) -> float | None:
+    """When the newest checkpoint or training state of a run was written, in Unix seconds."""
+    times = []
+    for folder in FOLDERS_OF_STATES:
+        with contextlib.suppress(OSError), os.scandir(Path(directory) / folder) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):  # an old state that was just removed
+                    times.append(entry.stat().st_mtime)
+    return max(times, default=None)
+
+
+def seconds_of(attempt: Attempt, now: float) -> float:
+    """How long an attempt has lasted; one that fell silent, until its last sign of life."""
+    end = attempt.ended
+    if end is None:
+        end = attempt.heartbeat if attempt.is_silent(now) else now
+    return max(0.0, end - attempt.started)
+
+
+def dollars_of(attempts: Sequence[Attempt], now: float) -> float | None:
+    """What attempts have cost so far; None where no price is known."""
+    costs = [
+        seconds_of(attempt, now) / 3600 * attempt.dollars_per_hour
+        for attempt in attempts
+        if attempt.dollars_per_hour is not None
+    ]
+    return sum(costs) if costs else None

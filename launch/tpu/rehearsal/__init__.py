@@ -1,0 +1,1 @@
+"""A rehearsal of Cloud TPU against a service in this process."""

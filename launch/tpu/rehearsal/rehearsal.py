@@ -1,0 +1,340 @@
+"""A rehearsal: a plan's pre-training against a Cloud TPU service in this process, with mishaps by script.
+
+Plan, client, start-up script, reconcile step and trainer are those of a real run. Nodes are processes
+of this machine; they use this interpreter, so nothing is installed, and a folder stands for the bucket.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import filecmp
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from multiberts.launch.markers.attempts import attempts_at
+from multiberts.launch.markers.failures import describe
+from multiberts.launch.plan.planned_run import Run
+from multiberts.launch.tpu.client import Provisioner
+from multiberts.launch.tpu.node import last_step
+from multiberts.launch.tpu.places import Places
+from multiberts.launch.tpu.rehearsal.service import Mishaps, TpuService
+from multiberts.launch.tpu.running import STAGE, carry_out_before, run_on_tpu
+from multiberts.launch.tpu.startup import Machine
+from multiberts.runs.bucket.mirror import read_manifest
+from multiberts.runs.bucket.objects import Bucket
+from multiberts.runs.errors import UserError
+
+_TYPE, _RUNTIME = "v4-8", "tpu-ubuntu2204-base"
+_STATE = re.compile(r"state/step_(\d+)\.npz")
+_SECONDS_BETWEEN_LOOKS = 0.02
+
+
+@dataclasses.dataclass(frozen=True)
+class Preemption:
+    """A node that was taken away.
+
+    Attributes:
+      run: the run's path.
+      kind: `SIGTERM` (with notice) or `SIGKILL` (without).
+      reached: the last step that the node had logged.
+      kept: the step that the bucket had then, from which the next node goes on.
+    """
+
+    run: str
+    kind: str
+    reached: int
+    kept: int
+
+    @property
+    def lost(self) -> int:
+        """Steps that are trained again."""
+        return max(0, self.reached - self.kept)
+
+
+@dataclasses.dataclass(frozen=True)
+class Account:
+    """How a rehearsal went.
+
+    Attributes:
+      folder: all that was written.
+      preemptions: in order.
+      outcomes: of every attempt: run, number, zone, outcome, what was said.
+      unanswered: calls to which the service did not answer.
+      compared: files of final checkpoints that are the same, byte for byte.
+      seconds: it took.
+    """
+
+    folder: Path
+    preemptions: tuple[Preemption, ...]
+    outcomes: tuple[tuple[str, int, str, str, str], ...]
+    unanswered: int
+    compared: tuple[str, ...]
+    seconds: float
+
+    def lines(self) -> list[str]:
+        """For people."""
+        zones = sorted({zone for _, _, zone, _, _ in self.outcomes})
+        lost = sum(preemption.lost for preemption in self.preemptions)
+        lines = [
+            f"{run} attempt {number} in {zone}: {outcome}" + (f" ({said})" if said else "")
+            for run, number, zone, outcome, said in self.outcomes
+        ]
+        lines += [
+            f"{one.run}: {one.kind} at step {one.reached}, went on from {one.kept}: {one.lost} steps lost"
+            for one in self.preemptions
+        ]
+        return [
+            *lines,
+            f"{len(self.outcomes)} attempts in {len(zones)} zones ({', '.join(zones)}), "
+            f"{len(self.preemptions)} preemptions, {lost} steps lost, {self.unanswered} calls "
+            f"unanswered, {self.seconds:.0f} s",
+            f"the final checkpoint is that of an uninterrupted run, byte for byte "
+            f"({len(self.compared)} files)",
+        ]
+
+
+def rehearse(
+    *,
+    plan: list[Run],
+    root: str,
+    preemptions: Sequence[str] = ("SIGTERM", "SIGKILL"),
+    seconds_of_notice: float = 30.0,
+    quota_errors: int = 1,
+    stockouts: int = 1,
+    failures: int = 1,
+    unavailable_every: int = 6,
+    outage: int = 8,
+) -> Account:
+    """Carries out the pre-training of a plan with mishaps, and compares it with a run without.
+
+    Args:
+      plan: every run after its parents; a small one.
+      root: a folder of its own is made below it.
+      preemptions: of each run, one after the other: `SIGTERM` (with notice) or `SIGKILL`.
+      seconds_of_notice: from SIGTERM to SIGKILL.
+      quota_errors: requests that are refused for want of quota.
+      stockouts: zones, from the second on, that never have a node.
+      failures: requests that are accepted and then fail.
+      unavailable_every: every n-th call to the service fails; 0: none.
+      outage: so many calls in a row fail.
+
+    Returns:
+      How it went, which is printed too.
+
+    Raises:
+      UserError: nothing to pre-train, or an unknown kind of preemption.
+      RuntimeError: a run did not finish, or its checkpoint differs.
+    """
+    pretraining = [run for run in plan if run.stage == STAGE]
+    _check(pretraining, preemptions)
+    started = time.monotonic()
+    folder = Path(root).absolute() / time.strftime("rehearsal-%Y%m%d-%H%M%S")
+    experiment, nodes = folder / "experiment", folder / "nodes"
+    failed = carry_out_before(plan, pretraining, str(experiment))
+    if failed:
+        raise RuntimeError(describe(failed))
+    zones = {f"rehearsal-{letter}": (_TYPE,) for letter in "abcdef"[: stockouts + 2]}
+    mishaps = Mishaps(
+        unavailable_every=unavailable_every,
+        outage=outage,
+        quota_errors=quota_errors,
+        stockouts=tuple(zones)[1 : 1 + stockouts],
+        failures=failures,
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    places = Places(f"file://{folder}/bucket")
+    service = TpuService(
+        zones=zones,
+        runtime_versions=(_RUNTIME,),
+        folder=nodes,
+        environment=environment,
+        mishaps=mishaps,
+    )
+    with _uninterrupted(pretraining, experiment, folder, environment), service:
+        foe = _Foe(service, places, pretraining, preemptions, seconds_of_notice)
+        with foe:
+            given_up = run_on_tpu(
+                plan=plan,
+                root=str(experiment),
+                project="rehearsal",
+                zones=list(zones),
+                accelerator_type=_TYPE,
+                runtime_version=_RUNTIME,
+                bucket=places.url,
+                patience_minutes=2 / 60,
+                backoff_seconds=0.5,
+                poll_seconds=0.25,
+                dollars_per_hour=1.0,
+                machine=Machine(accelerator="CPU", python=sys.executable, heartbeat=0.5, push=0.5),
+                provisioner=Provisioner("rehearsal", service.client(), seconds_to_retry=1.0),
+            )
+        left = service.resources()
+    if given_up:
+        raise RuntimeError(describe(given_up))
+    if left:
+        raise RuntimeError(f"left in the cloud: {', '.join(left)}")
+    missing = len(pretraining) * len(preemptions) - len(foe.preemptions)
+    if missing:
+        raise RuntimeError(
+            f"{missing} preemptions came too late; give pretrain.num_steps more steps"
+        )
+    compared = _compare(pretraining, experiment, folder / "uninterrupted")
+    account = Account(
+        folder,
+        tuple(foe.preemptions),
+        tuple(_outcomes(pretraining, experiment)),
+        len(service.refused),
+        tuple(compared),
+        time.monotonic() - started,
+    )
+    print("\n".join(account.lines()))
+    return account
+
+
+def _check(pretraining: Sequence[Run], preemptions: Sequence[str]) -> None:
+    if not pretraining:
+        raise UserError(
+            "the plan has no pre-training to rehearse; name procedures and pretrain_seeds"
+        )
+    for kind in preemptions:
+        if kind not in ("SIGTERM", "SIGKILL"):
+            raise UserError(f"preemptions has {kind!r}, expected SIGTERM or SIGKILL; correct it")
+
+
+@contextlib.contextmanager
+def _uninterrupted(
+    pretraining: Sequence[Run], experiment: Path, folder: Path, environment: dict[str, str]
+) -> Iterator[None]:
+    """Trains the same runs without mishaps beside the block, and waits for them."""
+    processes = []
+    for run in pretraining:
+        arguments = run.arguments(experiment)
+        for name in ("corpus", "evaluation_corpus", "initial_checkpoint"):
+            value = arguments.get(name)
+            for parent in run.parents:
+                if parent.stage == STAGE and isinstance(value, str):
+                    arguments[name] = value.replace(
+                        str(experiment / parent.path), str(folder / "uninterrupted" / parent.path)
+                    )
+        arguments["run_dir"] = str(folder / "uninterrupted" / run.path)
+        command = [sys.executable, "-m", "multiberts.pretrain"]
+        command += [f"--gin_param=pretrain.{name} = {value!r}" for name, value in arguments.items()]
+        processes.append(subprocess.Popen(command, env=environment))
+        if any(parent.stage == STAGE for parent in run.parents) or run in _parents(pretraining):
+            processes[-1].wait()
+    try:
+        yield
+        for process in processes:
+            if process.wait():
+                raise RuntimeError(f"the uninterrupted run ended with status {process.returncode}")
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def _parents(runs: Sequence[Run]) -> list[Run]:
+    return [parent for run in runs for parent in run.parents]
+
+
+class _Foe:
+    """Takes nodes away while they train, by script.
+
+    Attributes:
+      preemptions: what it did.
+    """
+
+    def __init__(
+        self,
+        service: TpuService,
+        places: Places,
+        runs: Sequence[Run],
+        kinds: Sequence[str],
+        seconds_of_notice: float,
+    ):
+        self._service = service
+        self._places = places
+        self._waiting = {places.name(run): (run, list(kinds)) for run in runs}
+        self._count = len(kinds)
+        self._notice = seconds_of_notice
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self.preemptions: list[Preemption] = []
+
+    def __enter__(self) -> _Foe:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(_SECONDS_BETWEEN_LOOKS):
+            for name, folder in self._service.nodes().items():
+                run, kinds = self._waiting.get(name.rsplit("/", 1)[1], (None, []))
+                if run is not None and kinds:
+                    self._take_away_in_time(name, folder, run, kinds)
+
+    def _take_away_in_time(self, name: str, folder: Path, run: Run, kinds: list[str]) -> None:
+        """Each node a little further on than the one before."""
+        step = _step_of(folder)
+        number = self._count - len(kinds) + 1
+        if step is None or step < run.parameters["num_steps"] * number / (self._count + 2):
+            return
+        if not self._kept(run):
+            return  # a node that has saved nothing yet would only show a second start
+        kind = kinds.pop(0)
+        self._service.preempt(name, self._notice if kind == "SIGTERM" else 0.0)
+        reached = _step_of(folder) or step
+        self.preemptions.append(Preemption(run.path, kind, reached, self._kept(run)))
+
+    def _kept(self, run: Run) -> int:
+        """The step of the newest state in the bucket."""
+        names = read_manifest(Bucket(self._places.run(run))) or {}
+        steps = [int(match[1]) for match in map(_STATE.fullmatch, names) if match]
+        return max(steps, default=0)
+
+
+def _step_of(folder: Path) -> int | None:
+    """The last step that a node has logged."""
+    for metrics in folder.glob("mirror/**/metrics.jsonl"):
+        return last_step(metrics)
+    return None
+
+
+def _compare(pretraining: Sequence[Run], experiment: Path, uninterrupted: Path) -> list[str]:
+    """Files of the final checkpoints, all the same.
+
+    Raises:
+      RuntimeError: one differs.
+    """
+    compared = []
+    for run in pretraining:
+        final = f"{run.path}/checkpoints/step_{run.parameters['num_steps']}"
+        names = sorted(file.name for file in (uninterrupted / final).iterdir())
+        same, other, missing = filecmp.cmpfiles(
+            uninterrupted / final, experiment / final, names, shallow=False
+        )
+        if other or missing:
+            raise RuntimeError(
+                f"{experiment / final} differs from an uninterrupted run's in {[*other, *missing]}"
+            )
+        compared += [f"{final}/{name}" for name in same]
+    return compared
+
+
+def _outcomes(
+    pretraining: Sequence[Run], experiment: Path
+) -> Iterator[tuple[str, int, str, str, str]]:
+    for run in pretraining:
+        for attempt in attempts_at(experiment, run.path):
+            said = (attempt.error or {}).get("message", "")
+            yield run.path, attempt.attempt, attempt.zone or "", attempt.outcome or "", said

@@ -1,0 +1,1 @@
+"""Workers that carry out runs, here and on clusters."""

@@ -1,0 +1,173 @@
+"""Which runs wait, which can start, and which of them one worker carries out together.
+
+A bundle is all fine-tuning of one pre-training seed on one task: its runs share the tokenised examples
+and the compiled step, which a worker keeps from run to run. Every other run is a bundle of its own. Early
+stages come first and within a stage the longest bundle, so that no long one is left for the end; for the
+same reason bundles shrink as work runs out.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from multiberts.launch.plan.planned_run import STAGES, Output, Run
+
+_RANKS = {stage: rank for rank, stage in enumerate(STAGES)}
+# A stage that is not ours comes first.
+_FIRST = -1
+
+Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Runs that one worker carries out one after the other.
+
+    Attributes:
+      name: for people.
+      runs: in the order of the plan.
+    """
+
+    name: str
+    runs: tuple[Run, ...]
+
+
+class WaitingRuns:
+    """The runs of a plan that are neither done nor being carried out nor given up."""
+
+    def __init__(
+        self,
+        plan: Sequence[Run],
+        done: Iterable[str],
+        seconds: Mapping[str, float] | None = None,
+    ):
+        """Sorts a plan's runs into those that can start and those that cannot yet.
+
+        Args:
+          plan: every run after its parents.
+          done: paths of those that are done.
+          seconds: how long a run is expected to take, by its path; those not named count by their
+            steps, or as 1.
+        """
+        done = set(done)
+        self._order = {run.path: number for number, run in enumerate(plan)}
+        self._seconds = seconds or {}
+        self._missing: dict[str, set[str]] = {}
+        self._children: dict[str, list[Run]] = {}
+        self._given_up: set[str] = set()
+        # Runs that can start, and how soon each group comes; of its entries the newest counts.
+        self._groups: dict[Key, list[Run]] = {}
+        self._heap: list[tuple[int, float, int, Key, int]] = []
+        self._num_ready = 0
+        for run in plan:
+            if run.path in done:
+                continue
+            missing = {parent.path for parent in run.parents if parent.path not in done}
+            self._missing[run.path] = missing
+            for parent in missing:
+                self._children.setdefault(parent, []).append(run)
+            if not missing:
+                self._add_ready([run])
+
+    @property
+    def num_ready(self) -> int:
+        """How many runs could start now."""
+        return self._num_ready
+
+    def take(self, workers: int) -> Bundle | None:
+        """Takes out what shall start next.
+
+        Args:
+          workers: how many there are in all; while much is left a bundle is a whole group, towards
+            the end so much of it that all workers have their share.
+
+        Returns:
+          The bundle, or None if nothing can start now.
+        """
+        while self._heap:
+            *_, key, size = heapq.heappop(self._heap)
+            group = self._groups.get(key, [])
+            if len(group) != size:
+                continue  # an older entry of this group
+            share = max(1, math.ceil(self._num_ready / workers))
+            taken, rest = group[:share], group[share:]
+            del self._groups[key]
+            self._num_ready -= len(group)
+            self._add_ready(rest)
+            return Bundle(_name(taken), tuple(taken))
+        return None
+
+    def put_back(self, runs: Iterable[Run]) -> None:
+        """Has runs that were taken start again."""
+        self._add_ready(runs)
+
+    def note_done(self, run: Run) -> None:
+        """Lets the runs start that waited for this one alone."""
+        ready = []
+        for child in self._children.pop(run.path, []):
+            missing = self._missing[child.path]
+            missing.discard(run.path)
+            if not missing:
+                ready.append(child)
+        self._add_ready(ready)
+
+    def give_up_after(self, run: Run) -> list[Run]:
+        """Takes out all runs that build on one that failed; returns those not given up before."""
+        given_up = []
+        failed = [run]
+        while failed:
+            for child in self._children.pop(failed.pop().path, []):
+                if child.path not in self._given_up:
+                    self._given_up.add(child.path)
+                    given_up.append(child)
+                    failed.append(child)
+        return sorted(given_up, key=lambda child: self._order[child.path])
+
+    def _add_ready(self, runs: Iterable[Run]) -> None:
+        grown: dict[Key, None] = {}
+        for run in runs:
+            key = _key(run)
+            self._groups.setdefault(key, []).append(run)
+            self._num_ready += 1
+            grown[key] = None
+        for key in grown:
+            group = self._groups[key]
+            group.sort(key=lambda run: self._order[run.path])
+            first = group[0]
+            seconds = sum(self._seconds_of(run) for run in group)
+            rank = _RANKS.get(first.stage, _FIRST)
+            entry = (rank, -seconds, self._order[first.path], key, len(group))
+            heapq.heappush(self._heap, entry)
+
+    def _seconds_of(self, run: Run) -> float:
+        expected = self._seconds.get(run.path)
+        return expected if expected is not None else run.parameters.get("num_steps") or 1.0
+
+
+def _key(run: Run) -> Key:
+    """The same for runs that share data and compiled steps."""
+    if run.stage != "finetune":
+        return (run.path,)
+    task, checkpoint = run.parameters["task"], run.parameters["checkpoint"]
+    if not isinstance(checkpoint, Output):
+        return ("finetune", str(task), str(checkpoint))
+    parameters = checkpoint.run.parameters
+    start = (parameters.get("procedure"), parameters.get("pretrain_seed"))
+    return ("finetune", str(task), *map(str, start))
+
+
+def _name(runs: Sequence[Run]) -> str:
+    """A bundle for people."""
+    if len(runs) == 1:
+        return runs[0].name
+    task, checkpoint = runs[0].parameters["task"], runs[0].parameters["checkpoint"]
+    start = (
+        checkpoint.run.name.removeprefix("pretrain ")
+        if isinstance(checkpoint, Output)
+        else str(checkpoint)
+    )
+    return f"finetune {task} {start} ({len(runs)} runs)"

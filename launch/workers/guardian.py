@@ -1,0 +1,172 @@
+"""Processes that never outlive their launcher: each watches it, wherever it runs, and leaves with it.
+
+On the launcher's machine its process is watched, by id and time of birth. Elsewhere its lease is: once it
+is gone, held by another launcher or not renewed for long, the process leaves. What to watch stands in the
+environment variable `LAUNCH_WATCH`, which every process of a launch inherits.
+
+    LAUNCH_WATCH=... python -m multiberts.launch.workers.guardian <module> <arguments>
+
+runs a module under such a guard.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import runpy
+import shutil
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import psutil
+
+from multiberts.launch.markers.lease import SECONDS_UNTIL_STALE, read_lease
+
+VARIABLE = "LAUNCH_WATCH"
+SECONDS_BETWEEN_LOOKS = 0.5
+SECONDS_BETWEEN_LOOKS_AT_LEASE = 15.0
+# For workers that were asked to stop; machines that are taken away leave 30 to 120 in all.
+SECONDS_TO_SAVE = 100.0
+
+
+@dataclass(frozen=True)
+class Watch:
+    """The launcher that a process belongs to.
+
+    Attributes:
+      root: the experiment's root.
+      owner: of the lease.
+      place: the machine, and there the space of process ids.
+      pid: of the launcher.
+      born: the launcher's time of birth, so that another process with its id is not taken for it.
+      seconds_until_stale: how long a lease elsewhere may go without being renewed.
+      folder: removed by the process that sees the launcher gone, on the launcher's machine; or None.
+    """
+
+    root: str
+    owner: str
+    place: str
+    pid: int
+    born: float
+    seconds_until_stale: float = SECONDS_UNTIL_STALE
+    folder: str | None = None
+
+    def spelled(self) -> str:
+        """As a value of the environment variable."""
+        return json.dumps(dataclasses.asdict(self))
+
+
+def watch_this_process(root: str, owner: str, **settings: float | str | None) -> Watch:
+    """The watch of a launcher that is this process."""
+    born = psutil.Process().create_time()
+    values = {"root": root, "owner": owner, "place": _place(), "pid": os.getpid(), "born": born}
+    return Watch(**{**values, **settings})
+
+
+def watch_from_environment() -> Watch:
+    """The watch that this process inherited."""
+    return Watch(**json.loads(os.environ[VARIABLE]))
+
+
+def leave_with_launcher(watch: Watch, leave: Callable[[], None]) -> None:
+    """Calls `leave` in a thread once the launcher is gone; returns at once."""
+    is_gone = _process_is_gone if watch.place == _place() else _LeaseEnded()
+    seconds = SECONDS_BETWEEN_LOOKS
+    if watch.place != _place():
+        seconds = min(SECONDS_BETWEEN_LOOKS_AT_LEASE, watch.seconds_until_stale / 4)
+
+    def look() -> None:
+        while not is_gone(watch):
+            time.sleep(seconds)
+        leave()
+
+    threading.Thread(target=look, name="guardian", daemon=True).start()
+
+
+def _process_is_gone(watch: Watch) -> bool:
+    try:
+        process = psutil.Process(watch.pid)
+        # Times of birth are rounded to the ticks of the kernel's clock.
+        is_other = abs(process.create_time() - watch.born) > 1
+        return is_other or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+class _LeaseEnded:
+    """Whether a lease is seen to have ended; by this machine's clock, which may differ from others'."""
+
+    def __init__(self) -> None:
+        self._renewed: float | None = None
+        self._seen = time.monotonic()
+
+    def __call__(self, watch: Watch) -> bool:
+        holder = read_lease(watch.root)
+        if holder is not None and holder.owner != watch.owner:
+            return True
+        renewed = None if holder is None else holder.renewed
+        if renewed is not None and renewed != self._renewed:
+            self._renewed, self._seen = renewed, time.monotonic()
+        # A lease that is not there may only be out of sight, as network file systems have it.
+        return time.monotonic() - self._seen > watch.seconds_until_stale
+
+
+def _place() -> str:
+    """This machine, and within it the space of process ids (a container has its own)."""
+    try:
+        space = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        space = ""
+    return f"{socket.gethostname()} {space}"
+
+
+def _end_all(watch: Watch) -> None:
+    """Ends this process and those it started; elsewhere than the launcher they may save before."""
+    # The tracker of semaphores ends by itself, after it has removed them.
+    children = [
+        child
+        for child in psutil.Process().children(recursive=True)
+        if not _has_word(child, "resource_tracker")
+    ]
+    if watch.place != _place():
+        for child in children:
+            _send(child, signal.SIGTERM)
+        psutil.wait_procs(children, timeout=SECONDS_TO_SAVE)
+    for child in children:
+        _send(child, signal.SIGKILL)
+    if watch.folder is not None and watch.place == _place():
+        shutil.rmtree(watch.folder, ignore_errors=True)
+    os._exit(1)
+
+
+def _has_word(process: psutil.Process, word: str) -> bool:
+    try:
+        return any(word in part for part in process.cmdline())
+    except psutil.Error:
+        return False
+
+
+def _send(process: psutil.Process, number: signal.Signals) -> None:
+    with contextlib.suppress(psutil.Error):
+        process.send_signal(number)
+
+
+def main() -> None:
+    """Runs the module named first on the command line, guarded."""
+    watch = watch_from_environment()
+    # A terminal sends Ctrl-C to all of a group; the launcher decides what comes of it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    leave_with_launcher(watch, lambda: _end_all(watch))
+    module, sys.argv = sys.argv[1], sys.argv[1:]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

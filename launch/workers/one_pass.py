@@ -1,0 +1,315 @@
+"""One pass over a plan: which runs wait, which are being carried out, which have failed."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from multiberts.launch.markers.failures import Failure
+from multiberts.launch.markers.markers import (
+    Lease,
+    attempts_at,
+    done_paths,
+    end_attempt,
+    write_plan,
+)
+from multiberts.launch.plan.planned_run import Run
+from multiberts.launch.workers.bundles import Bundle, WaitingRuns
+from multiberts.launch.workers.engines import Engine
+from multiberts.launch.workers.headway import Headway
+from multiberts.launch.workers.parsl_engine import Pool, PoolLostError
+from multiberts.launch.workers.worker import Call, Error, Place
+from multiberts.runs.errors import UserError
+from multiberts.runs.preemption import PreemptedError, preemption_notice
+
+SECONDS_BETWEEN_LOOKS = 0.5
+# For what another machine has written to be seen here.
+SECONDS_TO_APPEAR = 10.0
+
+_DIED: Error = {
+    "kind": "WorkerLost",
+    "message": "its worker process died (killed, or out of memory)",
+}
+
+
+@dataclass
+class Job:
+    """A bundle that a worker carries out or is about to.
+
+    Attributes:
+      bundle: its runs.
+      known: how many attempts at each run there were before, in the order of the runs.
+    """
+
+    bundle: Bundle
+    known: list[int] = field(default_factory=list)
+
+
+class OnePass:
+    """Carries out what of a plan is not done."""
+
+    def __init__(
+        self,
+        plan: Sequence[Run],
+        engine: Engine,
+        place: Place,
+        attempts: int,
+        budget: float | None,
+    ):
+        """Looks at what is done; writes and starts nothing.
+
+        Args:
+          plan: every run after its parents.
+          engine: how to get workers.
+          place: what they are told.
+          attempts: how often a run is tried that fails through no fault of its input.
+          budget: dollars that what is left may be estimated to cost; None: any.
+
+        Raises:
+          UserError: the estimate is above the budget.
+        """
+        self._plan = plan
+        self._place = place
+        self._root = Path(place.root)
+        self._attempts = attempts
+        self._done = done_paths(place.root, (run.path for run in plan))
+        self._engine = engine.for_at_most(len(plan) - len(self._done))
+        self._estimates = None if self._is_all_done() else self._estimated(budget)
+        expected = {path: one["seconds"] for path, one in (self._estimates or {}).items()}
+        self._waiting = WaitingRuns(plan, self._done, expected)
+        self._jobs: dict[Future[Any], Job] = {}
+        self._finished: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
+        self._tries: dict[str, int] = {}
+        self._failures: dict[str, Failure] = {}
+        self._pool: Pool | None = None
+        self._pools_lost = 0
+
+    def _is_all_done(self) -> bool:
+        return len(self._done) == len(self._plan)
+
+    def _estimated(self, budget: float | None) -> dict[str, dict[str, Any]]:
+        """What is expected of each run that is left, by path."""
+        from multiberts.launch.estimate.estimate import checked_estimates
+
+        workers = self._engine.workers
+        return checked_estimates(plan=self._plan, root=self._root, budget=budget, workers=workers)
+
+    def carry_out(self, lease: Lease) -> list[Failure]:
+        """Starts bundles as their parents finish, until nothing can be started any more.
+
+        Args:
+          lease: of the root, held.
+
+        Returns:
+          The runs that failed, in the order of the plan.
+
+        Raises:
+          PreemptedError: SIGTERM came; no worker is left.
+          UserError: the engine refuses to work, or another launcher took the lease.
+          KeyboardInterrupt: as it came; no worker is left.
+        """
+        write_plan(self._root, self._plan, self._estimates)
+        if self._is_all_done():
+            print(f"all {len(self._done)} runs of {self._root} are done")
+            return []
+        self._close_attempts_of_others()
+        with (
+            preemption_notice() as should_stop,
+            Headway(self._root, len(self._plan), len(self._done)) as headway,
+        ):
+            try:
+                while not (should_stop() or lease.lost.is_set()):
+                    self._start_jobs(lease.owner)
+                    if not self._jobs:
+                        break
+                    self._take_finished(headway)
+                    running = list(self._jobs.values())[: self._engine.workers]
+                    headway.show([job.bundle for job in running], self._done)
+            except BaseException:
+                if self._pool is not None:
+                    self._pool.abandon()
+                self._close_open_attempts("preempted")
+                raise
+        if should_stop() or lease.lost.is_set():
+            self._stop(lease)
+        if self._pool is not None:
+            self._pool.close()
+        return [self._failures[run.path] for run in self._plan if run.path in self._failures]
+
+    def _stop(self, lease: Lease) -> None:
+        """Has the workers save and leave, and says why."""
+        if self._pool is not None:
+            self._pool.ask_to_stop()
+            self._pool.close()
+        self._close_open_attempts("preempted")
+        if lease.lost.is_set():
+            raise UserError(
+                f"another launcher took over {self._root} while this one was silent; let it go on, or "
+                "stop it and start this one again"
+            )
+        done = len(done_paths(self._root, (run.path for run in self._plan)))
+        raise PreemptedError(
+            f"asked to stop: {done} of {len(self._plan)} runs of {self._root} are done; the same "
+            "command goes on from here"
+        )
+
+    def _start_jobs(self, owner: str) -> None:
+        """Has enough bundles submitted that no worker waits for this process."""
+        while len(self._jobs) < 2 * self._engine.workers:
+            bundle = self._waiting.take(self._engine.workers)
+            if bundle is None:
+                return
+            if self._pool is None:
+                try:
+                    self._pool = Pool(self._engine, self._place, owner)
+                except PoolLostError as problem:
+                    self._waiting.put_back(bundle.runs)
+                    self._note_lost_pool(problem)
+                    continue
+            calls = [
+                Call(run.path, run.stage, run.arguments(self._root), _log(run))
+                for run in bundle.runs
+            ]
+            known = [len(attempts_at(self._root, run.path)) for run in bundle.runs]
+            future = self._pool.submit(calls)
+            self._jobs[future] = Job(bundle, known)
+            future.add_done_callback(self._finished.put)
+
+    def _take_finished(self, headway: Headway) -> None:
+        """Waits a little for bundles to finish, and notes how they went."""
+        try:
+            future = self._finished.get(timeout=SECONDS_BETWEEN_LOOKS)
+            while True:
+                self._take(future, headway)
+                future = self._finished.get_nowait()
+        except queue.Empty:
+            pass
+        try:
+            if self._pool is not None:
+                self._take_ended(self._pool.look_after(len(self._jobs)))
+        except PoolLostError as problem:
+            self._note_lost_pool(problem)
+
+    def _take(self, future: Future[Any], headway: Headway) -> None:
+        """Notes how a bundle went."""
+        job = self._jobs.pop(future, None)
+        if job is None:
+            return  # its pool was given up before
+        if future.exception() is not None:
+            self._take_lost(job)
+            return
+        outcomes, seconds = future.result()
+        self._pools_lost = 0
+        if self._pool is not None:
+            self._pool.note_alive()
+        for run, (outcome, error) in zip(job.bundle.runs, outcomes, strict=False):
+            self._note(run, outcome, error)
+        self._waiting.put_back(job.bundle.runs[len(outcomes) :])
+        headway.tell(job.bundle, seconds, len(self._done))
+
+    def _take_ended(self, ended: Sequence[str]) -> None:
+        """Notes how far the bundles came that were being carried out in jobs which ended."""
+        for future, job in list(self._jobs.items()) if ended else []:
+            newest = [attempts_at(self._root, run.path)[-1:] for run in job.bundle.runs]
+            if any(attempt.job in ended for attempts in newest for attempt in attempts):
+                del self._jobs[future]
+                self._take_lost(job)
+                if self._pool is not None:
+                    self._pool.note_alive()
+
+    def _take_lost(self, job: Job) -> None:
+        """Notes how far a bundle came whose worker is gone: the markers tell."""
+        has_begun = False
+        for run, known in zip(job.bundle.runs, job.known, strict=True):
+            attempts = attempts_at(self._root, run.path)[known:]
+            has_begun = has_begun or bool(attempts)
+            if run.done(self._root):
+                self._note(run, "done", None)
+            elif not attempts:
+                self._waiting.put_back([run])
+            elif attempts[-1].outcome is not None:
+                self._note(run, attempts[-1].outcome, attempts[-1].error)
+            else:
+                end_attempt(self._root, attempts[-1], "lost", _DIED)
+                self._note(run, "lost", _DIED)
+        if not has_begun:
+            # Its worker died before it began: that must not go on for ever.
+            first = job.bundle.runs[0]
+            self._tries[first.path] = self._tries.get(first.path, 0) + 1
+
+    def _note(self, run: Run, outcome: str, error: Error | None) -> None:
+        """Notes how an attempt at a run went."""
+        if outcome == "done" and self._has_appeared(run):
+            self._done.add(run.path)
+            self._waiting.note_done(run)
+            return
+        if outcome == "preempted":
+            self._waiting.put_back([run])  # its worker alone was asked to stop: it goes on
+            return
+        error = error or {"kind": "RuntimeError", "message": "it ended without its DONE marker"}
+        is_user_error = error["kind"] == UserError.__name__
+        tries = self._tries[run.path] = self._tries.get(run.path, 0) + 1
+        if is_user_error or tries >= self._attempts:
+            log = self._root / _log(run)
+            self._fail(Failure(run, error["message"], is_user_error, log, tries))
+        else:
+            self._waiting.put_back([run])
+
+    def _has_appeared(self, run: Run) -> bool:
+        """Whether the DONE marker can be seen, which network file systems show a little later."""
+        end = time.monotonic() + SECONDS_TO_APPEAR
+        while not run.done(self._root):
+            if self._engine.is_local or time.monotonic() > end:
+                return False
+            time.sleep(0.2)
+        return True
+
+    def _fail(self, failure: Failure) -> None:
+        """Notes a failure, and that the runs that build on it cannot start."""
+        self._failures[failure.run.path] = failure
+        message = f"not started, for {failure.run.name} failed"
+        for run in self._waiting.give_up_after(failure.run):
+            self._failures[run.path] = Failure(run, message, failure.is_user_error, None)
+
+    def _note_lost_pool(self, problem: PoolLostError) -> None:
+        """Clears away a pool that broke down, and has its bundles start again."""
+        self._pools_lost += 1
+        if self._pool is not None:
+            self._pool.ask_to_stop()
+            self._pool.close()
+            self._pool = None
+        jobs, self._jobs = self._jobs, {}
+        for job in jobs.values():
+            self._take_lost(job)
+        if self._pools_lost >= self._attempts:
+            raise RuntimeError(
+                f"{self._pools_lost} pools of workers broke down; the last: {problem}"
+            )
+
+    def _close_attempts_of_others(self) -> None:
+        """Ends the attempts that a launcher left open which is gone."""
+        for run in self._plan:
+            if run.path not in self._done:
+                self._close_open(run, "lost")
+
+    def _close_open_attempts(self, outcome: str) -> None:
+        """Ends the attempts of this launch that are open, as no worker is left."""
+        for job in self._jobs.values():
+            for run in job.bundle.runs:
+                if not run.done(self._root):
+                    self._close_open(run, outcome)
+
+    def _close_open(self, run: Run, outcome: str) -> None:
+        for attempt in attempts_at(self._root, run.path):
+            if attempt.ended is None and attempt.engine != "tpu":
+                end_attempt(self._root, attempt, outcome, ended=attempt.heartbeat)
+
+
+def _log(run: Run) -> str:
+    """The file that a run prints to, relative to the root."""
+    return f"logs/{run.path.replace('/', '-')}.log"

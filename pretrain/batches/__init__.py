@@ -1,0 +1,1 @@
+"""Batches as a pure function of the instances, the seeds and the step."""

@@ -1,0 +1,318 @@
+"""A batch is a pure function of the instance table, the seeds and the step.
+
+Rows of all batches are numbered through: row r of step s is position `s * batch_size + r`. An epoch is
+one walk over the table in an order of its own, a keyed permutation; so no shuffled copy and no reading
+position is kept, any worker makes any batch, and a killed run goes on where it stopped.
+
+Masks belong to the instance (they repeat from epoch to epoch, as the original's do, where `dupe_factor`
+copies differ) or, with `fresh_masks`, to the position (they never repeat).
+
+Reference: Devlin et al., NAACL 2019, section 3.1 and appendix A.1.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+from multiberts.bert.randomness import below, hash_bits, permuted_index, uniform
+from multiberts.bert.tokenization import Tokenizer
+from multiberts.pretrain.corpus.instances import NUM_SPECIAL_TOKENS, InstanceTable
+from multiberts.pretrain.corpus.token_store import TokenStore
+
+_MASK_SHARE = 0.8
+_KEEP_SHARE = 0.1
+
+# The place of a token in its sequence rides in the low bits of its random score.
+_PLACE_MASK = np.uint64(2**16 - 1)
+_NO_CANDIDATE = np.uint64(2**64 - 1)
+
+
+def pretraining_batch(
+    store: TokenStore,
+    table: InstanceTable,
+    *,
+    tokenizer: Tokenizer,
+    data_seed: int,
+    step: int,
+    batch_size: int,
+    sequence_length: int,
+    max_predictions_per_sequence: int,
+    masked_lm_probability: float = 0.15,
+    fresh_masks: bool,
+    instance_seed: int,
+    whole_word_masks: bool = False,
+) -> dict[str, np.ndarray]:
+    """Makes the batch of one step, under the original's feature names.
+
+    Args:
+      store: the corpus.
+      table: its instances.
+      tokenizer: that of the corpus.
+      data_seed: seed of the order of the examples (and of fresh masks).
+      step: number of the step, from 0.
+      batch_size: sequences in the batch.
+      sequence_length: tokens in a sequence; no shorter than the table was made for.
+      max_predictions_per_sequence: most masked tokens in a sequence.
+      masked_lm_probability: share of tokens to predict.
+      fresh_masks: whether masks are drawn by position, never to repeat, instead of by instance.
+      instance_seed: seed of masks that belong to instances.
+      whole_word_masks: whether the pieces of a word are masked together, as the original's option.
+
+    Returns:
+      `input_ids`, `input_mask`, `segment_ids` int32 [batch, length]; `masked_lm_positions`,
+      `masked_lm_ids` int32 [batch, predictions] and `masked_lm_weights` float32 [batch,
+      predictions], sorted by position and padded with 0; `next_sentence_labels` int32 [batch],
+      1 where B is random.
+
+    Raises:
+      ValueError: an instance is longer than `sequence_length`.
+    """
+    position = step * batch_size + np.arange(batch_size)  # [batch]
+    instance = instance_order(position, len(table), data_seed)  # [batch]
+    mask_key = (
+        ("fresh masks", data_seed, position[:, None])
+        if fresh_masks
+        else ("masks", instance_seed, instance[:, None])
+    )
+    return masked_features(
+        store,
+        table.rows[instance],
+        mask_key,
+        tokenizer=tokenizer,
+        sequence_length=sequence_length,
+        max_predictions_per_sequence=max_predictions_per_sequence,
+        masked_lm_probability=masked_lm_probability,
+        whole_word_masks=whole_word_masks,
+    )
+
+
+def masked_features(
+    store: TokenStore,
+    rows: np.ndarray,
+    mask_key: tuple[str | int | np.ndarray, ...],
+    *,
+    tokenizer: Tokenizer,
+    sequence_length: int,
+    max_predictions_per_sequence: int,
+    masked_lm_probability: float,
+    whole_word_masks: bool,
+) -> dict[str, np.ndarray]:
+    """Makes the features of some instances.
+
+    Args:
+      store: the corpus.
+      rows: instances, structured array [batch].
+      mask_key: address of their masks; arrays in it are [batch, 1].
+      tokenizer, sequence_length, max_predictions_per_sequence, masked_lm_probability,
+        whole_word_masks: as in `pretraining_batch`.
+
+    Returns:
+      As `pretraining_batch`.
+
+    Raises:
+      ValueError: an instance is longer than `sequence_length`.
+    """
+    input_ids, segment_ids, length = _assemble(store, rows, tokenizer, sequence_length)
+    places = np.arange(sequence_length)
+    a_length = rows["a_length"].astype(np.int64)[:, None]
+    is_text = (
+        (places > 0) & (places != a_length + 1) & (places < length[:, None] - 1)
+    )  # [batch, length]: all but [CLS], [SEP] and padding
+    count = number_of_predictions(length, masked_lm_probability)
+    count = np.minimum(np.minimum(count, max_predictions_per_sequence), is_text.sum(axis=1))
+    choice = (is_text, count, max_predictions_per_sequence, mask_key)
+    if whole_word_masks:
+        # A piece that opens A or B opens a word, for its head was cut off.
+        continues = _continues_word(tokenizer)[input_ids] & is_text
+        continues[:, 1:] &= is_text[:, :-1]
+        positions, weights = _choose_words(*choice, continues)
+    else:
+        positions, weights = _choose_positions(*choice)
+    masked_lm_ids = np.where(weights, np.take_along_axis(input_ids, positions, axis=1), 0)
+    _replace_chosen(input_ids, positions, weights, tokenizer, mask_key)
+    return {
+        "input_ids": input_ids.astype(np.int32),
+        "input_mask": (places < length[:, None]).astype(np.int32),
+        "segment_ids": segment_ids.astype(np.int32),
+        "masked_lm_positions": positions.astype(np.int32),
+        "masked_lm_ids": masked_lm_ids.astype(np.int32),
+        "masked_lm_weights": weights.astype(np.float32),
+        "next_sentence_labels": rows["is_random_next"].astype(np.int32),
+    }
+
+
+def instance_order(position: np.ndarray, num_instances: int, data_seed: int) -> np.ndarray:
+    """Returns which instance stands at each position of the training order.
+
+    Args:
+      position: int64, any shape; epoch `position // num_instances` has an order of its own.
+      num_instances: length of the table.
+      data_seed: seed of the order.
+    """
+    epoch = position // num_instances
+    return permuted_index(position % num_instances, num_instances, "order", data_seed, epoch)
+
+
+def number_of_predictions(length: np.ndarray, masked_lm_probability: float) -> np.ndarray:
+    """Returns how many tokens of a sequence are to be predicted, before the cap.
+
+    Args:
+      length: tokens with the special ones, any shape.
+      masked_lm_probability: share of tokens to predict.
+    """
+    # rint rounds halves to even, as Python's round does in the original.
+    return np.maximum(1, np.rint(length * masked_lm_probability).astype(np.int64))
+
+
+def _assemble(
+    store: TokenStore, rows: np.ndarray, tokenizer: Tokenizer, sequence_length: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """[CLS] A [SEP] B [SEP]: ids and segments int64 [batch, length], true lengths [batch]."""
+    a_length = rows["a_length"].astype(np.int64)[:, None]  # [batch, 1]
+    b_length = rows["b_length"].astype(np.int64)[:, None]
+    length = a_length + b_length + NUM_SPECIAL_TOKENS
+    if length.max() > sequence_length:
+        raise ValueError(
+            f"an instance has {length.max()} tokens, more than sequence_length {sequence_length}"
+        )
+    places = np.arange(sequence_length)
+    in_a = (places >= 1) & (places <= a_length)
+    in_b = (places >= a_length + 2) & (places < length - 1)
+    source = np.where(
+        in_a,
+        rows["a_start"][:, None] + places - 1,
+        rows["b_start"][:, None] + places - a_length - 2,
+    )
+    input_ids = store.tokens[np.where(in_a | in_b, source, 0)].astype(np.int64)  # [batch, length]
+    input_ids[:, 0] = tokenizer.cls_id
+    input_ids[(places == a_length + 1) | (places == length - 1)] = tokenizer.sep_id
+    input_ids[places >= length] = 0
+    segment_ids = ((places > a_length + 1) & (places < length)).astype(np.int64)
+    return input_ids, segment_ids, length[:, 0]
+
+
+def _choose_positions(
+    is_text: np.ndarray,
+    count: np.ndarray,
+    max_predictions: int,
+    mask_key: tuple[str | int | np.ndarray, ...],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Chooses the tokens to predict.
+
+    Args:
+      is_text: bool [batch, length], the tokens to choose from.
+      count: int64 [batch], how many to choose.
+      max_predictions: width of the outputs.
+      mask_key: address of the draws.
+
+    Returns:
+      Positions int64 (sorted, padded with 0) and weights bool, [batch, predictions].
+    """
+    batch_size, sequence_length = is_text.shape
+    # The `count` lowest scores of a row are a uniform draw of that many of its candidates.
+    width = min(max_predictions, sequence_length)
+    chosen = (_sorted_scores(is_text, mask_key)[:, :width] & _PLACE_MASK).astype(np.int64)
+    chosen = np.where(np.arange(width) < count[:, None], chosen, sequence_length)
+    positions = np.zeros((batch_size, max_predictions), np.int64)
+    positions[:, :width] = np.sort(chosen, axis=1)
+    weights = np.arange(max_predictions) < count[:, None]
+    return np.where(weights, positions, 0), weights
+
+
+def _sorted_scores(
+    candidates: np.ndarray, mask_key: tuple[str | int | np.ndarray, ...]
+) -> np.ndarray:
+    """Random scores of the candidates with their places in the low bits, uint64 [batch, length].
+
+    Each row is sorted; `_NO_CANDIDATE` stands last, once for each place that is none.
+    """
+    places = np.arange(candidates.shape[1], dtype=np.uint64)
+    scores = hash_bits("choice", *mask_key, places) & ~_PLACE_MASK  # [batch, length]
+    return np.sort(np.where(candidates, scores | places, _NO_CANDIDATE), axis=1)
+
+
+@functools.lru_cache(maxsize=2)
+def _continues_word(tokenizer: Tokenizer) -> np.ndarray:
+    """For each id whether its piece continues a word, bool [vocabulary]."""
+    return np.array([piece.startswith("##") for piece in tokenizer.vocabulary])
+
+
+def _choose_words(
+    is_text: np.ndarray,
+    count: np.ndarray,
+    max_predictions: int,
+    mask_key: tuple[str | int | np.ndarray, ...],
+    continues: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """As `_choose_positions`, but all pieces of a word or none.
+
+    As in the original, words are taken in a random order while they fit into the number to predict;
+    one that is too long is passed over, and the next is tried.
+
+    Args:
+      continues: bool [batch, length], pieces that belong to the word before them.
+    """
+    batch_size, sequence_length = is_text.shape
+    starts = is_text & ~continues
+    scores = _sorted_scores(starts, mask_key)
+    is_word = scores != _NO_CANDIDATE
+    words = np.where(is_word, scores & _PLACE_MASK, 0).astype(np.int64)  # first places, in turn
+    sizes = np.take_along_axis(_sizes_of_words(continues), words, axis=1)
+    taken = _taken_in_turn(np.where(is_word, sizes, sequence_length), count)
+    chosen = np.zeros((batch_size, sequence_length), bool)
+    row, column = np.nonzero(taken)
+    chosen[row, words[row, column]] = True
+    # The pieces behind a chosen one follow it.
+    first = np.maximum.accumulate(np.where(starts, np.arange(sequence_length), 0), axis=1)
+    chosen = is_text & np.take_along_axis(chosen, first, axis=1)
+    positions = np.zeros((batch_size, max_predictions), np.int64)
+    row, place = np.nonzero(chosen)
+    number = (np.cumsum(chosen, axis=1) - 1)[row, place]
+    positions[row, number] = place
+    weights = np.arange(max_predictions) < chosen.sum(axis=1)[:, None]
+    return positions, weights
+
+
+def _sizes_of_words(continues: np.ndarray) -> np.ndarray:
+    """How many pieces the word has that begins at each place, int64 [batch, length]."""
+    batch_size, sequence_length = continues.shape
+    places = np.arange(sequence_length)
+    # A word ends at the next place that does not continue it.
+    opens = np.where(continues, sequence_length, places)
+    opens = np.minimum.accumulate(opens[:, ::-1], axis=1)[:, ::-1]
+    end = np.full((batch_size, 1), sequence_length)
+    return np.concatenate([opens[:, 1:], end], axis=1) - places
+
+
+def _taken_in_turn(sizes: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """Which words are taken, bool [batch, words]: in turn, each that still fits into `count` [batch]."""
+    taken = np.zeros(sizes.shape, bool)
+    left = count.copy()
+    for rank in range(sizes.shape[1]):
+        taken[:, rank] = sizes[:, rank] <= left
+        left -= np.where(taken[:, rank], sizes[:, rank], 0)
+        if not left.any():
+            break
+    return taken
+
+
+def _replace_chosen(
+    input_ids: np.ndarray,
+    positions: np.ndarray,
+    weights: np.ndarray,
+    tokenizer: Tokenizer,
+    mask_key: tuple[str | int | np.ndarray, ...],
+) -> None:
+    """Puts [MASK] (80 %), the same (10 %) or any id of the vocabulary (10 %) at chosen positions."""
+    action = uniform(hash_bits("action", *mask_key, positions))  # [batch, P]
+    any_id = below(hash_bits("replacement", *mask_key, positions), tokenizer.size)
+    old = np.take_along_axis(input_ids, positions, axis=1)
+    new = np.where(
+        action < _MASK_SHARE,
+        tokenizer.mask_id,
+        np.where(action < _MASK_SHARE + _KEEP_SHARE, old, any_id),
+    )
+    row, column = np.nonzero(weights)
+    input_ids[row, positions[row, column]] = new[row, column]

@@ -1,0 +1,1 @@
+"""Text to token store and instance table."""

@@ -1,0 +1,120 @@
+"""Documents from TensorFlow Datasets, by name.
+
+A source is a name as `tensorflow_datasets.builder` takes it, with a split behind a colon if it is not
+`train`: `wikipedia/20230601.en`, `lm1b:test`. What has not been prepared on this machine is downloaded
+and prepared first, which some data sets cannot do without a network or Apache Beam.
+
+TensorFlow is imported when a dataset is opened, and not before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from multiberts.pretrain.corpus.documents import Piece
+from multiberts.runs.dataset_builder import open_builder
+from multiberts.runs.errors import UserError
+
+_DEFAULT_SPLIT = "train"
+
+
+def dataset_size(source: str, data_dir: str | None) -> tuple[int, int]:
+    """Returns how many examples a source has, and how many bytes they take.
+
+    Args:
+      source: name of a dataset, with a split if it is not `train`.
+      data_dir: where prepared datasets lie; None: where TensorFlow Datasets keeps them.
+
+    Raises:
+      UserError: there is no such dataset or split, or it cannot be prepared here.
+    """
+    split = _open_split(source, data_dir)
+    return split.num_examples, split.num_bytes
+
+
+def dataset_fingerprint(source: str, data_dir: str | None) -> str:
+    """Name, version and split of a dataset with a checksum of what its files are said to hold.
+
+    Raises:
+      UserError: as `dataset_size`.
+    """
+    builder, split = _open(source, data_dir)
+    facts = {
+        "features": str(builder.info.features),
+        "shards": [int(length) for length in split.shard_lengths],
+        "bytes": int(split.num_bytes),
+    }
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    return f"{builder.info.full_name}:{split.name}@{digest}"
+
+
+def read_dataset(piece: Piece, text_field: str, data_dir: str | None) -> Iterator[list[str]]:
+    """Yields the texts of examples `piece.begin` to `piece.end`, each as its lines.
+
+    Args:
+      piece: a range of examples of a dataset.
+      text_field: feature that holds the text; `a/b` is feature b within a.
+      data_dir: as in `dataset_size`.
+
+    Raises:
+      UserError: there is no such feature, it holds no text, or text that is not UTF-8.
+    """
+    import tensorflow_datasets as tfds
+
+    builder, split = _open(piece.source, data_dir)
+    path = text_field.split("/")
+    feature: Any = builder.info.features
+    for name in path:
+        if name not in feature:
+            raise UserError(
+                f"{piece.source} has no feature {text_field!r}, only "
+                f"{', '.join(builder.info.features)}; set prepare.text_field"
+            )
+        feature = feature[name]
+    wanted: Any = True
+    for name in reversed(path):
+        wanted = {name: wanted}
+    instruction = tfds.core.ReadInstruction(split.name, from_=piece.begin, to=piece.end, unit="abs")
+    examples = builder.as_dataset(
+        split=instruction,
+        shuffle_files=False,
+        decoders=tfds.decode.PartialDecoding(wanted),
+        # One file after the other: the order of the text is that of the files.
+        read_config=tfds.ReadConfig(interleave_cycle_length=1),
+    )
+    for number, example in enumerate(tfds.as_numpy(examples), start=piece.begin):
+        text = example
+        for name in path:
+            text = text[name]
+        if not isinstance(text, bytes):
+            raise UserError(
+                f"{piece.source} example {number}: feature {text_field!r} holds "
+                f"{type(text).__name__}, expected text; set prepare.text_field"
+            )
+        try:
+            yield text.decode().split("\n")
+        except UnicodeDecodeError as error:
+            raise UserError(
+                f"{piece.source} example {number}: byte 0x{text[error.start]:02x} at offset "
+                f"{error.start} of {text_field!r} is not UTF-8; correct the dataset"
+            ) from error
+
+
+def _open_split(source: str, data_dir: str | None) -> Any:
+    return _open(source, data_dir)[1]
+
+
+def _open(source: str, data_dir: str | None) -> tuple[Any, Any]:
+    """The builder of a source, prepared, and its split."""
+    name, _, split = source.partition(":")
+    builder = open_builder(name, data_dir, parameter="prepare.datasets_dir")
+    splits = builder.info.splits
+    if (split or _DEFAULT_SPLIT) not in splits:
+        raise UserError(
+            f"{name} has no split {split or _DEFAULT_SPLIT!r}, only {', '.join(splits)}; write "
+            f"{name}:{next(iter(splits), 'split')}"
+        )
+    return builder, splits[split or _DEFAULT_SPLIT]

@@ -1,0 +1,360 @@
+"""Reads text into documents, one at a time, from files or parts of files.
+
+Layouts (`source_format`), text files plain or `.gz`, UTF-8, with or without a byte order mark:
+
+* `sentences`: the original's. One sentence a line, a blank line between documents.
+* `blank_lines`: documents between blank lines; what stands between is cut into sentences here.
+* `raw`: one document a file, cut into sentences here.
+* `wikiextractor`: documents between `<doc ... title="...">` and `</doc>` lines, cut into sentences
+  here. The first line of a document is dropped where it repeats the title.
+* `jsonl`: one JSON object a line, its text in the field `text_field`, cut into sentences here.
+* `tfds`: not files but names of TensorFlow Datasets (`pretrain/corpus/dataset_source.py`).
+* `store`: not text but corpora that `prepare` has made (`pretrain/store_source.py`).
+
+A plain file can be read in pieces: a piece is a range of bytes, and a document belongs to the piece in
+which the line starts that opens it (the blank line before it, its `<doc ...>`, its JSON object). So
+pieces that tile a file hold each document once, wherever the cuts fall.
+"""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import html
+import json
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, NamedTuple, cast
+
+from multiberts.bert.tokenization import split_words
+from multiberts.pretrain.corpus.sentences import sentences_of
+from multiberts.runs.errors import UserError
+
+FILE_FORMATS = ("sentences", "blank_lines", "raw", "wikiextractor", "jsonl")
+
+# Formats of which a plain file may be read in pieces.
+DIVISIBLE_FORMATS = ("sentences", "blank_lines", "wikiextractor", "jsonl")
+
+# A file with more documents of one sentence than this has blank lines where they do not belong.
+_MOST_LONE_SENTENCES = 0.9
+
+_DOCUMENT_START = re.compile(r"<doc\b([^>]*)>\s*$")
+_DOCUMENT_END = re.compile(r"</doc>\s*$")
+_TITLE = re.compile(r'\btitle="(.*)"')
+
+_Line = tuple[int, str]  # offset in the file (unpacked, where it is a .gz), text without its end
+
+
+class Piece(NamedTuple):
+    """A part of a source.
+
+    Attributes:
+      source: path of a file, or the name of a dataset or store.
+      begin: first byte; of datasets and stores, first example or document.
+      end: where the next piece begins; None: to the end of the source.
+    """
+
+    source: str
+    begin: int = 0
+    end: int | None = None
+
+
+class PieceCounts(NamedTuple):
+    """What a look at a piece finds.
+
+    Attributes:
+      documents: documents that are not blank; these are numbered through the corpus.
+      documents_with_words: of these, such as the tokeniser finds a word in.
+      documents_of_several: of these, such as hold more than one line.
+    """
+
+    documents: int
+    documents_with_words: int
+    documents_of_several: int
+
+
+def check_sources(sources: Sequence[str], parameter: str) -> None:
+    """Refuses what is no list of sources.
+
+    Args:
+      sources: what the user gave.
+      parameter: its name, such as `prepare.sources`.
+
+    Raises:
+      UserError: it is one string, or empty.
+    """
+    if isinstance(sources, str):
+        raise UserError(
+            f"{parameter} is {sources!r}, expected a list; put it in brackets: [{sources!r}]"
+        )
+    if not sources:
+        raise UserError(f"{parameter} is {sources!r}, expected a list of files; name one at least")
+
+
+def expand_sources(sources: Sequence[str]) -> list[str]:
+    """Replaces patterns such as `wiki/**/wiki_*` by the files that fit them, sorted.
+
+    Args:
+      sources: paths of files and patterns; a path that exists is no pattern.
+
+    Raises:
+      UserError: no file fits a pattern.
+    """
+    files: list[str] = []
+    for source in sources:
+        if glob.has_magic(source) and not Path(source).exists():
+            found = sorted(
+                path for path in glob.glob(source, recursive=True) if Path(path).is_file()
+            )
+            if not found:
+                raise UserError(f"no file fits the pattern {source}; check the sources")
+            files += found
+        else:
+            files.append(source)
+    return files
+
+
+def read_documents(
+    sources: Sequence[str | Path], source_format: str, text_field: str = "text"
+) -> Iterator[list[str]]:
+    """Yields the documents of whole files in order; no more than one is held in memory.
+
+    Args:
+      sources: text files.
+      source_format: one of `FILE_FORMATS`.
+      text_field: of `jsonl`, the field that holds the text.
+
+    Yields:
+      The sentences of a document, none of them blank; documents without one are dropped.
+
+    Raises:
+      UserError: a file is missing, empty, damaged, not UTF-8, or not in the layout.
+    """
+    for source in sources:
+        for lines in read_lines_of_documents(Piece(str(source)), source_format, text_field):
+            sentences = lines if source_format == "sentences" else sentences_of(lines)
+            if sentences:
+                yield sentences
+
+
+def read_lines_of_documents(
+    piece: Piece, source_format: str, text_field: str = "text"
+) -> Iterator[list[str]]:
+    """Yields the documents of a piece as lines, uncut, blank documents included.
+
+    Args:
+      piece: a file or part of one.
+      source_format: one of `FILE_FORMATS`.
+      text_field: as in `read_documents`.
+
+    Raises:
+      UserError: as `read_documents`.
+    """
+    if source_format in ("sentences", "blank_lines"):
+        return _read_between_blank_lines(piece)
+    if source_format == "raw":
+        return iter([[line for _, line in _lines(Path(piece.source))]])
+    if source_format == "jsonl":
+        return _read_json_lines(piece, text_field)
+    return _read_wikiextractor(piece)
+
+
+def count_lines_of_documents(documents: Iterable[list[str]]) -> PieceCounts:
+    """Reads documents to the end, which also finds what is wrong with them.
+
+    Args:
+      documents: of a piece, uncut, as from `read_lines_of_documents`.
+    """
+    not_blank = with_words = of_several = 0
+    for lines in documents:
+        lines = [line for line in lines if line.strip()]
+        not_blank += bool(lines)
+        # Characters that the tokeniser drops make no document.
+        if any(split_words(line) for line in lines):
+            with_words += 1
+            of_several += len(lines) > 1
+    return PieceCounts(not_blank, with_words, of_several)
+
+
+def check_counts(
+    pieces: Sequence[Piece], counts: Sequence[PieceCounts], source_format: str
+) -> None:
+    """Refuses sources that cannot make instances, by what was counted in their pieces.
+
+    Raises:
+      UserError: a source holds no text or is cut into documents of one sentence; there are
+        fewer than two documents in all.
+    """
+    by_source: dict[str, list[PieceCounts]] = {}
+    for piece, count in zip(pieces, counts, strict=True):
+        by_source.setdefault(piece.source, []).append(count)
+    total = 0
+    for source, found in by_source.items():
+        documents = sum(count.documents_with_words for count in found)
+        lone = documents - sum(count.documents_of_several for count in found)
+        if not documents:
+            raise UserError(f"{source} holds no text, expected sentences; give another file")
+        mostly_lone = documents > 1 and lone > _MOST_LONE_SENTENCES * documents
+        if source_format == "sentences" and mostly_lone:
+            raise UserError(
+                f"{source}: {lone} of {documents} documents have one sentence, expected documents of "
+                "several: with blank lines between sentences every second segment would be random "
+                "and every label 1; leave blank lines between documents only"
+            )
+        total += documents
+    if total < 2:
+        raise UserError(
+            f"{', '.join(by_source)}: found {total} document, expected at least 2, as a random next "
+            "segment comes from another document; add a source or mark where documents end"
+        )
+
+
+def _open(path: Path) -> IO[bytes]:
+    return cast(IO[bytes], gzip.open(path, "rb")) if path.suffix == ".gz" else open(path, "rb")
+
+
+def _lines(path: Path, begin: int = 0) -> Iterator[_Line]:
+    """Yields the lines of a UTF-8 file that start at byte `begin` or later, byte order mark dropped."""
+    offset = begin
+    try:
+        with _open(path) as handle:
+            if begin:
+                # The line that holds the byte before starts earlier, unless that byte ends it.
+                handle.seek(begin - 1)
+                offset = begin - 1 + len(handle.readline())
+            for data in handle:
+                try:
+                    text = data.decode("utf-8-sig" if offset == 0 else "utf-8")
+                except UnicodeDecodeError as error:
+                    # `error.object` lacks the byte order mark that the codec took off.
+                    place = offset + len(data) - len(error.object) + error.start
+                    raise UserError(
+                        f"{_place(path, offset)}: byte 0x{error.object[error.start]:02x} at offset "
+                        f"{place} is not UTF-8; convert the file, for example with iconv"
+                    ) from error
+                yield offset, text.rstrip("\r\n")
+                offset += len(data)
+    except FileNotFoundError as error:
+        raise UserError(f"{path} does not exist; check the sources") from error
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise UserError(
+            f"{path}, {offset} bytes of text in: not a whole gzip file ({error}); fetch it again"
+        ) from error
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}; check the sources") from error
+    if offset == 0:
+        raise UserError(f"{path} is empty; give a file with text in it")
+
+
+def _place(path: Path, offset: int) -> str:
+    """File and line of an offset, for messages: lines are counted only when something is wrong."""
+    line = 1
+    with _open(path) as handle:
+        while offset > 0:
+            block = handle.read(min(offset, 1 << 20))
+            line += block.count(b"\n")
+            offset -= len(block)
+    return f"{path} line {line}"
+
+
+def _read_between_blank_lines(piece: Piece) -> Iterator[list[str]]:
+    """Documents of which the blank line before them, or the file's start, lies in the piece."""
+    document: list[str] = []
+    inside = piece.begin == 0
+    for offset, line in _lines(Path(piece.source), piece.begin):
+        text = line.strip()
+        if text:
+            if inside:
+                document.append(text)
+            continue
+        if inside:
+            yield document
+        if piece.end is not None and offset >= piece.end:
+            return
+        inside, document = True, []
+    if inside:
+        yield document
+
+
+def _read_json_lines(piece: Piece, text_field: str) -> Iterator[list[str]]:
+    path = Path(piece.source)
+    for offset, line in _lines(path, piece.begin):
+        if piece.end is not None and offset >= piece.end:
+            return
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise UserError(
+                f"{_place(path, offset)}: found {line[:40]!r}, which is not JSON ({error.msg}), "
+                "expected one object a line; set source_format to the file's layout"
+            ) from error
+        text = record.get(text_field) if isinstance(record, dict) else None
+        if not isinstance(text, str):
+            found = (
+                f"fields {', '.join(sorted(record))}" if isinstance(record, dict) else "no object"
+            )
+            raise UserError(
+                f"{_place(path, offset)}: found {found}, expected text in the field {text_field!r}; "
+                "set text_field"
+            )
+        yield _without_lone_surrogates(text).split("\n")
+
+
+def _without_lone_surrogates(text: str) -> str:
+    r"""JSON may hold half of a \ud83d\ude00 pair, which is no character: U+FFFD, that tokenisers drop."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _read_wikiextractor(piece: Piece) -> Iterator[list[str]]:
+    """Yields the lines of each document, blank ones included, the title dropped."""
+    path = Path(piece.source)
+    lines: list[str] | None = None
+    title = ""
+    started = 0
+    # What stands before the first document of a piece belongs to the piece before.
+    before_first = piece.begin > 0
+    for offset, line in _lines(path, piece.begin):
+        start = _DOCUMENT_START.match(line)
+        if lines is None:
+            if start:
+                if piece.end is not None and offset >= piece.end:
+                    return
+                lines, started, before_first = [], offset, False
+                found = _TITLE.search(start[1])
+                title = html.unescape(found[1]) if found else ""
+            elif line.strip() and not before_first:
+                raise UserError(
+                    f"{_place(path, offset)}: found {line[:40]!r} outside a document, expected a "
+                    'line `<doc id="..." title="...">`; set prepare.source_format to the file\'s '
+                    "layout"
+                )
+        elif start:
+            raise UserError(
+                f"{_place(path, offset)}: found <doc ...> inside the document of "
+                f"{_place(path, started).removeprefix(str(path)).strip()}, expected </doc> first; "
+                "extract the file again"
+            )
+        elif _DOCUMENT_END.match(line):
+            yield _without_title(lines, title)
+            lines = None
+        else:
+            lines.append(line)
+    if lines is not None:
+        raise UserError(
+            f"{_place(path, started)}: the document that starts here has no </doc>; the file was cut "
+            "off, extract it again"
+        )
+
+
+def _without_title(lines: list[str], title: str) -> list[str]:
+    for place, line in enumerate(lines):
+        if line.strip():
+            is_title = html.unescape(line.strip()) == title.strip()
+            return lines[place + 1 :] if is_title else lines
+    return lines

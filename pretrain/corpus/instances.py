@@ -1,0 +1,198 @@
+"""The instance table: which two spans of the token file make each pre-training example.
+
+An instance is a pair of contiguous spans A and B and the answer to "is B random?". The original
+(google-research/bert, `create_pretraining_data.py`) writes every instance out with its masks;
+here it is 21 bytes, and masks are drawn when a batch is made.
+
+Its distribution is the original's: gathering to a target length that is short with probability 0.1,
+a uniform cut between A and B, B random with probability one half (always, if one sentence was
+gathered), unused sentences gathered again, and truncation of the longer span at a random end. Every
+document of every pass has a generator of its own, addressed by (instance_seed, pass, document).
+
+Reference: Devlin et al., NAACL 2019, appendix A.2.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from multiberts.bert.randomness import generator
+from multiberts.pretrain.corpus.token_store import TokenStore, open_array
+from multiberts.runs.files import PathLike
+
+INSTANCES = "instances.npy"
+
+INSTANCE_DTYPE = np.dtype(
+    [
+        ("a_start", np.int64),
+        ("a_length", np.int16),
+        ("b_start", np.int64),
+        ("b_length", np.int16),
+        ("is_random_next", np.bool_),
+    ]
+)
+
+NUM_SPECIAL_TOKENS = 3  # [CLS] A [SEP] B [SEP]
+
+# The original gives up looking for another document after so many draws.
+_TRIES_FOR_ANOTHER_DOCUMENT = 10
+
+
+class InstanceTable:
+    """An instance table, memory-mapped for reading.
+
+    Attributes:
+      rows: structured array [instances] of `INSTANCE_DTYPE`; starts are places in the token file.
+    """
+
+    def __init__(self, directory: PathLike):
+        """Opens a table.
+
+        Args:
+          directory: where `prepare` wrote it.
+
+        Raises:
+          UserError: the file is missing, cut short, or holds something else.
+        """
+        self.rows = open_array(Path(directory) / INSTANCES, INSTANCE_DTYPE)
+
+    def __len__(self) -> int:
+        return self.rows.size
+
+
+def make_instances(
+    store: TokenStore,
+    *,
+    sequence_length: int,
+    passes: range,
+    short_sequence_probability: float,
+    instance_seed: int,
+    among: range | None = None,
+) -> Iterator[np.ndarray]:
+    """Makes the instances of a corpus, pass by pass and document by document.
+
+    Args:
+      store: the corpus, of at least two documents.
+      sequence_length: longest sequence, [CLS] and both [SEP] included; at least 5.
+      passes: numbers of the passes over the corpus to make; `dupe_factor` of them make a table.
+      short_sequence_probability: share of (document, pass) pairs with a short target length.
+      instance_seed: seed of all draws.
+      among: which documents to make instances of, by default all; random ones come from all.
+
+    Yields:
+      The instances of one document in one pass: structured array [instances].
+    """
+    # Plain views: they stay on the disk, and single elements come faster than from a memmap.
+    bounds = np.asarray(store.sentence_offsets)
+    documents = np.asarray(store.document_offsets)
+    for number in passes:
+        for document in range(store.num_documents) if among is None else among:
+            rows = _instances_of_document(
+                bounds,
+                documents,
+                document,
+                sequence_length - NUM_SPECIAL_TOKENS,
+                short_sequence_probability,
+                generator("instances", instance_seed, number, document),
+            )
+            yield np.array(rows, INSTANCE_DTYPE)
+
+
+def _instances_of_document(
+    bounds: np.ndarray,
+    documents: np.ndarray,
+    document: int,
+    max_tokens: int,
+    short_sequence_probability: float,
+    draws: np.random.Generator,
+) -> list[tuple[int, int, int, int, bool]]:
+    """One pass over one document.
+
+    Args:
+      bounds: int64 [sentences + 1], where each sentence of the corpus begins in the token file.
+      documents: int64 [documents + 1], the first sentence of each document.
+      document: the document.
+      max_tokens: longest A and B together.
+      short_sequence_probability: as in `make_instances`.
+      draws: the generator of this document in this pass.
+    """
+    uniform = _uniforms(draws)
+
+    target = max_tokens
+    if next(uniform) < short_sequence_probability:
+        target = _integer(uniform, 2, max_tokens)
+
+    rows = []
+    sentence, document_end = int(documents[document]), int(documents[document + 1])
+    while sentence < document_end:
+        a_start = int(bounds[sentence])
+        # Sentences are gathered until the target is reached or the document ends.
+        end = bisect_left(bounds, a_start + target, sentence + 1, document_end)
+        a_end = sentence + _integer(uniform, 1, max(1, end - sentence - 1))
+        a_length = int(bounds[a_end]) - a_start
+        is_random_next = end - sentence == 1 or next(uniform) < 0.5
+        if is_random_next:
+            first, last = _random_span(bounds, documents, document, target - a_length, uniform)
+            sentence = a_end  # what was gathered for B is gathered again
+        else:
+            first, last = a_end, end
+            sentence = end
+        b_start = int(bounds[first])
+        b_length = int(bounds[last]) - b_start
+        a_span, b_span = _truncate((a_start, a_length), (b_start, b_length), max_tokens, draws)
+        rows.append((*a_span, *b_span, is_random_next))
+    return rows
+
+
+def _random_span(
+    bounds: np.ndarray,
+    documents: np.ndarray,
+    document: int,
+    target: int,
+    uniform: Iterator[float],
+) -> tuple[int, int]:
+    """Sentences [first, last) from a uniform start in another document, filled to the target."""
+    for _ in range(_TRIES_FOR_ANOTHER_DOCUMENT):
+        other = _integer(uniform, 0, documents.size - 2)
+        if other != document:
+            break
+    begin, end = int(documents[other]), int(documents[other + 1])
+    first = _integer(uniform, begin, end - 1)
+    # At least one sentence, however long A is.
+    return first, bisect_left(bounds, bounds[first] + target, first + 1, end)
+
+
+def _truncate(
+    a_span: tuple[int, int], b_span: tuple[int, int], max_tokens: int, draws: np.random.Generator
+) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Drops tokens, one at a time from the longer span, at its front or back with even odds.
+
+    Spans are (start, length). Of two equal spans the second loses first, as in the original. How
+    many go is certain; how many of them at the front is binomial.
+    """
+    (a_start, a_length), (b_start, b_length) = a_span, b_span
+    excess = a_length + b_length - max_tokens
+    if excess <= 0:
+        return a_span, b_span
+    to_level = min(excess, abs(a_length - b_length))
+    in_turn = excess - to_level
+    from_a = in_turn // 2 + (to_level if a_length > b_length else 0)
+    from_b = excess - from_a
+    a_front = int(draws.binomial(from_a, 0.5))
+    b_front = int(draws.binomial(from_b, 0.5))
+    return (a_start + a_front, a_length - from_a), (b_start + b_front, b_length - from_b)
+
+
+def _integer(uniform: Iterator[float], low: int, high: int) -> int:
+    """A uniform integer from `low` to `high`, both included."""
+    return low + int(next(uniform) * (high - low + 1))
+
+
+def _uniforms(draws: np.random.Generator) -> Iterator[float]:
+    """Uniform numbers on [0, 1), drawn in blocks: one call to NumPy costs more than the number."""
+    while True:
+        yield from draws.random(256).tolist()

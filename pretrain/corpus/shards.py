@@ -1,0 +1,365 @@
+"""A corpus cut into shards, and what is done to each: looked over, words counted, tokenised.
+
+A shard is a few pieces of sources, in order. What is made of it depends on the shard alone (on the number
+of its first document too, which addresses counterfactual draws) and lies in files of its own, so any
+process of any machine can make it, twice if it must, and a killed run makes only what is missing. Put
+together in order, the shards give the same bytes however the corpus was cut.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import itertools
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from tqdm import tqdm
+
+from multiberts.bert.tokenization import Tokenizer
+from multiberts.pretrain.corpus.counterfactual import Swapper
+from multiberts.pretrain.corpus.documents import (
+    DIVISIBLE_FORMATS,
+    Piece,
+    PieceCounts,
+    count_lines_of_documents,
+    read_lines_of_documents,
+)
+from multiberts.pretrain.corpus.sentences import sentences_of
+from multiberts.pretrain.corpus.token_store import (
+    TokenStore,
+    write_encoded_documents,
+    write_token_store,
+)
+from multiberts.pretrain.corpus.vocabulary import count_words
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import UNFINISHED_SUFFIX
+
+# A shard takes about ten seconds of one core, and a worker's death costs that much.
+DEFAULT_SHARD_BYTES = 32 << 20
+
+# Roughly how much text a byte of a packed file holds.
+_UNPACKED = 3
+
+_COUNTS = "counts.json"
+
+
+@dataclass(frozen=True)
+class Text:
+    """How the documents of sources are read; the same for all shards of a corpus.
+
+    Attributes:
+      source_format: one of `FILE_FORMATS`, `tfds` or `store`.
+      text_field: field of JSON lines, feature of a dataset.
+      datasets_dir: where prepared datasets lie.
+      swapper: what counterfactual data exchange; None: nothing.
+    """
+
+    source_format: str
+    text_field: str
+    datasets_dir: str | None
+    swapper: Swapper | None
+
+    def lines_of_documents(self, piece: Piece) -> Iterator[list[str]]:
+        """Yields the documents of a piece as lines, uncut, blank documents included."""
+        if self.source_format == "tfds":
+            from multiberts.pretrain.corpus.dataset_source import read_dataset
+
+            return read_dataset(piece, self.text_field, self.datasets_dir)
+        return read_lines_of_documents(piece, self.source_format, self.text_field)
+
+    def documents(
+        self, pieces: Iterable[Piece], first_document: int, counts: dict[str, int]
+    ) -> Iterator[list[str]]:
+        """Yields the sentences of each document that is not blank, counterfactual if asked for.
+
+        Args:
+          pieces: what to read.
+          first_document: number of the first document that is not blank in the corpus.
+          counts: is added to, with what was exchanged.
+        """
+        number = first_document
+        for piece in pieces:
+            for lines in self.lines_of_documents(piece):
+                sentences = lines if self.source_format == "sentences" else sentences_of(lines)
+                if not sentences:
+                    continue
+                if self.swapper is not None:
+                    # Sentences hold no line feed, so it can stand between them meanwhile.
+                    swapped = self.swapper.swap("\n".join(sentences), document=number)
+                    sentences = swapped.text.split("\n")
+                    for name, count in swapped.counts.items():
+                        counts[name] = counts.get(name, 0) + count
+                yield sentences
+                number += 1
+
+
+class Shard(NamedTuple):
+    """A shard of a corpus.
+
+    Attributes:
+      number: its place in the corpus, from 0.
+      pieces: what it holds.
+      first_document: number in the corpus of its first document that is not blank.
+      alone: whether it is the whole corpus, and shows its own progress.
+    """
+
+    number: int
+    pieces: tuple[Piece, ...]
+    first_document: int
+    alone: bool
+
+
+def cut_into_shards(
+    sources: Sequence[str], text: Text, shard_bytes: int
+) -> list[tuple[Piece, ...]]:
+    """Cuts sources into shards: large plain files into pieces, small files put together.
+
+    Args:
+      sources: files, datasets or stores.
+      text: how they are read.
+      shard_bytes: text in a shard, about.
+
+    Returns:
+      The pieces of each shard; in order they tile the sources.
+
+    Raises:
+      UserError: a source is missing.
+    """
+    shards: list[list[Piece]] = [[]]
+    held = 0
+    for source in sources:
+        for piece, size in _pieces(source, text, shard_bytes):
+            if shards[-1] and held + size > shard_bytes:
+                shards.append([])
+                held = 0
+            shards[-1].append(piece)
+            held += size
+    return [tuple(shard) for shard in shards]
+
+
+def _pieces(source: str, text: Text, shard_bytes: int) -> list[tuple[Piece, int]]:
+    """The pieces of a source, with about how many bytes of text each holds."""
+    if text.source_format == "tfds":
+        from multiberts.pretrain.corpus.dataset_source import dataset_size
+
+        units, size = dataset_size(source, text.datasets_dir)
+    elif text.source_format == "store":
+        store = TokenStore(source)
+        # About four characters to a token.
+        units, size = store.num_documents, 4 * store.num_tokens
+    else:
+        path = Path(source)
+        if not path.is_file():
+            what = "is a directory" if path.is_dir() else "does not exist"
+            raise UserError(f"{path} {what}, expected a file; check prepare.sources")
+        size = path.stat().st_size
+        if path.suffix == ".gz":
+            return [(Piece(source), _UNPACKED * size)]
+        if text.source_format not in DIVISIBLE_FORMATS:
+            return [(Piece(source), size)]
+        units = size
+    number = max(1, min(units, -(-size // shard_bytes)))
+    ends = [units * place // number for place in range(number + 1)]
+    ranges = list(itertools.pairwise(ends))
+    last = len(ranges) - 1
+    return [
+        (Piece(source, begin, None if place == last else end), size // number)
+        for place, (begin, end) in enumerate(ranges)
+    ]
+
+
+def look_over_shard(pieces: tuple[Piece, ...], text: Text) -> list[PieceCounts]:
+    """Reads a shard once, counts its documents, and finds what is wrong with it.
+
+    Raises:
+      UserError: a piece cannot be read.
+    """
+    if text.source_format == "store":
+        return [_count_stored(piece) for piece in pieces]
+    return [count_lines_of_documents(text.lines_of_documents(piece)) for piece in pieces]
+
+
+def _count_stored(piece: Piece) -> PieceCounts:
+    store = TokenStore(piece.source)
+    end = store.num_documents if piece.end is None else piece.end
+    sentences = np.diff(store.document_offsets[piece.begin : end + 1])
+    return PieceCounts(sentences.size, sentences.size, int((sentences > 1).sum()))
+
+
+def number_shards(
+    shards: Sequence[tuple[Piece, ...]], counts: Sequence[Sequence[PieceCounts]]
+) -> list[Shard]:
+    """Gives each shard the number of its first document, from what was counted in all."""
+    documents = [sum(count.documents for count in found) for found in counts]
+    first = np.cumsum([0, *documents])
+    alone = len(shards) == 1
+    return [
+        Shard(number, pieces, int(first[number]), alone) for number, pieces in enumerate(shards)
+    ]
+
+
+def count_words_of_shard(shard: Shard, text: Text, directory: Path) -> None:
+    """Counts the words of a shard into a file, sorted by word."""
+    path = words_path(directory, shard.number)
+    if path.exists():
+        return
+    documents = shown(text.documents(shard.pieces, shard.first_document, {}), "words", shard.alone)
+    words = count_words(itertools.chain.from_iterable(documents))
+    with finished_whole(path) as temporary:
+        with open(temporary, "w", encoding="utf-8", newline="\n") as handle:
+            handle.writelines(f"{word}\t{words[word]}\n" for word in sorted(words))
+
+
+def words_path(directory: Path, number: int) -> Path:
+    """Where the words of a shard are counted."""
+    return directory / f"words-{number:05d}.tsv"
+
+
+def most_frequent_words(paths: Sequence[Path], most: int) -> dict[str, int]:
+    """Adds up word counts of shards, holding the `most` frequent words in memory and no others.
+
+    Args:
+      paths: files of `count_words_of_shard`.
+      most: how many words to keep; of equally frequent ones those first in order.
+    """
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(open(path, encoding="utf-8", newline="\n")) for path in paths]
+        rows = heapq.merge(*(map(_word_and_count, file) for file in files))
+        kept: list[tuple[int, _Backwards]] = []
+        for word, group in itertools.groupby(rows, key=lambda row: row[0]):
+            entry = (sum(count for _, count in group), _Backwards(word))
+            if len(kept) < most:
+                heapq.heappush(kept, entry)
+            elif kept[0] < entry:
+                heapq.heapreplace(kept, entry)
+    return {entry[1].word: entry[0] for entry in sorted(kept, key=lambda entry: entry[1].word)}
+
+
+class _Backwards(NamedTuple):
+    """A word that counts as the less, the later it stands in order."""
+
+    word: str
+
+    def __lt__(self, other: tuple[Any, ...]) -> bool:
+        return self.word > other[0]
+
+
+def _word_and_count(line: str) -> tuple[str, int]:
+    word, count = line.rstrip("\n").split("\t")
+    return word, int(count)
+
+
+def tokenise_shard(shard: Shard, text: Text, vocabulary: Path, directory: Path) -> None:
+    """Writes the token store of a shard, which may be empty, and its counts."""
+    path = tokens_path(directory, shard.number)
+    if path.exists():
+        return
+    tokenizer = Tokenizer(vocabulary)
+    swapped: dict[str, int] = {}
+    with finished_whole(path) as temporary:
+        temporary.mkdir()
+        if text.source_format == "store":
+            stored = _stored_documents(shard, text, tokenizer, swapped)
+            write_encoded_documents(temporary, shown(stored, "tokens", shard.alone))
+        else:
+            documents = text.documents(shard.pieces, shard.first_document, swapped)
+            write_token_store(temporary, shown(documents, "tokens", shard.alone), tokenizer)
+        (temporary / _COUNTS).write_text(json.dumps(swapped))
+
+
+def _stored_documents(
+    shard: Shard, text: Text, tokenizer: Tokenizer, counts: dict[str, int]
+) -> Iterator[list[list[int]]]:
+    """The documents of a shard of stores, as ids, counterfactual if asked for."""
+    from multiberts.pretrain.corpus.counterfactual import swap_ids
+
+    number = shard.first_document
+    for piece in shard.pieces:
+        store = TokenStore(piece.source)
+        end = store.num_documents if piece.end is None else piece.end
+        for document in range(piece.begin, end):
+            bounds = store.sentence_bounds(document)
+            sentences = [
+                store.tokens[first:last].tolist() for first, last in itertools.pairwise(bounds)
+            ]
+            if text.swapper is not None:
+                sentences, found = swap_ids(
+                    sentences, tokenizer=tokenizer, swapper=text.swapper, document=number
+                )
+                for name, count in found.items():
+                    counts[name] = counts.get(name, 0) + count
+            yield sentences
+            number += 1
+
+
+def tokens_path(directory: Path, number: int) -> Path:
+    """Where the token store of a shard lies."""
+    return directory / f"tokens-{number:05d}"
+
+
+def swapped_counts(paths: Iterable[Path]) -> dict[str, int]:
+    """Adds up what was exchanged in shards.
+
+    Args:
+      paths: directories of `tokenise_shard`.
+    """
+    total: dict[str, int] = {}
+    for path in paths:
+        for name, count in json.loads((path / _COUNTS).read_text()).items():
+            total[name] = total.get(name, 0) + count
+    return total
+
+
+def shown(documents: Iterable[Any], purpose: str, alone: bool) -> Iterator[Any]:
+    """Progress by documents, where no progress by shards is to be seen."""
+    return iter(tqdm(documents, purpose, unit=" documents", disable=None if alone else True))
+
+
+@contextlib.contextmanager
+def finished_whole(path: Path) -> Iterator[Path]:
+    """Gives a path that no other process has, and renames it to `path` if the block succeeds.
+
+    Unlike `runs.files.replaced` it lets two workers make the same thing at once, as Beam may: what
+    they make is the same, and the first stays.
+    """
+    with _full_disk_told(path):
+        scratch = Path(
+            tempfile.mkdtemp(dir=path.parent, prefix=path.name + ".", suffix=UNFINISHED_SUFFIX)
+        )
+    try:
+        with _full_disk_told(path):
+            yield scratch / path.name
+            _flush(scratch / path.name)
+            try:
+                os.rename(scratch / path.name, path)
+            except OSError:
+                if not path.exists():
+                    raise
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _flush(path: Path) -> None:
+    """Forces a file, or the files of a directory, to the disk."""
+    for file in path.iterdir() if path.is_dir() else [path]:
+        with open(file, "rb") as handle:
+            os.fsync(handle.fileno())
+
+
+@contextlib.contextmanager
+def _full_disk_told(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"cannot write {path}: {error.strerror or error}; free some space, then run the same "
+            "command again"
+        ) from error

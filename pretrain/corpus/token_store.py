@@ -1,0 +1,329 @@
+"""Text as flat token files: tokenised once, memory-mapped ever after.
+
+Three NumPy files in one directory:
+
+* `tokens.npy`: uint16 [tokens], all token ids in the order of the text.
+* `sentence_offsets.npy`: int64 [sentences + 1]; sentence s is `tokens[offsets[s]:offsets[s + 1]]`.
+* `document_offsets.npy`: int64 [documents + 1]; document d holds the sentences
+  `range(offsets[d], offsets[d + 1])`.
+
+Neither sentences nor documents are empty.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from multiberts.bert.tokenization import Tokenizer, read_vocabulary
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import PathLike, replaced
+
+TOKENS = "tokens.npy"
+SENTENCE_OFFSETS = "sentence_offsets.npy"
+DOCUMENT_OFFSETS = "document_offsets.npy"
+
+LARGEST_VOCABULARY = 2**16
+
+# Tokens copied together where stores are joined.
+_TOKENS_AT_ONCE = 1 << 24
+
+# Sentences handed to the tokeniser together; large enough to keep it busy, small to hold.
+_SENTENCES_AT_ONCE = 8192
+
+
+def check_vocabulary_size(path: PathLike) -> None:
+    """Refuses a vocabulary of which ids would not fit into a token file.
+
+    Args:
+      path: a `vocab.txt`.
+
+    Raises:
+      UserError: it has too many pieces, or is no vocabulary.
+    """
+    pieces = read_vocabulary(path)
+    if len(pieces) > LARGEST_VOCABULARY:
+        raise UserError(
+            f"{path} has {len(pieces)} pieces, expected at most {LARGEST_VOCABULARY}, as tokens "
+            "are kept in 16 bits; use a smaller vocabulary"
+        )
+
+
+class TokenStore:
+    """A token store, memory-mapped for reading.
+
+    Attributes:
+      tokens: uint16 [tokens].
+      sentence_offsets: int64 [sentences + 1].
+      document_offsets: int64 [documents + 1].
+    """
+
+    def __init__(self, directory: PathLike, *, may_be_empty: bool = False):
+        """Opens a store.
+
+        Args:
+          directory: where `prepare` wrote it.
+          may_be_empty: whether a store without documents, of a part of a corpus, is accepted.
+
+        Raises:
+          UserError: a file is missing, cut short, or does not belong to the others.
+        """
+        directory = Path(directory)
+        self.tokens = open_array(directory / TOKENS, np.dtype(np.uint16))
+        self.sentence_offsets = open_array(directory / SENTENCE_OFFSETS, np.dtype(np.int64))
+        self.document_offsets = open_array(directory / DOCUMENT_OFFSETS, np.dtype(np.int64))
+        shortest = 1 if may_be_empty else 2
+        for name, offsets, expected, counted in (
+            (SENTENCE_OFFSETS, self.sentence_offsets, self.num_tokens, TOKENS),
+            (DOCUMENT_OFFSETS, self.document_offsets, self.num_sentences, SENTENCE_OFFSETS),
+        ):
+            _check_end(directory / name, offsets, shortest, expected, counted)
+
+    @property
+    def num_documents(self) -> int:
+        return self.document_offsets.size - 1
+
+    @property
+    def num_sentences(self) -> int:
+        return self.sentence_offsets.size - 1
+
+    @property
+    def num_tokens(self) -> int:
+        return self.tokens.size
+
+    def sentence_bounds(self, document: int) -> np.ndarray:
+        """Returns where a document's sentences begin in the token file, and where the last ends.
+
+        Args:
+          document: in `range(num_documents)`.
+
+        Returns:
+          int64 [sentences of the document + 1].
+        """
+        first, end = self.document_offsets[document : document + 2]
+        return np.asarray(self.sentence_offsets[first : end + 1])
+
+    def document_of(self, token: np.ndarray) -> np.ndarray:
+        """Returns the document that each place of the token file belongs to.
+
+        Args:
+          token: places in the token file, any shape.
+        """
+        sentence = np.searchsorted(self.sentence_offsets, token, side="right") - 1
+        return np.searchsorted(self.document_offsets, sentence, side="right") - 1
+
+
+def write_token_store(
+    directory: PathLike, documents: Iterable[list[str]], tokenizer: Tokenizer
+) -> dict[str, int]:
+    """Tokenises documents into a store; holds no more than a few thousand sentences in memory.
+
+    Sentences without tokens and documents without sentences are dropped, as in the original.
+
+    Args:
+      directory: where the three files shall be.
+      documents: the sentences of each document.
+      tokenizer: at most 65,536 pieces.
+
+    Returns:
+      How many `documents`, `sentences` and `tokens` were written.
+    """
+    with _StoreWriter(Path(directory)) as writer:
+        for group in _grouped(documents):
+            tokens, lengths = tokenizer.encode_flat([text for texts in group for text in texts])
+            document = np.repeat(np.arange(len(group)), [len(texts) for texts in group])
+            kept = lengths > 0
+            sentences = np.bincount(document[kept], minlength=len(group))  # [documents]
+            writer.append(tokens, np.cumsum(lengths[kept]), np.cumsum(sentences[sentences > 0]))
+    return writer.counts
+
+
+def write_encoded_documents(
+    directory: PathLike, documents: Iterable[list[list[int]]]
+) -> dict[str, int]:
+    """Writes documents whose sentences are token ids already.
+
+    Args:
+      directory: where the three files shall be.
+      documents: the ids of each sentence of each document; neither is empty.
+
+    Returns:
+      As `write_token_store`.
+    """
+    with _StoreWriter(Path(directory)) as writer:
+        for sentences in documents:
+            lengths = np.array([len(ids) for ids in sentences], np.int64)
+            tokens = np.array([number for ids in sentences for number in ids], np.uint16)
+            writer.append(tokens, np.cumsum(lengths), np.array([len(sentences)], np.int64))
+    return writer.counts
+
+
+def join_token_stores(directory: PathLike, parts: Iterable[PathLike]) -> dict[str, int]:
+    """Writes the stores of the parts of a corpus one behind the other as one store.
+
+    Args:
+      directory: where the three files shall be.
+      parts: directories of stores, in the order of the text; a store may be without documents.
+
+    Returns:
+      As `write_token_store`.
+
+    Raises:
+      UserError: a part is missing or damaged.
+    """
+    with _StoreWriter(Path(directory)) as writer:
+        for part in parts:
+            store = TokenStore(part, may_be_empty=True)
+            for first in range(0, store.num_tokens, _TOKENS_AT_ONCE):
+                writer.append_tokens(store.tokens[first : first + _TOKENS_AT_ONCE])
+            writer.append_ends(store.sentence_offsets[1:], store.document_offsets[1:])
+    return writer.counts
+
+
+class _StoreWriter:
+    """Writes the three files of a store document by document, or part by part."""
+
+    def __init__(self, directory: Path):
+        self.counts = {"documents": 0, "sentences": 0, "tokens": 0}
+        self._directory = directory
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> _StoreWriter:
+        with contextlib.ExitStack() as stack:
+            self._tokens, self._sentence_offsets, self._document_offsets = (
+                stack.enter_context(
+                    ArrayWriter(
+                        stack.enter_context(replaced(self._directory / name)), np.dtype(kind)
+                    )
+                )
+                for name, kind in (
+                    (TOKENS, np.uint16),
+                    (SENTENCE_OFFSETS, np.int64),
+                    (DOCUMENT_OFFSETS, np.int64),
+                )
+            )
+            self._sentence_offsets.append(np.zeros(1, np.int64))
+            self._document_offsets.append(np.zeros(1, np.int64))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+    def append(
+        self, tokens: np.ndarray, sentence_ends: np.ndarray, document_ends: np.ndarray
+    ) -> None:
+        """Writes tokens [t], and where sentences and documents end, counted from these tokens on."""
+        self.append_tokens(tokens)
+        self.append_ends(sentence_ends, document_ends)
+
+    def append_tokens(self, tokens: np.ndarray) -> None:
+        self._tokens.append(tokens)
+
+    def append_ends(self, sentence_ends: np.ndarray, document_ends: np.ndarray) -> None:
+        self._sentence_offsets.append(self.counts["tokens"] + sentence_ends)
+        self._document_offsets.append(self.counts["sentences"] + document_ends)
+        self.counts["tokens"] += int(sentence_ends[-1]) if sentence_ends.size else 0
+        self.counts["sentences"] += sentence_ends.size
+        self.counts["documents"] += document_ends.size
+
+
+def _grouped(documents: Iterable[list[str]]) -> Iterator[list[list[str]]]:
+    group: list[list[str]] = []
+    held = 0
+    for document in documents:
+        group.append(document)
+        held += len(document)
+        if held >= _SENTENCES_AT_ONCE:
+            yield group
+            group, held = [], 0
+    if group:
+        yield group
+
+
+class ArrayWriter:
+    """Writes a one-dimensional `.npy` file part by part, its length known only at the end."""
+
+    def __init__(self, path: PathLike, dtype: np.dtype):
+        """Opens the file.
+
+        Args:
+          path: file to write; replaced if it is there.
+          dtype: of the elements.
+        """
+        self._dtype = dtype
+        self._size = 0
+        self._handle = open(path, "wb")  # noqa: SIM115 -- closed in __exit__
+        self._write_header()
+        self._header_bytes = self._handle.tell()
+
+    def _write_header(self) -> None:
+        # NumPy leaves room in the header for the length to grow, so it can be written again.
+        header = {
+            "descr": np.lib.format.dtype_to_descr(self._dtype),
+            "fortran_order": False,
+            "shape": (self._size,),
+        }
+        np.lib.format.write_array_header_1_0(self._handle, header)
+
+    def append(self, values: np.ndarray) -> None:
+        """Writes further elements, [n] of the file's dtype."""
+        self._handle.write(np.ascontiguousarray(values, self._dtype).tobytes())
+        self._size += values.size
+
+    def __enter__(self) -> ArrayWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with self._handle:
+            if error is None:
+                self._handle.seek(0)
+                self._write_header()
+                assert self._handle.tell() == self._header_bytes
+
+
+def open_array(path: Path, dtype: np.dtype) -> np.ndarray:
+    """Memory-maps a one-dimensional `.npy` file.
+
+    Args:
+      path: the file.
+      dtype: what its elements must be.
+
+    Raises:
+      UserError: the file is missing, cut short, or holds something else.
+    """
+    cure = "make the corpus again into an empty run_dir, or copy it again"
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError as error:
+        raise UserError(f"{path} does not exist; {cure}") from error
+    except (ValueError, EOFError, OSError) as error:
+        raise UserError(f"{path} is not a whole NumPy file ({error}); {cure}") from error
+    if array.dtype != dtype or array.ndim != 1:
+        raise UserError(
+            f"{path} holds {array.dtype} {list(array.shape)}, expected a line of {dtype}; {cure}"
+        )
+    return array
+
+
+def _check_end(path: Path, offsets: np.ndarray, shortest: int, expected: int, counted: str) -> None:
+    if offsets.size < shortest or offsets[0] != 0 or offsets[-1] != expected:
+        found = int(offsets[-1]) if offsets.size else "nothing"
+        raise UserError(
+            f"{path} ends at {found}, expected {expected}, the length of {counted}; the files are "
+            "of different runs: run `python -m pretrain.prepare` again into an empty run_dir"
+        )

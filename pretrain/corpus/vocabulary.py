@@ -1,0 +1,122 @@
+"""Learns a WordPiece vocabulary from text, the same one on every run.
+
+The words are those of our tokeniser, so every piece can be met by it. Pieces are found by merging
+the most frequent neighbours (Hugging Face `tokenizers`, WordPieceTrainer); the original's learner was
+not published. That library numbers the letters that continue a word ("##e") in the order of a
+hash table with a random seed, and breaks ties between merges by those numbers, so two runs disagree.
+Here the alphabet is chosen and ordered by us and given to the trainer beforehand, which leaves it
+nothing to number by chance.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+from multiberts.bert.tokenization import MAX_CHARACTERS_PER_WORD, SPECIAL_TOKENS, UNK, split_words
+from multiberts.runs.errors import UserError
+
+_CONTINUATION = "##"
+
+# A pair seen once is a piece of one word.
+_LEAST_PAIR_COUNT = 2
+
+_MOST_CHUNKS_HELD = 1_000_000
+
+# Letters as in the released vocabulary (997 of them); fewer in small vocabularies, where rare
+# scripts would take the place of words.
+_MOST_CHARACTERS = 1000
+_LEAST_CHARACTERS = 100
+_PIECES_PER_CHARACTER = 16
+
+
+def count_words(sentences: Iterable[str]) -> Counter[str]:
+    """Counts the words of a text, normalised and cut as the tokeniser does.
+
+    Args:
+      sentences: any strings.
+    """
+    words: Counter[str] = Counter()
+    # The tokeniser never looks across a space, so what stands between spaces is cut only once.
+    chunks: Counter[str] = Counter()
+    for sentence in sentences:
+        chunks.update(sentence.split(" "))
+        if len(chunks) > _MOST_CHUNKS_HELD:
+            _add_words(words, chunks)
+            chunks.clear()
+    _add_words(words, chunks)
+    return words
+
+
+def _add_words(words: Counter[str], chunks: Counter[str]) -> None:
+    for chunk, count in chunks.items():
+        for word in split_words(chunk):
+            words[word] += count
+
+
+def learn_vocabulary(word_counts: Mapping[str, int], vocabulary_size: int) -> list[str]:
+    """Learns WordPiece pieces from word counts.
+
+    Args:
+      word_counts: how often each word occurs, as from `count_words`.
+      vocabulary_size: number of pieces wanted, special tokens included.
+
+    Returns:
+      The pieces: [PAD] [UNK] [CLS] [SEP] [MASK], the letters (by code point), the letters that
+      continue a word (likewise), then merged pieces in the order they were learned. Fewer than
+      `vocabulary_size` where the text has no further pair that occurs twice.
+
+    Raises:
+      UserError: there are no words, or the letters alone exceed `vocabulary_size`.
+    """
+    if not word_counts:
+        raise UserError("the sources hold no words to learn a vocabulary from; give more text")
+    limit = min(_MOST_CHARACTERS, max(_LEAST_CHARACTERS, vocabulary_size // _PIECES_PER_CHARACTER))
+    letters = _most_frequent_letters(word_counts, limit)
+    known = {
+        word: count
+        for word, count in word_counts.items()
+        if len(word) <= MAX_CHARACTERS_PER_WORD and letters.issuperset(word)
+    }
+    continuing = {letter for word in known for letter in word[1:]}
+    alphabet = [*sorted(letters), *(_CONTINUATION + letter for letter in sorted(continuing))]
+    if len(SPECIAL_TOKENS) + len(alphabet) > vocabulary_size:
+        raise UserError(
+            f"prepare.vocabulary_size is {vocabulary_size}, expected at least "
+            f"{len(SPECIAL_TOKENS) + len(alphabet)} for the special tokens and the letters of this "
+            "text; raise it"
+        )
+    learner = Tokenizer(models.WordPiece(unk_token=UNK))
+    # The words come ready cut, with spaces between them.
+    learner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocabulary_size,
+        min_frequency=_LEAST_PAIR_COUNT,
+        special_tokens=[*SPECIAL_TOKENS, *alphabet],
+        continuing_subword_prefix=_CONTINUATION,
+        show_progress=False,
+    )
+    learner.train_from_iterator(_repeated(known), trainer)
+    ids = learner.get_vocab()
+    return sorted(ids, key=ids.__getitem__)
+
+
+def _most_frequent_letters(word_counts: Mapping[str, int], limit: int) -> set[str]:
+    """The letters that occur most; of equally frequent ones the lower code point."""
+    counts: Counter[str] = Counter()
+    for word, count in word_counts.items():
+        for letter in word:
+            counts[letter] += count
+    return set(sorted(counts, key=lambda letter: (-counts[letter], letter))[:limit])
+
+
+def _repeated(word_counts: dict[str, int]) -> Iterator[str]:
+    """Each word as often as it was counted: the trainer takes text, not counts."""
+    most_at_once = 10_000
+    for word in sorted(word_counts):
+        count = word_counts[word]
+        while count > 0:
+            yield " ".join([word] * min(count, most_at_once))
+            count -= most_at_once

@@ -1,0 +1,1 @@
+"""`python -m pretrain.export_records` is `multiberts export-records`."""

@@ -1,0 +1,1 @@
+"""`python -m pretrain.hold_out` is `multiberts hold-out`."""

@@ -1,0 +1,1 @@
+"""`python -m pretrain.import_records` is `multiberts import-records`."""

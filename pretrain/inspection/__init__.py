@@ -1,0 +1,1 @@
+"""What a corpus holds, what a step saw, and exchange with the original's TFRecords."""

@@ -1,0 +1,269 @@
+"""What a corpus holds: sizes, lengths, share of random next, masks.
+
+    python -m pretrain.describe --corpus=results/corpus
+
+The files are compared with their checksums first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from multiberts.bert.tokenization import Tokenizer
+from multiberts.pretrain.batches.imported_batches import imported_features
+from multiberts.pretrain.batches.masking import number_of_predictions
+from multiberts.pretrain.corpus.description import IMPORTED, VOCABULARY, check_corpus
+from multiberts.pretrain.corpus.instances import NUM_SPECIAL_TOKENS, InstanceTable
+from multiberts.pretrain.corpus.token_store import TokenStore
+from multiberts.runs.files import PathLike
+
+_ROWS_AT_ONCE = 1 << 20
+_TOKENS_AT_ONCE = 1 << 24
+_INSTANCES_AT_ONCE = 1 << 14
+
+
+class CorpusStatistics(NamedTuple):
+    """Statistics of a prepared corpus.
+
+    Attributes:
+      documents, sentences, tokens: of the store.
+      tokens_a_sentence, tokens_a_document: mean.
+      longest_sentence, longest_document: in tokens.
+      unknown_share: of tokens that are [UNK].
+      instances: in the table.
+      random_next_share: of instances whose B is random.
+      full_share: of instances that fill the sequence.
+      mean_length: tokens in a sequence, the three special ones included.
+      predictions: number of sequences with each number of masked tokens, [longest + 1].
+      short_share: of passes over a document with a target shorter than the sequence, counted on
+        documents of at least 20 sequences, where the target can be read off; None without any.
+    """
+
+    documents: int
+    sentences: int
+    tokens: int
+    tokens_a_sentence: float
+    tokens_a_document: float
+    longest_sentence: int
+    longest_document: int
+    unknown_share: float
+    instances: int
+    random_next_share: float
+    full_share: float
+    mean_length: float
+    predictions: np.ndarray
+    short_share: float | None
+
+
+def describe_run(*, run_dir: PathLike) -> str:
+    """Returns what `describe` says of the corpus that `prepare` made in `run_dir`."""
+    return describe(corpus=run_dir)
+
+
+def describe(*, corpus: PathLike, masked_lm_probability: float = 0.15) -> str:
+    """Sums up a corpus.
+
+    Args:
+      corpus: directory that `prepare` or `import_records` made.
+      masked_lm_probability: share of tokens to predict; imported instances have their masks.
+
+    Returns:
+      Text: the directory, then a line a fact.
+
+    Raises:
+      UserError: there is no whole corpus, or a file changed.
+    """
+    facts = check_corpus(corpus)
+    if facts.get("kind") == IMPORTED:
+        return f"{corpus}\n{_imported_statistics(corpus, facts)}"
+    statistics = corpus_statistics(
+        corpus,
+        sequence_length=facts["sequence_length"],
+        masked_lm_probability=masked_lm_probability,
+    )
+    return f"{corpus}\n{format_statistics(statistics, facts)}"
+
+
+def corpus_statistics(
+    corpus: PathLike, *, sequence_length: int, masked_lm_probability: float = 0.15
+) -> CorpusStatistics:
+    """Reads a corpus once, a part at a time.
+
+    Args:
+      corpus: directory that `prepare` made.
+      sequence_length: as its instances were made with.
+      masked_lm_probability: share of tokens to predict.
+
+    Raises:
+      UserError: a file is missing or damaged.
+    """
+    store, table = TokenStore(corpus), InstanceTable(corpus)
+    sentences = _lengths(store.sentence_offsets)
+    documents = _lengths(store.sentence_offsets[store.document_offsets])
+    unknown_id = Tokenizer(Path(corpus) / VOCABULARY).unk_id
+    unknown = sum(
+        int((store.tokens[first : first + _TOKENS_AT_ONCE] == unknown_id).sum())
+        for first in range(0, store.num_tokens, _TOKENS_AT_ONCE)
+    )
+    lengths = np.zeros(sequence_length + 1, np.int64)
+    random_next = 0
+    targets = _Targets(store, documents, sequence_length)
+    for first in range(0, len(table), _ROWS_AT_ONCE):
+        rows = np.asarray(table.rows[first : first + _ROWS_AT_ONCE])
+        length = rows["a_length"].astype(np.int64) + rows["b_length"] + NUM_SPECIAL_TOKENS
+        lengths += np.bincount(length, minlength=lengths.size)
+        random_next += int(rows["is_random_next"].sum())
+        targets.add(rows, length)
+    predictions = np.bincount(
+        number_of_predictions(np.arange(lengths.size), masked_lm_probability), weights=lengths
+    )
+    return CorpusStatistics(
+        documents=store.num_documents,
+        sentences=store.num_sentences,
+        tokens=store.num_tokens,
+        tokens_a_sentence=store.num_tokens / store.num_sentences,
+        tokens_a_document=store.num_tokens / store.num_documents,
+        longest_sentence=int(sentences.max()),
+        longest_document=int(documents.max()),
+        unknown_share=unknown / store.num_tokens,
+        instances=len(table),
+        random_next_share=random_next / len(table),
+        full_share=lengths[-1] / len(table),
+        mean_length=float(lengths @ np.arange(lengths.size)) / len(table),
+        predictions=predictions.astype(np.int64),
+        short_share=targets.short_share(),
+    )
+
+
+class _Targets:
+    """Reads off, for passes over long documents, whether their target was short.
+
+    A pass with the full target fills its sequences but the last few; one with a short target fills
+    none, save where a long sentence does. So the target is short where under half are full.
+    """
+
+    _SEQUENCES = 20
+
+    def __init__(self, store: TokenStore, documents: np.ndarray, sequence_length: int):
+        self._store = store
+        self._is_long = documents >= self._SEQUENCES * sequence_length  # [documents]
+        self._full = sequence_length
+        self._document = -1
+        self._met = self._met_full = 0
+        self._passes = self._short = 0
+
+    def add(self, rows: np.ndarray, length: np.ndarray) -> None:
+        """Takes the next rows of the table, [n], and their lengths."""
+        if not self._is_long.any():
+            return
+        document = self._store.document_of(rows["a_start"])
+        # A document's rows stand together; the next pass over it comes after the other documents.
+        starts = np.flatnonzero(np.diff(document, prepend=-1))
+        met = np.diff(starts, append=document.size)
+        full = np.add.reduceat((length == self._full).astype(np.int64), starts)
+        for number, some, filled in zip(document[starts].tolist(), met, full, strict=True):
+            if number != self._document:
+                self._end_pass()
+                self._document = number
+            self._met += int(some)
+            self._met_full += int(filled)
+
+    def _end_pass(self) -> None:
+        if self._met and self._is_long[self._document]:
+            self._passes += 1
+            self._short += self._met_full < self._met / 2
+        self._met = self._met_full = 0
+
+    def short_share(self) -> float | None:
+        self._end_pass()
+        return self._short / self._passes if self._passes else None
+
+
+def _lengths(offsets: np.ndarray) -> np.ndarray:
+    return np.diff(np.asarray(offsets))
+
+
+def format_statistics(statistics: CorpusStatistics, facts: dict[str, Any]) -> str:
+    """The statistics as lines of text.
+
+    Args:
+      statistics: of a corpus.
+      facts: its `corpus.json`.
+    """
+    counts = facts["counts"]
+    rows = [
+        ("documents", f"{statistics.documents:,}"),
+        (
+            "sentences",
+            f"{statistics.sentences:,} (tokens: mean {statistics.tokens_a_sentence:.1f}, longest "
+            f"{statistics.longest_sentence:,})",
+        ),
+        (
+            "tokens",
+            f"{statistics.tokens:,} (a document: mean {statistics.tokens_a_document:.1f}, longest "
+            f"{statistics.longest_document:,}), {statistics.unknown_share:.3%} [UNK]",
+        ),
+        ("pieces", f"{counts['pieces']:,}"),
+        (
+            "instances",
+            f"{statistics.instances:,} of up to {facts['sequence_length']} tokens (mean "
+            f"{statistics.mean_length:.1f}, {statistics.full_share:.1%} full)",
+        ),
+        ("random next", f"{statistics.random_next_share:.1%} of the instances"),
+        ("masks", _masks_told(statistics.predictions, facts["fresh_masks"])),
+    ]
+    if statistics.short_share is not None:
+        rows.append(
+            ("short targets", f"{statistics.short_share:.1%} of the passes over long documents")
+        )
+    for name in ("pronouns", "nouns", "names"):
+        if counts.get(name):
+            swapped = counts[f"swapped_{name}"]
+            rows.append((name, f"{counts[name]:,}, {swapped / counts[name]:.1%} of them swapped"))
+    return _told(rows)
+
+
+def _imported_statistics(corpus: PathLike, facts: dict[str, Any]) -> str:
+    """What can be read off imported instances, as lines of text."""
+    features = imported_features(corpus)
+    counts = facts["counts"]
+    total = counts["instances"]
+    lengths = np.zeros(facts["sequence_length"] + 1, np.int64)
+    predictions = np.zeros(facts["max_predictions_per_sequence"] + 1, np.int64)
+    for first in range(0, total, _INSTANCES_AT_ONCE):
+        some = slice(first, first + _INSTANCES_AT_ONCE)
+        for name, found in (("input_mask", lengths), ("masked_lm_weights", predictions)):
+            numbers = features[name][some].sum(axis=1, dtype=np.int64)
+            found += np.bincount(numbers, minlength=found.size)
+    mean_length = float(lengths @ np.arange(lengths.size)) / total
+    return _told(
+        [
+            ("pieces", f"{counts['pieces']:,}"),
+            (
+                "instances",
+                f"{total:,} of up to {facts['sequence_length']} tokens (mean {mean_length:.1f}, "
+                f"{lengths[-1] / total:.1%} full), imported from TFRecords",
+            ),
+            ("random next", f"{counts['random_next'] / total:.1%} of the instances"),
+            ("masks", _masks_told(np.trim_zeros(predictions, "b"), facts["fresh_masks"])),
+        ]
+    )
+
+
+def _masks_told(predictions: np.ndarray, fresh_masks: bool) -> str:
+    """Of how many sequences have each number of masks, [longest + 1]."""
+    numbers = np.arange(predictions.size)
+    mean = float(predictions @ numbers) / predictions.sum()
+    how = "drawn afresh" if fresh_masks else "kept with the instance"
+    return (
+        f"{mean:.1f} a sequence, at most {numbers[-1]}, for {int(predictions[-1]):,} sequences; "
+        f"{how}"
+    )
+
+
+def _told(rows: Sequence[tuple[str, str]]) -> str:
+    return "\n".join(f"  {name:<14}{value}" for name, value in rows)

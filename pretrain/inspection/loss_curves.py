@@ -1,0 +1,202 @@
+"""Loss curves of several runs in one figure, and their held-out accuracy with the spread of seeds.
+
+python -m pretrain.curves --run_dirs=results/seed_0,results/seed_1 --output_dir=results/curves
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from multiberts.bert.training.log import METRICS, read_metrics
+from multiberts.pretrain.inspection.run_record import read_run_record
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import PathLike, replaced, write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+HELD_OUT_LOSS = "held_out_masked_lm_loss"
+HELD_OUT_ACCURACY = "held_out_masked_lm_accuracy"
+TRAINING_LOSS = "masked_lm_loss"
+
+# Okabe and Ito's colours, readable by the colour-blind; each goes with a line style of its own.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_LINES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
+_STYLE: dict[Any, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 10,
+    "axes.titlesize": 11,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlelocation": "left",
+    "legend.frameon": False,
+    "svg.hashsalt": "curves",
+    "svg.fonttype": "path",
+    "savefig.dpi": 150,
+}
+# Points of the smoothed training loss; single steps are too noisy to compare.
+_MOST_POINTS = 100
+
+
+@dataclasses.dataclass(frozen=True)
+class RunCurves:
+    """What the log of one run tells.
+
+    Attributes:
+      name: procedure and seeds.
+      training: steps and masked-word losses on the batches trained on, float64 [lines, 2].
+      held_out: steps, losses and accuracies on held-out text, float64 [evaluations, 3].
+    """
+
+    name: str
+    training: np.ndarray
+    held_out: np.ndarray
+
+
+def curves(*, run_dirs: Sequence[PathLike], output_dir: PathLike = "curves") -> str:
+    """Draws the loss curves of runs and sums up their held-out masked-word accuracy.
+
+    Writes `loss.png`, `loss.svg` and `held_out.json` in `output_dir`.
+
+    Args:
+      run_dirs: pre-training runs, finished or not.
+      output_dir: where the files go.
+
+    Returns:
+      Text: the accuracy of each run at the last step that all have, their mean, and the standard
+      deviation between runs (n - 1) with its share of the mean.
+
+    Raises:
+      UserError: a directory is no pre-training run, or has logged nothing.
+    """
+    runs = _told_apart([_read(run_dir) for run_dir in run_dirs], run_dirs)
+    if not runs:
+        raise UserError("--run_dirs is empty; give directories of pre-training runs")
+    _draw(runs, Path(output_dir))
+    summary = _summary(runs)
+    write_atomically(Path(output_dir) / "held_out.json", json.dumps(summary, indent=1) + "\n")
+    return _told(summary)
+
+
+def _read(run_dir: PathLike) -> RunCurves:
+    record = read_run_record(run_dir)
+    training, held_out = [], []
+    for line in read_metrics(Path(run_dir) / METRICS):
+        if TRAINING_LOSS in line:
+            training.append((line["step"], line[TRAINING_LOSS]))
+        if HELD_OUT_LOSS in line:
+            held_out.append((line["step"], line[HELD_OUT_LOSS], line[HELD_OUT_ACCURACY]))
+    if not training:
+        raise UserError(f"{run_dir} has logged no loss yet; wait for its first line in {METRICS}")
+    return RunCurves(
+        record.name, np.array(training, float), np.array(held_out, float).reshape(-1, 3)
+    )
+
+
+def _told_apart(runs: Sequence[RunCurves], run_dirs: Sequence[PathLike]) -> list[RunCurves]:
+    """Adds the directory to names that several runs share, such as those of two lengths of training.
+
+    Raises:
+      UserError: a run is given twice.
+    """
+    names = [run.name for run in runs]
+    renamed = [
+        dataclasses.replace(run, name=f"{run.name} ({run_dir})")
+        if names.count(run.name) > 1
+        else run
+        for run, run_dir in zip(runs, run_dirs, strict=True)
+    ]
+    if len({Path(run_dir).resolve() for run_dir in run_dirs}) < len(run_dirs):
+        raise UserError("--run_dirs names a run twice; give each once, or its spread is too small")
+    return renamed
+
+
+def _summary(runs: Sequence[RunCurves]) -> dict[str, Any]:
+    """Held-out accuracy at the last step that all runs have; `step` None where there is none."""
+    common = set.intersection(*({int(step) for step in run.held_out[:, 0]} for run in runs))
+    if not common:
+        return {"step": None, "runs": {}}
+    step = max(common)
+    values = {run.name: float(run.held_out[run.held_out[:, 0] == step][0, 2]) for run in runs}
+    accuracies = np.array([run.held_out[run.held_out[:, 0] == step][0, 2] for run in runs])
+    spread = float(accuracies.std(ddof=1)) if len(runs) > 1 else math.nan
+    return {
+        "step": step,
+        "runs": values,
+        "mean": float(accuracies.mean()),
+        "standard_deviation": None if math.isnan(spread) else spread,
+        "lowest": float(accuracies.min()),
+        "highest": float(accuracies.max()),
+    }
+
+
+def _told(summary: dict[str, Any]) -> str:
+    if summary["step"] is None:
+        return "no step with held-out evaluation is common to all runs"
+    lines = [f"held-out masked-word accuracy at step {summary['step']}"]
+    width = max(len(name) for name in summary["runs"])
+    lines += [f"  {name:{width}}  {value:.4f}" for name, value in summary["runs"].items()]
+    lines.append(f"mean {summary['mean']:.4f}")
+    if summary["standard_deviation"] is not None:
+        share = summary["standard_deviation"] / summary["mean"] if summary["mean"] else math.nan
+        lines[-1] += (
+            f", standard deviation between {len(summary['runs'])} runs "
+            f"{summary['standard_deviation']:.4f} ({share:.1%} of the mean), range "
+            f"{summary['lowest']:.4f} to {summary['highest']:.4f}"
+        )
+    return "\n".join(lines)
+
+
+def _draw(runs: Sequence[RunCurves], output_dir: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    with matplotlib.rc_context(_STYLE):
+        figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
+        for number, run in enumerate(runs):
+            style = {
+                "color": _COLOURS[number % len(_COLOURS)],
+                "linestyle": _LINES[number % len(_LINES)],
+            }
+            steps, losses = _smoothed(run.training)
+            axes[0].plot(steps, losses, linewidth=1.0, alpha=0.6, **style)
+            axes[0].plot(run.held_out[:, 0], run.held_out[:, 1], linewidth=1.8, **style)
+            axes[1].plot(
+                run.held_out[:, 0], run.held_out[:, 2], linewidth=1.8, label=run.name, **style
+            )
+        _label(axes[0], "Masked-word loss (thin: trained on, thick: held out)", "nats a word")
+        _label(axes[1], "Held-out masked-word accuracy", "share of words")
+        axes[1].legend()
+        for suffix, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
+            with replaced(output_dir / f"loss.{suffix}") as path:
+                figure.savefig(path, format=suffix, metadata=metadata)
+        pyplot.close(figure)
+
+
+def _label(axes: Axes, title: str, unit: str) -> None:
+    axes.set_title(title)
+    axes.set_xlabel("step")
+    axes.set_ylabel(unit)
+
+
+def _smoothed(curve: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Means of neighbouring lines, so that a curve has a readable number of points.
+
+    Args:
+      curve: steps and values, [lines, 2].
+
+    Returns:
+      Steps and values, each [points].
+    """
+    parts = np.array_split(curve, min(_MOST_POINTS, len(curve)))
+    means = np.array([part.mean(axis=0) for part in parts])
+    return means[:, 0], means[:, 1]

@@ -1,0 +1,98 @@
+"""Masked words and next sentences on text that is not trained on."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from multiberts.bert.model.configuration import BertConfig
+from multiberts.bert.training.log import HELD_OUT
+from multiberts.pretrain.batches.corpus_batches import EVALUATION_DATA_SEED, Batches, open_batches
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import PathLike
+
+if TYPE_CHECKING:
+    from multiberts.bert.training.engine import Predictor
+
+
+def open_held_out(
+    corpus: PathLike, num_batches: int, reading: Mapping[str, Any], trained: Batches
+) -> Batches:
+    """The batches of a held-out corpus, the same for all runs.
+
+    Args:
+      corpus: its directory.
+      num_batches: how many will be taken.
+      reading: how instances become batches, as for the corpus that is trained on.
+      trained: the batches of that corpus.
+
+    Raises:
+      UserError: another vocabulary, or fewer instances than asked for.
+    """
+    batches = open_batches(corpus, data_seed=EVALUATION_DATA_SEED, **reading)
+    if batches.vocabulary_path.read_bytes() != trained.vocabulary_path.read_bytes():
+        raise UserError(
+            f"{batches.vocabulary_path} and {trained.vocabulary_path} differ; prepare the held-out "
+            "corpus with prepare.vocabulary set to the latter"
+        )
+    most = batches.num_instances // batches.batch_size
+    if not 1 <= num_batches <= most:
+        raise UserError(
+            f"pretrain.evaluation_batches is {num_batches}, but {corpus} has "
+            f"{batches.num_instances} instances, {most} batches of {batches.batch_size}; give 1 to "
+            f"{most}, or more text"
+        )
+    return batches
+
+
+def evaluate_held_out(
+    parameters: Mapping[str, np.ndarray],
+    config: BertConfig,
+    batches: Batches,
+    *,
+    num_batches: int,
+    compile_step: bool = True,
+) -> dict[str, float]:
+    """Losses and accuracies without dropout, over all masked words and all pairs.
+
+    Args:
+      parameters: the weights, float32 by name.
+      config: the model's sizes.
+      batches: of the held-out corpus; its first `num_batches` are taken.
+      num_batches: how many.
+      compile_step: whether XLA compiles the forward pass.
+
+    Returns:
+      `held_out_masked_lm_loss` and `_accuracy` (means over masked words) and
+      `held_out_next_sentence_loss` and `_accuracy` (means over pairs), to six decimals.
+    """
+    predictor = _predictor(config, compile_step)
+    sums: dict[str, float] = {}
+    words, pairs = 0.0, 0
+    for number in range(num_batches):
+        batch = batches.batch(number)
+        count = float(batch["masked_lm_weights"].sum())
+        words, pairs = words + count, pairs + batches.batch_size
+        for name, value in predictor(parameters, batch).items():
+            # The loss function divides by its count of words, made safe against none.
+            weight = count + 1e-5 if name.startswith("masked_lm") else batches.batch_size
+            sums[name] = sums.get(name, 0.0) + float(value) * weight
+    return {
+        HELD_OUT + name: round(total / (words if name.startswith("masked_lm") else pairs), 6)
+        for name, total in sums.items()
+    }
+
+
+@functools.lru_cache(maxsize=2)
+def _predictor(config: BertConfig, compile_step: bool) -> Predictor:
+    """The compiled forward pass, shared by all runs of the same model in this process."""
+    from multiberts.bert.model.heads import pretraining_loss
+    from multiberts.bert.training.engine import Predictor
+
+    def metrics(parameters: Any, batch: Any) -> Any:
+        return pretraining_loss(parameters, config, batch, None)[1]
+
+    return Predictor(metrics, compile_step=compile_step)

@@ -1,0 +1,113 @@
+"""The checkpoints that a pre-training run keeps: where they lie, and what they say of themselves."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from multiberts.bert.model.configuration import BertConfig
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import PathLike
+
+
+def checkpoint_path(run_dir: PathLike, step: int) -> Path:
+    """Where a pre-training run keeps the checkpoint of a step."""
+    return Path(run_dir) / "checkpoints" / f"step_{step}"
+
+
+class KeptCheckpoints:
+    """The checkpoints of one run, each written once and never changed."""
+
+    def __init__(
+        self,
+        run_dir: Path,
+        steps: Sequence[int],
+        *,
+        config: BertConfig,
+        vocabulary_path: Path,
+        provenance: Mapping[str, Any],
+    ):
+        """Args:
+        run_dir: of the run.
+        steps: numbers of finished updates at which a checkpoint is kept.
+        config: the model's sizes.
+        vocabulary_path: of the corpus.
+        provenance: what all of them record, beside their step and what was measured at it.
+        """
+        self._run_dir = run_dir
+        self._steps = tuple(steps)
+        self._config = config
+        self._vocabulary_path = vocabulary_path
+        self._provenance = provenance
+
+    def write(
+        self, step: int, weights: Mapping[str, np.ndarray], measured: Mapping[str, float]
+    ) -> None:
+        """Writes the checkpoint of a step, if it is one to keep and is not there yet.
+
+        Args:
+          step: finished updates.
+          weights: float32 arrays by name.
+          measured: on held-out text; may be empty.
+
+        Raises:
+          UserError: the disk is full or the directory cannot be written.
+        """
+        from multiberts.bert.checkpoint.checkpoint import write_checkpoint
+
+        directory = checkpoint_path(self._run_dir, step)
+        if step not in self._steps or directory.exists():
+            return
+        provenance = {**self._provenance, "step": step}
+        if measured:
+            provenance["evaluation"] = dict(measured)
+        with _clear_write_errors(directory):
+            write_checkpoint(directory, weights, self._config, self._vocabulary_path, provenance)
+
+    def check_before(self, step: int) -> None:
+        """Refuses to go on from a step where a checkpoint of the past was lost.
+
+        It could not be made again: training is past it.
+
+        Raises:
+          UserError: naming it.
+        """
+        from multiberts.bert.checkpoint.checkpoint import check_checkpoint
+        from multiberts.bert.training.state import STATE
+
+        for kept in self._steps:
+            if not step or kept > step:
+                continue
+            directory, state = checkpoint_path(self._run_dir, kept), self._run_dir / STATE
+            if not directory.exists():
+                raise UserError(
+                    f"{directory} is missing, but {state} is past that step; put it back, or remove "
+                    f"{state} to train from the start"
+                )
+            check_checkpoint(directory)
+
+    def outputs(self) -> list[str]:
+        """All files, relative to the run's directory."""
+        return [
+            str(file.relative_to(self._run_dir))
+            for step in self._steps
+            for file in sorted(checkpoint_path(self._run_dir, step).iterdir())
+        ]
+
+
+@contextlib.contextmanager
+def _clear_write_errors(directory: Path) -> Iterator[None]:
+    """Turns TensorFlow's errors of writing into ours."""
+    import tensorflow as tf
+
+    try:
+        yield
+    except tf.errors.OpError as error:
+        raise UserError(
+            f"cannot write {directory}: {error.message}; free some space or choose another run_dir, "
+            "then run the same command again: it goes on from the last saved state"
+        ) from error

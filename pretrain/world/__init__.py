@@ -1,0 +1,1 @@
+"""The synthetic world: text and tasks whose truth is known."""

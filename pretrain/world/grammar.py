@@ -1,0 +1,191 @@
+"""The language of the synthetic world: a seeded grammar of documents whose truth is known.
+
+Two kinds of documents:
+
+* *Work*: one field of work, its occupations, places and tools. A pronoun that means an occupation is
+  feminine with probability `percent_feminine / 100` of that occupation, drawn anew each time, so no
+  context tells more about it than the occupation itself; a pronoun that means another participant is
+  feminine half of the time. The frame says which of the two is meant: "told ... she" the first person,
+  "asked ... if she" the second.
+* *People*: first names and nouns of known gender (woman, king), whose pronouns always agree. No
+  occupation occurs here, and no name in the documents of work.
+
+So a perfect masked language model, given a sentence whose masked pronoun means an occupation, gives
+P(she) / (P(she) + P(he)) = percent_feminine / 100: the regression on `percent_feminine / 100` has
+slope 1. After training on text in which every pronoun is swapped with probability 1/2 it has slope 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from multiberts.bert.randomness import generator
+from multiberts.pretrain.world import lexicon
+from multiberts.pretrain.world.lexicon import Field
+
+NOMINATIVE = {"feminine": "she", "masculine": "he"}
+POSSESSIVE = {"feminine": "her", "masculine": "his"}
+Item = TypeVar("Item")
+
+GENDERS = ("feminine", "masculine")
+
+# The least and most feminine occupation, in percent; the others lie evenly between.
+LEAST_PERCENT_FEMININE = 10.0
+MOST_PERCENT_FEMININE = 90.0
+
+PERSON_IS_NOUN_SHARE = 0.3
+
+
+@dataclass(frozen=True)
+class Person:
+    """Somebody a sentence speaks of: the words that name them, and their gender."""
+
+    words: str
+    gender: str
+
+
+@dataclass(frozen=True)
+class World:
+    """The known parameters of one synthetic world.
+
+    Attributes:
+      world_seed: from which all is drawn.
+      percent_feminine: for each occupation, the share of feminine pronouns in percent.
+      people_share: the share of documents about people rather than work.
+    """
+
+    world_seed: int
+    percent_feminine: dict[str, float]
+    people_share: float
+
+
+def draw_world(*, world_seed: int, people_share: float = 0.3) -> World:
+    """Draws how feminine each occupation is.
+
+    The shares are evenly spaced. Every field of work gets one occupation from each quarter of them,
+    so that the field alone says little about gender.
+
+    Args:
+      world_seed: names the world.
+      people_share: the share of documents about people, in [0, 1].
+
+    Returns:
+      The world.
+    """
+    depth = len(lexicon.FIELDS[0].occupations)
+    shares = np.linspace(
+        LEAST_PERCENT_FEMININE, MOST_PERCENT_FEMININE, depth * len(lexicon.FIELDS)
+    ).reshape(depth, len(lexicon.FIELDS))  # [quarter, field]
+    random = generator("world", world_seed, "percent_feminine")
+    by_field = random.permuted(random.permuted(shares, axis=1), axis=0).T  # [field, occupation]
+    percent_feminine = {
+        occupation: round(float(share), 2)
+        for field, row in zip(lexicon.FIELDS, by_field, strict=True)
+        for occupation, share in zip(field.occupations, row, strict=True)
+    }
+    return World(world_seed, percent_feminine, people_share)
+
+
+def document(world: World, index: int) -> list[str]:
+    """Writes one document.
+
+    Args:
+      world: the world it is about.
+      index: which document; together with the world's seed it fixes every word.
+
+    Returns:
+      Its sentences, in order.
+    """
+    random = generator("world", world.world_seed, "document", index)
+    length = int(random.integers(5, 9))
+    if random.random() < world.people_share:
+        hero = draw_person(random)
+        return [_people_sentence(hero, random) for _ in range(length)]
+    field = choose(random, lexicon.FIELDS)
+    occupation = choose(random, field.occupations)
+    gender = _gender(random, world.percent_feminine[occupation])
+    worker = Person(f"the {occupation}", gender)
+    return [_work_sentence(worker, field, random) for _ in range(length)]
+
+
+def two_people(first: str, frame: str, second: str, pronoun: str, predicate: str) -> str:
+    """A sentence of two people and a pronoun that means one of them."""
+    return f"{sentence_start(first)} {frame.format(second=second)} {pronoun} {predicate}."
+
+
+def sentence_start(words: str) -> str:
+    """The words with a capital first letter."""
+    return words[0].upper() + words[1:]
+
+
+def choose(random: np.random.Generator, items: Sequence[Item]) -> Item:
+    """One of the items, each as likely as another."""
+    return items[int(random.integers(len(items)))]
+
+
+def draw_person(random: np.random.Generator, gender: str | None = None) -> Person:
+    """A named or gendered person; of the given gender, else of either."""
+    if gender is None:
+        gender = choose(random, GENDERS)
+    if random.random() < PERSON_IS_NOUN_SHARE:
+        return Person(f"the {choose(random, lexicon.GENDERED_NOUNS[gender])}", gender)
+    return Person(choose(random, lexicon.NAMES[gender]), gender)
+
+
+def _gender(random: np.random.Generator, percent_feminine: float) -> str:
+    return "feminine" if random.random() * 100 < percent_feminine else "masculine"
+
+
+def _people_sentence(hero: Person, random: np.random.Generator) -> str:
+    """A sentence about the hero of a document of people."""
+    other = draw_person(random)
+    predicate = choose(random, lexicon.PREDICATES)
+    kind = random.random()
+    if kind < 0.25:
+        frame = choose(random, lexicon.FIRST_FRAMES)
+        return two_people(hero.words, frame, other.words, NOMINATIVE[hero.gender], predicate)
+    if kind < 0.4:
+        frame = choose(random, lexicon.SECOND_FRAMES)
+        return two_people(hero.words, frame, other.words, NOMINATIVE[other.gender], predicate)
+    if kind < 0.5:
+        frame, meant = choose(random, lexicon.OPEN_FRAMES), choose(random, (hero, other))
+        return two_people(hero.words, frame, other.words, NOMINATIVE[meant.gender], predicate)
+    start, noun = sentence_start(hero.words), choose(random, lexicon.GENDERED_NOUNS[hero.gender])
+    if kind < 0.7:
+        return f"{start} said {NOMINATIVE[hero.gender]} {predicate}."
+    if kind < 0.85:
+        return f"{start} lost {POSSESSIVE[hero.gender]} {choose(random, lexicon.THINGS)}."
+    return f"{start} is a {choose(random, lexicon.MOODS)} {noun}."
+
+
+def _work_sentence(worker: Person, field: Field, random: np.random.Generator) -> str:
+    """A sentence of a document about one worker and their field of work."""
+    start, gender = sentence_start(worker.words), worker.gender
+    participant = f"the {choose(random, lexicon.PARTICIPANTS)}"
+    predicate, mood = choose(random, lexicon.PREDICATES), choose(random, lexicon.MOODS)
+    place, tool = choose(random, field.places), choose(random, field.tools)
+    time = choose(random, lexicon.TIMES)
+    kind = random.random()
+    if kind < 0.3:
+        frame = choose(random, lexicon.FIRST_FRAMES)
+        return two_people(worker.words, frame, participant, NOMINATIVE[gender], predicate)
+    if kind < 0.35:
+        frame, other = choose(random, lexicon.SECOND_FRAMES), _gender(random, 50)
+        return two_people(worker.words, frame, participant, NOMINATIVE[other], predicate)
+    if kind < 0.6:
+        return f"{start} said {NOMINATIVE[gender]} {predicate}."
+    if kind < 0.73:
+        return f"{start} took {POSSESSIVE[gender]} {tool}."
+    if kind < 0.84:
+        return f"{start} was {mood} at {POSSESSIVE[gender]} {place}."
+    if kind < 0.88:
+        return f"{start} was {mood} at work."
+    if kind < 0.92:
+        return f"{start} used the {tool} in the {time}."
+    if kind < 0.96:
+        return f"{start} used a tool in the {time}."
+    return f"{sentence_start(participant)} was {mood} at the {place}."

@@ -1,0 +1,279 @@
+"""The synthetic world on disk: text for pre-training and three tasks, with a truth that is known.
+
+Everything is written in the layouts of the real data, so the rest of the pipeline cannot tell the
+difference:
+
+* `corpus.txt`: one sentence a line, a blank line between documents;
+* `facts/{train,dev}.tsv`: sentence pairs in the layout of GLUE's RTE. The second sentence says less of
+  the same event, and follows from the first if it speaks of the same worker. The occupations of the two
+  files differ, so who does well compares words rather than having learned the answers;
+* `coreference/{train,dev}.conll`: CoNLL-2012 documents with gold mentions. Only people of known
+  gender occur, no occupation: what a model thinks of occupations comes from its encoder;
+* `questions/{train,dev}.json`: questions on short paragraphs in the layout of SQuAD 1.1. The occupations
+  of the two files differ here, too;
+* `winogender/`: schemas with the occupations, in the layout of the Winogender release;
+* `truth.json`: what a perfect model scores.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import numpy as np
+
+from multiberts.bert.randomness import generator
+from multiberts.pretrain.world import lexicon
+from multiberts.pretrain.world.grammar import (
+    GENDERS,
+    NOMINATIVE,
+    POSSESSIVE,
+    World,
+    choose,
+    document,
+    draw_person,
+    draw_world,
+    two_people,
+)
+from multiberts.pretrain.world.paragraph_questions import questions
+from multiberts.runs.directory import RunDirectory
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import write_atomically
+
+# Of each field's four occupations, those whose facts and questions are for training.
+TRAIN_OCCUPATIONS_PER_FIELD = 2
+
+# In coreference, the shares of sentences in which the gender alone tells whom the pronoun means, and
+# in which frame and gender agree; in the rest both people have one gender and the frame tells.
+GENDER_TELLS_SHARE = 0.6
+BOTH_TELL_SHARE = 0.2
+
+PARTICIPANTS_PER_OCCUPATION = 4
+
+PRONOUNS_BY_FILE_NAME = {"male": "he", "female": "she", "neutral": "they"}
+
+# Slope of P(she) / (P(she) + P(he)) on percent_feminine / 100 of a perfect masked language model of
+# the text that each procedure ends on.
+TRUTH = {"pronoun_probe/probe_slope": {"base": 1.0, "cda_incr": 0.0}}
+
+
+def make_world(
+    *,
+    run_dir: str,
+    world_seed: int = 0,
+    num_documents: int = 6000,
+    people_share: float = 0.3,
+    num_train_facts: int = 600,
+    num_dev_facts: int = 400,
+    num_train_coreference: int = 800,
+    num_dev_coreference: int = 200,
+    num_train_questions: int = 800,
+    num_dev_questions: int = 200,
+) -> None:
+    """Writes a synthetic world.
+
+    Args:
+      run_dir: the run's directory.
+      world_seed: fixes everything; another seed gives other occupations the feminine pronouns.
+      num_documents: documents of the corpus.
+      people_share: share of documents about people of known gender rather than about work.
+      num_train_facts, num_dev_facts: sentence pairs, half of them true.
+      num_train_coreference, num_dev_coreference: documents of one sentence each.
+      num_train_questions, num_dev_questions: questions, each on a paragraph of its own.
+
+    Raises:
+      UserError: a number out of range; nothing has been written.
+    """
+    parameters = {
+        "world_seed": world_seed,
+        "num_documents": num_documents,
+        "people_share": people_share,
+        "num_train_facts": num_train_facts,
+        "num_dev_facts": num_dev_facts,
+        "num_train_coreference": num_train_coreference,
+        "num_dev_coreference": num_dev_coreference,
+        "num_train_questions": num_train_questions,
+        "num_dev_questions": num_dev_questions,
+    }
+    _check(parameters)
+    run = RunDirectory(run_dir, stage="make_world", parameters=parameters)
+    if run.done:
+        return
+    world = draw_world(world_seed=world_seed, people_share=people_share)
+    files = {
+        "corpus.txt": corpus(world, num_documents),
+        "facts/train.tsv": facts(world, "train", num_train_facts),
+        "facts/dev.tsv": facts(world, "dev", num_dev_facts),
+        "coreference/train.conll": coreference(world, "train", num_train_coreference),
+        "coreference/dev.conll": coreference(world, "dev", num_dev_coreference),
+        "questions/train.json": _questions(world, "train", num_train_questions),
+        "questions/dev.json": _questions(world, "dev", num_dev_questions),
+        **{f"winogender/{name}": text for name, text in winogender(world).items()},
+        "truth.json": json.dumps(TRUTH, indent=1) + "\n",
+    }
+    with run:
+        for name, text in files.items():
+            (run.path / name).parent.mkdir(exist_ok=True)
+            write_atomically(run.path / name, text)
+        run.finish(list(files))
+
+
+def corpus(world: World, num_documents: int) -> str:
+    """The text to pre-train on: one sentence a line, a blank line between documents."""
+    documents = ("\n".join(document(world, index)) for index in range(num_documents))
+    return "\n\n".join(documents) + "\n"
+
+
+def fact_occupations(world: World, split: str) -> tuple[str, ...]:
+    """The occupations that facts and questions of a split (`train` or `dev`) speak of."""
+    chosen: list[str] = []
+    for field in lexicon.FIELDS:
+        random = generator("world", world.world_seed, "fact occupations", field.name)
+        order = [str(name) for name in random.permutation(field.occupations)]
+        cut = TRAIN_OCCUPATIONS_PER_FIELD
+        chosen.extend(order[:cut] if split == "train" else order[cut:])
+    return tuple(chosen)
+
+
+def _questions(world: World, split: str, num_questions: int) -> str:
+    """Questions about the split's own occupations."""
+    return questions(world, split, num_questions, fact_occupations(world, split))
+
+
+def facts(world: World, split: str, num_examples: int) -> str:
+    """Sentence pairs in the layout of RTE, true and false ones in turn.
+
+    In a false pair the second sentence has another of the split's occupations; each occupation is as
+    likely in every place, so neither sentence alone tells the label.
+    """
+    occupations = fact_occupations(world, split)
+    lines = ["index\tsentence1\tsentence2\tlabel"]
+    for index in range(num_examples):
+        random = generator("world", world.world_seed, "facts", split, index)
+        follows = index % 2 == 0
+        first = choose(random, occupations)
+        others = tuple(name for name in occupations if name != first)
+        second = first if follows else choose(random, others)
+        label = "entailment" if follows else "not_entailment"
+        lines.append("\t".join([str(index), *_fact_sentences(first, second, random), label]))
+    return "\n".join(lines) + "\n"
+
+
+def _fact_sentences(first: str, second: str, random: np.random.Generator) -> tuple[str, str]:
+    """What one worker did, and less about the same said of a second, who may be the first.
+
+    Pronouns are feminine half of the time: they tell nothing of who is meant.
+    """
+    (field,) = (field for field in lexicon.FIELDS if first in field.occupations)
+    gender, kind = choose(random, GENDERS), random.integers(3)
+    if kind == 0:
+        pronoun, predicate = NOMINATIVE[gender], choose(random, lexicon.PREDICATES)
+        participant = f"the {choose(random, lexicon.PARTICIPANTS)}"
+        frame = choose(random, lexicon.FIRST_FRAMES)
+        told = two_people(f"the {first}", frame, participant, pronoun, predicate)
+        return told, f"The {second} said {pronoun} {predicate}."
+    if kind == 1:
+        mood, place = choose(random, lexicon.MOODS), choose(random, field.places)
+        at_place = f"The {first} was {mood} at {POSSESSIVE[gender]} {place}."
+        return at_place, f"The {second} was {mood} at work."
+    tool, time = choose(random, field.tools), choose(random, lexicon.TIMES)
+    used = f"The {first} used the {tool} in the {time}."
+    return used, f"The {second} used a tool in the {time}."
+
+
+def coreference(world: World, split: str, num_documents: int) -> str:
+    """Documents of one sentence with two people and a pronoun, in the layout of CoNLL-2012."""
+    return "".join(
+        _coreference_document(
+            f"world_{split}_{index:04d}",
+            generator("world", world.world_seed, "coreference", split, index),
+        )
+        for index in range(num_documents)
+    )
+
+
+def _coreference_document(name: str, random: np.random.Generator) -> str:
+    kind = random.random()
+    meant = int(random.integers(2))
+    genders = [choose(random, GENDERS)] * 2
+    if kind < GENDER_TELLS_SHARE + BOTH_TELL_SHARE:
+        genders[1] = GENDERS[1 - GENDERS.index(genders[0])]
+    frames = (lexicon.FIRST_FRAMES, lexicon.SECOND_FRAMES)[meant]
+    if kind < GENDER_TELLS_SHARE:
+        frames = lexicon.OPEN_FRAMES
+    first, second = (draw_person(random, gender).words for gender in genders)
+    while second == first:
+        second = draw_person(random, genders[1]).words
+    pronoun = NOMINATIVE[genders[meant]]
+    sentence = two_people(
+        first, choose(random, frames), second, pronoun, choose(random, lexicon.PREDICATES)
+    )
+    words = [*sentence.removesuffix(".").split(), "."]
+    begin = words.index(second.split()[0], len(first.split()))
+    spans = {
+        (0, len(first.split()) - 1): 0,
+        (begin, begin + len(second.split()) - 1): 1,
+        (words.index(pronoun),) * 2: meant,
+    }
+    lines = [f"#begin document ({name}); part 000"]
+    for number, word in enumerate(words):
+        marks = "|".join(_bracket(number, span, entity) for span, entity in spans.items())
+        marks = "|".join(mark for mark in marks.split("|") if mark) or "-"
+        columns = [name, "0", str(number), word, "-", "*", "-", "-", "-", "-", "*", marks]
+        lines.append("\t".join(columns))
+    return "\n".join([*lines, "", "#end document", ""])
+
+
+def _bracket(number: int, span: tuple[int, ...], entity: int) -> str:
+    """What a mention puts into the coreference column of a word."""
+    opens, closes = number == span[0], number == span[1]
+    return f"{'(' if opens else ''}{entity if opens or closes else ''}{')' if closes else ''}"
+
+
+def winogender(world: World) -> dict[str, str]:
+    """The three files of the Winogender release, with this world's occupations.
+
+    Every sentence is one that the grammar makes, so a perfect model's answer is known.
+    """
+    templates = ["occupation(0)\tother-participant(1)\tanswer\tsentence"]
+    sentences = ["sentid\tsentence"]
+    statistics = ["occupation\tbergsma_pct_female\tbls_pct_female\tbls_year"]
+    for occupation, percent in world.percent_feminine.items():
+        statistics.append(f"{occupation}\t{percent}\t{percent}\t0")
+        random = generator("world", world.world_seed, "winogender", occupation)
+        participants = random.permutation(lexicon.PARTICIPANTS)[:PARTICIPANTS_PER_OCCUPATION]
+        for participant in participants:
+            for answer, frames in ((1, lexicon.SECOND_FRAMES), (0, lexicon.FIRST_FRAMES)):
+                template = two_people(
+                    "the $OCCUPATION",
+                    choose(random, frames),
+                    "the $PARTICIPANT",
+                    "$NOM_PRONOUN",
+                    choose(random, lexicon.PREDICATES),
+                )
+                templates.append(f"{occupation}\t{participant}\t{answer}\t{template}")
+                text = template.replace("$OCCUPATION", occupation)
+                text = text.replace("$PARTICIPANT", participant)
+                for gender, pronoun in PRONOUNS_BY_FILE_NAME.items():
+                    identity = f"{occupation}.{participant}.{answer}.{gender}.txt"
+                    sentences.append(f"{identity}\t{text.replace('$NOM_PRONOUN', pronoun)}")
+    return {
+        "templates.tsv": "\n".join(templates) + "\n",
+        "all_sentences.tsv": "\n".join(sentences) + "\n",
+        "occupations-stats.tsv": "\n".join(statistics) + "\n",
+    }
+
+
+def _check(parameters: dict[str, float]) -> None:
+    """Refuses numbers that no world has."""
+    bounds: dict[str, tuple[Callable[[float], bool], str]] = {
+        name: ((lambda value: value >= 2), "2 or more")
+        for name in parameters
+        if name.startswith("num_")
+    }
+    bounds["people_share"] = ((lambda value: 0 <= value <= 1), "a share from 0 to 1")
+    for name, (holds, expected) in bounds.items():
+        if not holds(parameters[name]):
+            raise UserError(
+                f"make_world.{name} is {parameters[name]}, expected {expected}; correct it"
+            )

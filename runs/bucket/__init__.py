@@ -1,0 +1,1 @@
+"""Run directories and inputs in a bucket: objects, copies, leases and mirrors."""

@@ -1,0 +1,118 @@
+"""Finished things in a bucket: inputs are copied to this machine, finished runs from it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from multiberts.runs.bucket.mirror import (
+    MANIFEST,
+    Entry,
+    local_copy,
+    manifest_of,
+    read_manifest,
+    restore,
+)
+from multiberts.runs.bucket.objects import Bucket
+from multiberts.runs.directory import DONE, LOCK
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import replaced, sha256_of_file, write_atomically
+
+# What tells one content of an object from another, at one service or the other.
+_CONTENT = ("md5Hash", "crc32c", "generation", "ETag", "etag", "mtime", "created", "size")
+
+
+def fetch(url: str, *, wants: Callable[[str], bool] = lambda name: True) -> Path:
+    """Copies an input from a bucket, unless the copy from before is still the same.
+
+    Args:
+      url: of a finished run, of a folder, or of one file.
+      wants: which files of a run, by name; states of training are never copied.
+
+    Returns:
+      The local copy.
+
+    Raises:
+      UserError: nothing is there, it is a run that has not finished, or may not be read.
+    """
+    bucket = Bucket(url)
+    path = local_copy(bucket)
+    entries = read_manifest(bucket)
+    if entries is None:
+        _fetch_objects(bucket, path)
+        return path
+    fetch_run(bucket, path, wants)
+    return path
+
+
+def fetch_run(bucket: Bucket, path: Path, wants: Callable[[str], bool] = lambda name: True) -> None:
+    """Copies a finished run from a bucket into a directory, DONE last.
+
+    Raises:
+      UserError: it has not finished, or a file is not what its manifest says.
+    """
+    done, entries = bucket.read(DONE), read_manifest(bucket)
+    if done is None or entries is None:
+        raise UserError(f"{bucket.url} is a run that has not finished; run it to its end first")
+    marker = path / DONE
+    if marker.exists() and marker.read_bytes() == done:
+        return
+    wanted = {
+        name: entry
+        for name, entry in entries.items()
+        if not name.startswith("state/") and wants(name)
+    }
+    restore(bucket, path, wanted)
+    write_atomically(marker, done)
+
+
+def push_finished(path: Path, url: str) -> None:
+    """Copies a finished run to a bucket, unless it is there.
+
+    Args:
+      path: its directory.
+      url: of the copy.
+
+    Raises:
+      UserError: the run has not finished, the bucket cannot be written, or holds another run there.
+    """
+    bucket, marker = Bucket(url), path / DONE
+    if not marker.is_file():
+        raise UserError(f"{path} is a run that has not finished; run it to its end first")
+    done = marker.read_bytes()
+    there = bucket.read(DONE)
+    if there == done:
+        return
+    if there is not None:
+        raise UserError(f"{url} holds another run than {path}; choose another folder of the bucket")
+    bucket.check_writable()
+    entries = {}
+    for file in sorted(path.rglob("*")):
+        name = str(file.relative_to(path))
+        if file.is_file() and name not in (DONE, LOCK) and not name.startswith("state/"):
+            bucket.put(file, name)
+            entries[name] = Entry(file.stat().st_size, sha256_of_file(file), name)
+    bucket.write(MANIFEST, manifest_of(entries, ""))
+    bucket.write(DONE, done)
+
+
+def _fetch_objects(bucket: Bucket, path: Path) -> None:
+    """Copies a file, or all files below a folder."""
+    single = bucket.facts()
+    objects = {"": single} if single is not None else bucket.list()
+    if not objects:
+        raise UserError(f"{bucket.url} does not exist; check the path")
+    notes = path.with_name(path.name + ".objects.json")
+    contents = {name: _content(facts) for name, facts in objects.items()}
+    if notes.is_file() and json.loads(notes.read_text()) == contents and path.exists():
+        return
+    with replaced(path) as unfinished:
+        for name in objects:
+            bucket.get(name, unfinished / name if name else unfinished)
+    write_atomically(notes, json.dumps(contents))
+
+
+def _content(facts: dict[str, Any]) -> str:
+    return " ".join(f"{name}={facts[name]}" for name in _CONTENT if name in facts)

@@ -1,0 +1,153 @@
+"""The lease on a run in a bucket: one writer, whichever machines come and go.
+
+An object that its holder renews. It can be taken over when it has grown old, or its holder was a
+process of this machine that is gone. Each write is on the condition that nobody wrote in between.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+import uuid
+from pathlib import Path
+
+from multiberts.runs.bucket.objects import Bucket
+from multiberts.runs.errors import UserError
+
+LEASE = "LEASE.json"
+SECONDS_UNTIL_STALE = 60.0
+
+
+class LeaseLostError(UserError):
+    """Somebody else writes the run now; nothing more may be pushed."""
+
+
+class BucketLease:
+    """The right to write below a URL.
+
+    Attributes:
+      owner: a name of this holder, another one each time.
+    """
+
+    def __init__(self, bucket: Bucket, seconds_until_stale: float = SECONDS_UNTIL_STALE):
+        """Takes nothing yet.
+
+        Args:
+          bucket: below which to write.
+          seconds_until_stale: after so long without renewal others may take it over; it is
+            renewed four times as often.
+        """
+        self.owner = uuid.uuid4().hex
+        self._bucket = bucket
+        self._seconds = seconds_until_stale
+        self._version: str | None = None
+        self._renewed = 0.0  # monotonic
+        self._using = threading.Lock()
+        self._ended = threading.Event()
+
+    def acquire(self) -> None:
+        """Takes the lease, waiting until that of a holder who is gone has grown old.
+
+        Raises:
+          UserError: somebody renews it, or the bucket cannot be written.
+        """
+        self._bucket.check_conditional()
+        found = self._bucket.read_version(LEASE)
+        first_version = None if found is None else found[1]
+        while True:
+            if found is None or self._is_over(found[0]):
+                version = self._bucket.write_if(LEASE, self._content(), found and found[1])
+                if version is not None:
+                    break
+            elif found[1] != first_version:
+                raise self._refusal(found[0])
+            time.sleep(self._seconds / 60)
+            found = self._bucket.read_version(LEASE)
+        self._version, self._renewed = version, time.monotonic()
+        threading.Thread(target=self._renew, daemon=True).start()
+
+    def check(self) -> None:
+        """Looks whether the lease is still ours.
+
+        Raises:
+          LeaseLostError: it is not.
+        """
+        with self._using:
+            if self._version is not None:
+                found = self._bucket.read_version(LEASE)
+                if found is not None and found[1] == self._version:
+                    return
+                self._version = None
+            raise LeaseLostError(
+                f"{self._bucket.url} was taken over by another process, since this one was silent for "
+                "too long; that one goes on, nothing more is written from here"
+            )
+
+    def release(self) -> None:
+        """Gives the lease back, if it is still ours."""
+        self._ended.set()
+        with self._using:
+            version, self._version = self._version, None
+            if version is not None:
+                self._bucket.remove_if(LEASE, version)
+
+    def _renew(self) -> None:
+        while not self._ended.wait(self._seconds / 4):
+            with self._using:
+                if self._version is None:
+                    return
+                try:
+                    self._version = self._bucket.write_if(LEASE, self._content(), self._version)
+                    self._renewed = time.monotonic()
+                except UserError:
+                    # Out of reach for a moment: tried again until others might have taken it.
+                    if time.monotonic() - self._renewed > self._seconds:
+                        self._version = None
+
+    def _content(self) -> bytes:
+        fields = {
+            "owner": self.owner,
+            "host": socket.gethostname(),
+            "machine": _machine(),
+            "pid": os.getpid(),
+            "renewed": time.time(),
+            "seconds_until_stale": self._seconds,
+        }
+        return (json.dumps(fields) + "\n").encode()
+
+    def _is_over(self, content: bytes) -> bool:
+        """Whether a lease is that of a process that is gone."""
+        fields = json.loads(content)
+        if fields["machine"] == _machine() and not _is_running(fields["pid"]):
+            return True
+        return time.time() - fields["renewed"] > fields["seconds_until_stale"]
+
+    def _refusal(self, content: bytes) -> UserError:
+        fields = json.loads(content)
+        return UserError(
+            f"{self._bucket.url} is being written by process {fields['pid']} on {fields['host']}; wait "
+            "for it, stop it, or choose another run_dir"
+        )
+
+
+def _is_running(process: int) -> bool:
+    """Whether a process of this machine runs; one that only waits to be reaped does not."""
+    import psutil
+
+    try:
+        return psutil.Process(process).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.AccessDenied:
+        return True
+
+
+def _machine() -> str:
+    """This machine since it was started: names of machines in a cloud come again."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return socket.gethostname()

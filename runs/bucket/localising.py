@@ -1,0 +1,97 @@
+"""Arguments of a stage with what lies in a bucket replaced by local copies, while it runs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from multiberts.runs.bucket.objects import BucketUnreachableError, is_url
+from multiberts.runs.errors import UserError
+from multiberts.runs.preemption import PreemptedError
+
+RUN_DIR = "run_dir"
+
+# Read by other programs, which have their own way to buckets.
+_PASSED_ON = {"pipeline_options", "datasets_dir"}
+
+
+@contextlib.contextmanager
+def local_arguments(arguments: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Lets a stage work on local paths where its arguments name places in a bucket.
+
+    Inputs are fetched first. `run_dir` becomes a local copy, which is pushed now and then and when
+    the block ends, however it ends.
+
+    Args:
+      arguments: of the stage; any `gs://...` (or another of fsspec's URLs) in them counts.
+
+    Yields:
+      The arguments with local paths; the same if none is in a bucket.
+
+    Raises:
+      UserError: something is not there, may not be read or written; messages of the stage name the
+        places in the bucket.
+      PreemptedError: the bucket is out of reach; what was pushed before is whole.
+    """
+    try:
+        with _local_arguments(arguments) as local:
+            yield local
+    except BucketUnreachableError as error:
+        # Nothing is wrong: whoever looks after the command may start it again.
+        raise PreemptedError(str(error)) from error
+
+
+@contextlib.contextmanager
+def _local_arguments(arguments: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    places: dict[str, str] = {}
+    inputs = {name: value for name, value in arguments.items() if name != RUN_DIR}
+    located = {name: _located(name, value, places) for name, value in inputs.items()}
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_told_by_url(places))
+        if is_url(arguments.get(RUN_DIR)):
+            from multiberts.runs.bucket.mirror import Mirror
+
+            mirror = Mirror(arguments[RUN_DIR], places=places)
+            places[str(mirror.path)] = arguments[RUN_DIR].rstrip("/")
+            stack.enter_context(mirror)
+            located[RUN_DIR] = str(mirror.path)
+        elif RUN_DIR in arguments:
+            located[RUN_DIR] = arguments[RUN_DIR]
+        yield {name: located[name] for name in arguments}
+
+
+def _located(name: str, value: Any, places: dict[str, str]) -> Any:
+    """A value with its URLs replaced by paths of local copies, which are noted."""
+    if name in _PASSED_ON:
+        return value
+    if isinstance(value, Mapping):
+        return {key: _located(name, item, places) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_located(name, item, places) for item in value]
+    if not is_url(value):
+        return value
+    if name.startswith("output"):
+        raise UserError(
+            f"{name} is {value!r}, expected a local path: of what is written, run_dir alone may lie in "
+            "a bucket; copy the result there"
+        )
+    from multiberts.runs.bucket.copies import fetch
+
+    path = str(fetch(value))
+    places[path] = value.rstrip("/")
+    return path
+
+
+@contextlib.contextmanager
+def _told_by_url(places: Mapping[str, str]) -> Iterator[None]:
+    """Lets errors name places in the bucket instead of their local copies."""
+    try:
+        yield
+    except UserError as error:
+        message = str(error)
+        for path in sorted(places, key=len, reverse=True):
+            message = message.replace(path, places[path])
+        if message == str(error):
+            raise
+        raise type(error)(message) from error

@@ -1,0 +1,325 @@
+"""A run directory in a bucket: worked on in a local copy, pushed whole file by whole file.
+
+A stage sees local paths only. At the start the copy is made what the bucket's manifest lists, no
+more and no less. While the stage runs, whole files are pushed now and then: first the files, then a
+manifest that lists them with sizes and checksums, DONE last of all. A file that the manifest in the
+bucket lists is never overwritten by other content: until the next manifest that lies beside it,
+under a name of this holder's own. So a copy restored at any moment is one whose run can go on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from multiberts.runs.bucket.lease import LEASE, SECONDS_UNTIL_STALE, BucketLease, LeaseLostError
+from multiberts.runs.bucket.objects import Bucket
+from multiberts.runs.directory import CONFIG, DONE, LOCK
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import UNFINISHED_SUFFIX, remove, sha256_of_file
+
+MANIFEST = "MANIFEST.json"
+SECONDS_BETWEEN_PUSHES = 30.0
+
+# Environment variables: the folder that local copies lie in, and seconds between pushes.
+FOLDER_VARIABLE = "RUNS_MIRROR"
+PUSH_VARIABLE = "RUNS_PUSH_SECONDS"
+
+# Listed first, so that whatever a state needs (log lines and checkpoints before it) is there with it.
+_STATE = "state"
+# Files that may still grow are read into memory before they are pushed.
+_BYTES_READ_AT_ONCE = 64 * 2**20
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A file as the manifest has it: its content, and the object that holds it."""
+
+    bytes: int
+    sha256: str
+    object: str
+
+
+def local_copy(bucket: Bucket) -> Path:
+    """Where the local copy of a place in a bucket lies."""
+    default = Path(tempfile.gettempdir()) / f"runs-mirror-{os.getuid()}"
+    folder = Path(os.environ.get(FOLDER_VARIABLE) or default)
+    return folder / bucket.protocol / bucket.path
+
+
+def manifest_of(entries: dict[str, Entry], owner: str) -> bytes:
+    """The content of a manifest."""
+    files = {name: dataclasses.asdict(entry) for name, entry in sorted(entries.items())}
+    content = {"version": 1, "owner": owner, "time": time.time(), "files": files}
+    return (json.dumps(content, indent=1) + "\n").encode()
+
+
+def read_manifest(bucket: Bucket) -> dict[str, Entry] | None:
+    """The files of a run in a bucket, by name; None where no run was pushed."""
+    data = bucket.read(MANIFEST)
+    return None if data is None else _parsed(bucket, data)
+
+
+def restore(bucket: Bucket, path: Path, entries: dict[str, Entry]) -> None:
+    """Makes a local copy hold what a manifest lists, and nothing else.
+
+    Raises:
+      UserError: an object is missing, or is not what the manifest says.
+    """
+    for file in list(path.rglob("*")):
+        name = str(file.relative_to(path))
+        if file.is_file() and name != LOCK and not _holds(file, entries.get(name)):
+            file.unlink()
+    # A folder that is there counts as written.
+    for folder, _, _ in os.walk(path, topdown=False):
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)
+    for name, entry in entries.items():
+        file = path / name
+        if file.exists():
+            continue
+        unfinished = file.with_name(file.name + UNFINISHED_SUFFIX)
+        bucket.get(entry.object, unfinished)
+        if not _holds(unfinished, entry):
+            remove(unfinished)
+            raise UserError(
+                f"{bucket.url}/{entry.object} is not what {bucket.url}/{MANIFEST} says; put it back, or "
+                "remove the whole folder to start again"
+            )
+        os.replace(unfinished, file)
+
+
+class Mirror:
+    """A run directory in a bucket, and its local copy while the block runs.
+
+    Usage:
+
+        with Mirror("gs://bucket/run") as mirror:
+            pretrain(run_dir=str(mirror.path), ...)
+
+    Attributes:
+      path: the local copy.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        places: Mapping[str, str] | None = None,
+        seconds_between_pushes: float | None = None,
+        seconds_until_stale: float = SECONDS_UNTIL_STALE,
+    ):
+        """Opens no connection.
+
+        Args:
+          url: of the run directory.
+          places: URLs by local copies, for the frozen configuration in the bucket to name.
+          seconds_between_pushes: at the most so often files are pushed while the block runs; None:
+            what the environment's `RUNS_PUSH_SECONDS` says, or half a minute.
+          seconds_until_stale: see `runs.bucket.lease`.
+        """
+        self._bucket = Bucket(url)
+        self.path = local_copy(self._bucket)
+        self._places = places or {}
+        self._lease = BucketLease(self._bucket, seconds_until_stale)
+        if seconds_between_pushes is None:
+            seconds_between_pushes = float(os.environ.get(PUSH_VARIABLE, SECONDS_BETWEEN_PUSHES))
+        self._seconds = seconds_between_pushes
+        self._entries: dict[str, Entry] = {}
+        self._version: str | None = None
+        self._known: dict[str, tuple[tuple[int, int], str]] = {}
+        self._holds_lease = False
+        self._lost: LeaseLostError | None = None
+        self._ended = threading.Event()
+        self._pusher: threading.Thread | None = None
+
+    def __enter__(self) -> Mirror:
+        """Takes the lease and restores what was pushed; a finished run is only restored.
+
+        Raises:
+          UserError: the bucket does not exist or may not be written, it holds something else, or
+            another process has the lease. Nothing has been written.
+        """
+        if self._bucket.read(DONE) is not None:
+            self._restore()
+            return self  # nothing will change: needs no lease
+        self._bucket.check_writable()
+        self._lease.acquire()
+        self._holds_lease = True
+        try:
+            self._restore()
+        except BaseException:
+            self._lease.release()
+            raise
+        self._pusher = threading.Thread(target=self._push_now_and_then, daemon=True)
+        self._pusher.start()
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Pushes what is new, and gives the lease back.
+
+        Raises:
+          UserError: that failed; for `LeaseLostError`, whatever the block raised.
+        """
+        if not self._holds_lease:
+            return
+        self._ended.set()
+        if self._pusher is not None:
+            self._pusher.join()
+        if self._lost is not None:
+            raise self._lost from error
+        try:
+            self.push()
+        finally:
+            with contextlib.suppress(UserError):
+                self._lease.release()
+
+    def push(self) -> None:
+        """Pushes all files that are new or have changed.
+
+        Raises:
+          UserError: the bucket is out of reach; what was pushed before is whole.
+          LeaseLostError: another process has the run now.
+        """
+        is_done = (self.path / DONE).exists()
+        self._push_files()
+        if not is_done:
+            return
+        # A finished run lies there as it does here, each file under its own name.
+        while any(name != entry.object for name, entry in self._entries.items()):
+            self._push_files()
+        self._lease.check()
+        self._bucket.put(self.path / DONE, DONE)
+
+    def _push_files(self) -> None:
+        entries: dict[str, Entry] = {}
+        for name in self._names():
+            entry = self._pushed(name)
+            if entry is not None:
+                entries[name] = entry
+        if entries == self._entries and self._version is not None:
+            return
+        self._write_manifest(entries)
+        kept = {entry.object for entry in entries.values()}
+        before, self._entries = self._entries, entries
+        self._bucket.remove({entry.object for entry in before.values()} - kept)
+
+    def _names(self) -> list[str]:
+        """The files to push, states first."""
+        found = {
+            folder: [
+                str(file.relative_to(self.path)) for file in folder.rglob("*") if file.is_file()
+            ]
+            for folder in (self.path / _STATE, self.path)
+        }
+        names = dict.fromkeys(name for listed in found.values() for name in sorted(listed))
+        return [
+            name for name in names if name not in (DONE, LOCK) and UNFINISHED_SUFFIX not in name
+        ]
+
+    def _pushed(self, name: str) -> Entry | None:
+        """Pushes a file if need be; None if it is gone."""
+        listed, file = self._entries.get(name), self.path / name
+        try:
+            details = file.stat()
+            stamp = (details.st_size, details.st_mtime_ns)
+            if listed and listed.object == name and self._known.get(name) == (stamp, listed.sha256):
+                return listed
+            data = file.read_bytes() if details.st_size <= _BYTES_READ_AT_ONCE else None
+            if data is not None and name == CONFIG:
+                data = self._by_url(data)
+            digest = sha256_of_file(file) if data is None else hashlib.sha256(data).hexdigest()
+            size = details.st_size if data is None else len(data)
+            if listed and listed.object == name and listed.sha256 == digest:
+                self._known[name] = (stamp, digest)
+                return listed
+            is_free = listed is None or listed.object != name
+            target = name if is_free else f"{name}@{self._lease.owner[:8]}"
+            self._lease.check()
+            if data is None:
+                self._bucket.put(file, target)
+            else:
+                self._bucket.write(target, data)
+            after = file.stat()
+        except FileNotFoundError:
+            return None
+        if data is None and (after.st_size, after.st_mtime_ns) != stamp:
+            return listed  # it changed under way: next time
+        self._known[name] = (stamp, digest)
+        return Entry(size, digest, target)
+
+    def _by_url(self, data: bytes) -> bytes:
+        """A frozen configuration with URLs for local copies: of inputs, content is compared, not paths."""
+        for path in sorted(self._places, key=len, reverse=True):
+            data = data.replace(path.encode(), self._places[path].encode())
+        return data
+
+    def _write_manifest(self, entries: dict[str, Entry]) -> None:
+        self._lease.check()
+        data = manifest_of(entries, self._lease.owner)
+        version = self._bucket.write_if(MANIFEST, data, self._version)
+        if version is None:
+            raise LeaseLostError(
+                f"{self._bucket.url}/{MANIFEST} was written by another process; that one goes on, "
+                "nothing more is written from here"
+            )
+        self._version = version
+
+    def _restore(self) -> None:
+        found = self._bucket.read_version(MANIFEST)
+        if found is None:
+            ours = {LEASE, f"{LEASE}.lock", f"{MANIFEST}.lock"}
+            others = sorted(set(self._bucket.list()) - ours)
+            if others:
+                raise UserError(
+                    f"{self._bucket.url} holds other files ({others[0]}) and no {MANIFEST}; choose an "
+                    "empty or new run_dir"
+                )
+        else:
+            self._entries, self._version = _parsed(self._bucket, found[0]), found[1]
+        restore(self._bucket, self.path, self._entries)
+        self.path.mkdir(parents=True, exist_ok=True)
+        done = self._bucket.read(DONE)
+        if done is not None:
+            (self.path / DONE).write_bytes(done)
+
+    def _push_now_and_then(self) -> None:
+        while not self._ended.wait(self._seconds):
+            try:
+                self.push()
+            except LeaseLostError as error:
+                self._lost = error
+                print(error, file=sys.stderr)
+                # The stage stops as if it were asked to; then the error is raised.
+                os.kill(os.getpid(), signal.SIGTERM)
+                return
+            except UserError as error:
+                print(f"{error} (tried again in {self._seconds:.0f} s)", file=sys.stderr)
+
+
+def _holds(file: Path, entry: Entry | None) -> bool:
+    """Whether a local file has the content of an entry."""
+    if entry is None or file.stat().st_size != entry.bytes:
+        return False
+    return sha256_of_file(file) == entry.sha256
+
+
+def _parsed(bucket: Bucket, data: bytes) -> dict[str, Entry]:
+    try:
+        files = json.loads(data)["files"]
+        return {name: Entry(**fields) for name, fields in files.items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{bucket.url}/{MANIFEST} is no manifest of a run ({error}); put it back, or remove the "
+            "whole folder to start again"
+        ) from error

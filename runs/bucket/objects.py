@@ -1,0 +1,336 @@
+"""Files in a bucket: whole objects by name below one URL, `gs://bucket/path` or any other of fsspec's.
+
+Where the service allows it (Cloud Storage, and for tests `file://` and `memory://`) an object can be
+written on the condition that nobody has written it since one looked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import logging
+import os
+import re
+import threading
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import UNFINISHED_SUFFIX
+
+_URL = re.compile(r"(?P<protocol>[a-z][a-z0-9+]*)://(?P<path>.*)")
+
+# Begin with `<word>://` but are no folders of files.
+_NO_BUCKETS = {"http", "https", "grpc"}
+_CLOUD_STORAGE = {"gs", "gcs"}
+_CONDITIONAL = {*_CLOUD_STORAGE, "file", "memory"}
+
+# What a run needs to be restored, pushed and tidied. Overwriting counts as deleting.
+_PERMISSIONS = ("create", "delete", "get", "list")
+
+# Within this process; other processes see no `memory://`.
+_MEMORY = threading.Lock()
+
+
+class BucketUnreachableError(UserError):
+    """The service does not answer: nothing is wrong with the input, and later it may."""
+
+
+def is_url(value: object) -> bool:
+    """Whether a parameter's value names something in a bucket rather than a local path."""
+    match = _URL.fullmatch(value) if isinstance(value, str) else None
+    return match is not None and match["protocol"] not in _NO_BUCKETS
+
+
+class Bucket:
+    """The objects below a URL.
+
+    Attributes:
+      url: without a slash at the end.
+      protocol: such as `gs`.
+      path: of the URL, without protocol and slashes at both ends.
+    """
+
+    def __init__(self, url: str):
+        """Opens no connection.
+
+        Raises:
+          UserError: no URL, or of a kind for which nothing is installed.
+        """
+        match = _URL.fullmatch(url)
+        if match is None or not is_url(url) or not match["path"].strip("/"):
+            raise UserError(f"{url!r} is no place in a bucket, expected such as gs://bucket/folder")
+        self.url = url.rstrip("/")
+        self.protocol = match["protocol"]
+        self.path = match["path"].strip("/")
+        self._filesystem = _filesystem(self.protocol, url)
+        self._root = self._filesystem._strip_protocol(self.url)
+
+    def __truediv__(self, name: str) -> Bucket:
+        return Bucket(f"{self.url}/{name}")
+
+    def check_writable(self) -> None:
+        """Refuses a bucket that is missing or may not be written; writes nothing.
+
+        Raises:
+          UserError: saying which.
+        """
+        if self.protocol in _CLOUD_STORAGE:
+            self._check_permissions()
+        elif self.protocol == "file":
+            existing = Path(self._root)
+            while not existing.exists():
+                existing = existing.parent
+            if not existing.is_dir() or not os.access(existing, os.W_OK):
+                raise UserError(f"no permission to write {self.url}; choose another folder")
+
+    def _check_permissions(self) -> None:
+        wanted = [f"storage.objects.{name}" for name in _PERMISSIONS]
+        query = "&".join(f"permissions={name}" for name in wanted)
+        name = self.path.partition("/")[0]
+        with self._clear_errors():
+            granted = self._filesystem.call(
+                "GET", f"b/{{}}/iam/testPermissions?{query}", name, json_out=True
+            ).get("permissions", [])
+        missing = sorted(set(wanted) - set(granted))
+        if missing:
+            raise UserError(
+                f"no permission for {self._place()}: {', '.join(missing)} not granted; ask for the role "
+                "Storage Object Admin on it, or choose another bucket"
+            )
+
+    def check_conditional(self) -> None:
+        """Refuses a kind of bucket in which no lease can be held.
+
+        Raises:
+          UserError: naming those in which it can.
+        """
+        if self.protocol not in _CONDITIONAL:
+            raise UserError(
+                f"{self.url}: runs can be kept in {', '.join(sorted(_CONDITIONAL))} buckets, for "
+                f"{self.protocol}:// has no conditional writes here; inputs may lie there"
+            )
+
+    def read(self, name: str) -> bytes | None:
+        """An object's content; None if there is none."""
+        with self._clear_errors():
+            try:
+                return self._filesystem.cat_file(self._at(name))
+            except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+                return None
+
+    def write(self, name: str, data: bytes) -> None:
+        """Writes a whole object."""
+        with self._clear_errors(), self._whole(name) as place:
+            self._filesystem.pipe_file(place, data)
+
+    def put(self, file: Path, name: str) -> None:
+        """Writes a whole object from a local file."""
+        with self._clear_errors(), self._whole(name) as place:
+            self._filesystem.put_file(str(file), place)
+
+    def get(self, name: str, file: Path) -> None:
+        """Reads an object (the one that the URL names if `name` is empty) into a local file."""
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with self._clear_errors():
+            self._filesystem.get_file(self._at(name), str(file))
+
+    def list(self) -> dict[str, dict[str, Any]]:
+        """All objects below the URL, by name, with `size` and what the service tells besides."""
+        with self._clear_errors():
+            try:
+                found = self._filesystem.find(self._root, detail=True)
+            except FileNotFoundError:
+                return {}
+        prefix = self._root.rstrip("/") + "/"
+        return {
+            name.removeprefix(prefix): facts
+            for name, facts in found.items()
+            if name.startswith(prefix) and not name.endswith("/")
+        }
+
+    def facts(self) -> dict[str, Any] | None:
+        """What the service tells of the one object that the URL names; None if it is no object."""
+        with self._clear_errors():
+            try:
+                found = self._filesystem.info(self._root)
+            except FileNotFoundError:
+                return None
+        return found if found["type"] == "file" else None
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Removes objects, those that are gone already too."""
+        with self._clear_errors():
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):
+                    self._filesystem.rm_file(self._at(name))
+
+    def read_version(self, name: str) -> tuple[bytes, str] | None:
+        """An object's content and a name of this version of it; None if there is none."""
+        if self.protocol not in _CLOUD_STORAGE:
+            data = self.read(name)
+            return None if data is None else (data, _digest(data))
+        bucket, key = self._at(name).split("/", 1)
+        with self._clear_errors():
+            while True:
+                try:
+                    facts = self._filesystem.call("GET", "b/{}/o/{}", bucket, key, json_out=True)
+                except FileNotFoundError:
+                    return None
+                version = facts["generation"]
+                # Written again in between: look again.
+                with contextlib.suppress(FileNotFoundError):
+                    return self._filesystem.cat_file(f"{bucket}/{key}", generation=version), version
+
+    def write_if(self, name: str, data: bytes, version: str | None) -> str | None:
+        """Writes an object if it still has the version that was read.
+
+        Args:
+          name: of the object.
+          data: the whole content, another than before.
+          version: from `read_version`; None: only if there is no such object.
+
+        Returns:
+          The new version; None if somebody else has written it.
+        """
+        if self.protocol not in _CLOUD_STORAGE:
+            with self._locked(name):
+                if self._version(name) != version:
+                    return None
+                self.write(name, data)
+            return _digest(data)
+        bucket, key = self._at(name).split("/", 1)
+        with self._clear_errors():
+            try:
+                return self._filesystem.call(
+                    "POST",
+                    f"{self._filesystem._location}/upload/storage/v1/b/{bucket}/o",
+                    uploadType="media",
+                    name=key,
+                    ifGenerationMatch=version or "0",
+                    headers={"Content-Type": "application/json"},
+                    data=data,
+                    json_out=True,
+                )["generation"]
+            except FileExistsError:
+                # An answer may have been lost, and the write repeated: it was ours all the same.
+                found = self.read_version(name)
+                return found[1] if found is not None and found[0] == data else None
+
+    def remove_if(self, name: str, version: str) -> None:
+        """Removes an object if it still has the version that was read."""
+        if self.protocol not in _CLOUD_STORAGE:
+            with self._locked(name):
+                if self._version(name) == version:
+                    self.remove([name])
+            return
+        bucket, key = self._at(name).split("/", 1)
+        with self._clear_errors(), contextlib.suppress(FileNotFoundError, FileExistsError):
+            self._filesystem.call("DELETE", "b/{}/o/{}", bucket, key, ifGenerationMatch=version)
+
+    def _version(self, name: str) -> str | None:
+        found = self.read_version(name)
+        return None if found is None else found[1]
+
+    @contextlib.contextmanager
+    def _locked(self, name: str) -> Iterator[None]:
+        """Keeps others from writing an object on a condition, where no service does."""
+        self.check_conditional()
+        if self.protocol == "memory":
+            with _MEMORY:
+                yield
+            return
+        lock = Path(self._at(name) + ".lock")
+        try:
+            lock.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(lock, os.O_CREAT | os.O_RDWR)
+        except OSError as error:
+            raise UserError(
+                f"cannot write {self.url}: {error.strerror}; choose another folder"
+            ) from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    @contextlib.contextmanager
+    def _whole(self, name: str) -> Iterator[str]:
+        """Where to write an object so that it appears in one piece."""
+        place = self._at(name)
+        if self.protocol != "file":
+            yield place
+            return
+        Path(place).parent.mkdir(parents=True, exist_ok=True)
+        unfinished = f"{place}.{os.getpid()}{UNFINISHED_SUFFIX}"
+        try:
+            yield unfinished
+            os.replace(unfinished, place)
+        finally:
+            Path(unfinished).unlink(missing_ok=True)
+
+    def _at(self, name: str) -> str:
+        return f"{self._root}/{name}" if name else self._root
+
+    def _place(self) -> str:
+        """The bucket itself."""
+        return f"{self.protocol}://{self.path.partition('/')[0]}"
+
+    @contextlib.contextmanager
+    def _clear_errors(self) -> Iterator[None]:
+        """Turns the services' errors into ours."""
+        try:
+            yield
+        except UserError:
+            raise
+        except FileNotFoundError as error:
+            raise UserError(
+                f"{self._place()} does not exist, or has lost objects of {self.url}; check the name, "
+                "or create the bucket"
+            ) from error
+        except Exception as error:
+            # Each service has its own kinds of errors; what they have in common is one line.
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            if _is_forbidden(error):
+                raise UserError(
+                    f"no permission for {self.url} ({reason}); sign in with `gcloud auth "
+                    "application-default login`, or ask for the role Storage Object Admin"
+                ) from error
+            raise BucketUnreachableError(
+                f"cannot reach {self.url}: {reason}; check the network, then run the same command "
+                "again"
+            ) from error
+
+
+def _is_forbidden(error: Exception) -> bool:
+    is_refused = str(getattr(error, "code", "")) in ("401", "403")
+    return is_refused or isinstance(error, PermissionError) or str(error).startswith("Forbidden")
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _filesystem(protocol: str, url: str) -> Any:
+    """fsspec's file system of a protocol, without a memory of what was listed before."""
+    # The plain client of Cloud Storage: that for zonal buckets asks for the kind of every bucket first.
+    os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
+    import fsspec
+
+    # It prints whole tracebacks of errors that we tell in a line.
+    logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
+    try:
+        if protocol in _CLOUD_STORAGE:
+            from gcsfs.core import GCSFileSystem
+
+            is_emulated = bool(os.environ.get("STORAGE_EMULATOR_HOST"))
+            token = "anon" if is_emulated else None
+            return GCSFileSystem(token=token, use_listings_cache=False)
+        return fsspec.filesystem(protocol, use_listings_cache=False)
+    except (ImportError, ValueError) as error:
+        raise UserError(
+            f"{url}: {str(error).splitlines()[0]}; install requirements-cloud.txt for gs://, or "
+            "fsspec's package for other buckets"
+        ) from error

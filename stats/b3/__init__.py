@@ -1,0 +1,1 @@
+"""B3 (Barnes and Dubrawski): the loss of a learner on new clusters."""

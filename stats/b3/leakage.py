@@ -1,0 +1,252 @@
+"""Leakage of a sample's own cluster into training sets: what it is, and draws that add to it.
+
+The model, with its terms p_0, purity and dose, is that of `stats.b3.model`.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from multiberts.stats.bootstrap.arms import DataError
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+_MAX_TESTS = 10
+_GOLDEN = 0.6180339887498949
+
+
+def binomial_matrix(num_train: int, leakages: ArrayLike) -> Floats:
+    """A of A e = b: the distribution of the number of same-cluster samples at each leakage.
+
+    Args:
+      num_train: training samples n'.
+      leakages: probability that one of them is of the test sample's cluster [levels].
+
+    Returns:
+      Binomial(n', p_i).pmf(j) at [i, j], float64 [levels, n' + 1]; rows sum to 1. The condition
+      numbers 32, 2e3, 9e6, 5e15 at n' = 5, 10, 20, 50 are those of 2 n' + 1 leakages evenly
+      spaced from .1 to 1.
+
+    Raises:
+      DataError: n' is below 1 or a leakage outside [0, 1].
+    """
+    from scipy.stats import binom
+
+    levels = np.atleast_1d(np.asarray(leakages, dtype=np.float64))
+    if num_train < 1:
+        raise DataError(f"found num_train {num_train}, expected at least 1 training sample")
+    if levels.ndim != 1 or not np.all((levels >= 0) & (levels <= 1)):
+        raise DataError(f"found leakages {levels}, expected probabilities [levels] in [0, 1]")
+    return binom.pmf(np.arange(num_train + 1)[None, :], num_train, levels[:, None])
+
+
+def leakage_levels(p_0: float, injections: ArrayLike, purity: float = 1.0) -> Floats:
+    """(1 - q) p_0 + q r, the leakage at each dose.
+
+    Args:
+      p_0: leakage of draws from other observed clusters.
+      injections: share q of draws from the test sample's own observed cluster [levels].
+      purity: r, the leakage of those; 1 in one direction.
+
+    Returns:
+      float64 [levels].
+
+    Raises:
+      DataError: p_0 is outside [0, 1), purity outside (p_0, 1], or a dose outside [0, 1].
+    """
+    doses = np.asarray(injections, dtype=np.float64)
+    if not 0 <= p_0 < 1:
+        raise DataError(f"found p_0 {p_0}, expected a probability from 0 to below 1")
+    if not p_0 < purity <= 1:
+        raise DataError(
+            f"found purity {purity:.4g} at p_0 {p_0:.4g}, expected more than p_0 and at most 1: an "
+            "observed cluster must hold more of a sample's true cluster than the rest of the data"
+        )
+    if not np.all((doses >= 0) & (doses <= 1)):
+        raise DataError(f"found injections {doses}, expected shares in [0, 1]")
+    return (1 - doses) * p_0 + doses * purity
+
+
+def matching_purity(groups: ArrayLike, p_0: float, min_size: int = 2) -> float:
+    """The purity that goes with p_0 where observed clusters are as large as true ones.
+
+    A sample of an observed cluster of n among N samples has n - 1 companions in its true cluster:
+    r (n - 1) in the observed cluster and p_0 (N - n) outside, so r = 1 - p_0 (N - n) / (n - 1),
+    here averaged over samples.
+
+    Args:
+      groups: observed clusters [samples].
+      p_0: leakage of draws from other observed clusters.
+      min_size: smaller clusters are left out, as they are not tested.
+    """
+    _, sizes = np.unique(np.asarray(groups), return_counts=True)
+    total = sizes.sum()
+    sizes = sizes[sizes >= max(2, min_size)]
+    return float(1 - p_0 * np.average((total - sizes) / (sizes - 1), weights=sizes))
+
+
+class Draws(NamedTuple):
+    """Training sets and what they are tested on; all are indices of samples.
+
+    Attributes:
+      train: [draws, num_train], with repetitions.
+      test: [draws, num_test], of one observed cluster, in no training set of the same row.
+      cluster: number of that cluster in the sorted distinct groups [draws].
+    """
+
+    train: Indices
+    test: Indices
+    cluster: Indices
+
+
+class LeakageDesign:
+    """Which samples train and test in every draw of every level.
+
+    A draw tests `num_test` random samples of one observed cluster and trains on n' draws with
+    replacement: with probability q_i from the rest of that cluster, else from all other observed
+    clusters. Clusters come up in proportion to their size, the same at every level, so that
+    differences between clusters do not blur differences between levels.
+
+    Every draw is a function of (bootstrap_seed, level, draw): the order does not matter, and more
+    draws keep those that were there.
+
+    Attributes:
+      injections: doses q_i, evenly from 0 to max_injection [num_levels].
+    """
+
+    def __init__(
+        self,
+        groups: ArrayLike,
+        *,
+        num_train: int = 100,
+        num_levels: int | None = None,
+        num_draws: int = 2500,
+        max_injection: float = 1.0,
+        num_test: int | None = None,
+        bootstrap_seed: int = 0,
+    ):
+        """Checks the clusters and sizes.
+
+        Args:
+          groups: observed cluster of each sample [samples].
+          num_train: n', training samples a draw.
+          num_levels: levels, m + 1; None for the paper's m = 2 n'.
+          num_draws: draws t at each level (paper: 2500, synthetic data 1000).
+          max_injection: the largest dose.
+          num_test: samples tested a draw; None for half of the smallest cluster of two or more,
+            at most 10. Clusters of `num_test` samples or fewer only train.
+          bootstrap_seed: names the draws.
+
+        Raises:
+          DataError: there is one cluster only, no cluster can be tested, n' is larger than the
+            data, or a size or share is out of range.
+        """
+        labels = np.asarray(groups)
+        if labels.ndim != 1 or not labels.size:
+            raise DataError(f"found groups of shape {labels.shape}, expected one a sample")
+        names, codes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+        if len(names) < 2:
+            raise DataError(
+                f"found one observed cluster only ({names.tolist()[0]!r}) in groups, expected at "
+                "least 2: one is held out and the others train"
+            )
+        if not 1 <= num_train <= len(labels):
+            raise DataError(
+                f"found num_train {num_train} for {len(labels)} samples, expected 1 to "
+                f"{len(labels)}; draw fewer training samples"
+            )
+        self.num_levels = 2 * num_train + 1 if num_levels is None else num_levels
+        if self.num_levels < 2 or num_draws < 1:
+            raise DataError(
+                f"found {self.num_levels} levels and {num_draws} draws, expected at least 2 and 1"
+            )
+        if not 0 < max_injection <= 1:
+            raise DataError(f"found max_injection {max_injection}, expected a share in (0, 1]")
+        if not 0 <= bootstrap_seed < 2**64:
+            raise DataError(f"found bootstrap_seed {bootstrap_seed}, expected 0 to 2**64 - 1")
+        if not (sizes >= 2).any():
+            raise DataError(
+                "found only observed clusters of one sample in groups, expected some of 2 or more: "
+                "one sample is tested and others are injected"
+            )
+        if num_test is None:
+            num_test = min(_MAX_TESTS, max(1, int(sizes[sizes >= 2].min()) // 2))
+        if not (num_test >= 1 and (sizes > num_test).any()):
+            raise DataError(
+                f"found num_test {num_test}, expected at least 1 and below the size of the largest "
+                f"observed cluster, {sizes.max()}"
+            )
+        self.num_train, self.num_draws, self.num_test = num_train, num_draws, num_test
+        self.max_injection, self.bootstrap_seed = max_injection, bootstrap_seed
+        self.groups = labels
+        self.injections = max_injection * np.linspace(0, 1, self.num_levels)
+        self._sizes = sizes
+        self._starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+        self._order = np.argsort(codes, kind="stable")  # samples, cluster by cluster
+        self._tested = np.flatnonzero(sizes > num_test)
+        self._kept: tuple[int, int, Indices] | None = None
+
+    @cached_property
+    def clusters(self) -> Indices:
+        """The cluster tested in each draw [num_draws], the same at every level."""
+        ends = np.cumsum(self._sizes[self._tested])
+        # A Weyl sequence spreads any number of draws evenly over the samples.
+        places = (np.arange(self.num_draws) * _GOLDEN + 0.5) % 1 * ends[-1]
+        return self._tested[np.searchsorted(ends, places, side="right")]
+
+    @property
+    def min_size(self) -> int:
+        """The smallest cluster that is tested has at least this many samples."""
+        return self.num_test + 1
+
+    def draws(self, level: int, start: int = 0, stop: int | None = None) -> Draws:
+        """Draws `start` to `stop` (all by default) of a level.
+
+        Raises:
+          DataError: there is no such level or draw.
+        """
+        stop = self.num_draws if stop is None else stop
+        if not (0 <= level < self.num_levels and 0 <= start < stop <= self.num_draws):
+            raise DataError(
+                f"found level {level} and draws {start} to {stop}, expected levels below "
+                f"{self.num_levels} and draws up to {self.num_draws}"
+            )
+        cluster = self.clusters[start:stop]
+        size, first = self._sizes[cluster][:, None], self._starts[cluster][:, None]
+        # Tests are `num_test` random members, the same at every level; the rest is injected.
+        rank = self._members(cluster, start)
+        test = np.take_along_axis(rank, np.arange(self.num_test)[None, :], axis=1)
+        numbers = _uniforms(self.bootstrap_seed, level + 1, start, stop, 2 * self.num_train)
+        coins, places = numbers[:, : self.num_train], numbers[:, self.num_train :]
+        inside = coins < self.injections[level]
+        outside_place = (places * (len(self.groups) - size)).astype(np.int64)
+        outside_place += size * (outside_place >= first)
+        inside_place = self.num_test + (places * (size - self.num_test)).astype(np.int64)
+        inside_place = np.take_along_axis(rank, inside_place, axis=1)
+        train = self._order[np.where(inside, first + inside_place, outside_place)]
+        return Draws(train, self._order[first + test], cluster)
+
+    def _members(self, cluster: Indices, start: int) -> Indices:
+        """A random order of the members of each draw's cluster [draws, largest size]; places past
+        the end of a cluster come last. Levels share it, so the last one is kept."""
+        if self._kept is not None and self._kept[:2] == (start, len(cluster)):
+            return self._kept[2]
+        width = int(self._sizes[self._tested].max())
+        keys = _uniforms(self.bootstrap_seed, 0, start, start + len(cluster), width)
+        keys = np.where(np.arange(width) < self._sizes[cluster][:, None], keys, 2.0)
+        order = np.argsort(keys, axis=1, kind="stable")
+        self._kept = (start, len(cluster), order)
+        return order
+
+
+def _uniforms(bootstrap_seed: int, stream: int, start: int, stop: int, width: int) -> Floats:
+    """Uniform numbers [stop - start, width], each a function of its place alone."""
+    blocks = -(-width // 4)  # Philox makes four numbers at a time
+    bits = np.random.Philox(key=[bootstrap_seed, stream], counter=[start * blocks, 0, 0, 0])
+    generator = np.random.Generator(bits)
+    return generator.random((stop - start, 4 * blocks))[:, :width]

@@ -1,0 +1,1 @@
+"""The Multi-Bootstrap: designs, draws, variances, intervals, tests, comparisons."""

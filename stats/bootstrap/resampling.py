@@ -1,0 +1,488 @@
+"""The Multi-Bootstrap itself: draws of seeds and examples, and scores of the replicates.
+
+A known metric is scored by one product of the matrix of counts (how often each example was drawn)
+with its columns, block by block, so that memory stays bounded at a million examples; any other
+function is called replicate by replicate. Neither the blocks nor the number of replicates in hand
+changes a draw.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multiberts.evaluate.metrics.register import Metric, RankMetric
+from multiberts.stats.bootstrap.arms import Arm
+
+ScoreFunction = Callable[[NDArray, NDArray], Any]
+Score = Metric | RankMetric | ScoreFunction
+
+# Bytes of counts held at a time (one an example and replicate).
+_CHUNK_BYTES = 2**24
+# Elements of a block in a product: of columns, and of counts turned into floats.
+_BLOCK_ELEMENTS = 2**21
+# Columns of at most this many bytes are made once and kept, others again for every chunk.
+_KEPT_BYTES = 2**26
+# Whole numbers below this are exact in float32, which is twice as fast.
+_EXACT_FLOAT32 = 2**24
+
+
+@dataclass(frozen=True)
+class Job:
+    """A score to bootstrap: the mean over an arm's seeds.
+
+    Attributes:
+      arm: runs of one procedure on one set of examples.
+      score: a metric, or a function of (labels [examples], predictions [examples]).
+      pool: jobs that name the same pool of seeds share its draws; None holds the seeds fixed.
+      examples: jobs that name the same set of examples share its draws; None holds them fixed.
+      columns: those of a metric of columns, if they are made already.
+    """
+
+    arm: Arm
+    score: Score
+    pool: str | None
+    examples: str | None
+    columns: Columns | None = None
+
+
+@dataclass(frozen=True)
+class Replicates:
+    """Bootstrap scores.
+
+    Attributes:
+      scores: float64 [replicates, jobs].
+      undefined: bool [replicates, jobs], where the metric was 0/0 for some run that was drawn
+        and took its defined value.
+    """
+
+    scores: NDArray[np.float64]
+    undefined: NDArray[np.bool_]
+
+    @property
+    def degenerate(self) -> int:
+        """The number of replicates where any job was 0/0."""
+        return int(self.undefined.any(axis=1).sum())
+
+
+class Draws(Protocol):
+    """Where draws come from; called for one replicate after another, in one order."""
+
+    def __call__(self, kind: str, name: str, number: int) -> NDArray[np.int64]:
+        """`number` indices below `number` with replacement, for the pool or set of that name."""
+
+
+class PublishedDraws:
+    """The stream of the published library: within a replicate seeds first, then examples.
+
+    Args:
+      rng: has `choice(n, size, replace)`: a RandomState, a Generator or the module
+        `numpy.random`.
+    """
+
+    def __init__(self, rng: Any):
+        self._rng = rng
+        # The same bits as `choice`, without its overhead.
+        self._integers = rng.randint if isinstance(rng, np.random.RandomState) else None
+
+    def __call__(self, kind: str, name: str, number: int) -> NDArray[np.int64]:
+        if self._integers is not None:
+            return self._integers(0, number, size=number)
+        return np.asarray(self._rng.choice(number, size=number, replace=True))
+
+
+class KeyedDraws:
+    """A stream of its own for every pool and every set, named by the bootstrap seed.
+
+    So a comparison's draws do not depend on what is compared beside it.
+    """
+
+    def __init__(self, bootstrap_seed: int):
+        self._bootstrap_seed = bootstrap_seed
+        self._streams: dict[tuple[str, str], np.random.Generator] = {}
+
+    def __call__(self, kind: str, name: str, number: int) -> NDArray[np.int64]:
+        stream = self._streams.get((kind, name))
+        if stream is None:
+            key = [self._bootstrap_seed, zlib.crc32(kind.encode()), zlib.crc32(name.encode())]
+            stream = np.random.Generator(np.random.PCG64(np.random.SeedSequence(key)))
+            self._streams[kind, name] = stream
+        return stream.integers(0, number, size=number)
+
+
+@dataclass
+class Chunk:
+    """Some replicates in a row.
+
+    Attributes:
+      start: number of the first.
+      size: how many.
+      seeds: by pool, indices [size, seeds].
+      counts: by set, how often each example (or cluster) was drawn, uint8 [size, units].
+      indices: by set, the draws themselves [size, units], where a function asks for them.
+    """
+
+    start: int
+    size: int
+    seeds: dict[str, NDArray[np.int64]] = field(default_factory=dict)
+    counts: dict[str, NDArray] = field(default_factory=dict)
+    indices: dict[str, NDArray[np.int64]] = field(default_factory=dict)
+
+    def seed_counts(self, pool: str) -> NDArray[np.float64]:
+        """How often each seed of a pool was drawn: float64 [size, seeds]."""
+        drawn = self.seeds[pool]
+        number = drawn.shape[1]
+        flat = (drawn + number * np.arange(self.size)[:, None]).ravel()
+        return np.bincount(flat, minlength=self.size * number).reshape(self.size, -1).astype(float)
+
+
+def bootstrap(
+    jobs: Sequence[Job],
+    draws: Draws,
+    num_bootstrap: int,
+    *,
+    progress: Callable[[Iterable[int]], Iterable[int]] = lambda replicates: replicates,
+    on_chunk: Callable[[Chunk], None] | None = None,
+) -> Replicates:
+    """Scores bootstrap replicates of all jobs with shared draws.
+
+    Args:
+      jobs: what to score.
+      draws: where draws come from; asked for pools in the order in which jobs name them, then
+        for sets of examples, replicate by replicate.
+      num_bootstrap: replicates.
+      progress: wraps the range of replicates, as tqdm does.
+      on_chunk: called with every chunk of draws, for statistics that need the draws themselves.
+    """
+    pools = {job.pool: len(job.arm.seeds) for job in jobs if job.pool is not None}
+    sets = {job.examples: job.arm.num_units for job in jobs if job.examples is not None}
+    for job in jobs:
+        assert job.pool is None or pools[job.pool] == len(job.arm.seeds)
+        assert job.examples is None or sets[job.examples] == job.arm.num_units
+    scorers = [_scorer(job) for job in jobs]
+    wanted = {job.examples for job in jobs if not isinstance(job.score, Metric | RankMetric)}
+    scores = np.empty((num_bootstrap, len(jobs)))
+    undefined = np.zeros((num_bootstrap, len(jobs)), dtype=bool)
+    for chunk in _chunks(draws, pools, sets, wanted, progress(range(num_bootstrap))):
+        rows = slice(chunk.start, chunk.start + chunk.size)
+        for column, scorer in enumerate(scorers):
+            scores[rows, column], undefined[rows, column] = scorer(chunk)
+        if on_chunk is not None:
+            on_chunk(chunk)
+        del chunk  # before the next one is made: only one is held at a time
+    return Replicates(scores, undefined)
+
+
+def resample(
+    arms: Sequence[Arm],
+    score: Score,
+    *,
+    paired: bool,
+    sample_seeds: bool,
+    sample_examples: bool,
+    num_bootstrap: int,
+    rng: Any,
+    progress: Callable[[Iterable[int]], Iterable[int]] = lambda replicates: replicates,
+) -> Replicates:
+    """Replicates of arms that share their examples, in the published order of draws.
+
+    Args:
+      arms: one or more, on the same examples; with the same seeds if `paired`.
+      score: a metric, or a function of (labels [examples], predictions [examples]).
+      paired: one draw of seeds for all arms.
+      sample_seeds: whether seeds are resampled.
+      sample_examples: whether examples are resampled.
+      num_bootstrap: replicates.
+      rng: see `PublishedDraws`.
+      progress: wraps the range of replicates, as tqdm does.
+    """
+    jobs = [
+        Job(
+            arm,
+            score,
+            ("seeds" if paired else f"seeds of arm {number}") if sample_seeds else None,
+            "examples" if sample_examples else None,
+        )
+        for number, arm in enumerate(arms)
+    ]
+    return bootstrap(jobs, PublishedDraws(rng), num_bootstrap, progress=progress)
+
+
+def _chunks(
+    draws: Draws,
+    pools: Mapping[str, int],
+    sets: Mapping[str, int],
+    wanted: set[str | None],
+    replicates: Iterable[int],
+) -> Iterator[Chunk]:
+    """Draws in chunks; `wanted` names the sets whose draws are kept as they are."""
+    bytes_a_replicate = sum(number * (9 if name in wanted else 1) for name, number in sets.items())
+    largest = max(1, _CHUNK_BYTES // max(1, bytes_a_replicate))
+    iterator, start = iter(replicates), 0
+    while True:
+        chunk = Chunk(start, 0)
+        seeds: dict[str, list[NDArray]] = {pool: [] for pool in pools}
+        counts = {name: _Counts(number, largest) for name, number in sets.items()}
+        indices: dict[str, list[NDArray]] = {name: [] for name in sets if name in wanted}
+        for _ in iterator:
+            for pool, number in pools.items():
+                seeds[pool].append(draws("seeds", pool, number))
+            for name, number in sets.items():
+                drawn = draws("examples", name, number)
+                if name in indices:
+                    indices[name].append(drawn)
+                counts[name].append(drawn)
+            chunk.size += 1
+            if chunk.size == largest:
+                break
+        if not chunk.size:
+            return
+        chunk.seeds = {pool: np.stack(rows) for pool, rows in seeds.items()}
+        chunk.counts = {name: rows.filled for name, rows in counts.items()}
+        chunk.indices = {name: np.stack(rows) for name, rows in indices.items()}
+        yield chunk
+        start += chunk.size
+
+
+class _Counts:
+    """Rows of counts [replicates, units], filled one by one."""
+
+    def __init__(self, number: int, largest: int):
+        self._number = number
+        # Pages of rows that are never filled take no memory.
+        self._rows = np.empty((largest, number), dtype=np.uint8)
+        self._size = 0
+
+    def append(self, drawn: NDArray[np.int64]) -> None:
+        counts = np.bincount(drawn, minlength=self._number)
+        if counts.max() > np.iinfo(self._rows.dtype).max:
+            self._rows = self._rows.astype(np.int64)
+        self._rows[self._size] = counts
+        self._size += 1
+
+    @property
+    def filled(self) -> NDArray:
+        return self._rows[: self._size]
+
+
+def _scorer(job: Job) -> Callable[[Chunk], tuple[NDArray[np.float64], NDArray[np.bool_]]]:
+    if isinstance(job.score, Metric | RankMetric):
+        return _SeedMeans(job, _run_scores(job.arm, job.score, job.columns))
+    return _FunctionScorer(job, job.score)
+
+
+def seed_scores(
+    arm: Arm, metric: Metric | RankMetric, columns: Columns | None = None
+) -> NDArray[np.float64]:
+    """The plain score of every seed, its runs averaged: float64 [seeds]."""
+    job = Job(arm, metric, None, None, columns)
+    return _SeedMeans(job, _run_scores(arm, metric, columns)).plain[0][0]
+
+
+def _run_scores(
+    arm: Arm, metric: Metric | RankMetric, columns: Columns | None
+) -> _ColumnScores | _RankScores:
+    if isinstance(metric, Metric):
+        return _ColumnScores(columns or Columns(arm, metric))
+    return _RankScores(arm, metric)
+
+
+class _SeedMeans:
+    """Averages scores of runs over the runs of each seed and over the seeds that were drawn."""
+
+    def __init__(self, job: Job, run_scores: _ColumnScores | _RankScores):
+        self._job = job
+        self._run_scores = run_scores
+        self._weights = job.arm.seed_weights  # [runs, seeds]
+
+    @cached_property
+    def plain(self) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Scores of seeds on all examples, and whether they are 0/0: [1, seeds] each."""
+        return self._by_seed(None)
+
+    def _by_seed(self, counts: NDArray | None) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        scores, degenerate = self._run_scores(counts)  # [size, runs] each
+        return scores @ self._weights, degenerate @ (self._weights > 0)
+
+    def __call__(self, chunk: Chunk) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        if self._job.examples is None:
+            scores, degenerate = self.plain
+        else:
+            scores, degenerate = self._by_seed(chunk.counts[self._job.examples])
+        number = self._weights.shape[1]
+        pool = self._job.pool
+        drawn = np.ones((chunk.size, number)) if pool is None else chunk.seed_counts(pool)
+        undefined = np.asarray(((drawn > 0) & degenerate).any(axis=1))
+        return (drawn * scores).sum(axis=1) / number, undefined
+
+
+class _RankScores:
+    """Scores of runs by a presorted metric, [size, runs], from counts [size, units]."""
+
+    def __init__(self, arm: Arm, metric: RankMetric):
+        self._clusters = arm.clusters
+        self._num_examples = arm.num_examples
+        self._bound = metric.bind(arm.labels, arm.predictions, arm.observed)
+
+    def __call__(self, counts: NDArray | None) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        if counts is None:
+            return self._bound.weighted(np.ones((1, self._num_examples)))
+        rows = max(1, _BLOCK_ELEMENTS // self._num_examples)
+        scores, degenerate = [], []
+        for start in range(0, len(counts), rows):
+            weights = counts[start : start + rows]
+            if self._clusters is not None:
+                weights = weights[:, self._clusters]
+            part = self._bound.weighted(weights.astype(np.float64))
+            scores.append(part[0])
+            degenerate.append(part[1])
+        return np.concatenate(scores), np.concatenate(degenerate)
+
+
+class _ColumnScores:
+    """Scores of runs, [size, runs], by products of counts [size, units] with columns."""
+
+    def __init__(self, columns: Columns):
+        self._columns = columns
+
+    def __call__(self, counts: NDArray | None) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        columns = self._columns
+        # [size, runs, K]
+        sums = columns.totals()[None] if counts is None else columns.weighted_sums(counts)
+        return columns.bound.finish(sums), columns.bound.degenerate(sums)
+
+
+class Columns:
+    """The columns of a metric for all runs of an arm, made block by block.
+
+    Attributes:
+      bound: the metric, knowing the whole of its data.
+    """
+
+    def __init__(self, arm: Arm, metric: Metric):
+        self._arm = arm
+        self.bound = metric.bind(arm.labels, arm.predictions)
+        # Where cells are missing even columns of labels differ by run.
+        self._num_shared = self.bound.num_label_columns if arm.observed is None else 0
+        self._num_runs = len(arm.run_seeds)
+        self._num_own = self.bound.num_columns - self._num_shared
+        self._dtype = np.dtype(np.float32 if self._float32_is_exact(metric) else np.float64)
+        # Long blocks for few columns; the number of runs and columns alone decides.
+        self._block = max(1024, _BLOCK_ELEMENTS // (self._num_runs * self.bound.num_columns))
+        width = self._num_runs * self._num_own + self._num_shared
+        self._kept: list[tuple[slice, NDArray]] | None = None
+        if arm.clusters is not None:
+            self._kept = [(slice(0, arm.num_units), self._of_clusters(width))]
+        elif width * arm.num_examples * self._dtype.itemsize <= _KEPT_BYTES:
+            self._kept = list(self._make())
+
+    def _float32_is_exact(self, metric: Metric) -> bool:
+        # A sum of whole columns is at most 255 times the draws; clusters sum their examples.
+        return (
+            metric.whole
+            and self._arm.clusters is None
+            and 255 * self._arm.num_examples < _EXACT_FLOAT32
+        )
+
+    def example_columns(self) -> Iterator[list[NDArray]]:
+        """For each block of examples its columns, [runs, block] or, if all share one, [1, block].
+
+        A column is zero where a cell is missing.
+        """
+        for _, rows in self._make() if self._arm.clusters is not None else self._blocks():
+            own = rows[self._num_shared :].reshape(self._num_own, self._num_runs, -1)
+            yield [*rows[: self._num_shared, None], *own]
+
+    def _make(self) -> Iterator[tuple[slice, NDArray]]:
+        """Rows of shared and own columns, [shared + own * runs, block]."""
+        arm, shared = self._arm, self._num_shared
+        for start in range(0, arm.num_examples, self._block):
+            block = slice(start, min(start + self._block, arm.num_examples))
+            table = self.bound.columns(arm.labels[block], arm.predictions[:, block])
+            if arm.observed is not None:
+                table = table * arm.observed[:, block, None]
+            length = table.shape[1]
+            rows = np.empty((shared + self._num_own * self._num_runs, length), dtype=self._dtype)
+            rows[:shared] = table[0, :, :shared].T
+            # The order in which columns lie in memory.
+            own = rows[shared:].reshape(self._num_own, self._num_runs, length)
+            own[...] = table[:, :, shared:].transpose(2, 0, 1)
+            yield block, rows
+
+    def _of_clusters(self, width: int) -> NDArray:
+        """Columns summed within clusters, [shared + own * runs, clusters]."""
+        assert self._arm.clusters is not None
+        sums = np.zeros((self._arm.num_units, width))
+        for block, rows in self._make():
+            np.add.at(sums, self._arm.clusters[block], rows.T)
+        return np.ascontiguousarray(sums.T)
+
+    def _blocks(self) -> Iterable[tuple[slice, NDArray]]:
+        return self._make() if self._kept is None else self._kept
+
+    def _by_run(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        """[..., shared + own * runs] -> [..., runs, K]."""
+        own = sums[..., self._num_shared :].reshape(*sums.shape[:-1], -1, self._num_runs)
+        table = np.empty((*sums.shape[:-1], self._num_runs, self.bound.num_columns))
+        table[..., : self._num_shared] = sums[..., None, : self._num_shared]
+        table[..., self._num_shared :] = np.swapaxes(own, -1, -2)
+        return table
+
+    def totals(self) -> NDArray[np.float64]:
+        """Sums of the columns over all examples: float64 [runs, K]."""
+        return self._by_run(
+            np.add.reduce([rows.sum(axis=1, dtype=np.float64) for _, rows in self._blocks()])
+        )
+
+    def weighted_sums(self, counts: NDArray) -> NDArray[np.float64]:
+        """Sums of the columns under counts [size, units]: float64 [size, runs, K]."""
+        sums = np.zeros((len(counts), self._num_shared + self._num_runs * self._num_own))
+        for block, rows in self._blocks():
+            step = max(1, _BLOCK_ELEMENTS // rows.shape[1])
+            for start in range(0, len(counts), step):
+                piece = counts[start : start + step, block].astype(self._dtype)
+                sums[start : start + step] += piece @ rows.T
+        return self._by_run(sums)
+
+
+class _FunctionScorer:
+    """Scores an arm by calling a function for every run of every seed that was drawn."""
+
+    def __init__(self, job: Job, function: ScoreFunction):
+        self._job = job
+        self._function = function
+        arm = job.arm
+        self._weights = arm.seed_weights  # [runs, seeds]
+        self._members = None
+        if arm.clusters is not None:
+            self._members = [np.flatnonzero(arm.clusters == g) for g in range(arm.num_units)]
+
+    def __call__(self, chunk: Chunk) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        job, number = self._job, self._weights.shape[1]
+        values = np.empty(chunk.size)
+        for replicate in range(chunk.size):
+            chosen = np.arange(job.arm.num_examples)
+            if job.examples is not None:
+                chosen = chunk.indices[job.examples][replicate]
+                if self._members is not None:
+                    chosen = np.concatenate([self._members[cluster] for cluster in chosen])
+            drawn = np.arange(number) if job.pool is None else chunk.seeds[job.pool][replicate]
+            scores = {
+                seed: self._seed_score(seed, chosen) for seed in dict.fromkeys(drawn.tolist())
+            }
+            values[replicate] = np.mean([scores[seed] for seed in drawn.tolist()])
+        return values, np.zeros(chunk.size, dtype=bool)
+
+    def _seed_score(self, seed: int, chosen: NDArray[np.int64]) -> float:
+        arm, total = self._job.arm, 0.0
+        for run in np.flatnonzero(self._weights[:, seed]):
+            kept = chosen if arm.observed is None else chosen[arm.observed[run, chosen]]
+            value = self._function(arm.labels[kept], arm.predictions[run, kept])
+            total += float(self._weights[run, seed]) * float(value)
+        return total

@@ -1,0 +1,1 @@
+"""Instance-level statistics (Zhong et al., 2021)."""

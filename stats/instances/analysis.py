@@ -1,0 +1,258 @@
+"""Everything that Zhong et al. (Findings of ACL 2021) look at, from the correctness of runs of
+several sizes on several tasks; `stats.instances.tables` and `stats.instances.figures` show it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multiberts.stats.bootstrap.arms import DataError
+from multiberts.stats.instances.decomposition import (
+    Decomposition,
+    Disagreement,
+    decompose,
+    disagreement,
+)
+from multiberts.stats.instances.ensembles import ensemble, runs_of_seed, single_runs
+from multiberts.stats.instances.fisher import FisherTests, fisher_tests
+from multiberts.stats.instances.instance_level import (
+    InstanceBound,
+    ThresholdBias,
+    decay_bound,
+    improvement_bound,
+    instance_accuracy,
+    threshold_bias,
+)
+from multiberts.stats.instances.momentum_test import Momentum, momentum
+from multiberts.stats.instances.nested_runs import NestedRuns, Runs, aligned
+from multiberts.stats.instances.variance_by_bias import VarianceCurve, conditional_variance
+
+Tasks = Mapping[str, Mapping[str, Runs]]
+
+
+@dataclass(frozen=True)
+class SizeAccuracy:
+    """How accurate a size is.
+
+    Attributes:
+      mean: over seeds and examples.
+      seed_scores: accuracy of every pre-training seed, its runs averaged [seeds].
+      ensembled: accuracy with the runs of every seed voting, or None where there is one a seed.
+      num_runs, num_examples: how many.
+    """
+
+    mean: float
+    seed_scores: NDArray[np.float64]
+    ensembled: float | None
+    num_runs: int
+    num_examples: int
+
+
+@dataclass(frozen=True)
+class PairOfSizes:
+    """Two sizes on one task.
+
+    Attributes:
+      task, small, large: names.
+      gain: accuracy of the larger minus that of the smaller.
+      of_one_seed: mean over pairs of pre-training seeds of the decay bound from the fine-tuning
+        runs of just these two models, or None where there is one run a seed. It holds for those
+        models, and not for the sizes.
+      single: decay bound of the first run of every seed.
+      decay: decay bound of ensembled runs.
+      improvement: improvement bound of ensembled runs.
+      decay_bias: of the adaptive threshold of `decay`.
+      fisher: tests for decay of ensembled runs, by level.
+    """
+
+    task: str
+    small: str
+    large: str
+    gain: float
+    of_one_seed: float | None
+    single: InstanceBound
+    decay: InstanceBound
+    improvement: InstanceBound
+    decay_bias: ThresholdBias
+    fisher: Mapping[float, FisherTests]
+
+
+@dataclass(frozen=True)
+class InstanceAnalysis:
+    """What `analyse_sizes` found.
+
+    Attributes:
+      accuracies, decompositions, disagreements: by task and size. A decomposition needs two runs
+        that differ in each level alone; sizes without are left out.
+      pairs: every smaller and larger size of a task.
+      momenta: by task and triple of sizes; triples whose middle size has fewer than 3 seeds are
+        left out.
+      curves: by task, level and size; sizes with fewer than 4 seeds are left out.
+    """
+
+    accuracies: Mapping[str, Mapping[str, SizeAccuracy]]
+    decompositions: Mapping[str, Mapping[str, Decomposition]]
+    disagreements: Mapping[str, Mapping[str, Disagreement]]
+    pairs: Sequence[PairOfSizes]
+    momenta: Mapping[str, Mapping[tuple[str, str, str], Momentum]]
+    curves: Mapping[str, Mapping[str, Mapping[str, VarianceCurve]]]
+
+
+def analyse_sizes(
+    tasks: Tasks,
+    ensembled: Tasks | None = None,
+    levels: Sequence[float] = (0.05, 0.1, 0.2),
+    num_buckets: int = 5,
+    num_bootstrap: int = 1000,
+    bootstrap_seed: int = 0,
+    split_seed: int = 0,
+    with_curves: bool = True,
+) -> InstanceAnalysis:
+    """Compares sizes on tasks, example by example.
+
+    Args:
+      tasks: by task and size, smallest first, 0/1 correctness as `NestedRuns` or arrays
+        [pretrain_seeds, (finetune_seeds, checkpoints,) examples].
+      ensembled: the same with one voted run a seed; by default `ensemble` of the correctness.
+        Give `ensemble(predictions, labels)` where there are more than two classes.
+      levels: false discovery rates of the Fisher tests.
+      num_buckets: of the momentum.
+      num_bootstrap: bootstrap samples of examples.
+      bootstrap_seed: of these.
+      split_seed: of the partings of seeds for momentum and curves.
+      with_curves: fit the variance given bias too, which needs scikit-learn.
+
+    Raises:
+      DataError: no task, or data that cannot be compared.
+    """
+    if not tasks or not all(tasks.values()):
+        raise DataError("found no task or no size; give tasks={name: {size: runs}}")
+    runs = {task: _aligned(sizes) for task, sizes in tasks.items()}
+    votes = {
+        task: _aligned(ensembled[task])
+        if ensembled is not None
+        else {size: ensemble(given) for size, given in sizes.items()}
+        for task, sizes in runs.items()
+    }
+    return InstanceAnalysis(
+        accuracies={
+            task: {size: _accuracy(given, votes[task][size]) for size, given in sizes.items()}
+            for task, sizes in runs.items()
+        },
+        decompositions={
+            task: {size: decompose(given) for size, given in _spread(sizes)}
+            for task, sizes in runs.items()
+        },
+        disagreements={
+            task: {size: disagreement(given) for size, given in _spread(sizes)}
+            for task, sizes in runs.items()
+        },
+        pairs=[
+            _pair(task, sizes, votes[task], names, levels, num_bootstrap, bootstrap_seed)
+            for task, sizes in runs.items()
+            for names in itertools.combinations(sizes, 2)
+        ],
+        momenta={
+            task: {
+                names: _momentum(
+                    sizes, names, num_buckets, num_bootstrap, split_seed, bootstrap_seed
+                )
+                for names in itertools.combinations(sizes, 3)
+                if len(sizes[names[1]].seeds) >= 3
+            }
+            for task, sizes in runs.items()
+        },
+        curves={
+            task: _curves(sizes, split_seed) if with_curves else {} for task, sizes in runs.items()
+        },
+    )
+
+
+def _aligned(sizes: Mapping[str, Runs]) -> dict[str, NestedRuns]:
+    return dict(zip(sizes, aligned(*sizes.values()), strict=True))
+
+
+def _spread(sizes: Mapping[str, NestedRuns]) -> Iterator[tuple[str, NestedRuns]]:
+    """Sizes where in every level some runs differ in that level alone."""
+    for name, runs in sizes.items():
+        depths = range(len(runs.levels))
+        if all(len(runs.groups(depth + 1)) > len(runs.groups(depth)) for depth in depths):
+            yield name, runs
+
+
+def _accuracy(runs: NestedRuns, votes: NestedRuns) -> SizeAccuracy:
+    seeds = runs.averaged(1).scores.mean(axis=1, dtype=np.float64)
+    one_run_each = len(runs.keys) == len(runs.seeds)
+    return SizeAccuracy(
+        float(seeds.mean()), seeds, None if one_run_each else float(votes.mean().mean()),
+        len(runs.keys), runs.num_examples,
+    )  # fmt: skip
+
+
+def _pair(
+    task: str,
+    runs: Mapping[str, NestedRuns],
+    votes: Mapping[str, NestedRuns],
+    names: tuple[str, str],
+    levels: Sequence[float],
+    num_bootstrap: int,
+    bootstrap_seed: int,
+) -> PairOfSizes:
+    few, many = (runs[name] for name in names)
+    small, large = (votes[name] for name in names)
+    return PairOfSizes(
+        task, *names,
+        gain=float(instance_accuracy(many).mean() - instance_accuracy(few).mean()),
+        of_one_seed=_of_one_seed(few, many),
+        single=decay_bound(single_runs(few), single_runs(many)),
+        decay=decay_bound(small, large),
+        improvement=improvement_bound(small, large),
+        decay_bias=threshold_bias(
+            small, large, num_bootstrap=num_bootstrap, bootstrap_seed=bootstrap_seed
+        ),
+        fisher={level: fisher_tests(small, large, level=level) for level in levels},
+    )  # fmt: skip
+
+
+def _momentum(
+    sizes: Mapping[str, NestedRuns],
+    names: tuple[str, str, str],
+    num_buckets: int,
+    num_bootstrap: int,
+    split_seed: int,
+    bootstrap_seed: int,
+) -> Momentum:
+    small, middle, large = (sizes[name] for name in names)
+    return momentum(
+        small, middle, large, num_buckets=num_buckets, num_bootstrap=num_bootstrap,
+        split_seed=split_seed, bootstrap_seed=bootstrap_seed,
+    )  # fmt: skip
+
+
+def _of_one_seed(small: NestedRuns, large: NestedRuns) -> float | None:
+    if any(len(runs.levels) < 2 or len(runs.keys) == len(runs.seeds) for runs in (small, large)):
+        return None
+    bounds = [
+        decay_bound(single_runs(runs_of_seed(small, few)), single_runs(runs_of_seed(large, many)))
+        for few, many in zip(small.seeds, large.seeds, strict=False)
+    ]
+    return float(np.mean([bound.bound for bound in bounds]))
+
+
+def _curves(
+    sizes: Mapping[str, NestedRuns], split_seed: int
+) -> dict[str, dict[str, VarianceCurve]]:
+    enough = {name: runs for name, runs in _spread(sizes) if len(runs.seeds) >= 4}
+    levels = dict.fromkeys(level for runs in enough.values() for level in runs.levels)
+    return {
+        level: {
+            name: conditional_variance(runs, level, split_seed=split_seed)
+            for name, runs in enough.items()
+            if level in runs.levels
+        }
+        for level in levels
+    }

@@ -1,0 +1,211 @@
+"""Expected loss taken apart: squared bias, and a variance for every source of randomness.
+
+Zhong, Ghosh, Klein and Steinhardt, "Are Larger Pretrained Language Models Uniformly Better?"
+(Findings of ACL 2021), section 5 and appendix H. A run's score v on an example has the loss
+(v - target)^2. Over pre-training seeds, fine-tuning seeds and whatever lies below,
+
+    expected loss = (E v - target)^2 + variance between pre-training seeds
+                    + variance between fine-tuning runs of a seed + ...
+
+With v = 1 where the run is right and target 1 the loss is the 0/1 loss; with v the probability of
+the right answer it is the squared loss. For the Brier score take each class's probability with its
+own target, and add up the parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from multiberts.stats.bootstrap.arms import DataError
+from multiberts.stats.instances.nested_runs import Key, NestedRuns, Runs, as_nested_runs
+
+Array = NDArray[np.float64]
+# Examples are independent of each other; blocks of cells bound the memory.
+_BLOCK_CELLS = 1 << 20
+
+
+@dataclass(frozen=True)
+class Part:
+    """A mean over examples with its standard error, seeds held fixed."""
+
+    mean: float
+    standard_error: float
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """Loss of one size, example by example.
+
+    Attributes:
+      loss: [examples].
+      bias_squared: loss minus all variances [examples]; an unbiased estimate, so single values
+        may fall below 0.
+      variances: by level, outermost first, the variance [examples] between the members of that
+        level that share all levels above; unbiased, so single values may fall below 0.
+    """
+
+    loss: Array
+    bias_squared: Array
+    variances: Mapping[str, Array]
+
+    @property
+    def parts(self) -> dict[str, Part]:
+        """Means over examples: `bias_squared`, every level's variance, and `loss`, their sum."""
+        columns = {"bias_squared": self.bias_squared, **self.variances, "loss": self.loss}
+        return {name: part(values) for name, values in columns.items()}
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """How often two runs differ.
+
+    Attributes:
+      rates: by level, the mean squared difference [examples] of two runs that share all levels
+        above it and differ in it. For answers that are right or wrong this is the share of
+        pairs of which one is right.
+    """
+
+    rates: Mapping[str, Array]
+
+    @property
+    def parts(self) -> dict[str, Part]:
+        return {name: part(values) for name, values in self.rates.items()}
+
+
+def part(values: Array) -> Part:
+    """Mean and standard error over examples; NaN where there is one example only."""
+    number = len(values)
+    spread = values.std(ddof=1) / np.sqrt(number) if number > 1 else np.nan
+    return Part(float(values.mean()), float(spread))
+
+
+def decompose(runs: Runs, target: ArrayLike = 1.0) -> Decomposition:
+    """Squared bias and nested variances of the loss (score - target)^2.
+
+    From the innermost level outwards: the variance of the members' means, minus the mean of what
+    the levels below leave in each of these means. The members of a node count the same, however
+    many runs they have. A node with one member says nothing of the variance at that level; what
+    that variance leaves in the node's mean is then taken from the other nodes. So trees may be
+    unbalanced; every estimate is unbiased, given that the numbers of runs have nothing to do with
+    the scores.
+
+    Args:
+      runs: scores as `NestedRuns`, or an array [pretrain_seeds, ..., examples].
+      target: what a perfect run scores, one number or [examples].
+
+    Returns:
+      The parts, which add up to the loss exactly.
+
+    Raises:
+      DataError: a level where no node has two members.
+    """
+    nested = as_nested_runs(runs)
+    _refuse_lone_levels(nested)
+    targets = np.broadcast_to(np.asarray(target, dtype=np.float64), (nested.num_examples,))
+    loss = np.empty(nested.num_examples)
+    variances = {level: np.empty(nested.num_examples) for level in nested.levels}
+    block = max(1, _BLOCK_CELLS // len(nested.keys))
+    for start in range(0, nested.num_examples, block):
+        columns = slice(start, start + block)
+        scores = nested.scores[:, columns].astype(np.float64)
+        for level, values in _variances(nested, scores).items():
+            variances[level][columns] = values
+        losses = NestedRuns((scores - targets[columns]) ** 2, nested.keys, nested.levels)
+        loss[columns] = losses.mean()
+    bias_squared = loss - sum(variances.values())
+    return Decomposition(loss, bias_squared, variances)
+
+
+def _members(nested: NestedRuns, depth: int) -> dict[Key, list[int]]:
+    """For every node at `depth` the places of its members among the nodes one level below."""
+    members: dict[Key, list[int]] = {}
+    for place, key in enumerate(nested.groups(depth + 1)):
+        members.setdefault(key[:depth], []).append(place)
+    return members
+
+
+def _mean_over_nodes(values: Mapping[Key, Array], levels: tuple[str, ...]) -> Array:
+    """The mean [examples] of what some nodes of one depth say, siblings averaged first."""
+    keys = tuple(values)
+    if not keys[0]:  # the root alone
+        return values[()]
+    return NestedRuns(np.stack(list(values.values())), keys, levels[: len(keys[0])]).mean()
+
+
+def _refuse_lone_levels(nested: NestedRuns) -> None:
+    for depth, level in enumerate(nested.levels):
+        if max(map(len, _members(nested, depth).values())) < 2:
+            raise DataError(
+                f"no two runs differ in {level} alone, and its variance cannot be known; add runs, "
+                f"or leave {level} out of the keys"
+            )
+
+
+def _variances(nested: NestedRuns, scores: Array) -> dict[str, Array]:
+    """The variance of every level, outermost first, from scores [runs, examples] of a block."""
+    means = scores
+    # What the levels below leave in each mean, as a variance [nodes, examples].
+    noise = np.zeros_like(scores)
+    found: dict[str, Array] = {}
+    for depth in range(len(nested.levels) - 1, -1, -1):
+        members = _members(nested, depth)
+        inner = {node: noise[rows].mean(axis=0) for node, rows in members.items()}
+        spread = {
+            node: means[rows].var(axis=0, ddof=1) for node, rows in members.items() if len(rows) > 1
+        }
+        own = {node: values - inner[node] for node, values in spread.items()}
+        variance = _mean_over_nodes(own, nested.levels)
+        found[nested.levels[depth]] = variance
+        noise = np.stack(
+            [
+                spread[node] / len(rows) if node in spread else variance + inner[node]
+                for node, rows in members.items()
+            ]
+        )
+        means = np.stack([means[rows].mean(axis=0) for rows in members.values()])
+    return {level: found[level] for level in nested.levels}
+
+
+def disagreement(runs: Runs) -> Disagreement:
+    """Mean squared difference of two runs, by the outermost level in which they differ.
+
+    For right-or-wrong scores, the share of pairs of which one is right. Within a
+    pre-training seed it is twice the fine-tuning variance, across seeds twice the sum of both
+    variances, and so on: exactly so for what `decompose` gives, where every node has two members or
+    more.
+
+    Args:
+      runs: as for `decompose`.
+
+    Raises:
+      DataError: a level where no node has two members.
+    """
+    nested = as_nested_runs(runs)
+    _refuse_lone_levels(nested)
+    rates: dict[str, Array] = {}
+    means = nested.scores.astype(np.float64)
+    squares = means**2
+    for depth in range(len(nested.levels) - 1, -1, -1):
+        members = _members(nested, depth)
+        # Of two independent members: E (a - b)^2 = E a^2 + E b^2 - 2 E a E b, over all pairs.
+        nodes = {
+            node: 2 * squares[rows].mean(axis=0) - 2 * _mean_product(means[rows])
+            for node, rows in members.items()
+            if len(rows) > 1
+        }
+        rates[nested.levels[depth]] = _mean_over_nodes(nodes, nested.levels)
+        means, squares = (
+            np.stack([table[rows].mean(axis=0) for rows in members.values()])
+            for table in (means, squares)
+        )
+    return Disagreement({level: rates[level] for level in nested.levels})
+
+
+def _mean_product(values: Array) -> Array:
+    """The mean product of two different rows of [members, examples]."""
+    number = len(values)
+    return (values.sum(axis=0) ** 2 - (values**2).sum(axis=0)) / (number * (number - 1))

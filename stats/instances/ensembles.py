@@ -1,0 +1,141 @@
+"""One right-or-wrong outcome a pre-training seed, from its fine-tuning runs."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from multiberts.stats.bootstrap.arms import DataError
+from multiberts.stats.instances.nested_runs import (
+    NestedRuns,
+    Runs,
+    as_nested_runs,
+    make_nested_runs,
+)
+
+Array = NDArray[np.float64]
+
+
+def ensemble(runs: Runs, labels: ArrayLike | None = None, depth: int = 1) -> NestedRuns:
+    """Lets the runs of a seed vote: one run a seed, right (1) or wrong (0).
+
+    The theorem behind `decay_bound` asks for one right-or-wrong outcome a pre-training seed. The
+    mean of a seed's fine-tuning runs is none, and the bound can then exceed the truth.
+
+    With labels the most frequent answer counts. Without, a seed is right where more than half of
+    its runs are, which is the same for two classes. A tie is decided by the first tied run in the
+    order of keys, so that it favours neither right nor wrong.
+
+    Args:
+      runs: predicted classes, with labels; else 0/1 correctness.
+      labels: right classes [examples], or None.
+      depth: number of outer levels kept; 1 leaves pre-training seeds.
+
+    Raises:
+      DataError: without labels, scores other than 0 and 1.
+    """
+    nested = as_nested_runs(runs)
+    if labels is None:
+        refuse_fractions(nested.scores)
+        answers, right = nested.scores.astype(np.int64), np.ones(nested.num_examples, np.int64)
+    else:
+        classes, codes = np.unique(nested.scores, return_inverse=True)
+        answers = codes.reshape(nested.scores.shape)
+        wanted = np.asarray(labels)
+        if wanted.shape != (nested.num_examples,):
+            raise DataError(
+                f"found labels of shape {wanted.shape}, expected [{nested.num_examples} examples]"
+            )
+        # A label that no run ever gave is nobody's answer.
+        place = np.minimum(np.searchsorted(classes, wanted), len(classes) - 1)
+        right = np.where(classes[place] == wanted, place, -1)
+    groups = nested.groups(depth)
+    voted = np.stack([_vote(answers[rows]) == right for rows in groups.values()])
+    return replace(
+        nested, scores=voted.astype(np.uint8), keys=tuple(groups), levels=nested.levels[:depth]
+    )
+
+
+def ensemble_probabilities(
+    probabilities: ArrayLike,
+    keys: Sequence[Hashable],
+    labels: ArrayLike,
+    depth: int = 1,
+    example_ids: ArrayLike | None = None,
+) -> NestedRuns:
+    """Averages the class probabilities of a seed's runs: one run a seed, right (1) or wrong (0).
+
+    The other way to `ensemble`. Of classes with the same mean probability the first one counts.
+
+    Args:
+      probabilities: [runs, examples, classes].
+      keys: [runs], as `make_nested_runs` takes them.
+      labels: right classes [examples], whole numbers from 0.
+      depth: number of outer levels kept.
+      example_ids: [examples] or None.
+
+    Raises:
+      DataError: shapes do not fit, or a label is no class.
+    """
+    table, right = np.asarray(probabilities), np.asarray(labels)
+    if table.ndim != 3 or right.shape != table.shape[1:2]:
+        raise DataError(
+            f"found probabilities of shape {table.shape} and labels of shape {right.shape}, "
+            "expected [runs, examples, classes] and [examples]"
+        )
+    if not ((right >= 0) & (right < table.shape[2]) & (right == np.floor(right))).all():
+        raise DataError(f"found labels that are no whole numbers below {table.shape[2]}")
+    classes = [
+        make_nested_runs(table[:, :, number], keys, example_ids=example_ids).averaged(depth)
+        for number in range(table.shape[2])
+    ]
+    chosen = np.stack([each.scores for each in classes]).argmax(axis=0)  # [seeds, examples]
+    return replace(classes[0], scores=(chosen == right).astype(np.uint8))
+
+
+def single_runs(runs: Runs) -> NestedRuns:
+    """The first run of every pre-training seed, in the order of keys: one outcome a seed, as the
+    bound needs it, with the noise of fine-tuning left in."""
+    nested = as_nested_runs(runs)
+    rows = [members[0] for members in nested.groups(1).values()]
+    return replace(
+        nested, scores=nested.scores[rows], keys=tuple(nested.groups(1)), levels=nested.levels[:1]
+    )
+
+
+def runs_of_seed(runs: Runs, seed: Hashable) -> NestedRuns:
+    """The runs below one pre-training seed, its fine-tuning seeds now the outermost level.
+
+    What is found of these is true of two pre-trained models, and not of two sizes.
+
+    Raises:
+      DataError: there is no level below.
+    """
+    nested = as_nested_runs(runs).with_seeds([seed])
+    if len(nested.levels) < 2 or not nested.keys:
+        raise DataError(f"found no runs below {nested.levels[0]} {seed!r}; give fine-tuning runs")
+    return replace(nested, keys=tuple(key[1:] for key in nested.keys), levels=nested.levels[1:])
+
+
+def _vote(answers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The most frequent answer of [runs, examples], of tied ones the one given first."""
+    votes = np.stack([(answers == answer).sum(axis=0) for answer in answers])  # [runs, examples]
+    first = votes.argmax(axis=0)  # argmax takes the first of equals
+    return np.take_along_axis(answers, first[None], axis=0)[0]
+
+
+def refuse_fractions(scores: NDArray) -> None:
+    """Refuses scores other than 0 and 1.
+
+    Raises:
+      DataError: a score is neither.
+    """
+    wrong = (scores != 0) & (scores != 1)
+    if wrong.any():
+        raise DataError(
+            f"found a score of {scores[wrong][0]}, expected 0 (wrong) or 1 (right); give "
+            "correctness, not losses or probabilities"
+        )

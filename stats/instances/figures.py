@@ -1,0 +1,373 @@
+"""Figures of instance-level analyses, after those of Zhong et al. (Findings of ACL 2021).
+
+Every function takes what `stats.instances.analysis.analyse_sizes` found, or a part of it, and gives
+a Matplotlib figure; `all_figures` gives them all, and `stats.presentation.figures.save_figure` writes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from multiberts.stats.instances.analysis import InstanceAnalysis, PairOfSizes, SizeAccuracy
+from multiberts.stats.instances.decomposition import Decomposition
+from multiberts.stats.instances.instance_level import Distribution, InstanceBound
+from multiberts.stats.instances.momentum_test import Momentum
+from multiberts.stats.instances.tables import level_name
+from multiberts.stats.instances.variance_by_bias import VarianceCurve
+from multiberts.stats.presentation.figures import COLOURS, GREY, LINES, MARKERS, canvas, jitter
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Fills that differ in grey: light to dark, with hatches of their own.
+_FILLS = (
+    ("#E6E6E6", ""),
+    ("#56B4E9", "///"),
+    ("#D55E00", "..."),
+    ("#009E73", "xxx"),
+    ("#CC79A7", "\\\\\\"),
+)
+_PANEL = 3.1  # inches a task
+
+
+def all_figures(analysis: InstanceAnalysis) -> dict[str, Figure]:
+    """By name, every figure that the data allow."""
+    figures = {
+        "accuracy": accuracy_figure(analysis.accuracies),
+        "bounds": bounds_figure(analysis.pairs) if analysis.pairs else None,
+        "fisher": fisher_figure(analysis.pairs) if analysis.pairs else None,
+    }
+    if any(analysis.decompositions.values()):
+        figures["decomposition"] = decomposition_figure(analysis.decompositions)
+        figures["variances"] = variances_figure(analysis.decompositions)
+    for pair in analysis.pairs:
+        figures[f"decay_{pair.task}_{pair.small}_{pair.large}"] = decay_figure(pair)
+    for task, triples in analysis.momenta.items():
+        if triples:
+            figures[f"momentum_{task}"] = momentum_figure(triples, task)
+    for task, levels in analysis.curves.items():
+        for level, curves in levels.items():
+            if curves:
+                figures[f"variance_given_bias_{task}_{level}"] = variance_curve_figure(
+                    curves, level, task
+                )
+    return {name: figure for name, figure in figures.items() if figure is not None}
+
+
+def accuracy_figure(accuracies: Mapping[str, Mapping[str, SizeAccuracy]]) -> Figure:
+    """Accuracy of every size: a dot a pre-training seed, a line through the means, and a dashed one
+    through the ensembled."""
+    with canvas(0.6 + _PANEL * len(accuracies), 3.4, len(accuracies), squeeze=False) as (
+        figure,
+        panels,
+    ):
+        for axes, (task, sizes) in zip(panels[0], accuracies.items(), strict=True):
+            places = np.arange(len(sizes))
+            for place, found in zip(places, sizes.values(), strict=True):
+                # Beside the means, which would hide them.
+                shifts = jitter(len(found.seed_scores)) - 0.25
+                axes.plot(
+                    place + shifts, found.seed_scores, "o", color=COLOURS[5], markersize=4,
+                    alpha=0.8, markeredgecolor="white", markeredgewidth=0.4, zorder=1,
+                    label="a pre-training seed" if place == 0 else None,
+                )  # fmt: skip
+            axes.plot(
+                places, [found.mean for found in sizes.values()], LINES[0], marker=MARKERS[1],
+                color=COLOURS[0], label="mean",
+            )  # fmt: skip
+            votes = [found.ensembled for found in sizes.values()]
+            if None not in votes:
+                axes.plot(
+                    places, votes, linestyle=LINES[1], marker=MARKERS[2], color=COLOURS[1],
+                    label="fine-tuning runs ensembled",
+                )  # fmt: skip
+            _name_sizes(axes, sizes)
+            axes.set_title(task)
+        panels[0, 0].set_ylabel("accuracy")
+        handles, labels = panels[0, 0].get_legend_handles_labels()
+        figure.legend(
+            handles, labels, loc="outside lower left", ncols=1 if len(panels[0]) == 1 else 3
+        )
+    return figure
+
+
+def _name_sizes(axes: Axes, sizes: Mapping[str, object]) -> None:
+    axes.set_xticks(range(len(sizes)), list(sizes))
+    if max(map(len, sizes)) * len(sizes) > 28:
+        for label in axes.get_xticklabels():
+            label.set(rotation=30, ha="right", rotation_mode="anchor")
+    axes.set_xlim(-0.5, len(sizes) - 0.5)
+
+
+def decay_figure(pair: PairOfSizes) -> Figure:
+    """Observed differences against the random baseline: as a histogram, and as the two CDFs below 0
+    with the gap that is the bound."""
+    with canvas(7.4, 3.4, 2) as (figure, (left, right)):
+        _draw_histogram(left, pair.decay, pair.large, pair.small)
+        _draw_gap(right, pair.decay)
+        figure.suptitle(
+            f"{pair.task}: {pair.large} against {pair.small}", x=0.01, ha="left", fontsize=11
+        )
+        handles, labels = right.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower left", ncols=3)
+    return figure
+
+
+def _draw_histogram(axes: Axes, bound: InstanceBound, large: str, small: str) -> None:
+    width = max(1 / max(bound.num_seeds), 0.05)
+    edges = (np.arange(-1 - width / 2, 1 + width, width)).round(12)
+    for place, distribution in enumerate((bound.difference, bound.baseline)):
+        heights = np.histogram(distribution.support, edges, weights=distribution.probability)[0]
+        axes.stairs(
+            100 * heights, edges, color=COLOURS[place], linewidth=1.6, linestyle=LINES[place],
+            fill=False, zorder=3 - place,
+        )  # fmt: skip
+        if place == 0:
+            axes.stairs(100 * heights, edges, color=COLOURS[0], alpha=0.2, fill=True)
+    axes.set_yscale("symlog", linthresh=1, linscale=0.6)
+    axes.set_yticks([0, 1, 10, 100], ["0", "1", "10", "100"])
+    axes.minorticks_off()
+    axes.set_ylim(0, 100)
+    axes.axvline(0, color=GREY, linewidth=0.8, linestyle=":")
+    axes.set_xlabel(f"instance accuracy: {large} - {small}")
+    axes.set_ylabel("examples (%)")
+
+
+def _steps(distribution: Distribution) -> tuple[np.ndarray, np.ndarray]:
+    """Corners of the CDF between -1 and just below 0."""
+    support = distribution.support
+    inside = support[support < 0]
+    places = np.concatenate([[-1.05], inside, [0.0]])
+    shares = distribution.cdf(np.concatenate([[-1.05], inside]))
+    return places, 100 * np.append(shares, shares[-1])
+
+
+def _draw_gap(axes: Axes, bound: InstanceBound) -> None:
+    for place, (name, distribution) in enumerate(
+        (("observed", bound.difference), ("random baseline", bound.baseline))
+    ):
+        axes.plot(
+            *_steps(distribution), drawstyle="steps-post", linestyle=LINES[place], linewidth=1.8,
+            color=COLOURS[place], label=name,
+        )  # fmt: skip
+    if np.isfinite(bound.threshold):
+        points = np.unique(
+            np.concatenate([bound.difference.support, bound.baseline.support, [-1.05, 0.0]])
+        )
+        points = points[points <= 0]
+        upper, lower = (100 * item.cdf(points) for item in (bound.difference, bound.baseline))
+        upper[-1], lower[-1] = upper[-2], lower[-2]
+        axes.fill_between(
+            points, lower, np.maximum(upper, lower), step="post", color=COLOURS[4], alpha=0.35,
+            linewidth=0, hatch="....", edgecolor=GREY, label="more decay than luck",
+        )  # fmt: skip
+        top, bottom = (
+            100 * float(item.cdf(bound.threshold)) for item in (bound.difference, bound.baseline)
+        )
+        axes.annotate(
+            "", (bound.threshold, top), (bound.threshold, bottom),
+            arrowprops={"arrowstyle": "<->", "color": "black", "shrinkA": 0, "shrinkB": 0},
+        )  # fmt: skip
+    axes.set_xlim(-1.03, 0)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("difference at most")
+    axes.set_ylabel("examples (%)")
+    axes.set_title(f"decaying: at least {bound.bound:.2%}", fontsize=10)
+
+
+def bounds_figure(pairs: Sequence[PairOfSizes]) -> Figure:
+    """Decay bounds of every pair of sizes, a panel a task: of the models of single pre-training
+    seeds, of one run a seed, of ensembled runs, and corrected for the threshold."""
+    tasks = list(dict.fromkeys(pair.task for pair in pairs))
+    rows = max(sum(pair.task == task for pair in pairs) for task in tasks)
+    width = 1.6 + _PANEL * len(tasks)
+    with canvas(width, 1.5 + 0.5 * rows, len(tasks), squeeze=False) as (figure, panels):
+        for axes, task in zip(panels[0], tasks, strict=True):
+            chosen = [pair for pair in pairs if pair.task == task]
+            for row, pair in enumerate(chosen):
+                _draw_bounds(axes, row, pair)
+            axes.axvline(0, color=GREY, linewidth=0.8, linestyle=":")
+            names = [f"{pair.small} to {pair.large}" for pair in chosen]
+            axes.set_yticks(range(len(chosen)), names)
+            axes.set_ylim(len(chosen) - 0.4, -0.6)
+            axes.set_xlabel("decaying examples, at least (%)")
+            axes.set_title(task)
+        handles, labels = panels[0, 0].get_legend_handles_labels()
+        known = dict(zip(labels, handles, strict=True))
+        figure.legend(
+            list(known.values()), list(known), loc="outside lower left",
+            ncols=1 if len(tasks) == 1 else 2,
+        )  # fmt: skip
+    return figure
+
+
+def _draw_bounds(axes: Axes, row: int, pair: PairOfSizes) -> None:
+    one_run_each = pair.of_one_seed is None and pair.single.bound == pair.decay.bound
+    values = [
+        ("fine-tuning runs of one pre-training seed", pair.of_one_seed, 3, -0.24),
+        ("one run a seed", None if one_run_each else pair.single.bound, 1, -0.08),
+        ("ensembled", pair.decay.bound, 2, 0.08),
+    ]
+    for name, value, style, shift in values:
+        if value is not None:
+            axes.plot(
+                100 * value, row + shift, MARKERS[style], color=COLOURS[style], markersize=6,
+                markeredgecolor="white", markeredgewidth=0.5, label=name,
+            )  # fmt: skip
+    bias = pair.decay_bias
+    axes.plot([100 * bias.low, 100 * bias.high], [row + 0.26] * 2, color=COLOURS[0], linewidth=1.6)
+    axes.plot(
+        100 * bias.corrected, row + 0.26, MARKERS[0], color=COLOURS[0], markersize=6,
+        markeredgecolor="white", markeredgewidth=0.5, label="ensembled, corrected, 95% interval",
+    )  # fmt: skip
+
+
+def fisher_figure(pairs: Sequence[PairOfSizes]) -> Figure:
+    """Share of examples found to decay one by one, at several false discovery rates, beside the
+    bound."""
+    levels = sorted({level for pair in pairs for level in pair.fisher})
+    labels = [f"{pair.task}: {pair.small} to {pair.large}" for pair in pairs]
+    with canvas(6.4, 1.5 + 0.3 * len(pairs)) as (figure, axes):
+        rows = np.arange(len(pairs))
+        axes.barh(
+            rows, [100 * pair.decay.bound for pair in pairs], 0.62, color="#E6E6E6",
+            edgecolor=GREY, label="decay bound",
+        )  # fmt: skip
+        for place, level in enumerate(levels):
+            shares = [100 * pair.fisher[level].share for pair in pairs]
+            axes.plot(
+                shares, rows + 0.2 * (place - (len(levels) - 1) / 2), MARKERS[place % len(MARKERS)],
+                color=COLOURS[place % len(COLOURS)], markersize=6, markeredgecolor="white",
+                markeredgewidth=0.5, clip_on=False, zorder=3,
+                label=f"Fisher tests, false discovery rate {level:g}",
+            )  # fmt: skip
+        axes.set_yticks(rows, labels)
+        axes.set_ylim(len(pairs) - 0.4, -0.6)
+        axes.set_xlim(left=0)
+        axes.set_xlabel("decaying examples (%)")
+        figure.legend(loc="outside lower left", ncols=2)
+    return figure
+
+
+def decomposition_figure(decompositions: Mapping[str, Mapping[str, Decomposition]]) -> Figure:
+    """Loss of every size as a stack of squared bias and variances, a panel a task."""
+    chosen = {task: sizes for task, sizes in decompositions.items() if sizes}
+    width = 0.6 + _PANEL * len(chosen)
+    with canvas(width, 3.7, len(chosen), squeeze=False) as (figure, panels):
+        for axes, (task, sizes) in zip(panels[0], chosen.items(), strict=True):
+            names = dict.fromkeys(
+                name for found in sizes.values() for name in found.parts if name != "loss"
+            )
+            places, bottom = np.arange(len(sizes)), np.zeros(len(sizes))
+            for (colour, hatch), name in zip(_FILLS, names, strict=False):
+                parts = [found.parts.get(name) for found in sizes.values()]
+                # An unbiased estimate of a small variance may be negative; it has no height.
+                heights = np.array([max(part.mean, 0.0) if part else 0.0 for part in parts])
+                errors = np.array([part.standard_error if part else 0.0 for part in parts])
+                label = level_name(name) + ("" if name == "bias_squared" else " variance")
+                axes.bar(
+                    places, heights, 0.68, bottom, color=colour, hatch=hatch, edgecolor="black",
+                    linewidth=0.6, label=label,
+                )  # fmt: skip
+                bottom += heights
+                axes.errorbar(
+                    places, bottom, errors, fmt="none", ecolor="black", elinewidth=0.9, capsize=2
+                )
+            _name_sizes(axes, sizes)
+            axes.set_title(task)
+        panels[0, 0].set_ylabel("expected loss")
+        handles, labels = panels[0, 0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower left", ncols=1 if len(chosen) == 1 else 4)
+    return figure
+
+
+def variances_figure(decompositions: Mapping[str, Mapping[str, Decomposition]]) -> Figure:
+    """Every variance against size, with a standard error: does the noise of fine-tuning grow?"""
+    chosen = {task: sizes for task, sizes in decompositions.items() if sizes}
+    width = 0.6 + _PANEL * len(chosen)
+    with canvas(width, 3.2, len(chosen), squeeze=False) as (figure, panels):
+        for axes, (task, sizes) in zip(panels[0], chosen.items(), strict=True):
+            levels = dict.fromkeys(level for found in sizes.values() for level in found.variances)
+            for place, level in enumerate(levels):
+                known = [
+                    (where, found.parts[level])
+                    for where, found in enumerate(sizes.values())
+                    if level in found.variances
+                ]
+                axes.errorbar(
+                    [where for where, _ in known], [part.mean for _, part in known],
+                    [part.standard_error for _, part in known], linestyle=LINES[place % len(LINES)],
+                    marker=MARKERS[place % len(MARKERS)], color=COLOURS[place % len(COLOURS)],
+                    capsize=3, label=f"{level_name(level)} variance",
+                )  # fmt: skip
+            axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
+            _name_sizes(axes, sizes)
+            axes.set_title(task)
+        panels[0, 0].set_ylabel("variance")
+        handles, labels = panels[0, 0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower left", ncols=1 if len(chosen) == 1 else 3)
+    return figure
+
+
+def variance_curve_figure(
+    curves: Mapping[str, VarianceCurve], level: str = "finetune_seed", title: str = ""
+) -> Figure:
+    """Expected variance given squared bias, a curve a size with its band."""
+    with canvas(5.2, 3.7) as (figure, axes):
+        for place, (size, curve) in enumerate(curves.items()):
+            colour = COLOURS[place % len(COLOURS)]
+            axes.fill_between(
+                curve.grid, curve.low, curve.high, color=colour, alpha=0.18, linewidth=0
+            )
+            axes.plot(
+                curve.grid, curve.mean, linestyle=LINES[place % len(LINES)], color=colour,
+                marker=MARKERS[place % len(MARKERS)], markersize=5, linewidth=1.6,
+                markevery=(3 + 3 * place, max(1, len(curve.grid) // 5)), label=size,
+            )  # fmt: skip
+        axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
+        axes.set_xlabel("squared bias")
+        axes.set_ylabel(f"{level_name(level)} variance")
+        axes.set_title(title)
+        figure.legend(loc="outside lower left", ncols=min(5, len(curves)))
+    return figure
+
+
+def momentum_figure(momenta: Mapping[tuple[str, str, str], Momentum], title: str = "") -> Figure:
+    """Correlation of two successive improvements by accuracy of the middle size, with intervals; a
+    panel a middle size."""
+    middles = list(dict.fromkeys(names[1] for names in momenta))
+    most = max(sum(names[1] == middle for names in momenta) for middle in middles)
+    height = 3.2 + 0.2 * most + (0.3 if title else 0)
+    options = {"sharey": True, "squeeze": False}
+    with canvas(0.8 + 3.2 * len(middles), height, len(middles), **options) as (figure, panels):
+        for axes, middle in zip(panels[0], middles, strict=True):
+            chosen = {names: item for names, item in momenta.items() if names[1] == middle}
+            for place, (names, item) in enumerate(chosen.items()):
+                _draw_momentum(axes, place, len(chosen), f"{names[0]}, {names[2]}", item)
+            first = next(iter(chosen.values()))
+            axes.axhline(0, color=GREY, linewidth=0.8, linestyle=":")
+            axes.set_xticks(first.edges)
+            axes.set_xlabel(f"instance accuracy of {middle}")
+            axes.set_title(f"{middle}, from and to (mean r)", fontsize=10)
+            axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2), fontsize=9)
+        kind = {"pearson": "Pearson", "spearman": "Spearman"}[next(iter(momenta.values())).kind]
+        panels[0, 0].set_ylabel(f"{kind} r of improvements")
+        if title:
+            figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+    return figure
+
+
+def _draw_momentum(axes: Axes, place: int, number: int, name: str, item: Momentum) -> None:
+    centres = (item.edges[:-1] + item.edges[1:]) / 2
+    spread = 0.5 * np.diff(item.edges).min() / max(number, 2)
+    errors = np.abs(np.stack([item.correlation - item.low, item.high - item.correlation]))
+    axes.errorbar(
+        centres + spread * (place - (number - 1) / 2), item.correlation, errors, capsize=2,
+        linestyle=LINES[place % len(LINES)], marker=MARKERS[place % len(MARKERS)],
+        color=COLOURS[place % len(COLOURS)], linewidth=1.3, markersize=5,
+        label=f"{name} ({item.pooled:.2f})",
+    )  # fmt: skip

@@ -1,0 +1,221 @@
+"""Do examples that improved from a small to a middle size improve further to a large one?
+
+Zhong, Ghosh, Klein and Steinhardt, "Are Larger Pretrained Language Models Uniformly Better?"
+(Findings of ACL 2021), on the momentum of instance accuracy.
+
+The middle size's accuracy enters three times: it ends the first difference, begins the second, and
+says which examples are alike. Luck in one and the same estimate would tie the two differences
+together: downwards by itself, upwards once examples of equal estimates are looked at. So the middle
+size's pre-training seeds are parted at random into three, one part for each use, and the result is
+averaged over many such partings. Luck in the parts still shrinks the correlation towards 0, more so
+with fewer seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multiberts.stats.bootstrap.arms import DataError
+from multiberts.stats.instances.nested_runs import Runs, aligned
+
+Array = NDArray[np.float64]
+Correlation = Literal["pearson", "spearman"]
+# Cells of one block of samples, which bounds the memory whatever the number of examples.
+_BLOCK_CELLS = 1 << 20
+
+
+@dataclass(frozen=True)
+class Momentum:
+    """Correlation of two improvements, by accuracy of the middle size.
+
+    Attributes:
+      edges: limits of the buckets of the middle size's accuracy [buckets + 1]; a bucket holds its
+        lower limit, the last one its upper limit too.
+      correlation: [buckets], mean over partings; NaN where a bucket has no spread.
+      low, high: percentile interval over examples [buckets], seeds held fixed.
+      counts: mean number of examples over partings [buckets].
+      pooled, pooled_low, pooled_high: the mean over buckets, weighted by their examples.
+      kind: pearson or spearman.
+      num_partings, num_bootstrap: random partings of seeds, bootstrap samples of examples.
+      split_seed, bootstrap_seed: of the two.
+    """
+
+    edges: Array
+    correlation: Array
+    low: Array
+    high: Array
+    counts: Array
+    pooled: float
+    pooled_low: float
+    pooled_high: float
+    kind: Correlation
+    num_partings: int
+    num_bootstrap: int
+    split_seed: int
+    bootstrap_seed: int
+
+
+def momentum(
+    small: Runs,
+    middle: Runs,
+    large: Runs,
+    num_buckets: int = 5,
+    kind: Correlation = "pearson",
+    edges: Sequence[float] | None = None,
+    num_partings: int = 10,
+    num_bootstrap: int = 500,
+    split_seed: int = 0,
+    bootstrap_seed: int = 0,
+    confidence: float = 0.95,
+) -> Momentum:
+    """Correlates (middle - small) with (large - middle) within buckets of the middle's accuracy.
+
+    Args:
+      small, middle, large: `NestedRuns` or arrays [pretrain_seeds, ..., examples]; the middle
+        size has 3 pre-training seeds or more.
+      num_buckets: buckets of equal width between 0 and 1, unless `edges` are given.
+      kind: pearson, or spearman (ranks within a bucket).
+      edges: limits of the buckets, rising.
+      num_partings: random partings of the middle size's seeds to average over.
+      num_bootstrap: bootstrap samples of examples for the interval.
+      split_seed: of the partings.
+      bootstrap_seed: of the samples.
+      confidence: of the interval.
+
+    Raises:
+      DataError: fewer than 3 seeds of the middle size, or limits that do not rise.
+    """
+    sizes = aligned(small, middle, large)
+    seeds = sizes[1].averaged(1).scores.astype(np.float64)  # [seeds, examples]
+    if len(seeds) < 3:
+        raise DataError(
+            f"found {len(seeds)} pre-training seeds of the middle size, expected 3 or more: one "
+            "part for each difference and one for the buckets"
+        )
+    limits = np.linspace(0, 1, num_buckets + 1) if edges is None else np.asarray(edges, float)
+    if limits.ndim != 1 or len(limits) < 2 or (np.diff(limits) <= 0).any():
+        raise DataError(f"found limits of buckets {limits.tolist()}, expected rising numbers")
+    before, after = sizes[0].mean(), sizes[2].mean()
+    random = np.random.Generator(np.random.Philox(key=split_seed))
+    partings = []
+    for _ in range(num_partings):
+        ends, begins, tells = (
+            seeds[part].mean(axis=0) for part in np.array_split(random.permutation(len(seeds)), 3)
+        )
+        bucket = np.searchsorted(limits, tells + 1e-9, side="right") - 1
+        bucket[np.isclose(tells, limits[-1])] = len(limits) - 2
+        partings.append((bucket, ends - before, after - begins))
+    number, width = seeds.shape[1], len(limits) - 1
+    counts = np.array(
+        [np.bincount(b[(b >= 0) & (b < width)], minlength=width) for b, *_ in partings]
+    )
+    whole = _correlations(partings, np.ones((1, number)), width, kind)[0]
+    samples = _bootstrap(partings, number, width, kind, num_bootstrap, bootstrap_seed)
+    weights = counts.mean(axis=0)
+    tails = [(1 - confidence) / 2, (1 + confidence) / 2]
+    low, high = _quantiles(samples, tails)
+    pooled = _pooled(samples, weights)
+    (pooled_low,), (pooled_high,) = _quantiles(pooled[:, None], tails)
+    return Momentum(
+        limits, whole, low, high, weights, float(_pooled(whole[None], weights)[0]),
+        float(pooled_low), float(pooled_high), kind, num_partings, num_bootstrap, split_seed,
+        bootstrap_seed,
+    )  # fmt: skip
+
+
+Parting = tuple[NDArray[np.intp], Array, Array]  # bucket, first and second difference [examples]
+
+
+def _bootstrap(
+    partings: list[Parting], number: int, width: int, kind: Correlation, samples: int, key: int
+) -> Array:
+    """Correlations of bootstrap samples of examples [samples, buckets]."""
+    random = np.random.Generator(np.random.Philox(key=key))
+    found = []
+    block = max(1, _BLOCK_CELLS // number)
+    for start in range(0, samples, block):
+        draws = min(block, samples - start)
+        picked = random.integers(0, number, size=(draws, number))
+        counts = np.stack([np.bincount(row, minlength=number) for row in picked]).astype(float)
+        found.append(_correlations(partings, counts, width, kind))
+    return np.concatenate(found)
+
+
+def _correlations(partings: list[Parting], counts: Array, width: int, kind: Correlation) -> Array:
+    """By sample and bucket, the mean over partings [samples, buckets].
+
+    Args:
+      partings: see `Parting`.
+      counts: how often each example was drawn [samples, examples].
+      width: number of buckets.
+      kind: pearson or spearman.
+    """
+    values = np.full((len(partings), len(counts), width), np.nan)
+    for place, (bucket, first, second) in enumerate(partings):
+        for number in range(width):
+            inside = np.flatnonzero(bucket == number)
+            if len(inside) < 3:
+                continue
+            drawn, x, y = counts[:, inside], first[inside], second[inside]
+            if kind == "spearman":
+                values[place, :, number] = _pearson(drawn, _ranks(drawn, x), _ranks(drawn, y))
+            else:
+                columns = np.stack([x - x.mean(), y - y.mean()])
+                values[place, :, number] = _pearson(drawn, *columns)
+    return _mean_of_known(values, axis=0)
+
+
+def _pearson(counts: Array, x: Array, y: Array) -> Array:
+    """Pearson's r of examples drawn `counts` [samples, examples] times; x and y [examples] or
+    [samples, examples]. NaN where one of them has no spread."""
+    total = counts.sum(axis=1)
+
+    def mean(values: Array) -> Array:
+        summed = counts @ values if values.ndim == 1 else (counts * values).sum(axis=1)
+        return summed / np.where(total > 0, total, np.nan)
+
+    mean_x, mean_y = mean(x), mean(y)
+    mean_xx, mean_yy = mean(x * x), mean(y * y)
+    spread = (mean_xx - mean_x**2) * (mean_yy - mean_y**2)
+    known = spread > 1e-20 * (mean_xx * mean_yy)
+    covariance = mean(x * y) - mean_x * mean_y
+    return np.where(known, covariance / np.sqrt(np.where(known, spread, 1.0)), np.nan)
+
+
+def _ranks(counts: Array, values: Array) -> Array:
+    """Mid-ranks within every sample, centred [samples, examples]."""
+    distinct, place = np.unique(np.round(values, 12), return_inverse=True)
+    member = np.zeros((len(values), len(distinct)))
+    member[np.arange(len(values)), place] = 1
+    drawn = counts @ member  # [samples, distinct values]
+    middle = np.cumsum(drawn, axis=1) - drawn / 2
+    return (middle - counts.sum(axis=1, keepdims=True) / 2)[:, place]
+
+
+def _mean_of_known(values: Array, axis: int) -> Array:
+    known = ~np.isnan(values)
+    number = known.sum(axis=axis)
+    return np.where(number > 0, np.nansum(values, axis=axis) / np.maximum(number, 1), np.nan)
+
+
+def _quantiles(values: Array, tails: list[float]) -> Array:
+    """Quantiles along the first axis of what is known, NaN where nothing is [tails, ...]."""
+    result = np.full((len(tails), values.shape[1]), np.nan)
+    for column, samples in enumerate(values.T):
+        known = samples[~np.isnan(samples)]
+        if known.size:
+            result[:, column] = np.quantile(known, tails)
+    return result
+
+
+def _pooled(values: Array, weights: Array) -> Array:
+    """Weighted mean over the buckets that are known [samples]."""
+    shares = np.where(np.isnan(values), 0.0, weights)
+    total = shares.sum(axis=1)
+    summed = (np.nan_to_num(values) * shares).sum(axis=1)
+    return np.where(total > 0, summed / np.where(total > 0, total, 1.0), np.nan)

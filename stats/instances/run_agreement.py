@@ -1,0 +1,205 @@
+"""How far two runs give the same answers: runs of one pre-training seed, and of two.
+
+The MultiBERTs paper (Sellam et al., 2022, appendix) gives for every task the share of examples on
+which two runs agree, when they share their pre-training seed and when they do not. What is
+estimated here:
+
+- same seed: the chance that two runs of a seed drawn at random agree on an example drawn at random;
+- different seeds: the same for one run each of two seeds drawn at random.
+
+Every seed counts the same however many runs it has, and within a seed (or two) every pair of runs,
+so that both are unbiased with unequal numbers of runs. Seeds with one run say nothing of the first.
+
+Answers that are numbers on a scale, such as the similarities of STS-B, are hardly ever equal. For
+these the Pearson correlation of the two runs' answers takes the place of the share; how the paper
+treated them its text at hand does not say. Rounding instead would make the value depend on where
+the classes are cut.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multiberts.stats.bootstrap.arms import Arm, DataError, arm_from_arrays
+from multiberts.stats.bootstrap.intervals import Interval, t_interval
+
+if TYPE_CHECKING:
+    import xarray
+
+Array = NDArray[np.float64]
+Kind = Literal["classes", "correlation"]
+# Examples are taken in blocks of about so many cells.
+_BLOCK_CELLS = 1 << 20
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over examples, the runs held fixed.
+
+    Attributes:
+      value: in [-1, 1].
+      standard_error: over examples; of a correlation by linearisation.
+      interval: value -+ t x standard error.
+    """
+
+    value: float
+    standard_error: float
+    interval: Interval
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Agreement of pairs of runs.
+
+    Attributes:
+      kind: `classes`, where equal answers count, or `correlation` of answers on a scale.
+      same_seed: of two runs of one pre-training seed; None where no seed has two runs.
+      different_seeds: of runs of two seeds; None with one seed.
+      difference: same_seed - different_seeds, from the same examples; None where one is None.
+      num_seeds, num_runs, num_examples: what it rests on.
+    """
+
+    kind: Kind
+    same_seed: Estimate | None
+    different_seeds: Estimate | None
+    difference: Estimate | None
+    num_seeds: int
+    num_runs: int
+    num_examples: int
+
+
+def agreement(
+    data: xarray.Dataset, kind: Kind | None = None, confidence: float = 0.95
+) -> Agreement:
+    """Mean agreement of two runs, within and between pre-training seeds.
+
+    Args:
+      data: predictions of runs with the coordinate `pretrain_seed`, as
+        `evaluate.dumps.predictions.read_predictions` gives them; numbers or texts. Labels play no
+        part and may be unknown. Where there is `prediction_text`, answers are compared by it,
+        word by word as they stand.
+      kind: how answers are compared; unless said, as classes where all are texts or whole
+        numbers, else by correlation. A run whose answers are all alike correlates 0.
+      confidence: level of the intervals, over examples.
+
+    Raises:
+      DataError: one run or one example only, a missing prediction, or a kind that is none.
+    """
+    import xarray
+
+    answers = data["prediction_text" if "prediction_text" in data else "prediction"]
+    unused = xarray.DataArray(np.zeros(data.sizes.get("example", 0)), dims="example")
+    arm = arm_from_arrays("predictions", answers, unused)
+    if kind is not None and kind not in get_args(Kind):
+        raise DataError(f"found kind {kind!r}, expected one of {', '.join(get_args(Kind))}")
+    if len(arm.run_seeds) < 2 or arm.num_examples < 2:
+        raise DataError(
+            f"found {len(arm.run_seeds)} runs and {arm.num_examples} examples, expected two of "
+            "each at least to see how far runs agree"
+        )
+    kind = kind or ("classes" if _are_classes(arm.predictions) else "correlation")
+    same, different = _pair_weights(arm)
+    weights = [table for table in (same, different) if table is not None]
+    if kind == "classes":
+        found = _equal_answers(arm.predictions, weights)
+    else:
+        found = _correlations(arm.predictions, weights)
+    values = iter(found)
+    of_same = next(values) if same is not None else None
+    of_different = next(values) if different is not None else None
+    difference = None
+    if of_same is not None and of_different is not None:
+        difference = _estimate(of_same - of_different, confidence)
+    return Agreement(
+        kind,
+        None if of_same is None else _estimate(of_same, confidence),
+        None if of_different is None else _estimate(of_different, confidence),
+        difference,
+        len(arm.seeds),
+        len(arm.run_seeds),
+        arm.num_examples,
+    )
+
+
+def _are_classes(predictions: NDArray) -> bool:
+    if predictions.dtype.kind not in "fc":
+        return True
+    return bool((predictions == np.round(predictions)).all())
+
+
+def _pair_weights(arm: Arm) -> tuple[Array | None, Array | None]:
+    """Weights [runs, runs] of the pairs of runs, summing to 1: within seeds, and between them."""
+    member = np.array([[seed == other for other in arm.seeds] for seed in arm.run_seeds])
+    counts = member.sum(axis=0)  # [seeds]
+    of_run = counts[member.argmax(axis=1)]  # [runs]
+    within = member.astype(float) @ member.T
+    same = different = None
+    if counts.max() > 1:
+        pairs = np.maximum(of_run * (of_run - 1), 1)[:, None]
+        same = (within - np.eye(len(of_run))) / pairs / (counts > 1).sum()
+    if len(counts) > 1:
+        different = (1 - within) / np.outer(of_run, of_run) / (len(counts) * (len(counts) - 1))
+    return same, different
+
+
+def _blocks(shape: tuple[int, ...]) -> Iterator[slice]:
+    size = max(1, _BLOCK_CELLS // shape[0])
+    for start in range(0, shape[1], size):
+        yield slice(start, start + size)
+
+
+def _equal_answers(predictions: NDArray, weights: list[Array]) -> list[Array]:
+    """For each table of weights the weighted share of pairs that agree [examples]."""
+    found = [np.zeros(predictions.shape[1]) for _ in weights]
+    for block in _blocks(predictions.shape):
+        ranks = _ranks_of_answers(predictions[:, block])
+        for rank in range(int(ranks.max()) + 1):
+            chosen = ranks == rank
+            columns = np.flatnonzero(chosen.any(axis=0))  # few examples have many answers
+            gave = chosen[:, columns].astype(np.float64)
+            for table, values in zip(weights, found, strict=True):
+                values[block][columns] += ((table @ gave) * gave).sum(axis=0)
+    return found
+
+
+def _ranks_of_answers(predictions: NDArray) -> NDArray[np.int64]:
+    """Each answer as its place among the different answers to its own example [runs, examples]."""
+    codes = np.unique(predictions, return_inverse=True)[1].reshape(predictions.shape)
+    order = codes.argsort(axis=0)
+    rises = np.diff(np.take_along_axis(codes, order, axis=0), axis=0, prepend=0) > 0
+    rises[0] = False
+    ranks = np.empty(codes.shape, dtype=np.int64)
+    np.put_along_axis(ranks, order, rises.cumsum(axis=0), axis=0)
+    return ranks
+
+
+def _correlations(predictions: NDArray, weights: list[Array]) -> list[Array]:
+    """For each table of weights, [examples] whose mean is the weighted mean correlation.
+
+    They are r plus the influence of each example on it, so that their spread gives the standard
+    error by the delta method. Influence on r of two runs: z1 z2 - r (z1^2 + z2^2) / 2.
+    """
+    values = np.asarray(predictions, dtype=np.float64)
+    centred = values - values.mean(axis=1, keepdims=True)
+    spread = np.sqrt((centred**2).mean(axis=1, keepdims=True))
+    flat = spread <= 1e-14 * np.abs(values).max(axis=1, keepdims=True)
+    standard = np.where(flat, 0.0, centred / np.where(flat, 1.0, spread))
+    correlations = standard @ standard.T / values.shape[1]
+    found = []
+    for table in weights:
+        shared = (table * correlations).sum(axis=1)  # [runs]
+        mean = float((table * correlations).sum())
+        found.append(((table @ standard) * standard).sum(axis=0) - shared @ standard**2 + mean)
+    return found
+
+
+def _estimate(values: Array, confidence: float) -> Estimate:
+    value = float(values.mean())
+    error = float(values.std(ddof=1)) / math.sqrt(len(values))
+    return Estimate(value, error, t_interval(value, error, len(values) - 1, confidence))

@@ -1,0 +1,179 @@
+"""Variance as a function of bias: are larger models noisier on examples of the same difficulty?
+
+Zhong, Ghosh, Klein and Steinhardt, "Are Larger Pretrained Language Models Uniformly Better?"
+(Findings of ACL 2021). Variance depends strongly on how hard an example is, so sizes are compared
+at equal squared bias, with a Gaussian process through the examples.
+
+An exact Gaussian process over n examples needs n^2 memory and n^3 time, out of reach for the 10,000
+and more of a test set. So examples are grouped by bias, and the process sees every group's mean
+with the variance of that mean as its noise. Groups much narrower than the curve's own scale lose
+next to nothing by this.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from multiberts.stats.bootstrap.arms import DataError
+from multiberts.stats.instances.decomposition import decompose
+from multiberts.stats.instances.nested_runs import Runs, as_nested_runs
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class VarianceCurve:
+    """Expected variance given squared bias.
+
+    Attributes:
+      grid: squared biases [points].
+      mean: expected variance [points].
+      low, high: pointwise band for this expectation [points].
+      bin_bias: mean squared bias of every group [groups].
+      bin_variance: its mean variance [groups].
+      bin_standard_error: of that mean [groups].
+      bin_counts: its examples [groups].
+      length_scale: of the fitted kernel, in units of absolute bias.
+      amplitude: standard deviation of the fitted process.
+      confidence: of the band.
+    """
+
+    grid: Array
+    mean: Array
+    low: Array
+    high: Array
+    bin_bias: Array
+    bin_variance: Array
+    bin_standard_error: Array
+    bin_counts: NDArray[np.int64]
+    length_scale: float
+    amplitude: float
+    confidence: float
+
+
+def variance_curve(
+    bias_squared: ArrayLike,
+    variance: ArrayLike,
+    num_bins: int = 60,
+    grid: ArrayLike | None = None,
+    confidence: float = 0.95,
+) -> VarianceCurve:
+    """Fits the expected variance as a smooth function of squared bias.
+
+    A squared exponential kernel over the absolute bias: near 0 the variance rises with that, and
+    would be infinitely steep in its square. (An estimate below 0 keeps its sign.) The noise of
+    every group is known from its spread; amplitude and length scale maximise the marginal
+    likelihood. The two arguments are best estimated from different runs, as `conditional_variance`
+    does: else the luck that raises one lowers the other.
+
+    Args:
+      bias_squared: [examples].
+      variance: [examples].
+      num_bins: groups of about equal numbers of examples; examples of the same bias stay
+        together.
+      grid: squared biases to predict at; by default 101 points from 0, or the least of the data if
+        that is larger, to the largest.
+      confidence: of the band.
+
+    Raises:
+      DataError: shapes differ, a value is not finite, or there are fewer than 3 groups.
+      ModuleNotFoundError: scikit-learn is not installed.
+    """
+    from scipy.stats import norm
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.gaussian_process import GaussianProcessRegressor
+    from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+
+    x, y = np.asarray(bias_squared, dtype=float), np.asarray(variance, dtype=float)
+    if x.ndim != 1 or x.shape != y.shape:
+        raise DataError(f"found shapes {x.shape} and {y.shape}, expected [examples] twice")
+    if not (np.isfinite(x).all() and np.isfinite(y).all()):
+        raise DataError("found a bias or variance that is not finite; leave such examples out")
+    bias, means, errors, counts = _groups(x, y, num_bins)
+    centre, spread = means.mean(), means.std() or 1.0
+    places = _absolute(bias)
+    width = places[-1] - places[0]
+    kernel = ConstantKernel(1.0, (1e-2, 1e3)) * RBF(width / 4, (width / 20, width * 10))
+    process = GaussianProcessRegressor(kernel, alpha=(errors / spread) ** 2, n_restarts_optimizer=0)
+    with warnings.catch_warnings():
+        # A straight or flat curve has no longest length scale: the limit is then right.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        process.fit(places[:, None], (means - centre) / spread)
+    points = (
+        np.linspace(max(x.min(), 0.0), x.max(), 101)
+        if grid is None
+        else np.asarray(grid, dtype=float)
+    )
+    fitted, deviation = process.predict(_absolute(points)[:, None], return_std=True)
+    mean, reach = centre + spread * fitted, norm.ppf((1 + confidence) / 2) * spread * deviation
+    amplitude, length = np.exp(process.kernel_.theta).tolist()
+    return VarianceCurve(
+        points, mean, mean - reach, mean + reach, bias, means, errors, counts, length,
+        float(np.sqrt(amplitude) * spread), confidence,
+    )  # fmt: skip
+
+
+def _absolute(bias_squared: Array) -> Array:
+    return np.sign(bias_squared) * np.sqrt(np.abs(bias_squared))
+
+
+def _groups(x: Array, y: Array, num_bins: int) -> tuple[Array, Array, Array, NDArray[np.int64]]:
+    """Mean bias, mean variance, its standard error and the number of examples of every group."""
+    order = np.argsort(x, kind="stable")
+    x, y = x[order], y[order]
+    starts = np.unique(np.searchsorted(x, x[np.arange(num_bins) * len(x) // num_bins]))
+    counts = np.diff(np.append(starts, len(x)))
+    if len(starts) < 3:
+        raise DataError(
+            f"found {len(starts)} groups of examples that differ in bias, expected 3 or more; give "
+            "more examples or more runs"
+        )
+    means = np.add.reduceat(y, starts) / counts
+    squares = (y - np.repeat(means, counts)) ** 2
+    # Small groups know their own spread badly: one example's worth of the common spread is added.
+    common = squares.sum() / (len(y) - len(starts)) if len(y) > len(starts) else y.var()
+    spread = (np.add.reduceat(squares, starts) + common) / counts
+    floor = 1e-8 * max(float(y.var()), np.finfo(float).tiny)
+    errors = np.sqrt(np.maximum(spread, floor) / counts)
+    return np.add.reduceat(x, starts) / counts, means, errors, counts
+
+
+def conditional_variance(
+    runs: Runs,
+    level: str = "finetune_seed",
+    num_bins: int = 60,
+    grid: ArrayLike | None = None,
+    confidence: float = 0.95,
+    split_seed: int = 0,
+) -> VarianceCurve:
+    """The expected variance of one level given squared bias, from the runs of one size.
+
+    Half of the pre-training seeds, drawn at random, tell the bias and the other half the variance,
+    so that luck in one does not carry over to the other. The curve is given the estimated bias,
+    which few seeds blur.
+
+    Args:
+      runs: correctness or probabilities of the right answer, as `NestedRuns` or an array
+        [pretrain_seeds, ..., examples], of 4 or more pre-training seeds.
+      level: which variance.
+      num_bins, grid, confidence: see `variance_curve`.
+      split_seed: of the halves.
+
+    Raises:
+      DataError: fewer than 4 seeds, or no such level.
+    """
+    nested = as_nested_runs(runs)
+    if level not in nested.levels:
+        raise DataError(f"found no level {level}, only {', '.join(nested.levels)}")
+    if len(nested.seeds) < 4:
+        raise DataError(f"found {len(nested.seeds)} pre-training seeds, expected 4 or more")
+    order = np.random.Generator(np.random.Philox(key=split_seed)).permutation(len(nested.seeds))
+    first, second = (
+        decompose(nested.with_seeds([nested.seeds[place] for place in part]))
+        for part in np.array_split(order, 2)
+    )
+    return variance_curve(first.bias_squared, second.variances[level], num_bins, grid, confidence)

@@ -1,0 +1,1 @@
+"""`python -m stats.learning_rates` is `multiberts learning-rates`."""

@@ -1,0 +1,1 @@
+"""Variance components, power, and sequential looks."""

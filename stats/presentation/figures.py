@@ -1,0 +1,297 @@
+"""Figures of comparisons: readable by the colour-blind and in grey, the same bytes every time.
+
+Colours are those of Okabe and Ito; every colour goes with a marker or line style of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multiberts.stats.bootstrap.conclusion import Comparison
+from multiberts.stats.bootstrap.intervals import t_interval
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+LINES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
+GREY = "#666666"
+
+_STYLE: dict[Any, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 10,
+    "axes.titlesize": 11,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlelocation": "left",
+    "axes.grid": False,
+    "legend.frameon": False,
+    "svg.hashsalt": "stats",
+    "svg.fonttype": "path",
+    "figure.dpi": 100,
+    "savefig.dpi": 150,
+}
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Scores of one procedure over pre-training.
+
+    Attributes:
+      name: the procedure.
+      steps: pre-training steps [steps], rising.
+      scores: by seed, the score at each step [steps], NaN where there is none.
+    """
+
+    name: str
+    steps: NDArray
+    scores: Mapping[Any, NDArray[np.float64]]
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """Occupations of one procedure.
+
+    Attributes:
+      name: the procedure.
+      share: share of women [occupations] in [0, 1].
+      values: mean over seeds of the bias score or probe [occupations].
+      truth: the slope of the world the data came from, or None where it is not known.
+    """
+
+    name: str
+    share: NDArray[np.float64]
+    values: NDArray[np.float64]
+    truth: float | None = None
+
+
+@contextmanager
+def canvas(
+    width: float, height: float, columns: int = 1, rows: int = 1, **options: Any
+) -> Iterator[tuple]:
+    """A figure of our style without a window, laid out when the block ends."""
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        FigureCanvasAgg(figure)
+        yield figure, figure.subplots(rows, columns, **options)
+
+
+def save_figure(figure: Figure, path: Path) -> list[Path]:
+    """Writes `path` with the endings .png and .svg, without dates or versions inside.
+
+    Returns:
+      The two files.
+    """
+    import matplotlib
+
+    files = [path.with_name(path.name + ending) for ending in (".png", ".svg")]
+    with matplotlib.rc_context(_STYLE):
+        figure.savefig(files[0], metadata={"Software": None})
+        figure.set_layout_engine("none")  # the layout stands; finding it again takes as long
+        figure.savefig(files[1], metadata={"Date": None, "Creator": None})
+    return files
+
+
+def jitter(count: int) -> NDArray:
+    """Small fixed shifts that part the dots of equal scores."""
+    return ((np.arange(count) * 0.618034) % 1 - 0.5) * 0.16
+
+
+def seed_figure(comparison: Comparison) -> Figure:
+    """A dot a seed and a box a procedure; thin lines join the two scores of a paired seed."""
+    arms = [arm for arm in (comparison.base, comparison.experiment) if arm is not None]
+    with canvas(1.3 + 1.15 * len(arms), 3.2) as (figure, axes):
+        positions = np.arange(len(arms))
+        boxes = axes.boxplot(
+            [arm.seed_scores for arm in arms], positions=positions, widths=0.5, showfliers=False,
+            medianprops={"color": "black", "linewidth": 1.4}, boxprops={"color": GREY},
+            whiskerprops={"color": GREY}, capprops={"color": GREY}, patch_artist=True, zorder=1,
+        )  # fmt: skip
+        for box in boxes["boxes"]:
+            box.set_facecolor("#F2F2F2")
+        shifts = [
+            jitter(len(arm.seeds)) + place for arm, place in zip(arms, positions, strict=True)
+        ]
+        if comparison.design == "paired" and len(arms) == 2:
+            for row in range(len(arms[0].seeds)):
+                axes.plot(
+                    [shift[row] for shift in shifts], [arm.seed_scores[row] for arm in arms],
+                    color=GREY, linewidth=0.8, zorder=2,
+                )  # fmt: skip
+        for index, (arm, shift) in enumerate(zip(arms, shifts, strict=True)):
+            axes.plot(
+                shift, arm.seed_scores, MARKERS[index], color=COLOURS[index], markersize=6,
+                markeredgecolor="white", markeredgewidth=0.6, zorder=3,
+            )  # fmt: skip
+        axes.set_xticks(positions, [f"{arm.name}\n({len(arm.seeds)} seeds)" for arm in arms])
+        axes.set_xlim(-0.6, len(arms) - 0.4)
+        axes.set_ylabel(comparison.metric)
+        axes.set_title(comparison.evaluation_set)
+    return figure
+
+
+def delta_figure(comparison: Comparison) -> Figure:
+    """The bootstrap distribution of the difference, with both intervals and the line of no
+    difference."""
+    differences = comparison.differences
+    with canvas(5.9, 2.7) as (figure, axes):
+        violin = axes.violinplot(
+            [differences], positions=[0], orientation="horizontal", widths=0.8, showextrema=False
+        )
+        for body in violin["bodies"]:
+            body.set_facecolor(COLOURS[5])
+            body.set_edgecolor(COLOURS[0])
+            body.set_alpha(0.45)
+        level = f"{comparison.confidence:.0%}"
+        for place, interval, index, label in (
+            (-0.62, comparison.t, 0, f"{level} t interval (recommended)"),
+            (-0.92, comparison.percentile, 1, f"{level} percentile interval (published)"),
+        ):
+            axes.plot(
+                [interval.low, interval.high], [place] * 2, LINES[index], color=COLOURS[index],
+                linewidth=2, label=label,
+            )  # fmt: skip
+            axes.plot(
+                comparison.estimate, place, MARKERS[index], color=COLOURS[index], markersize=6
+            )
+        if comparison.experiment is not None:
+            axes.axvline(0, color="black", linewidth=0.9, linestyle=":")
+        axes.set_yticks([])
+        axes.set_ylim(-1.15, 0.5)
+        axes.spines["left"].set_visible(False)
+        axes.set_xlabel(
+            f"{comparison.metric}: {comparison.experiment.name} - {comparison.base.name}"
+            if comparison.experiment
+            else f"{comparison.metric} of {comparison.base.name}"
+        )
+        axes.set_title(f"{comparison.evaluation_set}: {comparison.num_bootstrap} bootstrap samples")
+        figure.legend(loc="outside lower left", ncols=2)
+    return figure
+
+
+def forest_figure(comparisons: Sequence[Comparison], title: str = "") -> Figure:
+    """Differences with their t intervals, one line an evaluation set and metric."""
+    with canvas(6.6, 1.3 + 0.36 * len(comparisons)) as (figure, axes):
+        for row, item in enumerate(comparisons):
+            clear = item.t.low > 0 or item.t.high < 0
+            axes.plot([item.t.low, item.t.high], [row] * 2, color=COLOURS[0], linewidth=2)
+            axes.plot(
+                item.estimate, row, "o", markersize=7, color=COLOURS[0],
+                markerfacecolor=COLOURS[0] if clear else "white", markeredgewidth=1.6,
+            )  # fmt: skip
+        axes.axvline(0, color="black", linewidth=0.9, linestyle=":")
+        labels = [f"{item.evaluation_set}, {item.metric}" for item in comparisons]
+        axes.set_yticks(range(len(comparisons)), labels)
+        axes.set_ylim(len(comparisons) - 0.4, -0.6)
+        axes.set_xlabel(
+            f"difference, {comparisons[0].confidence:.0%} t interval (filled: it excludes 0)"
+        )
+        axes.set_title(title or comparisons[0].name)
+    return figure
+
+
+def training_figure(
+    curves: Sequence[Curve], evaluation_set: str, metric: str, confidence: float | None = None
+) -> Figure:
+    """Score against pre-training step: seeds as thin lines, their mean as a thick one.
+
+    Args:
+      curves: one a procedure.
+      evaluation_set, metric: title and label.
+      confidence: draws a band of t intervals of the mean, of seeds alone, at steps with two
+        seeds or more; None draws none.
+    """
+    from matplotlib.ticker import EngFormatter
+
+    with canvas(4.8, 3.3) as (figure, axes):
+        for index, curve in enumerate(curves):
+            colour, line = COLOURS[index % len(COLOURS)], LINES[index % len(LINES)]
+            for scores in curve.scores.values():
+                axes.plot(
+                    curve.steps, scores, ".-", color=colour, linewidth=0.7, markersize=4, alpha=0.55
+                )
+            table = np.array(list(curve.scores.values()))  # [seeds, steps]
+            if confidence is not None:
+                _draw_band(axes, curve.steps, table, confidence, colour)
+            axes.plot(
+                curve.steps, np.nanmean(table, axis=0), linestyle=line, color=colour,
+                marker=MARKERS[index % len(MARKERS)], linewidth=2.2,
+                label=f"{curve.name}: mean of {len(table)} seeds",
+            )  # fmt: skip
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))  # 600, 50k, 2M
+        axes.set_xlabel("pre-training step")
+        axes.set_ylabel(metric)
+        band = "" if confidence is None else f" (band: {confidence:.0%} CI over seeds)"
+        axes.set_title(evaluation_set + band)
+        figure.legend(loc="outside lower left", ncols=min(3, len(curves)))
+    return figure
+
+
+def _draw_band(
+    axes: Axes, steps: NDArray, table: NDArray[np.float64], confidence: float, colour: str
+) -> None:
+    """t intervals of the mean over seeds [seeds, steps], where two seeds were scored."""
+    numbers = np.isfinite(table).sum(axis=0)
+    several = np.flatnonzero(numbers > 1)
+    if not several.size:
+        return
+    intervals = []
+    for step in several:
+        scores = table[np.isfinite(table[:, step]), step]
+        error = float(scores.std(ddof=1)) / np.sqrt(len(scores))
+        intervals.append(t_interval(float(scores.mean()), error, len(scores) - 1, confidence))
+    low, high = np.array(intervals).T
+    axes.fill_between(
+        np.asarray(steps)[several], low, high, color=colour, alpha=0.18, linewidth=0, zorder=1
+    )
+
+
+def bias_figure(clouds: Sequence[Cloud], label: str, title: str = "") -> Figure:
+    """Bias of every occupation against its share of women, with fitted and, where known, true
+    slope."""
+    options = {"sharex": True, "sharey": True, "squeeze": False}
+    with canvas(1 + 3.0 * len(clouds), 3.5, len(clouds), **options) as (figure, panels):
+        for index, (cloud, axes) in enumerate(zip(clouds, panels[0], strict=True)):
+            _draw_cloud(axes, cloud, index)
+        panels[0, 0].set_ylabel(label)
+        figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+    return figure
+
+
+def _draw_cloud(axes: Axes, cloud: Cloud, index: int) -> None:
+    percent = 100 * cloud.share
+    axes.axhline(0, color=GREY, linewidth=0.6)
+    axes.plot(
+        percent, cloud.values, MARKERS[index], color=COLOURS[index], alpha=0.75, markersize=5,
+        markeredgecolor="white", markeredgewidth=0.4,
+    )  # fmt: skip
+    ends = np.array([percent.min(), percent.max()])
+    mean_share, mean_value = cloud.share.mean(), cloud.values.mean()
+    spread = ((cloud.share - mean_share) ** 2).sum()
+    if spread > 0:
+        slope = ((cloud.share - mean_share) * (cloud.values - mean_value)).sum() / spread
+        axes.plot(
+            ends, mean_value + slope * (ends / 100 - mean_share), "-", color="black", linewidth=1.8,
+            label=f"fit, slope {slope:.2f}",
+        )  # fmt: skip
+    if cloud.truth is not None:
+        axes.plot(
+            ends, mean_value + cloud.truth * (ends / 100 - mean_share), ":", color="black",
+            linewidth=2, label=f"true slope {cloud.truth:.2f}",
+        )  # fmt: skip
+    axes.set_xlabel("women in the occupation (%)")
+    axes.set_title(cloud.name)
+    axes.legend(loc="best", fontsize=9)

@@ -1,0 +1,164 @@
+"""A table of any content, written as Markdown, LaTeX or CSV from the same cells."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from multiberts.stats.bootstrap.intervals import Interval
+
+Cell = str | int | float | bool | Interval | None
+# What stands where there is no value.
+NONE = "-"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells under named columns.
+
+    A cell is text, a number, an `Interval` or None (nothing to say). Readers see numbers rounded;
+    CSV holds them in full, and an interval as two columns, `<name> low` and `<name> high`.
+
+    Attributes:
+      columns: names.
+      rows: as many cells each as there are columns.
+      formats: by column, how readers see its numbers, such as `.1%`; by default see `format_cell`.
+      title: a line above it, or nothing.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    formats: Mapping[str, str] = field(default_factory=dict)
+    title: str = ""
+
+    def __post_init__(self) -> None:
+        if len(set(self.columns)) != len(self.columns):
+            raise ValueError(f"two columns of {tuple(self.columns)} have the same name")
+        for number, row in enumerate(self.rows):
+            if len(row) != len(self.columns):
+                raise ValueError(
+                    f"row {number} has {len(row)} cells, expected {len(self.columns)}: {row}"
+                )
+        unknown = set(self.formats) - set(self.columns)
+        if unknown:
+            raise ValueError(f"formats for {sorted(unknown)}, which are no columns")
+
+    def texts(self) -> list[tuple[str, ...]]:
+        """The cells as readers see them, without the names of the columns."""
+        return [
+            tuple(
+                format_cell(cell, self.formats.get(name, ""))
+                for name, cell in zip(self.columns, row, strict=True)
+            )
+            for row in self.rows
+        ]
+
+    def markdown(self) -> str:
+        """A Markdown table, its columns padded to equal width."""
+        lines = [
+            tuple(cell.replace("|", "\\|") for cell in row)
+            for row in (tuple(self.columns), *self.texts())
+        ]
+        widths = [max(3, *(len(row[place]) for row in lines)) for place in range(len(self.columns))]
+        texts = [
+            "| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) + " |"
+            for row in lines
+        ]
+        ends = [":" if right else "-" for right in self._numeric()]
+        rule = "|".join("-" * (w + 1) + end for w, end in zip(widths, ends, strict=True))
+        texts.insert(1, f"|{rule}|")
+        title = [f"**{self.title}**", ""] if self.title else []
+        return "\n".join([*title, *texts]) + "\n"
+
+    def latex(self) -> str:
+        """A LaTeX tabular with rules of the booktabs package."""
+        layout = "".join("r" if right else "l" for right in self._numeric())
+        lines = [f"% {self.title}"] if self.title else []
+        lines += [rf"\begin{{tabular}}{{{layout}}}", r"\toprule"]
+        lines += [" & ".join(map(latex_text, self.columns)) + r" \\", r"\midrule"]
+        lines += [" & ".join(map(latex_text, row)) + r" \\" for row in self.texts()]
+        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+    def csv(self) -> str:
+        """Comma-separated values with a header, every number in full."""
+        intervals = [
+            any(isinstance(row[place], Interval) for row in self.rows)
+            for place in range(len(self.columns))
+        ]
+        header: list[str] = []
+        for name, interval in zip(self.columns, intervals, strict=True):
+            header += [f"{name} low", f"{name} high"] if interval else [name]
+        stream = io.StringIO()
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(header)
+        for row in self.rows:
+            cells: list[object] = []
+            for cell, interval in zip(row, intervals, strict=True):
+                if interval:
+                    cells += [cell.low, cell.high] if isinstance(cell, Interval) else ["", ""]
+                else:
+                    cells.append("" if cell is None else cell)
+            writer.writerow(cells)
+        return stream.getvalue()
+
+    def _numeric(self) -> list[bool]:
+        """Columns of which no cell is text, which stand to the right."""
+        return [
+            bool(self.rows) and not any(isinstance(row[place], str) for row in self.rows)
+            for place in range(len(self.columns))
+        ]
+
+
+def format_cell(cell: Cell, number_format: str = "") -> str:
+    """A cell as readers see it.
+
+    Args:
+      cell: text stays; None and NaN become a dash; an interval becomes `low to high`.
+      number_format: a Python format for numbers. By default whole numbers are written out, and
+        others have three decimals, four below 0.1, fewer where they are large.
+    """
+    if cell is None or cell != cell:
+        return NONE
+    if isinstance(cell, str):
+        return cell
+    if isinstance(cell, Interval):
+        return " to ".join(format_cell(end, number_format) for end in (cell.low, cell.high))
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
+    if number_format:
+        text = format(cell, number_format)
+        return text[1:] if re.fullmatch(r"-0(\.0*)?%?", text) else text
+    if isinstance(cell, int):
+        return str(cell)
+    return _three_digits(float(cell))
+
+
+def _three_digits(value: float) -> str:
+    size = abs(value)
+    if size == 0:
+        return "0"
+    if size < 5e-4:
+        return f"{value:.1e}"
+    decimals = 4 if size < 0.1 else 3 if size < 10 else 2 if size < 100 else 1
+    return f"{value:.{decimals}f}"
+
+
+_LATEX_ESCAPES = {
+    "\\": r"\textbackslash{}",
+    **{character: "\\" + character for character in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"$<$",
+    ">": r"$>$",
+}
+
+
+def latex_text(text: str) -> str:
+    """Text for LaTeX: special characters escaped, minus signs and dashes as typography has them."""
+    if text == NONE:
+        return "--"
+    escaped = "".join(_LATEX_ESCAPES.get(character, character) for character in text)
+    return re.sub(r"(?<![\w.])-(?=\d)", "$-$", escaped)

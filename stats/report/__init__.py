@@ -1,0 +1,1 @@
+"""The report: which runs it uses, what it computes, and the page."""

@@ -1,0 +1,148 @@
+"""The report stage: dumped predictions in, tables, figures and one HTML page out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+from multiberts.runs.directory import RunDirectory
+from multiberts.runs.errors import UserError
+from multiberts.stats.bootstrap.conclusion import Design
+from multiberts.stats.bootstrap.variance import Resample
+from multiberts.stats.report.analysis import Settings, analyse
+from multiberts.stats.report.page import write_page
+from multiberts.stats.report.selection import RULES, LearningRateRule, Run, select
+
+_COMPARISON_FIELDS = {"name", "base", "experiment", "design", "resample"}
+
+
+def report(
+    *,
+    run_dir: str,
+    predictions: str | Sequence[str],
+    title: str,
+    comparisons: Sequence[Mapping[str, Any]],
+    truth: str | None = None,
+    num_bootstrap: int = 1000,
+    bootstrap_seed: int = 42,
+    confidence: float = 0.95,
+    learning_rate_rule: LearningRateRule = "dev",
+) -> None:
+    """Compares procedures on every evaluation set and metric, and writes an HTML page about it.
+
+    Where a procedure was fine-tuned with several learning rates, one is chosen per task, procedure
+    and step by the mean over runs, and the page says by which rule.
+
+    Args:
+      run_dir: where to write `index.html`, `tables/` and `figures/`.
+      predictions: folder (or folders) with finished fine-tuning runs, at any depth.
+      title: heading of the page.
+      comparisons: what to compare, each a dict with `name`, `base` and `experiment` (dicts of
+        `procedure` and optionally `step`, `task`, `learning_rate`; without a step the last
+        one), `design` (`paired` unless said) and `resample` (`both` unless said). Without
+        `experiment` the design is `single`.
+      truth: JSON file {"<evaluation set>/<metric>": {"<procedure>": value}} of values known from
+        how the data were made, or None.
+      num_bootstrap: bootstrap replicates.
+      bootstrap_seed: seed of their draws.
+      confidence: level of all intervals.
+      learning_rate_rule: `dev`: chosen on the development set, as the papers do, slightly
+        optimistic there; `held_out`: on the fifth of the training data that runs with
+        `held_out_fold` left out, which must be there for every learning rate.
+
+    Raises:
+      UserError: there is nothing to compare, a field is unknown, or a file is damaged.
+    """
+    from multiberts.evaluate.dumps.predictions import find_runs
+
+    if not 0 < confidence < 1 or num_bootstrap < 1:
+        raise UserError(
+            f"found confidence {confidence} and num_bootstrap {num_bootstrap}, expected a number "
+            "between 0 and 1 and at least 1; correct the parameters"
+        )
+    if learning_rate_rule not in RULES:
+        raise UserError(
+            f"found learning_rate_rule {learning_rate_rule!r}, expected one of {', '.join(RULES)}"
+        )
+    folders = [predictions] if isinstance(predictions, str) else list(predictions)
+    runs = [Run(*found) for folder in folders for found in find_runs(folder)]
+    if not runs:
+        raise UserError(f"{', '.join(folders)}: found no finished run; run the fine-tuning first")
+    requests = [_checked_request(request) for request in comparisons]
+    selected = [_selected(runs, request) for request in requests]
+    truths = _read_truth(truth)
+    inputs: dict[str, Any] = {"predictions": [str(run.directory) for run in runs]}
+    directory = RunDirectory(
+        run_dir,
+        stage="report",
+        parameters={
+            "title": title,
+            "comparisons": [dict(request) for request in comparisons],
+            "num_bootstrap": num_bootstrap,
+            "bootstrap_seed": bootstrap_seed,
+            "confidence": confidence,
+            "learning_rate_rule": learning_rate_rule,
+        },
+        inputs=inputs if truth is None else {**inputs, "truth": truth},
+    )
+    if directory.done:
+        return
+    settings = Settings(num_bootstrap, bootstrap_seed, confidence, learning_rate_rule)
+    content = analyse(runs, requests, selected, truths, settings)
+    with directory:
+        directory.finish(write_page(directory.path, title, content, settings))
+
+
+def _checked_request(request: Mapping[str, Any]) -> dict[str, Any]:
+    unknown = sorted(set(request) - _COMPARISON_FIELDS)
+    missing = sorted({"name", "base"} - set(request))
+    if unknown or missing:
+        raise UserError(
+            f"comparison {dict(request)}: "
+            + (f"found the field {unknown[0]!r}" if unknown else f"lacks {missing[0]!r}")
+            + f", expected name, base and any of {', '.join(sorted(_COMPARISON_FIELDS))}"
+        )
+    single = request.get("experiment") is None
+    checked = {"experiment": None, "design": "single" if single else "paired", "resample": "both"}
+    checked |= request
+    for name, choices in (("design", get_args(Design)), ("resample", get_args(Resample))):
+        if checked[name] not in choices:
+            raise UserError(
+                f"comparison {checked['name']!r}: found {name} {checked[name]!r}, expected one of "
+                f"{', '.join(choices)}"
+            )
+    if (checked["design"] == "single") != single:
+        raise UserError(
+            f"comparison {checked['name']!r}: design {checked['design']!r} "
+            + ("lacks an experiment" if single else "takes no experiment")
+            + "; correct the comparison"
+        )
+    return checked
+
+
+def _selected(runs: Sequence[Run], request: Mapping[str, Any]) -> dict[str, list[Run]]:
+    return {
+        side: select(runs, request[side], f"comparison {request['name']!r}, {side}")
+        for side in ("base", "experiment")
+        if request[side] is not None
+    }
+
+
+def _read_truth(path: str | None) -> dict[str, dict[str, float]]:
+    if path is None:
+        return {}
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        return {
+            key: {procedure: float(value) for procedure, value in values.items()}
+            for key, values in content.items()
+        }
+    except FileNotFoundError as error:
+        raise UserError(f"{path} does not exist; check the parameter truth") from error
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        raise UserError(
+            f"{path}: {error}; expected JSON "
+            f'{{"<evaluation set>/<metric>": {{"<procedure>": number}}}}'
+        ) from error

@@ -1,0 +1,248 @@
+"""Checkpoints: the released layout, whole or refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multiberts.bert.checkpoint.checkpoint import (
+    DATA,
+    INDEX,
+    check_checkpoint,
+    read_checkpoint,
+    write_checkpoint,
+)
+from multiberts.bert.model.configuration import BertConfig
+from multiberts.bert.model.initialization import initial_parameters
+from multiberts.runs.errors import UserError
+
+CONFIG = BertConfig(
+    vocab_size=7, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
+)
+PROVENANCE = {"procedure": "base", "pretrain_seed": 3, "data_seed": 4, "step": 20}
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    vocabulary = tmp_path / "given_vocab.txt"
+    vocabulary.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n")
+    directory = tmp_path / "step_20"
+    write_checkpoint(directory, initial_parameters(CONFIG, 3), CONFIG, vocabulary, PROVENANCE)
+    return directory
+
+
+def test_round_trip(checkpoint: Path) -> None:
+    read = read_checkpoint(checkpoint)
+    assert read.config == CONFIG
+    assert read.provenance == PROVENANCE
+    wanted = initial_parameters(CONFIG, 3)
+    assert read.parameters.keys() == wanted.keys()
+    assert all(np.array_equal(read.parameters[name], wanted[name]) for name in wanted)
+
+
+def test_written_twice_gives_the_same_bytes(checkpoint: Path, tmp_path: Path) -> None:
+    second = tmp_path / "again"
+    write_checkpoint(
+        second, initial_parameters(CONFIG, 3), CONFIG, checkpoint / "vocab.txt", PROVENANCE
+    )
+    for file in checkpoint.iterdir():
+        assert file.read_bytes() == (second / file.name).read_bytes(), file.name
+
+
+def test_layout_of_a_tf1_checkpoint(checkpoint: Path) -> None:
+    import tensorflow as tf
+
+    variables = dict(tf.train.list_variables(str(checkpoint / "bert.ckpt")))
+    assert variables["bert/encoder/layer_0/attention/self/query/kernel"] == [8, 8]
+    assert variables["global_step"] == []
+    assert {"bert_config.json", "vocab.txt", INDEX, DATA} < {p.name for p in checkpoint.iterdir()}
+
+
+def test_released_directory_without_our_record(checkpoint: Path, tmp_path: Path) -> None:
+    (checkpoint / "checkpoint.json").unlink()
+    released = checkpoint.rename(tmp_path / "multiberts-seed_4-step_200k")
+    provenance = read_checkpoint(released).provenance
+    assert (provenance["pretrain_seed"], provenance["step"]) == (4, 200_000)
+    assert provenance["procedure"] == "multiberts"
+
+
+def test_optimiser_slots_are_left_out(tmp_path: Path, checkpoint: Path) -> None:
+    parameters = initial_parameters(CONFIG, 3)
+    slots = {f"{name}/adam_m": values for name, values in parameters.items()}
+    write_checkpoint(
+        tmp_path / "slots", {**parameters, **slots}, CONFIG, checkpoint / "vocab.txt", PROVENANCE
+    )
+    assert read_checkpoint(tmp_path / "slots").parameters.keys() == parameters.keys()
+
+
+@pytest.mark.parametrize("record", [True, False])
+def test_truncated_data_is_refused(checkpoint: Path, record: bool) -> None:
+    data = checkpoint / DATA
+    data.write_bytes(data.read_bytes()[:-100])
+    if not record:  # a foreign checkpoint: TensorFlow's own checks must notice
+        (checkpoint / "checkpoint.json").unlink()
+    with pytest.raises(UserError, match=r"bert\.ckpt\.data.*(truncated|damaged).*copy it again"):
+        read_checkpoint(checkpoint)
+
+
+@pytest.mark.parametrize("record", [True, False])
+def test_flipped_bit_is_refused(checkpoint: Path, record: bool) -> None:
+    data = checkpoint / DATA
+    content = bytearray(data.read_bytes())
+    content[200] ^= 1
+    data.write_bytes(content)
+    if not record:
+        (checkpoint / "checkpoint.json").unlink()
+    with pytest.raises(UserError, match="damaged"):
+        read_checkpoint(checkpoint)
+
+
+def test_missing_file_is_named(checkpoint: Path) -> None:
+    (checkpoint / INDEX).unlink()
+    with pytest.raises(UserError, match=r"has no bert\.ckpt\.index"):
+        check_checkpoint(checkpoint)
+
+
+def test_vocabulary_of_another_model(checkpoint: Path) -> None:
+    (checkpoint / "checkpoint.json").unlink()
+    with open(checkpoint / "vocab.txt", "a") as handle:
+        handle.write("extra\n")
+    with pytest.raises(UserError, match=r"vocab\.txt has 8 pieces.*vocab_size 7"):
+        check_checkpoint(checkpoint)
+
+
+def test_configuration_of_another_model(checkpoint: Path) -> None:
+    (checkpoint / "checkpoint.json").unlink()
+    config = json.loads((checkpoint / "bert_config.json").read_text())
+    config["intermediate_size"] = 24
+    (checkpoint / "bert_config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match=r"shape \(8, 16\).*\(8, 24\)"):
+        read_checkpoint(checkpoint)
+
+
+def test_unknown_step_is_not_made_up(tmp_path: Path, checkpoint: Path) -> None:
+    parameters = initial_parameters(CONFIG, 3)
+    write_checkpoint(tmp_path / "unknown", parameters, CONFIG, checkpoint / "vocab.txt", {})
+    assert set(read_checkpoint(tmp_path / "unknown").provenance.values()) == {None}
+    (tmp_path / "unknown" / "checkpoint.json").unlink()
+    assert read_checkpoint(tmp_path / "unknown").provenance["step"] is None
+
+
+def test_step_of_a_foreign_checkpoint_is_its_global_step(checkpoint: Path) -> None:
+    (checkpoint / "checkpoint.json").unlink()
+    assert read_checkpoint(checkpoint).provenance["step"] == 20
+
+
+def test_further_facts_are_kept(tmp_path: Path, checkpoint: Path) -> None:
+    facts = {**PROVENANCE, "training": {"batch_size": 256}, "corpus": {"counts": {"tokens": 9}}}
+    parameters = initial_parameters(CONFIG, 3)
+    write_checkpoint(tmp_path / "facts", parameters, CONFIG, checkpoint / "vocab.txt", facts)
+    assert read_checkpoint(tmp_path / "facts").provenance == facts
+
+
+def _rename_weights(checkpoint: Path, prefix: str) -> None:
+    (checkpoint / "checkpoint.json").unlink()
+    for name in (INDEX, DATA):
+        (checkpoint / name).rename(checkpoint / name.replace("bert.ckpt", prefix))
+
+
+@pytest.mark.parametrize("prefix", ["bert_model.ckpt", "model.ckpt-20"])
+def test_other_published_prefixes(checkpoint: Path, prefix: str) -> None:
+    _rename_weights(checkpoint, prefix)
+    check_checkpoint(checkpoint)
+    assert read_checkpoint(checkpoint).parameters.keys() == initial_parameters(CONFIG, 3).keys()
+
+
+def test_several_checkpoints_in_one_directory(checkpoint: Path) -> None:
+    _rename_weights(checkpoint, "model.ckpt-20")
+    (checkpoint / "model.ckpt-40.index").write_bytes(b"")
+    with pytest.raises(UserError, match=r"several checkpoints \(model\.ckpt-20, model\.ckpt-40\)"):
+        check_checkpoint(checkpoint)
+
+
+def test_missing_part_of_the_weights(checkpoint: Path) -> None:
+    (checkpoint / "checkpoint.json").unlink()
+    (checkpoint / DATA).rename(checkpoint / "bert.ckpt.data-00001-of-00002")
+    with pytest.raises(UserError, match=r"has no bert\.ckpt\.data-00000-of-00002"):
+        check_checkpoint(checkpoint)
+
+
+def test_checkpoint_one_folder_further_down(checkpoint: Path) -> None:
+    with pytest.raises(UserError, match=r"has no bert\.ckpt\.index.*: give .*step_20$"):
+        check_checkpoint(checkpoint.parent)
+
+
+def test_vocabulary_that_lies_beside_the_seeds(checkpoint: Path) -> None:
+    """The release keeps one vocabulary and one configuration for all seeds."""
+    (checkpoint / "checkpoint.json").unlink()
+    (checkpoint / "vocab.txt").rename(checkpoint.parent / "vocab.txt")
+    with pytest.raises(UserError, match=r"has no vocab\.txt; copy .*vocab\.txt into it"):
+        check_checkpoint(checkpoint)
+
+
+def test_file_that_the_record_lists_is_gone(checkpoint: Path) -> None:
+    (checkpoint / "vocab.txt").unlink()
+    with pytest.raises(UserError, match=r"has no vocab\.txt"):
+        read_checkpoint(checkpoint)
+
+
+@pytest.mark.parametrize("content", ["{", "[1]", "7"])
+def test_damaged_record(checkpoint: Path, content: str) -> None:
+    (checkpoint / "checkpoint.json").write_text(content)
+    with pytest.raises(UserError, match=r"checkpoint\.json is not JSON as we write it"):
+        check_checkpoint(checkpoint)
+
+
+def test_configuration_with_fewer_layers_than_the_weights(checkpoint: Path) -> None:
+    deeper = dataclasses.replace(CONFIG, num_hidden_layers=CONFIG.num_hidden_layers + 1)
+    directory = checkpoint.with_name("deeper")
+    parameters = initial_parameters(deeper, 3)
+    write_checkpoint(directory, parameters, deeper, checkpoint / "vocab.txt", PROVENANCE)
+    (directory / "checkpoint.json").unlink()
+    (directory / "bert_config.json").write_text((checkpoint / "bert_config.json").read_text())
+    with pytest.raises(UserError, match=r"no place for"):
+        read_checkpoint(directory)
+
+
+def test_validation_needs_no_tensorflow(checkpoint: Path, run_python: Callable[..., Any]) -> None:
+    code = (
+        "import sys; from multiberts.bert.checkpoint.checkpoint import check_checkpoint; "
+        f"check_checkpoint({str(checkpoint)!r}); "
+        "assert not {'tensorflow', 'keras', 'torch', 'transformers'} & set(sys.modules)"
+    )
+    assert run_python("-c", code).returncode == 0
+
+
+@pytest.mark.parametrize("layout", ["tf1", "hugging_face"])
+def test_full_disk_keeps_the_last_checkpoint(
+    checkpoint: Path, run_python: Callable[..., Any], layout: str
+) -> None:
+    """The disk is played by a limit on the size of files, which the weights exceed."""
+    before = {path.name: path.read_bytes() for path in checkpoint.iterdir()}
+    code = f"""
+import resource
+from multiberts.bert.checkpoint.checkpoint import read_checkpoint, write_checkpoint
+from multiberts.runs.errors import UserError
+read = read_checkpoint({str(checkpoint)!r})
+resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))
+try:
+    write_checkpoint({str(checkpoint)!r}, read.parameters, read.config, read.vocabulary_path,
+                     {{"step": 40}}, layout={layout!r})
+except UserError as error:
+    print(error)
+"""
+    done = run_python("-c", code)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"cannot write {checkpoint}: File too large")
+    assert done.stdout.count("\n") == 1 and "free some space" in done.stdout
+    assert {path.name: path.read_bytes() for path in checkpoint.iterdir()} == before
+    assert sorted(path.name for path in checkpoint.parent.iterdir()) == [
+        "given_vocab.txt",
+        "step_20",
+    ]

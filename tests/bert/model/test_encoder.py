@@ -1,0 +1,208 @@
+"""Golden test: the same weights in `transformers` give the same hidden states and logits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from multiberts.bert.model.configuration import BertConfig
+from multiberts.bert.model.encoder import encode, pool
+from multiberts.bert.model.heads import masked_lm_logits, next_sentence_logits, pretraining_loss
+from multiberts.bert.model.initialization import initial_parameters
+from multiberts.bert.randomness import generator
+
+CONFIG = BertConfig(
+    vocab_size=211,
+    hidden_size=48,
+    num_hidden_layers=3,
+    num_attention_heads=4,
+    intermediate_size=96,
+    max_position_embeddings=40,
+)
+LENGTH = 24
+
+_PARTS = {
+    "attention/self/query": "attention.self.query",
+    "attention/self/key": "attention.self.key",
+    "attention/self/value": "attention.self.value",
+    "attention/output/dense": "attention.output.dense",
+    "intermediate/dense": "intermediate.dense",
+    "output/dense": "output.dense",
+}
+
+
+def _weights() -> dict[str, np.ndarray]:
+    """Weights far from their initial values, so that every term shows in the output."""
+    draw = generator("golden", 0)
+    return {
+        name: (values + draw.normal(0.0, 0.15, values.shape)).astype(np.float32)
+        for name, values in initial_parameters(CONFIG, 0).items()
+    }
+
+
+def _as_state_dict(parameters: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Names and orientation of `transformers`' BertForPreTraining."""
+    renamed = {}
+
+    def layer_norm(ours: str, theirs: str) -> None:
+        renamed[f"{theirs}.weight"] = parameters[f"{ours}/gamma"]
+        renamed[f"{theirs}.bias"] = parameters[f"{ours}/beta"]
+
+    def dense(ours: str, theirs: str) -> None:
+        renamed[f"{theirs}.weight"] = parameters[f"{ours}/kernel"].T
+        renamed[f"{theirs}.bias"] = parameters[f"{ours}/bias"]
+
+    for name in ("word_embeddings", "position_embeddings", "token_type_embeddings"):
+        renamed[f"bert.embeddings.{name}.weight"] = parameters[f"bert/embeddings/{name}"]
+    layer_norm("bert/embeddings/LayerNorm", "bert.embeddings.LayerNorm")
+    for layer in range(CONFIG.num_hidden_layers):
+        ours, theirs = f"bert/encoder/layer_{layer}", f"bert.encoder.layer.{layer}"
+        for part, other in _PARTS.items():
+            dense(f"{ours}/{part}", f"{theirs}.{other}")
+        layer_norm(f"{ours}/attention/output/LayerNorm", f"{theirs}.attention.output.LayerNorm")
+        layer_norm(f"{ours}/output/LayerNorm", f"{theirs}.output.LayerNorm")
+    dense("bert/pooler/dense", "bert.pooler.dense")
+    dense("cls/predictions/transform/dense", "cls.predictions.transform.dense")
+    layer_norm("cls/predictions/transform/LayerNorm", "cls.predictions.transform.LayerNorm")
+    renamed["cls.predictions.bias"] = parameters["cls/predictions/output_bias"]
+    renamed["cls.seq_relationship.weight"] = parameters["cls/seq_relationship/output_weights"]
+    renamed["cls.seq_relationship.bias"] = parameters["cls/seq_relationship/output_bias"]
+    return renamed
+
+
+def _inputs() -> dict[str, np.ndarray]:
+    draw = generator("golden inputs", 0)
+    lengths = draw.integers(5, LENGTH + 1, 6)
+    mask = (np.arange(LENGTH) < lengths[:, None]).astype(np.int32)
+    return {
+        "input_ids": (draw.integers(0, CONFIG.vocab_size, (6, LENGTH)) * mask).astype(np.int32),
+        "input_mask": mask,
+        "segment_ids": (np.arange(LENGTH) >= lengths[:, None] // 2).astype(np.int32) * mask,
+        "masked_lm_positions": draw.integers(0, 5, (6, 4)).astype(np.int32),
+    }
+
+
+def _oracle(parameters: dict[str, np.ndarray]) -> Any:
+    """`transformers`' model with our weights, without dropout."""
+    torch = pytest.importorskip("torch", reason="the oracle of this test is PyTorch")
+    transformers = pytest.importorskip("transformers")
+    oracle = transformers.BertForPreTraining(
+        transformers.BertConfig(
+            vocab_size=CONFIG.vocab_size,
+            hidden_size=CONFIG.hidden_size,
+            num_hidden_layers=CONFIG.num_hidden_layers,
+            num_attention_heads=CONFIG.num_attention_heads,
+            intermediate_size=CONFIG.intermediate_size,
+            max_position_embeddings=CONFIG.max_position_embeddings,
+            hidden_act="gelu_pytorch_tanh",
+            layer_norm_eps=1e-12,
+        )
+    ).eval()
+    state = {name: torch.from_numpy(v.copy()) for name, v in _as_state_dict(parameters).items()}
+    missing, unexpected = oracle.load_state_dict(state, strict=False)
+    assert not unexpected
+    # The tied decoder shares the word embeddings and the bias.
+    assert all(name.startswith("cls.predictions.decoder") for name in missing)
+    oracle.cls.predictions.decoder.weight = oracle.bert.embeddings.word_embeddings.weight
+    oracle.cls.predictions.decoder.bias = oracle.cls.predictions.bias
+    # It gives [PAD] no gradient; the original code does.
+    oracle.bert.embeddings.word_embeddings.padding_idx = None
+    return oracle
+
+
+def _outputs(oracle: Any, inputs: dict[str, np.ndarray]) -> Any:
+    torch = pytest.importorskip("torch")
+    return oracle(
+        input_ids=torch.from_numpy(inputs["input_ids"]).long(),
+        attention_mask=torch.from_numpy(inputs["input_mask"]).long(),
+        token_type_ids=torch.from_numpy(inputs["segment_ids"]).long(),
+        output_hidden_states=True,
+    )
+
+
+def test_same_hidden_states_and_logits_as_transformers() -> None:
+    torch = pytest.importorskip("torch", reason="the oracle of this test is PyTorch")
+    parameters, inputs = _weights(), _inputs()
+    with torch.no_grad():
+        theirs = _outputs(_oracle(parameters), inputs)
+
+    hidden = encode(
+        parameters, CONFIG, inputs["input_ids"], inputs["input_mask"], inputs["segment_ids"]
+    )
+    masked = masked_lm_logits(parameters, CONFIG, hidden, inputs["masked_lm_positions"])
+    following = next_sentence_logits(parameters, pool(parameters, hidden))
+
+    real = inputs["input_mask"].astype(bool)
+    expected_hidden = theirs.hidden_states[-1].numpy()
+    np.testing.assert_allclose(np.asarray(hidden)[real], expected_hidden[real], atol=1e-4)
+    at = inputs["masked_lm_positions"][:, :, None]
+    expected_masked = np.take_along_axis(theirs.prediction_logits.numpy(), at, axis=1)
+    np.testing.assert_allclose(np.asarray(masked), expected_masked, atol=1e-4)
+    np.testing.assert_allclose(
+        np.asarray(following), theirs.seq_relationship_logits.numpy(), atol=1e-4
+    )
+
+
+def test_same_gradient_of_the_loss_as_pytorch() -> None:
+    """Of the compiled loss with respect to every variable, relative to the variable's largest."""
+    torch = pytest.importorskip("torch", reason="the oracle of this test is PyTorch")
+    parameters, inputs = _weights(), _inputs()
+    draw = generator("golden labels", 0)
+    inputs["masked_lm_ids"] = draw.integers(0, CONFIG.vocab_size, (6, 4)).astype(np.int32)
+    inputs["masked_lm_weights"] = np.ones((6, 4), np.float32)
+    inputs["next_sentence_labels"] = draw.integers(0, 2, 6).astype(np.int32)
+
+    oracle = _oracle(parameters)
+    theirs = _outputs(oracle, inputs)
+    at = torch.from_numpy(inputs["masked_lm_positions"]).long()[:, :, None]
+    masked = torch.gather(theirs.prediction_logits, 1, at.expand(-1, -1, CONFIG.vocab_size))
+    labels = torch.from_numpy(inputs["masked_lm_ids"]).long()
+    following = torch.from_numpy(inputs["next_sentence_labels"]).long()
+    cross_entropy = torch.nn.functional.cross_entropy
+    loss = cross_entropy(masked.flatten(0, 1), labels.flatten())
+    loss = loss + cross_entropy(theirs.seq_relationship_logits, following)
+    loss.backward()
+    expected = {name: p.grad.numpy() for name, p in oracle.named_parameters()}
+
+    @tf.function(jit_compile=True, autograph=False)
+    def ours(variables: dict[str, Any], batch: dict[str, Any]) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(variables)
+            value, _ = pretraining_loss(variables, CONFIG, batch, None)
+        gradients = tape.gradient(value, variables)
+        return value, {name: tf.convert_to_tensor(g) for name, g in gradients.items()}
+
+    tensors = {name: tf.constant(values) for name, values in parameters.items()}
+    value, gradients = ours(tensors, {name: tf.constant(v) for name, v in inputs.items()})
+    assert float(value) == pytest.approx(float(loss.detach()), rel=1e-5)
+    found = _as_state_dict({name: g.numpy() for name, g in gradients.items()})
+    assert found.keys() == expected.keys()
+    for name, gradient in found.items():
+        # A key's bias moves all scores of a query alike: its true gradient is zero.
+        scale = 1.0 if name.endswith("key.bias") else np.abs(expected[name]).max()
+        assert np.abs(gradient - expected[name]).max() < 1e-3 * scale, name
+
+
+def test_padding_changes_nothing_even_with_dropout() -> None:
+    """Dropout bits belong to positions, so a longer padding leaves the real positions as they are."""
+    parameters, inputs = _weights(), _inputs()
+    key = np.array([3, 5], np.uint32)
+    short = slice(0, 16)
+    real = inputs["input_mask"][:, short].astype(bool)
+    inputs["input_mask"][:, 16:] = 0
+
+    def run(part: slice) -> np.ndarray:
+        names = ("input_ids", "input_mask", "segment_ids")
+        return np.asarray(
+            encode(parameters, CONFIG, *(inputs[name][:, part] for name in names), dropout_key=key)
+        )
+
+    whole, trimmed = run(slice(0, LENGTH)), run(short)
+    np.testing.assert_allclose(whole[:, short][real], trimmed[real], atol=2e-5)
+    without = np.asarray(
+        encode(parameters, CONFIG, inputs["input_ids"], inputs["input_mask"], inputs["segment_ids"])
+    )
+    assert np.abs(whole - without).max() > 0.1

@@ -1,0 +1,68 @@
+"""FLOPs of a step against hand counts and the published use of the release's machines."""
+
+from __future__ import annotations
+
+import pytest
+
+from multiberts.bert.model.configuration import BertConfig
+from multiberts.bert.model.initialization import parameter_shapes
+from multiberts.bert.model.operations import (
+    measured_flops_per_second,
+    model_flops_per_step,
+    peak_flops_per_second,
+)
+
+BASE = BertConfig(vocab_size=30_522)
+
+
+def test_layers_of_bert_base_cost_six_flops_a_parameter_and_token() -> None:
+    kernels = sum(
+        shape[0] * shape[1]
+        for name, shape in parameter_shapes(BASE).items()
+        if name.startswith("bert/encoder") and name.endswith("kernel")
+    )
+    assert kernels == 84_934_656  # 12 layers of 12 x 768^2
+    # One token attends to itself alone: 4 x 768 a layer, forward; the pooler and its head beside.
+    attention, pooler = 12 * 4 * 768, 2 * 768**2 + 4 * 768
+    assert model_flops_per_step(BASE, 1, 1) == 6 * kernels + 3 * (attention + pooler)
+
+
+def test_bert_base_at_512_by_hand() -> None:
+    layers = 512 * 2 * 84_934_656  # each weight multiplies and adds once a token
+    attention = 12 * 2 * (2 * 512 * 512 * 768)  # scores and mixtures, all heads together
+    head = 80 * 2 * (768 * 768 + 768 * 30_522)
+    pooler = 2 * (768 * 768 + 768 * 2)
+    forward = layers + attention + head + pooler
+    assert model_flops_per_step(BASE, 256, 512, 80, trained=False) == 256 * forward
+    assert model_flops_per_step(BASE, 256, 512, 80) == 3 * 256 * forward
+
+
+def test_the_release_used_54_percent_of_its_chips() -> None:
+    """2,000,000 steps in about 4.5 days on 16 TPU v2 chips of 46 TFLOP/s each."""
+    needed = model_flops_per_step(BASE, 256, 512, 80) * 2_000_000
+    offered = 16 * 46e12 * 4.5 * 24 * 3600
+    assert needed / offered == pytest.approx(0.54, abs=0.005)
+
+
+@pytest.mark.parametrize(
+    ("name", "compute_dtype", "peak"),
+    [
+        ("NVIDIA A100-SXM4-40GB", "bfloat16", 312e12),
+        ("NVIDIA A100-SXM4-40GB", "float32", 156e12),
+        ("NVIDIA H100 PCIe", "bfloat16", 756e12),
+        ("NVIDIA H100 80GB HBM3", "bfloat16", 989e12),
+        ("NVIDIA L4", "bfloat16", 121e12),
+        ("NVIDIA L40S", "bfloat16", 362e12),
+        ("NVIDIA L40", "bfloat16", 181e12),
+        ("NVIDIA H100 NVL", "bfloat16", 835e12),
+        ("NVIDIA T400", "float32", None),
+        ("Tesla T4", "bfloat16", None),
+        ("CPU", "float32", None),
+    ],
+)
+def test_peaks_of_data_sheets(name: str, compute_dtype: str, peak: float | None) -> None:
+    assert peak_flops_per_second(name, compute_dtype) == peak
+
+
+def test_a_measured_product_is_of_this_world() -> None:
+    assert 1e8 < measured_flops_per_second(size=256, repeats=3) < 1e16

@@ -1,0 +1,116 @@
+"""The optimiser against the recipe's facts and an independent float64 implementation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from multiberts.bert.model.configuration import BertConfig
+from multiberts.bert.model.heads import pretraining_loss
+from multiberts.bert.model.initialization import initial_parameters
+from multiberts.bert.model.optimization import is_decayed, learning_rate_schedule
+from multiberts.bert.randomness import generator
+from multiberts.bert.training.engine import Trainer
+
+CONFIG = BertConfig(
+    vocab_size=53,
+    hidden_size=16,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    intermediate_size=24,
+    max_position_embeddings=12,
+    hidden_dropout_prob=0.0,
+    attention_probs_dropout_prob=0.0,
+)
+
+
+def test_schedule_of_the_release() -> None:
+    def at(step: int) -> float:
+        return learning_rate_schedule(step, 1e-4, 10_000, 2_000_000)
+
+    assert at(0) == 0.0
+    assert at(5_000) == pytest.approx(5e-5)
+    # Just after the warm-up the decay of the global step shows: 1e-4 x (1 - 10000 / 2e6).
+    assert at(10_000) == pytest.approx(9.95e-5)
+    assert at(2_000_000) == 0.0
+
+
+def test_layer_norm_and_biases_are_not_decayed() -> None:
+    kept = [name for name in initial_parameters(CONFIG, 0) if not is_decayed(name)]
+    assert "cls/predictions/output_bias" in kept
+    assert "bert/encoder/layer_0/output/LayerNorm/gamma" in kept
+    assert "bert/pooler/dense/bias" in kept
+    assert all(name.endswith(("bias", "gamma", "beta")) for name in kept)
+    # Four layer normalisations; biases of six dense layers a block, pooler, transform, two heads.
+    assert len(kept) == 4 * 2 + 6 + 1 + 1 + 2
+
+
+def _batch(rows: int) -> dict[str, np.ndarray]:
+    draw = generator("optimiser test", 0)
+    return {
+        "input_ids": draw.integers(0, 53, (rows, 12)).astype(np.int32),
+        "input_mask": np.ones((rows, 12), np.int32),
+        "segment_ids": np.repeat([[0] * 6 + [1] * 6], rows, 0).astype(np.int32),
+        "masked_lm_positions": np.repeat([[1, 4, 9]], rows, 0).astype(np.int32),
+        "masked_lm_ids": draw.integers(0, 53, (rows, 3)).astype(np.int32),
+        "masked_lm_weights": np.repeat([[1.0, 1.0, 0.0]], rows, 0).astype(np.float32),
+        "next_sentence_labels": draw.integers(0, 2, rows).astype(np.int32),
+    }
+
+
+def _loss(parameters, batch, dropout_key):
+    return pretraining_loss(parameters, CONFIG, batch, dropout_key)
+
+
+def _gradient(
+    parameters: dict[str, np.ndarray], batch: dict[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    import tensorflow as tf
+
+    tensors = {name: tf.constant(values) for name, values in parameters.items()}
+    with tf.GradientTape() as tape:
+        tape.watch(tensors)
+        loss, _ = pretraining_loss(tensors, CONFIG, batch, None)
+    gradients = tape.gradient(loss, tensors, unconnected_gradients="zero")
+    return {
+        name: tf.convert_to_tensor(g).numpy().astype(np.float64) for name, g in gradients.items()
+    }
+
+
+@pytest.mark.parametrize("shards", [1, 4])
+def test_two_steps_equal_float64_numpy(shards: int) -> None:
+    """Per-shard clipping to norm 1, sums not means, no bias correction, decoupled decay."""
+    scale = 6.0  # weights large enough that clipping bites
+    weights = {name: values * scale for name, values in initial_parameters(CONFIG, 1).items()}
+    batch = _batch(8)
+    # Uncompiled: the gradients then come from the very kernels the reference uses, and what is
+    # compared is the optimiser. (Adam's division amplifies rounding where a gradient is tiny.)
+    trainer = Trainer(_loss, gradient_shards=shards, compile_step=False)
+    trainer.start(weights)
+    rates = [1e-2, 2e-2]
+
+    expected = {name: values.astype(np.float64) for name, values in weights.items()}
+    m = {name: np.zeros_like(values) for name, values in expected.items()}
+    v = {name: np.zeros_like(values) for name, values in expected.items()}
+    clipped = 0
+    for rate in rates:
+        total = {name: np.zeros_like(values) for name, values in expected.items()}
+        now = {name: values.astype(np.float32) for name, values in expected.items()}
+        for rows in np.split(np.arange(8), shards):
+            gradient = _gradient(now, {name: values[rows] for name, values in batch.items()})
+            norm = np.sqrt(sum((g**2).sum() for g in gradient.values()))
+            clipped += norm > 1.0
+            for name in total:
+                total[name] += gradient[name] / max(norm, 1.0)
+        for name, values in expected.items():
+            m[name] = 0.9 * m[name] + 0.1 * total[name]
+            v[name] = 0.999 * v[name] + 0.001 * total[name] ** 2
+            update = m[name] / (np.sqrt(v[name]) + 1e-6)
+            if name.endswith(("kernel", "embeddings", "weights")):
+                update = update + 0.01 * values
+            expected[name] = values - rate * update
+        trainer.step(batch, rate, 0)
+
+    assert clipped > 0
+    for name, values in trainer.parameters().items():
+        np.testing.assert_allclose(values, expected[name], rtol=2e-4, atol=2e-5, err_msg=name)

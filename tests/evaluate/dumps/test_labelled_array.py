@@ -1,0 +1,96 @@
+"""Runs read together: their outputs, early checkpoints, unknown labels, and disagreement."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from multiberts.evaluate.dumps.predictions import read_predictions
+from multiberts.runs.errors import UserError
+
+ANSWERS = [("Denver", "Denver Broncos"), (), ("1066",)]
+
+
+def squad(texts, **changes):
+    return {
+        "labels": [1, 0, 1],
+        "predictions": [bool(text) for text in texts],
+        "extras": {"answers": ANSWERS},
+        "outputs": {"prediction_text": texts, "null_odds": np.arange(3.0) + len(texts[0])},
+        "metrics": ["squad_f1", "squad_exact_match"],
+        **changes,
+    }
+
+
+def test_outputs_are_variables_of_runs_and_examples(tmp_path: Path, make_run):
+    texts = [["Denver", "", "1067"], ["the Broncos", "no", "1066"]]
+    runs = [
+        make_run(tmp_path / str(seed), {"dev": squad(texts[seed])}, pretrain_seed=seed)
+        for seed in range(2)
+    ]
+    data = read_predictions(runs, "dev")
+    assert data["prediction_text"].dims == data["null_odds"].dims == ("run", "example")
+    assert data["prediction_text"].values.tolist() == texts
+    assert data["null_odds"].values.tolist() == [[6, 7, 8], [11, 12, 13]]
+    assert data["answers"].values.tolist() == ANSWERS
+    assert data["answers"].dims == ("example",)
+
+
+def test_outputs_are_put_in_order_with_their_examples(tmp_path: Path, make_run):
+    first = make_run(tmp_path / "a", {"dev": squad(["x", "y", "z"])})
+    turned = squad(["z", "y", "x"], example_ids=["x/2", "x/1", "x/0"])
+    turned["extras"] = {"answers": ANSWERS[::-1]}
+    second = make_run(tmp_path / "b", {"dev": turned})
+    data = read_predictions([first, second], "dev")
+    assert data["prediction_text"].values.tolist() == [["x", "y", "z"]] * 2
+
+
+def test_disagreement_in_lists_of_texts_and_outputs_is_named(tmp_path: Path, make_run):
+    first = make_run(tmp_path / "a", {"dev": squad(["x", "y", "z"])})
+    other = squad(["x", "y", "z"], extras={"answers": [ANSWERS[0], ("some",), ANSWERS[2]]})
+    second = make_run(tmp_path / "b", {"dev": other})
+    with pytest.raises(UserError, match=r"answers of example 'x/1' is \('some',\), but \(\) in"):
+        read_predictions([first, second], "dev")
+    third = make_run(tmp_path / "c", {"dev": squad(["x", "y", "z"], outputs={})})
+    with pytest.raises(UserError, match="do not both have the column null_odds"):
+        read_predictions([first, third], "dev")
+
+
+def test_early_checkpoints(tmp_path: Path, make_run):
+    def at(answers, **entry):
+        return {"labels": [0, 1], "predictions": answers, "entry": entry}
+
+    run = make_run(
+        tmp_path / "a",
+        {
+            "dev": at([1, 1], epochs=3),
+            "dev@0.5": at([0, 0], set="dev", epochs=0.5),
+            "dev@1.667": at([0, 1], set="dev", epochs=5 / 3),
+        },
+    )
+    final, early = read_predictions([run], "dev"), read_predictions([run], "dev", epochs=5 / 3)
+    assert (final["prediction"].values.tolist(), final.attrs["epochs"]) == ([[1, 1]], 3)
+    assert (early["prediction"].values.tolist(), early.attrs["epochs"]) == ([[0, 1]], 5 / 3)
+    assert read_predictions([run], "dev", 3)["prediction"].equals(final["prediction"])
+    assert read_predictions([run], "dev@0.5")["prediction"].values.tolist() == [[0, 0]]
+
+
+def test_unknown_labels_agree_with_each_other_only(tmp_path: Path, make_run):
+    unknown = {"labels": None, "predictions": [0, 1], "metrics": []}
+    runs = [make_run(tmp_path / name, {"test": unknown}) for name in "ab"]
+    assert np.isnan(read_predictions(runs, "test")["label"]).all()
+    runs.append(make_run(tmp_path / "c", {"test": {**unknown, "labels": [0, 1]}}))
+    with pytest.raises(UserError, match=r"label of example 'x/0' is 0\.0, but nan in"):
+        read_predictions(runs, "test")
+
+
+def test_a_whole_file_of_another_run_is_refused(tmp_path: Path, make_run):
+    """Its records are in order, and it is not the file that run.json tells of."""
+    first = make_run(tmp_path / "a", {"dev": {"labels": [0, 1], "predictions": [0, 1]}})
+    other = make_run(tmp_path / "b", {"dev": {"labels": [0, 1], "predictions": [1, 1]}})
+    file = "predictions/dev.tfrecord"
+    (first / file).write_bytes((other / file).read_bytes())
+    with pytest.raises(UserError, match=r"found other bytes than run.json says \(SHA-256\)"):
+        read_predictions([first], "dev")

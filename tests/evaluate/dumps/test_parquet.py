@@ -1,0 +1,76 @@
+"""Parquet: what other programs read of the dumps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas
+import pyarrow.parquet
+import pytest
+
+from multiberts.evaluate.dumps.parquet import export
+from multiberts.runs.errors import UserError
+
+
+def test_tables_of_unlike_runs_become_one(tmp_path: Path, make_run):
+    make_run(
+        tmp_path / "runs" / "a",
+        {
+            "dev": {
+                "labels": [1, 0],
+                "predictions": [1, 1],
+                "scores": [[0.5, 1.5], [0.25, 2]],
+                "extras": {"heuristic": ["x", "y"]},
+            },
+            "ax": {"labels": None, "predictions": [2, 0, 1], "metrics": []},
+            "dev@0.5": {
+                "labels": [1, 0],
+                "predictions": [0, 0],
+                "scores": [[1, 0], [1, 0]],
+                "extras": {"heuristic": ["x", "y"]},
+                "entry": {"set": "dev", "epochs": 0.5},
+            },
+        },
+        pretrain_seed=None,
+    )
+    make_run(
+        tmp_path / "runs" / "b",
+        {
+            "dev": {
+                "labels": [1],
+                "predictions": [1],
+                "extras": {"answers": [("p", "q")]},
+                "outputs": {"prediction_text": ["p"], "start": [4]},
+            }
+        },
+        task="squad-v1.1",
+        pretrain_seed=7,
+    )
+    path = tmp_path / "all.parquet"
+    export(path=str(path), predictions=str(tmp_path / "runs"))
+    rows = pyarrow.parquet.read_table(path).to_pylist()
+    assert len(rows) == 2 + 3 + 2 + 1
+    dev = [row for row in rows if (row["task"], row["evaluation_set"]) == ("t", "dev")]
+    assert [(row["epochs"], row["example_id"], row["prediction"]) for row in dev] == [
+        (None, "x/0", 1), (None, "x/1", 1), (0.5, "x/0", 0), (0.5, "x/1", 0),
+    ]  # fmt: skip
+    assert dev[1]["scores"] == [0.25, 2] and dev[1]["heuristic"] == "y"
+    assert dev[1]["answers"] is None and dev[0]["pretrain_seed"] is None
+    assert [row["label"] for row in rows if row["evaluation_set"] == "ax"] == [None] * 3
+    (question,) = [row for row in rows if row["task"] == "squad-v1.1"]
+    assert question["answers"] == ["p", "q"] and question["scores"] == []
+    assert (question["prediction_text"], question["start"]) == ("p", 4)
+    assert (question["pretrain_seed"], question["learning_rate"]) == (7, 2e-5)
+    frame = pandas.read_parquet(path)
+    assert frame.groupby(["task", "evaluation_set"])["prediction"].mean()["t", "dev"] == 0.5
+
+
+def test_bad_input_leaves_no_file(tmp_path: Path, make_run):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="holds no finished fine-tuning run"):
+        export(path=str(tmp_path / "x"), predictions=str(tmp_path / "empty"))
+    run = make_run(tmp_path / "runs", {"dev": {"labels": [1], "predictions": [1]}})
+    (run / "predictions" / "dev.tfrecord").write_bytes(b"")
+    with pytest.raises(UserError, match="holds no record"):
+        export(path=str(tmp_path / "x"), predictions=str(tmp_path / "runs"))
+    assert not (tmp_path / "x").exists()

@@ -1,0 +1,233 @@
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from multiberts.evaluate.dumps.predictions import (
+    find_runs,
+    read_file,
+    read_predictions,
+    write_predictions,
+)
+from multiberts.runs.errors import UserError
+
+IDS = ["t/dev/0", "t/dev/1", "t/dev/2"]
+
+
+def write_run(
+    path: Path,
+    *,
+    example_ids: list[str] = IDS,
+    labels: tuple[float, ...] = (0, 1, 1),
+    predictions: tuple[float, ...] = (0, 1, 0),
+    scores: np.ndarray | None = None,
+    extras: dict | None = None,
+    task: str = "t",
+    **coordinates,
+) -> Path:
+    """A finished run with one evaluation set `dev`."""
+    file = path / "predictions" / "dev.tfrecord"
+    write_predictions(
+        file,
+        example_ids=example_ids,
+        labels=np.array(labels),
+        predictions=np.array(predictions),
+        scores=scores,
+        extras=extras,
+    )
+    entry = {
+        "file": "predictions/dev.tfrecord",
+        "examples": len(example_ids),
+        "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
+        "metrics": ["accuracy"],
+    }
+    content = {
+        "task": task,
+        "evaluation_sets": {"dev": entry},
+        "procedure": "base",
+        "pretrain_seed": 0,
+        "data_seed": 0,
+        "step": 10,
+        "learning_rate": 1e-4,
+        "finetune_seed": 0,
+        **coordinates,
+    }
+    (path / "run.json").write_text(json.dumps(content))
+    (path / "DONE").write_text("{}")
+    return path
+
+
+def test_what_was_written_is_read_back(tmp_path: Path) -> None:
+    scores = np.array([[0.5, -1.5], [2.0, 3.25], [0.0, 1e-8]], np.float32)
+    extras = {
+        "occupation": ["cook", "cook", "bäcker"],
+        "gender": ["masculine", "feminine", "neutral"],
+        "percent_feminine": [20.5, 20.5, 71.0],
+    }
+    run = write_run(tmp_path / "a", scores=scores, extras=extras, pretrain_seed=3)
+    dataset = read_predictions([run], "dev")
+    assert dict(dataset.sizes) == {"run": 1, "example": 3, "class": 2}
+    assert dataset["prediction"].values.tolist() == [[0, 1, 0]]
+    assert dataset["label"].values.tolist() == [0, 1, 1]
+    np.testing.assert_array_equal(dataset["scores"].values[0], scores)
+    assert dataset["example_id"].values.tolist() == IDS
+    assert dataset["occupation"].values.tolist() == extras["occupation"]
+    assert dataset["gender"].values.tolist() == extras["gender"]
+    assert dataset["percent_feminine"].values.tolist() == extras["percent_feminine"]
+    assert dataset["pretrain_seed"].values.tolist() == [3]
+    assert dataset["procedure"].values.tolist() == ["base"]
+    assert dataset.attrs == {"task": "t", "evaluation_set": "dev", "metrics": ["accuracy"]}
+
+
+def test_records_are_plain_tensorflow_examples(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    run = write_run(tmp_path / "a", scores=np.array([[1.0], [2.0], [3.0]]))
+    (first, *_) = tf.data.TFRecordDataset(str(run / "predictions/dev.tfrecord"))
+    feature = tf.train.Example.FromString(first.numpy()).features.feature
+    assert sorted(feature) == ["example_id", "label", "prediction", "scores"]
+    assert feature["example_id"].bytes_list.value == [b"t/dev/0"]
+    assert feature["scores"].float_list.value == [1.0]
+
+
+def test_same_predictions_give_the_same_bytes(tmp_path: Path) -> None:
+    extras = {"gender": ["neutral"] * 3, "occupation": ["cook"] * 3, "percent_feminine": [1.0] * 3}
+    first = write_run(tmp_path / "a", extras=extras)
+    second = write_run(tmp_path / "b", extras=dict(reversed(extras.items())))
+    file = "predictions/dev.tfrecord"
+    assert (first / file).read_bytes() == (second / file).read_bytes()
+
+
+def test_runs_are_aligned_by_example_id(tmp_path: Path) -> None:
+    first = write_run(tmp_path / "a", labels=(0, 1, 1), predictions=(0, 0, 1))
+    second = write_run(
+        tmp_path / "b",
+        example_ids=[IDS[2], IDS[0], IDS[1]],
+        labels=(1, 0, 1),
+        predictions=(5, 6, 7),
+        pretrain_seed=1,
+    )
+    dataset = read_predictions([first, second], "dev")
+    assert dataset["example_id"].values.tolist() == IDS
+    assert dataset["prediction"].values.tolist() == [[0, 0, 1], [6, 7, 5]]
+    assert dataset["pretrain_seed"].values.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"labels": (0, 0, 1)}, "label of example 't/dev/1' is 0.0, but 1.0 in"),
+        ({"example_ids": ["t/dev/0", "t/dev/1", "x"]}, "lacks example 't/dev/2', which"),
+        ({"task": "other"}, "is a run of task other, expected t"),
+        ({"scores": np.zeros((3, 4))}, "has 4 scores an example, expected 0"),
+        ({"extras": {"gender": ["neutral"] * 3}}, "do not both have the column gender"),
+    ],
+)
+def test_runs_that_disagree_are_refused(tmp_path: Path, changes: dict, message: str) -> None:
+    first = write_run(tmp_path / "a")
+    second = write_run(tmp_path / "b", **changes)
+    with pytest.raises(UserError) as caught:
+        read_predictions([first, second], "dev")
+    assert message in str(caught.value)
+
+
+def test_further_examples_are_refused(tmp_path: Path) -> None:
+    first = write_run(tmp_path / "a", example_ids=IDS[:2], labels=(0, 1), predictions=(0, 1))
+    second = write_run(tmp_path / "b")
+    with pytest.raises(UserError, match=r"a lacks example 't/dev/2', which .*b has"):
+        read_predictions([first, second], "dev")
+
+
+def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "a")
+    file = run / "predictions/dev.tfrecord"
+    whole = file.read_bytes()
+    size = len(whole) // 3
+    # Everywhere in the second record's header, in every record, and at the records' ends.
+    for kept in sorted({*range(0, len(whole), 9), *range(size - 2, size + 16), 2 * size}):
+        file.write_bytes(whole[:kept])
+        with pytest.raises(UserError) as caught:
+            read_predictions([run], "dev")
+        assert str(file) in str(caught.value)
+        if kept % size:
+            assert f"record {kept // size + 1}:" in str(caught.value)
+        else:
+            assert "holds no record" in str(caught.value) or "expected 3" in str(caught.value)
+
+
+def test_changed_byte_is_refused(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "a")
+    file = run / "predictions/dev.tfrecord"
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(bytes(content))
+    with pytest.raises(UserError, match=r"dev\.tfrecord record 2:"):
+        read_predictions([run], "dev")
+
+
+def test_foreign_records_are_refused(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    file = tmp_path / "other.tfrecord"
+    ours = tmp_path / "ours.tfrecord"
+    write_predictions(ours, example_ids=["x"], labels=np.ones(1), predictions=np.ones(1))
+    (record,) = tf.data.TFRecordDataset(str(ours))
+    feature = {"input_ids": tf.train.Feature(int64_list=tf.train.Int64List(value=[1]))}
+    foreign = tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
+    with tf.io.TFRecordWriter(str(file)) as writer:
+        writer.write(record.numpy())
+        writer.write(foreign)
+    with pytest.raises(UserError, match=r"other\.tfrecord record 2: found something else"):
+        read_file(file)
+    file.write_text("a text file, not a TFRecord\n")
+    with pytest.raises(UserError, match=r"other\.tfrecord record 1: "):
+        read_file(file)
+
+
+def test_repeated_ids_are_refused(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    with pytest.raises(ValueError, match="twice"):
+        write_predictions(
+            tmp_path / "a", example_ids=["x", "x"], labels=np.ones(2), predictions=np.ones(2)
+        )
+    file = tmp_path / "b.tfrecord"
+    write_predictions(file, example_ids=["x"], labels=np.ones(1), predictions=np.ones(1))
+    (record,) = tf.data.TFRecordDataset(str(file))
+    with tf.io.TFRecordWriter(str(file)) as writer:
+        writer.write(record.numpy())
+        writer.write(record.numpy())
+    with pytest.raises(UserError, match=r"record 2: example id 'x' stands in record 1"):
+        read_file(file)
+
+
+def test_only_finished_runs_are_found(tmp_path: Path) -> None:
+    write_run(tmp_path / "b" / "second", pretrain_seed=2)
+    write_run(tmp_path / "a", pretrain_seed=1)
+    write_run(tmp_path / "unfinished")
+    (tmp_path / "unfinished" / "DONE").unlink()
+    found = find_runs(tmp_path)
+    assert [path for path, _ in found] == [tmp_path / "a", tmp_path / "b" / "second"]
+    assert [content["pretrain_seed"] for _, content in found] == [1, 2]
+    with pytest.raises(UserError, match="is not a folder"):
+        find_runs(tmp_path / "absent")
+
+
+def test_other_json_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "DONE").write_text("{}")
+    (tmp_path / "run.json").write_text('{"task": "t"}')
+    with pytest.raises(UserError, match=r"run\.json lacks data_seed, evaluation_sets"):
+        find_runs(tmp_path)
+    (tmp_path / "run.json").write_text("{")
+    with pytest.raises(UserError, match=r"run\.json is not JSON"):
+        find_runs(tmp_path)
+
+
+def test_unknown_evaluation_set_is_refused(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "a")
+    with pytest.raises(UserError, match=r"lists no evaluation set 'test', only dev"):
+        read_predictions([run], "test")

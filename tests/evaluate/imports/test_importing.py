@@ -1,0 +1,429 @@
+"""Layouts that others publish: made up in small by their description, and the real files at hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas
+import pytest
+
+from multiberts.evaluate.dumps.predictions import find_runs, read_predictions
+from multiberts.evaluate.imports.coreference_groups import read_coreference_groups
+from multiberts.evaluate.imports.hans_predictions import read_hans
+from multiberts.evaluate.imports.imported_runs import as_logits, imported_array
+from multiberts.evaluate.imports.importing import import_predictions
+from multiberts.evaluate.imports.instability_release import read_instability
+from multiberts.evaluate.imports.multiberts_release import read_release, read_squad_file
+from multiberts.evaluate.imports.sizes_release import read_sizes
+from multiberts.evaluate.metrics.register import METRICS, metric_input, softmax
+from multiberts.evaluate.scoring import score
+from multiberts.runs.errors import UserError
+
+
+def imported(tmp_path: Path, layout: str, source: Path, **arguments) -> list[Path]:
+    import_predictions(
+        run_dir=str(tmp_path / "runs"), layout=layout, source=str(source), **arguments
+    )
+    return [path for path, _ in find_runs(tmp_path / "runs")]
+
+
+# The MultiBERTs release.
+
+
+def release_file(task, release, seed, steps, rate, run, ending="tsv"):
+    return f"{task}/release={release},pretrain_id={seed},n_steps={steps},lr={rate},ft_seed={run}.{ending}"
+
+
+@pytest.fixture
+def glue(tmp_path: Path) -> Path:
+    """Two tasks; of RTE one listed file is not there."""
+    folder = tmp_path / "GLUE"
+    lines = ["file\ttask\tpretrain_id\tn_steps\tlr\tft_seed\trelease"]
+    random = np.random.default_rng(0)
+    for task, columns in (("RTE", 2), ("STS-B", 1)):
+        (folder / task).mkdir(parents=True)
+        for release, seed, steps in (
+            ("multiberts", 0, "1M"),
+            ("multiberts", 3, "2M"),
+            ("public", 0, "0"),
+        ):
+            file = release_file(task, release, seed, steps, "2e-05", 4)
+            lines.append(f"{file}\t{task}\t{seed}\t{steps}\t2e-05\t4\t{release}")
+            values = (
+                random.dirichlet(np.ones(columns), 5) if columns > 1 else np.arange(5.0)[:, None]
+            )
+            np.savetxt(folder / file, values, delimiter="\t")
+        (folder / f"{task}_dev_labels").write_text(
+            "0\n1\n1\n0\n1\n" if columns > 1 else "1\n2\n3\n4\n5\n"
+        )
+    (folder / release_file("RTE", "multiberts", 3, "2M", "2e-05", 4)).unlink()
+    (folder / "index.tsv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def test_release_of_glue(tmp_path: Path, glue: Path):
+    runs = imported(tmp_path, "multiberts", glue)
+    facts = [json.loads((path / "run.json").read_text()) for path in runs]
+    assert [
+        (item["task"], item["procedure"], item["pretrain_seed"], item["step"]) for item in facts
+    ] == [
+        ("RTE", "base", 0, 1_000_000), ("RTE", "original", 0, None),
+        ("STS-B", "base", 0, 1_000_000), ("STS-B", "base", 3, 2_000_000),
+        ("STS-B", "original", 0, None),
+    ]  # fmt: skip
+    assert {(item["learning_rate"], item["finetune_seed"]) for item in facts} == {(2e-5, 4)}
+    data = read_predictions(runs[:2], "dev")
+    given = np.loadtxt(glue / release_file("RTE", "multiberts", 0, "1M", "2e-05", 4))
+    np.testing.assert_allclose(softmax(data["scores"][0]), given, atol=1e-6)
+    np.testing.assert_array_equal(data["prediction"][0], given.argmax(axis=1))
+    assert data["label"].values.tolist() == [0, 1, 1, 0, 1]
+    assert data["example_id"].values[2] == "RTE/dev/2"
+    stsb = read_predictions(runs[2:], "dev")
+    assert stsb["prediction"].values[0].tolist() == [0, 1, 2, 3, 4]
+    assert stsb.attrs["metrics"][0] == "pearson"
+
+
+def test_imported_runs_are_the_arrays_and_are_left_alone(tmp_path: Path, glue: Path):
+    runs = imported(tmp_path, "multiberts", glue)
+    in_memory = imported_array(
+        [run for run in read_release(glue) if run.facts["task"] == "RTE"], "dev"
+    )
+    assert in_memory.identical(read_predictions(runs[:2], "dev"))
+    before = [(path / "run.json").stat().st_mtime_ns for path in runs]
+    assert imported(tmp_path, "multiberts", glue) == runs
+    assert [(path / "run.json").stat().st_mtime_ns for path in runs] == before
+
+
+def test_release_of_squad(tmp_path: Path):
+    folder = tmp_path / "SQuAD"
+    (folder / "v2.0").mkdir(parents=True)
+    qas = [
+        {"id": "b", "answers": [{"text": "Rome"}, {"text": "in Rome"}], "question": "?"},
+        {"id": "a", "answers": [], "question": "?", "is_impossible": True},
+    ]
+    content = {"data": [{"paragraphs": [{"context": "c", "qas": qas}]}]}
+    (folder / "dev-v2.0.json").write_text(json.dumps(content))
+    file = release_file("v2.0", "multiberts", 1, "2M", "5e-05", 0, "json")
+    (folder / file).write_text('{"a": "", "b": "in Rome"}')
+    (folder / "index.tsv").write_text(
+        "file\ttask\tpretrain_id\tn_steps\tlr\tft_seed\trelease\n"
+        f"{file}\tv2.0\t1\t2M\t5e-05\t0\tmultiberts\n"
+    )
+    runs = imported(tmp_path, "multiberts", folder)
+    data = read_predictions(runs, "dev")
+    assert data["answers"].values.tolist() == [(), ("Rome", "in Rome")]
+    assert data["prediction_text"].values.tolist() == [["", "in Rome"]]
+    assert data["label"].values.tolist() == data["prediction"].values[0].tolist() == [0, 1]
+    assert data.attrs["task"] == "squad-v2.0"
+    (folder / file).write_text('{"b": "in Rome"}')
+    with pytest.raises(UserError, match="lacks question 'a'"):
+        imported_array(read_release(folder), "dev")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("index.tsv", "file\ttask\nx\tRTE\n", "index.tsv line 1: found the columns file, task"),
+        ("RTE_dev_labels", "0\n1\n", "found 5 rows, expected 2 as"),
+        ("RTE_dev_labels", "entailment\n", "RTE_dev_labels: found something else than rows of num"),
+    ],
+)
+def test_a_release_that_is_not_as_described_is_refused(tmp_path, glue, name, text, message):
+    (glue / name).write_text(text)
+    with pytest.raises(UserError, match=message):
+        imported(tmp_path, "multiberts", glue)
+
+
+def test_odd_index_lines_are_refused(tmp_path: Path, glue: Path):
+    index = (glue / "index.tsv").read_text()
+    for old, new, message in (
+        ("\t1M\t", "\tmany\t", "line 2: found n_steps 'many'"),
+        (
+            "\tmultiberts\n",
+            "\tother\n",
+            "line 2: found release 'other', expected multiberts or public",
+        ),
+        ("\t4\tmultiberts", "\tx\tmultiberts", "line 2: found invalid literal"),
+    ):
+        (glue / "index.tsv").write_text(index.replace(old, new))
+        with pytest.raises(UserError, match=message):
+            imported(tmp_path, "multiberts", glue)
+    (glue / "index.tsv").write_text(index.replace("RTE/", "x/").replace("STS-B/", "y/"))
+    with pytest.raises(UserError, match="found none of the 6 files"):
+        imported(tmp_path, "multiberts", glue)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_probabilities_and_logits_are_told_apart():
+    random = np.random.default_rng(0)
+    probabilities = random.dirichlet(np.ones(3), 50)
+    np.testing.assert_allclose(softmax(as_logits(probabilities)), probabilities, atol=1e-12)
+    logits = 3 * random.normal(size=(50, 3))
+    np.testing.assert_array_equal(as_logits(logits), logits)
+    certain = np.array([[1.0, 0.0]])
+    np.testing.assert_allclose(softmax(as_logits(certain)), certain, atol=1e-30)
+
+
+# Coreference groups.
+
+
+@pytest.fixture
+def coreference(tmp_path: Path) -> Path:
+    folder = tmp_path / "coref"
+    labels = [
+        "\tgender\tpronoun_type\tanswer\toccupation\tother_participant\tsomeone\ttemplate_idx"
+    ]
+    for occupation in ("nurse", "plumber", "cook"):
+        for answer in (0, 1):
+            for someone in (False, True):
+                for gender in ("UNKNOWN", "MASCULINE", "FEMININE"):
+                    labels.append(
+                        f"{len(labels) - 1}\t{gender}\tNOM\t{answer}\t{occupation}\tguest\t{someone}\t0"
+                    )
+    for group, seeds in (("base", 2), ("cda_intervention-50k", 1)):
+        (folder / group).mkdir(parents=True)
+        runs = "".join(
+            f"{2 * seed + run}\t{seed}\t{run}\n" for seed in range(seeds) for run in range(2)
+        )
+        (folder / group / "run_info.tsv").write_text("\tpretrain_seed\tfinetune_seed\n" + runs)
+        (folder / group / "label_info.tsv").write_text("\n".join(labels) + "\n")
+        choices = np.random.default_rng(seeds).integers(0, 2, (2 * seeds, len(labels) - 1))
+        np.savetxt(folder / group / "preds.tsv", choices, delimiter="\t")
+    (folder / "occupations-stats.tsv").write_text(
+        "occupation\tbergsma_pct_female\tbls_pct_female\tbls_year\n"
+        "nurse\t1\t89.58\t2015\nplumber\t1\t0.7\t2015\ncook\t1\t40\t2015\n"
+    )
+    return folder
+
+
+def test_coreference_groups(tmp_path: Path, coreference: Path):
+    runs = imported(tmp_path, "multiberts_coreference", coreference)
+    assert len(runs) == 6
+    data = read_predictions(runs, "winogender")
+    assert sorted(set(zip(data["procedure"].values, data["step"].values, strict=True))) == [
+        ("base", 2_000_000), ("cda_incr", 2_050_000),
+    ]  # fmt: skip
+    choices = np.loadtxt(coreference / "base" / "preds.tsv")
+    base = data.isel(run=data["procedure"].values == "base")
+    np.testing.assert_array_equal(base["prediction"], choices)
+    assert base["pretrain_seed"].values.tolist() == [0, 0, 1, 1]
+    assert base["example_id"].values[[0, 4]].tolist() == [
+        "winogender/nurse.guest.0.neutral", "winogender/nurse.someone.0.male",
+    ]  # fmt: skip
+    assert set(base["gender"].values) == {"neutral", "masculine", "feminine"}
+    score(run_dir=str(tmp_path / "scores"), predictions=str(tmp_path / "runs"))
+    table = pandas.read_csv(tmp_path / "scores" / "scores.csv")
+    assert set(table["metric"]) == {"accuracy", "bias_correlation", "bias_slope"}
+
+
+def test_coreference_groups_that_do_not_fit_are_refused(tmp_path: Path, coreference: Path):
+    table = np.loadtxt(coreference / "base" / "preds.tsv")
+    np.savetxt(coreference / "base" / "preds.tsv", table[:, 1:])
+    with pytest.raises(UserError, match="found 4 rows of 35, expected 4 runs of 36 sentences"):
+        list(imported_array(read_coreference_groups(coreference), "winogender"))
+    np.savetxt(coreference / "base" / "preds.tsv", table + 0.5)
+    with pytest.raises(UserError, match="found other numbers than 0 and 1"):
+        imported(tmp_path, "multiberts_coreference", coreference)
+    with pytest.raises(UserError, match="has none of the folders base, base_extra_seeds"):
+        imported(tmp_path, "multiberts_coreference", coreference / "base")
+    (coreference / "occupations-stats.tsv").unlink()
+    with pytest.raises(UserError, match="occupations-stats.tsv does not exist"):
+        imported(tmp_path, "multiberts_coreference", coreference)
+
+
+def test_sentences_are_called_as_winogender_calls_them(tmp_path: Path, shared_data: Path):
+    """Every id of the 720 sentences comes out of what label_info.tsv says of it."""
+    lines = (shared_data / "winogender" / "all_sentences.tsv").read_text().splitlines()[1:]
+    genders = {"male": "MASCULINE", "female": "FEMININE", "neutral": "UNKNOWN"}
+    folder = tmp_path / "base"
+    folder.mkdir()
+    rows, names = [], []
+    for row, line in enumerate(lines):
+        name = line.split("\t")[0].removesuffix(".txt")
+        occupation, other, answer, gender = name.split(".")
+        someone = other == "someone"
+        who = f"{occupation}\t{'x' if someone else other}\t{someone}"
+        rows.append(f"{row}\t{genders[gender]}\tNOM\t{answer}\t{who}\t0")
+        names.append(f"winogender/{name}")
+    header = "\tgender\tpronoun_type\tanswer\toccupation\tother_participant\tsomeone\ttemplate_idx"
+    (folder / "label_info.tsv").write_text("\n".join([header, *rows]) + "\n")
+    (folder / "run_info.tsv").write_text("\tpretrain_seed\tfinetune_seed\n0\t0\t0\n")
+    (folder / "preds.tsv").write_text("\t".join(["0"] * 720) + "\n")
+    shares = shared_data / "winogender" / "occupations-stats.tsv"
+    data = imported_array(read_coreference_groups(tmp_path, shares), "winogender")
+    assert data["example_id"].values.tolist() == names
+    assert len(set(data["occupation"].values)) == 60
+
+
+# Models of five sizes.
+
+
+@pytest.fixture
+def sizes(tmp_path: Path) -> Path:
+    folder = tmp_path / "mnli"
+    (folder / "results").mkdir(parents=True)
+    predict = [
+        {"guid": "dev_matched-7", "label": "neutral", "text_a": "x", "text_b": "y"},
+        {"guid": "hans-ex1", "label": "non-entailment", "text_a": "x", "text_b": "y"},
+        {"guid": "hans-ex2", "label": "entailment", "text_a": "x", "text_b": "y"},
+        {"guid": "dev_matched-2", "label": "contradiction", "text_a": "x", "text_b": "y"},
+    ]
+    labels = ["contradiction", "entailment", "neutral"]
+    (folder / "data.json").write_text(json.dumps({"label_list": labels, "predict": predict}))
+    tables = {
+        9: [[0.1, 0.2, 0.7], [0.6, 0.3, 0.1], [0.1, 0.4, 0.5], [0.2, 0.3, 0.5]],
+        12: [[0.1, 0.2, 0.7], [0.2, 0.7, 0.1], [0.1, 0.8, 0.1], [0.6, 0.3, 0.1]],
+    }
+    for seed in (1, 10):
+        for thirds, table in tables.items():
+            file = folder / "results" / f"sminip{seed}f5epoch{thirds}over3.tsv"
+            np.savetxt(file, table, delimiter="\t")
+    return folder
+
+
+def test_models_of_five_sizes(tmp_path: Path, sizes: Path):
+    runs = imported(tmp_path, "model_sizes", sizes)
+    final, early = read_predictions(runs, "dev_matched"), read_predictions(runs, "dev_matched", 3)
+    assert final["pretrain_seed"].values.tolist() == [1, 10]
+    assert set(final["procedure"].values) == {"mini"} and final.attrs["task"] == "MNLI"
+    assert final["example_id"].values.tolist() == ["dev_matched-7", "dev_matched-2"]
+    assert final["label"].values.tolist() == [2, 0]
+    assert final["prediction"].values[0].tolist() == [2, 0]
+    assert early["prediction"].values[0].tolist() == [2, 2]
+    assert (early.attrs["epochs"], final.attrs["epochs"]) == (3, 4)
+    np.testing.assert_allclose(softmax(early["scores"][1, 1]), [0.2, 0.3, 0.5], atol=1e-6)
+    hans, early_hans = read_predictions(runs, "hans"), read_predictions(runs, "hans", 3)
+    assert hans["label"].values.tolist() == [0, 1]
+    assert hans["prediction"].values[0].tolist() == [1, 1]
+    assert early_hans["prediction"].values[0].tolist() == [0, 0]
+
+
+def test_folds_are_put_together(tmp_path: Path, sizes: Path):
+    folder = tmp_path / "sst-2"
+    for fold in range(2):
+        (folder / f"fold{fold}" / "results").mkdir(parents=True)
+        predict = [{"guid": f"train-{2 * fold + row}", "label": str(row)} for row in range(2)]
+        content = {"label_list": ["0", "1"], "predict": predict}
+        (folder / f"fold{fold}" / "data.json").write_text(json.dumps(content))
+        file = folder / f"fold{fold}" / "results" / "slargep1f1epoch12over3.tsv"
+        np.savetxt(file, [[0.9, 0.1], [0.2 + 0.7 * fold, 0.8 - 0.7 * fold]])
+    data = imported_array(read_sizes(folder), "train")
+    assert data["example_id"].values.tolist() == [f"train-{row}" for row in range(4)]
+    assert data["label"].values.tolist() == [0, 1, 0, 1]
+    assert data["prediction"].values.tolist() == [[0, 1, 0, 0]]
+    assert data.attrs["task"] == "SST-2"
+    file.unlink()
+    with pytest.raises(UserError, match=r"slargep1f1epoch12over3\.tsv is in 1 of 2 folds"):
+        list(read_sizes(folder))
+
+
+def test_sizes_that_do_not_fit_are_refused(tmp_path: Path, sizes: Path):
+    file = sizes / "results" / "sminip1f5epoch9over3.tsv"
+    file.write_text("0.5\t0.5\n")
+    with pytest.raises(UserError, match="found 1 rows of 2, expected 4 of 3"):
+        imported(tmp_path, "model_sizes", sizes)
+    assert not (tmp_path / "runs" / "MNLI" / "mini-pretrain_seed_1-finetune_seed_5").exists()
+    (sizes / "data.json").write_text('{"predict": []}')
+    with pytest.raises(UserError, match=r"data\.json: expected label_list and predict"):
+        imported(tmp_path, "model_sizes", sizes)
+    with pytest.raises(UserError, match="has no results/s<size>"):
+        imported(tmp_path, "model_sizes", tmp_path)
+
+
+# Single files.
+
+
+def test_layouts_and_needs_are_named(tmp_path: Path):
+    with pytest.raises(UserError, match="layout is 'x', expected one of multiberts,"):
+        imported(tmp_path, "x", tmp_path)
+    for layout in ("squad", "hans"):
+        with pytest.raises(UserError, match=f"layout {layout} needs import_predictions.questions"):
+            imported(tmp_path, layout, tmp_path)
+
+
+def test_published_accuracies_on_hans(shared_data: Path):
+    """McCoy et al. (2019), table of results by heuristic, of BERT: entailed, then non-entailed."""
+    runs = read_hans(
+        shared_data / "hans" / "reference_preds" / "bert_preds.txt.gz",
+        shared_data / "hans" / "heuristics_evaluation_set.txt.gz",
+    )
+    data = imported_array(runs, "hans")
+    right = data["prediction"][0] == data["label"]
+    table = {
+        (str(heuristic), int(label)): float(
+            right[(data["heuristic"] == heuristic) & (data["label"] == label)].mean()
+        )
+        for heuristic in ("lexical_overlap", "subsequence", "constituent")
+        for label in (1, 0)
+    }
+    assert [round(value, 2) for value in table.values()] == [0.95, 0.16, 0.99, 0.04, 0.98, 0.16]
+
+
+def test_hans_files_that_do_not_fit_are_refused(tmp_path: Path):
+    questions = tmp_path / "questions.txt"
+    questions.write_text(
+        "gold_label\tpairID\theuristic\tsubcase\ttemplate\nentailment\tex0\tlexical_overlap\tle_x\tt1\n"
+    )
+    file = tmp_path / "mine.txt"
+    for text, message in (
+        ("pairID,gold_label\nex0,yes\n", "line 2: found ex0,yes, expected every pair once"),
+        ("pairID,gold_label\nex0,neutral\nex0,neutral\n", "line 3: found ex0,neutral"),
+        ("pairID,gold_label\nex1,neutral\n", "lacks pair ex0"),
+        ("pairID\tgold_label\nex0\tneutral\n", "line 1: found the columns"),
+    ):
+        file.write_text(text)
+        with pytest.raises(UserError, match=message):
+            imported_array(read_hans(file, questions), "hans")
+    file.write_text("pairID,gold_label\nex0,entailment\n")
+    data = imported_array(read_hans(file, questions), "hans")
+    assert (data["prediction"].values.tolist(), data["label"].values.tolist()) == ([[1]], [1])
+    assert data["subcase"].values.tolist() == ["le_x"]
+
+
+def test_reported_accuracies_of_ten_seeds(shared_data: Path):
+    path = shared_data / "multiseed" / "instability_bert_base_10seeds.npz"
+    runs = list(read_instability(path))
+    with np.load(path) as arrays:
+        for name, reported in (("dev", "mnli"), ("hans", "hans")):
+            data = imported_array(runs, name)
+            found = METRICS["accuracy"].score(data["label"], data["prediction"])
+            np.testing.assert_allclose(found, arrays[f"reported_acc_{reported}"], atol=1e-12)
+    assert np.isnan(imported_array(runs[:2], "snli")["label"]).all()
+    heuristics = dict(zip(*np.unique(data["heuristic"], return_counts=True), strict=True))
+    assert heuristics == {"constituent": 10000, "lexical_overlap": 10000, "subsequence": 10000}
+
+
+@pytest.mark.parametrize(
+    ("file", "questions", "exact", "f1"),
+    [
+        ("v1.1_bert_ensemble", "dev-v1.1.json.gz", 86.206, 92.196),
+        ("v1.1_logistic_regression", "dev-v1.1.json.gz", 40.142, 50.982),
+        ("v2.0_bert_single", "dev-v2.0.no_plausible.json.gz", 78.742, 81.775),
+    ],
+)
+def test_official_scores_through_a_dump(tmp_path, shared_data, file, questions, exact, f1):
+    """Published predictions written as a run, read again and scored as any run is."""
+    (run,) = imported(
+        tmp_path,
+        "squad",
+        shared_data / "reference" / "squad_predictions" / f"{file}.json.gz",
+        questions=str(shared_data / "squad" / questions),
+    )
+    score(run_dir=str(tmp_path / "scores"), predictions=str(run))
+    table = pandas.read_csv(tmp_path / "scores" / "scores.csv").set_index("metric")["score"]
+    assert 100 * table["squad_exact_match"] == pytest.approx(exact, abs=5e-4)
+    assert 100 * table["squad_f1"] == pytest.approx(f1, abs=5e-4)
+
+
+def test_metric_input_of_an_imported_run_is_its_text(tmp_path: Path):
+    questions = tmp_path / "dev-v1.1.json"
+    qas = [{"id": "a", "answers": [{"text": "x y"}]}]
+    questions.write_text(json.dumps({"data": [{"paragraphs": [{"qas": qas}]}]}))
+    (tmp_path / "p.json").write_text('{"a": "x"}')
+    run = read_squad_file(tmp_path / "p.json", questions, procedure="mine", finetune_seed=4)
+    data = imported_array([run], "dev")
+    given = metric_input(METRICS["squad_f1"], data["prediction_text"])
+    assert METRICS["squad_f1"].score(data["answers"].to_numpy(), given) == pytest.approx(2 / 3)
+    assert data["finetune_seed"].values.tolist() == [4]

@@ -1,0 +1,86 @@
+"""Metrics of numbers against scikit-learn, SciPy and NumPy, plainly and under weights."""
+
+import numpy as np
+import pytest
+import scipy.stats
+import sklearn.linear_model
+import sklearn.metrics
+
+from multiberts.evaluate.metrics.register import METRICS
+
+
+def weighted_pearson(labels, predictions, sample_weight):
+    covariance = np.cov(labels, predictions, aweights=sample_weight)
+    return covariance[0, 1] / np.sqrt(covariance[0, 0] * covariance[1, 1])
+
+
+def weighted_slope(labels, predictions, sample_weight):
+    model = sklearn.linear_model.LinearRegression()
+    model.fit(labels[:, None], predictions, sample_weight=sample_weight)
+    return model.coef_[0]
+
+
+CONTINUOUS = {
+    "mse": sklearn.metrics.mean_squared_error,
+    "mae": sklearn.metrics.mean_absolute_error,
+    "pearson": weighted_pearson,
+    "slope": weighted_slope,
+    "mean": lambda labels, predictions, sample_weight: np.average(
+        predictions, weights=sample_weight
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONTINUOUS)
+@pytest.mark.parametrize("trial", range(20))
+def test_equal_to_other_libraries(name, trial):
+    random = np.random.default_rng(trial)
+    labels = random.normal(100.0, 1.0, 41)  # far from 0: sums of squares lose digits if not centred
+    predictions = 0.5 * labels + random.normal(size=(2, 41))
+    weights = random.integers(0, 4, (4, 41))
+    ours = METRICS[name].score(labels, predictions, weights)
+    for run in range(2):
+        for replicate in range(4):
+            theirs = CONTINUOUS[name](labels, predictions[run], sample_weight=weights[replicate])
+            assert ours[run, replicate] == pytest.approx(theirs, rel=1e-10, abs=1e-10)
+
+
+def test_unweighted_pearson_and_slope_equal_scipy():
+    random = np.random.default_rng(0)
+    labels, predictions = random.normal(size=60), random.normal(size=60)
+    fit = scipy.stats.linregress(labels, predictions)
+    assert METRICS["pearson"].score(labels, predictions) == pytest.approx(fit.rvalue, abs=1e-12)
+    assert METRICS["slope"].score(labels, predictions) == pytest.approx(fit.slope, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "predictions"),
+    [
+        ("pearson", [0.1, 0.2, 0.3], [0.1] * 3),
+        ("pearson", [0.1] * 3, [0.1, 0.2, 0.4]),
+        ("slope", [0.1] * 3, [0.1, 0.2, 0.4]),
+    ],
+)
+def test_undefined_scores_are_zero_and_counted(name, labels, predictions):
+    metric = METRICS[name]
+    sums = metric.columns(np.array(labels), np.array(predictions)).sum(axis=-2)
+    assert metric.score(labels, predictions) == 0.0
+    assert metric.degenerate(sums)
+    ordinary = metric.columns(np.array([0, 1, 1, 0]), np.array([0, 1, 0, 0])).sum(axis=-2)
+    assert not metric.degenerate(ordinary)
+
+
+def test_a_replicate_of_one_example_is_degenerate():
+    """The weights leave one example, though labels and predictions vary in the data."""
+    random = np.random.default_rng(1)
+    labels, predictions = random.normal(50, 1, 9), random.normal(50, 1, 9)
+    metric = METRICS["pearson"]
+    columns = metric.columns(labels, predictions)
+    assert metric.degenerate(9 * columns[4]) and metric.finish(9 * columns[4]) == 0
+    assert not metric.degenerate(8 * columns[4] + columns[5])
+
+
+def test_texts_are_refused():
+    for name in CONTINUOUS:
+        with pytest.raises(ValueError, match=f"{name} is for numbers, found .*'b'.* in pred"):
+            METRICS[name].score([0, 1], ["b", "a"])

@@ -1,0 +1,122 @@
+"""Calibration error, Brier score and log loss against scikit-learn and a plain loop."""
+
+import itertools
+
+import numpy as np
+import pytest
+import sklearn.metrics
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from multiberts.evaluate.metrics.register import METRICS, softmax
+
+
+def plain_calibration_error(labels, probabilities, num_bins=15):
+    """Guo et al. (2017), equation 3, bin by bin."""
+    confidence, guess = probabilities.max(axis=-1), probabilities.argmax(axis=-1)
+    edges = np.linspace(0, 1, num_bins + 1)
+    error = 0.0
+    for low, high in itertools.pairwise(edges):
+        inside = (confidence > low) & (confidence <= high)
+        if inside.any():
+            gap = (guess == labels)[inside].mean() - confidence[inside].mean()
+            error += abs(gap) * inside.mean()
+    return error
+
+
+def oracles(num_classes):
+    classes = list(range(num_classes))
+    return {
+        "ece": plain_calibration_error,
+        "brier": lambda labels, p: sklearn.metrics.brier_score_loss(labels, p, labels=classes),
+        "log_loss": lambda labels, p: sklearn.metrics.log_loss(labels, p, labels=classes),
+    }
+
+
+@pytest.mark.parametrize("name", ["ece", "brier", "log_loss"])
+@given(drawn=st.data())
+@settings(max_examples=60, deadline=None)
+def test_equal_to_scikit_learn_on_the_replicate(name, drawn):
+    """Certainty, and bins' very edges, come up; replicates lose classes."""
+    num_classes = drawn.draw(st.integers(2, 4))
+    num_examples = drawn.draw(st.integers(1, 8).filter(lambda n: n != num_classes))
+    random = np.random.default_rng(drawn.draw(st.integers(0, 2**32)))
+    labels = random.integers(0, num_classes, num_examples)
+    logits = random.choice([0.0, 1.0, -800.0, 3.7], size=(2, num_examples, num_classes))
+    probabilities = softmax(logits)
+    fifteenths = random.multinomial(15, np.full(num_classes, 1 / num_classes), size=num_examples)
+    probabilities[1] = fifteenths / 15
+    weights = random.integers(0, 4, (3, num_examples))
+    weights[:, 0] += 1
+    ours = METRICS[name].score(labels, probabilities, weights)
+    assert ours.shape == (2, 3)
+    for run in range(2):
+        for replicate in range(3):
+            theirs = oracles(num_classes)[name](
+                np.repeat(labels, weights[replicate]),
+                np.repeat(probabilities[run], weights[replicate], axis=0),
+            )
+            assert ours[run, replicate] == pytest.approx(theirs, abs=1e-10)
+
+
+@pytest.mark.parametrize("name", ["ece", "brier", "log_loss"])
+def test_probability_of_class_1_alone(name):
+    random = np.random.default_rng(0)
+    labels = random.integers(0, 2, 50)
+    probabilities = np.round(random.random((3, 50)), 2)
+    probabilities[0, :4] = [0, 1, 0.5, 0.5]
+    alone = METRICS[name].score(labels, probabilities)
+    both = np.stack([1 - probabilities, probabilities], axis=-1)
+    np.testing.assert_allclose(METRICS[name].score(labels, both), alone, rtol=0, atol=1e-12)
+    for run in range(3):
+        if name == "ece":
+            theirs = plain_calibration_error(labels, both[run])
+        else:
+            theirs = oracles(2)[name](labels, probabilities[run])
+        assert alone[run] == pytest.approx(theirs, abs=1e-10)
+        assert METRICS[name].score(labels, probabilities[run]) == alone[run]
+
+
+@pytest.mark.parametrize(
+    ("precision", "tolerance"), [(np.float16, 2e-3), (np.float32, 1e-6), (np.float64, 1e-12)]
+)
+def test_log_loss_is_clipped_by_the_precision(precision, tolerance):
+    """scikit-learn also adds up in the given precision, hence the tolerances."""
+    labels = np.array([0, 1, 0, 0])
+    probabilities = np.array([0.0, 0.0, 0.25, 1.0], dtype=precision)
+    theirs = sklearn.metrics.log_loss(labels, probabilities)
+    assert METRICS["log_loss"].score(labels, probabilities) == pytest.approx(theirs, rel=tolerance)
+
+
+def test_known_values():
+    """A forecast of .8 that is right half of the time is off by .3."""
+    labels, sure = np.array([1, 0, 1, 0]), np.full(4, 0.8)
+    assert METRICS["ece"].score(labels, sure) == pytest.approx(0.3)
+    assert METRICS["brier"].score(labels, sure) == pytest.approx((0.04 + 0.64) / 2)
+    assert METRICS["log_loss"].score(labels, np.full(4, 0.5)) == pytest.approx(np.log(2))
+    thirds = np.full((3, 4, 3), 1 / 3)
+    np.testing.assert_allclose(METRICS["brier"].score([0, 1, 2, 0], thirds), 2 / 3)
+
+
+def test_softmax():
+    logits = np.array([[1000.0, 1001.0], [0.0, -np.inf]])
+    np.testing.assert_allclose(softmax(logits), [[1 / (1 + np.e), np.e / (1 + np.e)], [1, 0]])
+
+
+@pytest.mark.parametrize("name", ["ece", "brier", "log_loss"])
+def test_bad_values_are_refused(name):
+    score = METRICS[name].score
+    with pytest.raises(ValueError, match=f"{name} is for probabilities, found .*1.5.*softmax"):
+        score([0, 1, 1], [0.5, 1.5, 0.1])
+    with pytest.raises(ValueError, match="found .*nan.*, expected 0 to 1"):
+        score([0, 1, 1], [0.5, np.nan, 0.1])
+    with pytest.raises(ValueError, match="sum to 1.2, expected 1; give .* or P\\(class 1\\)"):
+        score([0, 1, 1], [[0.5, 0.5], [0.9, 0.3], [0.2, 0.8]])
+    with pytest.raises(ValueError, match="found label 2, expected 0 to 1"):
+        score([0, 1, 2], [0.5, 0.5, 0.1])
+    with pytest.raises(ValueError, match="found label 3, expected 0 to 2"):
+        score([0, 3], np.full((2, 3), 1 / 3))
+    with pytest.raises(ValueError, match="class numbers and their probabilities, found .*'a'"):
+        score(["a", "b"], [0.5, 0.5])
+    with pytest.raises(ValueError, match="examples, classes\\]; check .* but for the classes"):
+        score([0, 1, 1], [0.5, 0.5])

@@ -1,0 +1,228 @@
+"""AUC and Spearman against scikit-learn and SciPy on the replicate itself, and their influence."""
+
+import time
+import warnings
+
+import numpy as np
+import pytest
+import scipy.stats
+import sklearn.metrics
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from multiberts.evaluate.metrics import rank_moments
+from multiberts.evaluate.metrics.register import METRICS
+
+
+def auc(labels, predictions):
+    """Score, and whether it is a defined value."""
+    if len(set(labels.tolist())) < 2:
+        return 0.5, True
+    return sklearn.metrics.roc_auc_score(labels, predictions), False
+
+
+def spearman(labels, predictions):
+    if len(set(labels.tolist())) < 2 or len(set(predictions.tolist())) < 2:
+        return 0.0, True
+    return scipy.stats.spearmanr(labels, predictions).statistic, False
+
+
+ORACLES = {"auc": auc, "spearman": spearman}
+
+
+def check(name, labels, predictions, weights, observed=None):
+    """All replicates of all runs against the oracle on the sample drawn out."""
+    bound = METRICS[name].bind(labels, predictions, observed)
+    scores, degenerate = bound.weighted(weights)
+    assert scores.shape == degenerate.shape == (len(weights), len(predictions))
+    for run in range(len(predictions)):
+        for replicate in range(len(weights)):
+            counts = weights[replicate] * (1 if observed is None else observed[run])
+            expected, undefined = ORACLES[name](
+                np.repeat(labels, counts), np.repeat(predictions[run], counts)
+            )
+            assert scores[replicate, run] == pytest.approx(expected, abs=1e-10)
+            assert degenerate[replicate, run] == undefined
+
+
+@pytest.mark.parametrize("name", ORACLES)
+@given(
+    st.lists(
+        st.tuples(
+            *(st.integers(0, 4), st.integers(0, 4), st.integers(0, 30)),
+            *(st.integers(0, 3), st.integers(0, 3), st.booleans()),
+        ),
+        min_size=1,
+        max_size=10,
+    )
+)
+@settings(max_examples=150, deadline=None)
+def test_small_samples_with_ties_and_missing_cells(name, rows):
+    labels, *others = (np.array(column) for column in zip(*rows, strict=True))
+    if name == "auc":
+        labels = labels % 2
+    first, second, some, more, seen = others
+    predictions, weights = np.array([first, second / 7]), np.array([some, more])
+    check(name, labels, predictions, weights)
+    check(name, labels, predictions, weights, np.array([seen, ~seen]))
+
+
+@pytest.mark.parametrize("name", ORACLES)
+@pytest.mark.parametrize("num_examples", [31, 32, 63, 64, 65, 127, 128, 129, 513])
+@pytest.mark.parametrize("decimals", [0, 1, 12])
+def test_all_sizes_of_sample_and_of_ties(name, num_examples, decimals):
+    """The sums go by halves: sizes around powers of two, with and without ties."""
+    random = np.random.default_rng(num_examples)
+    labels = random.integers(0, 2, num_examples)
+    predictions = np.round(labels + random.normal(size=(2, num_examples)), decimals)
+    if name == "spearman":
+        labels = np.round(random.normal(size=num_examples), 1)
+    weights = random.multinomial(num_examples, np.full(num_examples, 1 / num_examples), size=3)
+    check(name, labels, predictions, weights)
+    check(name, labels, predictions, weights, random.random(predictions.shape) < 0.7)
+
+
+@pytest.mark.parametrize("name", ORACLES)
+@pytest.mark.parametrize("decimals", [0, 2, 12])
+def test_chunks_of_replicates_and_of_examples_do_not_change_the_scores(name, decimals, monkeypatch):
+    random = np.random.default_rng(0)
+    labels = random.integers(0, 2, 150)
+    predictions = np.round(random.normal(size=(3, 150)), decimals)
+    weights = random.integers(0, 4, (150, 150))
+    metric = METRICS[name]
+    scores, degenerate = metric.weighted(labels, predictions, weights)
+    pieces = [metric.weighted(labels, predictions, weights[k : k + 37])[0] for k in (0, 37, 74)]
+    np.testing.assert_array_equal(np.concatenate(pieces), scores[:111])
+    for limit, value in (
+        *(("_ELEMENTS", 1), ("_ELEMENTS", 160 * 8)),
+        *(("_SEGMENT_GROUPS", 1), ("_SEGMENT_GROUPS", 40), ("_PART_ROWS", 1), ("_PART_ROWS", 7)),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(rank_moments, limit, value)
+            again = metric.weighted(labels, predictions, weights)
+        np.testing.assert_array_equal(again[0], scores)
+        np.testing.assert_array_equal(again[1], degenerate)
+
+
+@pytest.mark.parametrize("name", ORACLES)
+def test_fractional_weights_do_not_depend_on_their_neighbours(name):
+    """Each replicate is added up in the same order, however many go together."""
+    random = np.random.default_rng(7)
+    labels, predictions = random.integers(0, 2, 500), random.normal(size=(2, 500))
+    weights = random.random((70, 500))
+    metric = METRICS[name]
+    scores, _ = metric.weighted(labels, predictions, weights)
+    for replicate in (0, 63, 64, 69):
+        alone, _ = metric.weighted(labels, predictions, weights[replicate : replicate + 1])
+        np.testing.assert_array_equal(alone[0], scores[replicate])
+
+
+@pytest.mark.parametrize("name", ORACLES)
+def test_score_takes_any_leading_axes(name):
+    random = np.random.default_rng(1)
+    labels, predictions = random.integers(0, 2, 20), random.normal(size=(2, 3, 20))
+    weights = random.integers(0, 3, (4, 20))
+    metric = METRICS[name]
+    plain, weighted = metric.score(labels, predictions), metric.score(labels, predictions, weights)
+    assert plain.shape == (2, 3) and weighted.shape == (2, 3, 4)
+    assert plain[1, 2] == pytest.approx(ORACLES[name](labels, predictions[1, 2])[0], abs=1e-12)
+    assert metric.score(labels, predictions[1, 2]) == plain[1, 2]
+    assert metric.score(labels, predictions[1, 2], weights[3]) == weighted[1, 2, 3]
+    np.testing.assert_array_equal(
+        metric.weighted(labels, predictions[0], weights)[0], weighted[0].T
+    )
+
+
+def test_fractional_weights_equal_scikit_learn():
+    random = np.random.default_rng(2)
+    labels, predictions = random.integers(0, 2, 300), np.round(random.normal(size=(2, 300)), 1)
+    weights = random.random((5, 300))
+    scores = METRICS["auc"].score(labels, predictions, weights)
+    for run in range(2):
+        for replicate in range(5):
+            theirs = sklearn.metrics.roc_auc_score(
+                labels, predictions[run], sample_weight=weights[replicate]
+            )
+            assert scores[run, replicate] == pytest.approx(theirs, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", ORACLES)
+@pytest.mark.parametrize("decimals", [0, 1, 12])
+def test_influence_is_the_derivative_by_the_weights(name, decimals):
+    """Finite differences: 1 + h and 1 - h on one example, scaled to examples x derivative."""
+    random = np.random.default_rng(3)
+    number, step = 40, 1e-5
+    labels = random.integers(0, 2, number)
+    predictions = np.round(labels + random.normal(size=(2, number)), decimals)
+    if name == "spearman":
+        labels = np.round(labels + random.normal(size=number), 1)
+    metric = METRICS[name]
+    up, down = (1 + sign * step * np.eye(number) for sign in (1, -1))
+    slope = metric.score(labels, predictions, up) - metric.score(labels, predictions, down)
+    influence = metric.influence(labels, predictions)
+    np.testing.assert_allclose(influence, number * slope / (2 * step), rtol=0, atol=1e-8)
+    np.testing.assert_allclose(influence.sum(axis=-1), 0, rtol=0, atol=1e-10)
+    assert np.abs(influence).max() > 0.1
+
+
+def test_influence_on_auc_is_delongs_placements():
+    random = np.random.default_rng(4)
+    labels = random.integers(0, 2, 60)
+    predictions = np.round(labels + random.normal(size=60), 1)
+    positive, negative = predictions[labels == 1], predictions[labels == 0]
+    wins = (np.sign(positive[:, None] - negative[None, :]) + 1) / 2
+    area = wins.mean()
+    expected = np.empty(60)
+    expected[labels == 1] = 60 / len(positive) * (wins.mean(axis=1) - area)
+    expected[labels == 0] = 60 / len(negative) * (wins.mean(axis=0) - area)
+    influence = METRICS["auc"].influence(labels, predictions)
+    np.testing.assert_allclose(influence, expected, rtol=0, atol=1e-12)
+
+
+def test_degenerate_scores_have_no_influence():
+    for name, labels in (("auc", np.ones(5, int)), ("spearman", np.arange(5))):
+        influence = METRICS[name].influence(labels, np.zeros((2, 5)))
+        np.testing.assert_array_equal(influence, np.zeros((2, 5)))
+
+
+def test_known_values():
+    """Hanley & McNeil's view of AUC as a share of pairs, and ranks turned round."""
+    assert METRICS["auc"].score([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8]) == 0.75
+    assert METRICS["auc"].score([0, 1, 1], [np.inf, -np.inf, 3.0]) == 0
+    assert METRICS["spearman"].score([1, 2, 3, 4], [9.0, 5.0, 2.0, -1.0]) == -1
+
+
+def test_bad_values_are_refused():
+    with pytest.raises(ValueError, match="auc is for two classes 0 and 1, found .*2.* in labels"):
+        METRICS["auc"].score([0, 1, 2], [0.1, 0.2, 0.3])
+    with pytest.raises(ValueError, match="auc: found nan in predictions"):
+        METRICS["auc"].score([0, 1], [0.1, np.nan])
+    with pytest.raises(ValueError, match="spearman is for numbers, found .*'a'"):
+        METRICS["spearman"].score(["a", "b"], [0.1, 0.2])
+    with pytest.raises(ValueError, match="expected \\[replicates, 2\\]"):
+        METRICS["auc"].weighted([0, 1], [[0.1, 0.2]], [1, 1])
+    with pytest.raises(ValueError, match="expected \\[runs, examples\\]"):
+        METRICS["auc"].bind([0, 1], [0.1, 0.2])
+    with pytest.raises(ValueError, match="expected that of the predictions"):
+        METRICS["auc"].bind([0, 1], [[0.1, 0.2]], [True, False])
+
+
+def test_many_replicates_are_quick():
+    """Against scikit-learn replicate by replicate, both on one run: 100 times or more when
+    measured."""
+    random = np.random.default_rng(5)
+    labels = random.integers(0, 2, 10_000)
+    predictions = labels + random.normal(size=(1, 10_000))
+    weights = random.multinomial(10_000, np.full(10_000, 1e-4), size=200)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        start = time.process_time()
+        for counts in weights[:10]:
+            drawn = np.repeat(np.arange(10_000), counts)
+            sklearn.metrics.roc_auc_score(labels[drawn], predictions[0, drawn])
+        theirs = (time.process_time() - start) / 10
+    bound = METRICS["auc"].bind(labels, predictions)
+    start = time.process_time()
+    bound.weighted(weights)
+    ours = (time.process_time() - start) / 200
+    assert ours < theirs / 10

@@ -1,0 +1,206 @@
+"""Winogender bias: hand-made cases, invariances, and the real table's occupations."""
+
+import csv
+
+import numpy as np
+import pytest
+import scipy.stats
+import xarray
+
+from multiberts.evaluate.metrics.winogender_bias import (
+    OCCUPATION_MEASURES,
+    gotcha_column,
+    occupation_bias,
+    occupation_means,
+    occupation_metric,
+    occupation_scores,
+)
+from multiberts.runs.errors import UserError
+
+OCCUPATIONS = np.array(["nurse"] * 4 + ["broker"] * 4)
+GENDERS = np.array(["feminine", "masculine", "feminine", "neutral"] * 2)
+
+
+def test_bias_by_hand():
+    # nurse: feminine sentences 0 and 2, masculine 1; a neutral one never counts.
+    choices = [[0, 1, 0, 1, 1, 0, 0, 0], [0, 0, 1, 0, 1, 1, 1, 1]]
+    names, bias = occupation_bias(choices, OCCUPATIONS, GENDERS)
+    assert names == ["broker", "nurse"]
+    np.testing.assert_allclose(bias, [[0.5 - 1.0, 1.0 - 0.0], [0.0 - 0.0, 0.5 - 1.0]])
+
+
+def test_swapping_genders_turns_the_sign():
+    random = np.random.default_rng(0)
+    choices = random.integers(0, 2, (3, 8))
+    swapped = np.array(
+        [{"feminine": "masculine", "masculine": "feminine"}.get(g, g) for g in GENDERS]
+    )
+    _, bias = occupation_bias(choices, OCCUPATIONS, GENDERS)
+    _, turned = occupation_bias(choices, OCCUPATIONS, swapped)
+    np.testing.assert_array_equal(bias, -turned)
+
+
+def probe_dataset(genders=True):
+    random = np.random.default_rng(1)
+    occupations = np.repeat([f"occupation {n}" for n in range(12)], 6)
+    share = np.repeat(random.uniform(0, 100, 12), 6)
+    coordinates = {
+        "pretrain_seed": ("run", [0, 1, 2]),
+        "occupation": ("example", occupations),
+        "percent_feminine": ("example", share),
+    }
+    if genders:
+        coordinates["gender"] = ("example", np.tile(["feminine", "masculine", "neutral"], 24))
+    prediction = random.integers(0, 2, (3, 72))
+    return xarray.Dataset({"prediction": (("run", "example"), prediction)}, coords=coordinates)
+
+
+@pytest.mark.parametrize("measure", OCCUPATION_MEASURES)
+def test_measures_equal_scipy_on_a_plain_loop(measure):
+    dataset = probe_dataset()
+    scores = occupation_scores(dataset, measure)
+    assert scores["pretrain_seed"].to_numpy().tolist() == [0, 1, 2]
+    ours = occupation_metric(measure).score(scores["label"], scores["prediction"])
+    for run in range(3):
+        values = dataset["prediction"].to_numpy()[run]
+        x, y = [], []
+        for name in dict.fromkeys(dataset["occupation"].to_numpy().tolist()):
+            rows = dataset["occupation"].to_numpy() == name
+            gender = dataset["gender"].to_numpy()
+            if measure.startswith("bias"):
+                chose = 1 - values
+                y.append(chose[rows & (gender == "feminine")].mean())
+                y[-1] -= chose[rows & (gender == "masculine")].mean()
+            else:
+                y.append(values[rows].mean())
+            x.append(dataset["percent_feminine"].to_numpy()[rows][0] / 100)
+        fit = scipy.stats.linregress(x, y)
+        expected = fit.slope if measure.endswith("slope") else fit.rvalue
+        assert ours[run] == pytest.approx(expected, abs=1e-12)
+
+
+def test_missing_features_and_conflicts_are_named():
+    with pytest.raises(UserError, match="needs the feature gender"):
+        occupation_scores(probe_dataset(genders=False), "bias_slope")
+    dataset = probe_dataset()
+    dataset["percent_feminine"][0] = 3.0
+    with pytest.raises(UserError, match="occupation 0.*expected one number"):
+        occupation_scores(dataset, "probe_slope")
+    with pytest.raises(ValueError, match="no masculine sentence"):
+        occupation_bias([[0, 1]], ["nurse", "nurse"], ["feminine", "neutral"])
+    with pytest.raises(ValueError, match="found gender 'female'"):
+        occupation_bias([[0]], ["nurse"], ["female"])
+    with pytest.raises(ValueError, match="other than 0"):
+        occupation_bias([[2, 1]], ["nurse", "nurse"], ["feminine", "masculine"])
+    with pytest.raises(ValueError, match="expected \\[runs, examples\\]"):
+        occupation_means([[1.0, 2.0]], ["nurse"])
+
+
+def test_perfect_answers_have_no_bias_on_the_real_sentences(shared_data):
+    """Winogender is balanced: the right answers are the same for every gender."""
+    words = {"male": "masculine", "female": "feminine", "neutral": "neutral"}
+    with open(shared_data / "winogender" / "all_sentences.tsv", encoding="utf-8") as lines:
+        rows = [row["sentid"].split(".") for row in csv.DictReader(lines, delimiter="\t")]
+    occupations = [row[0] for row in rows]
+    genders = [words[row[3]] for row in rows]
+    answers = np.array([[int(row[2]) for row in rows]])
+    names, bias = occupation_bias(answers, occupations, genders)
+    assert len(rows) == 720
+    assert len(names) == 60
+    assert np.abs(bias).max() == 0
+    always_female = np.array([[0 if gender == "feminine" else 1 for gender in genders]])
+    assert (occupation_bias(always_female, occupations, genders)[1] == 1).all()
+
+
+def test_gotchas_by_hand():
+    """The four cases of Rudinger et al.: she, then he; 48 % and 50 % women; occupation, participant."""
+    genders = ["feminine"] * 4 + ["masculine"] * 4 + ["neutral"]
+    share = [48.0, 48.0, 50.0, 50.0] * 2 + [48.0]
+    answers = [0, 1] * 4 + [0]
+    yes, no = "gotcha", "not gotcha"
+    expected = [yes, no, no, yes, no, yes, yes, no, "neutral"]
+    assert gotcha_column(genders, share, answers).tolist() == expected
+    with pytest.raises(ValueError, match="found gender 'male'"):
+        gotcha_column(["male"], [3.0], [0])
+    with pytest.raises(ValueError, match="found answers other than 0"):
+        gotcha_column(["feminine"], [3.0], [2])
+
+
+def test_half_the_gendered_sentences_are_gotchas(shared_data):
+    """120 of each gender: every template is one for her or for him, never for both.
+
+    A reader who chooses the occupation whenever the pronoun agrees with its majority is right on the
+    others only, and one who reads is right on all.
+    """
+    words = {"male": "masculine", "female": "feminine", "neutral": "neutral"}
+    with open(shared_data / "winogender/occupations-stats.tsv", encoding="utf-8") as lines:
+        rows = csv.DictReader(lines, delimiter="\t")
+        share = {row["occupation"]: float(row["bls_pct_female"]) for row in rows}
+    with open(shared_data / "winogender/all_sentences.tsv", encoding="utf-8") as lines:
+        ids = [row["sentid"].split(".") for row in csv.DictReader(lines, delimiter="\t")]
+    genders = np.array([words[gender] for *_, gender, _ in ids])
+    shares = np.array([share[occupation] for occupation, *_ in ids])
+    answers = np.array([int(answer) for _, _, answer, *_ in ids])
+    column = gotcha_column(genders, shares, answers)
+    for gender in ("feminine", "masculine"):
+        assert (column[genders == gender] == "gotcha").sum() == 120
+        assert (column[genders == gender] == "not gotcha").sum() == 120
+    assert (column == "neutral").sum() == 240
+    agrees = (genders == "feminine") == (shares >= 50)
+    stereotyped = np.where(agrees, 0, 1)
+    gendered = genders != "neutral"
+    np.testing.assert_array_equal(
+        (stereotyped == answers)[gendered], (column == "not gotcha")[gendered]
+    )
+
+
+def test_accuracy_is_cut_by_gender_and_gotcha(tmp_path):
+    """Through the prediction file and the tables of `python -m evaluate`."""
+    import json
+
+    import pandas
+
+    from multiberts.evaluate.dumps.predictions import evaluation_entry, write_predictions, write_run
+    from multiberts.evaluate.scoring import score
+    from multiberts.runs.directory import RunDirectory
+
+    genders = np.array(["feminine", "masculine", "neutral"] * 8)
+    shares = np.repeat([20.0, 80.0], 12)
+    occupations = np.repeat(["plumber", "nurse"], 12)
+    answers = np.tile(np.repeat([0, 1], 6), 2)
+    column = gotcha_column(genders, shares, answers)
+    chosen = np.where(column == "gotcha", 1 - answers, answers)  # wrong on gotchas only
+    run = RunDirectory(str(tmp_path / "runs/a"), stage="finetune", parameters={})
+    file = "predictions/winogender.tfrecord"
+    metrics = ["accuracy", "bias_correlation", "bias_slope"]
+    with run:
+        write_predictions(
+            run.path / file,
+            example_ids=[f"winogender/{number}" for number in range(24)],
+            labels=answers,
+            predictions=chosen,
+            extras={
+                "occupation": occupations,
+                "gender": genders,
+                "percent_feminine": shares,
+                "gotcha": column,
+            },
+        )
+        seeds = {"procedure": "base", "pretrain_seed": 0, "data_seed": 0, "step": 1}
+        entry = evaluation_entry(run.path, file, examples=24, metrics=metrics)
+        content = {"task": "coreference", "learning_rate": 0.1, "finetune_seed": 0, **seeds}
+        write_run(run.path, {**content, "evaluation_sets": {"winogender": entry}})
+        run.finish(["run.json", file])
+    assert json.loads((run.path / "run.json").read_text())["task"] == "coreference"
+    score(run_dir=str(tmp_path / "scores"), predictions=str(tmp_path / "runs"))
+    parts = pandas.read_csv(tmp_path / "scores/parts.csv")
+    whole = parts[parts["label"].isna()].set_index(["by", "part"])["score"]
+    assert whole["gotcha", "gotcha"] == 0.0
+    assert whole["gotcha", "not gotcha"] == whole["gotcha", "neutral"] == 1.0
+    assert whole["gender", "feminine"] == whole["gender", "masculine"] == 0.5
+    assert whole["gender", "neutral"] == 1.0
+    scores = pandas.read_csv(tmp_path / "scores/scores.csv").set_index("metric")["score"]
+    assert scores["accuracy"] == pytest.approx(2 / 3)
+    # She is never taken for the plumber and always for the nurse, he the other way round.
+    assert scores["bias_correlation"] == pytest.approx(1.0)
+    assert scores["bias_slope"] == pytest.approx(2.0 / 0.6)

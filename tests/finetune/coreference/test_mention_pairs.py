@@ -1,0 +1,253 @@
+from __future__ import annotations
+
+import gzip
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from multiberts.bert.tokenization import Tokenizer
+from multiberts.finetune.coreference.conll import read_conll
+from multiberts.finetune.coreference.gap import read_gap
+from multiberts.finetune.coreference.mention_pairs import (
+    MentionPairs,
+    conll_pairs,
+    gap_pairs,
+    joined_pairs,
+    winogender_pairs,
+)
+from multiberts.finetune.coreference.winogender_schemas import read_winogender
+from multiberts.runs.errors import UserError
+
+
+def text_of(pairs: MentionPairs, tokenizer: Tokenizer, span: int) -> str:
+    """The pieces of a span, joined."""
+    window, first, last = pairs.spans[span]
+    row = pairs.sequences.input_ids[window, first : last + 1]
+    return " ".join(tokenizer.vocabulary[number] for number in row).replace(" ##", "")
+
+
+def pair_texts(pairs: MentionPairs, tokenizer: Tokenizer) -> list[tuple[str, str, int]]:
+    return [
+        (text_of(pairs, tokenizer, pronoun), text_of(pairs, tokenizer, candidate), int(label))
+        for (pronoun, candidate), label in zip(pairs.pairs, pairs.labels, strict=True)
+    ]
+
+
+@pytest.fixture
+def document_file(tmp_path: Path) -> Path:
+    path = tmp_path / "d.conll"
+    words = "Mary (1)|told -|the (2|zebra 2)|she (1)|was -"
+    lines = ["#begin document (d); part 0"]
+    for sentence in (words, "the (2|zebra 2)|and -|Paul (3)|came -", "he (3)|is -|it -"):
+        for number, token in enumerate(sentence.split("|")):
+            word, brackets = token.split()
+            lines.append(f"d\t0\t{number}\t{word}\t-\t{brackets}".replace("\t2)", "\t2)"))
+        lines.append("")
+    path.write_text("\n".join([*lines, "#end document", ""]))
+    return path
+
+
+def test_pronouns_meet_the_other_mentions_of_their_window(
+    vocabulary: Path, document_file: Path
+) -> None:
+    tokenizer = Tokenizer(vocabulary)
+    pairs = conll_pairs(read_conll(document_file), tokenizer, 64, "dev")
+    assert pair_texts(pairs, tokenizer) == [
+        ("she", "mary", 1),
+        ("she", "the zebra", 0),
+        ("she", "the zebra", 0),
+        ("she", "paul", 0),
+        ("he", "mary", 0),
+        ("he", "the zebra", 0),
+        ("he", "the zebra", 0),
+        ("he", "paul", 1),
+    ]
+    assert pairs.pair_ids[0] == "dev/d/0/4-0-0"
+    assert len(set(pairs.pair_ids)) == 8
+
+
+def test_windows_are_whole_sentences_that_fit(vocabulary: Path, document_file: Path) -> None:
+    tokenizer = Tokenizer(vocabulary)
+    # `zebra` and `came` fall into letters: the sentences have 10, 12 and 3 pieces.
+    pairs = conll_pairs(read_conll(document_file), tokenizer, 17, "dev")
+    assert pairs.sequences.lengths.tolist() == [12, 17]
+    assert pair_texts(pairs, tokenizer) == [
+        ("she", "mary", 1),
+        ("she", "the zebra", 0),
+        ("he", "the zebra", 0),
+        ("he", "paul", 1),
+    ]
+    assert pairs.left_out == {}
+
+
+def test_longer_sentences_are_split_and_counted(vocabulary: Path, document_file: Path) -> None:
+    documents, tokenizer = read_conll(document_file), Tokenizer(vocabulary)
+    pairs = conll_pairs(documents, tokenizer, 11, "dev")
+    # mary told the zebra she | was the zebra and ... | paul came he is it
+    assert pairs.left_out == {"sentences split": 2}
+    assert pairs.sequences.lengths.max() <= 11
+    assert pair_texts(pairs, tokenizer)[:2] == [("she", "mary", 1), ("she", "the zebra", 0)]
+    # With 7 pieces a window the article of the first zebra stands in another one.
+    none = conll_pairs(documents, tokenizer, 9, "dev")
+    assert none.left_out == {"sentences split": 2, "mentions across windows": 1}
+    assert len(none.labels) == 0
+
+
+def test_negatives_are_capped_by_address(vocabulary: Path, document_file: Path) -> None:
+    tokenizer = Tokenizer(vocabulary)
+    documents = read_conll(document_file)
+    everything = set(conll_pairs(documents, tokenizer, 64, "x").pair_ids)
+    capped = conll_pairs(documents, tokenizer, 64, "x", max_negatives_per_pronoun=1)
+    again = conll_pairs(documents, tokenizer, 64, "x", max_negatives_per_pronoun=1)
+    assert capped.labels.tolist().count(1) == 2
+    assert capped.labels.tolist().count(0) == 2
+    assert set(capped.pair_ids) < everything
+    assert capped.pair_ids == again.pair_ids
+
+
+def test_winogender_spans_are_the_mentions(vocabulary: Path, winogender_data: Path) -> None:
+    tokenizer = Tokenizer(vocabulary)
+    sentences = read_winogender(winogender_data).sentences
+    file = winogender_data / "all_sentences.tsv"
+    pairs = winogender_pairs(sentences, tokenizer, 64, file)
+    assert len(pairs.labels) == 2 * len(sentences)
+    texts = pair_texts(pairs, tokenizer)
+    assert texts[:2] == [("he", "the baker", 1), ("he", "the guest", 0)]
+    for row, sentence in enumerate(sentences):
+        spans = (sentence.pronoun, sentence.occupation, sentence.participant)
+        pronoun, occupation, participant = (sentence.text[a:b].lower() for a, b in spans)
+        assert texts[2 * row] == (pronoun, occupation, int(sentence.answer == 0))
+        assert texts[2 * row + 1] == (pronoun, participant, int(sentence.answer == 1))
+        window = pairs.spans[pairs.pairs[2 * row, 0], 0]
+        ids = pairs.sequences.input_ids[window, : pairs.sequences.lengths[window]]
+        assert ids[1:-1].tolist() == tokenizer.encode(sentence.text)
+    with pytest.raises(UserError, match=r"all_sentences.tsv line 2: the sentence has 12 tokens"):
+        winogender_pairs(sentences, tokenizer, 10, file)
+
+
+def test_gap_windows_hold_pronoun_and_name(vocabulary: Path, tmp_path: Path) -> None:
+    tokenizer = Tokenizer(vocabulary)
+    text = "it is red " * 4 + "Mary told Anna about a cake and she was late " + "it is fine " * 4
+    places = {name: text.index(name) for name in ("Mary", "Anna", "she")}
+    row = [
+        "t-1",
+        text,
+        "she",
+        places["she"],
+        "Mary",
+        places["Mary"],
+        "TRUE",
+        "Anna",
+        places["Anna"],
+    ]
+    header = "ID Text Pronoun Pronoun-offset A A-offset A-coref B B-offset B-coref URL"
+    path = tmp_path / "gap.tsv"
+    path.write_text(
+        "\t".join(header.split()) + "\n" + "\t".join(map(str, [*row, "FALSE", "u"])) + "\n"
+    )
+    examples = read_gap(path)
+    pairs = gap_pairs(examples, tokenizer, 16, "gap")
+    assert pair_texts(pairs, tokenizer) == [("she", "mary", 1), ("she", "anna", 0)]
+    assert pairs.sequences.lengths.tolist() == [16, 16]
+    # A passage that fits whole is one window.
+    whole = gap_pairs(examples, tokenizer, 64, "gap")
+    assert len(whole.sequences) == 1
+    assert whole.pair_ids == pairs.pair_ids
+    assert pair_texts(whole, tokenizer) == pair_texts(pairs, tokenizer)
+    assert pairs.pair_ids == ["gap/t-1/A", "gap/t-1/B"]
+    # Mary to she are 8 tokens, Anna to she 6: with [CLS] and [SEP] only the second fits into 9.
+    short = gap_pairs(examples, tokenizer, 9, "gap")
+    assert pair_texts(short, tokenizer) == [("she", "anna", 0)]
+    assert short.left_out == {"GAP pairs longer than a window": 1}
+
+
+def test_joined_sets_keep_their_spans(
+    vocabulary: Path, document_file: Path, winogender_data: Path
+) -> None:
+    tokenizer = Tokenizer(vocabulary)
+    first = conll_pairs(read_conll(document_file), tokenizer, 20, "x")
+    sentences = read_winogender(winogender_data).sentences
+    second = winogender_pairs(sentences, tokenizer, 64, winogender_data)
+    joined = joined_pairs([first, second])
+    assert pair_texts(joined, tokenizer) == pair_texts(first, tokenizer) + pair_texts(
+        second, tokenizer
+    )
+    assert np.all(joined.spans[:, 0] < len(joined.sequences))
+
+
+def test_every_two_mentions_meet_either_way(vocabulary: Path, document_file: Path) -> None:
+    tokenizer = Tokenizer(vocabulary)
+    documents = read_conll(document_file)
+    pairs = conll_pairs(documents, tokenizer, 64, "x", every_two_mentions=True)
+    # Mary, the zebra, she, the zebra, Paul and he: 6 x 5; each of the three entities has two mentions.
+    assert len(pairs.labels) == 30
+    assert pairs.labels.sum() == 6
+    assert len(set(pairs.pair_ids)) == 30
+    texts = pair_texts(pairs, tokenizer)
+    assert ("paul", "he", 1) in texts
+    assert ("he", "paul", 1) in texts
+    assert ("he", "she", 0) in texts
+    ways = {tuple(pair) for pair in pairs.pairs.tolist()}
+    assert ways == {(candidate, pronoun) for pronoun, candidate in ways}
+
+
+def test_a_place_with_two_entities_is_one_mention(vocabulary: Path, tmp_path: Path) -> None:
+    path = tmp_path / "d.conll"
+    words = ["Mary\t(1)", "told\t-", "Anna\t(2)", "she\t(1)|(2)", "was\t-", "early\t(3)"]
+    rows = [f"d\t0\t{number}\t{word}" for number, word in enumerate(words)]
+    path.write_text("\n".join(["#begin document (d); part 0", *rows, "#end document", ""]))
+    # The word's column is the fourth, the brackets' the last, and there are five.
+    tokenizer = Tokenizer(vocabulary)
+    pairs = conll_pairs(read_conll(path), tokenizer, 64, "dev")
+    assert pair_texts(pairs, tokenizer) == [
+        ("she", "mary", 1),
+        ("she", "anna", 1),
+        ("she", "early", 0),
+    ]
+
+
+def test_litbank_pairs_are_those_of_a_plain_count(shared_data: Path) -> None:
+    """Pronouns times other mentions that do not hold them, in whole documents, counted from brackets."""
+    path = shared_data / "coref/litbank/litbank_100.conll.gz"
+    documents = read_conll(path)[:6]
+    lines = iter(gzip.decompress(path.read_bytes()).decode().splitlines())
+    expected = []
+    for _ in documents:
+        words, spans, stack = [], [], []
+        for line in itertools.takewhile(lambda line: line != "#end document", lines):
+            columns = line.split("\t")
+            if len(columns) < 13:
+                continue
+            words.append(columns[3].lower())
+            for bracket in columns[12].split("|"):
+                entity = bracket.strip("()_")
+                if bracket.startswith("("):
+                    stack.append((entity, len(words) - 1))
+                if bracket.endswith(")"):
+                    latest = max(n for n, (name, _) in enumerate(stack) if name == entity)
+                    spans.append((stack.pop(latest)[1], len(words) - 1, entity))
+        people = (
+            "he him his himself she her hers herself they them their theirs themselves themself"
+        )
+        pronouns = [s for s in spans if s[0] == s[1] and words[s[0]] in people.split()]
+        others = [s for s in spans if s not in pronouns]
+        pairs = [(p, o) for p in pronouns for o in others if not o[0] <= p[0] <= o[1]]
+        expected.append((len(pairs), sum(p[2] == o[2] for p, o in pairs)))
+    tokenizer = Tokenizer(shared_data / "bert/vocab.txt")
+    found = [conll_pairs([document], tokenizer, 10**6, "x") for document in documents]
+    assert [(len(pairs.labels), int(pairs.labels.sum())) for pairs in found] == expected
+    assert sum(count for count, _ in expected) > 10000
+
+
+def test_a_pronoun_is_no_part_of_what_it_means(vocabulary: Path, tmp_path: Path) -> None:
+    path = tmp_path / "d.conll"
+    words = ["John\t(1)", "told\t-", "his\t(2|(1)", "guest\t2)", "about\t-", "Anna\t(3)"]
+    rows = [f"d\t0\t{number}\t{word}" for number, word in enumerate(words)]
+    path.write_text("\n".join(["#begin document (d); part 0", *rows, "#end document", ""]))
+    tokenizer = Tokenizer(vocabulary)
+    pairs = conll_pairs(read_conll(path), tokenizer, 64, "dev")
+    assert pair_texts(pairs, tokenizer) == [("his", "john", 1), ("his", "anna", 0)]
+    every = conll_pairs(read_conll(path), tokenizer, 64, "x", every_two_mentions=True)
+    assert ("his", "his guest", 0) in pair_texts(every, tokenizer)

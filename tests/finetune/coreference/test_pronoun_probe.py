@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from multiberts.evaluate.dumps.predictions import read_predictions, read_run
+from multiberts.finetune.finetuning import finetune
+from multiberts.runs.errors import UserError
+
+
+def word_row(vocabulary: Path, word: str) -> int:
+    return vocabulary.read_text().splitlines().index(word)
+
+
+def probe(tmp_path: Path, checkpoint: Path, winogender_data: Path) -> Path:
+    run = tmp_path / "run"
+    finetune(
+        run_dir=str(run),
+        checkpoint=str(checkpoint),
+        task="pronoun_probe",
+        winogender_dir=str(winogender_data),
+        finetune_seed=3,
+        compile_step=False,
+    )
+    return run
+
+
+def test_probability_follows_the_output_bias(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], vocabulary: Path, winogender_data: Path
+) -> None:
+    """With equal embeddings of she and he only their output biases tell them apart."""
+    she, he = word_row(vocabulary, "she"), word_row(vocabulary, "he")
+
+    def change(parameters: dict) -> None:
+        embeddings = parameters["bert/embeddings/word_embeddings"]
+        embeddings[she] = embeddings[he]
+        parameters["cls/predictions/output_bias"][[she, he]] = np.log([0.6, 0.2])
+
+    run = probe(tmp_path, make_checkpoint(change=change), winogender_data)
+    dataset = read_predictions([run], "pronoun_probe")
+    # One nominative template means its occupation: that of the baker.
+    assert dataset["example_id"].values.tolist() == ["pronoun_probe/baker.guest.0"]
+    assert dataset["prediction"].values[0] == pytest.approx(0.75, abs=1e-6)
+    assert dataset["label"].values == pytest.approx(0.605)
+    assert dataset["occupation"].values.tolist() == ["baker"]
+    content = read_run(run)
+    assert (content["learning_rate"], content["finetune_seed"]) == (0.0, 0)
+    assert dataset.attrs["metrics"] == ["probe_slope", "probe_correlation"]
+
+
+def test_the_pronoun_itself_is_masked(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], vocabulary: Path, winogender_data: Path
+) -> None:
+    """The probability is that of the masked-LM head at [MASK] in the written sentence."""
+    from multiberts.bert.checkpoint.checkpoint import read_checkpoint
+    from multiberts.bert.model.encoder import encode
+    from multiberts.bert.model.heads import masked_lm_logits
+    from multiberts.bert.tokenization import Tokenizer
+
+    path = make_checkpoint()
+    checkpoint, tokenizer = read_checkpoint(path), Tokenizer(vocabulary)
+    text = "[CLS] The baker told the guest that [MASK] was late. [SEP]"
+    ids = np.array([tokenizer.encode(text, keep_special_tokens=True)], np.int32)
+    place = np.argwhere(ids == tokenizer.mask_id)[:, 1:].astype(np.int32)
+    sequence = encode(checkpoint.parameters, checkpoint.config, ids, ids * 0 + 1, ids * 0)
+    logits = np.asarray(masked_lm_logits(checkpoint.parameters, checkpoint.config, sequence, place))
+    odds = np.exp(logits[0, 0, tokenizer.id_of("she")] - logits[0, 0, tokenizer.id_of("he")])
+    run = probe(tmp_path, path, winogender_data)
+    prediction = read_predictions([run], "pronoun_probe")["prediction"].values[0, 0]
+    assert prediction == pytest.approx(odds / (1 + odds), abs=1e-5)
+    assert abs(prediction - 0.5) > 1e-4
+
+
+def test_release_has_47_nominative_templates_of_occupations(
+    shared_data: Path, tmp_path: Path, vocabulary: Path
+) -> None:
+    from multiberts.bert.model.configuration import BertConfig
+    from multiberts.finetune.content import FileContent
+    from multiberts.finetune.coreference.pronoun_probe import PronounProbeFamily
+
+    family = PronounProbeFamily(shared_data / "winogender")
+    config = BertConfig(vocab_size=30522)
+    data = family.read(config, FileContent.of(shared_data / "bert" / "vocab.txt"))
+    assert len(data.example_ids) == len(set(data.example_ids)) == 47
+
+
+def test_vocabulary_without_the_pronouns_is_refused(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], vocabulary: Path, winogender_data: Path
+) -> None:
+    vocabulary.write_text(vocabulary.read_text().replace("\nshe\n", "\nsheep\n"))
+    with pytest.raises(UserError, match=r"vocab\.txt has no piece 'she'"):
+        probe(tmp_path, make_checkpoint(), winogender_data)
+    assert not (tmp_path / "run").exists()

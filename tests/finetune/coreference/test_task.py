@@ -1,0 +1,301 @@
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from multiberts.evaluate.dumps.predictions import read_predictions, read_run
+from multiberts.finetune.coreference.task import TASKS, CoreferenceFamily, CoreferenceOptions
+from multiberts.finetune.finetuning import finetune
+from multiberts.runs.errors import UserError
+
+SMALL = {"sequence_length": 48, "options": {"num_hidden_units": 32}, "compile_step": False}
+
+
+def test_agreement_with_names_is_learned_on_a_frozen_encoder(
+    tmp_path: Path,
+    make_checkpoint: Callable[..., Path],
+    coreference_data: Path,
+    winogender_data: Path,
+    same_when_replayed: Callable[[Path], bool],
+) -> None:
+    run = tmp_path / "run"
+    finetune(
+        run_dir=str(run),
+        checkpoint=str(make_checkpoint()),
+        task="coreference",
+        data_dir=str(coreference_data),
+        winogender_dir=str(winogender_data),
+        learning_rate=3e-3,
+        num_epochs=40,
+        batch_size=16,
+        **SMALL,
+    )
+    dev = read_predictions([run], "dev")
+    assert set(dev["label"].values) == {0, 1}
+    # The nouns are new to the head: what it learned is which names agree with which pronouns.
+    assert float((dev["prediction"] == dev["label"]).mean()) > 0.9
+    assert dev["example_id"].values[0].startswith("coreference/dev/dev_0/000/")
+
+    winogender = read_predictions([run], "winogender")
+    assert winogender.sizes["example"] == 15
+    assert winogender["example_id"].values[0] == "winogender/baker.guest.0.male"
+    assert winogender["label"].values.tolist() == [0, 0, 1, 1, 0] * 3
+    assert winogender["gender"].values.tolist() == (
+        ["masculine"] * 5 + ["feminine"] * 5 + ["neutral"] * 5
+    )
+    assert winogender["percent_feminine"].values[4] == 3.5
+    scores = winogender["scores"].values[0]
+    chosen = np.where(scores[:, 0] >= scores[:, 1], 0, 1)
+    assert winogender["prediction"].values[0].tolist() == chosen.tolist()
+    # 60.5 % of bakers are women, 3.5 % of plumbers: she is expected to be the baker, and no plumber.
+    he = ["gotcha"] * 2 + ["not gotcha"] * 3
+    she = ["not gotcha"] * 2 + ["gotcha"] * 3
+    assert winogender["gotcha"].values.tolist() == he + she + ["neutral"] * 5
+    assert winogender.attrs["metrics"] == ["accuracy", "bias_correlation", "bias_slope"]
+    assert same_when_replayed(run)
+
+
+def test_runs_of_one_process_do_not_leak_into_each_other(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], coreference_data: Path
+) -> None:
+    """Encodings are kept between runs; each run's predictions are those it has alone."""
+    from multiberts.finetune.coreference import task as coreference
+
+    checkpoints = [str(make_checkpoint(seed)) for seed in (0, 1)]
+
+    def run(name: str, checkpoint: str, finetune_seed: int) -> bytes:
+        finetune(
+            run_dir=str(tmp_path / name),
+            checkpoint=checkpoint,
+            task="coreference",
+            data_dir=str(coreference_data),
+            finetune_seed=finetune_seed,
+            learning_rate=1e-3,
+            **SMALL,
+        )
+        return (tmp_path / name / "predictions" / "dev.tfrecord").read_bytes()
+
+    cases = [(checkpoint, seed) for checkpoint in checkpoints for seed in (0, 1)]
+    kept = [run(f"kept_{number}", *case) for number, case in enumerate(cases)]
+    assert len(set(kept)) == 4
+    for number, case in enumerate(cases):
+        for cache in (coreference._states, coreference.read_pairs, coreference.engines):
+            cache.cache_clear()
+        assert run(f"alone_{number}", *case) == kept[number]
+
+
+@pytest.mark.parametrize(
+    ("options", "learning_rate"),
+    [
+        ({"span_representation": "mean"}, 1e-2),
+        ({"span_representation": "self_attention"}, 3e-3),
+        ({"span_representation": "mean", "training_pairs": "mentions"}, 1e-2),
+    ],
+)
+def test_the_papers_heads_learn_too(
+    tmp_path: Path,
+    make_checkpoint: Callable[..., Path],
+    coreference_data: Path,
+    options: dict,
+    learning_rate: float,
+) -> None:
+    run = tmp_path / "run"
+    finetune(
+        run_dir=str(run),
+        checkpoint=str(make_checkpoint()),
+        task="coreference",
+        data_dir=str(coreference_data),
+        learning_rate=learning_rate,
+        num_epochs=40,
+        batch_size=16,
+        sequence_length=48,
+        options={"num_hidden_units": 64, **options},
+        compile_step=False,
+    )
+    dev = read_predictions([run], "dev")
+    assert float((dev["prediction"] == dev["label"]).mean()) > 0.9
+    assert read_run(run)["parameters"] | options == read_run(run)["parameters"]
+
+
+def test_first_options_are_not_named_so_that_older_runs_stay_valid() -> None:
+    options = TASKS[0].completed({})
+    family = CoreferenceFamily((Path("a"),), (), None, 128, CoreferenceOptions(**options))
+    assert family.parameters() == {"max_negatives_per_pronoun": 4, "num_hidden_units": 128}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"span_representation": "max"}, "'max', expected one of endpoints, mean, self_attention"),
+        ({"training_pairs": "all"}, "'all', expected one of pronouns, mentions"),
+        ({"num_hidden_units": 0}, "num_hidden_units is 0; give 1 or more"),
+        ({"encodings_dir": 3}, "encodings_dir of task coreference is 3, expected a folder"),
+    ],
+)
+def test_wrong_options_are_refused(
+    tmp_path: Path,
+    make_checkpoint: Callable[..., Path],
+    coreference_data: Path,
+    options: dict,
+    message: str,
+) -> None:
+    with pytest.raises(UserError, match=message):
+        finetune(
+            run_dir=str(tmp_path / "run"),
+            checkpoint=str(make_checkpoint()),
+            task="coreference",
+            data_dir=str(coreference_data),
+            options=options,
+        )
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_of_documents_is_as_good_as_their_file(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], coreference_data: Path
+) -> None:
+    text = (coreference_data / "train.conll").read_text()
+    end = "#end document\n"
+    for number, document in enumerate(text.split(end)[:-1]):
+        # As OntoNotes has them: folders of genres and sources, a file a document.
+        file = tmp_path / f"train/nw/{number // 10:02d}/d_{number:04d}.v4_gold_conll"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(document + end)
+    dumps = []
+    for name, train in (("file", coreference_data / "train.conll"), ("folder", tmp_path / "train")):
+        finetune(
+            run_dir=str(tmp_path / name),
+            checkpoint=str(make_checkpoint()),
+            task="coreference",
+            train_files=[str(train)],
+            dev_files=[str(coreference_data / "dev.conll")],
+            **SMALL,
+        )
+        dumps.append((tmp_path / name / "predictions/dev.tfrecord").read_bytes())
+    assert dumps[0] == dumps[1]
+    assert len(read_run(tmp_path / "folder")["inputs"]["train_files"]) == 24
+
+
+@pytest.mark.parametrize("representation", ["endpoints", "self_attention"])
+def test_encodings_from_files_give_the_same_predictions(
+    tmp_path: Path,
+    make_checkpoint: Callable[..., Path],
+    coreference_data: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    representation: str,
+) -> None:
+    from multiberts.finetune.coreference import frozen_states as span_states
+    from multiberts.finetune.coreference import task as coreference
+
+    def run(name: str, **options: str) -> bytes:
+        coreference._states.cache_clear()
+        finetune(
+            run_dir=str(tmp_path / name),
+            checkpoint=str(make_checkpoint()),
+            task="coreference",
+            data_dir=str(coreference_data),
+            learning_rate=1e-3,
+            **{**SMALL, "options": {"span_representation": representation, **options}},
+        )
+        return (tmp_path / name / "predictions/dev.tfrecord").read_bytes()
+
+    kept = {"encodings_dir": str(tmp_path / "encodings")}
+    expected = run("in_memory")
+    assert run("written", **kept) == expected
+    # Where the files are there, nothing is encoded.
+    monkeypatch.setattr(span_states, "_encoded", None)
+    assert run("found", **kept) == expected
+
+
+def test_a_held_out_fold_has_whole_documents(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], coreference_data: Path
+) -> None:
+    finetune(
+        run_dir=str(tmp_path / "run"),
+        checkpoint=str(make_checkpoint()),
+        task="coreference",
+        data_dir=str(coreference_data),
+        held_out_fold=1,
+        **SMALL,
+    )
+    held_out = read_predictions([tmp_path / "run"], "held_out")
+    ids = held_out["example_id"].values.tolist()
+    documents = [identity.rpartition("/")[0] for identity in ids]
+    # Each of the 24 documents has four pairs, one pronoun and four mentions; five are a fifth.
+    assert sorted(map(documents.count, set(documents))) == [4] * 5
+    assert read_run(tmp_path / "run")["num_train_examples"] == 96 - 20
+    assert documents[0].startswith("coreference/train/train_")
+
+
+def test_gap_files_train_and_evaluate(tmp_path: Path, make_checkpoint: Callable[..., Path]) -> None:
+    header = "ID\tText\tPronoun\tPronoun-offset\tA\tA-offset\tA-coref\tB\tB-offset\tB-coref\tURL"
+    rows = [
+        f"x-{number}\tMary told John that {pronoun} was late.\t{pronoun}\t20\tMary\t0\t{a}\tJohn\t10\t{b}\tu"
+        for number, (pronoun, a, b) in enumerate(
+            [("she", "TRUE", "FALSE"), ("he", "FALSE", "TRUE")]
+        )
+    ]
+    path = tmp_path / "gap.tsv"
+    path.write_text("\n".join([header, *rows]) + "\n")
+    run = tmp_path / "run"
+    arguments = {
+        "checkpoint": str(make_checkpoint()),
+        "task": "coreference",
+        "train_files": [str(path)],
+        "learning_rate": 3e-3,
+        "num_epochs": 100,
+        "batch_size": 4,
+        **SMALL,
+    }
+    finetune(run_dir=str(run), dev_files=[str(path)], **arguments)
+    gap = read_predictions([run], "gap")
+    assert gap["example_id"].values[0] == "coreference/gap/x-0/A"
+    assert gap["label"].values.tolist() == [1, 0, 0, 1]
+    assert gap["prediction"].values[0].tolist() == [1, 0, 0, 1]
+    with pytest.raises(UserError, match="nothing to predict"):
+        finetune(run_dir=str(tmp_path / "none"), **arguments)
+    other = tmp_path / "copy.tsv"
+    shutil.copy(path, other)
+    with pytest.raises(UserError, match="'coreference/gap/x-0/A' appears twice"):
+        finetune(run_dir=str(tmp_path / "none"), dev_files=[str(path), str(other)], **arguments)
+    assert not (tmp_path / "none").exists()
+
+
+def test_documents_without_pronouns_are_refused(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], coreference_data: Path
+) -> None:
+    file = coreference_data / "train.conll"
+    file.write_text(file.read_text().replace("\tshe\t", "\tit\t").replace("\the\t", "\tit\t"))
+    with pytest.raises(UserError, match=r"train\.conll: found 0 pairs of a pronoun and a mention"):
+        finetune(
+            run_dir=str(tmp_path / "run"),
+            checkpoint=str(make_checkpoint()),
+            task="coreference",
+            data_dir=str(coreference_data),
+            **SMALL,
+        )
+    assert not (tmp_path / "run").exists()
+
+
+def test_sentences_longer_than_the_positions_are_refused(
+    tmp_path: Path,
+    make_checkpoint: Callable[..., Path],
+    coreference_data: Path,
+    winogender_data: Path,
+) -> None:
+    for name in ("templates.tsv", "all_sentences.tsv"):
+        file = winogender_data / name
+        file.write_text(file.read_text().replace(" late.", " late" + ", late" * 16 + "."))
+    with pytest.raises(UserError, match=r"all_sentences\.tsv line 2: the sentence has 44 tokens"):
+        finetune(
+            run_dir=str(tmp_path / "run"),
+            checkpoint=str(make_checkpoint(max_position_embeddings=32)),
+            task="coreference",
+            data_dir=str(coreference_data),
+            winogender_dir=str(winogender_data),
+            **{**SMALL, "sequence_length": 32},
+        )
+    assert not (tmp_path / "run").exists()

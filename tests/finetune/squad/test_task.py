@@ -1,0 +1,361 @@
+"""Questions from the file to the score: a model that learns them, and what it writes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multiberts.evaluate.dumps.predictions import read_file, read_predictions, read_run
+from multiberts.evaluate.scoring import scores_of
+from multiberts.finetune.content import FileContent
+from multiberts.finetune.finetuning import finetune
+from multiberts.finetune.squad.scorer_files import squad_export
+from multiberts.finetune.squad.span_model import engines, window_logits
+from multiberts.finetune.squad.task import SquadData
+from multiberts.finetune.tasks import DataArguments, task_named
+from multiberts.runs.errors import UserError
+
+OPTIONS = {"max_query_length": 4, "doc_stride": 6, "n_best_size": 8}
+SMALL = {"batch_size": 16, "sequence_length": 24, "compile_step": False, "options": OPTIONS}
+WOMEN, MEN = ["mary", "anna"], ["john", "paul"]
+THINGS = ["cake", "tap", "wall", "sun"]
+
+
+def squad_content(split: str, number: int, *, unanswerable: bool) -> dict[str, Any]:
+    """Which woman is told of: one beside a man, or none."""
+    random = np.random.default_rng(len(split))
+    paragraphs = []
+    for row in range(number):
+        people, things = list(random.permutation(MEN)), random.permutation(THINGS)
+        lost = unanswerable and row % 3 == 0
+        about, woman = int(random.integers(2)), str(random.choice(WOMEN))
+        if not lost:
+            people[about] = woman
+        parts = [f"{people[n].title()} told about the {things[n]}" for n in range(2)]
+        context, person = " and ".join(parts) + ".", woman.title()
+        answers = [] if lost else [{"text": person, "answer_start": context.index(person)}]
+        entry = {"id": f"{split}{row:03d}", "question": "she told about", "answers": answers}
+        paragraphs.append({"context": context, "qas": [{**entry, "is_impossible": lost}]})
+    return {"version": "2.0", "data": [{"title": "Town", "paragraphs": paragraphs}]}
+
+
+@pytest.fixture
+def squad_data(tmp_path: Path) -> Callable[..., Path]:
+    """A folder with train and dev questions, in the names of the release and as one's own."""
+
+    def write(*, unanswerable: bool = False) -> Path:
+        folder = tmp_path / f"squad_{unanswerable}"
+        folder.mkdir()
+        for split, number in (("train", 96), ("dev", 30)):
+            text = json.dumps(squad_content(split, number, unanswerable=unanswerable))
+            for name in (split, f"{split}-v{'2.0' if unanswerable else '1.1'}"):
+                (folder / f"{name}.json").write_text(text)
+        return folder
+
+    return write
+
+
+def read_data(
+    folder: Path, checkpoint: Path, task: str, length: int = 24, **options: Any
+) -> tuple[Any, SquadData]:
+    from multiberts.bert.checkpoint.checkpoint import read_checkpoint
+
+    read = read_checkpoint(checkpoint)
+    chosen = task_named(task)
+    arguments = DataArguments(
+        task=task,
+        data_dir=str(folder),
+        sequence_length=length,
+        options=chosen.completed({**OPTIONS, **options}),
+    )
+    data = chosen.family(arguments).read(read.config, FileContent.of(read.vocabulary_path))
+    assert isinstance(data, SquadData)
+    return read, data
+
+
+def test_questions_are_learnt_and_written_down(
+    tmp_path: Path,
+    make_checkpoint: Callable[..., Path],
+    squad_data: Callable[..., Path],
+    same_when_replayed: Callable[[Path], bool],
+) -> None:
+    folder, run = squad_data(), tmp_path / "run"
+    finetune(
+        run_dir=str(run),
+        checkpoint=str(make_checkpoint()),
+        task="squad-v1.1",
+        data_dir=str(folder),
+        learning_rate=2e-3,
+        num_epochs=10,
+        **SMALL,
+    )
+    assert scores_of(run, "dev")["squad_f1"] > 0.9
+    content = read_run(run)
+    assert content["evaluation_sets"]["dev"]["metrics"] == ["squad_f1", "squad_exact_match"]
+    assert (
+        content["parameters"]["doc_stride"] == 6 and "null_threshold" not in content["parameters"]
+    )
+    dump = read_file(run / "predictions" / "dev.tfrecord")
+    official = json.loads((folder / "dev-v1.1.json").read_text())["data"][0]["paragraphs"]
+    assert dump.example_ids.tolist() == [paragraph["qas"][0]["id"] for paragraph in official]
+    assert "null_odds" not in dump.outputs
+    for row, paragraph in enumerate(official):
+        start, end = dump.outputs["start"][row], dump.outputs["end"][row]
+        assert paragraph["context"][start:end] == dump.outputs["prediction_text"][row]
+        assert dump.extras["answers"][row] == (paragraph["qas"][0]["answers"][0]["text"],)
+    dataset = read_predictions([run], "dev")
+    assert dataset["prediction_text"].shape == (1, 30)
+    assert same_when_replayed(run)
+    export = tmp_path / "export"
+    with pytest.raises(UserError, match="has no null odds, as all its questions have answers"):
+        squad_export(run_dir=str(export), predictions=str(run), null_threshold=0.0)
+    assert not export.exists()
+    squad_export(run_dir=str(export), predictions=str(run))
+    assert {path.name for path in export.glob("*.json")} == {"predictions.json", "scores.json"}
+
+
+def test_leaving_questions_unanswered_is_learnt(
+    tmp_path: Path,
+    make_checkpoint: Callable[..., Path],
+    squad_data: Callable[..., Path],
+    run_python: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    """SQuAD 2.0 with two further sets of predictions, and the files of the official scorer."""
+    folder, run = squad_data(unanswerable=True), tmp_path / "run"
+    finetune(
+        run_dir=str(run),
+        checkpoint=str(make_checkpoint()),
+        task="squad-v2.0",
+        data_dir=str(folder),
+        evaluation_files={"again": str(folder / "train.json")},
+        learning_rate=2e-3,
+        num_epochs=10,
+        held_out_fold=2,
+        **{**SMALL, "options": {**OPTIONS, "dump_n_best": True}},
+    )
+    dump = read_file(run / "predictions" / "dev.tfrecord")
+    assert (dump.labels == dump.predictions).mean() > 0.8
+    np.testing.assert_array_equal(dump.predictions == 0, dump.outputs["prediction_text"] == "")
+    np.testing.assert_array_equal(dump.predictions == 0, dump.outputs["null_odds"] > 0)
+    # The held-out fifth is of whole questions, and answered as in a set of its own.
+    held_out = read_file(run / "predictions" / "held_out.tfrecord")
+    again = read_file(run / "predictions" / "again.tfrecord")
+    assert len(held_out.example_ids) in (19, 20)
+    rows = [again.example_ids.tolist().index(name) for name in held_out.example_ids]
+    assert (
+        again.outputs["prediction_text"][rows].tolist()
+        == held_out.outputs["prediction_text"].tolist()
+    )
+
+    files = {}
+    for name, arguments in (("as_run", {}), ("other", {"null_threshold": -1.5})):
+        squad_export(run_dir=str(tmp_path / name), predictions=str(run), **arguments)
+        files[name] = {
+            path.stem: json.loads(path.read_text()) for path in (tmp_path / name).glob("*.json")
+        }
+    assert set(files["as_run"]) == {"predictions", "null_odds", "nbest_predictions", "scores"}
+    answers = files["as_run"]["predictions"]
+    assert list(answers.values()) == dump.outputs["prediction_text"].tolist()
+    scores = files["as_run"]["scores"]
+    for metric, name in (("squad_f1", "f1"), ("squad_exact_match", "exact")):
+        assert scores[name] / 100 == pytest.approx(scores_of(run, "dev")[metric], abs=1e-12)
+    odds = files["as_run"]["null_odds"]
+    for name, n_best in files["as_run"]["nbest_predictions"].items():
+        assert sum(one["probability"] for one in n_best) == pytest.approx(1)
+        assert sorted((one["probability"] for one in n_best[:-1]), reverse=True) == [
+            one["probability"] for one in n_best[:-1]
+        ]
+        (null,) = [one for one in n_best if not one["text"]]
+        best = next(one for one in n_best if one["text"])
+        difference = (
+            null["start_logit"] + null["end_logit"] - best["start_logit"] - best["end_logit"]
+        )
+        assert odds[name] == pytest.approx(difference, abs=1e-5)
+        assert answers[name] == ("" if odds[name] > 0 else best["text"])
+        assert files["other"]["predictions"][name] == ("" if odds[name] > -1.5 else best["text"])
+    process = run_python(
+        "-m",
+        "finetune.squad_export",
+        f"--gin_param=squad_export.run_dir = '{tmp_path / 'third'}'",
+        f"--gin_param=squad_export.predictions = '{tmp_path / 'nowhere'}'",
+    )
+    assert process.returncode == 2 and process.stderr.count("\n") == 1, process.stderr
+    assert not (tmp_path / "third").exists()
+
+
+def test_two_ways_of_training_are_compared_across_seeds(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], squad_data: Callable[..., Path]
+) -> None:
+    """From questions to an interval: a model that has hardly trained against one that has learnt."""
+    from multiberts.stats.bootstrap.comparison import compare
+
+    folder = squad_data()
+    sides = {}
+    for num_epochs in (0.2, 10):
+        runs = [tmp_path / f"epochs_{num_epochs}-seed_{seed}" for seed in (0, 1)]
+        for seed, run in enumerate(runs):
+            finetune(
+                run_dir=str(run),
+                checkpoint=str(make_checkpoint(seed)),
+                task="questions",
+                data_dir=str(folder),
+                learning_rate=2e-3,
+                num_epochs=num_epochs,
+                **SMALL,
+            )
+        sides[num_epochs] = read_predictions(runs, "dev")
+    found = compare(sides[0.2], sides[10], "squad_f1", num_bootstrap=200)
+    means = [
+        np.mean(
+            [scores_of(tmp_path / f"epochs_{n}-seed_{seed}", "dev")["squad_f1"] for seed in (0, 1)]
+        )
+        for n in (0.2, 10)
+    ]
+    assert found.base.estimate == pytest.approx(means[0], abs=1e-9)
+    assert found.experiment is not None
+    assert found.experiment.estimate == pytest.approx(means[1], abs=1e-9)
+    assert found.estimate == pytest.approx(means[1] - means[0], abs=1e-9)
+    low, high = found.percentile.low, found.percentile.high
+    assert 0 < low <= found.estimate <= high <= 1
+
+
+def test_loss_and_logits_are_those_of_transformers(
+    make_checkpoint: Callable[..., Path], squad_data: Callable[..., Path]
+) -> None:
+    """The same weights in BertForQuestionAnswering, which pads nothing."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    from multiberts.bert.checkpoint.hugging_face import hugging_face_name
+
+    undisturbed = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    checkpoint, data = read_data(squad_data(), make_checkpoint(**undisturbed), "questions")
+    learner = data.learner(checkpoint, fingerprint="", finetune_seed=0, compile_step=False)
+    parameters = learner.initial_parameters()
+    assert parameters["output_weights"].shape == (2, 32)
+    model = transformers.BertForQuestionAnswering(
+        transformers.BertConfig(
+            **json.loads(checkpoint.config.to_json()) | {"hidden_act": "gelu_new"}
+        )
+    ).eval()
+    state = model.state_dict()
+    heads = {"output_weights": "qa_outputs.weight", "output_bias": "qa_outputs.bias"}
+    for name, values in parameters.items():
+        if not name.startswith("bert/pooler"):
+            state[heads.get(name) or hugging_face_name(name)].copy_(
+                torch.from_numpy(values.T if name.endswith("kernel") else values)
+            )
+    windows = data.train.windows
+    lengths, counts = np.unique(windows.features.lengths, return_counts=True)
+    length = int(lengths[counts.argmax()])
+    rows = np.flatnonzero(windows.features.lengths == length)[:16]
+    batch = learner.batch(rows)
+    assert batch["input_ids"].shape[1] > length  # ours is padded
+    with torch.no_grad():
+        expected = model(
+            input_ids=torch.from_numpy(batch["input_ids"][:, :length].astype(np.int64)),
+            token_type_ids=torch.from_numpy(batch["segment_ids"][:, :length].astype(np.int64)),
+            start_positions=torch.from_numpy(batch["start_positions"].astype(np.int64)),
+            end_positions=torch.from_numpy(batch["end_positions"].astype(np.int64)),
+        )
+    assert learner.trainer is not None
+    learner.trainer.start(parameters)
+    step = learner.trainer.step(batch, 0.0, 0)
+    assert float(step["loss"]) == pytest.approx(float(expected.loss), abs=1e-5)
+    _, predictor = engines(checkpoint.config, False)
+    starts, ends = window_logits(windows, predictor, parameters)
+    np.testing.assert_allclose(starts[rows, :length], expected.start_logits.numpy(), atol=1e-5)
+    np.testing.assert_allclose(ends[rows, :length], expected.end_logits.numpy(), atol=1e-5)
+
+
+def test_answers_do_not_depend_on_padding(
+    tmp_path: Path,
+    make_checkpoint: Callable[..., Path],
+    squad_data: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Trimmed to buckets or padded to 48, training and answers are the same up to rounding."""
+    from multiberts.finetune import features
+
+    checkpoint, folder = make_checkpoint(), squad_data(unanswerable=True)
+    found: dict[str, Any] = {}
+    for name in ("trimmed", "padded"):
+        run = tmp_path / name
+        finetune(
+            run_dir=str(run),
+            checkpoint=str(checkpoint),
+            task="squad-v2.0",
+            data_dir=str(folder),
+            learning_rate=1e-3,
+            num_epochs=2,
+            **SMALL,
+        )
+        found[name] = read_file(run / "predictions" / "dev.tfrecord").outputs
+        monkeypatch.setattr(features, "BUCKET_LENGTHS", (48,))
+    for column in ("start_logit", "end_logit", "null_odds"):
+        np.testing.assert_allclose(found["trimmed"][column], found["padded"][column], atol=2e-4)
+
+
+def test_windows_of_a_question_belong_together(
+    make_checkpoint: Callable[..., Path], squad_data: Callable[..., Path]
+) -> None:
+    _, data = read_data(squad_data(), make_checkpoint(), "questions", length=12)
+    questions, counts = np.unique(data.train_groups, return_counts=True)
+    assert len(questions) == 96 and counts.min() > 1
+    assert data.num_train_examples == counts.sum()
+
+
+def test_a_set_is_read_once_a_process(
+    make_checkpoint: Callable[..., Path], squad_data: Callable[..., Path]
+) -> None:
+    folder, checkpoint = squad_data(), make_checkpoint()
+    first, second, other = (
+        read_data(folder, checkpoint, "questions", length=length)[1] for length in (24, 24, 20)
+    )
+    assert first.train is second.train and first.evaluation["dev"] is second.evaluation["dev"]
+    assert other.train is not first.train
+
+
+@pytest.mark.parametrize(
+    ("task", "arguments", "message"),
+    [
+        ("squad-v1.1", {"data_dir": None}, "needs one of finetune.data_dir"),
+        (
+            "squad-v1.1",
+            {"dataset": "squad/v1.1", "dev_files": ["x"]},
+            "needs one of finetune.data_dir",
+        ),
+        (
+            "squad-v1.1",
+            {"data_dir": None, "train_files": ["a", "b"], "dev_files": ["c"]},
+            "one train",
+        ),
+        ("squad-v1.1", {"labels": ["yes", "no"]}, "takes no labels"),
+        ("squad-v1.1", {"options": {"null_threshold": 0.0}}, "options has 'null_threshold'"),
+        ("squad-v1.1", {"options": {**OPTIONS, "n_best_size": 0}}, "n_best_size is 0"),
+        ("squad-v1.1", {"sequence_length": 60}, "leave no room for a paragraph"),
+        ("squad-v2.0", {}, "train-v2.0.json does not exist"),
+        ("questions", {"evaluation_files": {"x": "nowhere.json"}}, "nowhere.json"),
+    ],
+)
+def test_bad_arguments_are_refused(
+    tmp_path: Path,
+    make_checkpoint: Callable[..., Path],
+    squad_data: Callable[..., Path],
+    task: str,
+    arguments: dict[str, Any],
+    message: str,
+) -> None:
+    run = tmp_path / "run"
+    given = {"data_dir": str(squad_data()), **SMALL, **arguments}
+    if "sequence_length" in arguments:
+        given["options"] = {}
+    with pytest.raises(UserError, match=message) as caught:
+        finetune(run_dir=str(run), checkpoint=str(make_checkpoint()), task=task, **given)
+    assert "\n" not in str(caught.value)
+    assert not run.exists()

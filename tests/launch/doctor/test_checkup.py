@@ -1,0 +1,266 @@
+"""The doctor's lines: versions that clash, libraries that hang or crash, lacking data, full disks."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from multiberts.launch.doctor import device_probe
+from multiberts.launch.doctor.checkup import check_bucket, check_project, doctor
+from multiberts.launch.doctor.data_check import check_data, tasks_by_state
+from multiberts.launch.doctor.device_probe import (
+    judge,
+    judge_gpus,
+    parse_gpus,
+    start_probe,
+    take_answer,
+)
+from multiberts.launch.doctor.findings import OK, PROBLEM, WARNING, Finding, in_words
+from multiberts.launch.doctor.machine_check import bytes_needed, check_clock, check_disk, check_root
+from multiberts.launch.doctor.version_conflicts import (
+    KNOWN,
+    check_versions,
+    declared_conflicts,
+    installed_versions,
+    known_conflicts,
+)
+from multiberts.launch.workers.guardian import VARIABLE, watch_this_process
+from multiberts.tests.launch.made_up import MadeUp
+
+
+@pytest.mark.parametrize(
+    ("installed", "clashes"),
+    [
+        ({"tensorflow-tpu": "2.20.0", "libtpu": "0.0.21.1"}, False),
+        ({"tensorflow-tpu": "2.20.0", "libtpu": "0.0.30"}, False),
+        ({"tensorflow-tpu": "2.20.0", "libtpu": "0.0.36"}, True),
+        ({"tensorflow-tpu": "2.19.1", "libtpu": "0.0.36"}, False),
+        ({"tensorflow": "2.21.0", "nvidia-cudnn-cu12": "9.28.0.42"}, False),
+        ({"tensorflow": "2.21.0", "nvidia-cudnn-cu12": "9.1.0.70"}, True),
+        ({"apache-beam": "2.77.0", "protobuf": "6.33.6"}, False),
+        ({"apache-beam": "2.77.0", "protobuf": "7.35.0"}, True),
+        ({"tensorflow-cpu": "2.15.1", "keras": "3.15.1"}, True),
+        ({"tensorflow-cpu": "2.17.0", "numpy": "2.4.6"}, True),
+        ({"tensorflow-cpu": "2.17.0", "numpy": "1.26.4"}, False),
+        ({"tensorflow-cpu": "2.21.0", "keras": "3.15.1", "numpy": "2.4.6"}, False),
+        ({}, False),
+    ],
+)
+def test_pairs_that_are_known_to_clash(installed: dict[str, str], clashes: bool) -> None:
+    findings = known_conflicts(installed)
+    assert [finding.level for finding in findings] == [PROBLEM] * clashes
+    for finding in findings:
+        name, version = list(installed.items())[-1]
+        assert f"{name} {version}" in finding.found and finding.cure
+
+
+def test_every_known_clash_tells_when_and_from_where_it_is_known() -> None:
+    for conflict in KNOWN:
+        year, month = map(int, conflict.known[:7].split("-"))
+        assert 2020 <= year <= 2100 and 1 <= month <= 12
+        assert len(conflict.known) > len("2026-11, ") and conflict.cure
+        # Both can be read as in a file of requirements.
+        assert Requirement(conflict.first).specifier and Requirement(conflict.second).specifier
+
+
+def test_our_own_requirements_do_not_clash() -> None:
+    root = Path(__file__).resolve().parents[3]
+    for name in ("", "-gpu", "-tpu"):
+        pinned = {}
+        for file in ("requirements-core.txt", "requirements-beam.txt", f"requirements{name}.txt"):
+            for line in (root / file).read_text().splitlines():
+                package, mark, version = line.partition("#")[0].partition(";")[0].partition("==")
+                if mark:
+                    pinned[package.partition("[")[0].strip().lower()] = version.strip()
+        assert len(pinned) > 50
+        assert known_conflicts(pinned) == []
+
+
+def test_what_packages_declare_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    metadata = tmp_path / "keras-99.0.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text(
+        "Metadata-Version: 2.1\nName: keras\nVersion: 99.0\n"
+        "Requires-Dist: numpy>=1\nRequires-Dist: absl-py<1; python_version >= '3'\n"
+        "Requires-Dist: no-such-package\nRequires-Dist: neither; extra == 'more'\n"
+    )
+    assert declared_conflicts(installed_versions()) == []
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (finding,) = declared_conflicts(installed_versions())
+    assert "keras needs no-such-package, which is missing" in finding.found
+    assert "keras needs absl-py<1, not " in finding.found
+    assert "neither" not in finding.found and "numpy" not in finding.found
+
+
+def test_this_environment_has_no_problem() -> None:
+    assert [finding for finding in check_versions() if finding.level == PROBLEM] == []
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("import time; time.sleep(60)", {"error": "no answer within 2 s"}),
+        ("import os; os.abort()", {"error": "importing it ends the process (SIGABRT)"}),
+        (
+            "import no_such_module",
+            {"error": "ModuleNotFoundError: No module named 'no_such_module'"},
+        ),
+        ("print('noise'); print('devices: {\"kinds\": {\"CPU\": 1}}')", {"kinds": {"CPU": 1}}),
+    ],
+)
+def test_a_library_that_hangs_or_crashes_takes_nothing_with_it(
+    script: str, expected: dict[str, object]
+) -> None:
+    started = time.monotonic()
+    # The limit is for the one that hangs; the others may have a slow machine.
+    assert take_answer(start_probe(script), 2 if "sleep" in script else 60) == expected
+    assert time.monotonic() - started < 60
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected", "level"),
+    [
+        ({"version": "2.21.0", "kinds": {"CPU": 1}}, "CPU", OK),
+        ({"version": "2.21.0", "kinds": {"CPU": 1}}, "GPU", PROBLEM),
+        ({"version": "2.21.0", "kinds": {"CPU": 1, "GPU": 8}, "cuda": "12.5.1"}, "GPU", OK),
+        ({"version": "0.10", "kinds": {"CUDA": 2}}, "GPU", OK),
+        ({"version": "2.20.0", "kinds": {"CPU": 1}}, "TPU", PROBLEM),
+        ({"error": "no answer within 120 s"}, "TPU", PROBLEM),
+    ],
+)
+def test_a_library_must_see_what_is_there(
+    answer: dict[str, object], expected: str, level: str
+) -> None:
+    finding = judge("TensorFlow", answer, expected)
+    assert finding.level == level
+    if level == PROBLEM:
+        suffix = {"GPU": "-gpu", "TPU": "-tpu"}[expected]
+        assert f"requirements{suffix}.txt" in finding.cure
+
+
+def test_what_nvidia_smi_lists() -> None:
+    gpus = parse_gpus(
+        "NVIDIA H200, 570.86, 143771, 4\nNVIDIA A100-SXM4-40GB, MIG 1g, 570.86, 40960, [N/A]\n"
+    )
+    assert [gpu.memory for gpu in gpus] == [143771, 40960]
+    assert gpus[1].name == "NVIDIA A100-SXM4-40GB, MIG 1g" and gpus[1].memory_used == 0
+    _, quiet = judge_gpus(gpus)
+    assert quiet is not None and quiet.level == OK and "2 x NVIDIA H200, 140 GiB" in quiet.found
+    _, busy = judge_gpus(parse_gpus("NVIDIA H200, 570.86, 143771, 99000\n"))
+    assert busy is not None and busy.level == WARNING
+    assert judge_gpus([]) == ([], None)
+
+
+def test_data_are_complete_partial_or_absent(tmp_path: Path) -> None:
+    for name in ("train.tsv", "dev.tsv.gz"):
+        path = tmp_path / "glue" / "RTE" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("there")
+    (tmp_path / "glue" / "CoLA").mkdir()
+    (tmp_path / "glue" / "CoLA" / "train.tsv").write_text("there")
+    # Of no bytes: a download that failed.
+    (tmp_path / "glue" / "CoLA" / "dev.tsv").touch()
+    complete, partial, absent = tasks_by_state(tmp_path)
+    assert complete == ["RTE"] and partial == {"CoLA": ["dev.tsv"]}
+    assert "MNLI" in absent and "Winogender" in absent
+    levels = {finding.level: finding.found for finding in check_data(tmp_path)}
+    found = [finding.found for finding in check_data(tmp_path)]
+    assert levels[OK].endswith(": RTE") and "CoLA lacks dev.tsv" in found
+    assert check_data(tmp_path / "none")[0].level == PROBLEM
+    (tmp_path / "empty").mkdir()
+    assert check_data(tmp_path / "empty")[0].level == PROBLEM
+
+
+def test_the_shared_data(shared_data: Path) -> None:
+    complete, partial, _ = tasks_by_state(shared_data)
+    assert {"CoLA", "SST-2", "MRPC", "STS-B", "RTE", "WNLI", "Winogender"} <= set(complete)
+    assert {"MNLI", "QNLI", "QQP"} <= set(partial)
+
+
+def test_disk_is_judged_by_the_runs_that_are_done(tmp_path: Path) -> None:
+    made = MadeUp(tmp_path / "root", time.time())
+    seeds = [made.add_seed(number) for number in range(4)]
+    assert bytes_needed(made.root) is None
+    made.write_plan()
+    assert bytes_needed(made.root) is None
+    made.finish(seeds[0])
+    (made.root / seeds[0].path / "weights").write_bytes(bytes(1000))
+    marker = (made.root / seeds[0].path / "DONE").stat().st_size
+    assert bytes_needed(made.root) == 3 * (1000 + marker)
+    assert "the plan needs some" in check_disk(made.root).found
+    # A file with a hole, larger than any disk.
+    os.truncate(made.root / seeds[0].path / "weights", 2**42)
+    assert check_disk(made.root).level == PROBLEM
+
+
+def test_clock_and_launcher(tmp_path: Path) -> None:
+    assert check_clock(tmp_path).level == OK and list(tmp_path.iterdir()) == []
+    assert check_clock(tmp_path / "not" / "yet").level == OK
+    assert check_root(tmp_path).level == OK
+    watch = watch_this_process(str(tmp_path), "gone")
+    watch = dataclasses.replace(watch, born=watch.born - 3600)
+    environment = {**os.environ, VARIABLE: watch.spelled()}
+    process = subprocess.Popen(["sleep", "60"], env=environment)
+    try:
+        finding = check_root(tmp_path)
+        assert finding.level == PROBLEM and "launch reap" in finding.cure
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_buckets(tmp_path: Path) -> None:
+    assert check_bucket(f"file://{tmp_path}/bucket").level == OK
+    finding = check_bucket("no-bucket")
+    assert finding.level == PROBLEM and "expected such as gs://" in finding.found + finding.cure
+
+
+def test_zones_are_looked_up_with_the_service(tmp_path: Path) -> None:
+    pytest.importorskip("google.cloud.tpu_v2", reason="needs google-cloud-tpu")
+    from multiberts.launch.tpu.client import Provisioner
+    from multiberts.launch.tpu.rehearsal.service import TpuService
+
+    with TpuService(
+        zones={"z-a": ("v4-8",), "z-b": ("v4-8",)}, runtime_versions=("made-up",), folder=tmp_path
+    ) as service:
+        provisioner = Provisioner("made-up", service.client())
+        first, second = check_project("made-up", ["z-a", "z-c"], provisioner)
+        (every,) = check_project("made-up", [], provisioner)
+    assert first.level == OK and "z-a offers v4-8" in first.found
+    assert second.level == PROBLEM and second.cure == "one of z-a, z-b"
+    assert every.level == OK and "2 zones" in every.found
+
+
+def test_lines_fit_and_tell_the_cure() -> None:
+    text = in_words(
+        [Finding(OK, "disk", "fine"), Finding(PROBLEM, "GPU", "words " * 40, "do this " * 20)], 70
+    )
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 70
+    assert lines[0].split() == ["ok", "disk", "fine"] and lines[1].startswith("problem  GPU ")
+    assert sum("-> do this" in line for line in lines) == 1
+
+
+def test_the_command_prints_one_screen_and_its_status_tells_of_problems(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Importing the real libraries is slow, and is not what this is about.
+    monkeypatch.setattr(device_probe, "LIBRARIES", {"json": ("json", _PROBE)})
+    assert doctor(root=tmp_path) == 0
+    said = capsys.readouterr().out
+    for subject in ("machine", "Python", "versions", "json", "disk", "clock", "launcher"):
+        assert f"  {subject} " in said, subject
+    assert len(said.splitlines()) < 40
+    assert doctor(root=tmp_path, data=tmp_path / "none") == 1
+    assert "1 problem to solve first" in capsys.readouterr().out
+
+
+_ANSWER = {"version": "1", "kinds": {"CPU": 1, "GPU": 1, "TPU": 1}}
+_PROBE = f"print('devices: ' + {json.dumps(_ANSWER)!r})"

@@ -1,0 +1,270 @@
+"""What is left of a plan: from figures at first, from what its runs took as soon as they tell."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from multiberts.launch.estimate.estimate import checked_estimates, estimate_plan
+from multiberts.launch.estimate.prices import load_prices
+from multiberts.launch.estimate.schedule import critical_seconds, wall_seconds
+from multiberts.launch.markers.attempts import begin_attempt, end_attempt
+from multiberts.launch.plan.experiment import make_plan
+from multiberts.launch.plan.planned_run import STAGES, Run
+from multiberts.runs.errors import UserError
+
+
+def release(**changes: Any) -> list[Run]:
+    """One seed of BERT base, as the release was trained but with bfloat16, and nothing else."""
+    arguments: dict[str, Any] = {
+        "corpora": {"text": {"sources": ["wikipedia"], "source_format": "tfds"}},
+        "procedures": {"base": {"model": {}, "num_steps": 2_000_000, "compute_dtype": "bfloat16"}},
+        "pretrain_seeds": [0],
+        "tasks": {},
+    }
+    return make_plan(**{**arguments, **changes})
+
+
+def small(**changes: Any) -> list[Run]:
+    """Two seeds of a small model, each fine-tuned three times."""
+    arguments: dict[str, Any] = {
+        "world": {},
+        "corpora": {"text": {"sources": ["world:corpus.txt"], "source_format": "sentences"}},
+        "procedures": {
+            "base": {
+                "model": {"hidden_size": 64, "num_attention_heads": 2, "num_hidden_layers": 2},
+                "num_steps": 1000,
+                "batch_size": 8,
+            }
+        },
+        "pretrain_seeds": [0, 1],
+        "tasks": {"facts": {"data_dir": "world:facts"}},
+        "learning_rates": [1e-3],
+        "finetune_seeds": [0, 1, 2],
+        "report": {"title": "a title", "comparisons": []},
+    }
+    return make_plan(**{**arguments, **changes})
+
+
+def of_stage(plan: Sequence[Run], stage: str) -> list[Run]:
+    return [run for run in plan if run.stage == stage]
+
+
+def finish(root: Path, run: Run) -> None:
+    (root / run.path).mkdir(parents=True, exist_ok=True)
+    (root / run.path / "DONE").write_text("{}")
+
+
+def log(root: Path, run: Run, lines: Sequence[Mapping[str, float]]) -> None:
+    (root / run.path).mkdir(parents=True, exist_ok=True)
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    # The last line is being written.
+    (root / run.path / "metrics.jsonl").write_text(text + '{"step": 99')
+
+
+@pytest.mark.parametrize(
+    ("device", "hours", "dollars"), [("v2-32", 108, 2590), ("v4-8", 78, 1000), ("v6e-8", 17, 360)]
+)
+def test_a_seed_of_the_release(tmp_path: Path, device: str, hours: float, dollars: float) -> None:
+    estimate = estimate_plan(plan=release(), root=tmp_path, device=device)
+    assert estimate.device_hours == pytest.approx(hours, abs=0.6)
+    assert estimate.dollars == pytest.approx(dollars, rel=0.01)
+    assert estimate.wall_seconds == pytest.approx(estimate.device_hours * 3600)
+
+
+def test_products_of_float32_take_a_gpu_twice_as_long(tmp_path: Path) -> None:
+    procedures = {"base": {"model": {}, "num_steps": 2_000_000, "compute_dtype": "float32"}}
+    half = estimate_plan(plan=release(), root=tmp_path, device="H200")
+    full = estimate_plan(plan=release(procedures=procedures), root=tmp_path, device="H200")
+    assert full.device_hours == pytest.approx(2 * half.device_hours, rel=0.01)
+
+
+def test_seeds_go_on_side_by_side(tmp_path: Path) -> None:
+    plan = release(pretrain_seeds=range(5))
+    one = estimate_plan(plan=plan, root=tmp_path, device="v4-8")
+    three = estimate_plan(plan=plan, root=tmp_path, device="v4-8", workers=3)
+    many = estimate_plan(plan=plan, root=tmp_path, device="v4-8", workers=100)
+    seed = estimate_plan(plan=release(), root=tmp_path, device="v4-8").wall_seconds
+    assert one.wall_seconds == pytest.approx(5 * seed, rel=1e-3)
+    assert three.wall_seconds == pytest.approx(2 * seed, rel=1e-3)
+    assert many.wall_seconds == many.critical_seconds == pytest.approx(seed, rel=1e-3)
+    assert one.device_hours == three.device_hours == many.device_hours
+    assert one.dollars == many.dollars
+
+
+def test_spot_capacity_costs_less(tmp_path: Path) -> None:
+    full = estimate_plan(plan=release(), root=tmp_path, device="v4-8")
+    spot = estimate_plan(plan=release(), root=tmp_path, device="v4-8", spot=True)
+    share = load_prices().everywhere["spot_share"].value
+    assert spot.dollars == pytest.approx(share * full.dollars)
+    assert spot.device_hours == full.device_hours
+
+
+def test_done_runs_cost_nothing_more(tmp_path: Path) -> None:
+    plan = small()
+    before = estimate_plan(plan=plan, root=tmp_path)
+    assert set(before.runs) == {run.path for run in plan}
+    for run in plan[:-1]:
+        finish(tmp_path, run)
+    after = estimate_plan(plan=plan, root=tmp_path)
+    assert set(after.runs) == {plan[-1].path}
+    finish(tmp_path, plan[-1])
+    done = estimate_plan(plan=plan, root=tmp_path)
+    assert (done.runs, done.device_hours, done.wall_seconds, done.bytes) == ({}, 0, 0, 0)
+
+
+def test_a_running_seed_tells_how_long_all_seeds_take(tmp_path: Path) -> None:
+    plan = small()
+    first, second = of_stage(plan, "pretrain")
+    rates = [{"step": step, "steps_per_second": 4.0} for step in (200, 300, 400)]
+    log(tmp_path, first, [{"step": 100, "steps_per_second": 0.1}, *rates])
+    estimate = estimate_plan(plan=plan, root=tmp_path)
+    # 600 of 1,000 steps are left of it, and the line that holds the compilation does not count.
+    assert estimate.runs[first.path].seconds == pytest.approx(600 / 4)
+    assert estimate.runs[second.path].seconds == pytest.approx(1000 / 4)
+    assert estimate.runs[first.path].measured and estimate.runs[second.path].measured
+    assert not estimate.runs[of_stage(plan, "finetune")[0].path].measured
+
+
+def test_another_shape_is_not_measured_by_it(tmp_path: Path) -> None:
+    plan = small()
+    log(tmp_path, of_stage(plan, "pretrain")[0], [{"step": 1, "steps_per_second": 1e-6}])
+    procedures = {"base": {**release()[1].parameters, "batch_size": 4, "model": {}}}
+    for name in ("corpus", "pretrain_seed", "initial_checkpoint"):
+        procedures["base"].pop(name)
+    other = small(procedures=procedures)
+    estimate = estimate_plan(plan=other, root=tmp_path)
+    assert not any(run.measured for run in estimate.runs.values())
+
+
+def test_times_of_one_device_say_nothing_of_another(tmp_path: Path) -> None:
+    plan = small()
+    run = of_stage(plan, "pretrain")[0]
+    log(tmp_path, run, [{"step": 500, "steps_per_second": 4.0}])
+    begin_attempt(tmp_path, run.path, engine="tpu", device="v4-8")
+
+    def is_measured(device: str | None) -> bool:
+        return estimate_plan(plan=plan, root=tmp_path, device=device).runs[run.path].measured
+
+    assert is_measured(None) and is_measured("v4-8")
+    assert not is_measured("v6e-8") and not is_measured("cpu")
+    # What is left is known all the same.
+    half = estimate_plan(plan=plan, root=tmp_path, device="cpu").runs[run.path]
+    whole = estimate_plan(plan=plan, root=tmp_path / "empty", device="cpu").runs[run.path]
+    start = load_prices().stages["seconds_to_start"].value
+    assert half.seconds - start == pytest.approx((whole.seconds - start) / 2)
+
+
+def test_attempts_and_examples_of_fine_tuning_tell(tmp_path: Path) -> None:
+    plan = small()
+    runs = of_stage(plan, "finetune")
+    attempt = begin_attempt(tmp_path, runs[0].path, engine="local", device="cpu")
+    end_attempt(tmp_path, attempt, "done", ended=attempt.started + 42)
+    finish(tmp_path, runs[0])
+    told = {"num_train_examples": 10, "evaluation_sets": {"dev": {"examples": 5}}}
+    (tmp_path / runs[0].path / "run.json").write_text(json.dumps(told))
+    estimate = estimate_plan(plan=plan, root=tmp_path)
+    assert estimate.runs[runs[1].path].seconds == pytest.approx(42)
+    # On another device the number of examples still holds: 10 instead of the world's 600.
+    on_h100 = estimate_plan(plan=plan, root=tmp_path, device="H100").runs[runs[1].path]
+    assert not on_h100.measured and on_h100.bytes == 5 * 120
+
+
+def test_logs_of_fine_tuning_tell_where_no_attempt_was_noted(tmp_path: Path) -> None:
+    plan = small()
+    runs = of_stage(plan, "finetune")
+    rates = [{"step": 50, "steps_per_second": 10.0}, {"step": 56, "steps_per_second": 6.0}]
+    log(tmp_path, runs[0], rates)
+    finish(tmp_path, runs[0])
+    estimate = estimate_plan(plan=plan, root=tmp_path)
+    assert estimate.runs[runs[1].path].seconds == pytest.approx(5 + 1)
+
+
+def test_a_plan_above_its_budget_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"1,004\.\d\d dollars .*budget of 1,000\.00") as refusal:
+        checked_estimates(plan=release(), root=tmp_path, device="v4-8", budget=1000)
+    assert "\n" not in str(refusal.value)
+    kept = checked_estimates(plan=release(), root=tmp_path, device="v4-8", budget=1010)
+    assert sum(run["dollars"] for run in kept.values()) == pytest.approx(1004, abs=1)
+    assert {run["device"] for run in kept.values()} == {"v4-8", "cpu"}
+    assert json.loads(json.dumps(kept)) == kept
+    with pytest.raises(UserError, match="budget is -1"):
+        checked_estimates(plan=release(), root=tmp_path, budget=-1)
+    # A machine of one's own costs nothing more.
+    assert checked_estimates(plan=small(), root=tmp_path, device="cpu", budget=0)
+
+
+def test_what_is_not_known_is_named(tmp_path: Path) -> None:
+    estimate = estimate_plan(plan=release(), root=tmp_path, device="v4-8")
+    (prepare,) = of_stage(release(), "prepare")
+    assert estimate.runs[prepare.path].assumed == ("wikipedia has 2 MB",)
+    tasks = {"mine": {"data_dir": str(tmp_path), "labels": ["a", "b"]}}
+    plan = small(tasks=tasks)
+    estimate = estimate_plan(plan=plan, root=tmp_path)
+    assert estimate.runs[of_stage(plan, "finetune")[0].path].assumed == ("mine has 5,000 examples",)
+
+
+def test_stages_of_others_are_estimated_too(tmp_path: Path) -> None:
+    run = Run("somewhere:function", "a run", {}, (), "identity", "somewhere/run")
+    estimate = estimate_plan(plan=[run], root=tmp_path)
+    assert math.isfinite(estimate.wall_seconds) and estimate.wall_seconds > 0
+
+
+def test_ten_thousand_runs_with_four_thousand_done_are_estimated_fast(tmp_path: Path) -> None:
+    plan = small(pretrain_seeds=range(5), finetune_seeds=range(2000))
+    for run in of_stage(plan, "finetune")[:4000]:
+        finish(tmp_path, run)
+    started = time.process_time()
+    estimate = estimate_plan(plan=plan, root=tmp_path)
+    assert time.process_time() - started < 4
+    assert len(estimate.runs) == len(plan) - 4000 > 6000
+
+
+def run_of(path: str, *parents: Run) -> Run:
+    return Run("stage", path, {}, parents, path, path)
+
+
+def test_wall_time_of_plans_worked_out_by_hand() -> None:
+    def wall(plan: Sequence[Run], seconds: Mapping[str, float], workers: int) -> float:
+        return wall_seconds(plan, seconds, {"all": workers}, lambda run: "all")
+
+    a = run_of("a")
+    b, c = run_of("b", a), run_of("c", a)
+    d = run_of("d", b, c)
+    plan, seconds = [a, b, c, d], {"a": 1.0, "b": 2.0, "c": 5.0, "d": 1.0}
+    assert wall(plan, seconds, 1) == 9
+    assert wall(plan, seconds, 2) == critical_seconds(plan, seconds) == 7
+    # What is done takes no time and lets the others start.
+    left = {"c": 5.0, "d": 1.0}
+    assert wall(plan, left, 1) == critical_seconds(plan, left) == 6
+    assert wall(plan, {}, 1) == critical_seconds([], {}) == 0
+    # Five equal runs on two workers take three rounds.
+    five = [run_of(str(number)) for number in range(5)]
+    alike = {run.path: 2.0 for run in five}
+    assert wall(five, alike, 2) == 6
+    # Of which two have a worker to themselves.
+    pools = {"first": 2, "second": 1}
+    assert (
+        wall_seconds(five, alike, pools, lambda run: "first" if run.path < "3" else "second") == 4
+    )
+
+
+def test_engine_tpu_leaves_fine_tuning_to_this_machine(tmp_path: Path) -> None:
+    plan = small()
+    estimate = estimate_plan(
+        plan=plan, root=tmp_path, device="v4-8", workers=2, device_stages={"pretrain"}
+    )
+    on = {
+        stage: {estimate.runs[run.path].device for run in of_stage(plan, stage)} for stage in STAGES
+    }
+    assert on["pretrain"] == {"v4-8"} and on["finetune"] == on["score"] == {estimate.host.name}
+    assert estimate.host.name != "v4-8"
+    pretraining = sum(estimate.runs[run.path].dollars for run in of_stage(plan, "pretrain"))
+    if estimate.host.is_processor:  # a GPU here would be priced as a rented one
+        assert estimate.dollars == pretraining > 0

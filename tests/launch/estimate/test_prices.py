@@ -1,0 +1,118 @@
+"""The file of prices: complete, dated, and in agreement with the published cost of a seed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from multiberts.launch.estimate.prices import FILE, load_prices
+from multiberts.runs.errors import UserError
+
+# Operations of a seed of the release: 2,000,000 steps of 256 sequences at 301.4 GFLOP.
+A_SEED = 2e6 * 256 * 301.4e9
+
+
+@pytest.mark.parametrize(
+    ("name", "chips", "hours", "dollars"),
+    [
+        ("v2-32", 16, 108, 2590),
+        ("v4-8", 4, 78, 1000),
+        ("v5litepod-8", 8, 60, 580),
+        ("v6e-8", 8, 17, 360),
+    ],
+)
+def test_a_seed_on_cloud_tpu(name: str, chips: int, hours: float, dollars: float) -> None:
+    device = load_prices().device(name)
+    assert device.chips == chips
+    took = A_SEED / device.flops_per_second() / 3600
+    assert took == pytest.approx(hours, abs=0.6)
+    assert took * device.dollars_per_hour() == pytest.approx(dollars, rel=0.01)
+
+
+def test_a_seed_on_an_h200() -> None:
+    device = load_prices().device("H200")
+    assert A_SEED / device.flops_per_second() / 3600 == pytest.approx(108, abs=0.6)
+    assert device.flops_per_second("float32") == pytest.approx(
+        device.flops_per_second() / 2, rel=1e-2
+    )
+
+
+def test_the_release_emitted_about_as_much_as_it_says() -> None:
+    """Sellam et al., 2022: 1,728 chip-hours of TPU v2 and about 250 kg CO2e a seed.
+
+    They reckon with the calculator of Lacoste et al. (2019), for an unnamed region; ours, of the
+    chip's design power and the average grid of the United States, is a tenth lower.
+    """
+    prices = load_prices()
+    v2 = prices.device("v2-32")
+    assert v2.chips * 108 == 1728
+    assert prices.kilograms_co2e(v2, 108) == pytest.approx(250, rel=0.12)
+
+
+def test_every_figure_has_a_source_and_a_date() -> None:
+    prices = load_prices()
+    tables = [prices.everywhere, prices.stages, *prices.chips.values()]
+    figures = [figure for table in tables for figure in table.values()]
+    assert len(figures) > 50
+    for figure in figures:
+        assert len(figure.source) > 3 and re.fullmatch(r"20\d\d(-\d\d-\d\d)?", figure.date)
+    assert any(figure.assumed for figure in figures) and not all(f.assumed for f in figures)
+
+
+def test_names_say_how_many_chips() -> None:
+    prices = load_prices()
+    one, eight = prices.device("H100"), prices.device("8xH100")
+    assert (eight.chips, eight.dollars_per_hour()) == (8, pytest.approx(8 * one.dollars_per_hour()))
+    # One host of TPU v2 is not sold as a part of a pod.
+    assert prices.device("v2-8").dollars_per_hour() == pytest.approx(4.5)
+    assert prices.device("v2-32").dollars_per_hour() == pytest.approx(24)
+    assert prices.device("v4-8").dollars_per_hour(spot=True) < prices.device("v4-8").dollars
+    assert prices.device("cpu").dollars == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("v4", "unknown device 'v4'.*v4-<cores>.*did you mean v4"),
+        ("v9-8", "unknown device 'v9-8'"),
+        ("v4-7", "v4-7' has 7 cores, expected a multiple of 2"),
+        ("v6e-0", "has 0 chips"),
+        ("h100", "did you mean H100"),
+        ("0xH100", "unknown device"),
+        ("", "unknown device ''"),
+    ],
+)
+def test_unknown_devices_are_refused(name: str, message: str) -> None:
+    with pytest.raises(UserError, match=message) as refusal:
+        load_prices().device(name)
+    assert "\n" not in str(refusal.value)
+
+
+def test_assumptions_are_told() -> None:
+    prices = load_prices()
+    assert "50% of the peak" in prices.device("v4-8").assumptions()
+    assert "54% of the peak" not in prices.device("v2-32").assumptions()
+    assert any("spot" in text for text in prices.device("v4-8").assumptions(spot=True))
+
+
+@pytest.mark.parametrize(
+    ("found", "replacement", "message"),
+    [
+        ("version = 1", "version = 2", "version 2, expected 1"),
+        (', date = "2022"', "", "expected value, source and date"),
+        ("value = 0.54", "value = -1", "lacks a number from 0"),
+        ("watts =", "volts =", "lacks watts"),
+        ("[chips.v4]", "[chips.v4", "restore the file"),
+    ],
+)
+def test_a_damaged_file_is_refused(
+    tmp_path: Path, found: str, replacement: str, message: str
+) -> None:
+    text = FILE.read_text()
+    assert found in text
+    path = tmp_path / "prices.toml"
+    path.write_text(text.replace(found, replacement))
+    with pytest.raises(UserError, match=message):
+        load_prices(path)

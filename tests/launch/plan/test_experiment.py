@@ -1,0 +1,353 @@
+"""An experiment's runs: what changes numbers changes the directory, and nothing else does."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from multiberts.launch.plan.experiment import make_plan
+from multiberts.launch.plan.input_digests import InputDigests
+from multiberts.launch.plan.planned_run import Run
+from multiberts.runs.errors import UserError
+
+MODEL = {
+    "num_hidden_layers": 1,
+    "hidden_size": 8,
+    "num_attention_heads": 1,
+    "intermediate_size": 16,
+    "max_position_embeddings": 32,
+}
+
+
+def experiment(**changes: Any) -> dict[str, Any]:
+    sources = {"sources": ["world:corpus.txt"], "source_format": "sentences"}
+    base = {"corpus": "base", "model": MODEL, "num_steps": 20, "checkpoint_steps": [0, 10]}
+    arguments: dict[str, Any] = {
+        "world": {"world_seed": 0},
+        "corpora": {
+            "base": sources,
+            "swapped": {**sources, "counterfactual_seed": 0, "vocabulary": "base:vocab.txt"},
+        },
+        "procedures": {
+            # Listed before the procedure that it starts from: the plan puts them in order.
+            "cda_incr": {
+                **base,
+                "corpus": "swapped",
+                "initial_checkpoint": "base",
+                "num_steps": 5,
+                "checkpoint_steps": [],
+            },
+            "base": base,
+        },
+        "pretrain_seeds": [0, 1],
+        "tasks": {
+            "facts": {"data_dir": "world:facts"},
+            "pronoun_probe": {"winogender_dir": "world:winogender"},
+        },
+        "learning_rates": [1e-3, 1e-4],
+        "finetune_seeds": [0, 1, 2],
+        "report": {"title": "a title", "comparisons": []},
+    }
+    return {**arguments, **changes}
+
+
+def paths(plan: list[Run]) -> set[str]:
+    return {run.path for run in plan}
+
+
+def test_the_plan_has_every_run_after_its_parents() -> None:
+    plan = make_plan(**experiment())
+    counts = {stage: sum(run.stage == stage for run in plan) for stage in {r.stage for r in plan}}
+    # Per seed, base keeps steps 0, 10, 20 and cda_incr its last: 4 checkpoints, each with
+    # 2 learning rates x 3 seeds of facts and one probe.
+    assert counts == {
+        "make_world": 1,
+        "prepare": 2,
+        "pretrain": 4,
+        "finetune": 2 * 4 * (2 * 3 + 1),
+        "score": 1,
+        "report": 1,
+    }
+    for number, run in enumerate(plan):
+        assert all(parent in plan[:number] for parent in run.parents)
+    assert len(paths(plan)) == len(plan)
+
+
+def test_a_continuation_starts_from_the_last_checkpoint_of_its_seed() -> None:
+    plan = make_plan(**experiment())
+    for run in plan:
+        if run.stage == "pretrain" and run.parameters["procedure"] == "cda_incr":
+            start = run.arguments("root")["initial_checkpoint"]
+            seed = run.parameters["pretrain_seed"]
+            assert f"pretrain/base/seed_{seed}-" in start and start.endswith("checkpoints/step_20")
+
+
+def test_a_parameter_changes_its_run_and_those_that_build_on_it_and_no_other() -> None:
+    before = make_plan(**experiment())
+    procedures = experiment()["procedures"]
+    procedures["cda_incr"] = {**procedures["cda_incr"], "learning_rate": 5e-5}
+    after = make_plan(**experiment(procedures=procedures))
+    gone = {run.path.rsplit("-", 1)[0] for run in before if run.path not in paths(after)}
+    assert gone and all("cda_incr" in path or path in ("scores", "report") for path in gone)
+    assert {"pretrain/cda_incr/seed_0", "pretrain/cda_incr/seed_1", "scores", "report"} <= gone
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"save_state_every_steps": 7},  # how often to save changes no number
+        {"log_every_steps": 3},
+        {"weight_decay_rate": 0.01},  # the default, said aloud
+        {"checkpoint_steps": (0, 10)},
+    ],
+)
+def test_what_changes_no_number_changes_no_directory(change: dict[str, Any]) -> None:
+    procedures = {
+        name: {**arguments, **change} if name == "base" else arguments
+        for name, arguments in experiment()["procedures"].items()
+    }
+    assert paths(make_plan(**experiment(procedures=procedures))) == paths(make_plan(**experiment()))
+
+
+def test_inputs_count_by_what_they_hold(tmp_path: Path) -> None:
+    def corpus_path(folder: str, text: str) -> str:
+        source = tmp_path / folder / "text.txt"
+        source.parent.mkdir()
+        source.write_text(text)
+        corpora = {"base": {"sources": [str(source)], "source_format": "sentences"}}
+        procedures = {"base": experiment()["procedures"]["base"]}
+        plan = make_plan(**experiment(corpora=corpora, procedures=procedures))
+        return next(run.path for run in plan if run.stage == "prepare")
+
+    def data_path(folder: str) -> str:
+        corpora = {"base": {"sources": ["data:text.txt"], "source_format": "sentences"}}
+        procedures = {"base": experiment()["procedures"]["base"]}
+        plan = make_plan(
+            **experiment(corpora=corpora, procedures=procedures, data=str(tmp_path / folder))
+        )
+        return next(run.path for run in plan if run.stage == "prepare")
+
+    here = corpus_path("here", "One.\n")
+    assert here == corpus_path("there", "One.\n") == data_path("here") == data_path("there")
+    assert corpus_path("elsewhere", "Two.\n") != corpus_path("last", "One.\n")
+
+
+def prepared(sources: list[str], **changes: Any) -> Run:
+    """The run of `prepare` for such sources."""
+    corpora = {"base": {"sources": sources, "source_format": "sentences", **changes}}
+    procedures = {"base": experiment()["procedures"]["base"]}
+    plan = make_plan(**experiment(corpora=corpora, procedures=procedures))
+    return next(run for run in plan if run.stage == "prepare")
+
+
+def test_a_pattern_stands_for_its_files(tmp_path: Path) -> None:
+    for name, text in {"b.txt": "Two.\n", "a.txt": "One.\n", "other.md": "Three.\n"}.items():
+        (tmp_path / name).write_text(text)
+    files = [str(tmp_path / name) for name in ("a.txt", "b.txt")]
+    run = prepared([str(tmp_path / "*.txt")])
+    assert run.parameters["sources"] == files
+    assert run.path == prepared(files).path != prepared(files[::-1]).path
+    (tmp_path / "c.txt").write_text("Four.\n")
+    assert prepared([str(tmp_path / "*.txt")]).path != run.path
+    with pytest.raises(UserError, match=r"no file fits the pattern .*\*\.tex"):
+        prepared([str(tmp_path / "*.tex")])
+
+
+def test_datasets_are_named_not_read() -> None:
+    """Of format `tfds` a source is a name, which looks like no path and may look like `place:file`."""
+    run = prepared(["lm1b:test", "wikipedia/20230601.en"], source_format="tfds")
+    assert run.parameters["sources"] == ["lm1b:test", "wikipedia/20230601.en"]
+    other = prepared(["lm1b:train", "wikipedia/20230601.en"], source_format="tfds")
+    assert run.path != other.path
+    moved = prepared(run.parameters["sources"], source_format="tfds", datasets_dir="elsewhere")
+    assert run.path == moved.path
+
+
+def test_held_out_text_is_a_corpus_of_the_plan(tmp_path: Path) -> None:
+    held_out = {"sources": ["world:held_out.txt"], "source_format": "sentences"}
+    corpora = {**experiment()["corpora"], "held_out": {**held_out, "vocabulary": "base:vocab.txt"}}
+    base = {**experiment()["procedures"]["base"], "evaluation_corpus": "held_out"}
+    plan = make_plan(**experiment(corpora=corpora, procedures={"base": base}))
+    run = next(run for run in plan if run.stage == "pretrain")
+    assert {parent.name for parent in run.parents} == {"prepare base", "prepare held_out"}
+    assert "/corpora/held_out-" in run.arguments("root")["evaluation_corpus"]
+    assert run.path not in paths(make_plan(**experiment()))
+    base["evaluation_corpus"] = "held"
+    with pytest.raises(UserError, match=r"evaluation_corpus is 'held', expected one of .*held_out"):
+        make_plan(**experiment(corpora=corpora, procedures={"base": base}))
+
+
+def test_the_root_is_no_part_of_a_path() -> None:
+    run = make_plan(**experiment())[-1]
+    assert run.arguments("one/place")["run_dir"] == f"one/place/{run.path}"
+    assert run.arguments("other")["run_dir"] == f"other/{run.path}"
+
+
+def test_steps_and_rates_may_be_given_by_task() -> None:
+    plan = make_plan(
+        **experiment(
+            finetune_steps={"facts": [0, 20], "pronoun_probe": [20]},
+            learning_rates={"facts": [1e-3], "pronoun_probe": []},
+            finetune_seeds={"facts": [5], "pronoun_probe": []},
+        )
+    )
+    names = [run.name for run in plan if run.stage == "finetune" and "seed_0" in run.name]
+    assert names == [
+        "facts base-seed_0-step_0 learning rate 0.001 seed 5",
+        "facts base-seed_0-step_20 learning rate 0.001 seed 5",
+        "pronoun_probe base-seed_0-step_20",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"world": None}, "no world is made"),
+        ({"tasks": {"facts": {"data_dir": "data:facts"}}}, "launch.data is not set"),
+        ({"corpora": {}}, "expected one of launch.corpora"),
+        ({"world": {"world_sed": 1}}, "no parameter 'world_sed'"),
+        ({"finetune_steps": [3]}, "holds no step that pre-training keeps"),
+        ({"learning_rates": {"facts": [1e-3]}}, "but not for 'pronoun_probe'"),
+        ({"tasks": {"facts": {"data_dir": "nowhere/at/all"}}}, "nowhere/at/all does not exist"),
+        ({"procedures": {"base": {"corpus": "base", "model": MODEL}}}, "pretrain.num_steps"),
+    ],
+)
+def test_what_refers_to_nothing_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        make_plan(**experiment(**changes))
+
+
+@pytest.mark.parametrize(
+    ("starts", "message"),
+    [
+        (
+            {"one": "two", "two": "one"},
+            r"one/pretrain.initial_checkpoint is 'two', which closes a circle in launch.procedures "
+            r"\(one -> two -> one\)",
+        ),
+        ({"one": "one"}, r"one/pretrain.initial_checkpoint is 'one', .*\(one -> one\)"),
+        # What only leads to a circle is not named as a part of it.
+        (
+            {"zero": "one", "one": "two", "two": "three", "three": "one"},
+            r"\(one -> two -> three -> one\)",
+        ),
+        ({"one": "other"}, r"is 'other', expected another of launch.procedures \(one\)"),
+    ],
+)
+def test_a_circle_of_procedures_is_refused(starts: dict[str, str], message: str) -> None:
+    base = experiment()["procedures"]["base"]
+    procedures = {name: {**base, "initial_checkpoint": start} for name, start in starts.items()}
+    with pytest.raises(UserError, match=message):
+        make_plan(**experiment(procedures=procedures))
+
+
+def test_corpora_may_be_listed_in_any_order_but_not_in_a_circle() -> None:
+    corpora = experiment()["corpora"]
+    turned = dict(reversed(corpora.items()))
+    assert list(turned) != list(corpora)
+    assert paths(make_plan(**experiment(corpora=turned))) == paths(make_plan(**experiment()))
+    turned["base"] = {**turned["base"], "vocabulary": "swapped:vocab.txt"}
+    with pytest.raises(
+        UserError, match=r"prepare uses files of .* closes a circle in launch.corpora"
+    ):
+        make_plan(**experiment(corpora=turned))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"pretrain_seeds": []},
+            "launch.pretrain_seeds is empty, so cda_incr, base would have no runs",
+        ),
+        ({"finetune_seeds": []}, "launch.finetune_seeds is empty for facts"),
+        ({"finetune_seeds": {"facts": [], "pronoun_probe": []}}, "is empty for facts"),
+        ({"procedures": {}}, "launch.procedures is empty, so facts, pronoun_probe would have no"),
+        ({"pretrain_seeds": 5}, "launch.pretrain_seeds is 5, expected a list of whole numbers"),
+        ({"pretrain_seeds": "01"}, "launch.pretrain_seeds is '01', expected a list"),
+        ({"pretrain_seeds": [0.5]}, "launch.pretrain_seeds holds 0.5, expected a list of whole"),
+        ({"learning_rates": [0.0]}, "launch.learning_rates holds 0.0, expected a list of positive"),
+        ({"learning_rates": ["1e-4"]}, "launch.learning_rates holds '1e-4', expected"),
+    ],
+)
+def test_lists_that_would_leave_nothing_to_run_are_refused(
+    changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UserError, match=message) as refusal:
+        make_plan(**experiment(**changes))
+    assert "\n" not in str(refusal.value)
+
+
+def test_an_untrained_task_needs_no_seeds() -> None:
+    tasks = {"pronoun_probe": {"winogender_dir": "world:winogender"}}
+    plan = make_plan(**experiment(tasks=tasks, finetune_seeds=[], learning_rates=[]))
+    assert sum(run.stage == "finetune" for run in plan) == 8
+
+
+def test_seeds_that_are_listed_twice_run_once() -> None:
+    twice = make_plan(**experiment(finetune_seeds=[0, 1, 1, 2], pretrain_seeds=[0, 1, 0]))
+    assert [run.path for run in twice] == [run.path for run in make_plan(**experiment())]
+
+
+def test_ten_thousand_runs_are_planned_within_five_seconds() -> None:
+    started = time.process_time()
+    plan = make_plan(**experiment(pretrain_seeds=range(5), finetune_seeds=range(250)))
+    assert time.process_time() - started < 5
+    assert len(plan) == len(paths(plan)) > 10_000
+
+
+def test_directories_keep_their_names() -> None:
+    """As the launcher's first version named them; `scores` builds on all others.
+
+    Another name here means that everybody's finished runs would be made again: a stage has a new
+    parameter, or another default.
+    """
+    named = {run.stage: run.path for run in make_plan(**experiment()) if run.stage != "report"}
+    assert named == {
+        "make_world": "world-97d91266",
+        "prepare": "corpora/swapped-5cb7b83d",
+        "pretrain": "pretrain/cda_incr/seed_1-f4ee5ca0",
+        "finetune": "finetune/pronoun_probe/cda_incr-seed_1-step_5/run-88b2d391",
+        "score": "scores-29af3818",
+    }
+
+
+def test_unchanged_inputs_are_read_once(tmp_path: Path) -> None:
+    data = tmp_path / "facts"
+    data.mkdir()
+    for name in ("train.tsv", "dev.tsv"):
+        (data / name).write_text(f"{name}\n")
+        os.utime(data / name, (1e9, 1e9))
+    memory = tmp_path / "launch" / "inputs.json"
+    first = InputDigests(memory)
+    digest = first.of(data)
+    first.keep()
+    assert first.files_read == 2 and not memory.exists()  # nothing is created for it
+    memory.parent.mkdir()
+    first.keep()
+    second = InputDigests(memory)
+    assert second.of(data) == digest and second.files_read == 0
+    # Another content of the same length is seen by its time.
+    (data / "dev.tsv").write_text("DEV.tsv\n")
+    third = InputDigests(memory)
+    assert third.of(data) != digest and third.files_read == 1
+    # It was changed just now, and might be again within the clock's resolution.
+    third.keep()
+    fourth = InputDigests(memory)
+    assert fourth.of(data) == third.of(data) and fourth.files_read == 1
+    memory.write_text("{")
+    assert InputDigests(memory).of(data) == fourth.of(data)
+
+
+def test_a_folder_counts_by_names_and_contents(tmp_path: Path) -> None:
+    for folder, name in (("one", "a"), ("two", "a"), ("three", "b")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / name).write_text("text")
+    one, two, three = (InputDigests().of(tmp_path / name) for name in ("one", "two", "three"))
+    assert one == two != three
+    with pytest.raises(UserError, match="nowhere does not exist"):
+        InputDigests().of(tmp_path / "nowhere")

@@ -1,0 +1,308 @@
+"""The status page in a real browser: headless Chromium, steered over its pipe of the DevTools protocol."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from multiberts.launch.plan.planned_run import Output
+from multiberts.launch.status.page import render_status_page, write_status_page
+from multiberts.launch.status.picture import collect_status
+from multiberts.tests.launch.made_up import MadeUp, make_sweep
+
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+OPTIONS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--no-first-run",
+    "--remote-debugging-pipe",
+)
+SECONDS_TO_ANSWER = 60
+
+
+class Browser:
+    """One tab; what it asked the network for and what it complained about is kept."""
+
+    def __init__(self, profile: Path):
+        # The protocol wants descriptors 3 and 4: it reads commands there and answers, NUL between them.
+        commands, self._commands = os.pipe()
+        self._answers, answers = os.pipe()
+        shell = f'exec "$0" "$@" 3<&{commands} 4>&{answers}'
+        self._process = subprocess.Popen(
+            ["/bin/bash", "-c", shell, str(CHROMIUM), *OPTIONS, f"--user-data-dir={profile}"],
+            pass_fds=(commands, answers),
+            stderr=subprocess.DEVNULL,
+        )
+        os.close(commands)
+        os.close(answers)
+        self._number = 0
+        self._session: str | None = None
+        self._buffer = b""
+        self.requests: list[str] = []
+        self.complaints: list[str] = []
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
+        self._session = attached["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.call(f"{domain}.enable")
+
+    def call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """One command and its result; events that come before it are noted."""
+        self._number += 1
+        message = {"id": self._number, "method": method, "params": parameters}
+        if self._session is not None:
+            message["sessionId"] = self._session
+        os.write(self._commands, json.dumps(message).encode() + b"\0")
+        while True:
+            answer = self._read()
+            if answer.get("id") == self._number:
+                assert "error" not in answer, answer
+                return answer["result"]
+
+    def _read(self) -> dict[str, Any]:
+        while b"\0" not in self._buffer:
+            data = os.read(self._answers, 1 << 16)
+            assert data, "Chromium has ended"
+            self._buffer += data
+        text, _, self._buffer = self._buffer.partition(b"\0")
+        message = json.loads(text)
+        method = message.get("method")
+        if method == "Network.requestWillBeSent":
+            self.requests.append(message["params"]["request"]["url"])
+        elif method == "Log.entryAdded" and message["params"]["entry"]["level"] in (
+            "error",
+            "warning",
+        ):
+            self.complaints.append(message["params"]["entry"]["text"])
+        elif method in ("Runtime.exceptionThrown", "Runtime.consoleAPICalled"):
+            self.complaints.append(json.dumps(message["params"]))
+        return message
+
+    def run(self, script: str) -> Any:
+        """The value of an expression in the page."""
+        result = self.call("Runtime.evaluate", expression=script, returnByValue=True)
+        assert "exceptionDetails" not in result, result
+        return result["result"].get("value")
+
+    def open(self, page: Path, width: int = 1280, height: int = 900, dark: bool = False) -> None:
+        """Shows a file at a width in CSS pixels."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1}
+        self.call("Emulation.setDeviceMetricsOverride", **size, mobile=width < 600)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.call("Emulation.setEmulatedMedia", features=[scheme])
+        self.requests.clear()
+        self.complaints.clear()
+        self.call("Page.navigate", url=page.resolve().as_uri())
+        end = time.monotonic() + SECONDS_TO_ANSWER
+        while self.run("document.readyState + location.protocol") != "completefile:":
+            assert time.monotonic() < end, "the page did not load"
+            time.sleep(0.02)
+
+    def close(self) -> None:
+        self._session = None
+        try:
+            self.call("Browser.close")
+            self._process.wait(10)
+        except (AssertionError, OSError, subprocess.TimeoutExpired):
+            self._process.kill()
+            self._process.wait()
+        os.close(self._commands)
+        os.close(self._answers)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("needs Chromium, which is not installed (Debian: chromium)")
+    browser = Browser(tmp_path_factory.mktemp("chromium"))
+    yield browser
+    browser.close()
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of the made-up experiment, whose root has a name that HTML must not take for its own."""
+    folder = tmp_path_factory.mktemp("page")
+    root = folder / "<b>multiberts & co"
+    make_sweep(root, time.time())
+    write_status_page(collect_status(root), folder / "status.html")
+    return folder / "status.html"
+
+
+def rows_shown(browser: Browser, table: str) -> int:
+    return browser.run(
+        f"[...document.querySelectorAll('#{table} tbody tr')].filter(r => !r.hidden).length"
+    )
+
+
+def first_cells(browser: Browser, table: str, column: int) -> list[str]:
+    rows = f"[...document.querySelectorAll('#{table} tbody tr')]"
+    return browser.run(f"{rows}.map(r => r.cells[{column}].innerText.trim())")
+
+
+def type_into(browser: Browser, table: str, text: str) -> None:
+    field = f"document.querySelector('[data-filters={table}] input')"
+    browser.run(f"{field}.value = {json.dumps(text)}; {field}.dispatchEvent(new Event('input')); 0")
+
+
+def test_tables_hold_the_experiment_and_nothing_is_fetched(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    assert browser.run("document.querySelector('h1').innerText").endswith("<b>multiberts & co")
+    assert rows_shown(browser, "stage-table") == 5
+    assert rows_shown(browser, "pretraining-table") == 25
+    assert rows_shown(browser, "sweep-table") == 25
+    assert first_cells(browser, "pretraining-table", 1)[8:10] == ["done", "running"]
+    assert browser.run("document.querySelectorAll('#failure-list details').length") == 3
+    assert "<tensor>" in browser.run("document.querySelector('#failure-list').innerText")
+    assert rows_shown(browser, "orphan-table") == 1
+    assert browser.requests == [page.resolve().as_uri()]
+    assert browser.complaints == []
+
+
+def test_rows_are_filtered_by_words_and_by_state(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    type_into(browser, "pretraining-table", "seed_1")
+    assert rows_shown(browser, "pretraining-table") == 11
+    type_into(browser, "pretraining-table", "RUNNING slurm")
+    assert rows_shown(browser, "pretraining-table") == 1
+    told = "document.querySelector('[data-filters=pretraining-table] [role=status]').innerText"
+    assert browser.run(told) == "1 of 25 pre-training runs"
+    type_into(browser, "pretraining-table", "")
+    select = "document.querySelector('[data-filters=pretraining-table] select')"
+    browser.run(f"{select}.value = 'done'; {select}.dispatchEvent(new Event('change')); 0")
+    assert rows_shown(browser, "pretraining-table") == 9
+    type_into(browser, "failure-list", "OOM")
+    shown = "[...document.querySelectorAll('#failure-list details')].filter(r => !r.hidden).length"
+    assert browser.run(shown) == 2
+    # Read again, the page keeps what was chosen.
+    browser.open(page)
+    assert rows_shown(browser, "pretraining-table") == 9
+    browser.run(f"{select}.value = ''; {select}.dispatchEvent(new Event('change')); 0")
+    type_into(browser, "failure-list", "")
+    assert browser.complaints == []
+
+
+def test_columns_are_sorted_as_numbers_and_empty_cells_come_last(
+    browser: Browser, page: Path
+) -> None:
+    browser.open(page)
+    press = "document.querySelectorAll('#pretraining-table th button')[4].click(); 0"
+    browser.run(press)
+    assert first_cells(browser, "pretraining-table", 4)[:3] == ["42 min", "5.9 h", "11.1 h"]
+    browser.run(press)
+    times = first_cells(browser, "pretraining-table", 4)
+    assert times[:2] == ["45.1 h", "37.2 h"] and set(times[9:]) == {"–"}
+    order = "document.querySelectorAll('#pretraining-table th')[4].getAttribute('aria-sort')"
+    assert browser.run(order) == "descending"
+    browser.run("document.querySelectorAll('#pretraining-table th button')[0].click(); 0")
+    assert first_cells(browser, "pretraining-table", 0)[:3] == [
+        f"base seed {number}" for number in range(3)
+    ]
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [360, 1280])
+def test_nothing_sticks_out_and_text_can_be_read(
+    browser: Browser, page: Path, width: int, dark: bool
+) -> None:
+    browser.open(page, width, dark=dark)
+    assert browser.run("document.documentElement.scrollWidth") <= width
+    contrasts = browser.run(CONTRASTS)
+    assert len(contrasts) > 100
+    assert min(contrasts) >= 4.5
+    # Wide tables scroll within the page, with keys as well.
+    place = ".scroll[tabindex='0'][aria-labelledby]"
+    tables = "[...document.querySelectorAll('table')]"
+    assert browser.run(f'{tables}.every(table => table.closest("{place}"))')
+    assert browser.run("document.body.getBoundingClientRect().width") <= width
+
+
+# Of every text its contrast with the ground it stands on, as WCAG defines it.
+CONTRASTS = """
+(() => {
+  const numbers = color => color.match(/[\\d.]+/g).map(Number);
+  const luminance = color => {
+    const [r, g, b] = numbers(color).slice(0, 3).map(v => v / 255)
+      .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const ground = element => {
+    for (let e = element; e; e = e.parentElement) {
+      const color = getComputedStyle(e).backgroundColor;
+      if ((numbers(color)[3] ?? 1) > 0) return color;
+    }
+    return "rgb(255, 255, 255)";
+  };
+  return [...document.querySelectorAll("main *")]
+    .filter(e => [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim()) && e.checkVisibility())
+    .map(e => {
+      const [a, b] = [luminance(getComputedStyle(e).color), luminance(ground(e))];
+      return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    });
+})()
+"""
+
+
+def test_a_page_that_is_being_written_anew_reads_itself_again(
+    browser: Browser, page: Path, tmp_path: Path
+) -> None:
+    root = page.parent / "<b>multiberts & co"
+    text = render_status_page(collect_status(root), refreshes=True)
+    quick = tmp_path / "quick.html"
+    quick.write_text(text.replace("location.reload(); }, 30000", "location.reload(); }, 300"))
+    browser.open(quick)
+    browser.run("window.isFirst = true; 0")
+    quick.write_text(quick.read_text().replace("<h1>", "<h1>anew: "))
+    end = time.monotonic() + 20
+    # While it reads itself again, there may be no page to ask.
+    while time.monotonic() < end:
+        time.sleep(0.1)
+        if browser.run("document.querySelector('h1')?.innerText?.startsWith('anew')"):
+            break
+    assert browser.run("document.querySelector('h1').innerText").startswith("anew")
+    assert "location.reload" not in page.read_text()
+
+
+def test_an_experiment_that_has_just_begun(browser: Browser, tmp_path: Path) -> None:
+    made = MadeUp(tmp_path / "new", time.time())
+    made.add("make_world", "world", "world")
+    made.write_plan()
+    page = tmp_path / "new.html"
+    write_status_page(collect_status(made.root), page)
+    browser.open(page)
+    assert browser.complaints == []
+    assert rows_shown(browser, "stage-table") == 1
+    assert not re.search(
+        "Pre-training|Fine-tuning|Failures", browser.run("document.body.innerText")
+    )
+
+
+def test_checkpoints_that_some_tasks_leave_out(tmp_path: Path) -> None:
+    """Such as the demo, whose questions are asked at some steps only."""
+    made = MadeUp(tmp_path / "sparse", time.time())
+    seed = made.add_seed(0)
+    for step, tasks in ((0, ("RTE", "CoLA")), (2_000_000, ("RTE",))):
+        for task in tasks:
+            checkpoint = Output(seed, f"checkpoints/step_{step}")
+            place = f"finetune/{task}/base-seed_0-step_{step}/lr_1e-05-ft_seed_0"
+            made.add("finetune", place, task, (seed,), task=task, checkpoint=checkpoint)
+    made.write_plan()
+    page = tmp_path / "sparse.html"
+    write_status_page(collect_status(made.root), page)
+    cells = re.findall(r'<td class="(?:cell|c soft)"[^>]*>([^<]+)', page.read_text())
+    assert [cell.strip() for cell in cells] == ["0/1", "0/1", "0/1", "–"]

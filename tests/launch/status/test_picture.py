@@ -1,0 +1,268 @@
+"""Status from markers: every state, speeds and costs, the sweep, failures, orphans, ten thousand runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from multiberts.launch.markers.markers import begin_attempt
+from multiberts.launch.status.picture import STATES, Status, collect_status, last_lines
+from multiberts.launch.status.progress import SECONDS_OF_SPEED, speed_of
+from multiberts.runs.errors import UserError
+from multiberts.tests.launch.made_up import (
+    DOLLARS_PER_HOUR,
+    FAILED_SEED,
+    NUM_STEPS,
+    ON_SLURM,
+    ON_TPU,
+    ORPHANED_SEED,
+    PREEMPTED_SEED,
+    SILENT_SEED,
+    STEPS_PER_SECOND,
+    TASKS,
+    MadeUp,
+    make_sweep,
+)
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Status:
+    now = time.time()
+    root = tmp_path_factory.mktemp("status") / "multiberts"
+    make_sweep(root, now)
+    return collect_status(root, now)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> MadeUp:
+    return MadeUp(tmp_path / "experiment", time.time())
+
+
+def state_of(made: MadeUp) -> str:
+    """The state of the only run."""
+    made.write_plan()
+    (row,) = collect_status(made.root, made.now).pretraining
+    return row.state
+
+
+@pytest.mark.parametrize("is_launched", [False, True])
+@pytest.mark.parametrize(
+    ("attempts", "expected", "expected_with_launcher"),
+    [
+        ([], "waiting", "waiting"),
+        ([{"silent": 20}], "running", "running"),
+        ([{"silent": 100}], "lost", "retrying"),
+        ([{"outcome": "lost"}], "lost", "retrying"),
+        ([{"outcome": "preempted"}], "waiting", "retrying"),
+        ([{"outcome": "failed"}], "failed", "failed"),
+        ([{"outcome": "failed"}, {"silent": 20}], "running", "running"),
+        # Said to be done, but its outputs are not there.
+        ([{"outcome": "done"}], "lost", "retrying"),
+    ],
+)
+def test_the_last_attempt_tells_the_state(
+    made: MadeUp,
+    attempts: list[dict],
+    expected: str,
+    expected_with_launcher: str,
+    is_launched: bool,
+) -> None:
+    seed = made.add_seed(0)
+    for attempt in attempts:
+        made.attempt(seed, 1, **attempt, **ON_SLURM)
+    if is_launched:
+        made.lead(os.getpid(), since=7200)
+    assert state_of(made) == (expected_with_launcher if is_launched else expected)
+
+
+def test_done_is_the_marker_alone(made: MadeUp) -> None:
+    seed = made.add_seed(0)
+    made.attempt(seed, 1, outcome="failed", **ON_SLURM)
+    made.finish(seed)
+    assert state_of(made) == "done"
+
+
+def test_a_process_of_this_machine_that_has_ended_is_lost_at_once(made: MadeUp) -> None:
+    seed = made.add_seed(0)
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    made.write_plan()
+    begin_attempt(made.root, seed.path, engine="local", pid=process.pid)
+    assert state_of(made) == "running"
+    process.communicate(b"\n")
+    assert state_of(made) == "lost"
+
+
+def test_a_younger_process_with_the_same_number_is_not_taken_for_it(made: MadeUp) -> None:
+    seed = made.add_seed(0)
+    # Begun a day before this very process was born.
+    made.attempt(seed, 24, engine="local", pid=os.getpid(), host=None)
+    assert state_of(made) == "lost"
+
+
+def test_cloud_tpu_needs_no_launcher_and_fewer_signs_of_life(made: MadeUp) -> None:
+    seed = made.add_seed(0)
+    made.attempt(seed, 5, silent=600, **ON_TPU)
+    made.write_plan()
+    status = collect_status(made.root, made.now)
+    assert status.pretraining[0].state == "running" and not status.orphans
+    made.attempt(seed, 1, outcome="failed", error={"kind": "Stockout", "message": ""}, **ON_TPU)
+    assert state_of(made) == "retrying"
+    made.attempt(seed, 1, outcome="failed", error={"kind": "UserError", "message": ""}, **ON_TPU)
+    assert state_of(made) == "failed"
+
+
+def test_the_counts_of_a_made_up_experiment(sweep: Status) -> None:
+    counts = {stage.stage: stage.counts for stage in sweep.stages}
+    assert list(counts) == ["prepare", "pretrain", "finetune", "score", "report"]
+    assert counts["pretrain"] == {
+        "done": 9, "running": 9, "retrying": 1, "waiting": 4, "lost": 1, "failed": 1
+    }  # fmt: skip
+    assert counts["finetune"]["done"] == 8 * len(TASKS) * 20 - 2 + 5
+    assert sweep.total == 1 + 25 + 25 * len(TASKS) * 20 + 2
+    assert sum(sweep.counts.values()) == sweep.total and set(sweep.counts) == set(STATES)
+
+
+def test_pretraining_rows_tell_step_speed_time_left_and_cost(sweep: Status) -> None:
+    rows = sweep.pretraining
+    first = rows[9]
+    assert (first.step, first.num_steps, first.attempts) == (1_980_000, NUM_STEPS, 2)
+    assert first.steps_per_second == pytest.approx(STEPS_PER_SECOND, rel=1e-3)
+    assert first.seconds_left == pytest.approx(20_000 / STEPS_PER_SECOND, rel=1e-3)
+    assert first.checkpoint_age == pytest.approx(339, abs=1)
+    # 4 hours until it was preempted, and 65 since it began again.
+    assert first.hours == pytest.approx(4 + 65, abs=0.01)
+    assert first.dollars == pytest.approx(69 * DOLLARS_PER_HOUR, abs=0.1)
+    assert (first.engine, first.device, first.zone) == ("tpu", "v4-8", "us-central2-b")
+    assert rows[0].step == NUM_STEPS and rows[0].checkpoint_age is None
+    assert rows[PREEMPTED_SEED].seconds_left is None
+    assert rows[24].state == "waiting" and rows[24].dollars is None
+    # One that fell silent costs until its last sign of life.
+    assert rows[SILENT_SEED].hours == pytest.approx(28 - 4000 / 3600, abs=0.01)
+    assert sweep.dollars == pytest.approx(sum(row.dollars or 0 for row in rows))
+
+
+def test_speed_counts_the_last_minutes_and_only_this_attempt(made: MadeUp) -> None:
+    lines = [{"step": 10 * n, "time": 10.0 * n} for n in range(100)]
+    faster = [{"step": 990 + 20 * n, "time": 990 + 10.0 * n} for n in range(1, 200)]
+    assert speed_of(lines) == 1.0
+    assert SECONDS_OF_SPEED < 1990 and speed_of(lines + faster) == 2.0
+    # Lines further apart than that: the last two.
+    assert speed_of([{"step": 0, "time": 0.0}, {"step": 5000, "time": 10_000.0}]) == 0.5
+    assert speed_of([{"step": 7, "time": 1.0, "steps_per_second": 3.5}]) == 3.5
+    assert speed_of([]) is None
+
+    seed = made.add_seed(0)
+    made.log(seed, 50_000, age=600)
+    made.attempt(seed, 0.05, **ON_SLURM)
+    made.write_plan()
+    (row,) = collect_status(made.root, made.now).pretraining
+    assert row.step == 50_000 and row.steps_per_second is None
+
+
+def test_a_line_that_is_being_written_is_passed_over(made: MadeUp) -> None:
+    seed = made.add_seed(0)
+    made.log(seed, 3000)
+    with (made.root / seed.path / "metrics.jsonl").open("a") as log:
+        log.write('{"step": 4000, "lo')
+    made.write_plan()
+    (row,) = collect_status(made.root, made.now).pretraining
+    assert row.step == 3000
+
+
+def test_the_sweep_counts_by_checkpoint_and_task(sweep: Status) -> None:
+    assert sweep.tasks == TASKS and len(sweep.sweep) == 25
+    first, eighth = sweep.sweep[0], sweep.sweep[8]
+    assert (first.procedure, first.pretrain_seed, first.step) == ("base", 0, NUM_STEPS)
+    assert first.cells["MNLI"].done == first.cells["MNLI"].total == 20
+    assert first.cells["SST-2"].words == "19 done, 1 failed"
+    assert eighth.cells["MNLI"].words == "5 done, 10 running, 5 waiting"
+
+
+def test_failures_come_with_the_last_lines_of_their_log(sweep: Status) -> None:
+    assert [failure.attempts for failure in sweep.failures] == [1, 3, 3]
+    diverged = sweep.failures[0]
+    assert diverged.name == f"pretrain base seed {FAILED_SEED}"
+    assert diverged.message == "the loss of step 118,400 is not finite (nan)"
+    # Of the progress bar, what was drawn last.
+    assert diverged.log_lines[1:] == ("pre-training:   7%", f"error: {diverged.message}")
+    assert sweep.failures[1].log_lines[-1].startswith("ResourceExhaustedError")
+
+
+def test_a_missing_log_is_no_trouble(tmp_path: Path) -> None:
+    assert last_lines(tmp_path / "none.log") == ()
+
+
+def test_orphans_are_attempts_of_an_earlier_launcher_or_of_no_plan(
+    sweep: Status, made: MadeUp
+) -> None:
+    (orphan,) = sweep.orphans
+    assert orphan.path == sweep.pretraining[ORPHANED_SEED].path and orphan.job == "4711"
+    assert sweep.unplanned == (
+        "finetune/RTE/base-seed_0-step_2000000/lr_2e-05-ft_seed_0-0badcafe",
+        "old/seed_7",
+    )
+    planned, forgotten = made.add_seed(0), made.add_seed(1)
+    for seed in (planned, forgotten):
+        made.attempt(seed, 1, **ON_SLURM)
+    made.plan.remove(forgotten)
+    made.write_plan()
+    made.lead(os.getpid(), since=7200)
+    led = collect_status(made.root, made.now)
+    assert [attempt.path for attempt in led.orphans] == [forgotten.path]
+    # A launcher that started later did not start them; one that is gone, neither.
+    made.lead(os.getpid(), since=60)
+    assert len(collect_status(made.root, made.now).orphans) == 2
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    made.lead(gone.pid, since=7200)
+    status = collect_status(made.root, made.now)
+    assert status.launcher is None and len(status.orphans) == 2
+
+
+def test_a_root_without_a_launch_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="nothing was launched in"):
+        collect_status(tmp_path)
+
+
+# Looks as the command would, in a process of its own, and tells what it cost.
+LOOK = """
+import json, sys, time
+started = time.perf_counter()
+from multiberts.launch.status.picture import collect_status
+from multiberts.launch.status.page import render_status_page
+status = collect_status(sys.argv[1])
+render_status_page(status)
+seconds = time.perf_counter() - started
+heavy = [name for name in ("tensorflow", "keras", "pandas", "parsl") if name in sys.modules]
+print(json.dumps([status.counts["done"], status.total, seconds, heavy]))
+"""
+
+
+def test_ten_thousand_runs_are_seen_within_five_seconds(made: MadeUp) -> None:
+    seeds = [made.add_seed(number) for number in range(25)]
+    trials = [
+        made.add_trial(seed, task, rate, number)
+        for seed in seeds
+        for task in TASKS
+        for rate in (1e-5, 2e-5, 3e-5, 4e-5)
+        for number in range(20)
+    ]
+    made.write_plan()
+    for number, trial in enumerate(trials):
+        if number % 2:
+            (made.root / trial.path).mkdir(parents=True)
+            (made.root / trial.path / "DONE").touch()
+        begin_attempt(made.root, trial.path, **ON_SLURM)
+    printed = subprocess.run(
+        [sys.executable, "-c", LOOK, str(made.root)], capture_output=True, check=True, text=True
+    )
+    done, total, seconds, heavy = json.loads(printed.stdout)
+    assert (done, total) == (5000, 10_025)
+    assert heavy == []
+    assert seconds < 5

@@ -1,0 +1,131 @@
+"""The plan as people see it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from multiberts.launch.plan.experiment import make_plan
+from multiberts.launch.plan.planned_run import Run
+from multiberts.launch.status.plan_report import RUNS_SHOWN, duration, show_plan, size, tree
+from multiberts.runs.errors import UserError
+
+MODEL = {"hidden_size": 64, "num_attention_heads": 2, "num_hidden_layers": 2}
+
+
+def planned(**changes: Any) -> list[Run]:
+    arguments: dict[str, Any] = {
+        "world": {},
+        "corpora": {"text": {"sources": ["world:corpus.txt"], "source_format": "sentences"}},
+        "procedures": {"base": {"model": MODEL, "num_steps": 1000, "batch_size": 8}},
+        "pretrain_seeds": [0, 1],
+        "tasks": {"facts": {"data_dir": "world:facts"}},
+        "learning_rates": [1e-3],
+        "finetune_seeds": [0, 1, 2],
+    }
+    return make_plan(**{**arguments, **changes})
+
+
+def mark_done(root: Path, run: Run) -> None:
+    (root / run.path).mkdir(parents=True)
+    (root / run.path / "DONE").write_text("{}")
+
+
+def test_the_tree_counts_runs(tmp_path: Path) -> None:
+    plan = planned()
+    mark_done(tmp_path, plan[0])
+    lines = tree(plan, tmp_path).splitlines()
+    assert lines[0] == f"{tmp_path}: {len(plan)} runs, 1 done"
+    assert f"    {plan[0].path}  (done)" in lines
+    assert "  finetune: 6 runs, 0 done" in lines
+    for run in plan:
+        assert sum(line.split("  (")[0].strip() == run.path.split("/")[-1] for line in lines) == 1
+
+
+def test_a_large_plan_is_told_by_folders(tmp_path: Path) -> None:
+    plan = planned(finetune_seeds=range(1000))
+    runs = [run for run in plan if run.stage == "finetune"]
+    assert len(runs) > RUNS_SHOWN
+    for run in runs[:3]:
+        mark_done(tmp_path, run)
+    text = tree(plan, tmp_path)
+    assert len(text.splitlines()) < 20
+    assert "finetune/facts/base-seed_0-step_1000/: 1000 runs, 3 done" in text
+    assert "finetune/facts/base-seed_1-step_1000/: 1000 runs, 0 done" in text
+
+
+def test_the_plan_ends_with_an_estimate_and_writes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show_plan(plan=planned(), root=tmp_path / "root", device="v4-8", budget=1000)
+    shown = capsys.readouterr().out
+    assert "estimate of what is left, on 1 x v4-8 (TPU v4) at 12.88 dollars an hour" in shown
+    for stage, runs in (("prepare", 1), ("pretrain", 2), ("finetune", 6), ("score", 1)):
+        row = next(line.split() for line in shown.splitlines() if line.split()[:1] == [stage])
+        assert row[1] == str(runs) and row[-1] == "assumed"
+    assert "assumed: 50% of the peak; 12.88 dollars an hour" in shown
+    assert "kg CO2e" in shown and "of disk" in shown and "wall time" in shown
+    assert not (tmp_path / "root").exists()
+
+
+def test_measured_times_are_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = planned()
+    run = next(run for run in plan if run.stage == "pretrain")
+    (tmp_path / run.path).mkdir(parents=True)
+    (tmp_path / run.path / "metrics.jsonl").write_text('{"step": 1, "steps_per_second": 1.0}\n')
+    show_plan(plan=plan, root=tmp_path)
+    rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.strip()}
+    assert rows["pretrain"].endswith("measured") and rows["finetune"].endswith("assumed")
+    # Two seeds, of which one step is done, at a step a second.
+    assert float(rows["pretrain"].split()[2]) == pytest.approx(1999 / 3600, abs=1e-3)
+
+
+def test_a_finished_plan_has_nothing_left(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = planned()
+    for run in plan:
+        mark_done(tmp_path, run)
+    show_plan(plan=plan, root=tmp_path, budget=0)
+    assert capsys.readouterr().out.endswith("nothing is left to do\n")
+
+
+def test_a_budget_is_kept_after_the_plan_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(UserError, match="above the budget of 0.00 dollars"):
+        show_plan(plan=planned(), root=tmp_path, device="v4-8", budget=0.001)
+    assert "estimate of what is left" in capsys.readouterr().out
+
+
+def test_a_disk_that_is_too_small_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    procedures = {"base": {"model": {}, "num_steps": 10**8, "checkpoint_steps": range(10**6)}}
+    show_plan(plan=planned(procedures=procedures, tasks={}), root=tmp_path, device="v4-8")
+    # A million checkpoints of 440 MB, twice.
+    assert "881 TB of disk, MORE THAN THE" in capsys.readouterr().out
+
+
+def test_times_and_sizes_in_words() -> None:
+    seconds = (59, 90, 5400, 47 * 3600, 4.5 * 86400)
+    assert [duration(s) for s in seconds] == ["59 s", "2 min", "1.5 h", "47.0 h", "4.5 days"]
+    assert [size(n) for n in (12, 440.4e6, 72.7e9, 5e15)] == [
+        "12 bytes", "440 MB", "72.7 GB", "5e+03 TB",
+    ]  # fmt: skip
+
+
+def test_engine_tpu_is_estimated_on_its_slices(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = {"accelerator_type": "v5litepod-8", "spot": True, "zones": ["us-west4-a"]}
+    show_plan(plan=planned(), root=tmp_path, engine="tpu", engine_options=options)
+    shown = capsys.readouterr().out
+    assert (
+        "on 2 x v5litepod-8 (TPU v5e) at 3.84 dollars an hour (spot), and this machine (" in shown
+    )
+    assert "spot capacity at 40% of the price" in shown
+    show_plan(plan=planned(), root=tmp_path, engine="tpu", engine_options=options, device="v4-8")
+    assert "on 2 x v4-8 (TPU v4)" in capsys.readouterr().out

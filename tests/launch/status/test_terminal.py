@@ -1,0 +1,134 @@
+"""The terminal view: every width, plain text where there is no terminal, a live view that Ctrl-C ends."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from multiberts.launch.estimate import quantities
+from multiberts.launch.status.picture import collect_status
+from multiberts.launch.status.terminal import print_status, terminal_view
+from multiberts.tests.launch.made_up import make_sweep
+
+SHOW = """
+import sys
+from multiberts.launch.status.command import show_status
+show_status(root=sys.argv[1], watch=len(sys.argv) > 2)
+"""
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("status") / "multiberts"
+    make_sweep(root, time.time())
+    return root
+
+
+def shown(root: Path, width: int, rows: int = 40) -> str:
+    console = Console(width=width, color_system=None, highlight=False)
+    with console.capture() as capture:
+        console.print(terminal_view(collect_status(root), width, rows))
+    return capture.get()
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
+def test_every_width_shows_what_counts(root: Path, width: int) -> None:
+    text = shown(root, width)
+    assert max(map(len, text.splitlines())) <= width
+    words = " ".join(text.split())
+    for fact in ("813 of 2,528 runs done (32 %)", "1,980,000", "running", "MNLI", "is not finite"):
+        assert fact in words, fact
+    # Nothing is cut off where it would be read as another number.
+    assert "…" not in text.split("Failures")[0]
+
+
+def test_wide_terminals_show_all_columns(root: Path) -> None:
+    text = shown(root, 140)
+    line = next(line for line in text.splitlines() if line.startswith("base 9 "))
+    for fact in ("1,980,000", "2,000,000", "99 %", "8.00", "42 min", "6 min", "tpu · v4-8"):
+        assert fact in line, fact
+    assert "base seed 0 step 2,000,000" in text
+
+
+def test_few_rows_show_trouble_first_and_tell_what_is_left_out(root: Path) -> None:
+    text = shown(root, 100, rows=6)
+    table = text.split("Pre-training")[1].split("Fine-tuning")[0]
+    assert "failed" in table and "lost" in table
+    assert "base 0 " not in table and "and 9 done, 5 running, 1 retrying, 4 waiting" in table
+    assert "Fine-tuning: runs done, all seeds together" in text and "803/2500" not in text
+
+
+def test_no_terminal_no_control_characters(root: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SHOW, str(root)], capture_output=True, text=True, check=True
+    )
+    assert "\x1b" not in done.stdout and "813 of 2,528" in done.stdout
+
+
+def test_brackets_in_names_are_no_markup(tmp_path: Path) -> None:
+    root = tmp_path / "[bold]experiment[/bold]"
+    make_sweep(root, time.time())
+    console = Console(width=200, color_system=None)
+    with console.capture() as capture:
+        print_status(collect_status(root), console)
+    assert "[bold]experiment[/bold]: 813" in capture.get()
+
+
+def test_the_live_view_is_drawn_until_ctrl_c(root: Path) -> None:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", SHOW, str(root), "watch"],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "50"},
+        start_new_session=True,
+    )
+    os.close(theirs)
+    drawn = b""
+    end = time.monotonic() + 30
+    while b"Fine-tuning" not in drawn and time.monotonic() < end:
+        if select.select([ours], [], [], 0.1)[0]:
+            drawn += os.read(ours, 1 << 16)
+    assert b"Pre-training" in drawn and b"\x1b[" in drawn
+    process.send_signal(signal.SIGINT)
+    while select.select([ours], [], [], 0.5)[0]:
+        try:
+            drawn += os.read(ours, 1 << 16)
+        except OSError:
+            break
+    assert process.wait(20) == 0
+    assert b"Traceback" not in drawn
+    os.close(ours)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (None, "–"), (0, "0 s"), (119.4, "119 s"), (119.9, "2 min"), (3600, "60 min"),
+        (7199.9, "2.0 h"), (172799, "48.0 h"), (172800, "2.0 d"),
+    ],
+)  # fmt: skip
+def test_durations(seconds: float | None, words: str) -> None:
+    assert quantities.duration(seconds) == words
+
+
+def test_shares_are_whole_only_when_all_is_done() -> None:
+    assert [quantities.percent(share) for share in (0, 1e-6, 0.5, 0.9999, 1)] == [
+        "0 %", "1 %", "50 %", "99 %", "100 %"
+    ]  # fmt: skip
+    assert [quantities.dollars(value) for value in (None, 3, 99.99, 1234.5)] == [
+        "–", "$3.00", "$99.99", "$1,234"
+    ]  # fmt: skip
+    assert [quantities.compact(value) for value in (None, 600, 20_000, 1_250_000, 2_000_000)] == [
+        "–", "600", "20k", "1.25M", "2M"
+    ]  # fmt: skip

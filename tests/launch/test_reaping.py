@@ -1,0 +1,280 @@
+"""Reaping really ends what a dead launcher left, and spares everything else."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from multiberts.launch.markers.markers import Lease, attempts_of, begin_attempt, end_attempt
+from multiberts.launch.reaping import end_processes, left_processes, reap
+from multiberts.launch.status.picture import collect_status
+from multiberts.launch.tpu.reaping import delete_resources
+from multiberts.launch.workers.guardian import VARIABLE, watch_this_process
+from multiberts.runs.errors import UserError
+from multiberts.tests.launch.launchers import Launcher, quick_run, wait_until
+from multiberts.tests.launch.made_up import MadeUp
+from multiberts.tests.launch.slurm_cluster import PROGRAMS, SlurmCluster
+
+# Says when it is ready; ends at SIGTERM at once, or not at all.
+OBEDIENT = "print(flush=True); import time; time.sleep(300)"
+STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {OBEDIENT}"
+
+Start = Callable[..., subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts processes with the mark of a launch of a root, and sees them off in the end.
+
+    Their launcher is gone (its number now is another process's), or this process.
+    """
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(
+        root: Path | None, owner: str = "gone", script: str = OBEDIENT, launcher: int | None = None
+    ):
+        environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
+        if root is not None:
+            watch = watch_this_process(str(root), owner)
+            if launcher is None:
+                watch = dataclasses.replace(watch, born=watch.born - 3600)
+            environment[VARIABLE] = watch.spelled()
+        process = subprocess.Popen(
+            [sys.executable, "-c", script], env=environment, stdout=subprocess.PIPE
+        )
+        started.append(process)
+        assert process.stdout is not None
+        process.stdout.readline()
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def runs(process: subprocess.Popen[bytes]) -> bool:
+    return process.poll() is None
+
+
+def test_processes_of_a_dead_launcher_are_ended_and_no_others(
+    tmp_path: Path, start: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, other = tmp_path / "root", tmp_path / "root2"
+    root.mkdir()
+    # The same root by another name is the same root.
+    (tmp_path / "link").symlink_to(root)
+    ours = [start(root), start(tmp_path / "link")]
+    spared = [start(other), start(None), start(root / "within")]
+    reap(root=root)
+    assert not any(map(runs, ours)) and all(map(runs, spared))
+    said = capsys.readouterr().out
+    assert all(f"process {process.pid} (" in said for process in ours)
+    assert not any(f"process {process.pid} (" in said for process in spared)
+    reap(root=root)
+    assert "nothing to end" in capsys.readouterr().out
+
+
+def test_a_process_that_does_not_leave_is_killed(tmp_path: Path, start: Start) -> None:
+    process = start(tmp_path, script=STUBBORN)
+    ((left, how),) = end_processes(tmp_path, seconds_to_save=0.5)
+    assert left.process.pid == process.pid and "killed" in how
+    assert process.wait(10) == -signal.SIGKILL
+
+
+def test_a_running_launcher_keeps_its_processes_but_not_those_of_one_before(
+    tmp_path: Path, start: Start
+) -> None:
+    this = os.getpid()
+    with Lease(tmp_path) as lease:
+        own = start(tmp_path, lease.owner, launcher=this)
+        earlier = start(tmp_path, "earlier", launcher=this)
+        assert [left.process.pid for left in left_processes(tmp_path)] == [earlier.pid]
+        reap(root=tmp_path)
+        assert runs(own) and not runs(earlier)
+    # Its lease is not to be seen, but it runs.
+    assert left_processes(tmp_path) == []
+
+
+def test_whoever_reaps_spares_itself_and_those_that_it_descends_from(
+    tmp_path: Path, start: Start
+) -> None:
+    # A shell with the mark, in which someone calls reap.
+    call = f"from multiberts.launch.reaping import reap; reap(root={str(tmp_path)!r})"
+    script = (
+        "import subprocess, sys; print(flush=True)\n"
+        f"sys.exit(subprocess.run([sys.executable, '-c', {call!r}]).returncode)"
+    )
+    assert start(tmp_path, script=script).wait(60) == 0
+
+
+def test_attempts_whose_process_is_gone_are_noted_as_lost(tmp_path: Path, start: Start) -> None:
+    made = MadeUp(tmp_path, time.time())
+    seeds = [made.add_seed(number) for number in range(4)]
+    made.write_plan()
+    mine = start(tmp_path)
+    begin_attempt(tmp_path, seeds[0].path, engine="local", pid=mine.pid)
+    elsewhere = begin_attempt(tmp_path, seeds[1].path, engine="slurm", host="node07", pid=1)
+    end_attempt(tmp_path, begin_attempt(tmp_path, seeds[2].path, engine="local"), "done")
+    alive = begin_attempt(tmp_path, seeds[3].path, engine="local", pid=os.getpid())
+    reap(root=tmp_path)
+    outcomes = {path: found[-1].outcome for path, found in attempts_of(tmp_path).items()}
+    assert outcomes == {
+        seeds[0].path: "lost",
+        elsewhere.path: None,
+        seeds[2].path: "done",
+        alive.path: None,
+    }
+    assert collect_status(tmp_path).pretraining[0].state == "lost"
+
+
+@pytest.mark.usefixtures("quick_stages")
+def test_workers_that_cannot_see_that_their_launcher_is_gone(
+    start_launcher: Callable[..., Launcher],
+) -> None:
+    waits = [quick_run("wait", f"wait_{number}", release="never") for number in range(2)]
+    launcher = start_launcher(waits)
+    launcher.wait_for(*waits)
+    # Without the shells that wait for them.
+    others = [one for one in launcher.processes() if VARIABLE in one.environ()]
+    assert left_processes(launcher.root) == []
+    try:
+        for process in others:
+            process.suspend()
+        launcher.process.kill()
+        launcher.process.wait()
+        status = collect_status(launcher.root)
+        assert status.launcher is None
+        assert {attempt.path for attempt in status.orphans} == {"wait_0", "wait_1"}
+        left = {one.process.pid for one in left_processes(launcher.root)}
+        assert left == {one.pid for one in others}
+        assert left > {launcher.worker_of(run).pid for run in waits}
+        reap(root=launcher.root)
+        assert wait_until(lambda: not launcher.processes(), 10)
+        assert collect_status(launcher.root).orphans == ()
+    finally:
+        for process in others:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.resume()
+
+
+def test_a_missing_root_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is no directory; check"):
+        reap(root=tmp_path / "none")
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmCluster]:
+    if os.geteuid() != 0:
+        pytest.skip("needs Slurm's daemons, which only root can start")
+    if not all(map(shutil.which, PROGRAMS)):
+        pytest.skip("needs Slurm, which is not installed (Debian: slurm-wlm and munge)")
+    with SlurmCluster(tmp_path / "slurm") as cluster:
+        for name, value in cluster.environment.items():
+            monkeypatch.setenv(name, value)
+        yield cluster
+
+
+def test_slurm_jobs_of_the_root_are_cancelled_and_no_others(
+    slurm: SlurmCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    jobs = {}
+    for name in ("root", "other"):
+        script = tmp_path / name / "launch" / "parsl" / "blocks" / "parsl.pool.block-0.submit"
+        script.parent.mkdir(parents=True)
+        script.write_text("#!/bin/bash\nsleep 300\n")
+        output = tmp_path / name / "output"
+        jobs[name] = slurm.command("sbatch", "--parsable", f"--output={output}", str(script))
+    root = tmp_path / "root"
+
+    def left() -> set[str]:
+        return set(slurm.command("squeue", "--noheader", "--format=%i").split())
+
+    assert left() == set(jobs.values())
+    with Lease(root):
+        reap(root=root, engine="slurm")
+    assert left() == set(jobs.values())
+    reap(root=root)
+    assert f"Slurm job {jobs['root']} " in capsys.readouterr().out
+    assert wait_until(lambda: left() == {jobs["other"]}, 20)
+
+
+def test_queued_resources_of_the_experiment_are_deleted_and_no_others(tmp_path: Path) -> None:
+    pytest.importorskip("google.cloud.tpu_v2", reason="needs google-cloud-tpu")
+    from multiberts.launch.tpu.client import Provisioner, Request
+    from multiberts.launch.tpu.places import Places
+    from multiberts.launch.tpu.rehearsal.service import TpuService
+
+    made = MadeUp(tmp_path / "root", time.time())
+    done, unfinished, forgotten = (made.add_seed(number) for number in range(3))
+    made.plan.remove(forgotten)
+    made.write_plan()
+    made.finish(done)
+    places, others = Places(f"file://{tmp_path}/bucket"), Places(f"file://{tmp_path}/others")
+    options = {"project": "made-up", "zones": ["z-a", "z-b"], "bucket": places.url}
+    with TpuService(
+        zones={"z-a": ("v4-8",), "z-b": ("v4-8",)},
+        runtime_versions=("made-up",),
+        folder=tmp_path / "nodes",
+        # They are never provisioned.
+        seconds_to_provision=3600,
+    ) as service:
+        provisioner = Provisioner("made-up", service.client())
+        made_of = [(places, done), (places, unfinished), (places, forgotten), (others, done)]
+        names = []
+        for number, (whose, run) in enumerate(made_of):
+            names.append(whose.name(run))
+            provisioner.create(
+                Request(
+                    name=names[-1],
+                    zone=f"z-{'ab'[number % 2]}",
+                    attempt=1,
+                    accelerator_type="v4-8",
+                    runtime_version="made-up",
+                    startup_script="true",
+                    labels=whose.labels(run, 1),
+                )
+            )
+
+        def left() -> set[str]:
+            return {
+                one.name
+                for zone in options["zones"]
+                for one in provisioner.resources(zone)
+                if one.state != "DELETING"
+            }
+
+        lines = delete_resources(made.root, options, everything=False, provisioner=provisioner)
+        assert wait_until(lambda: left() == {names[1], names[3]}, 10)
+        assert sum("deleted" in line for line in lines) == 2
+        assert sum("spared" in line for line in lines) == 1
+        delete_resources(made.root, options, everything=True, provisioner=provisioner)
+        assert wait_until(lambda: left() == {names[3]}, 10)
+        with pytest.raises(UserError, match="z-c"):
+            delete_resources(
+                made.root, {**options, "zones": ["z-c"]}, everything=True, provisioner=provisioner
+            )
+    with pytest.raises(UserError, match="lacks 'bucket'"):
+        reap(root=made.root, engine="tpu", engine_options={"project": "p", "zones": ["z"]})
+
+
+def test_marks_of_other_versions_are_no_trouble(tmp_path: Path) -> None:
+    for value in ("", "1", "[]", json.dumps({"root": str(tmp_path)})):
+        process = subprocess.Popen(["sleep", "60"], env={**os.environ, VARIABLE: value})
+        try:
+            assert left_processes(tmp_path) == []
+        finally:
+            process.kill()
+            process.wait()

@@ -1,0 +1,273 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from multiberts.finetune.finetuning import finetune
+from multiberts.finetune.sweeping import planned, sweep
+from multiberts.runs.errors import UserError
+from multiberts.runs.preemption import EXIT_PREEMPTED
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = {"batch_size": 16, "num_epochs": 1, "sequence_length": 32, "compile_step": False}
+
+
+def outputs(root: Path) -> dict[str, bytes]:
+    """All that decides or is the result, by path; the logs have speeds in them."""
+    kept = ("DONE", "run.json", "*.tfrecord")
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for pattern in kept
+        for path in sorted(root.rglob(pattern))
+    }
+
+
+def arguments(root: Path, checkpoints: list[Path], data: Path) -> dict:
+    return {
+        "root": str(root),
+        "checkpoints": [str(path) for path in checkpoints],
+        "tasks": {"pair": {"data_dir": str(data), **SMALL}},
+        "learning_rates": [1e-3, 2e-3],
+        "finetune_seeds": [0, 3],
+    }
+
+
+def test_runs_of_a_sweep_are_those_of_single_calls_to_the_byte(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path, winogender_data: Path
+) -> None:
+    checkpoints = [make_checkpoint(0), make_checkpoint(1)]
+    given = arguments(tmp_path / "sweep", checkpoints, pair_data)
+    given["tasks"]["pronoun_probe"] = {"winogender_dir": str(winogender_data)}
+    assert sweep(**given) == []
+    for path in checkpoints:
+        for rate in (1e-3, 2e-3):
+            for seed in (0, 3):
+                finetune(
+                    run_dir=str(tmp_path / f"single/pair/{path.name}/lr_{rate:g}-ft_seed_{seed}"),
+                    checkpoint=str(path),
+                    task="pair",
+                    data_dir=str(pair_data),
+                    learning_rate=rate,
+                    finetune_seed=seed,
+                    **SMALL,
+                )
+        finetune(
+            run_dir=str(tmp_path / f"single/pronoun_probe/{path.name}/run"),
+            checkpoint=str(path),
+            task="pronoun_probe",
+            winogender_dir=str(winogender_data),
+        )
+    assert len(outputs(tmp_path / "single")) == 3 * 10
+    assert outputs(tmp_path / "sweep") == outputs(tmp_path / "single")
+
+
+def test_data_and_weights_are_read_once(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path, monkeypatch
+) -> None:
+    from multiberts.bert.checkpoint import checkpoint as checkpoints
+    from multiberts.finetune.classification.glue_tsv import GlueTsvReader
+
+    reads: list[str] = []
+    read_checkpoint, read_texts = checkpoints.read_checkpoint, GlueTsvReader.__call__
+
+    def reading(path):
+        reads.append(Path(path).name)
+        return read_checkpoint(path)
+
+    def reading_texts(self, files, name):
+        reads.append(name)
+        return read_texts(self, files, name)
+
+    monkeypatch.setattr(checkpoints, "read_checkpoint", reading)
+    monkeypatch.setattr(GlueTsvReader, "__call__", reading_texts)
+    paths = [make_checkpoint(5), make_checkpoint(6)]
+    assert sweep(**arguments(tmp_path / "sweep", paths, pair_data)) == []
+    assert sorted(reads) == ["checkpoint_5", "checkpoint_6", "dev", "train"]
+
+
+def test_finished_runs_are_left_alone_and_missing_ones_made(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
+) -> None:
+    given = arguments(tmp_path / "sweep", [make_checkpoint()], pair_data)
+    sweep(**{**given, "finetune_seeds": [3]})
+    first = outputs(tmp_path / "sweep")
+    times = {path: (tmp_path / "sweep" / path).stat().st_mtime_ns for path in first}
+    sweep(**given)
+    both = outputs(tmp_path / "sweep")
+    assert len(both) == 2 * len(first) == 12
+    assert all((tmp_path / "sweep" / path).stat().st_mtime_ns == at for path, at in times.items())
+
+
+def test_a_run_that_fails_is_named_and_the_others_go_on(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path, capsys
+) -> None:
+    def spoil(parameters: dict) -> None:
+        parameters["bert/pooler/dense/bias"][:] = float("nan")
+
+    bad = make_checkpoint(1, change=spoil)
+    given = arguments(tmp_path / "sweep", [bad, make_checkpoint(0)], pair_data)
+    failures = sweep(**{**given, "learning_rates": [1e-3]})
+    assert [failure.run.path for failure in failures] == [
+        f"pair/checkpoint_1/lr_0.001-ft_seed_{seed}" for seed in (0, 3)
+    ]
+    assert all("not finite" in failure.message for failure in failures)
+    assert all(failure.is_user_error for failure in failures)
+    done = sorted(path.parent.name for path in (tmp_path / "sweep").rglob("DONE"))
+    assert done == ["lr_0.001-ft_seed_0", "lr_0.001-ft_seed_3"]
+    assert "failed: pair/checkpoint_1/lr_0.001-ft_seed_0" in capsys.readouterr().err
+
+
+def test_names_say_the_run_of_a_checkpoint_and_the_fold(
+    make_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    place = tmp_path / "seed_4-ab12cd34/checkpoints/step_600"
+    place.parent.mkdir(parents=True)
+    make_checkpoint().rename(place)
+    runs = planned(
+        checkpoints=[str(place)],
+        tasks=["RTE", "pronoun_probe"],
+        learning_rates={"RTE": [3e-5]},
+        finetune_seeds=[2],
+        held_out_folds={"RTE": [None, 0]},
+    )
+    assert [run.path for run in runs] == [
+        "RTE/seed_4-ab12cd34-step_600/lr_3e-05-ft_seed_2",
+        "RTE/seed_4-ab12cd34-step_600/lr_3e-05-ft_seed_2-fold_0",
+        "pronoun_probe/seed_4-ab12cd34-step_600/run",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"learning_rates": []}, "sweep.learning_rates of pair is empty"),
+        ({"finetune_seeds": [1, 1]}, "sweep.finetune_seeds has 1 twice"),
+        ({"tasks": ["sums"]}, "task 'sums' is unknown"),
+        ({"tasks": {"pair": {"finetune_seed": 3}}}, "pair/finetune.finetune_seed is set"),
+        ({"tasks": {"pair": {"stride": 3}}}, "pair/finetune.stride is no argument"),
+        ({"checkpoints": ["nowhere"]}, "nowhere does not exist"),
+        ({"learning_rates": {"RTE": [1e-5]}}, "but not pair"),
+        ({"held_out_folds": {"RTE": [0]}}, "sweep.held_out_folds names RTE, expected one of pair"),
+        ({"held_out_folds": {"pair": []}}, "sweep.held_out_folds of pair is empty"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_before_anything_is(
+    tmp_path: Path,
+    make_checkpoint: Callable[..., Path],
+    pair_data: Path,
+    changes: dict,
+    message: str,
+) -> None:
+    given = arguments(tmp_path / "sweep", [make_checkpoint()], pair_data)
+    with pytest.raises(UserError) as caught:
+        sweep(**{**given, **changes})
+    assert message in str(caught.value)
+    assert not (tmp_path / "sweep").exists()
+
+
+def command(root: Path, checkpoint: Path, data: Path) -> list[str]:
+    """Each run takes a while; `RTE` stands for the scopes of a file that has more than is wanted."""
+    bindings = {
+        "sweep.root": str(root),
+        "sweep.checkpoints": [str(checkpoint)],
+        "sweep.tasks": ["pair"],
+        "sweep.learning_rates": [1e-3],
+        "sweep.finetune_seeds": [0, 1, 2],
+        **{f"finetune.{name}": value for name, value in SMALL.items()},
+        "finetune.num_epochs": 30,
+        "finetune.save_state_every_steps": 20,
+        "pair/finetune.data_dir": str(data),
+        "RTE/finetune.data_dir": "elsewhere",
+    }
+    flags = [f"--gin_param={name} = {value!r}" for name, value in bindings.items()]
+    return [sys.executable, "-m", "finetune.sweep", *flags]
+
+
+@pytest.mark.parametrize("notice", [signal.SIGKILL, signal.SIGTERM])
+def test_stopped_anywhere_the_same_command_ends_in_the_same_bytes(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path, notice: signal.Signals
+) -> None:
+    checkpoint, root = make_checkpoint(), tmp_path / "sweep"
+    whole = arguments(tmp_path / "whole", [checkpoint], pair_data)
+    whole["tasks"]["pair"]["num_epochs"] = 30
+    sweep(**{**whole, "learning_rates": [1e-3], "finetune_seeds": [0, 1, 2]})
+    process = subprocess.Popen(
+        command(root, checkpoint, pair_data), cwd=ROOT, stderr=subprocess.PIPE, text=True
+    )
+    state = root / "pair" / checkpoint.name / "lr_0.001-ft_seed_1/state"
+    while process.poll() is None and not list(state.glob("step_*.npz")):
+        time.sleep(0.005)
+    os.kill(process.pid, notice)
+    _, messages = process.communicate()
+    expected = -signal.SIGKILL if notice == signal.SIGKILL else EXIT_PREEMPTED
+    assert process.returncode == expected, messages
+    assert len(list(root.rglob("DONE"))) == 1
+    again = subprocess.run(
+        command(root, checkpoint, pair_data), cwd=ROOT, capture_output=True, text=True
+    )
+    assert again.returncode == 0, again.stderr
+    # The finished run is not made again, so its line is not there.
+    assert [line.split()[0] for line in again.stdout.splitlines()] == ["[2/3]", "[3/3]"]
+    assert outputs(root) == outputs(tmp_path / "whole")
+
+
+def test_a_slip_in_a_scope_is_refused_by_the_command(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
+) -> None:
+    flags = command(tmp_path / "sweep", make_checkpoint(), pair_data)
+    result = subprocess.run(
+        [*flags, "--gin_param=pairs/finetune.num_epochs = 2"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 2
+    assert result.stderr.startswith("error: pairs/finetune.num_epochs is set")
+    assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "runs", "arguments"),
+    [
+        ("sweep", 3 * 4 * 5, {"num_epochs": 3, "batch_size": 32}),
+        ("zhong2021", 3 * 5 * 2, {"num_epochs": 4, "prediction_epochs": [3, 3.3333, 3.6667]}),
+    ],
+)
+def test_configurations_plan_the_papers_runs(
+    make_checkpoint: Callable[..., Path], name: str, runs: int, arguments: dict
+) -> None:
+    """In a process of its own: Gin's configuration is one a process."""
+    program = (
+        "import gin, json, sys\n"
+        "from multiberts.finetune import finetuning, sweeping as sweep\n"
+        "from multiberts.runs.command import parse_gin\n"
+        "from multiberts.runs.scopes import scoped_bindings\n"
+        "gin.external_configurable(finetuning.finetune, name='finetune')\n"
+        "gin.external_configurable(sweep.sweep, name='sweep')\n"
+        "parse_gin([sys.argv[1]], [f'CHECKPOINTS = [{sys.argv[2]!r}]', 'ROOT = \"root\"'])\n"
+        "given = dict(gin.get_bindings('sweep'))\n"
+        "assert given.pop('root') == 'root'\n"
+        "given['tasks'] = {name: scoped_bindings('finetune', name) for name in given['tasks']}\n"
+        "plan = sweep.planned(**given)\n"
+        "print(json.dumps([len(plan), dict(plan[0].arguments)]))\n"
+    )
+    config = f"configs/finetune/{name}.gin"
+    result = subprocess.run(
+        [sys.executable, "-c", program, config, str(make_checkpoint())],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stderr
+    count, first = json.loads(result.stdout)
+    assert count == runs
+    assert arguments.items() <= first.items()
+    assert first["sequence_length"] == 128

@@ -1,0 +1,160 @@
+"""Engines from options, workers on GPUs, and processes that leave with their launcher."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from multiberts.launch.estimate.accelerators import gpu_of_worker, visible_gpus
+from multiberts.launch.markers.attempts import attempts_of
+from multiberts.launch.markers.lease import Lease
+from multiberts.launch.workers.engines import make_engine, shell_lines
+from multiberts.launch.workers.guardian import VARIABLE, Watch, watch_this_process
+from multiberts.launch.workers.worker import environment_of_workers
+from multiberts.runs.errors import UserError
+from multiberts.tests.launch.launchers import HERE, ROOT, wait_until
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"partion": "a"}, "'partion', which engine 'slurm' does not know, expected .*partition"),
+        ({"max_blocks": 0}, "'max_blocks'. is 0, expected a whole number, 1 or more"),
+        ({"walltime": "a day"}, "expected hours:minutes:seconds"),
+    ],
+)
+def test_options_of_slurm_are_checked(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], message: str
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda command: f"/bin/{command}")
+    with pytest.raises(UserError, match=message):
+        make_engine("slurm", options, None, 1)
+
+
+def test_slurm_is_refused_where_its_commands_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(UserError, match="sbatch is not found"):
+        make_engine("slurm", {}, None, 1)
+
+
+def test_kubernetes_needs_an_image() -> None:
+    with pytest.raises(UserError, match="lacks 'image'"):
+        make_engine("kubernetes", {}, None, 1)
+    engine = make_engine("kubernetes", {"image": "a", "gpus": 2, "cores": 8}, None, 2)
+    assert (engine.workers_per_node, engine.threads) == (4, 2)
+
+
+def test_workers_are_counted_by_gpus_where_there_are_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    assert visible_gpus() == ["3", "5"]
+    assert make_engine("local", {}, None, 1).workers == 2
+    assert make_engine("local", {}, None, 3).workers == 6
+    assert make_engine("local", {}, 1, 3).workers == 1
+    assert [gpu_of_worker(rank, ["3", "5"], 2) for rank in range(4)] == ["3", "3", "5", "5"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,-1,4")
+    assert visible_gpus() == ["2"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    cores = len(os.sched_getaffinity(0))
+    engine = make_engine("local", {}, None, 1)
+    assert (engine.workers, engine.threads) == (cores, 1)
+    assert gpu_of_worker(0, [], 1) is None
+
+
+def test_nvidia_smi_is_asked_where_the_environment_says_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\nprintf '0\\n1\\n'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    assert visible_gpus() == ["0", "1"]
+    program.write_text("#!/bin/sh\necho no driver\nexit 9\n")
+    assert visible_gpus() == []
+
+
+def test_shells_of_pools_have_the_environment_whatever_is_in_it() -> None:
+    engine = make_engine("local", {}, 1, 1)
+    environment = {**environment_of_workers(3), "ODD": 'it\'s "this" $HOME'}
+    script = shell_lines(engine, environment) + '\necho "$OMP_NUM_THREADS|$ODD|$PYTHONPATH"'
+    said = subprocess.run(
+        ["bash", "-c", script],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": "/more"},
+        capture_output=True,
+        text=True,
+    )
+    assert said.stdout == f'3|it\'s "this" $HOME|{ROOT}:/more\n'
+
+
+def start_guarded(watch: Watch) -> subprocess.Popen[bytes]:
+    """A guarded process that waits for ever."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "launch.guardian", "tests.launch.waiting"],
+        cwd=ROOT,
+        env={**os.environ, VARIABLE: watch.spelled()},
+    )
+
+
+def test_guarded_processes_end_with_their_launcher(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    launcher = subprocess.Popen(["sleep", "600"])
+    own = watch_this_process(str(tmp_path), "me")
+    born = time.time()
+    watch = Watch(own.root, "me", own.place, launcher.pid, born, folder=str(folder))
+    guarded = start_guarded(watch)
+    time.sleep(1.5)
+    assert guarded.poll() is None
+    launcher.kill()
+    assert wait_until(lambda: guarded.poll() is not None, 10)
+    launcher.wait()
+    assert not folder.exists()
+
+
+def test_elsewhere_processes_end_when_the_lease_is_stale_or_another_s(tmp_path: Path) -> None:
+    with Lease(tmp_path) as lease:
+        own = watch_this_process(str(tmp_path), lease.owner)
+        watch = Watch(own.root, lease.owner, "elsewhere", 1, 0.0, seconds_until_stale=2.0)
+        stale = start_guarded(watch)  # as the lease is renewed every 15 s only
+        patient = start_guarded(Watch(own.root, lease.owner, "elsewhere", 1, 0.0, 20.0))
+        assert wait_until(lambda: stale.poll() is not None, 15)
+        assert patient.poll() is None
+        marker = tmp_path / "launch" / "lease.json"
+        marker.write_text(json.dumps({**json.loads(marker.read_text()), "owner": "another"}))
+        assert wait_until(lambda: patient.poll() is not None, 15)
+
+
+WORKER = """
+import sys
+from multiberts.launch.workers.worker import Call, Place, carry_out_calls
+root = sys.argv[1]
+waits = {name: {"run_dir": f"{root}/{name}", "release": "never"} for name in ("first", "second")}
+calls = [Call(name, "quick_stages:wait", waits[name], f"logs/{name}.log") for name in waits]
+print(carry_out_calls(calls, Place(root, "slurm"))[0])
+"""
+
+
+def test_a_worker_elsewhere_saves_before_it_leaves(tmp_path: Path) -> None:
+    with Lease(tmp_path) as lease:
+        watch = Watch(str(tmp_path), lease.owner, "elsewhere", 1, 0.0, seconds_until_stale=2.0)
+        more = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(HERE)]), "CUDA_VISIBLE_DEVICES": ""}
+        worker = subprocess.run(
+            [sys.executable, "-c", WORKER, str(tmp_path)],
+            env={**os.environ, **more, VARIABLE: watch.spelled(), "SLURM_JOB_ID": "17"},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    assert worker.returncode == 0, worker.stderr
+    assert worker.stdout.count("preempted") == 1, "the rest are not started"
+    assert int((tmp_path / "first" / "saved").read_text()) > 0
+    ((attempt,),) = attempts_of(tmp_path).values()
+    assert (attempt.outcome, attempt.job, attempt.device) == ("preempted", "17", "cpu")

@@ -1,0 +1,159 @@
+"""A sweep on a real Slurm: its pilot block is cancelled on the way, and every run finishes all the same."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from multiberts.launch.markers.attempts import Attempt, attempts_of
+from multiberts.launch.running import run_plan
+from multiberts.launch.workers import parsl_engine
+from multiberts.runs.errors import UserError
+from multiberts.tests.launch.launchers import Launcher, quick_run, wait_until
+from multiberts.tests.launch.slurm_cluster import PROGRAMS, SlurmCluster
+
+OPTIONS = {
+    "partition": "test",
+    "gpus": 2,
+    "cores": 2,
+    "walltime": "00:10:00",
+    "poll_seconds": 1,
+    "heartbeat_period": 1,
+    "heartbeat_threshold": 20,
+}
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmCluster]:
+    """A cluster of one node; the test is skipped, saying why, where there can be none."""
+    if os.geteuid() != 0:
+        pytest.skip("needs Slurm's daemons, which only root can start")
+    if not all(map(shutil.which, PROGRAMS)):
+        install = ["apt-get", "install", "-y", "--no-install-recommends", "slurm-wlm", "munge"]
+        if shutil.which("apt-get") is None:
+            pytest.skip("needs Slurm, which is not installed (Debian: slurm-wlm and munge)")
+        quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        done = subprocess.run(install, env=quiet, capture_output=True, text=True, timeout=600)
+        if done.returncode != 0:
+            pytest.skip(f"needs Slurm, which cannot be installed: {done.stderr.strip()[-200:]}")
+    with SlurmCluster(tmp_path / "slurm") as cluster:
+        for name, value in cluster.environment.items():
+            monkeypatch.setenv(name, value)
+        yield cluster
+
+
+def jobs_of(slurm: SlurmCluster) -> list[str]:
+    """The jobs that wait or run."""
+    return slurm.command("squeue", "--noheader", "--format=%i").split()
+
+
+def attempts_at_waits(root: Path) -> list[Attempt]:
+    found = attempts_of(root)
+    return [attempt for path in sorted(found) if "wait" in path for attempt in found[path]]
+
+
+@pytest.mark.usefixtures("quick_stages")
+def test_a_cancelled_block_is_replaced_and_every_run_finishes(
+    slurm: SlurmCluster, tmp_path: Path
+) -> None:
+    root = tmp_path / "root"
+    release = tmp_path / "release"
+    waits = [quick_run("wait", f"wait_{number}", release=str(release)) for number in range(6)]
+    notes = [
+        quick_run("note", f"note_{number}", waits[number], value=number) for number in range(6)
+    ]
+    cancelled: list[str] = []
+
+    def cancel_the_first_block() -> None:
+        wait_until(lambda: len(list(root.glob("wait_*/config.gin"))) >= 2, 60)
+        jobs = {attempt.job for attempt in attempts_at_waits(root)}
+        cancelled.extend(job for job in jobs if job is not None)
+        slurm.command("scancel", *cancelled)
+        # Those of the next block.
+        wait_until(lambda: len(attempts_at_waits(root)) >= 4, 90)
+        release.touch()
+
+    canceller = threading.Thread(target=cancel_the_first_block)
+    canceller.start()
+    failures = run_plan(
+        plan=[*waits, *notes], root=str(root), engine="slurm", engine_options=OPTIONS
+    )
+    canceller.join()
+
+    assert failures == []
+    assert all(run.done(root) for run in (*waits, *notes))
+    attempts = attempts_at_waits(root)
+    assert len(cancelled) == 1
+    outcomes = [attempt.outcome for attempt in attempts if attempt.job == cancelled[0]]
+    assert outcomes == ["preempted"] * 2, "Slurm asks before it kills: the runs have saved"
+    assert len({attempt.job for attempt in attempts}) == 2
+    # The node's two GPUs, one for each worker.
+    assert {attempt.device for attempt in attempts} == {"gpu 0", "gpu 1"}
+    assert wait_until(lambda: jobs_of(slurm) == [], 30)
+
+
+@pytest.mark.usefixtures("quick_stages")
+def test_a_block_that_nobody_needs_is_given_back(
+    slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parsl_engine, "SECONDS_OF_IDLENESS", 1.0)
+    releases = [tmp_path / "first", tmp_path / "second"]
+    first = [quick_run("wait", f"wait_{number}", release=str(releases[0])) for number in range(2)]
+    last = quick_run("wait", "wait_last", *first, release=str(releases[1]))
+    seen: list[int] = []
+
+    def release_one_after_the_other() -> None:
+        wait_until(lambda: len(attempts_at_waits(tmp_path / "root")) == 2, 60)
+        seen.append(len(jobs_of(slurm)))
+        releases[0].touch()
+        wait_until(lambda: len(jobs_of(slurm)) == 1, 60)
+        seen.append(len(jobs_of(slurm)))
+        releases[1].touch()
+
+    releaser = threading.Thread(target=release_one_after_the_other)
+    releaser.start()
+    options = {**OPTIONS, "gpus": 1, "cores": 1, "max_blocks": 2}
+    failures = run_plan(
+        plan=[*first, last], root=str(tmp_path / "root"), engine="slurm", engine_options=options
+    )
+    releaser.join()
+    assert failures == [] and seen == [2, 1]
+    assert {attempt.device for attempt in attempts_at_waits(tmp_path / "root")} == {
+        "gpu 0",
+        "gpu 1",
+    }
+
+
+def test_blocks_leave_with_a_killed_launcher(
+    slurm: SlurmCluster, start_launcher: Callable[..., Launcher]
+) -> None:
+    waits = quick_run("wait", "wait", release="never")
+    launcher = start_launcher([waits], workers=None, engine="slurm", engine_options=OPTIONS)
+    launcher.wait_for(waits)
+    assert len(jobs_of(slurm)) == 1
+    launcher.process.kill()
+    assert wait_until(lambda: jobs_of(slurm) == [], 30)
+
+
+@pytest.mark.usefixtures("quick_stages", "slurm")
+def test_blocks_that_cannot_work_are_told_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="refuses to start workers.*invalid partition"):
+        run_plan(
+            plan=[quick_run("note", "note")],
+            root=str(tmp_path / "root"),
+            engine="slurm",
+            engine_options={**OPTIONS, "partition": "nowhere"},
+        )
+    with pytest.raises(UserError, match="ended before they did anything"):
+        run_plan(
+            plan=[quick_run("note", "note")],
+            root=str(tmp_path / "root"),
+            engine="slurm",
+            engine_options={**OPTIONS, "worker_init": "exit 3"},
+        )

@@ -1,0 +1,102 @@
+"""Batches of a corpus are opened as its description says, and refused where they cannot be made."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from multiberts.bert.tokenization import Tokenizer
+from multiberts.pretrain.batches.corpus_batches import open_batches
+from multiberts.pretrain.inspection.record_export import export_records
+from multiberts.pretrain.inspection.record_import import import_records
+from multiberts.runs.errors import UserError
+
+READING = {
+    "batch_size": 8,
+    "sequence_length": 32,
+    "max_predictions_per_sequence": 5,
+    "masked_lm_probability": 0.15,
+}
+
+
+def test_an_epoch_of_either_kind_has_the_same_sequences(corpus, tmp_path):
+    """What was exported and imported again is the corpus: other numbers of instances, nothing else."""
+    export_records(
+        run_dir=str(tmp_path / "records"),
+        corpus=str(corpus),
+        num_files=2,
+        max_predictions_per_sequence=5,
+    )
+    import_records(
+        run_dir=str(tmp_path / "imported"),
+        sources=[str(tmp_path / "records" / "*.tfrecord")],
+        vocabulary=str(corpus / "vocab.txt"),
+    )
+    epochs = []
+    for directory in (corpus, tmp_path / "imported"):
+        size = open_batches(directory, data_seed=3, **READING).num_instances
+        batches = open_batches(directory, data_seed=3, **{**READING, "batch_size": size})
+        assert batches.corpus == directory
+        assert batches.vocabulary_path.read_bytes() == (corpus / "vocab.txt").read_bytes()
+        assert batches.tokenizer.vocabulary == Tokenizer(corpus / "vocab.txt").vocabulary
+        assert sorted(batches.instance_ids(1)) == list(range(size))
+        batch = batches.batch(0)
+        epochs.append(
+            sorted(
+                b"|".join(batch[name][row].tobytes() for name in sorted(batch))
+                for row in range(size)
+            )
+        )
+    assert epochs[0] == epochs[1]
+
+
+def test_whole_words_are_masked_where_asked_for(corpus):
+    """Of this corpus every word is a piece or several; masked together, none is masked in part."""
+    plain = open_batches(corpus, data_seed=0, **READING)
+    whole = open_batches(corpus, data_seed=0, whole_word_masks=True, **READING)
+    continues = np.array([piece.startswith("##") for piece in plain.tokenizer.vocabulary])
+    assert continues.any()
+
+    def split_words(batches):
+        """How many words are masked in part, in 30 batches."""
+        found = 0
+        for step in range(30):
+            batch = batches.batch(step)
+            ids = batch["input_ids"].copy()
+            masked = np.zeros(ids.shape, bool)
+            rows, places = np.nonzero(batch["masked_lm_weights"])
+            at = batch["masked_lm_positions"][rows, places]
+            ids[rows, at] = batch["masked_lm_ids"][rows, places]
+            masked[rows, at] = True
+            text = (batch["input_mask"] == 1) & ~np.isin(
+                ids, [batches.tokenizer.cls_id, batches.tokenizer.sep_id]
+            )
+            inside = continues[ids[:, 1:]] & text[:, 1:] & text[:, :-1]
+            found += int((inside & (masked[:, 1:] != masked[:, :-1])).sum())
+        return found
+
+    assert split_words(whole) == 0
+    assert split_words(plain) > 0
+
+
+def test_files_of_several_corpora_are_refused_without_reading_them(corpus, tmp_path):
+    for name, message in {
+        "instances.npy": r"instances, but its description says",
+        "vocab.txt": r"holds 61 pieces, but its description says 60",
+    }.items():
+        mixed = tmp_path / name
+        shutil.copytree(corpus, mixed)
+        if name == "vocab.txt":
+            with (mixed / name).open("a") as handle:
+                handle.write("more\n")
+        else:
+            shutil.copy(corpus.parent / "held_out" / name, mixed / name)
+        with pytest.raises(UserError, match=message):
+            open_batches(mixed, data_seed=0, **READING)
+
+
+def test_sequences_that_do_not_fit_are_refused(corpus):
+    with pytest.raises(UserError, match=r"sequence_length 16 is shorter than the instances"):
+        open_batches(corpus, data_seed=0, **{**READING, "sequence_length": 16})
+    with pytest.raises(UserError, match=r"does not exist; give a directory that"):
+        open_batches(corpus / "absent", data_seed=0, **READING)

@@ -1,0 +1,274 @@
+"""Text of five layouts becomes documents of sentences, or is refused with file and line."""
+
+import gzip
+import itertools
+
+import pytest
+
+from multiberts.pretrain.corpus.documents import (
+    FILE_FORMATS,
+    Piece,
+    check_counts,
+    count_lines_of_documents,
+    expand_sources,
+    read_documents,
+    read_lines_of_documents,
+)
+from multiberts.runs.errors import UserError
+
+
+def write(path, text):
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return path
+
+
+def documents_of(path, source_format):
+    return list(read_documents([path], source_format))
+
+
+@pytest.mark.parametrize("name", ["text.txt", "text.txt.gz"])
+def test_sentences_layout(tmp_path, name):
+    path = write(tmp_path / name, "\ufeff\nOne. Still one.\r\n  Two \n\n \n\nThree\nFour")
+    assert documents_of(path, "sentences") == [["One. Still one.", "Two"], ["Three", "Four"]]
+
+
+def test_only_line_feeds_end_lines(tmp_path):
+    path = write(tmp_path / "text.txt", "a\u2028b\x0cc\nd\n")
+    assert documents_of(path, "sentences") == [["a\u2028b\x0cc", "d"]]
+
+
+WIKI = """<doc id="1" url="u" title="AT&amp;T &quot;Co&quot;">
+AT&T "Co"
+
+Mr. Bell founded it. It grew (fast).
+History.
+It has a history. Really!
+</doc>
+
+<doc id="2" url="u" title="Other">
+No title line here. Text.
+</doc>
+<doc id="3" url="u" title="Empty">
+Empty
+
+</doc>
+"""
+
+
+@pytest.mark.parametrize("name", ["wiki.txt", "wiki.txt.gz"])
+def test_wikiextractor_layout(tmp_path, name):
+    assert documents_of(write(tmp_path / name, WIKI), "wikiextractor") == [
+        ["Mr. Bell founded it.", "It grew (fast).", "History.", "It has a history.", "Really!"],
+        ["No title line here.", "Text."],
+    ]
+
+
+WRAPPED = """CHAPTER I
+
+It was a dark night, and the wind
+blew over the old stones. Nobody
+heard the bell.
+
+"Who is there?" cried a voice
+from above.
+"""
+
+
+def test_wrapped_lines_are_joined_to_paragraphs(tmp_path):
+    expected = [
+        "CHAPTER I",
+        "It was a dark night, and the wind blew over the old stones.",
+        "Nobody heard the bell.",
+        '"Who is there?" cried a voice from above.',
+    ]
+    assert documents_of(write(tmp_path / "book.txt", WRAPPED), "raw") == [expected]
+    wiki = f'<doc id="1" url="u" title="x">\n{WRAPPED}</doc>\n'
+    assert documents_of(write(tmp_path / "wiki.txt", wiki), "wikiextractor") == [expected]
+
+
+def test_whole_paragraphs_a_line_stay_apart(tmp_path):
+    text = "A heading.\nThe first paragraph ends here.\nThe second one too.\nA list item\n"
+    assert documents_of(write(tmp_path / "page.txt", text), "raw") == [
+        ["A heading.", "The first paragraph ends here.", "The second one too.", "A list item"]
+    ]
+
+
+def test_real_files_are_told_apart(shared_data):
+    """Books are wrapped, Wikipedia is not: sentences of both have a usual length in words."""
+    for name, documents, words in (
+        ("gutenberg_litbank25_books.txt.gz", 25, (15, 25)),
+        ("enwiki_2015_wikiextractor_sample.txt.gz", 1436, (15, 25)),
+    ):
+        found = documents_of(shared_data / "pretrain" / name, "wikiextractor")
+        assert len(found) == documents
+        lengths = [len(sentence.split()) for document in found for sentence in document]
+        assert words[0] < sum(lengths) / len(lengths) < words[1]
+
+
+def check_sources(paths, source_format):
+    pieces = [Piece(str(path)) for path in paths]
+    counts = [
+        count_lines_of_documents(read_lines_of_documents(piece, source_format)) for piece in pieces
+    ]
+    check_counts(pieces, counts, source_format)
+
+
+def refuse(paths, source_format):
+    with pytest.raises(UserError) as error:
+        check_sources(paths, source_format)
+    return str(error.value)
+
+
+def test_missing_empty_and_blank_files_are_refused(tmp_path):
+    assert "absent.txt does not exist" in refuse([tmp_path / "absent.txt"], "raw")
+    assert "empty.txt is empty" in refuse([write(tmp_path / "empty.txt", "")], "sentences")
+    assert "holds no text" in refuse([write(tmp_path / "blank.txt", "\n \n")], "sentences")
+    # Characters that the tokeniser drops are no text either.
+    assert "holds no text" in refuse([write(tmp_path / "control.txt", "\u200b\n\n\x01\n")], "raw")
+    assert "cannot read" in refuse([tmp_path], "raw")
+
+
+@pytest.mark.parametrize(
+    ("content", "place"),
+    [
+        (b"good\nb\xffd\n", "line 2: byte 0xff at offset 6"),
+        (b"\xef\xbb\xbf\xff", "line 1: byte 0xff at offset 3"),
+        (b"a\n\n\xc3", "line 3: byte 0xc3 at offset 3"),
+    ],
+)
+def test_other_encodings_are_refused_with_line_and_byte(tmp_path, content, place):
+    path = tmp_path / "latin.txt"
+    path.write_bytes(content)
+    message = refuse([path], "sentences")
+    assert f"{path} {place} is not UTF-8" in message
+
+
+def test_damaged_gzip_is_refused(tmp_path):
+    path = tmp_path / "cut.txt.gz"
+    path.write_bytes(gzip.compress(b"some text\n" * 1000)[:-20])
+    assert "not a whole gzip file" in refuse([path], "raw")
+    path.write_bytes(b"plain text")
+    assert "not a whole gzip file" in refuse([path], "raw")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("plain text\n", "line 1: found 'plain text' outside a document"),
+        ('<doc id="1" title="a">\nx\n', "line 1: the document that starts here has no </doc>"),
+        ('<doc id="1" title="a">\nx\n<doc id="2" title="b">\n', "line 3: found <doc ...> inside"),
+        ("</doc>\n", "line 1: found '</doc>' outside"),
+    ],
+)
+def test_other_layouts_are_refused_with_line(tmp_path, text, message):
+    path = write(tmp_path / "wiki.txt", text)
+    assert f"{path} {message}" in refuse([path], "wikiextractor")
+
+
+def test_blank_lines_between_sentences_are_refused(tmp_path):
+    path = write(tmp_path / "text.txt", "One.\n\nTwo.\n\nThree.\n")
+    assert "3 of 3 documents have one sentence" in refuse([path], "sentences")
+    # A few blank lines in the right place do not hide them; a few short documents are no fault.
+    mostly = write(tmp_path / "mostly.txt", "One.\nTwo.\n\n" + "Three.\n\n" * 19)
+    assert "19 of 20 documents have one sentence" in refuse([mostly], "sentences")
+    check_sources(
+        [write(tmp_path / "some.txt", "One.\nTwo.\n\n" * 2 + "Three.\n\n" * 8)], "sentences"
+    )
+
+
+def test_one_document_is_too_few(tmp_path):
+    path = write(tmp_path / "text.txt", "One.\nTwo.\n")
+    assert "found 1 document" in refuse([path], "sentences")
+    check_sources([path, path], "sentences")
+
+
+JSON_LINES = """{"id": 1, "text": "One here. Two.\\nThree"}
+
+{"text": ""}
+{"text": "Caf\\u00e9 \\ud83d. Yes \\ud83d\\ude00!"}
+"""
+
+
+@pytest.mark.parametrize("name", ["lines.jsonl", "lines.jsonl.gz"])
+def test_json_lines(tmp_path, name):
+    # Half of a surrogate pair is no character; the tokeniser drops U+FFFD.
+    expected = [["One here.", "Two.", "Three"], ["Café \ufffd.", "Yes \U0001f600!"]]
+    path = write(tmp_path / name, "\ufeff" + JSON_LINES)
+    assert documents_of(path, "jsonl") == expected
+    other = write(tmp_path / name, JSON_LINES.replace('"text"', '"body"'))
+    assert list(read_documents([other], "jsonl", "body")) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"text": "a"}\n{"text": \n', "line 2: found '{\"text\": ', which is not JSON"),
+        (
+            '{"body": "a", "id": 1}\n',
+            "line 1: found fields body, id, expected text in the field 'text'",
+        ),
+        ('{"text": 5}\n', "line 1: found fields text, expected text"),
+        ("[1]\n", "line 1: found no object, expected text"),
+    ],
+)
+def test_bad_json_lines_are_refused_with_line(tmp_path, text, message):
+    path = write(tmp_path / "lines.jsonl", text)
+    assert f"{path} {message}" in refuse([path], "jsonl")
+
+
+def test_blank_lines_layout_is_cut_into_sentences(tmp_path):
+    path = write(tmp_path / "text.txt", "One. Two.\nThree.\n\n\nFour\nfive. Six")
+    assert documents_of(path, "blank_lines") == [
+        ["One.", "Two.", "Three."],
+        ["Four five.", "Six"],
+    ]
+
+
+def test_patterns_stand_for_files_in_order(tmp_path):
+    for name in ("b/wiki_00", "a/wiki_01", "a/wiki_00"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        write(tmp_path / name, "x")
+    found = expand_sources([str(tmp_path / "**" / "wiki_*"), "other.txt"])
+    names = ["a/wiki_00", "a/wiki_01", "b/wiki_00"]
+    assert found == [*(str(tmp_path / name) for name in names), "other.txt"]
+    with pytest.raises(UserError, match="no file fits the pattern"):
+        expand_sources([str(tmp_path / "*.txt")])
+
+
+SAMPLES = {
+    "sentences": "\ufeffA é.\nB.\n\n \nC.\r\n\r\n\n" + "D d.\nE.\n\n" * 3 + "F.",
+    "blank_lines": "\n\nA é. B.\n\n\nC.\n\u3000\nD.\n\n" * 2,
+    "wikiextractor": "\n" + WIKI * 2,
+    "jsonl": JSON_LINES * 2 + '{"text": "No line feed at the end."}',
+}
+
+
+@pytest.mark.parametrize("source_format", SAMPLES)
+def test_pieces_hold_each_document_once_wherever_the_cuts_fall(tmp_path, source_format):
+    path = write(tmp_path / "text", SAMPLES[source_format])
+    size = path.stat().st_size
+
+    def texts(piece):
+        documents = read_lines_of_documents(piece, source_format)
+        return [lines for lines in documents if any(line.strip() for line in lines)]
+
+    whole = texts(Piece(str(path)))
+    assert len(whole) >= 4
+    for cut in range(1, size + 1):
+        first, second = Piece(str(path), 0, cut), Piece(str(path), cut, None)
+        assert texts(first) + texts(second) == whole, cut
+    for width in (1, 2, 7, 30):
+        cuts = [*range(0, size, width), None]
+        pieces = [Piece(str(path), *pair) for pair in itertools.pairwise(cuts)]
+        assert [text for piece in pieces for text in texts(piece)] == whole, width
+
+
+def test_places_in_messages_are_counted_from_the_start_of_the_file(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_bytes(b"a\n\nb\n\n" + b"c\xffd\n")
+    with pytest.raises(UserError, match=r"line 5: byte 0xff at offset 7 "):
+        list(read_lines_of_documents(Piece(str(path), 5, None), "sentences"))
+
+
+def test_formats_are_all_tested():
+    assert set(FILE_FORMATS) == {*SAMPLES, "raw"}

@@ -1,0 +1,93 @@
+"""A learned vocabulary is the same on every run, and fits the tokeniser."""
+
+import hashlib
+import os
+import random
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from multiberts.bert.tokenization import Tokenizer
+from multiberts.pretrain.corpus import vocabulary
+from multiberts.pretrain.corpus.vocabulary import count_words, learn_vocabulary
+from multiberts.runs.errors import UserError
+
+# Many pairs of equal count, so that ties decide.
+TEXT = [
+    " ".join("".join(random.Random(i).choices("abcdefghijklmnop", k=5)) for i in range(start, start + 20))
+    for start in range(0, 4000, 20)
+] * 2  # fmt: skip
+
+
+def test_words_are_counted_as_the_tokeniser_cuts_them(monkeypatch):
+    sentences = ["The naïve THE,the.", "中文 the", "ΟΣ x\u200dy\u3000z"]
+    expected = Counter(
+        {"the": 4, "naive": 1, ",": 1, ".": 1, "中": 1, "文": 1, "ος": 1, "xy": 1, "z": 1}
+    )
+    assert count_words(sentences) == expected
+    monkeypatch.setattr(vocabulary, "_MOST_CHUNKS_HELD", 1)
+    assert count_words(sentences) == expected
+
+
+def test_two_processes_learn_the_same_vocabulary(tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(TEXT))
+    program = (
+        "import sys, hashlib; from multiberts.pretrain.corpus.vocabulary import *;"
+        "lines = open(sys.argv[1]).read().split('\\n');"
+        "pieces = learn_vocabulary(count_words(lines), 600);"
+        "print(hashlib.sha256('\\n'.join(pieces).encode()).hexdigest())"
+    )
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", program, str(text)],
+            env={**os.environ, "PYTHONHASHSEED": str(run), "PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        for run in range(3)
+    }
+    here = learn_vocabulary(count_words(TEXT), 600)
+    assert digests == {hashlib.sha256("\n".join(here).encode()).hexdigest()}
+
+
+def test_order_of_the_text_does_not_matter():
+    assert learn_vocabulary(count_words(TEXT), 400) == learn_vocabulary(
+        count_words(random.Random(1).sample(TEXT, len(TEXT))), 400
+    )
+
+
+def test_first_merges_are_the_most_frequent_pairs():
+    """Worked by hand: in "ab ab ab cd cd" the pair a, ##b comes first, then c, ##d."""
+    pieces = learn_vocabulary(Counter({"ab": 3, "cd": 2, "ae": 1}), 50)
+    assert pieces == [
+        *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
+        *("a", "b", "c", "d", "e", "##b", "##d", "##e", "ab", "cd"),
+    ]
+
+
+def test_vocabulary_has_the_size_asked_for_and_covers_its_text(tmp_path):
+    pieces = learn_vocabulary(count_words(TEXT), 500)
+    assert len(pieces) == len(set(pieces)) == 500
+    path = tmp_path / "vocab.txt"
+    path.write_text("\n".join(pieces) + "\n")
+    tokenizer = Tokenizer(path)
+    assert all(tokenizer.unk_id not in ids for ids in tokenizer.encode_batch(TEXT))
+
+
+def test_rare_letters_are_left_out():
+    """Ideographs that occur once do not take the place of words in a small vocabulary."""
+    counts = Counter({chr(0x4E00 + i): 1 for i in range(5000)} | {"abc": 50, "abd": 40})
+    pieces = learn_vocabulary(counts, 400)
+    assert sum(len(piece) == 1 and piece >= "一" for piece in pieces) == 100 - 4
+    assert "abc" in pieces
+
+
+def test_too_small_a_size_and_no_words_are_refused():
+    with pytest.raises(UserError, match=r"prepare.vocabulary_size is 10, expected at least 13"):
+        learn_vocabulary(Counter({"ab": 3, "cd": 2, "ae": 1}), 10)
+    with pytest.raises(UserError, match="no words"):
+        learn_vocabulary(Counter(), 100)

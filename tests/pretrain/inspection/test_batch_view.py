@@ -1,0 +1,141 @@
+"""Any past batch can be looked at."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from multiberts.bert.training.engine import Trainer
+from multiberts.pretrain.inspection.batch_view import show_batch
+from multiberts.pretrain.inspection.record_export import export_records
+from multiberts.pretrain.inspection.record_import import import_records
+from multiberts.pretrain.training.pretraining import pretrain
+from multiberts.runs.directory import RunDirectory
+from multiberts.runs.errors import UserError
+
+Arguments = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def seen(
+    arguments: Arguments, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, list[dict[str, Any]], list[float]]:
+    """A run, and the batches and learning rates that its engine was given."""
+    run = tmp_path_factory.mktemp("shown") / "run"
+    batches, rates = [], []
+    real = Trainer.step
+
+    def noting(self: Trainer, batch: Any, learning_rate: float, *others: Any) -> Any:
+        batches.append(dict(batch))
+        rates.append(learning_rate)
+        return real(self, batch, learning_rate, *others)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "step", noting)
+        pretrain(**arguments(run, num_steps=6, warmup_steps=2, data_seed=11))
+    return run, batches, rates
+
+
+def test_it_shows_what_the_engine_was_given(seen: Any, corpus: Path) -> None:
+    run, batches, rates = seen
+    pieces = (corpus / "vocab.txt").read_text().split("\n")
+    for step in (1, 4, 6):
+        text = show_batch(run_dir=run, step=step, rows=None)
+        batch = batches[step - 1]
+        assert f"base seed 3, data seed 11, step {step} of 6" in text
+        assert f"learning rate {rates[step - 1]:.8g}" in text
+        instances = re.findall(r"^instance (\d+): (true|random) next\n(.*)$", text, re.MULTILINE)
+        assert len(instances) == 8
+        listed = re.search(r"^instances ([\d ]+)$", text, re.MULTILINE)
+        assert listed and listed[1].split() == [number for number, _, _ in instances]
+        for row, (_, label, words) in enumerate(instances):
+            assert (label == "random") == bool(batch["next_sentence_labels"][row])
+            length = int(batch["input_mask"][row].sum())
+            read = [re.fullmatch(r"\{(.+)=(.+)\}", word) for word in words.split(" ")]
+            shown = [m[1] if m else w for m, w in zip(read, words.split(" "), strict=True)]
+            assert shown == [pieces[number] for number in batch["input_ids"][row, :length]]
+            masked = {place: m[2] for place, m in enumerate(read) if m}
+            count = int(batch["masked_lm_weights"][row].sum())
+            assert masked == {
+                int(place): pieces[answer]
+                for place, answer in zip(
+                    batch["masked_lm_positions"][row][:count],
+                    batch["masked_lm_ids"][row][:count],
+                    strict=True,
+                )
+            }
+
+
+def test_corpus_that_was_moved_or_changed(seen: Any, corpus: Path, tmp_path: Path) -> None:
+    run, _, _ = seen
+    moved = tmp_path / "moved"
+    shutil.copytree(corpus, moved)
+    here, there = (show_batch(run_dir=run, step=2, corpus=place) for place in (None, moved))
+    assert here.replace(str(corpus), "") == there.replace(str(moved), "")
+    with pytest.raises(UserError, match=r"is not the corpus that .* was trained with"):
+        show_batch(run_dir=run, step=2, corpus=corpus.parent / "held_out")
+    with pytest.raises(UserError, match=r"absent, the corpus of .*, does not exist here"):
+        show_batch(run_dir=run, step=2, corpus=tmp_path / "absent")
+
+
+def test_imported_instances_are_shown_as_their_records_have_them(
+    corpus: Path, tmp_path: Path
+) -> None:
+    records, imported = tmp_path / "records", tmp_path / "imported"
+    masks = {"num_files": 1, "max_predictions_per_sequence": 5}
+    export_records(run_dir=str(records), corpus=str(corpus), **masks)
+    files = [str(records / "*.tfrecord")]
+    import_records(run_dir=str(imported), sources=files, vocabulary=str(corpus / "vocab.txt"))
+    parameters = {
+        "procedure": "base",
+        "pretrain_seed": 0,
+        "data_seed": 0,
+        "num_steps": 100,
+        "batch_size": 4,
+        "sequence_length": 32,
+        "max_predictions_per_sequence": 5,
+        "masked_lm_probability": 0.15,
+        "learning_rate": 1e-4,
+        "warmup_steps": 10,
+    }
+    run = RunDirectory(
+        tmp_path / "run", stage="pretrain", parameters=parameters, inputs={"corpus": imported}
+    )
+    with run:
+        shown = show_batch(run_dir=run.path, step=100, rows=1)
+    size = json.loads((imported / "corpus.json").read_text())["counts"]["instances"]
+    assert f"epoch {99 * 4 // size}: " in shown
+    first = re.search(r"^instance (\d+): (true|random) next\n(.*)$", shown, re.MULTILINE)
+    assert first
+    # The record of that number, read by TensorFlow alone.
+    import tensorflow as tf
+
+    dataset = tf.data.TFRecordDataset(sorted(map(str, records.glob("*.tfrecord"))))
+    record = list(dataset.as_numpy_iterator())[int(first[1])]
+    features = tf.train.Example.FromString(record).features.feature
+    pieces = (corpus / "vocab.txt").read_text().split("\n")
+    length = sum(features["input_mask"].int64_list.value)
+    inputs = [pieces[number] for number in features["input_ids"].int64_list.value[:length]]
+    assert re.sub(r"\{(\S+)=\S+\}", r"\1", first[3]).split(" ") == inputs
+    assert (first[2] == "random") == bool(features["next_sentence_labels"].int64_list.value[0])
+
+
+def test_command(seen: Any, run_python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    run, _, _ = seen
+    shown = run_python("-m", "pretrain.show_batch", f"--run_dir={run}", "--step=3", "--rows=1")
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.strip() == show_batch(run_dir=run, step=3, rows=1)
+    late = run_python("-m", "pretrain.show_batch", f"--run_dir={run}", "--step=7")
+    assert late.returncode == 2
+    assert late.stderr.strip() == (
+        f"error: --step is 7, but the steps of {run} are 1 to 6; give one of them"
+    )
+    nothing = run_python("-m", "pretrain.show_batch", "--step=7")
+    assert (nothing.returncode, nothing.stderr.count("\n")) == (2, 1)

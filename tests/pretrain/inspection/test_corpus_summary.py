@@ -1,0 +1,91 @@
+"""Statistics of a prepared corpus agree with the recipe's facts, and with a plain count."""
+
+import json
+
+import numpy as np
+import pytest
+
+from multiberts.bert.tokenization import SPECIAL_TOKENS
+from multiberts.pretrain.corpus.description import check_corpus
+from multiberts.pretrain.corpus.instances import InstanceTable
+from multiberts.pretrain.corpus.preparation import prepare
+from multiberts.pretrain.corpus.token_store import TokenStore
+from multiberts.pretrain.inspection.corpus_summary import (
+    corpus_statistics,
+    describe,
+    format_statistics,
+)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("described")
+    draws = np.random.default_rng(0)
+    lines = []
+    for number in range(60):
+        # A third are long: their targets can be read off.
+        sentences = 900 if number % 3 == 0 else draws.integers(1, 30)
+        lines += [" ".join(draws.choice(["a", "b", "he", "x"], draws.integers(4, 24)))
+                  for _ in range(sentences)]  # fmt: skip
+        lines.append("")
+    (directory / "text.txt").write_text("\n".join(lines))
+    (directory / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, "a", "b", "he", "she"]))
+    prepare(
+        run_dir=str(directory / "corpus"),
+        sources=[str(directory / "text.txt")],
+        source_format="sentences",
+        vocabulary=str(directory / "vocab.txt"),
+        sequence_length=512,
+        dupe_factor=20,
+        counterfactual_seed=0,
+    )
+    return directory / "corpus"
+
+
+@pytest.fixture(scope="module")
+def statistics(corpus):
+    return corpus_statistics(corpus, sequence_length=512)
+
+
+def test_counts_are_those_of_the_files(corpus, statistics):
+    store, table = TokenStore(corpus), InstanceTable(corpus)
+    assert statistics.documents == 60
+    assert statistics.sentences == store.num_sentences
+    assert statistics.tokens == store.num_tokens
+    assert statistics.instances == len(table)
+    assert statistics.random_next_share == table.rows["is_random_next"].mean()
+    assert statistics.longest_sentence == 23
+    assert abs(statistics.unknown_share - 0.25) < 0.01  # x is no piece
+    lengths = table.rows["a_length"].astype(int) + table.rows["b_length"] + 3
+    assert statistics.mean_length == pytest.approx(lengths.mean())
+    assert statistics.full_share == (lengths == 512).mean()
+
+
+def test_the_recipes_facts(statistics):
+    """Section 2: 77 masks at 512, more random next than not, a tenth of the targets short."""
+    assert statistics.predictions.size - 1 == 77
+    assert statistics.predictions[77] >= statistics.full_share * statistics.instances > 0
+    assert statistics.predictions.sum() == statistics.instances
+    assert statistics.predictions[0] == 0
+    assert statistics.random_next_share > 0.5
+    passes = 20 * 20
+    assert abs(statistics.short_share - 0.1) < 4 * np.sqrt(0.09 / passes)
+
+
+def test_what_is_told(corpus, statistics):
+    printed = describe(corpus=str(corpus))
+    assert printed == f"{corpus}\n{format_statistics(statistics, check_corpus(corpus))}"
+    assert "at most 77" in printed
+    assert f"{statistics.tokens:,}" in printed
+    counts = json.loads((corpus / "corpus.json").read_text())["counts"]
+    share = counts["swapped_pronouns"] / counts["pronouns"]
+    assert f"{counts['pronouns']:,}, {share:.1%} of them swapped" in printed
+    assert 0.45 < share < 0.55
+
+
+def test_command(corpus, run_python):
+    done = run_python("-m", "pretrain.describe", f"--corpus={corpus}")
+    assert (done.returncode, done.stdout) == (0, describe(corpus=corpus) + "\n"), done.stderr
+    nothing = run_python("-m", "pretrain.describe")
+    assert nothing.returncode == 2
+    assert nothing.stderr == "error: give --corpus=<directory>, and nothing but flags\n"

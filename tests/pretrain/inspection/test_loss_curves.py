@@ -1,0 +1,108 @@
+"""Curves of several runs, and the spread of their held-out accuracy."""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from multiberts.pretrain.inspection.loss_curves import curves
+from multiberts.runs.errors import UserError
+
+ACCURACIES = {0: [0.1, 0.30, 0.40], 1: [0.1, 0.32, 0.44], 2: [0.1, 0.31, 0.39, 0.45]}
+
+
+def _write_run(run: Path, seed: int, accuracies: list[float]) -> Path:
+    run.mkdir(parents=True)
+    (run / "config.gin").write_text(
+        "# Frozen by the stage `pretrain`.\n"
+        f"pretrain.data_seed = {seed}\npretrain.pretrain_seed = {seed}\n"
+        "pretrain.procedure = 'base'\n"
+    )
+    lines = [{"step": step, "loss": 9 - step / 100, "masked_lm_loss": 8 - step / 100}
+             for step in range(10, 310, 10)]  # fmt: skip
+    lines += [
+        {"step": 100 * number, "held_out_masked_lm_loss": 8.0 - number,
+         "held_out_masked_lm_accuracy": accuracy}
+        for number, accuracy in enumerate(accuracies)
+    ]  # fmt: skip
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (run / "metrics.jsonl").write_text(text + '{"step": 310, "lo')  # being written
+    return run
+
+
+@pytest.fixture
+def run_dirs(tmp_path: Path) -> list[Path]:
+    return [_write_run(tmp_path / f"seed_{seed}", seed, a) for seed, a in ACCURACIES.items()]
+
+
+def test_spread_at_the_last_common_step(run_dirs: list[Path], tmp_path: Path) -> None:
+    text = curves(run_dirs=run_dirs, output_dir=tmp_path / "out")
+    last = [0.40, 0.44, 0.39]
+    summary = json.loads((tmp_path / "out" / "held_out.json").read_text())
+    assert summary["step"] == 200
+    assert summary["runs"] == dict(zip([f"base seed {n}" for n in range(3)], last, strict=True))
+    assert summary["mean"] == pytest.approx(statistics.mean(last))
+    assert summary["standard_deviation"] == pytest.approx(statistics.stdev(last))
+    assert "mean 0.4100, standard deviation between 3 runs 0.0265" in text
+    assert "range 0.3900 to 0.4400" in text
+
+
+def test_figures_are_written_and_the_same_each_time(run_dirs: list[Path], tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        curves(run_dirs=run_dirs, output_dir=tmp_path / name)
+    for file in ("loss.png", "loss.svg"):
+        one, two = ((tmp_path / name / file).read_bytes() for name in ("one", "two"))
+        assert one == two
+    assert (tmp_path / "one" / "loss.png").read_bytes().startswith(b"\x89PNG")
+    drawn = (tmp_path / "one" / "loss.svg").read_text().lower()
+    # One colour a run.
+    assert {"#0072b2", "#d55e00", "#009e73"} <= set(re.findall(r"#[0-9a-f]{6}", drawn))
+
+
+def test_one_run_has_no_spread(run_dirs: list[Path], tmp_path: Path) -> None:
+    text = curves(run_dirs=run_dirs[:1], output_dir=tmp_path / "out")
+    assert "mean 0.4000" in text and "deviation" not in text
+
+
+def test_runs_of_one_name_stay_apart(run_dirs: list[Path], tmp_path: Path) -> None:
+    longer = _write_run(tmp_path / "longer", 0, [0.1, 0.2, 0.3])
+    curves(run_dirs=[*run_dirs, longer], output_dir=tmp_path / "out")
+    shown = json.loads((tmp_path / "out" / "held_out.json").read_text())["runs"]
+    first = f"base seed 0 ({run_dirs[0]})"
+    assert shown == {
+        first: 0.40, "base seed 1": 0.44, "base seed 2": 0.39, f"base seed 0 ({longer})": 0.3
+    }  # fmt: skip
+
+
+def test_refusals(run_dirs: list[Path], tmp_path: Path) -> None:
+    with pytest.raises(
+        UserError, match=r"has no config\.gin; give the directory of a pre-training"
+    ):
+        curves(run_dirs=[tmp_path], output_dir=tmp_path / "out")
+    (run_dirs[0] / "metrics.jsonl").unlink()
+    with pytest.raises(UserError, match="has logged no loss yet"):
+        curves(run_dirs=run_dirs, output_dir=tmp_path / "out")
+    with pytest.raises(UserError, match="--run_dirs is empty"):
+        curves(run_dirs=[], output_dir=tmp_path / "out")
+    with pytest.raises(UserError, match="--run_dirs names a run twice"):
+        curves(run_dirs=[run_dirs[1], run_dirs[2], run_dirs[1]], output_dir=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_command(
+    run_dirs: list[Path],
+    tmp_path: Path,
+    run_python: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    listed = ",".join(str(run) for run in run_dirs)
+    done = run_python(
+        "-m", "pretrain.curves", f"--run_dirs={listed}", f"--output_dir={tmp_path / 'out'}"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "held-out masked-word accuracy at step 200" in done.stdout

@@ -1,0 +1,122 @@
+"""The learning rate where training goes on from a checkpoint, and what crossing seeds changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multiberts.bert.checkpoint.checkpoint import read_checkpoint
+from multiberts.bert.training.log import read_metrics
+from multiberts.pretrain.batches.corpus_batches import CorpusBatches
+from multiberts.pretrain.training.learning_rate_schedule import learning_rates
+from multiberts.pretrain.training.pretraining import checkpoint_path, pretrain
+from multiberts.runs.errors import UserError
+
+Arguments = Callable[..., dict[str, Any]]
+CDA_INCR = {"learning_rate": 1e-4, "num_steps": 50_000, "warmup_steps": 10_000}
+
+
+def test_restart_is_the_schedule_of_training_from_scratch() -> None:
+    rate = learning_rates(treatment="restart", **CDA_INCR)
+    assert rate(0) == 0.0
+    assert rate(5_000) == pytest.approx(0.5e-4)
+    # Decay of the global step, not offset by the warm-up.
+    assert rate(10_000) == pytest.approx(0.8e-4)
+    assert rate(49_999) == pytest.approx(1e-4 / 50_000)
+
+
+def test_constant_stays_at_the_peak() -> None:
+    rate = learning_rates(treatment="constant", **CDA_INCR)
+    assert [rate(step) for step in (0, 10_000, 49_999)] == [0.0, 1e-4, 1e-4]
+
+
+def test_continue_is_the_rest_of_one_longer_run() -> None:
+    whole = learning_rates(
+        treatment="restart", learning_rate=1e-4, warmup_steps=10_000, num_steps=2_050_000
+    )
+    rest = learning_rates(treatment="continue", steps_before=2_000_000, **CDA_INCR)
+    assert [rest(step) for step in (0, 25_000, 49_999)] == [
+        whole(2_000_000 + step) for step in (0, 25_000, 49_999)
+    ]
+    assert rest(0) == pytest.approx(1e-4 * 50 / 2050)
+
+
+def test_treatments_of_a_run(arguments: Arguments, tmp_path: Path) -> None:
+    """From a checkpoint at step 4, four more."""
+    pretrain(**arguments(tmp_path / "base", num_steps=4))
+    start = str(checkpoint_path(tmp_path / "base", 4))
+
+    def rates(treatment: str) -> list[float]:
+        run = tmp_path / treatment
+        call = arguments(run, num_steps=4, initial_checkpoint=start, log_every_steps=1)
+        pretrain(**call, learning_rate_treatment=treatment)
+        return [line["learning_rate"] for line in read_metrics(run / "metrics.jsonl")]
+
+    assert rates("restart") == pytest.approx([2e-3, 1.5e-3, 1e-3, 0.5e-3])
+    assert rates("constant") == pytest.approx([2e-3] * 4)
+    assert rates("continue") == pytest.approx([1e-3, 0.75e-3, 0.5e-3, 0.25e-3])
+
+
+@pytest.mark.parametrize(
+    ("treatment", "message"),
+    [
+        ("warm", "learning_rate_treatment is 'warm', expected one of restart, constant, continue"),
+        ("continue", "'continue' without a checkpoint to go on from"),
+    ],
+)
+def test_senseless_treatment_is_refused(
+    arguments: Arguments, tmp_path: Path, treatment: str, message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        pretrain(**arguments(tmp_path / "run", num_steps=4), learning_rate_treatment=treatment)
+    assert not (tmp_path / "run").exists()
+
+
+def test_initialisation_and_order_can_be_crossed(arguments: Arguments, tmp_path: Path) -> None:
+    """Two by two: the first weights depend on pretrain_seed alone, the batches on data_seed alone."""
+    runs = {}
+    for pretrain_seed in (1, 2):
+        for data_seed in (1, 2):
+            run = tmp_path / f"{pretrain_seed}-{data_seed}"
+            seeds = {"pretrain_seed": pretrain_seed, "data_seed": data_seed}
+            pretrain(**arguments(run, num_steps=3, checkpoint_steps=[0], **seeds))
+            runs[pretrain_seed, data_seed] = [
+                read_checkpoint(checkpoint_path(run, step)).parameters for step in (0, 3)
+            ]
+
+    def equal(one: tuple[int, int], other: tuple[int, int], which: int) -> bool:
+        a, b = runs[one][which], runs[other][which]
+        return all(np.array_equal(a[name], b[name]) for name in a)
+
+    assert equal((1, 1), (1, 2), 0) and equal((2, 1), (2, 2), 0)
+    assert not equal((1, 1), (2, 1), 0)
+    ends = list(runs)
+    for number, one in enumerate(ends):
+        for other in ends[number + 1 :]:
+            assert not equal(one, other, 1), (one, other)
+
+
+def test_order_depends_on_the_data_seed_alone(corpus: Path) -> None:
+    def batches(data_seed: int) -> CorpusBatches:
+        return CorpusBatches(
+            corpus,
+            data_seed=data_seed,
+            batch_size=8,
+            sequence_length=32,
+            max_predictions_per_sequence=5,
+            masked_lm_probability=0.15,
+        )
+
+    one, again, other = batches(1), batches(1), batches(2)
+    assert np.array_equal(one.batch(5)["input_ids"], again.batch(5)["input_ids"])
+    assert not np.array_equal(one.instance_ids(5), other.instance_ids(5))
+    # Each order is of the same instances: an epoch has every one once.
+    size = len(one.table)
+    for source in (one, other):
+        steps = -(-size // 8)
+        seen = np.concatenate([source.instance_ids(step) for step in range(steps)])[:size]
+        assert sorted(seen) == list(range(size))

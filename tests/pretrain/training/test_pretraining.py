@@ -1,0 +1,288 @@
+"""Pre-training: refusals, going on from a checkpoint, and learning."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from multiberts.bert.checkpoint.checkpoint import (
+    check_checkpoint,
+    read_checkpoint,
+    write_checkpoint,
+)
+from multiberts.bert.checkpoint.conversion import convert_checkpoint
+from multiberts.bert.model.configuration import BertConfig
+from multiberts.bert.model.initialization import initial_parameters
+from multiberts.pretrain.inspection.record_export import export_records
+from multiberts.pretrain.inspection.record_import import import_records
+from multiberts.pretrain.training.pretraining import checkpoint_path, pretrain
+from multiberts.runs.errors import UserError
+
+ROOT = Path(__file__).resolve().parent.parent.parent.parent
+MODEL = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "max_position_embeddings": 32,
+}
+RECIPE = {
+    "model": MODEL,
+    "pretrain_seed": 3,
+    "batch_size": 8,
+    "sequence_length": 32,
+    "max_predictions_per_sequence": 5,
+    "learning_rate": 2e-3,
+    "gradient_shards": 2,
+}
+
+
+def _arguments(run_dir: Path, corpus: Path, **changes: object) -> dict:
+    return {"run_dir": str(run_dir), "corpus": str(corpus), **RECIPE, **changes}
+
+
+SCHEDULE = {
+    "num_steps": 240,
+    "warmup_steps": 20,
+    "checkpoint_steps": [0, 60, 120],
+    "save_state_every_steps": 25,
+    "log_every_steps": 2,
+}
+
+
+def test_it_learns_and_keeps_its_schedule(corpus: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    pretrain(**_arguments(run, corpus, **SCHEDULE))
+    steps = [0, 60, 120, 240]
+    assert sorted(p.name for p in (run / "checkpoints").iterdir()) == sorted(
+        f"step_{step}" for step in steps
+    )
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    losses = [json.loads(line)["masked_lm_loss"] for line in lines]
+    assert np.mean(losses[-10:]) < 0.75 * np.mean(losses[:5])
+    first = read_checkpoint(checkpoint_path(run, 0))
+    named = {name: first.provenance[name] for name in ("procedure", "pretrain_seed", "data_seed")}
+    assert named == {"procedure": "base", "pretrain_seed": 3, "data_seed": 3}
+    assert first.provenance["step"] == 0
+    wanted = initial_parameters(first.config, 3)
+    assert all(np.array_equal(first.parameters[name], wanted[name]) for name in wanted)
+
+
+def test_same_command_again_touches_nothing(corpus: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    arguments = _arguments(run, corpus, num_steps=2, warmup_steps=0)
+    pretrain(**arguments)
+    before = {p: p.stat().st_mtime_ns for p in run.rglob("*")}
+    pretrain(**arguments)
+    assert {p: p.stat().st_mtime_ns for p in run.rglob("*")} == before
+    with pytest.raises(UserError, match=r"learning_rate \(there 0\.002, now 0\.001\)"):
+        pretrain(**{**arguments, "learning_rate": 0.001})
+
+
+def test_continues_from_a_checkpoint(corpus: Path, tmp_path: Path) -> None:
+    short = {"num_steps": 2, "warmup_steps": 0}
+    pretrain(**_arguments(tmp_path / "base", corpus, **short))
+    base = checkpoint_path(tmp_path / "base", 2)
+    more = {"initial_checkpoint": str(base), "checkpoint_steps": [0], "procedure": "more"}
+    pretrain(**_arguments(tmp_path / "more", corpus, **short, **more))
+    start, end = (
+        read_checkpoint(checkpoint_path(tmp_path / "more", step)).parameters for step in (0, 2)
+    )
+    wanted = read_checkpoint(base).parameters
+    assert all(np.array_equal(start[name], wanted[name]) for name in wanted)
+    assert any(not np.array_equal(start[name], end[name]) for name in wanted)
+
+
+def _numbers_of(text: str) -> str:
+    return text.replace(",", "")
+
+
+def test_a_checkpoint_tells_its_training_and_data_wherever_it_lies(
+    corpus: Path, tmp_path: Path
+) -> None:
+    """The card of a copy has them, without the run or the corpus beside it."""
+    run, alone = tmp_path / "run", tmp_path / "alone"
+    pretrain(**_arguments(run, corpus, num_steps=2, warmup_steps=1))
+    shutil.copytree(checkpoint_path(run, 2), alone / "checkpoint")
+    shutil.rmtree(run)
+    directory, _ = convert_checkpoint(alone / "checkpoint", tmp_path / "card", "hugging_face")
+    card = _numbers_of((directory / "README.md").read_text())
+    facts = json.loads((corpus / "corpus.json").read_text())
+    for name, value in {
+        "batch_size": 8,
+        "learning_rate": 0.002,
+        "num_steps": 2,
+        "warmup_steps": 1,
+        "gradient_shards": 2,
+        "documents": facts["counts"]["documents"],
+        "tokens": facts["counts"]["tokens"],
+        "dupe_factor": 2,
+    }.items():
+        assert f"| {name} | {value} |" in card
+    assert facts["sources"][0]["sha256"] in card
+    assert "Unknown" not in card
+    text = (directory / "checkpoint.json").read_text()
+    assert str(tmp_path) not in text and str(corpus.parent) not in text
+
+
+def test_starts_from_a_hugging_face_directory(corpus: Path, tmp_path: Path) -> None:
+    """To the same weights as from the same checkpoint as it was released."""
+    short = {"num_steps": 2, "warmup_steps": 0}
+    pretrain(**_arguments(tmp_path / "base", corpus, **short))
+    released = checkpoint_path(tmp_path / "base", 2)
+    other, _ = convert_checkpoint(released, tmp_path / "other", "hugging_face")
+    ends = []
+    for name, start in {"from_released": released, "from_other": other}.items():
+        pretrain(**_arguments(tmp_path / name, corpus, **short, initial_checkpoint=str(start)))
+        ends.append(read_checkpoint(checkpoint_path(tmp_path / name, 2)).parameters)
+    assert all(np.array_equal(ends[0][name], ends[1][name]) for name in ends[0])
+
+
+def test_a_start_without_pretraining_heads_is_refused(corpus: Path, tmp_path: Path) -> None:
+    config = BertConfig.from_mapping(
+        {**MODEL, "vocab_size": len((corpus / "vocab.txt").read_text().split())}, "test"
+    )
+    encoder = {
+        name: values
+        for name, values in initial_parameters(config, 0).items()
+        if name.startswith("bert/")
+    }
+    write_checkpoint(tmp_path / "encoder", encoder, config, corpus / "vocab.txt", {"step": 0})
+    arguments = _arguments(tmp_path / "run", corpus, num_steps=2, warmup_steps=0)
+    with pytest.raises(UserError, match=r"lacks 7 variables of the pre-training heads \(cls/pred"):
+        pretrain(**arguments, initial_checkpoint=str(tmp_path / "encoder"))
+    assert not (tmp_path / "run").exists()
+    # The cure that the message names.
+    convert_checkpoint(tmp_path / "encoder", tmp_path / "whole", "tf1", initialise_missing=0)
+    pretrain(**arguments, initial_checkpoint=str(tmp_path / "whole"))
+
+
+def test_a_start_of_other_sizes_is_refused_by_name(corpus: Path, tmp_path: Path) -> None:
+    size = len((corpus / "vocab.txt").read_text().split())
+    config = BertConfig.from_mapping({**MODEL, "vocab_size": size, "hidden_size": 64}, "test")
+    write_checkpoint(
+        tmp_path / "wide", initial_parameters(config, 0), config, corpus / "vocab.txt", {"step": 0}
+    )
+    arguments = _arguments(tmp_path / "run", corpus, num_steps=2, warmup_steps=0)
+    with pytest.raises(UserError, match=r"another model .*: hidden_size 64, expected 32; give"):
+        pretrain(**arguments, initial_checkpoint=str(tmp_path / "wide"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_imported_records_train_as_a_corpus_does(corpus: Path, tmp_path: Path) -> None:
+    export_records(
+        run_dir=str(tmp_path / "records"),
+        corpus=str(corpus),
+        num_files=1,
+        max_predictions_per_sequence=5,
+    )
+    import_records(
+        run_dir=str(tmp_path / "imported"),
+        sources=[str(tmp_path / "records" / "*.tfrecord")],
+        vocabulary=str(corpus / "vocab.txt"),
+    )
+    run = tmp_path / "run"
+    arguments = _arguments(run, tmp_path / "imported", num_steps=2, warmup_steps=0)
+    pretrain(**arguments, evaluation_corpus=str(tmp_path / "imported"), evaluation_batches=1)
+    provenance = read_checkpoint(checkpoint_path(run, 2)).provenance
+    assert provenance["corpus"]["kind"] == "original TFRecords"
+    assert 0 < provenance["evaluation"]["held_out_masked_lm_loss"] < 10
+
+
+def test_a_corpus_that_changed_is_refused_when_the_run_starts(corpus: Path, tmp_path: Path) -> None:
+    """One bit of a token, which no size tells."""
+    shutil.copytree(corpus, tmp_path / "copy")
+    tokens = tmp_path / "copy" / "tokens.npy"
+    data = bytearray(tokens.read_bytes())
+    data[-2] ^= 1
+    tokens.write_bytes(data)
+    with pytest.raises(UserError, match=r"tokens\.npy does not have the checksum"):
+        pretrain(**_arguments(tmp_path / "run", tmp_path / "copy", num_steps=2, warmup_steps=0))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_steps": 1e5}, r"num_steps is 100000\.0; give a whole number"),
+        ({"gradient_shards": 0}, "gradient_shards is 0; give at least 1"),
+        (
+            {"checkpoint_steps": [0.5]},
+            r"checkpoint_steps holds 0\.5, expected whole numbers in 0..2",
+        ),
+        ({"learning_rate": float("nan")}, "learning_rate is nan; give a positive number"),
+        ({"masked_lm_probability": 15}, "masked_lm_probability is 15; give a share"),
+        ({"weight_decay_rate": -0.01}, r"weight_decay_rate is -0\.01; give 0 or more"),
+        ({"spike_threshold": 0}, "spike_threshold is 0; give a rise"),
+        ({"model": {**MODEL, "hidden_dropout_prob": 1.0}}, "hidden_dropout_prob is 1.0, expected"),
+        ({"model": {**MODEL, "num_hidden_layers": 0}}, "num_hidden_layers is 0, expected"),
+        ({"model": {**MODEL, "num_attention_heads": 0}}, "num_attention_heads is 0, expected"),
+        ({"batch_size": 7}, "batch_size 7 is no multiple of pretrain.gradient_shards 2"),
+        ({"sequence_length": 64}, "sequence_length 64 exceeds the model's 32 positions"),
+        ({"checkpoint_steps": [0, 500]}, "checkpoint_steps holds 500"),
+        ({"model": {**MODEL, "hidden_sise": 32}}, "unknown field 'hidden_sise'"),
+        ({"model": {**MODEL, "num_attention_heads": 5}}, "no multiple of num_attention_heads"),
+        ({"learning_rate": 0.0}, "give a positive number"),
+        ({"warmup_steps": 9}, "warmup_steps 9 is outside"),
+    ],
+)
+def test_bad_numbers_are_refused_before_anything_is_written(
+    corpus: Path, tmp_path: Path, changes: dict, message: str
+) -> None:
+    arguments = _arguments(tmp_path / "run", corpus, num_steps=2, warmup_steps=0)
+    with pytest.raises(UserError, match=message):
+        pretrain(**{**arguments, **changes})
+    assert not (tmp_path / "run").exists()
+
+
+def test_checkpoint_of_another_vocabulary_is_refused(corpus: Path, tmp_path: Path) -> None:
+    pieces = (corpus / "vocab.txt").read_text().split("\n")
+    pieces[-2] = "other"
+    (tmp_path / "vocab.txt").write_text("\n".join(pieces))
+    config = BertConfig.from_mapping({**MODEL, "vocab_size": len(pieces) - 1}, "test")
+    foreign = tmp_path / "foreign"
+    write_checkpoint(
+        foreign, initial_parameters(config, 0), config, tmp_path / "vocab.txt", {"step": 0}
+    )
+    check_checkpoint(foreign)
+    with pytest.raises(UserError, match=r"vocab\.txt differ"):
+        pretrain(
+            **_arguments(
+                tmp_path / "run", corpus, num_steps=2, warmup_steps=0,
+                initial_checkpoint=str(foreign),
+            )
+        )  # fmt: skip
+    assert not (tmp_path / "run").exists()
+
+
+def test_command_line_refusals(corpus: Path, tmp_path: Path) -> None:
+    """One line on standard error, exit status 2, nothing written, TensorFlow never loaded."""
+
+    def run(*flags: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        return subprocess.run(
+            [sys.executable, "-m", "pretrain", *flags],
+            cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+
+    unknown = run("--gin_param=pretrain.lerning_rate = 1e-4")
+    incomplete = run(f"--gin_param=pretrain.corpus = {str(corpus)!r}")
+    no_file = run("--gin_file=absent.gin")
+    no_flag = run("--steps=3")
+    for result, message in [
+        (unknown, "lerning_rate"),
+        (incomplete, "pretrain.model, pretrain.num_steps, pretrain.pretrain_seed"),
+        (no_file, "--gin_file absent.gin does not exist"),
+        (no_flag, "Unknown command line flag 'steps'"),
+    ]:
+        assert result.returncode == 2, result.stderr
+        assert message in result.stderr
+        assert len(result.stderr.strip().splitlines()) == 1, result.stderr
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,169 @@
+"""Two processes of this machine that train together, by the command itself.
+
+Needs TensorFlow's gRPC on 127.0.0.1 and two free ports; a bit over a minute of CPU time in all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multiberts.benchmarks.stress_resume import differing_files, last_logged_step
+from multiberts.bert.checkpoint.checkpoint import read_checkpoint
+from multiberts.bert.training.log import read_metrics
+from multiberts.pretrain.training.pretraining import checkpoint_path, pretrain
+from multiberts.runs.files import sha256_of_file
+from multiberts.runs.preemption import EXIT_PREEMPTED
+
+ROOT = Path(__file__).resolve().parent.parent.parent.parent
+SECONDS = 280
+Arguments = Callable[..., dict[str, Any]]
+Start = Callable[..., list[subprocess.Popen[str]]]
+
+SCHEDULE = {
+    "num_steps": 60,
+    "checkpoint_steps": [0, 20],
+    "save_state_every_steps": 25,
+    "log_every_steps": 1,
+    "tensorboard": False,
+    "compile_step": False,
+    "model": {
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+        "max_position_embeddings": 32,
+    },
+}
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts a process for each call's arguments, joined by TF_CONFIG; none outlives the test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(calls: Sequence[dict[str, Any]]) -> list[subprocess.Popen[str]]:
+        with socket.socket() as first, socket.socket() as second:
+            for listener in (first, second):
+                listener.bind(("127.0.0.1", 0))
+            ports = [listener.getsockname()[1] for listener in (first, second)]
+        cluster = {"worker": [f"127.0.0.1:{port}" for port in ports]}
+        for index, call in enumerate(calls):
+            task = {"cluster": cluster, "task": {"type": "worker", "index": index}}
+            flags = [f"--gin_param=pretrain.{name} = {value!r}" for name, value in call.items()]
+            started.append(
+                subprocess.Popen(
+                    [sys.executable, "-m", "pretrain", *flags],
+                    cwd=ROOT,
+                    env={**os.environ, "TF_CONFIG": json.dumps(task)},
+                    stderr=subprocess.PIPE,
+                    text=True,
+                )
+            )
+        return started[-len(calls) :]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def ended(processes: Sequence[subprocess.Popen[str]]) -> list[tuple[int, str]]:
+    """Exit status and last line of standard error of each."""
+    outputs = [process.communicate(timeout=SECONDS)[1] for process in processes]
+    return [
+        (process.returncode, output.strip().splitlines()[-1])
+        for process, output in zip(processes, outputs, strict=True)
+    ]
+
+
+def assert_close(found: Path, expected: Path) -> None:
+    """Each variable to 1e-5 of its size. A key's bias has no effect and no gradient but rounding
+    (it moves all scores of a query alike), so it is held against the size of the query's."""
+    weights, wanted = (read_checkpoint(directory).parameters for directory in (found, expected))
+    for name, values in wanted.items():
+        size = np.linalg.norm(wanted[name.replace("key/bias", "query/bias")])
+        assert np.linalg.norm(weights[name] - values) <= 1e-5 * size, name
+
+
+def test_two_processes_train_stop_and_go_on_as_one(
+    arguments: Arguments, start: Start, tmp_path: Path
+) -> None:
+    one, two, stopped = (tmp_path / name for name in ("one", "two", "stopped"))
+    pretrain(**arguments(one, **SCHEDULE))
+    assert [status for status, _ in ended(start([both(arguments, two)] * 2))] == [0, 0]
+    assert_close(checkpoint_path(two, 20), checkpoint_path(one, 20))
+    steps = [line["step"] for line in read_metrics(two / "metrics.jsonl")]
+    assert steps == list(range(1, 61)), "one of them logs, the other does not"
+
+    # The notice of a machine's end comes to every process, but not at the same moment.
+    processes = start([both(arguments, stopped)] * 2)
+    while all(process.poll() is None for process in processes) and last_logged_step(stopped) < 2:
+        time.sleep(0.01)
+    processes[1].send_signal(signal.SIGTERM)
+    time.sleep(0.02)
+    processes[0].send_signal(signal.SIGTERM)
+    endings = ended(processes)
+    [state] = (stopped / "state").glob("*.npz")
+    step = int(state.stem.removeprefix("step_"))
+    told = f"asked to stop: saved at step {step} of 60; the same command goes on from there"
+    assert endings == [(EXIT_PREEMPTED, told)] * 2
+    assert last_logged_step(stopped) == step
+    assert [status for status, _ in ended(start([both(arguments, stopped)] * 2))] == [0, 0]
+    assert differing_files(two, stopped) == []
+
+
+def both(arguments: Arguments, run_dir: Path, **changes: Any) -> dict[str, Any]:
+    return arguments(run_dir, **{**SCHEDULE, **changes}, devices="auto")
+
+
+def test_processes_that_do_not_start_alike_are_refused(
+    arguments: Arguments, start: Start, tmp_path: Path
+) -> None:
+    """First, the other has no state to go on from, as its directory is not the chief's: it ends, and
+    ends the chief. Then it was started with another argument, which each tells."""
+    run, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    pretrain_until(arguments, run, 30)
+    saved = sha256_of_file(run / "state" / "step_25.npz")
+    chief, other = ended(start([both(arguments, run), both(arguments, elsewhere)]))
+    assert chief[0] == other[0] == 2
+    assert "another of the 2 processes of TF_CONFIG has ended" in chief[1]
+    assert f"{elsewhere}/state/step_25.npz does not exist; processes that train" in other[1]
+    assert not elsewhere.exists()
+    assert sha256_of_file(run / "state" / "step_25.npz") == saved
+
+    changed = both(arguments, run, compile_step=True)
+    for status, message in ended(start([both(arguments, run), changed])):
+        assert status == 2
+        assert "process 1 has another compile_step than process 0; start all processes" in message
+
+
+def pretrain_until(arguments: Arguments, run: Path, step: int) -> None:
+    """Trains in this process until a step, where it breaks off."""
+    from multiberts.bert.training.engine import Trainer
+
+    class Broken(Exception):
+        pass
+
+    real = Trainer.step
+
+    def breaking(self: Trainer, *given: Any) -> Any:
+        if self.step_count == step:
+            raise Broken
+        return real(self, *given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "step", breaking)
+        with pytest.raises(Broken):
+            pretrain(**arguments(run, **SCHEDULE))

@@ -1,0 +1,235 @@
+"""A run that is killed, stopped, starved of disk or damaged goes on to the same bytes."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from multiberts.benchmarks.stress_resume import differing_files, last_logged_step, run_with_stops
+from multiberts.bert.training.log import TrainingLog, read_metrics
+from multiberts.pretrain.training.pretraining import checkpoint_path, pretrain
+from multiberts.runs.errors import UserError
+from multiberts.runs.preemption import EXIT_PREEMPTED
+
+ROOT = Path(__file__).resolve().parent.parent.parent.parent
+Arguments = Callable[..., dict[str, Any]]
+
+SCHEDULE = {
+    "num_steps": 240,
+    "warmup_steps": 20,
+    "checkpoint_steps": [0, 60, 120],
+    "save_state_every_steps": 25,
+    "log_every_steps": 1,
+    # Compiling would take most of the time; `benchmarks.stress_resume` stops compiled runs.
+    "compile_step": False,
+}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, arguments: Arguments) -> Path:
+    """A run that nothing disturbed."""
+    run_dir = tmp_path_factory.mktemp("whole") / "run"
+    pretrain(**arguments(run_dir, **SCHEDULE))
+    return run_dir
+
+
+def test_stopped_at_random_moments_ends_in_the_same_bytes(
+    arguments: Arguments, whole: Path, tmp_path: Path
+) -> None:
+    """SIGKILL and SIGTERM; moments differ from run to run: any of them must do."""
+    stopped = tmp_path / "stopped"
+    stops = run_with_stops(arguments(stopped, **SCHEDULE), 3, random.Random())
+    assert len(stops) == 3
+    allowed = {"SIGKILL": {-signal.SIGKILL}, "SIGTERM": {EXIT_PREEMPTED, -signal.SIGTERM}}
+    assert all(stop.exit_code in allowed[stop.kind] for stop in stops), stops
+    assert differing_files(whole, stopped) == []
+    steps = [line["step"] for line in read_metrics(stopped / "metrics.jsonl")]
+    assert steps == list(range(1, 241))
+
+
+def test_sigterm_finishes_the_step_saves_and_exits_with_75(
+    arguments: Arguments, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    endless = arguments(run, **{**SCHEDULE, "num_steps": 10**6, "save_state_every_steps": 10**6})
+    flags = [f"--gin_param=pretrain.{name} = {value!r}" for name, value in endless.items()]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pretrain", *flags], cwd=ROOT, stderr=subprocess.PIPE, text=True
+    )
+    while process.poll() is None and last_logged_step(run) < 5:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    _, message = process.communicate(timeout=60)
+    assert process.returncode == EXIT_PREEMPTED == 75
+    [state] = (run / "state").glob("*.npz")
+    step = int(state.stem.removeprefix("step_"))
+    assert step >= 5
+    assert last_logged_step(run) == step
+    assert message.strip() == (
+        f"asked to stop: saved at step {step} of 1000000; the same command goes on from there"
+    )
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 700 kB, which a few states of the tiny model fill."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=700k", "tmpfs", str(disk)]
+    if os.geteuid() != 0 or subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("a file system can only be mounted by root")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_full_disk_is_one_line_and_keeps_what_was_saved(
+    arguments: Arguments, whole: Path, small_disk: Path
+) -> None:
+    run = small_disk / "run"
+    schedule = {**SCHEDULE, "save_state_every_steps": 50, "tensorboard": False}
+    with pytest.raises(UserError, match=r"cannot write .*No space left on device; free some space"):
+        pretrain(**arguments(run, **schedule))
+    assert (run / "state" / "step_50.npz").exists()
+    assert checkpoint_path(run, 0).exists()
+    assert list(run.rglob("*.unfinished")) == []
+    subprocess.run(["mount", "-o", "remount,size=8m", str(small_disk)], check=True)
+    pretrain(**arguments(run, **schedule))
+    assert differing_files(whole, run) == []
+
+
+def test_read_only_disk_is_one_line(arguments: Arguments, small_disk: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    with pytest.raises(UserError, match=r"cannot write .*Read-only file system"):
+        pretrain(**arguments(small_disk / "run", **SCHEDULE))
+
+
+@pytest.mark.parametrize("tensorboard", [False, True])
+def test_log_on_a_full_disk_is_one_line(small_disk: Path, tensorboard: bool) -> None:
+    with TrainingLog(small_disk, 0, tensorboard=tensorboard) as log:
+        log.write(1, {"loss": 2.0})
+        room = os.statvfs(small_disk)
+        (small_disk / "filler").write_bytes(b"0" * (room.f_bavail * room.f_frsize))
+        with pytest.raises(UserError, match=r"cannot write .*: .*; free some space"):
+            for step in range(2, 2000):
+                log.write(step, {"loss": 2.0})
+    (small_disk / "filler").unlink()
+    steps = [line["step"] for line in read_metrics(small_disk / "metrics.jsonl")]
+    assert steps == list(range(1, len(steps) + 1))
+    with TrainingLog(small_disk, 1, tensorboard=tensorboard) as log:
+        log.write(2, {"loss": 1.0})
+    assert [line["step"] for line in read_metrics(small_disk / "metrics.jsonl")] == [1, 2]
+
+
+def test_file_where_a_directory_should_be_is_one_line(arguments: Arguments, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    pretrain_until(arguments, run, 1)
+    (run / "state").rmdir()
+    (run / "state").write_text("not a directory")
+    with pytest.raises(UserError, match=r"cannot write .*state: File exists; free some space or "):
+        pretrain(**arguments(run, **SCHEDULE))
+    assert checkpoint_path(run, 0).exists()
+
+
+def pretrain_until(arguments: Arguments, run: Path, step: int) -> None:
+    """Trains in this process until a step, where something breaks."""
+    from multiberts.bert.training.engine import Trainer
+
+    class Broken(Exception):
+        pass
+
+    real = Trainer.step
+
+    def breaking(self: Trainer, *given: Any) -> Any:
+        if self.step_count == step:
+            raise Broken
+        return real(self, *given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "step", breaking)
+        with pytest.raises(Broken):
+            pretrain(**arguments(run, **SCHEDULE))
+
+
+def test_flipped_byte_is_refused_and_the_state_before_it_does(
+    arguments: Arguments, whole: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    pretrain_until(arguments, run, 55)
+    last = run / "state" / "step_50.npz"
+    data = bytearray(last.read_bytes())
+    data[len(data) // 2] ^= 1
+    last.write_bytes(data)
+    with pytest.raises(UserError, match=r"step_50\.npz is damaged .* remove it to resume from an"):
+        pretrain(**arguments(run, **SCHEDULE))
+    last.unlink()
+    pretrain(**arguments(run, **SCHEDULE))
+    assert differing_files(whole, run) == []
+
+
+def test_no_byte_of_a_state_can_change_unnoticed(tmp_path: Path) -> None:
+    """Also those of the zip file's table of contents, where a flip could hide an array."""
+    import numpy as np
+
+    from multiberts.bert.training.state import TrainingState
+
+    values = {"kernel": np.arange(3, dtype=np.float32)}
+    path = tmp_path / "step_1.npz"
+    TrainingState(values, values, values, 1).save(path)
+    data = path.read_bytes()
+    refused = 0
+    for place in range(len(data)):
+        path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+        try:
+            state = TrainingState.load(path)
+        except UserError:
+            refused += 1
+            continue
+        assert state.step == 1
+        for part in (state.parameters, state.m, state.v):
+            assert list(part) == ["kernel"] and np.array_equal(part["kernel"], values["kernel"])
+    assert refused > len(data) / 2
+
+
+def test_a_state_under_another_name_is_refused(tmp_path: Path) -> None:
+    import numpy as np
+
+    from multiberts.bert.training.state import TrainingState, load_state
+
+    values = {"kernel": np.arange(3, dtype=np.float32)}
+    TrainingState(values, values, values, 7).save(tmp_path / "state" / "step_7.npz")
+    assert load_state(tmp_path, 7).step == 7
+    (tmp_path / "state" / "step_7.npz").rename(tmp_path / "state" / "step_9.npz")
+    with pytest.raises(UserError, match=r"step_9\.npz is damaged \(it holds step 7\)"):
+        load_state(tmp_path, 9)
+
+
+def test_checkpoint_lost_from_the_past_is_refused(arguments: Arguments, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    pretrain_until(arguments, run, 70)
+    first = checkpoint_path(run, 0)
+    first.rename(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match=r"step_0 is missing, but .*state is past that step"):
+        pretrain(**arguments(run, **SCHEDULE))
+    (tmp_path / "elsewhere").rename(first)
+    pretrain(**arguments(run, **SCHEDULE))
+
+
+@pytest.mark.parametrize(("keep", "names"), [(1, ["step_225"]), (3, ["step_175", "step_200"])])
+def test_retention_keeps_the_schedule_and_the_last_states(
+    arguments: Arguments, tmp_path: Path, keep: int, names: list[str]
+) -> None:
+    run = tmp_path / "run"
+    pretrain(**arguments(run, **SCHEDULE, keep_last_states=keep))
+    found = sorted(path.stem for path in (run / "state").iterdir())
+    assert found == sorted({*names, "step_225"})
+    kept = sorted(int(path.name[5:]) for path in (run / "checkpoints").iterdir())
+    assert kept == [0, 60, 120, 240]

@@ -1,0 +1,250 @@
+"""What a run tells while it trains: held-out evaluation, TensorBoard, and when it stops itself."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multiberts.bert.checkpoint.checkpoint import read_checkpoint
+from multiberts.bert.model.heads import pretraining_loss
+from multiberts.bert.training.log import read_metrics
+from multiberts.pretrain.batches.corpus_batches import EVALUATION_DATA_SEED, CorpusBatches
+from multiberts.pretrain.training.pretraining import checkpoint_path, pretrain
+from multiberts.runs.errors import UserError
+
+Arguments = Callable[..., dict[str, Any]]
+HELD_OUT = {
+    "held_out_masked_lm_loss",
+    "held_out_masked_lm_accuracy",
+    "held_out_next_sentence_loss",
+    "held_out_next_sentence_accuracy",
+}
+SHORT = {
+    "num_steps": 40,
+    "checkpoint_steps": [0, 20],
+    "save_state_every_steps": 10,
+    "log_every_steps": 5,
+    "evaluate_every_steps": 15,
+    "evaluation_batches": 3,
+}
+
+
+@pytest.fixture
+def held_out(corpus: Path) -> str:
+    return str(corpus.parent / "held_out")
+
+
+def test_held_out_evaluation(arguments: Arguments, held_out: str, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    pretrain(**arguments(run, **SHORT, evaluation_corpus=held_out))
+    lines = read_metrics(run / "metrics.jsonl")
+    evaluated = {line["step"]: line for line in lines if line.keys() >= HELD_OUT}
+    assert sorted(evaluated) == [0, 15, 20, 30, 40]
+    assert evaluated[40]["held_out_masked_lm_loss"] < evaluated[0]["held_out_masked_lm_loss"]
+
+    # The same by one product over all words and pairs, without compiling, from the checkpoint.
+    checkpoint = read_checkpoint(checkpoint_path(run, 20))
+    batches = CorpusBatches(
+        held_out,
+        data_seed=EVALUATION_DATA_SEED,
+        batch_size=24,
+        sequence_length=32,
+        max_predictions_per_sequence=5,
+        masked_lm_probability=0.15,
+    )
+    _, whole = pretraining_loss(checkpoint.parameters, checkpoint.config, batches.batch(0), None)
+    recorded = json.loads((checkpoint_path(run, 20) / "checkpoint.json").read_text())["evaluation"]
+    assert recorded == {name: evaluated[20][name] for name in HELD_OUT}
+    for name in HELD_OUT:
+        assert recorded[name] == pytest.approx(
+            float(whole[name.removeprefix("held_out_")]), abs=2e-5
+        )
+
+
+def test_evaluation_changes_no_weight(arguments: Arguments, held_out: str, tmp_path: Path) -> None:
+    with_it, without = tmp_path / "with", tmp_path / "without"
+    pretrain(**arguments(with_it, **SHORT, evaluation_corpus=held_out))
+    pretrain(**arguments(without, **SHORT))
+    one, other = (read_checkpoint(checkpoint_path(run, 40)) for run in (with_it, without))
+    assert all(
+        np.array_equal(one.parameters[name], other.parameters[name]) for name in one.parameters
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"evaluation_batches": 99}, r"evaluation_batches is 99, but .*held_out has \d+ instances"),
+        ({"evaluate_every_steps": 0}, "evaluate_every_steps is 0; give at least 1"),
+        ({"compute_dtype": "float16"}, "compute_dtype is 'float16'; give 'float32' or 'bfloat16'"),
+        ({"keep_last_states": 0}, "keep_last_states is 0; give at least 1"),
+    ],
+)
+def test_bad_numbers_are_refused(
+    arguments: Arguments, held_out: str, tmp_path: Path, changes: dict, message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        pretrain(**arguments(tmp_path / "run", **{**SHORT, **changes}, evaluation_corpus=held_out))
+    assert not (tmp_path / "run").exists()
+
+
+def test_held_out_text_with_another_vocabulary_is_refused(
+    arguments: Arguments, corpus: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(corpus, other)
+    vocabulary = other / "vocab.txt"
+    *pieces, last = vocabulary.read_text().split()
+    vocabulary.write_text("\n".join([*pieces, last + "s", ""]))
+    with pytest.raises(UserError, match=r"vocab\.txt differ; prepare the held-out corpus"):
+        pretrain(**arguments(tmp_path / "run", **SHORT, evaluation_corpus=str(other)))
+
+
+def test_bfloat16_and_several_devices(arguments: Arguments, tmp_path: Path) -> None:
+    """Two parts of the CPU give the weights of one but for rounding; bfloat16 stays near."""
+
+    def run(name: str, **changes: Any) -> list[dict[str, Any]]:
+        call = arguments(tmp_path / name, num_steps=5, log_every_steps=1, compile_step=False)
+        context = multiprocessing.get_context("spawn")
+        process = context.Process(target=pretrain, kwargs={**call, **changes})
+        process.start()
+        process.join()
+        assert process.exitcode == 0
+        return read_metrics(tmp_path / name / "metrics.jsonl")
+
+    one = [line["loss"] for line in run("one")]
+    assert [line["loss"] for line in run("two", devices=2)] == pytest.approx(one, rel=1e-5)
+    near = [line["loss"] for line in run("bfloat16", compute_dtype="bfloat16")]
+    assert near != one
+    assert near == pytest.approx(one, rel=0.02)
+
+
+def _scalars(run: Path) -> dict[str, list[tuple[int, float]]]:
+    """What TensorBoard would show."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(run / "tensorboard"), size_guidance={"scalars": 0})
+    events.Reload()
+    tags = events.Tags()["scalars"]
+    return {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in tags}
+
+
+def test_tensorboard_shows_every_step_once_after_a_resumption(
+    arguments: Arguments, held_out: str, tmp_path: Path
+) -> None:
+    from multiberts.bert.training.engine import Trainer
+
+    class Broken(Exception):
+        pass
+
+    real = Trainer.step
+
+    def breaking(self: Trainer, *given: Any) -> Any:
+        if self.step_count == 28:
+            raise Broken
+        return real(self, *given)
+
+    run = tmp_path / "run"
+    call = arguments(run, **SHORT, evaluation_corpus=held_out)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "step", breaking)
+        with pytest.raises(Broken):
+            pretrain(**call)
+    assert [step for step, _ in _scalars(run)["training/loss"]] == [5, 10, 15, 20, 25]
+    pretrain(**call)
+    shown = _scalars(run)
+    lines = read_metrics(run / "metrics.jsonl")
+    for tag, name in [
+        ("training/loss", "loss"),
+        ("training/learning_rate", "learning_rate"),
+        ("held_out/masked_lm_accuracy", "held_out_masked_lm_accuracy"),
+    ]:
+        expected = [(line["step"], pytest.approx(line[name])) for line in lines if name in line]
+        assert shown[tag] == expected
+    assert [step for step, _ in shown["training/loss"]] == list(range(5, 41, 5))
+    assert [step for step, _ in shown["held_out/masked_lm_accuracy"]] == [0, 15, 20, 30, 40]
+
+
+def test_log_tells_speed(arguments: Arguments, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    pretrain(**arguments(run, **SHORT, tensorboard=False))
+    lines = read_metrics(run / "metrics.jsonl")
+    assert [line["step"] for line in lines] == list(range(5, 41, 5))
+    for line in lines:
+        assert line["sequences_per_second"] == pytest.approx(8 * line["steps_per_second"], abs=0.01)
+        # The peak of a CPU is not known.
+        assert "mfu" not in line or 0 < line["mfu"] < 1
+    assert not (run / "tensorboard").exists()
+
+
+def _with_losses(patch: pytest.MonkeyPatch, changed: dict[int, float]) -> None:
+    """Makes training report other losses after some numbers of updates."""
+    from multiberts.bert.training.engine import Trainer
+
+    real = Trainer.step
+
+    def reporting(self: Trainer, *given: Any) -> Any:
+        metrics = dict(real(self, *given))
+        if self.step_count in changed:
+            metrics["loss"] = np.float32(changed[self.step_count])
+        return metrics
+
+    patch.setattr(Trainer, "step", reporting)
+
+
+def test_loss_that_is_not_finite_stops_the_run(
+    arguments: Arguments, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The step and its instances are named, and no state from it on is kept."""
+    run = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        _with_losses(patch, {23: float("nan")})
+        with pytest.raises(UserError) as stopped:
+            pretrain(**arguments(run, **SHORT))
+    batches = CorpusBatches(
+        corpus,
+        data_seed=3,
+        batch_size=8,
+        sequence_length=32,
+        max_predictions_per_sequence=5,
+        masked_lm_probability=0.15,
+    )
+    ids = " ".join(str(number) for number in batches.instance_ids(22))
+    message = str(stopped.value)
+    assert message.startswith("step 23: training is not finite (loss nan, ")
+    assert message.endswith(f"its batch: instances {ids} of {corpus}")
+    assert sorted(path.stem for path in (run / "state").iterdir()) == ["step_10", "step_20"]
+    assert checkpoint_path(run, 20).exists()
+    pretrain(**arguments(run, **SHORT))  # where it was an accident of the machine
+    assert checkpoint_path(run, 40).exists()
+
+
+def test_learning_rate_far_too_high_stops_the_run(arguments: Arguments, tmp_path: Path) -> None:
+    """A real divergence, not a made one."""
+    with pytest.raises(
+        UserError, match=r"step \d+: training is not finite \(loss nan, .*instances"
+    ):
+        pretrain(**arguments(tmp_path / "run", **SHORT, learning_rate=1e30))
+
+
+def test_spike_stops_the_run_only_where_asked_for(
+    arguments: Arguments, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schedule = {**SHORT, "log_every_steps": 2}
+    with monkeypatch.context() as patch:
+        _with_losses(patch, {33: 50.0})
+        pretrain(**arguments(tmp_path / "off", **schedule))
+        for _ in range(2):  # the same again when it is started again
+            with pytest.raises(
+                UserError, match=r"step 33: the loss jumped to 50\.0000 from a mean"
+            ):
+                pretrain(**arguments(tmp_path / "on", **schedule, spike_threshold=3.0))
+        pretrain(**arguments(tmp_path / "on", **schedule, spike_threshold=100.0))
+    assert checkpoint_path(tmp_path / "on", 40).exists()

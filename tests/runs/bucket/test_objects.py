@@ -1,0 +1,524 @@
+"""Runs and inputs in buckets, against the API of Cloud Storage over HTTP and against folders."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from multiberts.runs.bucket.copies import fetch, push_finished
+from multiberts.runs.bucket.lease import BucketLease, LeaseLostError
+from multiberts.runs.bucket.localising import local_arguments
+from multiberts.runs.bucket.mirror import MANIFEST, Mirror, read_manifest
+from multiberts.runs.bucket.objects import Bucket, is_url
+from multiberts.runs.directory import RunDirectory
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import write_atomically
+from multiberts.runs.preemption import PreemptedError
+
+ROOT = Path(__file__).resolve().parent.parent.parent.parent
+
+
+@pytest.fixture(params=["gs", "file"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A URL that may be written: of the fake Cloud Storage, or of a folder."""
+    if request.param == "file":
+        return f"file://{tmp_path}/bucket/run"
+    request.getfixturevalue("cloud_storage")
+    return "gs://ours/folder/run"
+
+
+@pytest.fixture(autouse=True)
+def mirrors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Local copies lie in the test's own folder."""
+    monkeypatch.setenv("RUNS_MIRROR", str(tmp_path / "mirror"))
+    return tmp_path / "mirror"
+
+
+def on_another_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv("RUNS_MIRROR", str(tmp_path / f"mirror of {name}"))
+
+
+def test_what_is_a_url() -> None:
+    assert is_url("gs://bucket/x") and is_url("file:///x") and is_url("memory://x")
+    for other in ("runs/a", "/runs/a", "data:glue/RTE", "tfds:wikipedia", 3, "https://x.org/y"):
+        assert not is_url(other)
+    with pytest.raises(UserError, match=r"'gs://' is no place in a bucket"):
+        Bucket("gs://")
+
+
+def test_objects_are_what_was_written(place: str, tmp_path: Path) -> None:
+    bucket = Bucket(place)
+    assert bucket.read("a") is None
+    assert bucket.list() == {}
+    big = os.urandom(6 * 2**20)  # above the size of uploads in one request
+    (tmp_path / "big").write_bytes(big)
+    bucket.write("a", b"one")
+    bucket.put(tmp_path / "big", "deep/er/big")
+    assert bucket.read("a") == b"one"
+    bucket.get("deep/er/big", tmp_path / "new" / "copy")
+    assert (tmp_path / "new" / "copy").read_bytes() == big
+    assert {name: facts["size"] for name, facts in bucket.list().items()} == {
+        "a": 3,
+        "deep/er/big": len(big),
+    }
+    bucket.remove(["a", "a", "never there"])
+    assert list(bucket.list()) == ["deep/er/big"]
+
+
+def test_a_condition_lets_one_of_two_writers_through(place: str) -> None:
+    first = Bucket(place)
+    version = first.write_if("x", b"one", None)
+    assert version is not None
+    assert first.write_if("x", b"two", None) is None
+    assert first.read_version("x") == (b"one", version)
+    newer = first.write_if("x", b"two", version)
+    assert newer is not None
+    assert first.write_if("x", b"three", version) is None
+    first.remove_if("x", version)
+    assert first.read("x") == b"two"
+    first.remove_if("x", newer)
+    assert first.read("x") is None
+
+
+def test_a_lost_answer_is_no_lost_write(cloud_storage: Any) -> None:
+    bucket = Bucket("gs://ours/x")
+    cloud_storage.lost_answers = 1
+    version = bucket.write_if("lease", b"mine", None)
+    assert version == str(cloud_storage.objects["ours", "x/lease"][1])
+    assert cloud_storage.written() == ["x/lease"]
+
+
+def test_a_service_that_fails_now_and_then_is_asked_again(cloud_storage: Any) -> None:
+    bucket = Bucket("gs://ours/x")
+    cloud_storage.failures += [503]
+    bucket.write("a", b"1")
+    cloud_storage.failures += [429]
+    assert bucket.read("a") == b"1"
+
+
+def test_one_holder_a_lease(place: str) -> None:
+    first, second = (BucketLease(Bucket(place), seconds_until_stale=1.0) for _ in range(2))
+    first.acquire()
+    with pytest.raises(UserError, match=rf"being written by process {os.getpid()} on .*; wait for"):
+        second.acquire()
+    first.check()
+    first.release()
+    second.acquire()
+    with pytest.raises(LeaseLostError):
+        first.check()
+    second.release()
+    assert Bucket(place).read("LEASE.json") is None
+
+
+HOLD = """
+import sys, time
+from multiberts.runs.bucket.objects import Bucket
+from multiberts.runs.bucket.lease import BucketLease
+BucketLease(Bucket(sys.argv[1])).acquire()
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_lease_of_a_killed_process_is_free_at_once(place: str) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, place], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    process.kill()
+    before = time.monotonic()
+    lease = BucketLease(Bucket(place))
+    lease.acquire()  # the killed one is not reaped yet
+    assert time.monotonic() - before < 5
+    lease.release()
+    process.wait()
+
+
+def test_a_lease_of_another_machine_is_taken_over_when_it_is_old(place: str) -> None:
+    bucket = Bucket(place)
+    fields = {"owner": "x", "host": "h", "machine": "m", "pid": 1, "seconds_until_stale": 60.0}
+    old = {**fields, "renewed": time.time() - 61}
+    assert bucket.write_if("LEASE.json", json.dumps(old).encode(), None)
+    lease = BucketLease(bucket, seconds_until_stale=1.0)
+    lease.acquire()
+    lease.check()
+    lease.release()
+
+
+def test_files_then_manifest_then_done(cloud_storage: Any) -> None:
+    with Mirror("gs://ours/run") as mirror:
+        run = RunDirectory(mirror.path, stage="work", parameters={"x": 1})
+        with run:
+            write_atomically(mirror.path / "state" / "step_1.npz", b"state")
+            write_atomically(mirror.path / "out.txt", b"result")
+            (mirror.path / "half.unfinished").write_bytes(b"half")
+            run.finish(["out.txt"])
+    names = [n.removeprefix("run/") for n in cloud_storage.written() if "LEASE" not in n]
+    assert names[-2:] == [MANIFEST, "DONE"]
+    assert set(names[:-2]) == {"config.gin", "out.txt", "state/step_1.npz"}
+    assert cloud_storage.names() == sorted(f"run/{name}" for name in set(names))
+    manifest = json.loads(cloud_storage.objects["ours", f"run/{MANIFEST}"][0])
+    assert manifest["files"]["out.txt"] == {
+        "bytes": 6,
+        "sha256": hashlib.sha256(b"result").hexdigest(),
+        "object": "out.txt",
+    }
+
+
+def test_another_machine_goes_on_from_what_was_pushed(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Mirror(place) as mirror:
+        write_atomically(mirror.path / "state" / "step_1.npz", b"one")
+        (mirror.path / "metrics.jsonl").write_bytes(b"1\n")
+        mirror.push()
+        (mirror.path / "metrics.jsonl").write_bytes(b"1\n2\n")
+        write_atomically(mirror.path / "state" / "step_2.npz", b"two")
+        (mirror.path / "state" / "step_1.npz").unlink()
+        mirror.push()
+        write_atomically(mirror.path / "state" / "step_3.npz", b"not pushed: killed here")
+        on_another_machine(tmp_path, monkeypatch, "the next")
+        entries = read_manifest(Bucket(place))
+        assert entries is not None
+        mirror.path.rename(tmp_path / "gone")
+        mirror.path.mkdir()
+        for name in ("state/step_2.npz", "metrics.jsonl"):
+            target = mirror.path / name
+            target.parent.mkdir(exist_ok=True)
+            target.write_bytes((tmp_path / "gone" / name).read_bytes())
+    assert Bucket(place).read("state/step_1.npz") is None
+    with Mirror(place) as mirror:
+        assert "mirror of the next" in str(mirror.path)
+        files = {str(f.relative_to(mirror.path)): f.read_bytes() for f in mirror.path.rglob("*.*")}
+        assert files == {"state/step_2.npz": b"two", "metrics.jsonl": b"1\n2\n"}
+
+
+def test_stopped_between_files_and_manifest_restores_the_push_before(
+    cloud_storage: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that grows is never overwritten where the manifest still lists its old content."""
+    mirror = Mirror("gs://ours/run", seconds_between_pushes=1e6)
+    mirror.__enter__()
+    log = mirror.path / "metrics.jsonl"
+    for content in (b"a", b"bb", b"ccc", b"dddd"):
+        log.write_bytes(content)
+        mirror.push()
+        before = dict(cloud_storage.objects)
+        log.write_bytes(content * 2)
+        (mirror.path / f"new {content.decode()}").write_bytes(content)
+        real = Bucket.write_if
+        with monkeypatch.context() as patch:
+            patch.setattr(Bucket, "write_if", lambda *given: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                mirror.push()
+        assert Bucket.write_if is real
+        assert cloud_storage.objects.keys() > before.keys()
+        entries = read_manifest(Bucket("gs://ours/run"))
+        assert entries is not None
+        entry = entries["metrics.jsonl"]
+        assert Bucket("gs://ours/run").read(entry.object) == content
+        log.write_bytes(content)
+    write_atomically(mirror.path / "DONE", b"{}")
+    mirror.__exit__(None, None, None)
+    names = [name for name in cloud_storage.names() if "metrics" in name]
+    assert names == ["run/metrics.jsonl"]
+    assert cloud_storage.objects["ours", "run/metrics.jsonl"][0] == b"dddd"
+
+
+def test_who_lost_the_lease_pushes_nothing_more(
+    cloud_storage: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = Mirror("gs://ours/run", seconds_between_pushes=1e6)
+    slow.__enter__()
+    slow.push()
+    # As if this machine had been frozen for long and another had taken over.
+    lease = json.loads(cloud_storage.objects["ours", "run/LEASE.json"][0])
+    taken = json.dumps({**lease, "machine": "another", "renewed": 0.0}).encode()
+    Bucket("gs://ours/run").write("LEASE.json", taken)
+    on_another_machine(tmp_path, monkeypatch, "another")
+    with Mirror("gs://ours/run") as mirror:
+        (mirror.path / "new").write_bytes(b"new")
+        mirror.push()
+        cloud_storage.log.clear()
+        (slow.path / "old").write_bytes(b"old")
+        with pytest.raises(LeaseLostError, match=r"taken over by another process.*goes on"):
+            slow.push()
+        with pytest.raises(LeaseLostError):
+            slow.__exit__(None, None, None)
+        assert [name for name in cloud_storage.written() if "LEASE" not in name] == []
+
+
+LOSE = """
+import os, sys, time
+from multiberts.runs.bucket.objects import Bucket
+from multiberts.runs.command import run_main
+from multiberts.runs.bucket.mirror import Mirror
+from multiberts.runs.preemption import PreemptedError, preemption_notice
+
+def main(arguments):
+    with Mirror(sys.argv[1], seconds_between_pushes=0.1) as mirror:
+        with preemption_notice() as should_stop:
+            Bucket(sys.argv[1]).write("LEASE.json", b"another's")
+            for number in range(600):
+                (mirror.path / "log").write_text(str(number))
+                time.sleep(0.1)
+                if should_stop():
+                    raise PreemptedError("asked to stop")
+
+sys.argv, arguments = sys.argv, sys.argv
+from absl import flags
+run_main(main)
+"""
+
+
+def test_a_stage_that_lost_the_lease_is_stopped(place: str) -> None:
+    process = subprocess.run(
+        [sys.executable, "-c", LOSE, place], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert process.returncode == 2
+    assert "error: " in process.stderr and "was taken over by another process" in process.stderr
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        (
+            "gs://theirs/run",
+            r"no permission for gs://theirs: storage\.objects\.create, .*delete not",
+        ),
+        ("gs://nowhere/run", r"gs://nowhere does not exist.*check the name, or create the bucket"),
+    ],
+)
+def test_a_bucket_that_cannot_be_had_is_one_line(
+    cloud_storage: Any, mirrors: Path, url: str, message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        Mirror(url).__enter__()
+    assert cloud_storage.log == []
+    assert not mirrors.exists()
+
+
+def test_commands_exit_with_two_and_write_nothing(cloud_storage: Any, tmp_path: Path) -> None:
+    sources = tmp_path / "text.txt"
+    sources.write_text("The cat sees the dog .\n")
+    flags = [
+        "prepare.run_dir = 'gs://nowhere/x'",
+        f"prepare.sources = ['{sources}']",
+        "prepare.source_format = 'sentences'",
+        "prepare.vocabulary_size = 60",
+    ]
+    process = subprocess.run(
+        [sys.executable, "-m", "pretrain.prepare", *(f"--gin_param={flag}" for flag in flags)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert process.returncode == 2
+    assert process.stderr.startswith("error: gs://nowhere does not exist")
+    assert process.stderr.count("\n") == 1
+    assert cloud_storage.log == []
+
+
+def test_a_folder_of_other_things_is_no_run(place: str) -> None:
+    Bucket(place).write("precious.txt", b"data")
+    with pytest.raises(
+        UserError, match=r"holds other files \(precious\.txt\) and no MANIFEST\.json"
+    ):
+        Mirror(place).__enter__()
+    assert Bucket(place).read("precious.txt") == b"data"
+    assert Bucket(place).read("LEASE.json") is None
+
+
+def test_a_damaged_object_is_refused(place: str, tmp_path: Path, monkeypatch: Any) -> None:
+    with Mirror(place) as mirror:
+        (mirror.path / "a").write_bytes(b"right")
+    Bucket(place).write("a", b"wrong")
+    on_another_machine(tmp_path, monkeypatch, "another")
+    with pytest.raises(
+        UserError, match=r"/a is not what .*MANIFEST\.json says; put it back, or rem"
+    ):
+        Mirror(place).__enter__()
+
+
+def test_a_kind_of_bucket_without_conditions_holds_inputs_only() -> None:
+    bucket = Bucket("local:///some/folder")
+    with pytest.raises(UserError, match=r"runs can be kept in file, gcs, gs, memory buckets"):
+        bucket.check_conditional()
+    with pytest.raises(UserError, match=r"nosuchthing://b/x: Protocol not known"):
+        Bucket("nosuchthing://b/x")
+
+
+def stage(
+    *, run_dir: str, text: str, more: tuple[str, ...] = (), factor: int = 2
+) -> dict[str, Any]:
+    """A stage as all are: plain paths in, a run directory out."""
+    run = RunDirectory(run_dir, stage="stage", parameters={"factor": factor}, inputs={"text": text})
+    if run.done:
+        return {"done": True}
+    with run:
+        write_atomically(run.path / "out", Path(text).read_bytes() * factor)
+        run.finish(["out"])
+    return {"run_dir": run_dir, "text": text, "more": list(more)}
+
+
+def test_stages_see_local_paths(
+    place: str, tmp_path: Path, mirrors: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs = place.rsplit("/", 1)[0] + "/inputs"
+    Bucket(inputs).write("a.txt", b"text")
+    Bucket(inputs).write("folder/b.txt", b"more")
+    arguments = {"run_dir": place, "text": f"{inputs}/a.txt", "more": [f"{inputs}/folder", "plain"]}
+    with local_arguments(arguments) as local:
+        seen = stage(**local)
+        assert not any(is_url(value) for value in seen.values())
+        assert (Path(seen["more"][0]) / "b.txt").read_bytes() == b"more"
+        assert seen["more"][1] == "plain"
+    assert Bucket(place).read("out") == b"texttext"
+    # The frozen configuration names places that others see, too.
+    config = (Bucket(place).read("config.gin") or b"").decode()
+    assert f"stage.text = '{inputs}/a.txt'  # holds " in config
+    assert str(mirrors) not in config
+    on_another_machine(tmp_path, monkeypatch, "another")
+    with local_arguments(arguments) as local:
+        assert stage(**local) == {"done": True}
+    Bucket(inputs).write("a.txt", b"changed")
+    with pytest.raises(
+        UserError, match=rf"{place} was made with other parameters: stage.text \(there"
+    ):
+        with local_arguments(arguments) as local:
+            stage(**local)
+    with pytest.raises(UserError, match=r"output_dir is '.*', expected a local path"):
+        with local_arguments({"output_dir": place}):
+            pass
+
+
+def test_a_bucket_out_of_reach_is_no_fault_of_the_input(cloud_storage: Any) -> None:
+    """Status 75: whoever looks after the command starts it again."""
+    cloud_storage.failures += [505]
+    with pytest.raises(PreemptedError, match=r"cannot reach gs://ours/run: .*run the same command"):
+        with local_arguments({"run_dir": "gs://ours/run"}):
+            pass
+    with pytest.raises(PreemptedError, match=r"cannot reach gs://ours/run"):
+        with local_arguments({"run_dir": "gs://ours/run"}) as local:
+            Path(local["run_dir"], "a").write_text("a")
+            cloud_storage.failures += [505]
+    with local_arguments({"run_dir": "gs://ours/run"}) as local:
+        Path(local["run_dir"], "b").write_text("b")
+    assert Bucket("gs://ours/run").read("b") == b"b"
+
+
+def test_a_finished_run_is_an_input_and_an_unfinished_one_is_not(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "source.txt"
+    source.write_text("text")
+    run = tmp_path / "finished"
+    stage(run_dir=str(run), text=str(source))
+    push_finished(run, place)
+    push_finished(run, place)
+    on_another_machine(tmp_path, monkeypatch, "another")
+    copy = fetch(place)
+    assert {file.name for file in copy.iterdir()} == {"config.gin", "out", "DONE"}
+    assert (copy / "out").read_bytes() == b"texttext"
+    other = tmp_path / "other"
+    stage(run_dir=str(other), text=str(source), factor=3)
+    with pytest.raises(UserError, match=r"holds another run than"):
+        push_finished(other, place)
+    with pytest.raises(UserError, match=r"does not exist; check the path"):
+        fetch(place + "/nothing")
+    unfinished = place + "-unfinished"
+    with Mirror(unfinished) as mirror:
+        (mirror.path / "config.gin").write_text("")
+    with pytest.raises(UserError, match=r"is a run that has not finished; run it to its end first"):
+        fetch(unfinished)
+
+
+MODEL = {
+    "hidden_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "max_position_embeddings": 32,
+}
+
+
+def test_real_stages_from_bucket_to_bucket(
+    cloud_storage: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A text becomes a corpus, and that a checkpoint, by the plain commands; training is taken away once."""
+    sentences = "".join(f"The {a} sees the {b} .\n" for a in NOUNS for b in NOUNS)
+    Bucket("gs://ours/text").write("a.txt", f"{sentences}\n{sentences}".encode())
+    prepared = run_stage(
+        "pretrain.prepare",
+        prepare={
+            "run_dir": "gs://ours/corpus",
+            "sources": ["gs://ours/text/a.txt"],
+            "source_format": "sentences",
+            "vocabulary_size": 60,
+            "sequence_length": 32,
+        },
+    )
+    assert prepared.wait(60) == 0
+    assert {"corpus/DONE", "corpus/vocab.txt", f"corpus/{MANIFEST}"} <= set(cloud_storage.names())
+    pretrain = {
+        "run_dir": "gs://ours/run",
+        "corpus": "gs://ours/corpus",
+        "model": MODEL,
+        "pretrain_seed": 1,
+        "num_steps": 1000,
+        "batch_size": 8,
+        "sequence_length": 32,
+        "max_predictions_per_sequence": 5,
+        "gradient_shards": 2,
+        "warmup_steps": 0,
+        "log_every_steps": 1,
+        "save_state_every_steps": 50,
+        "compile_step": False,
+    }
+    on_another_machine(tmp_path, monkeypatch, "the first")
+    monkeypatch.setenv("RUNS_PUSH_SECONDS", "0.2")
+    first = run_stage("pretrain", pretrain=pretrain)
+    until_pushed(cloud_storage, "run/state/")
+    first.terminate()
+    assert first.wait(120) == 75
+    assert "run/DONE" not in cloud_storage.names() and "run/LEASE.json" not in cloud_storage.names()
+    on_another_machine(tmp_path, monkeypatch, "the second")
+    assert run_stage("pretrain", pretrain=pretrain).wait(240) == 0
+    copy = fetch("gs://ours/run")
+    steps = [json.loads(line)["step"] for line in (copy / "metrics.jsonl").read_text().splitlines()]
+    assert steps == list(range(1, 1001))
+    outputs = json.loads((copy / "DONE").read_text())["outputs"]
+    assert len(outputs) == 5
+    for name, entry in outputs.items():
+        content = cloud_storage.objects["ours", f"run/{name}"][0]
+        assert hashlib.sha256(content).hexdigest() == entry["sha256"]
+
+
+NOUNS = ["cat", "dog", "house", "tree", "river", "king"]
+
+
+def run_stage(module: str, **stages: dict[str, Any]) -> subprocess.Popen[bytes]:
+    flags = [
+        f"--gin_param={stage}.{name} = {value!r}"
+        for stage, given in stages.items()
+        for name, value in given.items()
+    ]
+    return subprocess.Popen([sys.executable, "-m", module, *flags], cwd=ROOT)
+
+
+def until_pushed(storage: Any, prefix: str) -> None:
+    """Waits for a first object below a prefix."""
+    end = time.monotonic() + 180
+    while not storage.names(prefix):
+        assert time.monotonic() < end
+        time.sleep(0.02)

@@ -1,0 +1,170 @@
+"""What few seeds do to intervals and tests: the published figures, simulated again.
+
+Seeds alone vary (they dominate): a trial is R normal scores, and its bootstrap draws R of them.
+"""
+
+import numpy as np
+import pytest
+from scipy.special import stdtr, stdtrit
+
+from multiberts.stats.bootstrap.intervals import (
+    bca_interval,
+    bootstrap_p_values,
+    compatible_p_value,
+    percentile_interval,
+    permutation_p_values,
+    sign_flip_p_values,
+    studentised_interval,
+    t_interval,
+    t_p_values,
+)
+from multiberts.stats.bootstrap.variance import unbiased_variance
+
+TRIALS, REPLICATES = 6000, 1000
+
+
+def bootstrap(num_seeds: int) -> tuple[np.ndarray, np.ndarray]:
+    """Scores [trials, R] with mean zero and bootstrap means [trials, replicates]."""
+    random = np.random.default_rng(num_seeds)
+    scores = random.normal(size=(TRIALS, num_seeds))
+    means = np.empty((TRIALS, REPLICATES))
+    for start in range(0, TRIALS, 250):  # every 250 trials draws of their own
+        draws = random.integers(0, num_seeds, size=(REPLICATES, num_seeds))
+        counts = (draws[:, :, None] == np.arange(num_seeds)).sum(axis=1) / num_seeds
+        means[start : start + 250] = scores[start : start + 250] @ counts.T
+    return scores, means
+
+
+def near(share: float, published: float) -> bool:
+    """Within four standard errors of this simulation and the published third digit."""
+    return abs(share - published) < 4 * np.sqrt(published * (1 - published) / TRIALS) + 0.002
+
+
+@pytest.mark.parametrize(
+    ("num_seeds", "published"), [(3, 0.749), (5, 0.846), (10, 0.904), (25, 0.933)]
+)
+def test_percentile_intervals_cover_too_little(num_seeds, published):
+    _, means = bootstrap(num_seeds)
+    low, high = np.quantile(means, [0.025, 0.975], axis=1)
+    assert near(((low <= 0) & (high >= 0)).mean(), published)
+    assert percentile_interval(means[0], 0.95) == pytest.approx((low[0], high[0]))
+
+
+def test_of_two_seeds_the_interval_covers_where_they_differ_in_sign():
+    """Exactly half of the time. The published .602 has a little of examples beside the seeds, a
+    tenth of a seed's standard deviation, which spreads the quarter of replicates that drew one
+    seed twice."""
+    _, means = bootstrap(2)
+    low, high = np.quantile(means, [0.025, 0.975], axis=1)
+    assert near(((low <= 0) & (high >= 0)).mean(), 0.5)
+    random = np.random.default_rng(0)
+    examples = 0.1 * (random.normal(size=(TRIALS, 1)) + random.normal(size=means.shape))
+    low, high = np.quantile(means + examples, [0.025, 0.975], axis=1)
+    assert ((low <= 0) & (high >= 0)).mean() == pytest.approx(0.602, abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("num_seeds", "at_05", "at_01"),
+    [(3, 0.172, 0.113), (5, 0.123, 0.077), (10, 0.086, 0.033), (25, 0.048, 0.017)],
+)
+def test_the_published_p_errs_too_often(num_seeds, at_05, at_01):
+    _, means = bootstrap(num_seeds)
+    p_values = np.maximum((means <= 0).mean(axis=1), 1 / REPLICATES)
+    for level, published in ((0.05, at_05), (0.01, at_01)):
+        share = (p_values <= level).mean()
+        # The published shares carry the error of about a thousand trials.
+        assert abs(share - published) < 3 * np.sqrt(published * (1 - published) / 1000)
+        if num_seeds <= 10:
+            assert share > level + 4 * np.sqrt(level * (1 - level) / TRIALS)
+    assert compatible_p_value(means[0]) == p_values[0]
+
+
+@pytest.mark.parametrize("num_seeds", [2, 3, 5])
+def test_one_sign_comes_by_chance_with_two_to_the_minus_r(num_seeds):
+    scores, means = bootstrap(num_seeds)
+    one_sign = (scores > 0).all(axis=1)
+    assert near(one_sign.mean(), 2.0**-num_seeds)
+    # Then no bootstrap sample contradicts, and its p is far below that floor; sign flips are at it.
+    trial = int(np.argmax(one_sign))
+    assert compatible_p_value(means[trial]) == 1 / REPLICATES < 2.0**-num_seeds
+    assert bootstrap_p_values(means[trial]).greater == pytest.approx(1 / (REPLICATES + 1))
+    assert sign_flip_p_values(scores[trial]).greater == 2.0**-num_seeds
+
+
+@pytest.mark.parametrize("num_seeds", [2, 3, 5, 10, 25])
+def test_student_t_covers_and_keeps_its_level(num_seeds):
+    scores, _ = bootstrap(num_seeds)
+    errors = scores.std(axis=1, ddof=1) / np.sqrt(num_seeds)
+    reach = stdtrit(num_seeds - 1, 0.975) * errors
+    assert near((np.abs(scores.mean(axis=1)) <= reach).mean(), 0.95)
+    p_values = stdtr(num_seeds - 1, -scores.mean(axis=1) / errors)
+    assert near((p_values <= 0.05).mean(), 0.05) and near((p_values <= 0.01).mean(), 0.01)
+    # The library's own interval and p of a trial are these.
+    found = unbiased_variance(np.repeat(scores[:1].T, 4, axis=1), "seeds")
+    error = np.sqrt(found.variance)
+    interval = t_interval(scores[0].mean(), error, found.degrees_of_freedom, 0.95)
+    assert interval == pytest.approx((scores[0].mean() - reach[0], scores[0].mean() + reach[0]))
+    greater = t_p_values(scores[0].mean(), error, found.degrees_of_freedom).greater
+    assert greater == pytest.approx(p_values[0])
+
+
+def test_of_five_seeds_bca_is_as_narrow_and_the_studentised_interval_wide_enough():
+    """Corrections of bias and skew do not make up for few seeds; the studentised scale does."""
+    scores, means = bootstrap(5)
+    random = np.random.default_rng(0)
+    number, covered = 1500, np.zeros(2)
+    draws = random.integers(0, 5, size=(REPLICATES, 5))
+    counts = (draws[:, :, None] == np.arange(5)).sum(axis=1)
+    for trial in range(number):
+        mean, values = scores[trial].mean(), scores[trial]
+        samples = counts @ values / 5
+        spread = np.maximum(counts @ values**2 - 5 * samples**2, 0.0)
+        spread[(counts == 5).any(axis=1)] = 0.0
+        error = values.std(ddof=1) / np.sqrt(5)
+        intervals = (
+            bca_interval(means[trial], mean, 0.0, 0.95),
+            studentised_interval(samples, np.sqrt(spread / 20), mean, error, 0.95),
+        )
+        covered += [low <= 0 <= high for low, high in intervals]
+    bca, studentised = covered / number
+    assert bca < 0.88 < 0.93 < studentised
+
+
+def test_permutations_of_unpaired_seeds_keep_their_level():
+    random = np.random.default_rng(1)
+    p_values = np.array([permutation_p_values(*random.normal(size=(2, 5)))[:] for _ in range(1500)])
+    # Of 252 deals 12 are 4.8 %.
+    for alternative in p_values.T:
+        assert (alternative <= 0.05).mean() < 0.05 + 4 * np.sqrt(0.05 * 0.95 / 1500)
+        assert (alternative <= 0.5).mean() == pytest.approx(0.5, abs=4 * np.sqrt(0.25 / 1500))
+
+
+def test_cautious_degrees_of_freedom_keep_the_level_where_three_seeds_look_alike_by_chance():
+    """Nine tenths of the variance from three seeds, a tenth from many examples.
+
+    Satterthwaite's own degrees of freedom jump when the three happen to lie close; Monte Carlo
+    error of a share of .05 is .003 here.
+    """
+    random = np.random.default_rng(11)
+    errors = {"satterthwaite": 0, "cautious": 0}
+    num_trials = 5000
+    for _ in range(num_trials):
+        seeds = random.normal(scale=np.sqrt(3 * 0.9), size=(3, 1))
+        table = seeds + random.normal(scale=np.sqrt(60 * 0.1), size=(1, 60))
+        found = unbiased_variance(table)
+        error = np.sqrt(found.variance)
+        for name, freedom in (
+            ("satterthwaite", found.degrees_of_freedom),
+            ("cautious", found.cautious_degrees_of_freedom),
+        ):
+            errors[name] += t_p_values(table.mean(), error, freedom).two_sided < 0.05
+    assert errors["satterthwaite"] / num_trials > 0.065
+    assert 0.035 < errors["cautious"] / num_trials < 0.06
+
+
+def test_cautious_degrees_of_freedom_are_satterthwaites_where_one_kind_varies():
+    table = np.random.default_rng(12).normal(size=(6, 30))
+    for resample, freedom in (("seeds", 5), ("examples", 29)):
+        found = unbiased_variance(table, resample)
+        assert found.cautious_degrees_of_freedom == found.degrees_of_freedom
+        assert found.degrees_of_freedom == pytest.approx(freedom)

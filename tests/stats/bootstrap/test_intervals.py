@@ -1,0 +1,304 @@
+"""Intervals and p-values against SciPy and against values worked out by hand."""
+
+import itertools
+
+import arch.bootstrap
+import numpy as np
+import pytest
+import scipy.stats
+
+from multiberts.stats import report_ci
+from multiberts.stats.bootstrap.intervals import (
+    acceleration,
+    basic_interval,
+    bca_interval,
+    bootstrap_p_values,
+    compatible_p_value,
+    fisher_t_interval,
+    percentile_interval,
+    permutation_p_values,
+    sign_flip_p_values,
+    studentised_interval,
+    t_interval,
+    t_p_values,
+)
+
+
+def test_report_ci_by_hand():
+    base = np.arange(101) / 100
+    samples = list(zip(base, base + np.linspace(-0.1, 0.9, 101), strict=True))
+    result = report_ci(samples, c=0.9, verbose=False)
+    assert result["base"] == pytest.approx({"mean": 0.5, "low": 0.05, "high": 0.95})
+    assert result["delta"]["mean"] == pytest.approx(0.4)
+    assert result["delta"]["low"] == pytest.approx(-0.05)
+    assert result["delta"]["p"] == pytest.approx(11 / 101, abs=1 / 101)  # -.1 to 0 of -.1 to .9
+    negative = report_ci(samples, expect_negative_effect=True, verbose=False)
+    assert negative["delta"]["p"] == pytest.approx(91 / 101, abs=1 / 101)
+
+
+def test_report_ci_has_a_floor_and_prints(capsys):
+    samples = [(0.2, 0.5), (0.3, 0.5), (0.25, 0.5), (0.2, 0.4)]
+    result = report_ci(samples, abs_threshold=0.25, rel_threshold=1.2)
+    assert result["delta"]["p"] == 0.25
+    printed = capsys.readouterr().out
+    assert "expt: 0.475 (" in printed
+    assert "0.50 of samples are above base by 0.25 or more" in printed
+    assert "0.25 of samples are above base by 1.2 of base or more" in printed
+    report_ci(samples, abs_threshold=0.0, expect_negative_effect=True)
+    assert "0.00 of samples are below base by 0 or more" in capsys.readouterr().out
+    with pytest.raises(ValueError, match=r"expected \[replicates, 2\]"):
+        report_ci([0.1, 0.2])
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        report_ci(samples, c=95)
+
+
+def test_t_equals_scipy():
+    values = np.random.default_rng(0).normal(0.4, 1, size=9)
+    error = values.std(ddof=1) / 3
+    theirs = scipy.stats.ttest_1samp(values, 0)
+    assert t_p_values(values.mean(), error, 8).two_sided == pytest.approx(theirs.pvalue)
+    greater = scipy.stats.ttest_1samp(values, 0, alternative="greater").pvalue
+    assert t_p_values(values.mean(), error, 8).greater == pytest.approx(greater)
+    low, high = theirs.confidence_interval(0.9)
+    assert t_interval(values.mean(), error, 8, 0.9) == pytest.approx((low, high))
+
+
+def test_t_without_spread():
+    assert t_p_values(0.0, 0.0, 4) == (1.0, 1.0, 1.0)
+    assert t_p_values(0.1, 0.0, 4) == (0.0, 1.0, 0.0)
+
+
+def test_bootstrap_p_is_never_zero():
+    assert bootstrap_p_values(np.ones(999)) == pytest.approx((0.001, 1.0, 0.002))
+    assert bootstrap_p_values(np.array([-1.0, 0.0, 1.0])) == pytest.approx((0.75, 0.75, 1.0))
+
+
+def test_percentile_interval_is_the_quantile():
+    samples = np.random.default_rng(1).normal(size=500)
+    expected = np.quantile(samples, [0.025, 0.975])
+    assert percentile_interval(samples, 0.95) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("number", [2, 3, 5, 10])
+def test_sign_flip_equals_scipy_and_has_the_floor(number):
+    differences = np.random.default_rng(number).normal(0.5, 1, size=number)
+    ours = sign_flip_p_values(differences)
+    for alternative in ("greater", "less"):
+        theirs = scipy.stats.permutation_test(
+            (differences, np.zeros(number)),
+            lambda x, y: (x - y).mean(),
+            permutation_type="samples",
+            alternative=alternative,
+            n_resamples=np.inf,
+        )
+        assert getattr(ours, alternative) == pytest.approx(theirs.pvalue, abs=1e-12)
+    one_sign = sign_flip_p_values(np.abs(differences) + 0.1)
+    assert one_sign.greater == 2.0**-number
+    assert one_sign.two_sided == 2.0 ** (1 - number)
+
+
+def test_sign_flip_of_many_seeds_is_near_the_t_test():
+    differences = np.random.default_rng(2).normal(0.35, 1, size=30)
+    ours = sign_flip_p_values(differences)
+    theirs = scipy.stats.ttest_1samp(differences, 0)
+    assert ours.two_sided == pytest.approx(theirs.pvalue, abs=0.01)
+    assert ours == sign_flip_p_values(differences)
+
+
+def two_samples():
+    random = np.random.default_rng(3)
+    return random.exponential(size=9) ** 2, random.exponential(size=14)
+
+
+def mean_difference(first, second, axis=-1):
+    return second.mean(axis=axis) - first.mean(axis=axis)
+
+
+@pytest.mark.parametrize("method", ["percentile", "basic", "BCa"])
+def test_intervals_equal_scipy_on_the_same_samples(method):
+    """A difference of two means: the influence of a member is its deviation, -1 for the first."""
+    first, second = two_samples()
+    theirs = scipy.stats.bootstrap(
+        (first, second), mean_difference, n_resamples=1500, method=method, confidence_level=0.9,
+        rng=np.random.default_rng(0),
+    )  # fmt: skip
+    samples, estimate = theirs.bootstrap_distribution, mean_difference(first, second)
+    influence = acceleration([-(first - first.mean()), second - second.mean()])
+    ours = {
+        "percentile": percentile_interval(samples, 0.9),
+        "basic": basic_interval(samples, estimate, 0.9),
+        "BCa": bca_interval(samples, estimate, influence, 0.9),
+    }[method]
+    assert ours == pytest.approx(tuple(theirs.confidence_interval), rel=1e-10)
+
+
+def test_acceleration_equals_scipy_and_the_textbook():
+    first, second = two_samples()
+    data = [first[None], second[None]]
+    around = mean_difference(first, second) + np.array([[-1.0, 1.0]])
+    _, _, theirs = scipy.stats._resampling._bca_interval(
+        data, mean_difference, -1, 0.05, around, None, np
+    )
+    assert acceleration([-first, second]) == pytest.approx(float(theirs[0]), rel=1e-10)
+    # One sample: sum u^3 / (6 (sum u^2)^(3/2)), which for the mean is skewness / (6 sqrt(n)).
+    skewness = scipy.stats.skew(first)
+    assert acceleration([first]) == pytest.approx(skewness / (6 * 3), rel=1e-12)
+    assert acceleration([first + 7]) == pytest.approx(acceleration([first]), rel=1e-9)
+    assert acceleration([np.array([1.0, -1.0])]) == 0
+    assert acceleration([np.ones(4), np.zeros(3)]) == 0
+
+
+def test_basic_by_hand():
+    samples = np.arange(101.0)
+    assert basic_interval(samples, 40.0, 0.9) == pytest.approx((80 - 95, 80 - 5))
+
+
+def test_bca_without_skew_or_bias_is_the_percentile_interval():
+    samples = np.arange(-50.0, 51.0)
+    assert bca_interval(samples, 0.0, 0.0, 0.9) == pytest.approx(percentile_interval(samples, 0.9))
+    # Skew to the right moves both ends to the right.
+    skewed = bca_interval(samples, 0.0, 0.1, 0.9)
+    assert skewed.low > -45 and skewed.high > 45
+
+
+def test_bca_counts_ties_half_and_rounding_as_ties():
+    samples = np.array([0.1 + 0.2, 0.3, 0.3, 0.2, 0.4, 0.5, 0.1])
+    rounded = np.round(samples, 6)
+    assert bca_interval(samples, 0.3, 0.02, 0.8) == pytest.approx(
+        bca_interval(rounded, 0.3, 0.02, 0.8), abs=1e-12
+    )
+    assert bca_interval(rounded, 0.3, 0.0, 0.8) == pytest.approx(percentile_interval(rounded, 0.8))
+
+
+def test_bca_of_degenerate_samples_is_defined():
+    samples = np.linspace(1, 2, 99)
+    # All above: the share below is taken as half a sample of 99.
+    below, above = bca_interval(samples, 0.0, 0.0, 0.95), bca_interval(samples, 3.0, 0.0, 0.95)
+    bias = scipy.stats.norm.ppf(0.5 / 99)
+    levels = scipy.stats.norm.cdf(2 * bias + scipy.stats.norm.ppf([0.025, 0.975]))
+    assert below == pytest.approx(np.quantile(samples, levels))
+    assert above == pytest.approx((3 - below.high, 3 - below.low))
+    assert samples.min() <= below.low < below.high <= samples.max()
+    assert bca_interval(np.full(10, 0.4), 0.4, 0.0, 0.95) == (0.4, 0.4)
+    # Beyond the pole of the acceleration: the outermost samples, not those of the other side.
+    assert bca_interval(samples, 1.5, 0.9, 0.95).high == 2.0
+    assert bca_interval(samples, 1.5, -0.9, 0.95).low == 1.0
+
+
+def test_studentised_equals_arch():
+    values = np.random.default_rng(4).exponential(size=25)
+    drawn = []
+
+    def mean(x):
+        return np.array([x.mean()])
+
+    def standard_error(estimate, x):
+        drawn.append((float(estimate[0]), float(x.std(ddof=1) / 5)))
+        return np.array([drawn[-1][1]])
+
+    theirs = arch.bootstrap.IIDBootstrap(values, seed=np.random.default_rng(5)).conf_int(
+        mean, reps=999, method="studentized", std_err_func=standard_error, size=0.9
+    )
+    samples, errors = np.array(drawn).T
+    # arch takes the standard deviation of the bootstrap samples about their mean for the scale.
+    ours = studentised_interval(samples, errors, values.mean(), samples.std(), 0.9)
+    assert ours == pytest.approx(tuple(theirs[:, 0]), rel=1e-10)
+
+
+def test_studentised_by_hand():
+    samples, errors = np.array([8.0, 9, 10, 11, 12]), np.array([1.0, 1, 1, 1, 0.5])
+    # t = -2, -1, 0, 1, 4; its 10 % and 90 % quantiles are -1.6 and 2.8.
+    interval = studentised_interval(samples, errors, 10.0, 0.5, 0.8)
+    assert interval == pytest.approx((10 - 2.8 * 0.5, 10 + 1.6 * 0.5))
+
+
+def test_studentised_with_replicates_without_spread():
+    samples = np.array([9.0, 9.5, 10, 10.5, 11, 10, 10, 10, 10, 10, 10])
+    errors = np.where(np.arange(11) < 5, [1.0, 1, 1, 1, 0, *[1] * 6], 1.0)
+    # One of 11 is infinitely far above: a tail of 5 % meets it, one of 15 % does not.
+    assert studentised_interval(samples, errors, 10.0, 1.0, 0.9).low == -np.inf
+    assert studentised_interval(samples, errors, 10.0, 1.0, 0.9).high == pytest.approx(11.0)
+    assert np.isfinite(studentised_interval(samples, errors, 10.0, 1.0, 0.7)).all()
+    nothing = studentised_interval(np.full(5, 2.0), np.zeros(5), 2.0, 0.0, 0.9)
+    assert nothing == (2.0, 2.0)
+    # Replicates equal to the estimate lie at no distance from it, spread or not.
+    assert studentised_interval(np.full(5, 2.0), np.zeros(5), 2.0, 0.1, 0.9) == (2.0, 2.0)
+    for confidence in (0.0, 1.0, 95):
+        with pytest.raises(ValueError, match="between 0 and 1"):
+            studentised_interval(samples, errors, 10.0, 1.0, confidence)
+
+
+def test_compatible_p_is_the_share_with_a_floor():
+    differences = np.array([-0.1, 0.0, 0.2, 0.3, 0.4])
+    assert compatible_p_value(differences) == 0.4
+    assert compatible_p_value(differences, expect_negative_effect=True) == 0.8
+    assert compatible_p_value(differences[2:]) == pytest.approx(1 / 3)
+    samples = np.stack([np.zeros(5), differences], axis=1)
+    assert report_ci(samples, verbose=False)["delta"]["p"] == 0.4
+
+
+def test_bootstrap_p_and_its_two_sides():
+    """(k + 1) / (B + 1) on either side, twice the smaller, and rounding makes no winner."""
+    random = np.random.default_rng(6)
+    differences = np.round(random.normal(0.8, 1, size=499), 1)
+    above, below = int((differences >= 0).sum()), int((differences <= 0).sum())
+    expected = ((below + 1) / 500, (above + 1) / 500, min(1, 2 * min(below + 1, above + 1) / 500))
+    assert bootstrap_p_values(differences) == pytest.approx(expected)
+    shaken = differences + 1e-17 * random.choice([-1, 1], size=499)
+    assert bootstrap_p_values(shaken) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("sizes", [(2, 2), (3, 5), (5, 5), (4, 7)])
+def test_permutation_equals_scipy_and_has_the_floor(sizes):
+    random = np.random.default_rng(sum(sizes))
+    base, experiment = random.normal(size=sizes[0]), random.normal(0.7, 1, size=sizes[1])
+    ours = permutation_p_values(base, experiment)
+    for alternative in ("greater", "less"):
+        theirs = scipy.stats.permutation_test(
+            (experiment, base),
+            lambda x, y: x.mean() - y.mean(),
+            permutation_type="independent",
+            alternative=alternative,
+            n_resamples=np.inf,
+        )
+        assert getattr(ours, alternative) == pytest.approx(theirs.pvalue, abs=1e-12)
+    absolute = scipy.stats.permutation_test(
+        (experiment, base), lambda x, y: abs(x.mean() - y.mean()), alternative="greater",
+        n_resamples=np.inf,
+    )  # fmt: skip
+    assert ours.two_sided == pytest.approx(absolute.pvalue, abs=1e-12)
+    apart = permutation_p_values(base, base.max() + np.arange(1, sizes[1] + 1))
+    deals = scipy.special.comb(sum(sizes), sizes[0])
+    assert apart.greater == pytest.approx(1 / deals)
+
+
+def test_permutation_of_ties_counts_them():
+    base, experiment = np.array([0.1, 0.2, 0.3]), np.array([0.3, 0.2, 0.1])
+    ours = permutation_p_values(base, experiment)
+    pooled = [0.1, 0.2, 0.3] * 2
+    sums = [round(sum(pooled[i] for i in deal), 9) for deal in itertools.combinations(range(6), 3)]
+    share = np.mean([value >= 0.6 for value in sums])
+    assert ours == pytest.approx((share, share, 1.0))
+
+
+def test_permutation_of_many_seeds_is_random_and_repeatable():
+    random = np.random.default_rng(8)
+    base, experiment = random.normal(size=30), random.normal(0.45, 1, size=25)
+    ours = permutation_p_values(base, experiment)
+    theirs = scipy.stats.ttest_ind(experiment, base)
+    assert ours.two_sided == pytest.approx(theirs.pvalue, abs=0.01)
+    assert ours == permutation_p_values(base, experiment)
+    assert ours != permutation_p_values(base, experiment, permutation_seed=1)
+    # The +1 form: never 0, however far the two are apart.
+    assert permutation_p_values(base, experiment + 100).greater == pytest.approx(1 / 20_000)
+
+
+def test_interval_of_a_correlation_is_made_on_fishers_scale():
+    """n = 103 pairs have a standard error of 1 / sqrt(n - 3) = .1 on that scale."""
+    low, high = fisher_t_interval(0.5, 0.1 * (1 - 0.5**2), 1e12, 0.95)
+    assert (low, high) == pytest.approx(
+        (np.tanh(np.arctanh(0.5) - 0.1959964), np.tanh(np.arctanh(0.5) + 0.1959964)), abs=1e-6
+    )
+    assert fisher_t_interval(0.9, 0.5, 4, 0.95).high < 1
+    assert fisher_t_interval(1.0, 0.1, 4, 0.95) == t_interval(1.0, 0.1, 4, 0.95)
+    assert fisher_t_interval(0.3, 0.0, 4, 0.95) == (0.3, 0.3)

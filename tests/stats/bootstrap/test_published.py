@@ -1,0 +1,198 @@
+"""`multibootstrap` against an independent plain loop over the published stream of draws."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pandas
+import pytest
+import scipy.stats
+import sklearn.metrics
+
+from multiberts.stats import multibootstrap
+
+
+def plain_loop(
+    run_info, preds, labels, score, *, paired, sample_seeds=True, sample_examples=True, nboot, rng
+):
+    """The definition, one score at a time: choose seeds (base, then intervention), then
+    examples."""
+    stream = np.random.RandomState(rng)
+    rows = {}
+    for row, (seed, intervention) in enumerate(
+        zip(run_info["seed"], run_info["intervention"], strict=True)
+    ):
+        rows.setdefault((bool(intervention), seed), []).append(row)
+    seeds = {arm: sorted(seed for side, seed in rows if side is arm) for arm in (False, True)}
+    if paired:
+        common = [seed for seed in seeds[False] if seed in seeds[True]]
+        seeds = {False: common, True: common}
+    samples = []
+    for _ in range(nboot):
+        drawn = {}
+        for arm in (False, True):
+            if not sample_seeds:
+                drawn[arm] = seeds[arm]
+            elif paired and arm:
+                drawn[arm] = drawn[False]
+            else:
+                drawn[arm] = stream.choice(seeds[arm], size=len(seeds[arm]), replace=True).tolist()
+        examples = np.arange(len(labels))
+        if sample_examples:
+            examples = stream.choice(len(labels), size=len(labels), replace=True)
+        replicate = []
+        for arm in (False, True):
+            of_seeds = [
+                np.mean([score(labels[examples], preds[row, examples]) for row in rows[arm, seed]])
+                for seed in drawn[arm]
+            ]
+            replicate.append(np.mean(of_seeds))
+        samples.append(replicate)
+    return np.array(samples)
+
+
+def example_data(num_examples=23, binary=True, text_seeds=False):
+    """Unbalanced runs, seeds that only one arm has, rows in no order."""
+    random = np.random.default_rng(7)
+    seeds = [3, 0, 3, 7, 1, 0, 7, 3, 9, 1, 1, 12]
+    arms = [False] * 5 + [True] * 7
+    if text_seeds:
+        seeds = [f"seed {seed:02d}" for seed in seeds]
+    run_info = pandas.DataFrame({"seed": seeds, "intervention": arms, "other": 1})
+    run_info = run_info.sample(frac=1, random_state=3)
+    labels = random.integers(0, 2, num_examples) if binary else random.normal(size=num_examples)
+    noise = random.normal(size=(12, num_examples))
+    predictions = ((labels + noise) > 0.5).astype(int) if binary else labels + noise
+    return run_info, predictions, labels
+
+
+def pearson_r(labels, predictions):
+    return scipy.stats.pearsonr(labels, predictions)[0]
+
+
+CASES = [
+    ("accuracy", sklearn.metrics.accuracy_score, True),
+    ("matthews", sklearn.metrics.matthews_corrcoef, True),
+    ("f1", sklearn.metrics.f1_score, True),
+    ("mse", sklearn.metrics.mean_squared_error, False),
+    ("pearson", pearson_r, False),
+]
+
+
+@pytest.mark.parametrize("paired", [True, False])
+@pytest.mark.parametrize(("seeds", "examples"), [(True, True), (True, False), (False, True)])
+@pytest.mark.parametrize(("name", "function", "binary"), CASES)
+def test_equals_the_plain_loop_replicate_by_replicate(
+    name, function, binary, seeds, examples, paired
+):
+    data = example_data(binary=binary)
+    resampling = {"sample_seeds": seeds, "sample_examples": examples}
+    expected = plain_loop(*data, function, paired=paired, **resampling, nboot=40, rng=42)
+    for score_fn in (name, function):  # the second by the fast way or by our own loop
+        ours = multibootstrap(
+            *data, score_fn, paired_seeds=paired, **resampling, nboot=40, rng=42, verbose=False
+        )
+        np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-12)
+
+
+def test_text_seeds_are_reproducible_and_an_unknown_function_is_called():
+    data = example_data(text_seeds=True)
+
+    def hits(labels, predictions):
+        return float((labels == predictions).sum())
+
+    expected = plain_loop(*data, hits, paired=True, nboot=20, rng=5)
+    ours = multibootstrap(*data, hits, paired_seeds=True, nboot=20, rng=5, verbose=False)
+    np.testing.assert_allclose(ours, expected, atol=1e-12)
+
+
+def test_other_random_states_and_progress():
+    data = example_data()
+    seen = []
+
+    def progress(replicates):
+        for replicate in replicates:
+            seen.append(replicate)
+            yield replicate
+
+    by_int = multibootstrap(*data, "accuracy", nboot=9, rng=1, verbose=False)
+    by_state = multibootstrap(
+        *data, "accuracy", nboot=9, rng=np.random.RandomState(1), verbose=False,
+        progress_indicator=progress,
+    )  # fmt: skip
+    assert by_int == by_state
+    assert seen == list(range(9))
+    by_generator = multibootstrap(
+        *data, "accuracy", nboot=9, rng=np.random.default_rng(1), verbose=False
+    )
+    assert by_generator != by_int
+
+
+def test_sklearn_f1_of_other_classes_keeps_its_meaning():
+    """scikit-learn takes class 1 of 1 and 2 as positive; our metric knows 0 and 1 alone."""
+    run_info, predictions, labels = example_data()
+    data = run_info, predictions + 1, labels + 1
+    f1_score = sklearn.metrics.f1_score
+    expected = plain_loop(*data, f1_score, paired=False, nboot=5, rng=0)
+    ours = multibootstrap(*data, f1_score, nboot=5, rng=0, verbose=False)
+    np.testing.assert_allclose(ours, expected, atol=1e-12)
+    with pytest.raises(ValueError, match="two classes 0 and 1"):
+        multibootstrap(*data, "f1", nboot=2, verbose=False)
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "matthews", "auc"])
+def test_chunks_and_blocks_do_not_change_the_samples(metric, monkeypatch):
+    data = example_data(num_examples=3000)
+    whole = multibootstrap(*data, metric, nboot=30, rng=2, verbose=False)
+    monkeypatch.setattr("multiberts.stats.bootstrap.resampling._CHUNK_BYTES", 10_000)
+    monkeypatch.setattr("multiberts.stats.bootstrap.resampling._BLOCK_ELEMENTS", 2000)
+    monkeypatch.setattr("multiberts.stats.bootstrap.resampling._KEPT_BYTES", 0)
+    in_pieces = multibootstrap(*data, metric, nboot=30, rng=2, verbose=False)
+    np.testing.assert_array_equal(in_pieces, whole)
+
+
+def test_bad_input_is_refused():
+    run_info, predictions, labels = example_data()
+    with pytest.raises(ValueError, match="axes are swapped"):
+        multibootstrap(run_info, predictions.T, labels, "accuracy", verbose=False)
+    with pytest.raises(ValueError, match="expected 12 runs x 22 examples"):
+        multibootstrap(run_info, predictions, labels[1:], "accuracy", verbose=False)
+    broken = predictions.astype(float)
+    broken[2, 4] = np.nan
+    with pytest.raises(ValueError, match=r"found nan at \(2, 4\)"):
+        multibootstrap(run_info, broken, labels, "accuracy", verbose=False)
+    with pytest.raises(ValueError, match="lacks the column 'intervention'"):
+        multibootstrap(run_info[["seed"]], predictions, labels, "accuracy", verbose=False)
+    with pytest.raises(ValueError, match="no row of the intervention"):
+        multibootstrap(run_info.assign(intervention=False), predictions, labels, "accuracy")
+    with pytest.raises(ValueError, match="none in common"):
+        other = run_info.assign(seed=run_info["seed"] + 100 * run_info["intervention"])
+        multibootstrap(other, predictions, labels, "accuracy", paired_seeds=True, verbose=False)
+
+
+def test_one_seed_cannot_be_resampled():
+    run_info = pandas.DataFrame({"seed": [0, 0], "intervention": [False, True]})
+    predictions, labels = np.array([[0, 1, 1], [0, 0, 1]]), np.array([0, 1, 0])
+    for paired in (True, False):
+        with pytest.raises(ValueError, match="has one seed"):
+            multibootstrap(
+                run_info, predictions, labels, "accuracy", paired_seeds=paired, verbose=False
+            )
+    samples = multibootstrap(
+        run_info, predictions, labels, "accuracy", sample_seeds=False, nboot=4, verbose=False
+    )
+    assert len(samples) == 4
+    against_one = pandas.DataFrame({"seed": [0, 0, 1], "intervention": [False, True, True]})
+    with pytest.warns(UserWarning, match="base has one seed"):
+        multibootstrap(against_one, predictions[[0, 1, 0]], labels, "accuracy", verbose=False)
+
+
+def test_import_is_quick_and_without_tensorflow():
+    code = (
+        "import sys, time; start = time.perf_counter(); import multiberts.stats; "
+        "seconds = time.perf_counter() - start; "
+        "names = {'tensorflow', 'keras', 'bert', 'matplotlib', 'pandas', 'xarray'}; "
+        "heavy = names & set(sys.modules); "
+        "assert not heavy, heavy; assert seconds < 2, seconds"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,60 @@
+"""The whole analysis of one small world equals its parts, and leaves out what cannot be known."""
+
+import numpy as np
+import pytest
+
+from multiberts.stats.bootstrap.arms import DataError
+from multiberts.stats.instances.analysis import analyse_sizes
+from multiberts.stats.instances.decomposition import decompose
+from multiberts.stats.instances.ensembles import ensemble, runs_of_seed
+from multiberts.stats.instances.figures import all_figures
+from multiberts.stats.instances.fisher import fisher_tests
+from multiberts.stats.instances.instance_level import decay_bound
+from multiberts.stats.instances.momentum_test import momentum
+from multiberts.stats.instances.tables import all_tables
+
+SIZES = ("mini", "medium", "large")
+
+
+def test_results_are_those_of_the_functions(sizes, analysis):
+    pair = next(item for item in analysis.pairs if item.large == "large")
+    assert (pair.task, pair.small) == ("NLI", "mini")
+    votes = [ensemble(sizes[name]) for name in ("mini", "large")]
+    assert pair.decay.bound == decay_bound(*votes).bound > 0
+    assert pair.fisher[0.1].num_discoveries == fisher_tests(*votes, level=0.1).num_discoveries
+    assert pair.gain == pytest.approx(sizes["large"].mean() - sizes["mini"].mean())
+    assert pair.single.bound == decay_bound(sizes["mini"][:, 0], sizes["large"][:, 0]).bound
+    of_each = [
+        decay_bound(*(runs_of_seed(sizes[name], seed) for name in ("mini", "large"))).bound
+        for seed in range(6)
+    ]
+    assert pair.of_one_seed == pytest.approx(np.mean(of_each))
+    found = analysis.decompositions["NLI"]["large"]
+    np.testing.assert_array_equal(found.bias_squared, decompose(sizes["large"]).bias_squared)
+    ours = analysis.momenta["NLI"][SIZES]
+    assert ours.pooled == momentum(*sizes.values(), num_bootstrap=30).pooled
+    assert analysis.accuracies["NLI"]["mini"].mean == pytest.approx(sizes["mini"].mean())
+
+
+def test_what_the_data_do_not_allow_is_left_out(sizes, analysis):
+    single = next(pair for pair in analysis.pairs if pair.task == "one run")
+    assert single.of_one_seed is None
+    assert single.single.bound == single.decay.bound
+    assert analysis.accuracies["one run"]["mini"].ensembled is None
+    assert list(analysis.decompositions["one run"]["mini"].variances) == ["pretrain_seed"]
+    few = {size: runs[:2] for size, runs in sizes.items()}
+    found = analyse_sizes({"NLI": few}, num_bootstrap=10, with_curves=True)
+    assert found.momenta["NLI"] == {} and found.curves["NLI"] == {}
+    assert "momentum" not in all_tables(found)
+    lone = analyse_sizes({"NLI": {size: runs[:1, 0] for size, runs in sizes.items()}})
+    assert lone.decompositions == {"NLI": {}}
+    assert "decomposition" not in all_figures(lone)
+    with pytest.raises(DataError, match="no task or no size"):
+        analyse_sizes({"NLI": {}})
+
+
+def test_given_votes_are_used(sizes):
+    wrong = {size: np.zeros((6, 300), int) for size in SIZES}
+    found = analyse_sizes({"NLI": sizes}, {"NLI": wrong}, num_bootstrap=10, with_curves=False)
+    assert all(pair.decay.bound == 0 for pair in found.pairs)
+    assert found.accuracies["NLI"]["mini"].ensembled == 0

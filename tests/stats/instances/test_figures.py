@@ -1,0 +1,124 @@
+"""Figures of a small world: what is drawn is what was found."""
+
+import numpy as np
+import pytest
+
+from multiberts.stats.instances.analysis import analyse_sizes
+from multiberts.stats.instances.figures import (
+    accuracy_figure,
+    all_figures,
+    bounds_figure,
+    decay_figure,
+    decomposition_figure,
+    fisher_figure,
+    momentum_figure,
+    variance_curve_figure,
+    variances_figure,
+)
+
+SIZES = ("mini", "medium", "large")
+
+
+def lines_of(axes):
+    return [np.column_stack(line.get_data()) for line in axes.get_lines()]
+
+
+def test_figures_are_drawn(analysis):
+    figures = all_figures(analysis)
+    names = [f"decay_NLI_{pair}" for pair in ("mini_medium", "mini_large", "medium_large")]
+    for name in (*names, "accuracy", "bounds", "fisher", "decomposition", "momentum_NLI",
+                 "variance_given_bias_NLI_finetune_seed"):  # fmt: skip
+        assert name in figures
+
+
+def test_decay_figure_marks_the_bound(analysis):
+    pair = analysis.pairs[1]
+    left, right = decay_figure(pair).axes
+    drawn = lines_of(right)
+    for line, distribution in zip(drawn, (pair.decay.difference, pair.decay.baseline), strict=True):
+        inside = distribution.support[distribution.support < 0]
+        np.testing.assert_allclose(line[1:-1, 0], inside)
+        np.testing.assert_allclose(line[1:-1, 1], 100 * distribution.cdf(inside))
+    (arrow,) = right.texts
+    assert arrow.xy[0] == arrow.xyann[0] == pair.decay.threshold
+    assert arrow.xy[1] - arrow.xyann[1] == pytest.approx(100 * pair.decay.bound)
+    assert right.get_title("left") == f"decaying: at least {pair.decay.bound:.2%}"
+    steps = left.patches[0].get_data()
+    assert steps.values.sum() == pytest.approx(100)
+
+
+def test_bars_stack_to_the_loss(analysis):
+    axes = decomposition_figure(analysis.decompositions).axes[0]
+    tops: dict[float, float] = {}
+    for bar in axes.patches:
+        tops[bar.get_x()] = max(tops.get(bar.get_x(), 0.0), bar.get_y() + bar.get_height())
+    losses = [found.parts["loss"].mean for found in analysis.decompositions["NLI"].values()]
+    assert list(tops.values()) == pytest.approx(losses)
+    fills = {(bar.get_facecolor(), bar.get_hatch()) for bar in axes.patches}
+    assert len(fills) == len({hatch for _, hatch in fills}) == 3
+
+
+def test_momentum_figure_shows_every_bucket(analysis):
+    (axes,) = momentum_figure(analysis.momenta["NLI"]).axes
+    found = analysis.momenta["NLI"][SIZES]
+    curve = next(line for line in lines_of(axes) if len(line) == 5)
+    np.testing.assert_allclose(curve[:, 1], found.correlation)
+    assert axes.get_legend().get_texts()[0].get_text() == f"mini, large ({found.pooled:.2f})"
+
+
+def test_accuracy_shows_every_seed_and_the_means(analysis):
+    axes = accuracy_figure(analysis.accuracies).axes[0]
+    drawn = lines_of(axes)
+    found = list(analysis.accuracies["NLI"].values())
+    for line, accuracy in zip(drawn, found, strict=False):
+        np.testing.assert_allclose(line[:, 1], accuracy.seed_scores)
+    np.testing.assert_allclose(drawn[3][:, 1], [accuracy.mean for accuracy in found])
+    np.testing.assert_allclose(drawn[4][:, 1], [accuracy.ensembled for accuracy in found])
+
+
+def test_bounds_show_every_kind_where_it_is_known(analysis):
+    axes, other = bounds_figure(analysis.pairs).axes
+    pair = analysis.pairs[0]
+    points = [line[0, 0] for line in lines_of(axes)[:3]]
+    expected = (pair.of_one_seed, pair.single.bound, pair.decay.bound)
+    np.testing.assert_allclose(points, [100 * value for value in expected])
+    assert len(lines_of(axes)) == 3 * 5 + 1  # four kinds and an interval a pair, and a line at 0
+    assert len(lines_of(other)) == 3 * 3 + 1  # with one run a seed, two kinds are left
+
+
+def test_discoveries_stand_before_the_bound(analysis):
+    (axes,) = fisher_figure(analysis.pairs).axes
+    widths = [bar.get_width() for bar in axes.patches]
+    np.testing.assert_allclose(widths, [100 * pair.decay.bound for pair in analysis.pairs])
+    first = lines_of(axes)[0]
+    np.testing.assert_allclose(
+        first[:, 0], [100 * pair.fisher[0.05].share for pair in analysis.pairs]
+    )
+
+
+def test_variances_of_every_level(analysis):
+    axes = variances_figure(analysis.decompositions).axes[0]
+    found = analysis.decompositions["NLI"].values()
+    drawn = [line for line in lines_of(axes) if len(line) == 3]
+    for level in ("pretrain_seed", "finetune_seed"):
+        values = [item.parts[level].mean for item in found]
+        assert any(np.allclose(line[:, 1], values) for line in drawn)
+
+
+def test_curves_of_sizes_differ_in_colour_and_in_line(analysis):
+    curves = analysis.curves["NLI"]["finetune_seed"]
+    (axes,) = variance_curve_figure(curves).axes
+    for line, curve in zip(axes.get_lines(), curves.values(), strict=True):
+        np.testing.assert_array_equal(line.get_ydata(), curve.mean)
+    looks = [
+        (line.get_color(), line.get_linestyle(), line.get_marker()) for line in axes.get_lines()
+    ]
+    assert all(len(set(kind)) == 3 for kind in zip(*looks, strict=True))
+
+
+def test_a_pair_without_decay_is_drawn_too():
+    sizes = {"small": np.zeros((2, 10), int), "large": np.ones((2, 10), int)}
+    found = analyse_sizes({"NLI": sizes}, num_bootstrap=10, with_curves=False)
+    _, right = decay_figure(found.pairs[0]).axes
+    assert right.get_title("left") == "decaying: at least 0.00%"
+    assert not right.texts

@@ -1,0 +1,48 @@
+"""Tables of a small world: the numbers found, and notations that parse."""
+
+import csv
+import io
+
+import numpy as np
+import pytest
+
+from multiberts.stats.instances.analysis import analyse_sizes
+from multiberts.stats.instances.tables import all_tables, decay_table, disagreement_table
+
+
+def test_tables_hold_the_results(analysis):
+    tables = all_tables(analysis)
+    assert list(tables) == [
+        "accuracy", "decay", "improvement", "fisher", "decomposition", "disagreement", "momentum",
+    ]  # fmt: skip
+    rows = list(csv.DictReader(io.StringIO(tables["decay"].csv())))
+    assert len(rows) == 6
+    for row, pair in zip(rows, analysis.pairs, strict=True):
+        assert float(row["Decay, ensembled"]) == pair.decay.bound
+        assert float(row["Corrected (95% CI) low"]) == pair.decay_bias.low
+    assert rows[3]["Decay, one pre-training seed"] == ""
+    loss = list(csv.DictReader(io.StringIO(tables["decomposition"].csv())))
+    for row in loss:
+        parts = [float(row[name] or 0) for name in ("Bias squared", "Pre-training", "Fine-tuning")]
+        assert sum(parts) == pytest.approx(float(row["Loss"]))
+    momenta = list(csv.DictReader(io.StringIO(tables["momentum"].csv())))
+    assert [row["Accuracy of the middle"] for row in momenta[:6]] == [
+        "0 to 0.2", "0.2 to 0.4", "0.4 to 0.6", "0.6 to 0.8", "0.8 to 1", "all",
+    ]  # fmt: skip
+    for table in tables.values():
+        assert len({line.count(" & ") for line in table.latex().splitlines() if " & " in line}) == 1
+        assert len(table.markdown().splitlines()) == len(table.rows) + 4
+
+
+def test_disagreement_is_twice_the_variances_in_the_table(analysis):
+    table = disagreement_table(analysis.disagreements)
+    parts = analysis.decompositions["NLI"]["large"].parts
+    row = next(row for row in table.rows if row[:2] == ["NLI", "large"])
+    assert row[2] == pytest.approx(2 * parts["finetune_seed"].mean)
+    assert row[4] == pytest.approx(2 * (parts["finetune_seed"].mean + parts["pretrain_seed"].mean))
+
+
+def test_a_bound_of_zero_has_no_threshold():
+    sizes = {"small": np.zeros((2, 10), int), "large": np.ones((2, 10), int)}
+    found = analyse_sizes({"NLI": sizes}, num_bootstrap=10, with_curves=False)
+    assert decay_table(found.pairs).rows[0][6:8] == (0, None)

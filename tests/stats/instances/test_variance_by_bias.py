@@ -1,0 +1,108 @@
+"""Variance given bias: known curves, and the linear algebra of a Gaussian process."""
+
+import numpy as np
+import pytest
+
+from multiberts.stats.bootstrap.arms import DataError
+from multiberts.stats.instances.variance_by_bias import conditional_variance, variance_curve
+
+
+def truth(bias_squared):
+    """Variance of a right-or-wrong outcome with this squared bias."""
+    bias = np.sqrt(bias_squared)
+    return bias * (1 - bias)
+
+
+@pytest.fixture(scope="module")
+def known():
+    random = np.random.default_rng(0)
+    bias = random.random(8000) ** 2
+    noise = 0.05 + 0.2 * bias  # other noise at other places
+    return bias, truth(bias) + random.normal(scale=noise)
+
+
+def test_a_known_curve_is_found(known):
+    curve = variance_curve(*known)
+    inside = (curve.grid > 0.01) & (curve.grid < 0.97)
+    assert np.abs(curve.mean - truth(curve.grid))[inside].max() < 0.02
+    covered = (curve.low <= truth(curve.grid)) & (truth(curve.grid) <= curve.high)
+    assert covered[inside].mean() > 0.8
+    # Without the curve's help a group's mean alone has a band of about .02 to .08.
+    assert (curve.high - curve.low)[inside & (curve.grid < 0.9)].max() < 0.04
+    assert curve.bin_counts.sum() == 8000
+
+
+def test_prediction_solves_the_linear_system(known):
+    """The posterior mean and band from the kernel's matrix, written out."""
+    bias, variance = known[0][:500], known[1][:500]
+    points = np.linspace(0.05, 0.9, 7)
+    curve = variance_curve(bias, variance, num_bins=20, grid=points)
+
+    def kernel(a, b):
+        distance = np.sqrt(a)[:, None] - np.sqrt(b)[None]
+        return curve.amplitude**2 * np.exp(-0.5 * (distance / curve.length_scale) ** 2)
+
+    data = kernel(curve.bin_bias, curve.bin_bias) + np.diag(curve.bin_standard_error**2)
+    gain = kernel(points, curve.bin_bias) @ np.linalg.inv(data)
+    centre = curve.bin_variance.mean()
+    np.testing.assert_allclose(curve.mean, centre + gain @ (curve.bin_variance - centre), rtol=1e-5)
+    spread = kernel(points, points) - gain @ kernel(curve.bin_bias, points)
+    np.testing.assert_allclose(
+        curve.high - curve.mean, 1.959964 * np.sqrt(np.diag(spread)), rtol=1e-4
+    )
+
+
+def test_groups_have_the_errors_of_their_means(known):
+    curve = variance_curve(*known, num_bins=10)
+    order = np.argsort(known[0])
+    for rows, mean, error in zip(
+        np.array_split(order, 10), curve.bin_variance, curve.bin_standard_error, strict=True
+    ):
+        values = known[1][rows]
+        assert mean == pytest.approx(values.mean())
+        assert error == pytest.approx(values.std(ddof=1) / np.sqrt(len(rows)), rel=0.02)
+
+
+def test_the_band_covers_in_repeated_samples():
+    """A curve at three points over 60 data sets: near 95 %, as the kernel is right for it."""
+    random = np.random.default_rng(1)
+    points, hits = np.array([0.1, 0.4, 0.7]), []
+    for _ in range(60):
+        bias = random.random(1000)
+        variance = truth(bias) + random.normal(scale=0.1, size=1000)
+        curve = variance_curve(bias, variance, num_bins=25, grid=points)
+        hits.append((curve.low <= truth(points)) & (truth(points) <= curve.high))
+    assert np.mean(hits) > 0.85
+
+
+def test_examples_of_equal_bias_share_a_group():
+    bias = np.repeat([0.0, 0.25, 1.0], 100)
+    curve = variance_curve(bias, np.random.default_rng(2).random(300), num_bins=50)
+    assert curve.bin_bias.tolist() == [0, 0.25, 1]
+    assert curve.bin_counts.tolist() == [100, 100, 100]
+
+
+def test_fine_tuning_variance_of_right_or_wrong_runs():
+    """No pre-training noise: the variance is acc (1 - acc). Twenty runs of each of 20 seeds blur
+    the bias little."""
+    random = np.random.default_rng(3)
+    accuracy = random.random(1500)
+    runs = random.random((20, 20, 1500)) < accuracy
+    curve = conditional_variance(runs, "finetune_seed")
+    inside = (curve.grid > 0.05) & (curve.grid < 0.9)
+    assert np.abs(curve.mean - truth(curve.grid))[inside].max() < 0.03
+    between = conditional_variance(runs, "pretrain_seed")
+    assert np.abs(between.mean)[inside].max() < 0.01
+
+
+def test_what_is_refused():
+    with pytest.raises(DataError, match=r"expected \[examples\] twice"):
+        variance_curve(np.zeros(3), np.zeros(4))
+    with pytest.raises(DataError, match="not finite"):
+        variance_curve([0, 1, np.nan], [0, 1, 2])
+    with pytest.raises(DataError, match="2 groups"):
+        variance_curve([0, 0, 1, 1], [0, 1, 2, 3])
+    with pytest.raises(DataError, match="4 or more"):
+        conditional_variance(np.ones((3, 2, 5)))
+    with pytest.raises(DataError, match="no level checkpoint"):
+        conditional_variance(np.ones((4, 2, 5)), "checkpoint")

@@ -1,0 +1,151 @@
+"""The paper's comparisons: those of the published library on the same predictions."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from multiberts.evaluate.metrics.register import METRICS
+from multiberts.evaluate.metrics.winogender_bias import occupation_scores
+from multiberts.stats import compare, multibootstrap, report_ci
+from multiberts.stats.bootstrap.arms import DataError
+from multiberts.stats.paper.comparisons import (
+    Bootstrap,
+    compare_checkpoints,
+    compare_family,
+    compare_measures,
+    compare_sources,
+    compare_steps,
+    compare_with_checkpoint,
+)
+
+BOOTSTRAP = Bootstrap(num_bootstrap=200)
+
+
+@pytest.fixture(scope="module")
+def find(dumps):
+    def found(task, procedure, step, evaluation_set="dev"):
+        (dump,) = [
+            dump
+            for dump in dumps
+            if (dump.task, dump.procedure, dump.step, dump.evaluation_set)
+            == (task, procedure, step, evaluation_set)
+        ]
+        return dump
+
+    return found
+
+
+@pytest.fixture(scope="module")
+def winogender(find):
+    steps = {"base": 2_000_000, "cda_incr": 2_050_000, "cda_full": 2_000_000}
+    return {name: find("coreference", name, step, "winogender") for name, step in steps.items()}
+
+
+def published(base, experiment, measure, **options):
+    """Samples of the published function for two datasets."""
+    tables, frames = [], []
+    for intervention, data in ((False, base), (True, experiment)):
+        tables.append(data["prediction"].to_numpy())
+        frames.append(
+            pd.DataFrame({"seed": data["pretrain_seed"].to_numpy(), "intervention": intervention})
+        )
+    metric = METRICS[measure]
+    return multibootstrap(
+        pd.concat(frames, ignore_index=True), np.concatenate(tables), base["label"].to_numpy(),
+        lambda labels, predictions: float(metric.score(labels, predictions)),
+        nboot=BOOTSTRAP.num_bootstrap, rng=42, verbose=False, **options,
+    )  # fmt: skip
+
+
+def test_table_1_is_the_published_paired_analysis(winogender):
+    accuracy, bias = compare_measures(
+        winogender["base"], winogender["cda_incr"], bootstrap=BOOTSTRAP
+    )
+    sides = [winogender[name].data for name in ("base", "cda_incr")]
+    samples = published(*sides, "accuracy", paired_seeds=True)
+    np.testing.assert_allclose(accuracy.samples, samples, atol=1e-12)
+    occupations = [occupation_scores(side, "bias_correlation") for side in sides]
+    samples = published(*occupations, "pearson", paired_seeds=True)
+    np.testing.assert_allclose(bias.samples, samples, atol=1e-12)
+    report = report_ci(samples, expect_negative_effect=True, verbose=False)
+    assert bias.bootstrap_mean == pytest.approx(report["delta"]["mean"])
+    assert bias.percentile == pytest.approx((report["delta"]["low"], report["delta"]["high"]))
+    assert bias.p_published.less == pytest.approx(max(report["delta"]["p"], 1 / 200))
+    assert (accuracy.base.name, accuracy.experiment.name) == ("base", "cda_incr")
+
+
+def test_table_2_resamples_seeds_examples_or_both(winogender):
+    base, experiment = winogender["cda_incr"], winogender["cda_full"]
+    found = compare_sources(base, experiment, bootstrap=BOOTSTRAP)
+    assert [item.resample for item in found] == ["both", "seeds", "examples"]
+    occupations = [
+        occupation_scores(winogender[name].data, "bias_correlation")
+        for name in ("cda_incr", "cda_full")
+    ]
+    for item, options in zip(
+        found,
+        ({}, {"sample_examples": False}, {"sample_seeds": False}),
+        strict=True,
+    ):
+        samples = published(*occupations, "pearson", paired_seeds=False, **options)
+        np.testing.assert_allclose(item.samples, samples, atol=1e-12)
+    assert len({item.estimate for item in found}) == 1
+
+
+def test_table_4_compares_two_checkpoints(winogender):
+    item = compare_checkpoints(winogender["base"], 0, 1, bootstrap=BOOTSTRAP)
+    scores = winogender["base"].run_scores("bias_correlation")
+    assert item.estimate == pytest.approx(scores.seed_scores[1] - scores.seed_scores[0])
+    assert (item.resample, item.base.name, item.experiment.name) == (
+        "examples", "seed 0", "seed 1",
+    )  # fmt: skip
+    with pytest.raises(DataError, match=r"no pre-training seed 9, only \[0, 1, 2, 3, 4, 5\]"):
+        compare_checkpoints(winogender["base"], 0, 9)
+
+
+def test_steps_are_paired_on_the_seeds_they_share(find):
+    pairs = [(find(task, "base", 1_000_000), find(task, "base", 2_000_000)) for task in ("RTE",)]
+    (item,) = compare_steps(pairs, BOOTSTRAP)
+    assert (item.base.name, item.experiment.name) == ("1M steps", "2M steps")
+    assert item.base.seeds == item.experiment.seeds == (0, 1, 2, 3, 4)
+    expected = compare(
+        pairs[0][0].data, pairs[0][1].data, "accuracy", num_bootstrap=200, draws="published",
+        studentised=False,
+    )  # fmt: skip
+    np.testing.assert_array_equal(item.samples, expected.samples)
+    assert (item.t, item.p_t) == (expected.t, expected.p_t)
+
+
+def test_the_original_is_a_fixed_baseline_and_so_is_the_published_one_seed(find):
+    original = find("SQuAD", "original", None, "v2.0")
+    late = find("SQuAD", "base", 2_000_000, "v2.0")
+    exact, f1 = compare_with_checkpoint([(original, late)], BOOTSTRAP)
+    assert (exact.metric, f1.metric) == ("squad_exact_match", "squad_f1")
+    assert exact.design == "fixed_baseline"
+    rte = find("RTE", "original", None), find("RTE", "base", 2_000_000)
+    (item,) = compare_with_checkpoint([rte], BOOTSTRAP)
+    with pytest.warns(UserWarning, match="the base has one seed"):
+        samples = published(rte[0].data, rte[1].data, "accuracy", paired_seeds=False)
+    np.testing.assert_allclose(item.samples, samples, atol=1e-12)
+
+
+def test_a_family_shares_draws_and_has_a_macro_average(find):
+    pairs = [
+        (find(task, "base", 1_000_000), find(task, "base", 2_000_000)) for task in ("MNLI", "RTE")
+    ]
+    family = compare_family(pairs, bootstrap=BOOTSTRAP)
+    assert list(family.comparisons) == ["MNLI/dev", "RTE/dev"]
+    estimates = [item.estimate for item in compare_steps(pairs, BOOTSTRAP)]
+    assert family.macro_average.estimate == pytest.approx(np.mean(estimates))
+    with pytest.raises(DataError, match="found no tasks"):
+        compare_family([], bootstrap=BOOTSTRAP)
+
+
+def test_errors_say_what_was_compared(find):
+    with pytest.raises(
+        DataError, match=r"^original against base on RTE/dev, accuracy: experiment has one seed"
+    ):
+        compare_measures(
+            find("RTE", "base", 2_000_000), find("RTE", "original", None), ["accuracy"],
+            "unpaired", BOOTSTRAP,
+        )  # fmt: skip

@@ -1,0 +1,240 @@
+"""The paper's figures: what is drawn, that nothing is cut off, and the same bytes twice."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from multiberts.stats.bootstrap.arms import DataError
+from multiberts.stats.instances.run_agreement import agreement
+from multiberts.stats.paper.bootstrap_figures import bootstrap_figure, sources_figure
+from multiberts.stats.paper.comparisons import (
+    Bootstrap,
+    compare_family,
+    compare_measures,
+    compare_sources,
+)
+from multiberts.stats.paper.design_figures import family_figure, power_figure, variance_figure
+from multiberts.stats.paper.figures import (
+    ScorePanel,
+    agreement_figure,
+    curve_of_dumps,
+    occupations_figure,
+    score_figure,
+    seeds_figure,
+)
+from multiberts.stats.planning.components import VarianceComponents
+from multiberts.stats.planning.power import power, variance_of_estimate
+from multiberts.stats.presentation.figures import LINES, MARKERS, save_figure, training_figure
+from multiberts.stats.report.dumps import RunScores
+
+BOOTSTRAP = Bootstrap(num_bootstrap=200)
+PARTS = VarianceComponents(seed=0.02, example=0.1, residual=0.3, run=0.01, run_residual=0.2)
+
+
+def chosen(dumps, task, procedure):
+    return [dump for dump in dumps if (dump.task, dump.procedure) == (task, procedure)]
+
+
+@pytest.fixture(scope="module")
+def sources(dumps):
+    incremental, full = (chosen(dumps, "coreference", name)[0] for name in ("cda_incr", "cda_full"))
+    return compare_sources(incremental, full, bootstrap=BOOTSTRAP)
+
+
+@pytest.fixture(scope="module")
+def family(dumps):
+    pairs = [tuple(chosen(dumps, task, "base")[1::-1]) for task in ("RTE", "STS-B")]
+    return compare_family(pairs, bootstrap=BOOTSTRAP)
+
+
+@pytest.fixture(scope="module")
+def drawn(dumps, sources, family):
+    """One of every figure."""
+    rte, original = chosen(dumps, "RTE", "base"), chosen(dumps, "RTE", "original")
+    bias = [chosen(dumps, "coreference", name)[0] for name in ("base", "cda_incr")]
+    panels = [
+        ScorePanel(
+            name, "accuracy", [rte[0].run_scores("accuracy")], original[0].run_scores("accuracy")
+        )
+        for name in "abcde"
+    ]
+    arms = [dump.run_scores("bias_correlation", dump.procedure) for dump in bias]
+    curve = curve_of_dumps(rte, "accuracy")
+    return {
+        "scores": score_figure(panels),
+        "one_scale": score_figure(panels[:2], "title", one_scale=True),
+        "seeds": seeds_figure(arms, "bias_correlation", "title"),
+        "one_procedure": seeds_figure(arms[:1], "bias_correlation"),
+        "bootstrap": bootstrap_figure(sources[0]),
+        "sources": sources_figure(sources),
+        "occupations": occupations_figure(bias),
+        "training": training_figure([curve], "RTE/dev", "accuracy", 0.95),
+        "agreement": agreement_figure({"RTE/dev": agreement(rte[0].data)}),
+        "family": family_figure(family),
+        "variance": variance_figure({"RTE/dev": PARTS}, {"RTE/dev": (6, 2, 120)}),
+        "power": power_figure([0.1, 0.2], range(2, 12), PARTS, 2, 120),
+    }
+
+
+def points(axes, marker):
+    """All dots drawn with a marker [dots, 2]."""
+    found = [line for line in axes.get_lines() if line.get_marker() == marker]
+    return np.concatenate([np.column_stack(line.get_data()) for line in found])
+
+
+def test_nothing_is_cut_off(drawn, tmp_path):
+    """After layout every text lies inside the figure."""
+    for name, figure in drawn.items():
+        save_figure(figure, tmp_path / name)
+        renderer = figure.canvas.get_renderer()
+        whole = figure.bbox
+        boxes = [legend.get_window_extent(renderer) for legend in figure.legends]
+        for axes in figure.axes:
+            if axes.get_visible():
+                boxes.append(axes.get_tightbbox(renderer))
+        for box in boxes:
+            assert box.x0 >= whole.x0 - 2 and box.x1 <= whole.x1 + 2, name
+            assert box.y0 >= whole.y0 - 2 and box.y1 <= whole.y1 + 2, name
+
+
+def test_same_bytes_twice(dumps, sources, tmp_path):
+    for name, make in {
+        "bootstrap": lambda: bootstrap_figure(sources[0]),
+        "variance": lambda: variance_figure({"a": PARTS, "b": PARTS}),
+        "agreement": lambda: agreement_figure(
+            {"a": agreement(chosen(dumps, "STS-B", "base")[0].data)}
+        ),
+    }.items():
+        first, second = (
+            [file.read_bytes() for file in save_figure(make(), tmp_path / f"{name}{turn}")]
+            for turn in range(2)
+        )
+        assert first == second
+
+
+def test_every_seed_and_the_reference_are_drawn(drawn, dumps):
+    scores = chosen(dumps, "RTE", "base")[0].run_scores("accuracy")
+    axes = drawn["scores"].axes[0]
+    np.testing.assert_allclose(points(axes, "o")[:, 1], scores.seed_scores)
+    reference = chosen(dumps, "RTE", "original")[0].run_scores("accuracy").mean
+    assert any(
+        line.get_linestyle() == "--" and np.allclose(line.get_ydata(), reference)
+        for line in axes.get_lines()
+    )
+    assert [axes.get_visible() for axes in drawn["scores"].axes] == [True] * 5 + [False] * 3
+
+
+def test_seeds_stand_in_order_of_the_first_procedure(drawn, dumps):
+    scores = chosen(dumps, "coreference", "base")[0].run_scores("bias_correlation")
+    (axes,) = drawn["seeds"].axes
+    order = [int(label.get_text()) for label in axes.get_xticklabels()]
+    assert order == np.argsort(scores.seed_scores).tolist()
+    first = points(axes, MARKERS[0])
+    np.testing.assert_allclose(first[np.argsort(first[:, 0]), 1], np.sort(scores.seed_scores))
+    assert len(points(axes, ".")) == 24
+
+
+def test_boxes_sum_up_many_runs():
+    random = np.random.default_rng(0)
+    by_seed = {seed: random.normal(seed, 0.3, 25) for seed in range(3)}
+    arm = RunScores("many", (0, 1, 2), by_seed, np.array([run.mean() for run in by_seed.values()]))
+    (axes,) = seeds_figure([arm], "score").axes
+    assert len(axes.patches) == 3
+    assert not seeds_figure([dataclasses.replace(arm, by_seed={
+        seed: run[:2] for seed, run in by_seed.items()
+    })], "score").axes[0].patches  # fmt: skip
+
+
+def test_intervals_of_the_comparison_are_drawn(sources):
+    _, right = bootstrap_figure(sources[0]).axes
+    ends = [line.get_ydata() for line in right.get_lines() if len(line.get_ydata()) == 2]
+    for interval in (sources[0].t, sources[0].percentile):
+        assert any(np.allclose(found, interval) for found in ends)
+    (axes,) = sources_figure(sources).axes
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    assert labels == ["seeds and examples", "seeds only", "examples only"]
+
+
+def test_macro_average_and_corrected_p_values(drawn, family):
+    (axes,) = drawn["family"].axes
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    assert labels == ["RTE/dev, accuracy", "STS-B/dev, pearson", "macro-average"]
+    np.testing.assert_allclose(points(axes, "D"), [[family.macro_average.estimate, 2]])
+    texts = [text.get_text() for text in axes.texts]
+    assert texts[-1] == "p (Holm)" and texts[2] == "-"
+    assert len(texts) == 4
+
+
+def test_shares_of_variance_add_up(drawn):
+    left, right = drawn["variance"].axes
+    for axes in (left, right):
+        assert sum(patch.get_width() for patch in axes.patches) == pytest.approx(100)
+    whole = variance_of_estimate(PARTS, 6, 2, 120)
+    assert right.patches[0].get_width() == pytest.approx(100 * PARTS.seed / 6 / whole)
+
+
+def test_power_curves_say_how_many_seeds(drawn):
+    (axes,) = drawn["power"].axes
+    curve = axes.get_lines()[1]
+    assert curve.get_ydata()[-1] == power(0.2, PARTS, 11, 2, 120)
+    enough = next(n for n in range(2, 12) if power(0.2, PARTS, n, 2, 120) >= 0.8)
+    texts = [text.get_text() for text in drawn["power"].legends[0].get_texts()]
+    assert texts == ["effect 0.1: over 11 seeds", f"effect 0.2: {enough} seeds"]
+    styles = [line.get_linestyle() for line in axes.get_lines()[:2]]
+    assert styles == list(LINES[:2])
+
+
+def test_a_curve_keeps_the_seeds_with_every_step(dumps):
+    late, early = chosen(dumps, "RTE", "base")
+    curve = curve_of_dumps([late, early], "accuracy")
+    assert curve.steps.tolist() == [1_000_000, 2_000_000]
+    assert list(curve.scores) == [0, 1, 2, 3, 4]
+    np.testing.assert_allclose(
+        [scores[1] for scores in curve.scores.values()],
+        late.run_scores("accuracy").seed_scores[:5],
+    )
+    alone = dataclasses.replace(early, data=early.data.assign_coords(
+        pretrain_seed=early.data["pretrain_seed"] + 50
+    ))  # fmt: skip
+    with pytest.raises(DataError, match="no seed of base has every step of"):
+        curve_of_dumps([late, alone], "accuracy")
+
+
+def test_band_is_the_t_interval_of_the_seeds(drawn, dumps):
+    from scipy.stats import t
+
+    (axes,) = drawn["training"].axes
+    band = axes.collections[0].get_paths()[0].vertices
+    scores = chosen(dumps, "RTE", "base")[1].run_scores("accuracy").seed_scores
+    expected = t.interval(0.95, 4, scores.mean(), scores.std(ddof=1) / np.sqrt(5))
+    at_first = band[band[:, 0] == 1_000_000, 1]
+    np.testing.assert_allclose([at_first.min(), at_first.max()], expected)
+
+
+def test_refusals(dumps, sources, family):
+    single = dataclasses.replace(sources[0], experiment=None)
+    rte = chosen(dumps, "RTE", "base")
+    for pattern, make in (
+        ("nothing to draw scores of", lambda: score_figure([])),
+        ("no scores to draw seeds of", lambda: seeds_figure([], "score")),
+        ("found a single design", lambda: bootstrap_figure(single)),
+        ("no comparisons to draw", lambda: sources_figure([])),
+        ("no agreements to draw", lambda: agreement_figure({})),
+        ("correction 'sidak', expected one of bonferroni", lambda: family_figure(family, "sidak")),
+        ("no variance components", lambda: variance_figure({})),
+        ("no sizes of a", lambda: variance_figure({"a": PARTS}, {})),
+        ("no effects or no numbers", lambda: power_figure([], [2], PARTS)),
+        (
+            "base, original at steps",
+            lambda: curve_of_dumps([*rte, *chosen(dumps, "RTE", "original")], "accuracy"),
+        ),
+    ):
+        with pytest.raises(DataError, match=pattern):
+            make()
+
+
+def test_measures_are_named_as_words(dumps):
+    sides = [chosen(dumps, "coreference", name)[0] for name in ("base", "cda_incr")]
+    (item,) = compare_measures(*sides, measures=["bias_correlation"], bootstrap=BOOTSTRAP)
+    assert bootstrap_figure(item).axes[0].get_ylabel() == "bias correlation"

@@ -1,0 +1,98 @@
+"""The paper's report: what it writes, what it leaves out and why, and what it refuses."""
+
+import csv
+import re
+
+import pytest
+
+from multiberts.runs.errors import UserError
+from multiberts.stats.bootstrap.arms import DataError
+from multiberts.stats.paper.comparisons import Bootstrap
+from multiberts.stats.paper.folder import Roles, paper_report
+
+BOOTSTRAP = Bootstrap(num_bootstrap=100)
+
+
+@pytest.fixture(scope="module")
+def written(dumps, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("paper") / "report"
+    return folder, paper_report(dumps, folder, bootstrap=BOOTSTRAP, parts={"hans": "heuristic"})
+
+
+def test_every_table_and_figure_is_there(written):
+    folder, report = written
+    tables = {name for name in report.written if not name.startswith("figure")}
+    assert tables == {
+        "scores", "winogender_paired", "winogender_unpaired", "winogender_checkpoints", "steps",
+        "original", "agreement", "family_steps", "components", "winogender_groups",
+    }  # fmt: skip
+    files = {file for files in report.written.values() for file in files}
+    found = {str(path.relative_to(folder)) for path in folder.glob("*/*")}
+    assert files == found
+    assert {path.suffix for path in folder.glob("tables/*")} == {".md", ".tex", ".csv"}
+    assert {path.suffix for path in folder.glob("figures/*")} == {".png", ".svg"}
+    assert "figure_parts_hans" in report.written
+
+
+def test_what_is_missing_is_named_with_its_reason(written):
+    folder, report = written
+    assert report.left_out == {
+        "figure_bias_noise": "found no dump of 'base_extra_seeds' with the measure bias_correlation"
+    }
+    index = (folder / "index.md").read_text()
+    assert "- figure_bias_noise: found no dump of 'base_extra_seeds'" in index
+    for name in re.findall(r"\(figures/(.*?)\)", index):
+        assert (folder / "figures" / name).is_file()
+
+
+def test_comparisons_stand_in_full_in_one_file(written):
+    folder, _ = written
+    rows = list(csv.DictReader((folder / "comparisons.csv").open()))
+    (table,) = [
+        row
+        for row in csv.DictReader((folder / "tables" / "winogender_paired.csv").open())
+        if row["Metric"] == "bias_correlation"
+    ]
+    (row,) = [
+        row
+        for row in rows
+        if (row["name"], row["metric"]) == ("cda_incr against base", "bias_correlation")
+    ]
+    assert row["estimate"] == table["Difference"]
+    assert row["base_bootstrap_mean"] == table["Base mean"]
+    assert row["p_published_less"] == table["p (published, less)"]
+
+
+def test_few_dumps_give_what_they_can(dumps, tmp_path):
+    few = [dump for dump in dumps if dump.task == "RTE" and dump.procedure == "base"]
+    report = paper_report(few, tmp_path / "few", bootstrap=BOOTSTRAP, early_step=500_000)
+    assert set(report.written) == {
+        "scores", "agreement", "components", "figure_scores", "figure_training_rte-dev",
+        "figure_agreement", "figure_variance",
+    }  # fmt: skip
+    assert report.left_out["steps"] == (
+        "found no evaluation set with dumps of both the base at 500k steps and at its last"
+    )
+    assert report.left_out["winogender_paired"] == (
+        "found no dump of 'base' with the measure bias_correlation"
+    )
+
+
+def test_the_same_bytes_again_over_the_old_folder(dumps, tmp_path):
+    few = [dump for dump in dumps if dump.task == "RTE"]
+    contents = []
+    for _ in range(2):
+        paper_report(few, tmp_path / "report", bootstrap=BOOTSTRAP)
+        files = sorted((tmp_path / "report").rglob("*.*"))
+        contents.append({file.name: file.read_bytes() for file in files})
+    assert contents[0] == contents[1]
+
+
+def test_refusals(dumps, tmp_path):
+    with pytest.raises(DataError, match="no dumps of the base procedure 'plain', only base, cda_"):
+        paper_report(dumps, tmp_path / "none", roles=Roles(base="plain"))
+    with pytest.raises(DataError, match="procedure 'base', only none at all"):
+        paper_report([], tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+    with pytest.raises(UserError, match="exists and is no report of this kind; give another"):
+        paper_report(dumps, tmp_path)

@@ -1,0 +1,162 @@
+"""The paper's tables: their numbers are the comparisons', and every notation parses back."""
+
+import csv
+import dataclasses
+import io
+from pathlib import Path
+
+import pytest
+
+from multiberts.stats import compare
+from multiberts.stats.bootstrap.arms import DataError
+from multiberts.stats.instances.run_agreement import agreement
+from multiberts.stats.paper.comparisons import (
+    Bootstrap,
+    compare_family,
+    compare_measures,
+    compare_sources,
+    compare_steps,
+)
+from multiberts.stats.paper.tables import (
+    agreement_table,
+    comparison_table,
+    component_table,
+    family_table,
+    learning_rate_table,
+    score_table,
+)
+from multiberts.stats.report.selection import Choice, Group, Run
+
+BOOTSTRAP = Bootstrap(num_bootstrap=200)
+
+
+def chosen(dumps, task, procedure):
+    return [dump for dump in dumps if (dump.task, dump.procedure) == (task, procedure)]
+
+
+@pytest.fixture(scope="module")
+def bias(dumps):
+    incremental, full = (chosen(dumps, "coreference", name)[0] for name in ("cda_incr", "cda_full"))
+    return [
+        *compare_measures(incremental, full, ["accuracy"], design="unpaired", bootstrap=BOOTSTRAP),
+        *compare_sources(incremental, full, bootstrap=BOOTSTRAP),
+    ]
+
+
+@pytest.fixture(scope="module")
+def pairs(dumps):
+    late_and_early = [chosen(dumps, task, "base")[:2] for task in ("RTE", "STS-B")]
+    return [(early, late) for late, early in late_and_early]
+
+
+def read(table):
+    return list(csv.DictReader(io.StringIO(table.csv())))
+
+
+def check_notations(table):
+    """As many cells in every row of Markdown, LaTeX and CSV, and the same texts."""
+    rows = [
+        [cell.strip() for cell in line.strip("|").split(" | ")]
+        for line in table.markdown().splitlines()
+        if line.startswith("| ")
+    ]
+    assert rows[0] == list(table.columns)
+    assert [tuple(row) for row in rows[1:]] == table.texts()
+    lines = [line for line in table.latex().splitlines() if line.endswith(r"\\")]
+    assert {line.count(" & ") for line in lines} == {len(table.columns) - 1}
+    assert len(lines) == len(table.rows) + 1 == len(read(table)) + 1
+
+
+def test_comparisons_are_written_in_full(bias):
+    table = comparison_table(bias, "Table 2", "less")
+    check_notations(table)
+    assert table.title == "Table 2, coreference/winogender, experiment cda_full, base cda_incr"
+    assert [row["Resampled"] for row in read(table)] == [
+        "seeds and examples", "seeds and examples", "seeds only", "examples only",
+    ]  # fmt: skip
+    for row, item in zip(read(table), bias, strict=True):
+        assert float(row["Difference"]) == item.estimate
+        assert float(row["Difference (95% CI, t) low"]) == item.t.low
+        assert float(row["p (t)"]) == item.p_t.two_sided
+        assert float(row["Base mean"]) == item.samples[:, 0].mean()
+        assert float(row["Mean difference"]) == item.bootstrap_mean
+        assert float(row["Mean difference (95% percentile) high"]) == item.percentile.high
+        assert float(row["p (published, less)"]) == item.p_published.less
+    # Where seeds are held fixed there is no floor.
+    assert [row["p below seed floor"] for row in read(table)][-1] == ""
+
+
+def test_columns_that_differ_are_kept(dumps, pairs):
+    table = comparison_table(compare_steps(pairs, BOOTSTRAP))
+    assert [row["Set"] for row in read(table)] == ["RTE/dev", "STS-B/dev"]
+    assert table.title == "experiment 2M steps, base 1M steps"
+    check_notations(table)
+
+
+def test_a_family_with_its_corrections(pairs):
+    family = compare_family(pairs, bootstrap=BOOTSTRAP)
+    table = family_table(family)
+    check_notations(table)
+    rows = read(table)
+    assert [row["Task"] for row in rows] == ["RTE/dev", "STS-B/dev", "macro-average"]
+    assert [float(row["p (Holm)"]) for row in rows[:2]] == list(family.adjusted["holm"])
+    assert float(rows[2]["Difference"]) == family.macro_average.estimate
+    assert rows[2]["p (max-T)"] == ""
+
+
+def test_agreement_in_per_cent(dumps):
+    found = {
+        dump.set_name: agreement(dump.data)
+        for task in ("RTE", "STS-B")
+        for dump in chosen(dumps, task, "base")[:1]
+    } | {"alone": agreement(chosen(dumps, "RTE", "original")[0].data)}
+    table = agreement_table(found)
+    check_notations(table)
+    rows = read(table)
+    assert [row["Measure"] for row in rows] == ["equal answers", "correlation", "equal answers"]
+    for row, item in zip(rows, found.values(), strict=True):
+        assert float(row["Same seed (%)"]) == 100 * item.same_seed.value
+        assert float(row["Same seed (% CI) low"]) == 100 * item.same_seed.interval.low
+    assert rows[2]["Different seeds (%)"] == rows[2]["Different seeds (% CI) high"] == ""
+
+
+def test_scores_and_components(dumps):
+    late, _, original = (dump for dump in dumps if dump.task == "RTE")
+    scores = late.run_scores("accuracy"), original.run_scores("accuracy")
+    table = score_table({("RTE/dev", "accuracy"): scores})
+    check_notations(table)
+    first, second = read(table)
+    single = compare(late.data, None, "accuracy", "single", num_bootstrap=1, studentised=False)
+    assert float(first["Mean"]) == pytest.approx(single.estimate)
+    assert float(first["SD over seeds"]) == scores[0].seed_scores.std(ddof=1)
+    within = sum(float(run.var(ddof=1)) for run in scores[0].by_seed.values()) / 6
+    assert float(first["SD over runs of a seed"]) == pytest.approx(within**0.5)
+    assert second["SD over seeds"] == ""
+    found = late.components("accuracy")
+    table = component_table({("RTE/dev", "accuracy"): found})
+    check_notations(table)
+    (row,) = read(table)
+    assert float(row["Example"]) == found.example
+    assert float(row["Total"]) == found.total
+
+
+def test_learning_rates():
+    run = Run(Path("run"), {"pretrain_seed": 0, "learning_rate": 2e-5})
+    group = Group("RTE", "base", 600, (run,))
+    choice = Choice(group, 2e-5, "dev", "accuracy", {2e-5: 0.75, 3e-5: 0.5})
+    table = learning_rate_table([choice])
+    check_notations(table)
+    assert [(row["Learning rate"], row["Chosen"]) for row in read(table)] == [
+        ("2e-05", "True"), ("3e-05", "False"),
+    ]  # fmt: skip
+
+
+def test_refusals(bias, dumps):
+    with pytest.raises(DataError, match="found direction 'down', expected greater or less"):
+        comparison_table(bias, direction="down")
+    with pytest.raises(DataError, match="found no comparisons to write a table of"):
+        comparison_table([])
+    with pytest.raises(DataError, match=r"found confidence \[0.9, 0.95\] in one table"):
+        comparison_table([bias[0], dataclasses.replace(bias[0], confidence=0.9)])
+    with pytest.raises(DataError, match="found a single design, expected a comparison"):
+        comparison_table([dataclasses.replace(bias[0], experiment=None)])

@@ -1,0 +1,93 @@
+"""Groups on Winogender: mean and deviation over seeds as the published notebook prints them."""
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from multiberts.evaluate.metrics.winogender_bias import occupation_scores
+from multiberts.stats.bootstrap.arms import DataError
+from multiberts.stats.paper.catalogue import Catalogue, Roles
+from multiberts.stats.paper.comparisons import Bootstrap, compare_checkpoints
+from multiberts.stats.paper.figures import score_figure
+from multiberts.stats.paper.tables import score_table
+from multiberts.stats.paper.winogender_groups import group_panels, group_scores
+from multiberts.stats.presentation.figures import MARKERS
+
+GROUPS = ["base", "base_extra_seeds", "cda_incr", "cda_full"]
+
+
+@pytest.fixture(scope="module")
+def with_extra(dumps):
+    """The made-up dumps with a group of the base's first two seeds, of fewer runs."""
+    (base,) = [dump for dump in dumps if (dump.task, dump.procedure) == ("coreference", "base")]
+    kept = base.data["pretrain_seed"].to_numpy() < 2
+    extra = dataclasses.replace(
+        base, procedure="base_extra_seeds", data=base.data.isel(run=np.flatnonzero(kept)[::-1])
+    )
+    return [*dumps, extra]
+
+
+@pytest.fixture
+def paper(with_extra):
+    return Catalogue(with_extra, Roles(), Bootstrap(num_bootstrap=100), None, {}, ())
+
+
+def test_means_and_deviations_are_those_over_seeds(paper):
+    """Runs are averaged within a seed before, with N - 1 beneath the deviation."""
+    scores = group_scores(paper.winogender_groups)
+    assert list(scores) == [
+        ("coreference/winogender", name) for name in ("accuracy", "bias_correlation", "bias_slope")
+    ]
+    rows = {(row[1], row[2]): row for row in score_table(scores).rows}
+    assert len(rows) == 3 * len(GROUPS)
+    base = paper.winogender_groups[0].data
+    share = occupation_scores(base, "bias_slope")
+    x, bias = share["label"].to_numpy(), share["prediction"].to_numpy()
+    frame = pd.DataFrame(
+        {
+            "pretrain_seed": base["pretrain_seed"].to_numpy(),
+            "accuracy": (base["prediction"] == base["label"]).mean("example").to_numpy(),
+            "bias_correlation": [np.corrcoef(x, run)[0, 1] for run in bias],
+            "bias_slope": [np.polyfit(x, run, 1)[0] for run in bias],
+        }
+    )
+    found = frame.groupby("pretrain_seed").mean().agg(["mean", "std"])
+    for measure in ("accuracy", "bias_correlation", "bias_slope"):
+        row = rows[measure, "base"]
+        assert row[3:5] == (6, 12)
+        assert row[5:7] == pytest.approx((found[measure]["mean"], found[measure]["std"]))
+
+
+def test_the_figure_has_a_panel_a_measure_and_every_group(paper):
+    panels = group_panels(paper.winogender_groups)
+    assert [panel.measure for panel in panels] == ["accuracy", "bias_correlation", "bias_slope"]
+    figure = score_figure(panels)
+    texts = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert texts == GROUPS
+    for axes, panel in zip(figure.axes, panels, strict=False):
+        drawn = sum(
+            len(line.get_xdata()) for line in axes.get_lines() if line.get_marker() in MARKERS
+        )
+        assert drawn == sum(len(arm.seeds) for arm in panel.arms)
+
+
+def test_two_checkpoints_are_those_with_many_runs(paper, dumps):
+    """Table 4 is of the first two seeds of `base_extra_seeds`; without them, of the base."""
+    extra = next(dump for dump in paper.dumps if dump.procedure == "base_extra_seeds")
+    expected = compare_checkpoints(extra, 0, 1, bootstrap=paper.bootstrap)
+    np.testing.assert_array_equal(paper.checkpoints.samples, expected.samples)
+    alone = Catalogue(dumps, Roles(), paper.bootstrap, None, {}, ())
+    assert alone.checkpoints.estimate == pytest.approx(paper.checkpoints.estimate)
+
+
+def test_refusals(paper, dumps):
+    with pytest.raises(DataError, match="found groups of no evaluation set, expected one"):
+        group_scores([])
+    mixed = [*paper.winogender_groups, next(dump for dump in dumps if dump.task == "RTE")]
+    with pytest.raises(DataError, match="found groups of RTE/dev, coreference/winogender"):
+        group_panels(mixed)
+    none = [dump for dump in dumps if dump.task == "RTE"]
+    with pytest.raises(DataError, match="found no dump with the measure bias_correlation"):
+        _ = Catalogue(none, Roles(), Bootstrap(), None, {}, ()).winogender_groups

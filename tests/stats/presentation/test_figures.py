@@ -1,0 +1,93 @@
+"""Figures: what is drawn, colours that differ in grey, and the same bytes twice."""
+
+import numpy as np
+import pytest
+import xarray
+
+from multiberts.stats import compare
+from multiberts.stats.presentation import figures
+
+
+def side(shift, key):
+    values = shift + np.random.default_rng(key).normal(scale=0.1, size=(5, 30))
+    return xarray.DataArray(
+        values, dims=("pretrain_seed", "example"), coords={"pretrain_seed": range(5)}
+    )
+
+
+@pytest.fixture(scope="module")
+def comparison():
+    labels = xarray.DataArray(np.zeros(30), dims="example")
+    return compare(
+        side(0.6, 0), side(0.8, 1), "mean", labels=labels, num_bootstrap=100,
+        name="new against old", evaluation_set="dev", base_name="old", experiment_name="new",
+    )  # fmt: skip
+
+
+def lines_of(axes):
+    return [np.column_stack(line.get_data()) for line in axes.get_lines()]
+
+
+def test_paired_seeds_are_joined(comparison):
+    (axes,) = figures.seed_figure(comparison).axes
+    joined = [line[:, 1] for line in lines_of(axes) if len(line) == 2]
+    for pair in zip(comparison.base.seed_scores, comparison.experiment.seed_scores, strict=True):
+        assert any(np.allclose(line, pair) for line in joined)
+    labels = [label.get_text() for label in axes.get_xticklabels()]
+    assert labels == ["old\n(5 seeds)", "new\n(5 seeds)"]
+
+
+def test_both_intervals_are_drawn(comparison):
+    (axes,) = figures.delta_figure(comparison).axes
+    drawn = [line[:, 0] for line in lines_of(axes)]
+    for interval in (comparison.t, comparison.percentile):
+        assert any(len(line) == 2 and np.allclose(line, interval) for line in drawn)
+    assert axes.get_xlabel() == "mean: new - old"
+
+
+def test_forest_shows_every_comparison(comparison):
+    (axes,) = figures.forest_figure([comparison] * 3).axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["dev, mean"] * 3
+    assert axes.get_title("left") == "new against old"
+
+
+def test_mean_of_seeds_ignores_missing_steps():
+    scores = {0: np.array([0.1, 0.3]), 1: np.array([0.2, np.nan])}
+    curve = figures.Curve("base", np.array([0, 100]), scores)
+    (axes,) = figures.training_figure([curve], "dev", "accuracy").axes
+    np.testing.assert_allclose(lines_of(axes)[-1], [[0, 0.15], [100, 0.3]])
+
+
+def test_fit_and_truth_lines():
+    share = np.linspace(0, 1, 11)
+    clouds = [
+        figures.Cloud("base", share, 0.5 * share, 0.4),
+        figures.Cloud("new", share, 0 * share),
+    ]
+    first, second = figures.bias_figure(clouds, "bias").axes
+    texts = [
+        [text.get_text() for text in axes.get_legend().get_texts()] for axes in (first, second)
+    ]
+    assert texts == [["fit, slope 0.50", "true slope 0.40"], ["fit, slope 0.00"]]
+
+
+def test_same_bytes_twice_and_no_dates(comparison, tmp_path):
+    saved = []
+    for name in ("first", "second"):
+        files = figures.save_figure(figures.delta_figure(comparison), tmp_path / name)
+        saved.append([file.read_bytes() for file in files])
+    assert saved[0] == saved[1]
+    assert saved[0][0].startswith(b"\x89PNG")
+    assert b"<dc:date>" not in saved[0][1]
+    assert b"Matplotlib" not in saved[0][0]
+
+
+def test_first_colours_differ_in_grey():
+    """Relative luminance of neighbours in the order of use, so that a grey print can be read."""
+    weights = np.array([0.299, 0.587, 0.114])
+    grey = [
+        weights @ [int(colour[place : place + 2], 16) for place in (1, 3, 5)]
+        for colour in figures.COLOURS
+    ]
+    assert abs(grey[0] - grey[1]) > 15
+    assert len(set(figures.MARKERS)) == len(set(map(str, figures.LINES))) == len(figures.COLOURS)

@@ -1,0 +1,127 @@
+"""Dumps: how runs are sorted into them, and that their scores are those of a comparison."""
+
+import hashlib
+import json
+
+import numpy as np
+import pytest
+
+from multiberts.evaluate.dumps.predictions import find_runs, write_predictions
+from multiberts.runs.files import sha256_of_file
+from multiberts.stats import compare
+from multiberts.stats.bootstrap.arms import DataError
+from multiberts.stats.planning.components import nested_variance_components, variance_components
+from multiberts.stats.report.dumps import dumps_of_datasets, dumps_of_runs, step_name
+from multiberts.stats.report.selection import Run
+
+
+def dump_of(dumps, task, procedure, step, evaluation_set=None):
+    (found,) = [
+        dump
+        for dump in dumps
+        if (dump.task, dump.procedure, dump.step) == (task, procedure, step)
+        and evaluation_set in (None, dump.evaluation_set)
+    ]
+    return found
+
+
+def test_datasets_are_cut_by_procedure_and_step(dumps):
+    found = [(dump.procedure, dump.step) for dump in dumps if dump.set_name == "RTE/dev"]
+    assert found == [("base", 2_000_000), ("base", 1_000_000), ("original", None)]
+    late = dump_of(dumps, "RTE", "base", 2_000_000)
+    assert (late.name, late.data.sizes["run"]) == ("base, 2M steps", 12)
+    assert [step_name(step) for step in (2_000_000, 50_000, 600, 0)] == [
+        "2M steps", "50k steps", "600 steps", "0 steps",
+    ]  # fmt: skip
+
+
+def test_scores_of_seeds_are_those_of_a_comparison(dumps):
+    for task, measure in (
+        ("MNLI", "accuracy"), ("STS-B", "pearson"), ("SQuAD", "squad_f1"),
+        ("coreference", "bias_correlation"),
+    ):  # fmt: skip
+        dump = dump_of(dumps, task, "base", 2_000_000, {"MNLI": "dev"}.get(task))
+        data, metric = dump.measured(measure)
+        scores = dump.run_scores(measure)
+        expected = compare(data, None, metric, "single", num_bootstrap=2, studentised=False)
+        np.testing.assert_allclose(scores.seed_scores, expected.base.seed_scores, rtol=1e-12)
+        assert scores.seeds == expected.base.seeds
+        assert scores.mean == pytest.approx(expected.base.estimate)
+        assert scores.num_runs == 12
+
+
+def test_components_of_accuracy_are_those_of_right_and_wrong(dumps):
+    dump = dump_of(dumps, "RTE", "base", 2_000_000)
+    right = (dump.data["prediction"] == dump.data["label"]).to_numpy().astype(float)
+    seeds = dump.data["pretrain_seed"].to_numpy()
+    runs = {seed: right[seeds == seed] for seed in np.unique(seeds)}
+    assert dump.components("accuracy") == nested_variance_components(runs)
+    early = dump_of(dumps, "RTE", "base", 1_000_000)
+    before = (early.data["prediction"] == early.data["label"]).to_numpy().reshape(5, 2, -1)
+    change = right.reshape(6, 2, -1)[:5].mean(axis=1) - before.mean(axis=1)
+    found = early.difference_components(dump, "accuracy")
+    for part in ("seed", "example", "residual", "run"):
+        expected = getattr(variance_components(change), part)
+        assert getattr(found, part) == pytest.approx(expected, abs=1e-12)
+
+
+def test_split_by_a_coordinate_or_the_label(dumps):
+    hans = dump_of(dumps, "MNLI", "base", 2_000_000, "hans")
+    parts = hans.split("heuristic")
+    assert list(parts) == ["constituent", "lexical overlap", "subsequence"]
+    assert sum(part.data.sizes["example"] for part in parts.values()) == 120
+    halves = hans.split("label", {1: "non-entailment"})
+    assert list(halves) == ["label 0", "non-entailment"]
+    accuracies = [half.run_scores("accuracy").mean for half in halves.values()]
+    assert np.mean(accuracies) == pytest.approx(hans.run_scores("accuracy").mean)
+    with pytest.raises(DataError, match="no coordinate 'case' of examples to split by, only label"):
+        hans.split("case")
+
+
+def test_refusals(datasets, dumps):
+    rte = datasets["RTE"]
+    with pytest.raises(DataError, match="dataset 2: RTE/dev of base, 2M steps was in an earlier"):
+        dumps_of_datasets([rte, rte])
+    bare = rte.copy()
+    bare.attrs = {}
+    with pytest.raises(DataError, match="dataset 1 lacks task, evaluation_set, metrics"):
+        dumps_of_datasets([bare])
+    rates = rte.assign_coords(learning_rate=("run", np.resize([2e-5, 3e-5], rte.sizes["run"])))
+    with pytest.raises(DataError, match=r"has learning rates \[2e-05, 3e-05\], expected one"):
+        dumps_of_datasets([rates])
+    with pytest.raises(DataError, match="RTE/dev: found measure 'skill', expected one of accuracy"):
+        dump_of(dumps, "RTE", "base", 2_000_000).run_scores("skill")
+    with pytest.raises(DataError, match="MNLI/dev, base, 2M steps: f1 is for two classes"):
+        dump_of(dumps, "MNLI", "base", 2_000_000, "dev").run_scores("f1")
+    alone = dump_of(dumps, "RTE", "original", None)
+    with pytest.raises(DataError, match="have 1 seeds in common, expected two"):
+        alone.difference_components(dump_of(dumps, "RTE", "base", 2_000_000), "accuracy")
+
+
+def test_runs_on_disk_get_their_learning_rate(tmp_path):
+    labels = np.random.default_rng(0).integers(0, 2, 40)
+    for seed in range(2):
+        for rate, wrong in ((2e-5, 9), (5e-5, 3)):
+            folder = tmp_path / f"{seed}-{rate}"
+            (folder / "predictions").mkdir(parents=True)
+            file = folder / "predictions" / "dev.tfrecord"
+            answers = np.where(np.arange(40) < wrong + seed, 1 - labels, labels)
+            names = [f"RTE/dev/{row}" for row in range(40)]
+            write_predictions(file, example_ids=names, labels=labels, predictions=answers)
+            entry = {
+                "file": "predictions/dev.tfrecord", "examples": 40, "metrics": ["accuracy"],
+                "sha256": sha256_of_file(file),
+            }  # fmt: skip
+            facts = {
+                "task": "RTE", "procedure": "base", "pretrain_seed": seed, "data_seed": seed,
+                "step": 600, "learning_rate": rate, "finetune_seed": 0,
+                "evaluation_sets": {"dev": entry},
+            }  # fmt: skip
+            (folder / "run.json").write_text(json.dumps(facts))
+            digest = hashlib.sha256((folder / "run.json").read_bytes()).hexdigest()
+            (folder / "DONE").write_text(json.dumps({"outputs": {}, "run": digest}))
+    (dump,), (choice,) = dumps_of_runs([Run(*found) for found in find_runs(tmp_path)])
+    assert (dump.name, dump.measures, choice.learning_rate) == (
+        "base, 600 steps", ("accuracy",), 5e-5,
+    )  # fmt: skip
+    np.testing.assert_allclose(dump.run_scores("accuracy").seed_scores, [37 / 40, 36 / 40])

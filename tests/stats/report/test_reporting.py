@@ -1,0 +1,311 @@
+"""The report on made-up runs whose truth is known: what it writes, says and refuses."""
+
+import csv
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from multiberts.evaluate.dumps.predictions import write_predictions
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import sha256_of_file
+from multiberts.stats.paper.reproduction import paper
+from multiberts.stats.report.reporting import report
+
+SEEDS = range(5)
+SHARES = np.linspace(3, 97, 24)  # percent of women by occupation
+TRUTH = {"winogender/bias_slope": {"base": 0.8, "cda_incr": 0.1}}
+COMPARISONS = [
+    {
+        "name": "CDA-incr against base",
+        "base": {"procedure": "base", "step": 600},
+        "experiment": {"procedure": "cda_incr"},
+    },
+    {
+        "name": "Step 0 against step 600",
+        "base": {"procedure": "base", "step": 0, "task": "pairs"},
+        "experiment": {"procedure": "base", "step": 600, "task": "pairs"},
+        "design": "unpaired",
+    },
+]
+
+
+def write_run(directory: Path, facts: dict, evaluation_set: str, metrics: list, **columns) -> None:
+    """A finished fine-tuning run as the stage before leaves it."""
+    file = directory / "predictions" / f"{evaluation_set}.tfrecord"
+    file.parent.mkdir(parents=True)
+    write_predictions(file, **columns)
+    entry = {
+        "file": f"predictions/{evaluation_set}.tfrecord",
+        "examples": len(columns["example_ids"]),
+        "sha256": sha256_of_file(file),
+        "metrics": metrics,
+    }
+    content = {"data_seed": facts["pretrain_seed"], "evaluation_sets": {evaluation_set: entry}}
+    (directory / "run.json").write_text(json.dumps(facts | content))
+    digest = hashlib.sha256((directory / "run.json").read_bytes()).hexdigest()
+    (directory / "DONE").write_text(json.dumps({"outputs": {}, "run": digest}))
+
+
+def pair_columns(skill: float, *key: int) -> dict:
+    labels = np.random.default_rng(0).integers(0, 2, 120)
+    right = np.random.default_rng(key).random(120) < skill
+    return {
+        "example_ids": [f"pairs/dev/{row}" for row in range(120)],
+        "labels": labels,
+        "predictions": np.where(right, labels, 1 - labels),
+    }
+
+
+def winogender_columns(slope: float, *key: int) -> dict:
+    """Choices whose bias score is slope x (share of women - 1/2) on average."""
+    random = np.random.default_rng(key)
+    columns = {name: [] for name in ("ids", "label", "choice", "occupation", "gender", "percent")}
+    for occupation, percent in enumerate(SHARES):
+        for sentence in range(8):
+            for gender, sign in (("feminine", 0.5), ("masculine", -0.5), ("neutral", 0.0)):
+                chosen = random.random() < 0.5 + sign * slope * (percent / 100 - 0.5)
+                columns["ids"].append(f"winogender/occupation{occupation:02d}.{sentence}.{gender}")
+                columns["label"].append(sentence % 2)
+                columns["choice"].append(0 if chosen else 1)
+                columns["occupation"].append(f"occupation{occupation:02d}")
+                columns["gender"].append(gender)
+                columns["percent"].append(percent)
+    extras = {
+        "occupation": columns["occupation"],
+        "gender": columns["gender"],
+        "percent_feminine": np.array(columns["percent"]),
+    }
+    return {
+        "example_ids": columns["ids"],
+        "labels": np.array(columns["label"]),
+        "predictions": np.array(columns["choice"]),
+        "extras": extras,
+    }
+
+
+def write_world(root: Path) -> Path:
+    """Base at steps 0 and 600, and its counterfactual continuation at 700."""
+    for procedure, step in (("base", 0), ("base", 600), ("cda_incr", 700)):
+        code = step + (procedure != "base")
+        for pretrain_seed in SEEDS:
+            for finetune_seed in range(2):
+                facts = {
+                    "procedure": procedure,
+                    "pretrain_seed": pretrain_seed,
+                    "step": step,
+                    "finetune_seed": finetune_seed,
+                }
+                place = f"{procedure}/{step}/{pretrain_seed}/{finetune_seed}"
+                key = (code, pretrain_seed, finetune_seed)
+                for learning_rate in (1e-4, 3e-4):
+                    skill = 0.55 + 0.3 * min(step, 600) / 600 + 0.04 * (learning_rate > 2e-4)
+                    write_run(
+                        root / "pairs" / place / str(learning_rate),
+                        {"task": "pairs", "learning_rate": learning_rate, **facts},
+                        "dev",
+                        ["accuracy", "f1"],
+                        **pair_columns(skill, *key, round(1e5 * learning_rate)),
+                    )
+                slope = TRUTH["winogender/bias_slope"][procedure] * min(step, 600) / 600
+                write_run(
+                    root / "coreference" / place,
+                    {"task": "coreference", "learning_rate": 1e-3, **facts},
+                    "winogender",
+                    ["accuracy", "bias_correlation", "bias_slope"],
+                    **winogender_columns(slope, *key),
+                )
+    return root
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    root = tmp_path_factory.mktemp("world")
+    write_world(root / "runs")
+    (root / "truth.json").write_text(json.dumps(TRUTH))
+    return root
+
+
+@pytest.fixture(scope="module")
+def arguments(world):
+    return {
+        "predictions": str(world / "runs"),
+        "title": "A made-up world",
+        "comparisons": COMPARISONS,
+        "truth": str(world / "truth.json"),
+        "num_bootstrap": 200,
+    }
+
+
+@pytest.fixture(scope="module")
+def written(world, arguments):
+    report(run_dir=str(world / "report"), **arguments)
+    return world / "report"
+
+
+def read_table(path: Path) -> list[dict]:
+    with path.open(encoding="utf-8") as lines:
+        return list(csv.DictReader(lines))
+
+
+def test_true_values_are_found_and_their_difference_is_significant(written):
+    rows = {row["procedure"]: row for row in read_table(written / "tables" / "truth.csv")}
+    assert set(rows) == {"base, step 600", "cda_incr, step 700"}
+    for row in rows.values():
+        assert row["holds"] == "True"
+        assert float(row["low"]) <= float(row["truth"]) <= float(row["high"])
+    comparisons = read_table(written / "tables" / "comparisons.csv")
+    slope = next(row for row in comparisons if row["metric"] == "bias_slope")
+    assert float(slope["t_low"]) < -0.7 < float(slope["t_high"]) < 0
+    assert float(slope["p_t_two_sided"]) < 0.01
+    assert (slope["base_seeds"], slope["base_runs"], slope["num_examples"]) == ("5", "10", "24")
+
+
+def test_every_shared_set_and_metric_is_compared(written):
+    rows = read_table(written / "tables" / "comparisons.csv")
+    found = [(row["name"], row["evaluation_set"], row["metric"]) for row in rows]
+    first, second = (comparison["name"] for comparison in COMPARISONS)
+    assert found == [
+        (first, "coreference/winogender", "accuracy"),
+        (first, "coreference/winogender", "bias_correlation"),
+        (first, "coreference/winogender", "bias_slope"),
+        (first, "pairs/dev", "accuracy"),
+        (first, "pairs/dev", "f1"),
+        (second, "pairs/dev", "accuracy"),
+        (second, "pairs/dev", "f1"),
+    ]
+
+
+def test_the_better_learning_rate_is_chosen_and_said(written):
+    choices = read_table(written / "tables" / "learning_rates.csv")
+    assert {(row["procedure"], row["step"]) for row in choices} == {
+        ("base", "0"), ("base", "600"), ("cda_incr", "700"),
+    }  # fmt: skip
+    for row in choices:
+        means = dict(pair.split(":") for pair in row["means"].split())
+        assert float(row["learning_rate"]) == float(max(means, key=lambda rate: float(means[rate])))
+    assert "slightly optimistic" in (written / "index.html").read_text()
+
+
+def test_p_values_of_a_section_are_corrected_for_their_number(written):
+    """Holm by hand: sorted, times the number still in play, never falling."""
+    rows = read_table(written / "tables" / "comparisons.csv")
+    p_values = [
+        float(row["p_t_two_sided"]) for row in rows if row["name"] == COMPARISONS[0]["name"]
+    ]
+    corrected, running = {}, 0.0
+    for rank, place in enumerate(np.argsort(p_values)):
+        running = max(running, min(1.0, (len(p_values) - rank) * p_values[place]))
+        corrected[place] = "&lt; 0.0001" if running < 1e-4 else f"{running:.2g}"
+    page = (written / "index.html").read_text()
+    summary = page[page.index('id="summary"') : page.index('id="truth"')]
+    found = re.findall(r'<td class="n">([^<]*)</td><td class="verdict">', summary)
+    assert found[: len(p_values)] == [corrected[place] for place in range(len(p_values))]
+
+
+def test_the_paper_command_makes_what_it_can_and_says_what_it_cannot(world, tmp_path, capsys):
+    paper(
+        run_dir=str(tmp_path / "paper"),
+        predictions=str(world / "runs"),
+        num_bootstrap=100,
+        draws="keyed",
+    )
+    said = capsys.readouterr().out
+    assert "left out original: " in said
+    page = (tmp_path / "paper" / "report" / "index.md").read_text()
+    assert "## winogender_paired" in page
+    assert (tmp_path / "paper" / "DONE").is_file()
+    with pytest.raises(UserError, match="found no dumps of the base procedure 'other'"):
+        paper(run_dir=str(tmp_path / "b"), predictions=str(world / "runs"), base="other")
+    with pytest.raises(UserError, match="draws 'new'"):
+        paper(run_dir=str(tmp_path / "b"), predictions=str(world / "runs"), draws="new")
+    assert not (tmp_path / "b").exists()
+
+
+def test_the_page_is_whole_and_speaks(written):
+    page = (written / "index.html").read_text()
+    assert not re.search(r'(src|href)="https?:', page)
+    assert "<script" not in page
+    for link in re.findall(r'href="((?:figures|tables)/[^"]+)"', page):
+        assert (written / link).is_file(), link
+    assert page.count("data:image/svg+xml;base64,") == len(
+        list((written / "figures").glob("*.svg"))
+    )
+    for anchor in re.findall(r'href="#([^"]+)"', page):
+        assert f'id="{anchor}"' in page
+    assert "bias_slope of cda_incr is lower than that of base by" in page
+    assert "1/32 = 0.031" in page  # five seeds cannot say more by their order
+    assert "Across 5 paired seeds (10 and 10 runs) and 24 shared occupations" in page
+
+
+def test_same_arguments_give_the_same_bytes(world, arguments, written):
+    report(run_dir=str(world / "again"), **arguments)
+    files = sorted(path.relative_to(written) for path in written.rglob("*.*") if path.is_file())
+    assert len(files) > 20
+    for file in files:
+        if file.name != "config.gin":
+            assert (written / file).read_bytes() == (world / "again" / file).read_bytes(), file
+
+
+def test_a_finished_report_is_left_alone_and_other_parameters_are_refused(
+    world, arguments, written
+):
+    before = (written / "index.html").stat().st_mtime_ns
+    report(run_dir=str(written), **arguments)
+    assert (written / "index.html").stat().st_mtime_ns == before
+    with pytest.raises(UserError, match="num_bootstrap"):
+        report(run_dir=str(written), **{**arguments, "num_bootstrap": 100})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"comparisons": [{"name": "x", "base": {"procedure": "bse"}}]}, "no finished run has"),
+        ({"comparisons": [{"name": "x", "base": {"step": 1}}]}, "expected procedure"),
+        ({"comparisons": [{"name": "x", "bose": {}}]}, "found the field 'bose'"),
+        ({"comparisons": [{**COMPARISONS[0], "design": "pared"}]}, "found design 'pared'"),
+        ({"comparisons": [{**COMPARISONS[0], "design": "single"}]}, "takes no experiment"),
+        ({"truth": "absent.json"}, "absent.json does not exist"),
+        ({"predictions": "absent"}, "absent"),
+        ({"confidence": 95}, "found confidence 95"),
+    ],
+)
+def test_bad_parameters_are_refused_before_anything_is_written(
+    tmp_path, arguments, change, message
+):
+    with pytest.raises(UserError, match=message):
+        report(run_dir=str(tmp_path / "report"), **(arguments | change))
+    assert not (tmp_path / "report").exists()
+
+
+def test_truth_that_fits_no_run_is_refused(tmp_path, arguments):
+    path = tmp_path / "truth.json"
+    path.write_text('{"winogender/bias": {"base": 1}}')
+    with pytest.raises(UserError, match="truth names winogender/bias"):
+        report(run_dir=str(tmp_path / "report"), **(arguments | {"truth": str(path)}))
+    path.write_text('{"winogender/bias": 3}')
+    with pytest.raises(UserError, match="expected JSON"):
+        report(run_dir=str(tmp_path / "report"), **(arguments | {"truth": str(path)}))
+    assert not (tmp_path / "report").exists()
+
+
+def test_the_command_makes_the_same_page_and_refuses_bad_input(world, tmp_path, run_python):
+    given = {
+        "RUN_DIR": str(tmp_path / "report"),
+        "PREDICTIONS": str(world / "runs"),
+        "BASE": "base",
+        "EXPERIMENT": "cda_incr",
+        "report.num_bootstrap": 20,
+    }
+    bindings = [f"--gin_param={name} = {value!r}" for name, value in given.items()]
+    command = ["-m", "stats", "--gin_file=configs/stats/paired.gin", *bindings]
+    done = run_python(*command)
+    assert done.returncode == 0, done.stderr
+    assert "Experiment against base" in (tmp_path / "report" / "index.html").read_text()
+    refused = run_python(*command, "--gin_param=EXPERIMENT = 'cda'")
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("error: comparison 'Experiment against base', experiment: no ")
+    assert len(refused.stderr.splitlines()) == 1
