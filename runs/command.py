@@ -16,6 +16,7 @@ import gin
 from absl import app, flags
 
 import multiberts
+from multiberts.runs import console
 from multiberts.runs.bucket.localising import local_arguments
 from multiberts.runs.errors import UserError
 from multiberts.runs.parameters import annotations_of, described, value_of_flag
@@ -124,10 +125,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     name, *rest = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if name in _HELP:
-        print(_overview())
+        console.report(_overview())
         return
     if name == "--version":
-        print(f"multiberts {multiberts.__version__}")
+        console.report(f"multiberts {multiberts.__version__}")
         return
     if name not in COMMANDS:
         near = difflib.get_close_matches(name, COMMANDS, n=1)
@@ -182,7 +183,7 @@ def run_command(
       report: called with `run_dir` after the function; what it returns is printed.
     """
     if _HELP & set(sys.argv[1:]):
-        print(help_of(function))
+        console.report(help_of(function))
         return
     annotations = annotations_of(function)
     for name in annotations:
@@ -202,10 +203,10 @@ def run_command(
         # Called directly, not through Gin, which would add its own lines to error messages.
         with local_arguments(bindings) as arguments_here:
             result = function(**arguments_here)
+            if report is not None:
+                result = report(run_dir=arguments_here["run_dir"])
         if isinstance(result, str):
-            print(result)
-        if report is not None:
-            print(report(run_dir=bindings["run_dir"]))
+            console.report(result)
 
     run_main(main)
 
