@@ -24,7 +24,7 @@ from typing import Any
 from multiberts.launch.markers.attempts import begin_attempt, end_attempt
 from multiberts.launch.markers.markers import write_plan
 from multiberts.launch.plan.experiment import make_plan
-from multiberts.launch.plan.planned_run import Run
+from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.running import run_plan
 from multiberts.launch.status.command import show_status
 from multiberts.launch.status.plan_report import show_plan
@@ -93,7 +93,7 @@ def _quietly(function: Any, **named: Any) -> Any:
         return function(**named)
 
 
-def _plan_and_show(folder: Path, size: int) -> list[Run]:
+def _plan_and_show(folder: Path, size: int) -> list[PlannedRun]:
     """Plans an experiment of about so many runs, and prints it."""
     text = folder / "text.txt"
     text.write_text("One sentence.\nAnother one.\n")
@@ -117,7 +117,7 @@ def _plan_and_show(folder: Path, size: int) -> list[Run]:
     return plan
 
 
-def _mark(plan: list[Run], root: Path) -> None:
+def _mark(plan: list[PlannedRun], root: Path) -> None:
     """Leaves the markers of an experiment of which half is done, and every tenth run has failed."""
     write_plan(root, plan)
     for number, run in enumerate(_finetuned_last(plan)):
@@ -131,15 +131,15 @@ def _mark(plan: list[Run], root: Path) -> None:
             end_attempt(root, attempt, "done")
 
 
-def _finetuned_last(plan: list[Run]) -> Iterator[Run]:
+def _finetuned_last(plan: list[PlannedRun]) -> Iterator[PlannedRun]:
     yield from (run for run in plan if run.stage != "finetune")
     yield from (run for run in plan if run.stage == "finetune")
 
 
-def _no_ops(count: int) -> list[Run]:
+def _no_ops(count: int) -> list[PlannedRun]:
     stage = f"{_module()}:no_op"
     return [
-        Run(stage, f"no_op {number}", {"number": number}, (), str(number), f"no_op/{number}")
+        PlannedRun(stage, f"no_op {number}", {"number": number}, (), str(number), f"no_op/{number}")
         for number in range(count)
     ]
 

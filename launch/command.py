@@ -31,7 +31,7 @@ from multiberts.launch.markers.failures import Failure, describe
 from multiberts.launch.plan.experiment import make_plan
 from multiberts.launch.plan.input_digests import FILE as DIGESTS
 from multiberts.launch.plan.input_digests import InputDigests
-from multiberts.launch.plan.planned_run import STAGES, Run, stage_function
+from multiberts.launch.plan.planned_run import STAGES, PlannedRun, stage_function
 from multiberts.runs.command import EXIT_USER_ERROR, parse_gin, run_main
 from multiberts.runs.errors import UserError
 
@@ -261,7 +261,7 @@ def _require(settings: dict[str, Any], known: Any) -> None:
         )
 
 
-def _plan(settings: dict[str, Any]) -> list[Run]:
+def _plan(settings: dict[str, Any]) -> list[PlannedRun]:
     """The runs of the experiment that Gin describes."""
     arguments = _gathered(settings)
     root = arguments.pop("root")

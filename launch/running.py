@@ -11,7 +11,7 @@ from typing import Any
 
 from multiberts.launch.markers.failures import Failure, describe
 from multiberts.launch.markers.markers import Lease
-from multiberts.launch.plan.planned_run import Run
+from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.workers.engines import ENGINES, make_engine
 from multiberts.launch.workers.one_pass import OnePass
 from multiberts.launch.workers.worker import Place
@@ -22,7 +22,7 @@ __all__ = ["Failure", "describe", "run_plan"]
 
 def run_plan(
     *,
-    plan: list[Run],
+    plan: list[PlannedRun],
     root: str,
     engine: str = "local",
     engine_options: Mapping[str, Any] | None = None,
@@ -82,7 +82,7 @@ def run_plan(
 
 
 def _run_on_tpu(
-    plan: list[Run], root: str, options: Mapping[str, Any], budget: float | None, once: bool
+    plan: list[PlannedRun], root: str, options: Mapping[str, Any], budget: float | None, once: bool
 ) -> list[Failure]:
     """Hands the pre-training over to Cloud TPU."""
     from multiberts.launch.tpu.running import run_on_tpu
@@ -103,7 +103,7 @@ def _run_on_tpu(
     return run_on_tpu(plan=plan, root=root, once=once, **options)
 
 
-def _point_at_newest_report(plan: Sequence[Run], root: Path) -> None:
+def _point_at_newest_report(plan: Sequence[PlannedRun], root: Path) -> None:
     """Makes `report` and `scores` links to this plan's directories, whose names end in hashes."""
     for run in plan:
         if run.stage in ("report", "score", "paper") and run.done(root):

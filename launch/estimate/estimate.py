@@ -19,7 +19,7 @@ from multiberts.launch.estimate.prices import Device, Prices, load_prices
 from multiberts.launch.estimate.schedule import critical_seconds, wall_seconds
 from multiberts.launch.estimate.work import Work, finetuning_work, pretraining_work, shape_of
 from multiberts.launch.markers.markers import done_paths
-from multiberts.launch.plan.planned_run import Output, Run
+from multiberts.launch.plan.planned_run import Output, PlannedRun
 from multiberts.runs.errors import UserError
 
 # These stages are carried out on the device, the others on the machine that launches.
@@ -97,7 +97,7 @@ class PlanEstimate:
 
 def checked_estimates(
     *,
-    plan: Sequence[Run],
+    plan: Sequence[PlannedRun],
     root: str | Path,
     budget: float | None = None,
     device: str | None = None,
@@ -146,7 +146,7 @@ def refuse_above(estimate: PlanEstimate, budget: float | None) -> None:
 
 def estimate_plan(
     *,
-    plan: Sequence[Run],
+    plan: Sequence[PlannedRun],
     root: str | Path,
     device: str | None = None,
     workers: int | None = None,
@@ -178,13 +178,13 @@ def estimate_plan(
         host, host_workers = _chosen_device(prices, None if trains_here else "cpu", None)
     done = done_paths(root, [run.path for run in plan])
 
-    def counts(run: Run, found: str | None) -> bool:
+    def counts(run: PlannedRun, found: str | None) -> bool:
         expected = chosen if run.stage in device_stages else host
         if device is None or found == expected.name:
             return True
         return found in (None, "cpu") and expected.is_processor
 
-    def pool(run: Run) -> str:
+    def pool(run: PlannedRun) -> str:
         is_apart = host is not chosen and run.stage not in device_stages
         return "host" if is_apart else "device"
 
@@ -218,7 +218,7 @@ class _Estimator:
         self._measured = measured
         self._root = root
 
-    def run(self, run: Run, device: Device) -> RunEstimate:
+    def run(self, run: PlannedRun, device: Device) -> RunEstimate:
         """What is left of a run that is carried out on a device."""
         work, seconds = self._work(run, device)
         known = None
@@ -248,7 +248,7 @@ class _Estimator:
             assumed=work.assumed,
         )
 
-    def _work(self, run: Run, device: Device) -> tuple[Work, float]:
+    def _work(self, run: PlannedRun, device: Device) -> tuple[Work, float]:
         """A run's work and how many seconds it is assumed to take, the start apart."""
         if run.stage == "pretrain":
             work = pretraining_work(run)
@@ -271,7 +271,7 @@ class _Estimator:
             return Work(), reading + making
         return Work(), 0.0
 
-    def _bytes_of_sources(self, run: Run) -> tuple[float, list[str]]:
+    def _bytes_of_sources(self, run: PlannedRun) -> tuple[float, list[str]]:
         """The size of a corpus's sources, and the names of those whose size cannot be seen."""
         size, unseen = 0.0, []
         for source in run.parameters.get("sources") or ():

@@ -17,7 +17,7 @@ from typing import Any
 
 from multiberts.launch.estimate.work import shape_of
 from multiberts.launch.markers.attempts import Attempt, attempts_of
-from multiberts.launch.plan.planned_run import Run
+from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.runs.files import PathLike
 
 # As many runs of a shape tell enough.
@@ -47,9 +47,9 @@ class Measurements:
 
 def measure(
     root: PathLike,
-    plan: Sequence[Run],
+    plan: Sequence[PlannedRun],
     done: set[str],
-    counts: Callable[[Run, str | None], bool] = lambda run, device: True,
+    counts: Callable[[PlannedRun, str | None], bool] = lambda run, device: True,
 ) -> Measurements:
     """Collects what the runs of an experiment tell.
 
@@ -91,9 +91,9 @@ def measure(
 
 def _note_run(
     root: PathLike,
-    run: Run,
+    run: PlannedRun,
     attempts: Sequence[Attempt],
-    counts: Callable[[Run, str | None], bool],
+    counts: Callable[[PlannedRun, str | None], bool],
     per_run: dict[Shape, list[float]],
 ) -> None:
     """Notes how long a run that is done took, by its attempts or by its log."""

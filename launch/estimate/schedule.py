@@ -5,14 +5,14 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Mapping, Sequence
 
-from multiberts.launch.plan.planned_run import Run
+from multiberts.launch.plan.planned_run import PlannedRun
 
 
 def wall_seconds(
-    plan: Sequence[Run],
+    plan: Sequence[PlannedRun],
     seconds: Mapping[str, float],
     workers: Mapping[str, int],
-    pool_of: Callable[[Run], str],
+    pool_of: Callable[[PlannedRun], str],
 ) -> float:
     """Plays the plan through: whoever is free takes the next run whose parents are done.
 
@@ -57,7 +57,7 @@ def wall_seconds(
                 heapq.heappush(ready[pools[child]], child)
 
 
-def critical_seconds(plan: Sequence[Run], seconds: Mapping[str, float]) -> float:
+def critical_seconds(plan: Sequence[PlannedRun], seconds: Mapping[str, float]) -> float:
     """The longest chain of runs, each waiting for the one before: how long it takes at the least.
 
     Args:

@@ -14,7 +14,7 @@ from typing import Any
 
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.operations import model_flops_per_step
-from multiberts.launch.plan.planned_run import Output, Run
+from multiberts.launch.plan.planned_run import Output, PlannedRun
 from multiberts.runs.errors import UserError
 
 # Examples to train on and to predict, as the releases of the data sets count them; of SQuAD windows
@@ -66,7 +66,7 @@ class Work:
     assumed: tuple[str, ...] = ()
 
 
-def pretraining_work(run: Run) -> Work:
+def pretraining_work(run: PlannedRun) -> Work:
     """The work of a pre-training run.
 
     Args:
@@ -98,7 +98,7 @@ def pretraining_work(run: Run) -> Work:
 
 
 def finetuning_work(
-    run: Run, bytes_per_prediction: float, examples: tuple[int, int] | None = None
+    run: PlannedRun, bytes_per_prediction: float, examples: tuple[int, int] | None = None
 ) -> Work:
     """The work of a fine-tuning run.
 
@@ -139,7 +139,7 @@ def finetuning_work(
 
 
 @functools.lru_cache(maxsize=4096)
-def pretrained_model(run: Run) -> tuple[BertConfig, bool]:
+def pretrained_model(run: PlannedRun) -> tuple[BertConfig, bool]:
     """The model of a pre-training run, and whether its vocabulary's size is known."""
     size = _vocabulary_size(run.parameters.get("corpus"))
     model = dict(run.parameters["model"])
@@ -147,7 +147,7 @@ def pretrained_model(run: Run) -> tuple[BertConfig, bool]:
     return config, size is not None
 
 
-def finetuned_model(run: Run) -> tuple[BertConfig, bool]:
+def finetuned_model(run: PlannedRun) -> tuple[BertConfig, bool]:
     """The model that a run fine-tunes, and whether it is known; else BERT base."""
     checkpoint = run.parameters["checkpoint"]
     if isinstance(checkpoint, Output):
@@ -219,7 +219,7 @@ def num_parameters(config: BertConfig) -> int:
     return embeddings + config.num_hidden_layers * layer + square + heads
 
 
-def shape_of(run: Run) -> tuple[Any, ...]:
+def shape_of(run: PlannedRun) -> tuple[Any, ...]:
     """What runs have in common that take equally long, a step or in all; to be compared."""
     values = [_plain(run.parameters.get(name)) for name in _SHAPES.get(run.stage, ())]
     if run.stage == "pretrain":

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from multiberts.launch.plan.identity import identity_of
-from multiberts.launch.plan.planned_run import CHECKPOINT_STAGE, PREDICTIONS_STAGE, Run
+from multiberts.launch.plan.planned_run import CHECKPOINT_STAGE, PREDICTIONS_STAGE, PlannedRun
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, write_atomically
 
@@ -33,7 +33,7 @@ _KEPT = {
 
 def checkpoint_run(
     procedure: str, pretrain_seed: int, step: int | None, content: str, source: PathLike
-) -> Run:
+) -> PlannedRun:
     """The run of an imported checkpoint.
 
     Its output is `checkpoints/step_<n>`, where n is 0 if the step is not known.
@@ -54,10 +54,10 @@ def checkpoint_run(
     }
     place = f"pretrain/{procedure}/seed_{pretrain_seed}-step_{step or 0}"
     name = f"import {procedure} seed {pretrain_seed} step {step or 0}"
-    return Run(CHECKPOINT_STAGE, name, parameters, (), identity, f"{place}-{identity[:8]}")
+    return PlannedRun(CHECKPOINT_STAGE, name, parameters, (), identity, f"{place}-{identity[:8]}")
 
 
-def predictions_run(path: str, facts: Mapping[str, Any], content: str) -> Run:
+def predictions_run(path: str, facts: Mapping[str, Any], content: str) -> PlannedRun:
     """The run of imported predictions.
 
     Args:
@@ -68,10 +68,10 @@ def predictions_run(path: str, facts: Mapping[str, Any], content: str) -> Run:
     parameters = {name: facts.get(name) for name in _KEPT[PREDICTIONS_STAGE]}
     identity = identity_of(PREDICTIONS_STAGE, {"content": content}, ())
     name = f"import {parameters['task']} {Path(path).name}"
-    return Run(PREDICTIONS_STAGE, name, parameters, (), identity, path)
+    return PlannedRun(PREDICTIONS_STAGE, name, parameters, (), identity, path)
 
 
-def imported_runs(root: PathLike) -> list[Run]:
+def imported_runs(root: PathLike) -> list[PlannedRun]:
     """The imported runs of an experiment, checkpoints first; none where nothing was imported.
 
     Raises:
@@ -119,7 +119,7 @@ def write_entries(root: PathLike, entries: Sequence[Mapping[str, Any]]) -> None:
         write_atomically(Path(root) / FILE, text)
 
 
-def entry_of(run: Run, **more: Any) -> dict[str, Any]:
+def entry_of(run: PlannedRun, **more: Any) -> dict[str, Any]:
     """A run as the list has it."""
     parameters = {name: run.parameters[name] for name in _KEPT[run.stage]}
     return {
@@ -132,7 +132,7 @@ def entry_of(run: Run, **more: Any) -> dict[str, Any]:
     }
 
 
-def _run(entry: Mapping[str, Any]) -> Run:
-    return Run(
+def _run(entry: Mapping[str, Any]) -> PlannedRun:
+    return PlannedRun(
         entry["stage"], entry["name"], entry["parameters"], (), entry["identity"], entry["path"]
     )

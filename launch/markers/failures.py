@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from multiberts.launch.plan.planned_run import Run
+from multiberts.launch.plan.planned_run import PlannedRun
 
 LOG_LINES_SHOWN = 5
 
@@ -24,7 +24,7 @@ class Failure:
       attempts: how often it was tried.
     """
 
-    run: Run
+    run: PlannedRun
     message: str
     is_user_error: bool
     log: Path | None

@@ -24,7 +24,7 @@ from multiberts.launch.markers.attempts import (
     folder_of_attempts,
 )
 from multiberts.launch.markers.lease import Holder, Lease, read_lease
-from multiberts.launch.plan.planned_run import Output, Run
+from multiberts.launch.plan.planned_run import Output, PlannedRun
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, write_atomically
 
@@ -32,7 +32,7 @@ __all__ = [
     "Attempt",
     "Holder",
     "Lease",
-    "PlannedRun",
+    "MarkedRun",
     "attempts_at",
     "attempts_of",
     "beat",
@@ -51,12 +51,12 @@ VERSION = 1
 
 
 @dataclass(frozen=True)
-class PlannedRun:
+class MarkedRun:
     """A run as the marker of the plan has it.
 
     Attributes:
       path: its directory, relative to the root.
-      stage, name, identity: as in `launch.plan.planned_run.Run`.
+      stage, name, identity: as in `launch.plan.planned_run.PlannedRun`.
       parents: paths of the runs before it.
       facts: what it is, by the names of `facts_of`.
       estimate: `device`, `seconds` and `dollars`, or None.
@@ -73,7 +73,7 @@ class PlannedRun:
 
 def write_plan(
     root: PathLike,
-    plan: Sequence[Run],
+    plan: Sequence[PlannedRun],
     estimates: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> None:
     """Writes the marker of the plan, unless it is there and says the same.
@@ -107,7 +107,7 @@ def write_plan(
     write_atomically(path, json.dumps(marker) + "\n")
 
 
-def read_plan(root: PathLike) -> list[PlannedRun]:
+def read_plan(root: PathLike) -> list[MarkedRun]:
     """The plan that was launched last.
 
     Raises:
@@ -125,7 +125,7 @@ def read_plan(root: PathLike) -> list[PlannedRun]:
             f"{path} is damaged or of another version of this program, expected version {VERSION}; "
             "the next `python -m launch run` writes it anew"
         )
-    return [PlannedRun(**{**run, "parents": tuple(run["parents"])}) for run in runs]
+    return [MarkedRun(**{**run, "parents": tuple(run["parents"])}) for run in runs]
 
 
 def _content(path: Path) -> list[dict[str, Any]] | None:
@@ -163,7 +163,7 @@ def done_paths(root: PathLike, paths: Iterable[str]) -> set[str]:
     return done
 
 
-def facts_of(run: Run) -> dict[str, Any]:
+def facts_of(run: PlannedRun) -> dict[str, Any]:
     """What a run is, for tables: `procedure`, `pretrain_seed`, `num_steps`, `checkpoint_steps` (all that are
     kept) of pre-training; `task`, `learning_rate`, `finetune_seed`, `checkpoint_run`, `checkpoint_step` of
     fine-tuning, with the procedure and seed of its checkpoint.

@@ -12,7 +12,7 @@ from typing import Any
 from multiberts.launch.plan.graph import DATA, WORLD, Graph, complete, placed_in
 from multiberts.launch.plan.identity import input_parameters
 from multiberts.launch.plan.input_digests import InputDigests
-from multiberts.launch.plan.planned_run import Output, Run, apart, last_of_seeds
+from multiberts.launch.plan.planned_run import Output, PlannedRun, apart, last_of_seeds
 from multiberts.runs.errors import UserError
 
 # Needs no training: one run a checkpoint, whatever the learning rates and fine-tuning seeds.
@@ -32,9 +32,9 @@ def make_plan(
     report: Mapping[str, Any] | None = None,
     paper: Mapping[str, Any] | None = None,
     data: str | None = None,
-    imported: Sequence[Run] = (),
+    imported: Sequence[PlannedRun] = (),
     digests: InputDigests | None = None,
-) -> list[Run]:
+) -> list[PlannedRun]:
     """Lists all runs of an experiment, each after its parents.
 
     Args:
@@ -70,10 +70,10 @@ def make_plan(
     graph = Graph(digests)
     graph.keep(imported)
     checkpoints, predicted = apart(imported)
-    places: dict[str, Run | Path] = {} if data is None else {DATA: Path(data)}
+    places: dict[str, PlannedRun | Path] = {} if data is None else {DATA: Path(data)}
     if world is not None:
         places[WORLD] = graph.add("make_world", "world", "world", world)
-    corpus_runs: dict[str, Run] = {}
+    corpus_runs: dict[str, PlannedRun] = {}
     for name in _corpora_in_order(corpora):
         corpus_runs[name] = graph.add(
             "prepare",
@@ -119,13 +119,13 @@ def make_plan(
     return graph.runs
 
 
-def kept_steps(run: Run) -> list[int]:
+def kept_steps(run: PlannedRun) -> list[int]:
     """The steps of a pre-training run whose checkpoints it keeps."""
     parameters = run.parameters
     return sorted({*parameters["checkpoint_steps"], parameters["num_steps"]})
 
 
-def _procedure_and_seed(run: Run) -> tuple[str, int]:
+def _procedure_and_seed(run: PlannedRun) -> tuple[str, int]:
     return run.parameters["procedure"], run.parameters["pretrain_seed"]
 
 
@@ -134,9 +134,9 @@ def _add_pretraining(
     procedure: str,
     given: Mapping[str, Any],
     seed: int,
-    corpus_runs: Mapping[str, Run],
-    pretrained: Mapping[tuple[str, int], Run],
-) -> Run:
+    corpus_runs: Mapping[str, PlannedRun],
+    pretrained: Mapping[tuple[str, int], PlannedRun],
+) -> PlannedRun:
     """Adds the pre-training of one seed of one procedure."""
     arguments = {"procedure": procedure, **given, "pretrain_seed": seed}
     corpus = str(arguments.get("corpus", *(corpus_runs if len(corpus_runs) == 1 else [None])))
@@ -182,8 +182,8 @@ def _add_finetuning(
     checkpoint_name: str,
     learning_rates: Sequence[float],
     finetune_seeds: Sequence[int],
-    places: Mapping[str, Run | Path],
-) -> Iterator[Run]:
+    places: Mapping[str, PlannedRun | Path],
+) -> Iterator[PlannedRun]:
     """Adds all fine-tuning of one checkpoint on one task."""
     arguments = {"task": entry, **given, "checkpoint": checkpoint}
     task = arguments["task"]
@@ -265,7 +265,7 @@ def _check_lists(
     tasks: Mapping[str, Mapping[str, Any]],
     learning_rates: Any,
     finetune_seeds: Any,
-    imported: Sequence[Run],
+    imported: Sequence[PlannedRun],
 ) -> None:
     """Refuses lists that are none, hold no numbers, or leave a procedure or a task without runs."""
     _check_numbers("launch.pretrain_seeds", pretrain_seeds, are_seeds=True)
@@ -325,7 +325,7 @@ def _is_wanted(procedure: str, step: int, wanted: Any) -> bool:
 
 def _refuse_unused(
     tasks: Mapping[str, Mapping[str, Any]],
-    finetuned: Sequence[Run],
+    finetuned: Sequence[PlannedRun],
     finetune_steps: Any,
     may_lack: bool,
 ) -> None:

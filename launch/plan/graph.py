@@ -18,7 +18,7 @@ from typing import Any
 
 from multiberts.launch.plan.identity import files_of, identity_of, input_parameters
 from multiberts.launch.plan.input_digests import InputDigests
-from multiberts.launch.plan.planned_run import Output, Run, stage_function
+from multiberts.launch.plan.planned_run import Output, PlannedRun, stage_function
 from multiberts.runs.errors import UserError
 
 # A path `<name>:<inside>` lies in the folder of data, or in the directory of the world or of the
@@ -37,15 +37,15 @@ class Graph:
         Args:
           digests: gives what input files hold.
         """
-        self._runs: dict[tuple[str, str], Run] = {}
+        self._runs: dict[tuple[str, str], PlannedRun] = {}
         self._digests = InputDigests() if digests is None else digests
 
     @property
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[PlannedRun]:
         """All runs."""
         return list(self._runs.values())
 
-    def keep(self, runs: Iterable[Run]) -> None:
+    def keep(self, runs: Iterable[PlannedRun]) -> None:
         """Takes runs as they are: done, with an identity of their own."""
         for run in runs:
             self._runs.setdefault((run.path, run.identity), run)
@@ -56,8 +56,8 @@ class Graph:
         name: str,
         place: str,
         given: Mapping[str, Any],
-        places: Mapping[str, Run | Path] = MappingProxyType({}),
-    ) -> Run:
+        places: Mapping[str, PlannedRun | Path] = MappingProxyType({}),
+    ) -> PlannedRun:
         """Adds a run, unless an equal one is there.
 
         Args:
@@ -82,7 +82,7 @@ class Graph:
             parameters["sources"] = files_of(parameters["sources"])
         identity = identity_of(stage, parameters, inputs, self._digests)
         parents = tuple(dict.fromkeys(output.run for output in _outputs(parameters)))
-        run = Run(stage, name, parameters, parents, identity, f"{place}-{identity[:8]}")
+        run = PlannedRun(stage, name, parameters, parents, identity, f"{place}-{identity[:8]}")
         return self._runs.setdefault((run.path, identity), run)
 
 
@@ -133,7 +133,7 @@ def placed_in(value: Any) -> set[str]:
     return set() if match is None else {match["place"]}
 
 
-def _placed(value: Any, places: Mapping[str, Run | Path], name: str) -> Any:
+def _placed(value: Any, places: Mapping[str, PlannedRun | Path], name: str) -> Any:
     """Turns paths `<name>:<inside>` into outputs of the run of that name."""
     if isinstance(value, Mapping):
         return {key: _placed(item, places, name) for key, item in value.items()}
@@ -143,7 +143,7 @@ def _placed(value: Any, places: Mapping[str, Run | Path], name: str) -> Any:
     if match is None:
         return value
     place = places.get(match["place"])
-    if isinstance(place, Run):
+    if isinstance(place, PlannedRun):
         return Output(place, match["inside"])
     if place is not None:
         return str(place / match["inside"])

@@ -30,12 +30,12 @@ PREDICTIONS_STAGE = "import_predictions"
 class Output:
     """Something inside the directory of another run."""
 
-    run: Run
+    run: PlannedRun
     inside: str = ""
 
 
 @dataclass(frozen=True)
-class Run:
+class PlannedRun:
     """One call of one stage.
 
     Attributes:
@@ -51,7 +51,7 @@ class Run:
     stage: str
     name: str
     parameters: Mapping[str, Any] = field(repr=False, compare=False)
-    parents: tuple[Run, ...] = field(repr=False, compare=False)
+    parents: tuple[PlannedRun, ...] = field(repr=False, compare=False)
     identity: str
     path: str
 
@@ -65,7 +65,7 @@ class Run:
         return (Path(root) / self.path / "DONE").is_file()
 
 
-def apart(imported: Sequence[Run]) -> tuple[list[Run], list[Run]]:
+def apart(imported: Sequence[PlannedRun]) -> tuple[list[PlannedRun], list[PlannedRun]]:
     """Imported runs that made checkpoints, and those that made predictions."""
     return (
         [run for run in imported if run.stage == CHECKPOINT_STAGE],
@@ -73,7 +73,7 @@ def apart(imported: Sequence[Run]) -> tuple[list[Run], list[Run]]:
     )
 
 
-def last_of_seeds(checkpoints: Sequence[Run]) -> dict[tuple[str, int], Run]:
+def last_of_seeds(checkpoints: Sequence[PlannedRun]) -> dict[tuple[str, int], PlannedRun]:
     """By procedure and seed, the checkpoint of the last step."""
     in_order = sorted(checkpoints, key=lambda run: run.parameters["num_steps"])
     return {(run.parameters["procedure"], run.parameters["pretrain_seed"]): run for run in in_order}

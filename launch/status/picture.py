@@ -16,7 +16,7 @@ from multiberts.launch.markers.markers import (
     Attempt,
     Holder,
     Lease,
-    PlannedRun,
+    MarkedRun,
     attempts_of,
     done_paths,
     read_plan,
@@ -215,7 +215,7 @@ def collect_status(root: PathLike, now: float | None = None) -> Status:
 
 
 def _state(
-    run: PlannedRun,
+    run: MarkedRun,
     done: set[str],
     alive: Mapping[str, Attempt],
     attempts: Sequence[Attempt],
@@ -247,7 +247,7 @@ def _count(states: Sequence[str]) -> dict[str, int]:
     return {state: found[state] for state in STATES}
 
 
-def _stage_counts(plan: Sequence[PlannedRun], states: Mapping[str, str]) -> tuple[StageCount, ...]:
+def _stage_counts(plan: Sequence[MarkedRun], states: Mapping[str, str]) -> tuple[StageCount, ...]:
     by_stage: dict[str, list[str]] = {stage: [] for stage in STAGES}
     for run in plan:
         by_stage.setdefault(run.stage, []).append(states[run.path])
@@ -257,11 +257,11 @@ def _stage_counts(plan: Sequence[PlannedRun], states: Mapping[str, str]) -> tupl
 
 
 def _sweep(
-    plan: Sequence[PlannedRun], states: Mapping[str, str]
+    plan: Sequence[MarkedRun], states: Mapping[str, str]
 ) -> tuple[tuple[str, ...], tuple[SweepRow, ...]]:
     """The tasks, and the rows of checkpoints."""
     cells: dict[str, dict[str, list[str]]] = {}
-    facts: dict[str, PlannedRun] = {}
+    facts: dict[str, MarkedRun] = {}
     tasks: dict[str, None] = {}
     for run in plan:
         if run.stage != "finetune":
@@ -287,7 +287,7 @@ def _sweep(
 
 def _failures(
     root: PathLike,
-    plan: Sequence[PlannedRun],
+    plan: Sequence[MarkedRun],
     states: Mapping[str, str],
     attempts: Mapping[str, Sequence[Attempt]],
 ) -> tuple[Failure, ...]:

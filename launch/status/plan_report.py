@@ -15,7 +15,7 @@ from multiberts.launch.estimate.estimate import (
 )
 from multiberts.launch.estimate.prices import load_prices
 from multiberts.launch.markers.markers import done_paths
-from multiberts.launch.plan.planned_run import STAGES, Run
+from multiberts.launch.plan.planned_run import STAGES, PlannedRun
 
 # Above so many runs a folder is one line, as long as its runs are in the same state.
 RUNS_SHOWN = 300
@@ -23,7 +23,7 @@ RUNS_SHOWN = 300
 
 def show_plan(
     *,
-    plan: Sequence[Run],
+    plan: Sequence[PlannedRun],
     root: str | Path,
     budget: float | None = None,
     device: str | None = None,
@@ -71,7 +71,7 @@ def show_plan(
     refuse_above(estimate, budget)
 
 
-def tree(plan: Sequence[Run], root: str | Path) -> str:
+def tree(plan: Sequence[PlannedRun], root: str | Path) -> str:
     """The plan in words: counts by stage, and every directory with what it still needs.
 
     Of plans above `RUNS_SHOWN` runs, a folder of several runs is one line with counts.
@@ -113,7 +113,7 @@ def _folders(paths: Sequence[str], done: set[str], is_short: bool) -> list[str]:
     return lines
 
 
-def estimate_text(plan: Sequence[Run], estimate: PlanEstimate, root: str | Path) -> str:
+def estimate_text(plan: Sequence[PlannedRun], estimate: PlanEstimate, root: str | Path) -> str:
     """The estimate in words: a line a stage, the sums, and what they rest on.
 
     Args:
@@ -143,7 +143,7 @@ def estimate_text(plan: Sequence[Run], estimate: PlanEstimate, root: str | Path)
     return "\n".join(lines)
 
 
-def _stage_line(plan: Sequence[Run], estimate: PlanEstimate, stage: str) -> list[str]:
+def _stage_line(plan: Sequence[PlannedRun], estimate: PlanEstimate, stage: str) -> list[str]:
     """The sums of a stage, if any of it is left."""
     runs = [
         estimate.runs[run.path] for run in plan if run.stage == stage and run.path in estimate.runs

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from multiberts.launch.markers.markers import Attempt, PlannedRun
+from multiberts.launch.markers.markers import Attempt, MarkedRun
 from multiberts.runs.files import PathLike
 
 METRICS = "metrics.jsonl"
@@ -66,7 +66,7 @@ class Pretraining:
 
 
 def pretraining_of(
-    root: PathLike, run: PlannedRun, state: str, attempts: Sequence[Attempt], now: float
+    root: PathLike, run: MarkedRun, state: str, attempts: Sequence[Attempt], now: float
 ) -> Pretraining:
     """Reads how far a pre-training has come.
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from multiberts.launch.plan.planned_run import Run
+from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.tpu.client import ATTEMPT, EXPERIMENT, RUN
 from multiberts.launch.tpu.reconcile import Beat
 from multiberts.runs.bucket.copies import push_finished
@@ -41,19 +41,19 @@ class Places:
         self.url = self.bucket.url
         self.experiment = hashlib.sha256(self.url.encode()).hexdigest()[:16]
 
-    def run(self, run: Run) -> str:
+    def run(self, run: PlannedRun) -> str:
         """The URL of a run's directory."""
         return f"{self.url}/{run.path}"
 
-    def beat(self, run: Run, attempt: int) -> str:
+    def beat(self, run: PlannedRun, attempt: int) -> str:
         """The URL of what the node of an attempt tells of itself."""
         return f"{self.url}/{_of_attempt('beats', run, attempt)}.json"
 
-    def log(self, run: Run, attempt: int) -> str:
+    def log(self, run: PlannedRun, attempt: int) -> str:
         """The URL of what the node of an attempt printed."""
         return f"{self.url}/{_of_attempt('logs', run, attempt)}.log"
 
-    def read_beat(self, run: Run, attempt: int) -> Beat | None:
+    def read_beat(self, run: PlannedRun, attempt: int) -> Beat | None:
         """What the node of an attempt last told of itself; None before it did."""
         data = self.bucket.read(f"{_of_attempt('beats', run, attempt)}.json")
         if data is not None:
@@ -61,15 +61,15 @@ class Places:
                 return Beat.from_fields(json.loads(data))
         return None
 
-    def read_log(self, run: Run, attempt: int) -> bytes | None:
+    def read_log(self, run: PlannedRun, attempt: int) -> bytes | None:
         """What the node of an attempt printed, as far as it told."""
         return self.bucket.read(f"{_of_attempt('logs', run, attempt)}.log")
 
-    def name(self, run: Run) -> str:
+    def name(self, run: PlannedRun) -> str:
         """Of the queued resource of a run, and of its node."""
         return f"mb-{self.experiment[:8]}-{run.identity[:12]}"
 
-    def labels(self, run: Run, attempt: int) -> dict[str, str]:
+    def labels(self, run: PlannedRun, attempt: int) -> dict[str, str]:
         """Of the node of an attempt."""
         return {EXPERIMENT: self.experiment, RUN: run.identity[:16], ATTEMPT: str(attempt)}
 
@@ -80,7 +80,7 @@ class Places:
             self.bucket.write(name, packed)
         return f"{self.url}/{name}"
 
-    def put_inputs(self, run: Run, root: Path) -> dict[str, Any]:
+    def put_inputs(self, run: PlannedRun, root: Path) -> dict[str, Any]:
         """Puts what a run reads into the bucket, where it is not there.
 
         Returns:
@@ -110,5 +110,5 @@ class Places:
         return value
 
 
-def _of_attempt(kind: str, run: Run, attempt: int) -> str:
+def _of_attempt(kind: str, run: PlannedRun, attempt: int) -> str:
     return f"launch/{kind}/{run.path.replace('/', '---')}/{attempt}"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from multiberts.launch.markers.markers import PlannedRun, done_paths, read_plan
+from multiberts.launch.markers.markers import MarkedRun, done_paths, read_plan
 from multiberts.launch.tpu.client import DELETING, EXPERIMENT, Provisioner, TpuError
 from multiberts.launch.tpu.places import Places
 from multiberts.runs.errors import UserError
@@ -69,7 +69,7 @@ def delete_resources(
     return lines
 
 
-def _unfinished(root: PathLike) -> dict[str, PlannedRun]:
+def _unfinished(root: PathLike) -> dict[str, MarkedRun]:
     """Planned runs that are not done; none where nothing was launched."""
     if not (Path(root) / "launch" / "plan.json").is_file():
         return {}

@@ -15,7 +15,7 @@ from multiberts.launch.markers.attempts import (
     end_attempt,
     write_attempt,
 )
-from multiberts.launch.plan.planned_run import Run
+from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.tpu.client import (
     ACTIVE,
     DELETING,
@@ -106,7 +106,7 @@ class Reconciler:
         self._tell = tell
         self._told: dict[str, str] = {}
 
-    def step(self, runs: Sequence[Run], planned: Sequence[Run]) -> dict[str, Action]:
+    def step(self, runs: Sequence[PlannedRun], planned: Sequence[PlannedRun]) -> dict[str, Action]:
         """Does the next thing for each run, and deletes resources of runs that need none.
 
         Args:
@@ -129,7 +129,7 @@ class Reconciler:
             actions[run.path] = action
         return actions
 
-    def spent(self, planned: Sequence[Run]) -> float:
+    def spent(self, planned: Sequence[PlannedRun]) -> float:
         """Dollars that nodes have cost so far."""
         now = time.time()
         return sum(
@@ -155,7 +155,7 @@ class Reconciler:
     def _experiment(self) -> str:
         return self._places.experiment
 
-    def _reap(self, found: Sequence[Resource], planned: Sequence[Run]) -> None:
+    def _reap(self, found: Sequence[Resource], planned: Sequence[PlannedRun]) -> None:
         """Deletes what belongs to no planned run of this experiment, or to one that is done."""
         known = {self._places.name(run) for run in planned if not run.done(self._root)}
         for resource in found:
@@ -164,7 +164,7 @@ class Reconciler:
                 self._delete(resource)
 
     def _seen(
-        self, run: Run, mine: tuple[Resource, ...], unseen: tuple[str, ...], spent: float
+        self, run: PlannedRun, mine: tuple[Resource, ...], unseen: tuple[str, ...], spent: float
     ) -> Seen:
         attempts = tuple(a for a in attempts_at(self._root, run.path) if a.engine == ENGINE)
         last = attempts[-1] if attempts else None
@@ -192,7 +192,7 @@ class Reconciler:
         beat(self._root, attempt)
         return attempt
 
-    def _carry_out(self, run: Run, action: Action, seen: Seen) -> None:
+    def _carry_out(self, run: PlannedRun, action: Action, seen: Seen) -> None:
         match action:
             case Create(attempt, zone):
                 self._create(run, attempt, zone, seen)
@@ -219,7 +219,7 @@ class Reconciler:
             case GiveUp(message, _):
                 self._say(run.path, f"{run.name}: given up: {message}")
 
-    def _create(self, run: Run, number: int, zone: str, seen: Seen) -> None:
+    def _create(self, run: PlannedRun, number: int, zone: str, seen: Seen) -> None:
         """Notes the attempt first: a call whose answer is lost is then made again, not a second one."""
         arguments = self._places.put_inputs(run, self._root)
         log = f"logs/{run.path.replace('/', '-')}-{number}.log"
@@ -251,7 +251,7 @@ class Reconciler:
         self._say(run.path, f"{run.name}: attempt {number} asked for in {zone}")
 
     def _request(
-        self, run: Run, attempt: Attempt, zone: str, arguments: Mapping[str, object]
+        self, run: PlannedRun, attempt: Attempt, zone: str, arguments: Mapping[str, object]
     ) -> Request:
         script = startup_script(
             machine=self._machine,
@@ -288,7 +288,7 @@ class Reconciler:
             return False
         return True
 
-    def _end(self, run: Run, seen: Seen, outcome: str, error: dict[str, str] | None) -> None:
+    def _end(self, run: PlannedRun, seen: Seen, outcome: str, error: dict[str, str] | None) -> None:
         """Notes how the last attempt ended, and keeps what its node printed."""
         if not seen.attempts or seen.attempts[-1].ended is not None:
             return
@@ -301,7 +301,7 @@ class Reconciler:
             log.write_bytes(printed)
         end_attempt(self._root, attempt, outcome, error)
 
-    def _fetch_progress(self, run: Run) -> None:
+    def _fetch_progress(self, run: PlannedRun) -> None:
         """Copies the log of training to where the run will lie, as status looks for it there."""
         bucket = Bucket(self._places.run(run))
         entries = read_manifest(bucket) or {}

@@ -15,7 +15,7 @@ from multiberts.launch.estimate.estimate import checked_estimates
 from multiberts.launch.markers.attempts import attempts_at
 from multiberts.launch.markers.failures import Failure
 from multiberts.launch.markers.markers import Lease, write_plan
-from multiberts.launch.plan.planned_run import Run
+from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.tpu.client import Provisioner
 from multiberts.launch.tpu.offer_check import preflight
 from multiberts.launch.tpu.places import Places
@@ -32,7 +32,7 @@ STAGE = "pretrain"
 
 def run_on_tpu(
     *,
-    plan: list[Run],
+    plan: list[PlannedRun],
     root: str,
     project: str,
     zones: Sequence[str],
@@ -178,7 +178,9 @@ def run_on_tpu(
     return [_failure(run, given_up[run.path], root) for run in open_runs if run.path in given_up]
 
 
-def _look(reconciler: Reconciler, pretraining: Sequence[Run], root: str) -> dict[str, GiveUp]:
+def _look(
+    reconciler: Reconciler, pretraining: Sequence[PlannedRun], root: str
+) -> dict[str, GiveUp]:
     """One step; the runs for which nothing more is done, with those that wait for them."""
     ready = [
         run
@@ -195,9 +197,11 @@ def _look(reconciler: Reconciler, pretraining: Sequence[Run], root: str) -> dict
     return given_up
 
 
-def carry_out_before(plan: Sequence[Run], pretraining: Sequence[Run], root: str) -> list[Failure]:
+def carry_out_before(
+    plan: Sequence[PlannedRun], pretraining: Sequence[PlannedRun], root: str
+) -> list[Failure]:
     """Carries out on this machine what pre-training needs."""
-    needed: dict[str, Run] = {}
+    needed: dict[str, PlannedRun] = {}
     waiting = [run for run in pretraining if not run.done(root)]
     while waiting:
         for parent in waiting.pop().parents:
@@ -245,7 +249,7 @@ def _pause(seconds: float, is_over: Any) -> None:
         time.sleep(min(0.5, max(0.0, end - time.monotonic())))
 
 
-def _tell_the_end(plan: Sequence[Run], pretraining: Sequence[Run], root: str) -> None:
+def _tell_the_end(plan: Sequence[PlannedRun], pretraining: Sequence[PlannedRun], root: str) -> None:
     done = sum(run.done(root) for run in pretraining)
     left = sum(run.stage != STAGE and not run.done(root) for run in plan)
     print(f"{done} of {len(pretraining)} pre-training runs of {root} are done")
@@ -253,7 +257,7 @@ def _tell_the_end(plan: Sequence[Run], pretraining: Sequence[Run], root: str) ->
         print(f"{left} runs come after them: run.engine = 'local' carries them out here")
 
 
-def _failure(run: Run, end: GiveUp, root: str) -> Failure:
+def _failure(run: PlannedRun, end: GiveUp, root: str) -> Failure:
     attempts = [one for one in attempts_at(root, run.path) if one.engine == ENGINE]
     log = attempts[-1].log if attempts else None
     path = Path(root) / log if log is not None and (Path(root) / log).is_file() else None

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from multiberts.launch.plan.planned_run import STAGES, Output, Run
+from multiberts.launch.plan.planned_run import STAGES, Output, PlannedRun
 
 _RANKS = {stage: rank for rank, stage in enumerate(STAGES)}
 # A stage that is not ours comes first.
@@ -33,7 +33,7 @@ class Bundle:
     """
 
     name: str
-    runs: tuple[Run, ...]
+    runs: tuple[PlannedRun, ...]
 
 
 class WaitingRuns:
@@ -41,7 +41,7 @@ class WaitingRuns:
 
     def __init__(
         self,
-        plan: Sequence[Run],
+        plan: Sequence[PlannedRun],
         done: Iterable[str],
         seconds: Mapping[str, float] | None = None,
     ):
@@ -57,10 +57,10 @@ class WaitingRuns:
         self._order = {run.path: number for number, run in enumerate(plan)}
         self._seconds = seconds or {}
         self._missing: dict[str, set[str]] = {}
-        self._children: dict[str, list[Run]] = {}
+        self._children: dict[str, list[PlannedRun]] = {}
         self._given_up: set[str] = set()
         # Runs that can start, and how soon each group comes; of its entries the newest counts.
-        self._groups: dict[Key, list[Run]] = {}
+        self._groups: dict[Key, list[PlannedRun]] = {}
         self._heap: list[tuple[int, float, int, Key, int]] = []
         self._num_ready = 0
         for run in plan:
@@ -101,11 +101,11 @@ class WaitingRuns:
             return Bundle(_name(taken), tuple(taken))
         return None
 
-    def put_back(self, runs: Iterable[Run]) -> None:
+    def put_back(self, runs: Iterable[PlannedRun]) -> None:
         """Has runs that were taken start again."""
         self._add_ready(runs)
 
-    def note_done(self, run: Run) -> None:
+    def note_done(self, run: PlannedRun) -> None:
         """Lets the runs start that waited for this one alone."""
         ready = []
         for child in self._children.pop(run.path, []):
@@ -115,7 +115,7 @@ class WaitingRuns:
                 ready.append(child)
         self._add_ready(ready)
 
-    def give_up_after(self, run: Run) -> list[Run]:
+    def give_up_after(self, run: PlannedRun) -> list[PlannedRun]:
         """Takes out all runs that build on one that failed; returns those not given up before."""
         given_up = []
         failed = [run]
@@ -127,7 +127,7 @@ class WaitingRuns:
                     failed.append(child)
         return sorted(given_up, key=lambda child: self._order[child.path])
 
-    def _add_ready(self, runs: Iterable[Run]) -> None:
+    def _add_ready(self, runs: Iterable[PlannedRun]) -> None:
         grown: dict[Key, None] = {}
         for run in runs:
             key = _key(run)
@@ -143,12 +143,12 @@ class WaitingRuns:
             entry = (rank, -seconds, self._order[first.path], key, len(group))
             heapq.heappush(self._heap, entry)
 
-    def _seconds_of(self, run: Run) -> float:
+    def _seconds_of(self, run: PlannedRun) -> float:
         expected = self._seconds.get(run.path)
         return expected if expected is not None else run.parameters.get("num_steps") or 1.0
 
 
-def _key(run: Run) -> Key:
+def _key(run: PlannedRun) -> Key:
     """The same for runs that share data and compiled steps."""
     if run.stage != "finetune":
         return (run.path,)
@@ -160,7 +160,7 @@ def _key(run: Run) -> Key:
     return ("finetune", str(task), *map(str, start))
 
 
-def _name(runs: Sequence[Run]) -> str:
+def _name(runs: Sequence[PlannedRun]) -> str:
     """A bundle for people."""
     if len(runs) == 1:
         return runs[0].name

@@ -18,7 +18,7 @@ from multiberts.launch.markers.markers import (
     end_attempt,
     write_plan,
 )
-from multiberts.launch.plan.planned_run import Run
+from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.workers.bundles import Bundle, WaitingRuns
 from multiberts.launch.workers.engines import Engine
 from multiberts.launch.workers.headway import Headway
@@ -55,7 +55,7 @@ class OnePass:
 
     def __init__(
         self,
-        plan: Sequence[Run],
+        plan: Sequence[PlannedRun],
         engine: Engine,
         place: Place,
         attempts: int,
@@ -242,7 +242,7 @@ class OnePass:
             first = job.bundle.runs[0]
             self._tries[first.path] = self._tries.get(first.path, 0) + 1
 
-    def _note(self, run: Run, outcome: str, error: Error | None) -> None:
+    def _note(self, run: PlannedRun, outcome: str, error: Error | None) -> None:
         """Notes how an attempt at a run went."""
         if outcome == "done" and self._has_appeared(run):
             self._done.add(run.path)
@@ -260,7 +260,7 @@ class OnePass:
         else:
             self._waiting.put_back([run])
 
-    def _has_appeared(self, run: Run) -> bool:
+    def _has_appeared(self, run: PlannedRun) -> bool:
         """Whether the DONE marker can be seen, which network file systems show a little later."""
         end = time.monotonic() + SECONDS_TO_APPEAR
         while not run.done(self._root):
@@ -304,12 +304,12 @@ class OnePass:
                 if not run.done(self._root):
                     self._close_open(run, outcome)
 
-    def _close_open(self, run: Run, outcome: str) -> None:
+    def _close_open(self, run: PlannedRun, outcome: str) -> None:
         for attempt in attempts_at(self._root, run.path):
             if attempt.ended is None and attempt.engine != "tpu":
                 end_attempt(self._root, attempt, outcome, ended=attempt.heartbeat)
 
 
-def _log(run: Run) -> str:
+def _log(run: PlannedRun) -> str:
     """The file that a run prints to, relative to the root."""
     return f"logs/{run.path.replace('/', '-')}.log"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from multiberts.launch.plan.planned_run import Run
+from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.tests.launch.launchers import HERE, Launcher, wait_until
 
 
@@ -24,7 +24,7 @@ def start_launcher(tmp_path: Path) -> Iterator[Callable[..., Launcher]]:
     """Starts launchers of plans of quick stages, and sees that none of them leaves anything running."""
     started: list[Launcher] = []
 
-    def start(plan: Sequence[Run], **settings: Any) -> Launcher:
+    def start(plan: Sequence[PlannedRun], **settings: Any) -> Launcher:
         started.append(Launcher(tmp_path / "root", plan, **settings))
         return started[-1]
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 
-from multiberts.launch.plan.planned_run import Output, Run
+from multiberts.launch.plan.planned_run import Output, PlannedRun
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -23,13 +23,13 @@ ROOT = HERE.parents[1]
 # Builds the same plan as `quick_run` does, from JSON, and launches it as the command would.
 LAUNCHER = """
 import json, sys
-from multiberts.launch.plan.planned_run import Run
+from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.running import describe, run_plan
 from multiberts.runs.command import run_main
 
 settings, runs = json.loads(sys.argv.pop()), {}
 for stage, path, parameters, parents in settings.pop("runs"):
-    runs[path] = Run(stage, path, parameters, tuple(map(runs.get, parents)), path, path)
+    runs[path] = PlannedRun(stage, path, parameters, tuple(map(runs.get, parents)), path, path)
 
 def main(arguments):
     failures = run_plan(plan=list(runs.values()), **settings)
@@ -40,17 +40,17 @@ run_main(main)
 """
 
 
-def quick_run(stage: str, path: str, *parents: Run, **parameters: Any) -> Run:
+def quick_run(stage: str, path: str, *parents: PlannedRun, **parameters: Any) -> PlannedRun:
     """A run of a stage of `quick_stages.py`."""
     if parents and stage == "note":
         parameters["inputs"] = [Output(parent) for parent in parents]
-    return Run(f"quick_stages:{stage}", path, parameters, parents, path, path)
+    return PlannedRun(f"quick_stages:{stage}", path, parameters, parents, path, path)
 
 
 class Launcher:
     """A launcher in a process and session of its own."""
 
-    def __init__(self, root: Path, plan: Sequence[Run], **settings: Any):
+    def __init__(self, root: Path, plan: Sequence[PlannedRun], **settings: Any):
         self.root = root
         # Not below the test's own folder, whose path is too long for sockets.
         self.scratch = Path(tempfile.mkdtemp())
@@ -77,10 +77,10 @@ class Launcher:
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
 
-    def wait_for(self, *runs: Run) -> None:
+    def wait_for(self, *runs: PlannedRun) -> None:
         """Waits until these runs have begun (once more, if they had) as they say in their logs."""
 
-        def beginnings(run: Run) -> int:
+        def beginnings(run: PlannedRun) -> int:
             log = self.root / "logs" / f"{run.path.replace('/', '-')}.log"
             return log.read_text().count("begun") if log.exists() else 0
 
@@ -113,7 +113,7 @@ class Launcher:
         (found,) = (process for process in self.processes() if name in " ".join(process.cmdline()))
         return found
 
-    def worker_of(self, run: Run) -> psutil.Process:
+    def worker_of(self, run: PlannedRun) -> psutil.Process:
         """The process that carries out a run."""
         folder = self.root / "launch" / "attempts" / run.path.replace("/", "---")
         newest = max(folder.glob("*.json"), key=lambda path: int(path.stem))

@@ -12,7 +12,7 @@ from typing import Any
 from multiberts.launch.markers.attempts import file_of_attempt
 from multiberts.launch.markers.lease import FILE as LEASE
 from multiberts.launch.markers.markers import begin_attempt, end_attempt, write_plan
-from multiberts.launch.plan.planned_run import Output, Run
+from multiberts.launch.plan.planned_run import Output, PlannedRun
 
 NUM_STEPS = 2_000_000
 TASKS = ("MNLI", "QNLI", "SST-2", "CoLA", "STS-B")
@@ -35,18 +35,23 @@ class MadeUp:
     def __init__(self, root: Path, now: float):
         self.root = root
         self.now = now
-        self.plan: list[Run] = []
+        self.plan: list[PlannedRun] = []
 
     def add(
-        self, stage: str, path: str, name: str, parents: tuple[Run, ...] = (), **parameters: Any
-    ) -> Run:
+        self,
+        stage: str,
+        path: str,
+        name: str,
+        parents: tuple[PlannedRun, ...] = (),
+        **parameters: Any,
+    ) -> PlannedRun:
         """Plans a run."""
         identity = hashlib.sha256(path.encode()).hexdigest()
-        run = Run(stage, name, parameters, parents, identity, f"{path}-{identity[:8]}")
+        run = PlannedRun(stage, name, parameters, parents, identity, f"{path}-{identity[:8]}")
         self.plan.append(run)
         return run
 
-    def add_seed(self, seed: int, num_steps: int = NUM_STEPS) -> Run:
+    def add_seed(self, seed: int, num_steps: int = NUM_STEPS) -> PlannedRun:
         """Plans a pre-training."""
         return self.add(
             "pretrain",
@@ -58,7 +63,9 @@ class MadeUp:
             checkpoint_steps=[num_steps],
         )
 
-    def add_trial(self, parent: Run, task: str, learning_rate: float, finetune_seed: int) -> Run:
+    def add_trial(
+        self, parent: PlannedRun, task: str, learning_rate: float, finetune_seed: int
+    ) -> PlannedRun:
         """Plans a fine-tuning of a seed's last checkpoint."""
         seed, step = parent.parameters["pretrain_seed"], parent.parameters["num_steps"]
         folder = f"finetune/{task}/base-seed_{seed}-step_{step}"
@@ -73,14 +80,14 @@ class MadeUp:
             checkpoint=Output(parent, f"checkpoints/step_{step}"),
         )
 
-    def finish(self, run: Run) -> None:
+    def finish(self, run: PlannedRun) -> None:
         """Makes a run done."""
         (self.root / run.path).mkdir(parents=True, exist_ok=True)
         (self.root / run.path / "DONE").write_text('{"stage": "made up", "outputs": {}}\n')
 
     def attempt(
         self,
-        run: Run,
+        run: PlannedRun,
         hours: float,
         *,
         silent: float = 0.0,
@@ -97,7 +104,7 @@ class MadeUp:
             end_attempt(self.root, type(attempt)(**values), outcome, error, self.now - silent)
         os.utime(file, (self.now - silent, self.now - silent))
 
-    def log(self, run: Run, step: int, age: float = 0.0) -> None:
+    def log(self, run: PlannedRun, step: int, age: float = 0.0) -> None:
         """Metrics up to a step, the last written so many seconds ago, and a state from 300 s before."""
         directory = self.root / run.path
         (directory / "state").mkdir(parents=True, exist_ok=True)
@@ -153,7 +160,7 @@ def make_sweep(root: Path, now: float) -> MadeUp:
     return made
 
 
-def _pretrain(made: MadeUp, seeds: list[Run]) -> None:
+def _pretrain(made: MadeUp, seeds: list[PlannedRun]) -> None:
     where = {**ON_TPU, "dollars_per_hour": DOLLARS_PER_HOUR}
     for seed in DONE_SEEDS:
         made.attempt(seeds[seed], 90, outcome="done", silent=3600 * (20 - seed), **where)
@@ -180,7 +187,7 @@ def _pretrain(made: MadeUp, seeds: list[Run]) -> None:
     made.log(seeds[ORPHANED_SEED], 700_000, age=20)
 
 
-def _finetune(made: MadeUp, trials: list[Run]) -> None:
+def _finetune(made: MadeUp, trials: list[PlannedRun]) -> None:
     for number, trial in enumerate(trials):
         seed, _ = divmod(number, len(trials) // 25)
         if number in (57, 381):

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from multiberts.launch.markers.attempts import attempts_of
-from multiberts.launch.plan.planned_run import Run
+from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.running import describe, run_plan
 from multiberts.runs.errors import UserError
 from multiberts.tests.launch.launchers import Launcher, quick_run, wait_until
@@ -228,7 +228,7 @@ def test_a_second_launcher_is_refused_with_one_line(
 def test_settings_that_make_no_sense_are_refused(
     tmp_path: Path, settings: dict[str, Any], message: str
 ) -> None:
-    plan: list[Run] = [quick_run("note", "note")]
+    plan: list[PlannedRun] = [quick_run("note", "note")]
     with pytest.raises(UserError, match=message):
         run_plan(plan=plan, root=str(tmp_path / "root"), **settings)
     assert not (tmp_path / "root").exists()

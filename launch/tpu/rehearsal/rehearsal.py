@@ -20,7 +20,7 @@ from pathlib import Path
 
 from multiberts.launch.markers.attempts import attempts_at
 from multiberts.launch.markers.failures import describe
-from multiberts.launch.plan.planned_run import Run
+from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.tpu.client import Provisioner
 from multiberts.launch.tpu.node import last_step
 from multiberts.launch.tpu.places import Places
@@ -102,7 +102,7 @@ class Account:
 
 def rehearse(
     *,
-    plan: list[Run],
+    plan: list[PlannedRun],
     root: str,
     preemptions: Sequence[str] = ("SIGTERM", "SIGKILL"),
     seconds_of_notice: float = 30.0,
@@ -198,7 +198,7 @@ def rehearse(
     return account
 
 
-def _check(pretraining: Sequence[Run], preemptions: Sequence[str]) -> None:
+def _check(pretraining: Sequence[PlannedRun], preemptions: Sequence[str]) -> None:
     if not pretraining:
         raise UserError(
             "the plan has no pre-training to rehearse; name procedures and pretrain_seeds"
@@ -210,7 +210,7 @@ def _check(pretraining: Sequence[Run], preemptions: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def _uninterrupted(
-    pretraining: Sequence[Run], experiment: Path, folder: Path, environment: dict[str, str]
+    pretraining: Sequence[PlannedRun], experiment: Path, folder: Path, environment: dict[str, str]
 ) -> Iterator[None]:
     """Trains the same runs without mishaps beside the block, and waits for them."""
     processes = []
@@ -240,7 +240,7 @@ def _uninterrupted(
             process.wait()
 
 
-def _parents(runs: Sequence[Run]) -> list[Run]:
+def _parents(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
     return [parent for run in runs for parent in run.parents]
 
 
@@ -255,7 +255,7 @@ class _Foe:
         self,
         service: TpuService,
         places: Places,
-        runs: Sequence[Run],
+        runs: Sequence[PlannedRun],
         kinds: Sequence[str],
         seconds_of_notice: float,
     ):
@@ -283,7 +283,9 @@ class _Foe:
                 if run is not None and kinds:
                     self._take_away_in_time(name, folder, run, kinds)
 
-    def _take_away_in_time(self, name: str, folder: Path, run: Run, kinds: list[str]) -> None:
+    def _take_away_in_time(
+        self, name: str, folder: Path, run: PlannedRun, kinds: list[str]
+    ) -> None:
         """Each node a little further on than the one before."""
         step = _step_of(folder)
         number = self._count - len(kinds) + 1
@@ -296,7 +298,7 @@ class _Foe:
         reached = _step_of(folder) or step
         self.preemptions.append(Preemption(run.path, kind, reached, self._kept(run)))
 
-    def _kept(self, run: Run) -> int:
+    def _kept(self, run: PlannedRun) -> int:
         """The step of the newest state in the bucket."""
         names = read_manifest(Bucket(self._places.run(run))) or {}
         steps = [int(match[1]) for match in map(_STATE.fullmatch, names) if match]
@@ -310,7 +312,7 @@ def _step_of(folder: Path) -> int | None:
     return None
 
 
-def _compare(pretraining: Sequence[Run], experiment: Path, uninterrupted: Path) -> list[str]:
+def _compare(pretraining: Sequence[PlannedRun], experiment: Path, uninterrupted: Path) -> list[str]:
     """Files of the final checkpoints, all the same.
 
     Raises:
@@ -332,7 +334,7 @@ def _compare(pretraining: Sequence[Run], experiment: Path, uninterrupted: Path) 
 
 
 def _outcomes(
-    pretraining: Sequence[Run], experiment: Path
+    pretraining: Sequence[PlannedRun], experiment: Path
 ) -> Iterator[tuple[str, int, str, str, str]]:
     for run in pretraining:
         for attempt in attempts_at(experiment, run.path):

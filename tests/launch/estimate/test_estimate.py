@@ -16,11 +16,11 @@ from multiberts.launch.estimate.prices import load_prices
 from multiberts.launch.estimate.schedule import critical_seconds, wall_seconds
 from multiberts.launch.markers.attempts import begin_attempt, end_attempt
 from multiberts.launch.plan.experiment import make_plan
-from multiberts.launch.plan.planned_run import STAGES, Run
+from multiberts.launch.plan.planned_run import STAGES, PlannedRun
 from multiberts.runs.errors import UserError
 
 
-def release(**changes: Any) -> list[Run]:
+def release(**changes: Any) -> list[PlannedRun]:
     """One seed of BERT base, as the release was trained but with bfloat16, and nothing else."""
     arguments: dict[str, Any] = {
         "corpora": {"text": {"sources": ["wikipedia"], "source_format": "tfds"}},
@@ -31,7 +31,7 @@ def release(**changes: Any) -> list[Run]:
     return make_plan(**{**arguments, **changes})
 
 
-def small(**changes: Any) -> list[Run]:
+def small(**changes: Any) -> list[PlannedRun]:
     """Two seeds of a small model, each fine-tuned three times."""
     arguments: dict[str, Any] = {
         "world": {},
@@ -52,16 +52,16 @@ def small(**changes: Any) -> list[Run]:
     return make_plan(**{**arguments, **changes})
 
 
-def of_stage(plan: Sequence[Run], stage: str) -> list[Run]:
+def of_stage(plan: Sequence[PlannedRun], stage: str) -> list[PlannedRun]:
     return [run for run in plan if run.stage == stage]
 
 
-def finish(root: Path, run: Run) -> None:
+def finish(root: Path, run: PlannedRun) -> None:
     (root / run.path).mkdir(parents=True, exist_ok=True)
     (root / run.path / "DONE").write_text("{}")
 
 
-def log(root: Path, run: Run, lines: Sequence[Mapping[str, float]]) -> None:
+def log(root: Path, run: PlannedRun, lines: Sequence[Mapping[str, float]]) -> None:
     (root / run.path).mkdir(parents=True, exist_ok=True)
     text = "".join(json.dumps(line) + "\n" for line in lines)
     # The last line is being written.
@@ -211,7 +211,7 @@ def test_what_is_not_known_is_named(tmp_path: Path) -> None:
 
 
 def test_stages_of_others_are_estimated_too(tmp_path: Path) -> None:
-    run = Run("somewhere:function", "a run", {}, (), "identity", "somewhere/run")
+    run = PlannedRun("somewhere:function", "a run", {}, (), "identity", "somewhere/run")
     estimate = estimate_plan(plan=[run], root=tmp_path)
     assert math.isfinite(estimate.wall_seconds) and estimate.wall_seconds > 0
 
@@ -226,12 +226,12 @@ def test_ten_thousand_runs_with_four_thousand_done_are_estimated_fast(tmp_path: 
     assert len(estimate.runs) == len(plan) - 4000 > 6000
 
 
-def run_of(path: str, *parents: Run) -> Run:
-    return Run("stage", path, {}, parents, path, path)
+def run_of(path: str, *parents: PlannedRun) -> PlannedRun:
+    return PlannedRun("stage", path, {}, parents, path, path)
 
 
 def test_wall_time_of_plans_worked_out_by_hand() -> None:
-    def wall(plan: Sequence[Run], seconds: Mapping[str, float], workers: int) -> float:
+    def wall(plan: Sequence[PlannedRun], seconds: Mapping[str, float], workers: int) -> float:
         return wall_seconds(plan, seconds, {"all": workers}, lambda run: "all")
 
     a = run_of("a")

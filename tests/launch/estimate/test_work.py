@@ -16,7 +16,7 @@ from multiberts.launch.estimate.work import (
     shape_of,
 )
 from multiberts.launch.plan.graph import complete
-from multiberts.launch.plan.planned_run import Output, Run
+from multiberts.launch.plan.planned_run import Output, PlannedRun
 
 # BERT base, uncased, as the release was trained (Sellam et al., 2022).
 RELEASE = {"model": {}, "pretrain_seed": 0, "num_steps": 2_000_000, "checkpoint_steps": []}
@@ -25,21 +25,23 @@ RELEASE = {"model": {}, "pretrain_seed": 0, "num_steps": 2_000_000, "checkpoint_
 _NUMBERS = itertools.count()
 
 
-def planned(stage: str, **given: Any) -> Run:
+def planned(stage: str, **given: Any) -> PlannedRun:
     """A run of its own: what is known of runs is kept by their identities."""
     identity = str(next(_NUMBERS))
-    return Run(stage, stage, complete(stage, stage, given), (), identity, f"{stage}-{identity}")
+    return PlannedRun(
+        stage, stage, complete(stage, stage, given), (), identity, f"{stage}-{identity}"
+    )
 
 
 def corpus(**given: Any) -> Output:
     return Output(planned("prepare", sources=["text"], source_format="raw", **given))
 
 
-def pretraining(**given: Any) -> Run:
+def pretraining(**given: Any) -> PlannedRun:
     return planned("pretrain", **{"corpus": corpus(), **RELEASE, **given})
 
 
-def finetuning(**given: Any) -> Run:
+def finetuning(**given: Any) -> PlannedRun:
     return planned(
         "finetune", **{"checkpoint": Output(pretraining(), "checkpoints/step_0"), **given}
     )
@@ -142,7 +144,7 @@ def test_the_vocabulary_may_be_that_of_another_corpus_or_a_file(tmp_path: Path) 
     of_file = corpus(vocabulary=str(tmp_path / "vocab.txt"))
     for source, size in ((first, 1000), (of_first, 1000), (of_file, 2)):
         model = {"hidden_size": 8, "num_attention_heads": 1, "num_hidden_layers": 1}
-        run = Run(
+        run = PlannedRun(
             "pretrain", str(size), pretraining(model=model, corpus=source).parameters, (), "", ""
         )
         config = BertConfig(vocab_size=size, **model)

@@ -16,7 +16,7 @@ from multiberts.launch.imports.register import FILE, checkpoint_run, imported_ru
 from multiberts.launch.imports.released import import_released
 from multiberts.launch.imports.released_checkpoints import find_checkpoints
 from multiberts.launch.plan.experiment import make_plan
-from multiberts.launch.plan.planned_run import Run
+from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.runs.directory import RunDirectory, fingerprint
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import sha256_of_file
@@ -65,7 +65,7 @@ def release(tmp_path: Path, weights: Callable[[str, int], Path]) -> Path:
     return folder
 
 
-def facts(runs: list[Run]) -> list[tuple[Any, ...]]:
+def facts(runs: list[PlannedRun]) -> list[tuple[Any, ...]]:
     names = ("procedure", "pretrain_seed", "num_steps")
     return [tuple(run.parameters[name] for name in names) for run in runs]
 
@@ -313,7 +313,7 @@ MODEL = {
 }
 
 
-def plan(folder: Path, imported: list[Run], **changes: Any) -> list[Run]:
+def plan(folder: Path, imported: list[PlannedRun], **changes: Any) -> list[PlannedRun]:
     """The plan of one task, for which there is data."""
     for name in ("train.tsv", "text.txt"):
         (folder / name).write_text("One.\n")

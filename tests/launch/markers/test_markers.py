@@ -21,10 +21,10 @@ from multiberts.launch.markers.attempts import (
 )
 from multiberts.launch.markers.lease import SECONDS_UNTIL_STALE, Lease, read_lease
 from multiberts.launch.markers.markers import done_paths, facts_of, read_plan, write_plan
-from multiberts.launch.plan.planned_run import Output, Run
+from multiberts.launch.plan.planned_run import Output, PlannedRun
 from multiberts.runs.errors import UserError
 
-PRETRAINING = Run(
+PRETRAINING = PlannedRun(
     "pretrain",
     "pretrain base seed 3",
     {"procedure": "base", "pretrain_seed": 3, "num_steps": 20, "checkpoint_steps": (0, 10)},
@@ -32,7 +32,7 @@ PRETRAINING = Run(
     "a" * 64,
     "pretrain/base/seed_3-aaaaaaaa",
 )
-FINETUNING = Run(
+FINETUNING = PlannedRun(
     "finetune",
     "RTE base-seed_3-step_10",
     {

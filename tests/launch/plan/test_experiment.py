@@ -11,7 +11,7 @@ import pytest
 
 from multiberts.launch.plan.experiment import make_plan
 from multiberts.launch.plan.input_digests import InputDigests
-from multiberts.launch.plan.planned_run import Run
+from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.runs.errors import UserError
 
 MODEL = {
@@ -55,7 +55,7 @@ def experiment(**changes: Any) -> dict[str, Any]:
     return {**arguments, **changes}
 
 
-def paths(plan: list[Run]) -> set[str]:
+def paths(plan: list[PlannedRun]) -> set[str]:
     return {run.path for run in plan}
 
 
@@ -136,7 +136,7 @@ def test_inputs_count_by_what_they_hold(tmp_path: Path) -> None:
     assert corpus_path("elsewhere", "Two.\n") != corpus_path("last", "One.\n")
 
 
-def prepared(sources: list[str], **changes: Any) -> Run:
+def prepared(sources: list[str], **changes: Any) -> PlannedRun:
     """The run of `prepare` for such sources."""
     corpora = {"base": {"sources": sources, "source_format": "sentences", **changes}}
     procedures = {"base": experiment()["procedures"]["base"]}

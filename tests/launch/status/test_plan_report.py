@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from multiberts.launch.plan.experiment import make_plan
-from multiberts.launch.plan.planned_run import Run
+from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.status.plan_report import RUNS_SHOWN, duration, show_plan, size, tree
 from multiberts.runs.errors import UserError
 
 MODEL = {"hidden_size": 64, "num_attention_heads": 2, "num_hidden_layers": 2}
 
 
-def planned(**changes: Any) -> list[Run]:
+def planned(**changes: Any) -> list[PlannedRun]:
     arguments: dict[str, Any] = {
         "world": {},
         "corpora": {"text": {"sources": ["world:corpus.txt"], "source_format": "sentences"}},
@@ -28,7 +28,7 @@ def planned(**changes: Any) -> list[Run]:
     return make_plan(**{**arguments, **changes})
 
 
-def mark_done(root: Path, run: Run) -> None:
+def mark_done(root: Path, run: PlannedRun) -> None:
     (root / run.path).mkdir(parents=True)
     (root / run.path / "DONE").write_text("{}")
 

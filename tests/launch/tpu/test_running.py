@@ -14,7 +14,7 @@ import pytest
 from multiberts.launch.markers.attempts import attempts_at, begin_attempt
 from multiberts.launch.markers.markers import Lease, read_plan
 from multiberts.launch.plan.graph import complete
-from multiberts.launch.plan.planned_run import Run
+from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.tpu.client import LABEL, OUR_LABEL, Provisioner
 from multiberts.launch.tpu.places import Places
 from multiberts.launch.tpu.running import run_on_tpu
@@ -26,9 +26,9 @@ from multiberts.runs.files import write_atomically
 MakeService = Callable[..., Any]
 
 
-def make_run(root: Path, number: int = 0, **changes: Any) -> Run:
+def make_run(root: Path, number: int = 0, **changes: Any) -> PlannedRun:
     """A pre-training run on a corpus that is done."""
-    corpus = Run("prepare", "prepare text", {}, (), "c" * 64, "corpora/text")
+    corpus = PlannedRun("prepare", "prepare text", {}, (), "c" * 64, "corpora/text")
     if not corpus.done(root):
         made = RunDirectory(root / corpus.path, stage="prepare", parameters={})
         with made:
@@ -37,7 +37,7 @@ def make_run(root: Path, number: int = 0, **changes: Any) -> Run:
     from multiberts.launch.plan.planned_run import Output
 
     parameters = {"corpus": Output(corpus), "pretrain_seed": number, "num_steps": 4, **changes}
-    return Run(
+    return PlannedRun(
         "pretrain",
         f"pretrain base seed {number}",
         parameters,
@@ -51,7 +51,7 @@ def make_run(root: Path, number: int = 0, **changes: Any) -> Run:
 def look(tmp_path: Path) -> Callable[..., Any]:
     """One look at a plan: `look(service, plan, **changes)`."""
 
-    def once(service: Any, plan: list[Run], **changes: Any) -> Any:
+    def once(service: Any, plan: list[PlannedRun], **changes: Any) -> Any:
         arguments = {
             "root": str(tmp_path / "root"),
             "project": "some-project",

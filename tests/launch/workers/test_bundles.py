@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from multiberts.launch.plan.planned_run import Output, Run
+from multiberts.launch.plan.planned_run import Output, PlannedRun
 from multiberts.launch.workers.bundles import Bundle, WaitingRuns
 
 
-def pretraining(procedure: str, seed: int, steps: int = 10) -> Run:
+def pretraining(procedure: str, seed: int, steps: int = 10) -> PlannedRun:
     parameters = {"procedure": procedure, "pretrain_seed": seed, "num_steps": steps}
     name = f"pretrain {procedure} seed {seed}"
-    return Run("pretrain", name, parameters, (), name, f"pretrain/{procedure}/{seed}")
+    return PlannedRun("pretrain", name, parameters, (), name, f"pretrain/{procedure}/{seed}")
 
 
-def finetuning(parent: Run, task: str, step: int, seed: int) -> Run:
+def finetuning(parent: PlannedRun, task: str, step: int, seed: int) -> PlannedRun:
     checkpoint = Output(parent, f"checkpoints/step_{step}")
     parameters = {"task": task, "checkpoint": checkpoint, "finetune_seed": seed}
     path = f"finetune/{task}/{parent.path}/{step}-{seed}"
-    return Run("finetune", path, parameters, (parent,), path, path)
+    return PlannedRun("finetune", path, parameters, (parent,), path, path)
 
 
 def take_all(waiting: WaitingRuns, workers: int = 1) -> list[Bundle]:
@@ -35,7 +35,7 @@ def test_runs_start_after_their_parents_and_those_of_a_seed_and_task_together() 
         for task in ("RTE", "CoLA")
         for seed in (0, 1, 2)
     ]
-    scores = Run("score", "scores", {}, tuple(trials), "scores", "scores")
+    scores = PlannedRun("score", "scores", {}, tuple(trials), "scores", "scores")
     waiting = WaitingRuns([*parents, *trials, scores], done=[])
     assert [bundle.name for bundle in take_all(waiting)] == [
         "pretrain base seed 0",
@@ -85,7 +85,7 @@ def test_bundles_shrink_towards_the_end_so_that_all_workers_have_their_share() -
 def test_what_builds_on_a_failed_run_is_given_up_once() -> None:
     first, second = pretraining("base", 0), pretraining("base", 1)
     trials = [finetuning(first, "RTE", 0, 0), finetuning(second, "RTE", 0, 0)]
-    scores = Run("score", "scores", {}, tuple(trials), "scores", "scores")
+    scores = PlannedRun("score", "scores", {}, tuple(trials), "scores", "scores")
     waiting = WaitingRuns([first, second, *trials, scores], done=[])
     take_all(waiting)
     assert waiting.give_up_after(first) == [trials[0], scores]
