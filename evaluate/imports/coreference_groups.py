@@ -26,11 +26,12 @@ from multiberts.evaluate.imports.imported_runs import (
     ImportedRun,
     ImportedSet,
     predictions_of,
+    read_numbers,
 )
-from multiberts.evaluate.imports.number_table import read_numbers, read_table
 from multiberts.evaluate.metrics.winogender_bias import gotcha_column
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
+from multiberts.runs.tables import read_rows
 
 # Folder -> procedure and step, as the statistics call them.
 GROUPS = {
@@ -78,14 +79,9 @@ def read_coreference_groups(
         choices, sentences = cache(_choices), cache(_sentences)
         folder = source / group
         procedure, step = GROUPS[group]
-        rows = read_table(folder / "run_info.tsv", ("pretrain_seed", "finetune_seed"))
-        for place, (number, row) in enumerate(rows):
-            try:
-                seed, finetune_seed = int(row["pretrain_seed"]), int(row["finetune_seed"])
-            except ValueError as error:
-                raise UserError(
-                    f"{folder / 'run_info.tsv'} line {number}: {error}; fetch the file again"
-                ) from error
+        rows = list(read_rows(folder / "run_info.tsv", ("pretrain_seed", "finetune_seed")))
+        for place, row in enumerate(rows):
+            seed, finetune_seed = row.integer("pretrain_seed"), row.integer("finetune_seed")
             files = (folder / "preds.tsv", folder / "label_info.tsv", shares)
             facts: dict[str, Any] = {
                 "task": "coreference",
@@ -135,26 +131,19 @@ def _choices(path: Path) -> np.ndarray:
 def _sentences(labels_file: Path, shares_file: Path) -> Sentences:
     """Example ids, right answers and features of the sentences."""
     share = {
-        row["occupation"]: float(row["bls_pct_female"])
-        for _, row in read_table(shares_file, ("occupation", "bls_pct_female"))
+        row["occupation"]: row.number("bls_pct_female")
+        for row in read_rows(shares_file, ("occupation", "bls_pct_female"))
     }
     ids, labels, occupations, genders = [], [], [], []
-    for number, row in read_table(labels_file, _LABEL_COLUMNS):
-        if (
-            row["gender"] not in _GENDERS
-            or row["answer"] not in ("0", "1")
-            or row["occupation"] not in share
-        ):
-            raise UserError(
-                f"{labels_file} line {number}: found gender {row['gender']!r}, answer {row['answer']!r}, "
-                f"occupation {row['occupation']!r}, expected {', '.join(_GENDERS)}, 0 or 1, and an "
-                f"occupation of {shares_file}; fetch the file again"
-            )
-        gender, word = _GENDERS[row["gender"]]
+    for row in read_rows(labels_file, _LABEL_COLUMNS):
+        gender, word = _GENDERS[row.one_of("gender", _GENDERS)]
+        answer = row.one_of("answer", ("0", "1"))
+        if row["occupation"] not in share:
+            raise row.refused("occupation", f"one of {shares_file}")
         someone = row["someone"].strip().lower() in ("true", "1")
         other = "someone" if someone else row["other_participant"]
-        ids.append(f"winogender/{row['occupation']}.{other}.{row['answer']}.{word}")
-        labels.append(int(row["answer"]))
+        ids.append(f"winogender/{row['occupation']}.{other}.{answer}.{word}")
+        labels.append(int(answer))
         occupations.append(row["occupation"])
         genders.append(gender)
     if len(set(ids)) != len(ids):

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from multiberts.evaluate.imports.imported_runs import ImportedRun, ImportedSet, predictions_of
-from multiberts.evaluate.imports.number_table import read_table
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
+from multiberts.runs.tables import read_rows
 
 _ENTAILMENT = "entailment"
 _CLASSES = (_ENTAILMENT, "non-entailment", "neutral", "contradiction")
@@ -64,14 +64,8 @@ def _read(
     read_pairs: Callable[[Path], Pairs], file: Path, evaluation_set: Path
 ) -> list[ImportedSet]:
     pairs, labels, extras = read_pairs(evaluation_set)
-    answers: dict[str, float] = {}
-    for number, row in read_table(file, ("pairID", "gold_label"), ","):
-        if row["gold_label"] not in _CLASSES or row["pairID"] in answers:
-            raise UserError(
-                f"{file} line {number}: found {row['pairID']},{row['gold_label']}, expected every pair "
-                f"once with one of {', '.join(_CLASSES)}; write the file again"
-            )
-        answers[row["pairID"]] = float(row["gold_label"] == _ENTAILMENT)
+    rows = read_rows(file, ("pairID", "gold_label"), separator=",", unique=("pairID",))
+    answers = {row["pairID"]: row.one_of("gold_label", _CLASSES) == _ENTAILMENT for row in rows}
     missing = [pair for pair in pairs if pair not in answers]
     if missing:
         raise UserError(
@@ -88,7 +82,7 @@ def _read(
 
 
 def _pairs(path: Path) -> Pairs:
-    rows = [row for _, row in read_table(path, ("pairID", "gold_label", *_EXTRAS))]
+    rows = list(read_rows(path, ("pairID", "gold_label", *_EXTRAS)))
     labels = np.array([row["gold_label"] == _ENTAILMENT for row in rows], dtype=np.float32)
     extras = {name: np.array([row[name] for row in rows]) for name in _EXTRAS}
     return [row["pairID"] for row in rows], labels, extras

@@ -7,6 +7,7 @@ vocabulary) is null in its run.json or left out.
 from __future__ import annotations
 
 import dataclasses
+import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ from multiberts.evaluate.dumps.run_file import (
 )
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import PathLike
+from multiberts.runs.files import PathLike, read_bytes
 
 if TYPE_CHECKING:
     import xarray
@@ -68,6 +69,29 @@ class ImportedRun:
     facts: Mapping[str, Any]
     files: tuple[Path, ...]
     read: Callable[[], Sequence[ImportedSet]]
+
+
+def read_numbers(path: PathLike) -> np.ndarray:
+    """Reads a matrix of numbers between blanks or tabs, without a header.
+
+    Args:
+      path: plain or `.gz`.
+
+    Returns:
+      float64 [rows, columns].
+
+    Raises:
+      UserError: missing, empty, not numbers, or rows of several lengths.
+    """
+    try:
+        table = np.loadtxt(io.BytesIO(read_bytes(path)), dtype=np.float64, ndmin=2, comments=None)
+    except ValueError as error:
+        raise UserError(
+            f"{path}: expected rows of numbers, all of one length ({error}); fetch the file again"
+        ) from error
+    if not table.size or not np.isfinite(table).all():
+        raise UserError(f"{path}: found no numbers or nan, expected finite numbers; fetch it again")
+    return table
 
 
 def predictions_of(

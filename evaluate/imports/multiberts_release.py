@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -29,10 +29,11 @@ from multiberts.evaluate.imports.imported_runs import (
     ImportedSet,
     as_logits,
     predictions_of,
+    read_numbers,
 )
-from multiberts.evaluate.imports.number_table import read_numbers, read_table
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, read_bytes
+from multiberts.runs.tables import TableRow, read_rows
 
 INDEX = "index.tsv"
 _INDEX_COLUMNS = ("file", "task", "pretrain_id", "n_steps", "lr", "ft_seed", "release")
@@ -61,18 +62,17 @@ def read_release(source: PathLike) -> Iterator[ImportedRun]:
       UserError: the index is not as above, or none of its files is there.
     """
     source = Path(source)
-    rows = read_table(source / INDEX, _INDEX_COLUMNS)
+    rows = list(read_rows(source / INDEX, _INDEX_COLUMNS))
     # Read once for all runs, and anew by the next call.
     glue = partial(_read_glue, cache(_labels))
     squad = partial(_read_squad, cache(squad_references))
     listed = 0
-    for number, row in rows:
+    for row in rows:
         file = source / row["file"]
         if not file.is_file():
             continue  # users fetch the files they need, the index is always whole
         listed += 1
-        where = f"{source / INDEX} line {number}"
-        facts = _facts(where, row)
+        facts = _facts(row)
         in_words = row["task"] in _SQUAD_TASKS
         read = squad if in_words else glue
         labels = source / (f"dev-{row['task']}.json" if in_words else f"{row['task']}_dev_labels")
@@ -89,31 +89,19 @@ def read_release(source: PathLike) -> Iterator[ImportedRun]:
         )
 
 
-def _facts(where: str, row: Mapping[str, str]) -> dict[str, Any]:
-    if row["release"] not in _PROCEDURES:
-        raise UserError(
-            f"{where}: found release {row['release']!r}, expected {' or '.join(_PROCEDURES)}; fetch the "
-            "file again"
-        )
+def _facts(row: TableRow) -> dict[str, Any]:
     steps = re.fullmatch(r"(\d+(?:\.\d+)?)(k|M|)", row["n_steps"])
-    try:
-        if steps is None:
-            raise ValueError(f"n_steps {row['n_steps']!r}")
-        number = int(float(steps[1]) * _UNITS[steps[2]])
-        return {
-            "task": _SQUAD_TASKS.get(row["task"], row["task"]),
-            "procedure": _PROCEDURES[row["release"]],
-            "pretrain_seed": int(row["pretrain_id"]),
-            "step": number or None,
-            "learning_rate": float(row["lr"]),
-            "finetune_seed": int(row["ft_seed"]),
-            "source": "MultiBERTs release, example predictions",
-        }
-    except ValueError as error:
-        raise UserError(
-            f"{where}: found {error}, expected numbers of seeds and rates, and steps such as 2M; fetch "
-            "the file again"
-        ) from error
+    if steps is None:
+        raise row.refused("n_steps", "a number of steps such as 2M")
+    return {
+        "task": _SQUAD_TASKS.get(row["task"], row["task"]),
+        "procedure": _PROCEDURES[row.one_of("release", _PROCEDURES)],
+        "pretrain_seed": row.integer("pretrain_id"),
+        "step": int(float(steps[1]) * _UNITS[steps[2]]) or None,
+        "learning_rate": row.number("lr"),
+        "finetune_seed": row.integer("ft_seed"),
+        "source": "MultiBERTs release, example predictions",
+    }
 
 
 def _existing(path: Path) -> Path:

@@ -31,8 +31,8 @@ from multiberts.evaluate.imports.imported_runs import (
     ImportedSet,
     as_logits,
     predictions_of,
+    read_numbers,
 )
-from multiberts.evaluate.imports.number_table import read_numbers
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, read_bytes
 

@@ -127,7 +127,7 @@ def test_release_of_squad(tmp_path: Path):
     [
         ("index.tsv", "file\ttask\nx\tRTE\n", "index.tsv line 1: found the columns file, task"),
         ("RTE_dev_labels", "0\n1\n", "found 5 rows, expected 2 as"),
-        ("RTE_dev_labels", "entailment\n", "RTE_dev_labels: found something else than rows of num"),
+        ("RTE_dev_labels", "entailment\n", "RTE_dev_labels: expected rows of numbers"),
     ],
 )
 def test_a_release_that_is_not_as_described_is_refused(tmp_path, glue, name, text, message):
@@ -145,7 +145,11 @@ def test_odd_index_lines_are_refused(tmp_path: Path, glue: Path):
             "\tother\n",
             "line 2: found release 'other', expected multiberts or public",
         ),
-        ("\t4\tmultiberts", "\tx\tmultiberts", "line 2: found invalid literal"),
+        (
+            "\t4\tmultiberts",
+            "\tx\tmultiberts",
+            "line 2: found ft_seed 'x', expected a whole number",
+        ),
     ):
         (glue / "index.tsv").write_text(index.replace(old, new))
         with pytest.raises(UserError, match=message):
@@ -368,8 +372,14 @@ def test_hans_files_that_do_not_fit_are_refused(tmp_path: Path):
     )
     file = tmp_path / "mine.txt"
     for text, message in (
-        ("pairID,gold_label\nex0,yes\n", "line 2: found ex0,yes, expected every pair once"),
-        ("pairID,gold_label\nex0,neutral\nex0,neutral\n", "line 3: found ex0,neutral"),
+        (
+            "pairID,gold_label\nex0,yes\n",
+            "line 2: found gold_label 'yes', expected entailment, non-",
+        ),
+        (
+            "pairID,gold_label\nex0,neutral\nex0,neutral\n",
+            "line 3: pairID 'ex0' is in line 2 already",
+        ),
         ("pairID,gold_label\nex1,neutral\n", "lacks pair ex0"),
         ("pairID\tgold_label\nex0\tneutral\n", "line 1: found the columns"),
     ):

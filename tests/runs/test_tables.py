@@ -1,0 +1,127 @@
+"""Text tables: TSV, CSV and JSON lines by the names of their columns."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from multiberts.runs.errors import UserError
+from multiberts.runs.tables import TableRow, read_rows
+
+COLUMNS = ["id", "text"]
+ROWS = [{"id": "1", "text": 'a "quote'}, {"id": "2", "text": "two, or more"}]
+
+
+def written(path: Path, text: str | bytes) -> Path:
+    data = text.encode() if isinstance(text, str) else text
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+@pytest.mark.parametrize(
+    ("name", "text", "first_line"),
+    [
+        ("a.tsv", 'id\ttext\n1\ta "quote\n2\ttwo, or more\n', 2),
+        ("a.txt", '\ufefftext\tid\r\na "quote\t1\r\ntwo, or more\t2', 2),
+        ("a.csv", 'id,text\n1,"a ""quote"\n2,"two, or more"\n', 2),
+        ("a.jsonl", "".join(json.dumps(row) + "\n" for row in ROWS), 1),
+    ],
+)
+def test_each_form_gives_the_same_rows(tmp_path: Path, name, text, first_line, ending) -> None:
+    path = written(tmp_path / (name + ending), text)
+    rows = list(read_rows(path, COLUMNS))
+    assert rows == ROWS
+    assert [row.line for row in rows] == [first_line, first_line + 1]
+    assert rows[0].where == f"{path} line {first_line}"
+
+
+def test_a_file_without_header_and_one_whose_name_does_not_show_the_comma(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.txt", "1,x\n")
+    (row,) = read_rows(path, ["text"], header=COLUMNS, separator=",")
+    assert row == {"id": "1", "text": "x"} and row.line == 1
+
+
+def test_raw_text_keeps_other_line_separators_and_csv_cells_keep_line_breaks(
+    tmp_path: Path,
+) -> None:
+    path = written(tmp_path / "a.tsv", "id\ttext\n1\ta\rb\u2028c\n")
+    assert [row["text"] for row in read_rows(path, COLUMNS)] == ["a\rb\u2028c"]
+    path = written(tmp_path / "a.csv", 'id,text\n1,"a\nb"\n2,c\n')
+    assert [(row.line, row["text"]) for row in read_rows(path, COLUMNS)] == [(2, "a\nb"), (4, "c")]
+
+
+def test_short_rows_are_passed_over_where_asked(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.tsv", "id\ttext\n\n1\n2\tx\n")
+    short: list[int] = []
+    assert [row["id"] for row in read_rows(path, COLUMNS, short_rows=short)] == ["2"]
+    assert short == [3]
+    written(path, "id\ttext\n2\tx\ty\n")
+    with pytest.raises(UserError, match="line 2: found 3 columns, expected 2"):
+        list(read_rows(path, COLUMNS, short_rows=short))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.tsv", "", "is empty"),
+        ("a.tsv", b"\xef\xbb\xbf", "line 1: found the columns , expected id, text"),
+        ("a.tsv", "id\ttext\n", "has a header and no rows; mend it"),
+        (
+            "a.tsv",
+            "id\tlabel\n1\tx\n",
+            r"line 1: found the columns id, label, expected id, text \(lacking text\); mend it",
+        ),
+        ("a.tsv", "id\ttext\ttext\n1\tx\ty\n", r"expected id, text \(repeated: text\)"),
+        (
+            "a.tsv",
+            "id\ttext\n1\tx\n2\n",
+            r"a\.tsv line 3: found 1 columns, expected 2 \(id, text\)",
+        ),
+        ("a.csv", "id,text\n1,x\n\n", "line 3: found 1 columns, expected 2"),
+        ("a.csv", 'id,text\n1,x\n2,"open\n\n', "line 3: is not CSV"),
+        ("a.tsv", "id\ttext\n1\tx\n1\tx\n", "line 3: id, text '1', 'x' is in line 2 already"),
+        ("a.tsv", b"id\ttext\n1\t\xff\n", "line 2: byte 0xff at offset 10 is not UTF-8"),
+        ("a.jsonl", '{"id": "1", "text": "x"}\n{', "line 2: is not JSON"),
+        (
+            "a.jsonl",
+            '{"id": 1, "text": "x"}\n',
+            "line 1: expected an object with the texts id, text, found id, text; mend it",
+        ),
+        ("a.jsonl", "[]\n", "line 1: expected an object with the texts id, text, found none"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_line(tmp_path: Path, name, text, message) -> None:
+    path = written(tmp_path / name, text)
+    with pytest.raises(UserError, match=message) as refused:
+        list(read_rows(path, COLUMNS, unique=COLUMNS, cure="mend it"))
+    assert str(path) in str(refused.value) and "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "cell", "expected"),
+    [
+        ("one_of", (["0", "1"],), "1", "1"),
+        ("one_of", (["0", "1", "2"],), "x", "expected 0, 1 or 2; correct the line"),
+        ("one_of", (["0"],), "x", "expected 0; correct the line"),
+        ("number", (0, 100), "2.5", 2.5),
+        ("number", (0, 100), "101", "expected a number from 0 to 100; correct the line"),
+        ("number", (0,), "-1", "expected a number from 0; correct the line"),
+        ("number", (), "nan", "expected a number; correct the line"),
+        ("number", (), "x", "expected a number; correct the line"),
+        ("integer", (), "-3", -3),
+        ("integer", (), "2.5", "expected a whole number; correct the line"),
+    ],
+)
+def test_cells_are_taken_as_what_they_must_be(method, arguments, cell, expected: Any) -> None:
+    row = TableRow("a.tsv", 7, {"id": cell})
+    if not str(expected).startswith("expected"):
+        assert getattr(row, method)("id", *arguments) == expected
+        return
+    with pytest.raises(UserError) as refused:
+        getattr(row, method)("id", *arguments)
+    assert str(refused.value) == f"a.tsv line 7: found id {cell!r}, {expected}"
