@@ -35,11 +35,11 @@ from numpy.typing import NDArray
 from multiberts.runs.command import run_command
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
+from multiberts.runs.figure_style import COLOURS, GREY, LINES, MARKERS, canvas, save_figure
 from multiberts.runs.files import write_atomically
 from multiberts.stats.b3.fit import search_b3, solve_b3
 from multiberts.stats.b3.leakage import LeakageDesign, leakage_levels
 from multiberts.stats.b3.trend_filter import Regularisation
-from multiberts.stats.presentation.figures import COLOURS, GREY, LINES, MARKERS, canvas, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

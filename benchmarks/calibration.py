@@ -44,8 +44,8 @@ from multiberts.benchmarks.crossed_model import (
 from multiberts.runs.command import run_command
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
+from multiberts.runs.figure_style import COLOURS, GREY, LINES, MARKERS, canvas, save_figure
 from multiberts.runs.files import write_atomically
-from multiberts.stats.presentation.figures import COLOURS, GREY, LINES, MARKERS, canvas, save_figure
 from multiberts.stats.presentation.table_writer import Cell, Table
 
 if TYPE_CHECKING:

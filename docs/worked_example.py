@@ -59,8 +59,8 @@ from multiberts.docs.worked_example_parts.seeds import (
     subcases,
 )
 from multiberts.runs.errors import UserError
+from multiberts.runs.figure_style import save_figure
 from multiberts.runs.files import write_atomically
-from multiberts.stats.presentation.figures import save_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

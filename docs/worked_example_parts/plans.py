@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from multiberts.runs.figure_style import COLOURS, GREY, LINES, MARKERS
 from multiberts.stats.bootstrap.arms import DataError
 from multiberts.stats.planning.components import (
     VarianceComponents,
@@ -22,7 +23,6 @@ from multiberts.stats.planning.power import (
     power_curve,
     seeds_needed,
 )
-from multiberts.stats.presentation.figures import COLOURS, GREY, LINES, MARKERS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,7 +1,7 @@
 """Figures of instance-level analyses, after those of Zhong et al. (Findings of ACL 2021).
 
 Every function takes what `stats.instances.analysis.analyse_sizes` found, or a part of it, and gives
-a Matplotlib figure; `all_figures` gives them all, and `stats.presentation.figures.save_figure` writes them.
+a Matplotlib figure; `all_figures` gives them all, and `runs.figure_style.save_figure` writes them.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from multiberts.runs.figure_style import COLOURS, GREY, LINES, MARKERS, canvas
 from multiberts.stats.instances.analysis import InstanceAnalysis, PairOfSizes, SizeAccuracy
 from multiberts.stats.instances.decomposition import Decomposition
 from multiberts.stats.instances.instance_level import Distribution, InstanceBound
 from multiberts.stats.instances.momentum_test import Momentum
 from multiberts.stats.instances.tables import level_name
 from multiberts.stats.instances.variance_by_bias import VarianceCurve
-from multiberts.stats.presentation.figures import COLOURS, GREY, LINES, MARKERS, canvas, jitter
+from multiberts.stats.presentation.figures import jitter
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

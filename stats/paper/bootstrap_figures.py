@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from multiberts.runs.figure_style import COLOURS, LINES, MARKERS, canvas
 from multiberts.stats.bootstrap.arms import DataError
 from multiberts.stats.bootstrap.conclusion import Comparison
 from multiberts.stats.paper.comparisons import SOURCES
-from multiberts.stats.presentation.figures import COLOURS, LINES, MARKERS, canvas
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

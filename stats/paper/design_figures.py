@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
+from multiberts.runs.figure_style import COLOURS, GREY, LINES, MARKERS, canvas
 from multiberts.stats.bootstrap.arms import DataError
 from multiberts.stats.bootstrap.task_family import TaskComparisons
 from multiberts.stats.paper.tables import COMPONENT_NAMES
 from multiberts.stats.planning.components import VarianceComponents
 from multiberts.stats.planning.power import PlannedDesign, power_curve
-from multiberts.stats.presentation.figures import COLOURS, GREY, LINES, MARKERS, canvas
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

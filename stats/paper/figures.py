@@ -1,6 +1,6 @@
 """Figures of the MultiBERTs paper (Sellam et al., ICLR 2022), from dumps.
 
-Every function returns a Matplotlib figure, which `stats.presentation.figures.save_figure` writes. The
+Every function returns a Matplotlib figure, which `runs.figure_style.save_figure` writes. The
 paper shows scores on GLUE and SQuAD over pre-training seeds beside the original BERT (`score_figure`), and in
 figure 3 (section 4) and figures 5 and 6 (appendix D) the gender bias of coreference
 (`seeds_figure`, `occupations_figure`). Figures of bootstrap distributions are in
@@ -16,20 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from multiberts.runs.figure_style import COLOURS, GREY, LINES, MARKERS, canvas
 from multiberts.stats.bootstrap.arms import DataError, sorted_seeds
 from multiberts.stats.instances.run_agreement import Agreement
 from multiberts.stats.paper.comparisons import BIAS
-from multiberts.stats.presentation.figures import (
-    COLOURS,
-    GREY,
-    LINES,
-    MARKERS,
-    Cloud,
-    Curve,
-    bias_figure,
-    canvas,
-    jitter,
-)
+from multiberts.stats.presentation.figures import Cloud, Curve, bias_figure, jitter
 from multiberts.stats.report.dumps import Dump, RunScores
 
 if TYPE_CHECKING:

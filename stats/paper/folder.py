@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from multiberts.runs.errors import UserError
+from multiberts.runs.figure_style import save_figure
 from multiberts.runs.files import replaced
 from multiberts.stats.bootstrap.arms import DataError
 from multiberts.stats.bootstrap.conclusion import Comparison
@@ -31,7 +32,7 @@ from multiberts.stats.paper.comparisons import BIAS, Bootstrap
 from multiberts.stats.paper.winogender_groups import group_panels, group_scores
 from multiberts.stats.planning.power import minimum_detectable_effect
 from multiberts.stats.presentation import tables
-from multiberts.stats.presentation.figures import save_figure, training_figure
+from multiberts.stats.presentation.figures import training_figure
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.report.dumps import Dump
 from multiberts.stats.report.selection import Choice

@@ -5,41 +5,20 @@ Colours are those of Okabe and Ito; every colour goes with a marker or line styl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from multiberts.runs.figure_style import COLOURS, GREY, LINES, MARKERS, canvas
 from multiberts.stats.bootstrap.conclusion import Comparison
 from multiberts.stats.bootstrap.intervals import t_interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-LINES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
-GREY = "#666666"
-
-_STYLE: dict[Any, Any] = {
-    "font.family": "DejaVu Sans",
-    "font.size": 10,
-    "axes.titlesize": 11,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlelocation": "left",
-    "axes.grid": False,
-    "legend.frameon": False,
-    "svg.hashsalt": "stats",
-    "svg.fonttype": "path",
-    "figure.dpi": 100,
-    "savefig.dpi": 150,
-}
 
 
 @dataclass(frozen=True)
@@ -72,37 +51,6 @@ class Cloud:
     share: NDArray[np.float64]
     values: NDArray[np.float64]
     truth: float | None = None
-
-
-@contextmanager
-def canvas(
-    width: float, height: float, columns: int = 1, rows: int = 1, **options: Any
-) -> Iterator[tuple]:
-    """A figure of our style without a window, laid out when the block ends."""
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(width, height), layout="constrained")
-        FigureCanvasAgg(figure)
-        yield figure, figure.subplots(rows, columns, **options)
-
-
-def save_figure(figure: Figure, path: Path) -> list[Path]:
-    """Writes `path` with the endings .png and .svg, without dates or versions inside.
-
-    Returns:
-      The two files.
-    """
-    import matplotlib
-
-    files = [path.with_name(path.name + ending) for ending in (".png", ".svg")]
-    with matplotlib.rc_context(_STYLE):
-        figure.savefig(files[0], metadata={"Software": None})
-        figure.set_layout_engine("none")  # the layout stands; finding it again takes as long
-        figure.savefig(files[1], metadata={"Date": None, "Creator": None})
-    return files
 
 
 def jitter(count: int) -> NDArray:

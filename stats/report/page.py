@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from multiberts.runs import figure_style
 from multiberts.runs.files import replaced, write_atomically
-from multiberts.stats.presentation import figures, tables, wording
+from multiberts.stats.presentation import tables, wording
 from multiberts.stats.report.analysis import Content, Picture, Settings
 from multiberts.stats.report.selection import RULE_TEXTS, Group
 
@@ -32,7 +33,7 @@ def write_page(path: Path, title: str, content: Content, settings: Settings) -> 
     with replaced(path / "figures") as folder:
         folder.mkdir()
         for picture in pictures:
-            files = figures.save_figure(picture.figure, folder / picture.name)
+            files = figure_style.save_figure(picture.figure, folder / picture.name)
             written += [f"figures/{file.name}" for file in files]
     with replaced(path / "tables") as folder:
         folder.mkdir()

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from multiberts.runs.figure_style import LINES, MARKERS, save_figure
 from multiberts.stats.bootstrap.arms import DataError
 from multiberts.stats.instances.run_agreement import agreement
 from multiberts.stats.paper.bootstrap_figures import bootstrap_figure, sources_figure
@@ -25,7 +26,7 @@ from multiberts.stats.paper.figures import (
 )
 from multiberts.stats.planning.components import VarianceComponents
 from multiberts.stats.planning.power import power, variance_of_estimate
-from multiberts.stats.presentation.figures import LINES, MARKERS, save_figure, training_figure
+from multiberts.stats.presentation.figures import training_figure
 from multiberts.stats.report.dumps import RunScores
 
 BOOTSTRAP = Bootstrap(num_bootstrap=200)

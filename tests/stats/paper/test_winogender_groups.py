@@ -7,13 +7,13 @@ import pandas as pd
 import pytest
 
 from multiberts.evaluate.metrics.winogender_bias import occupation_scores
+from multiberts.runs.figure_style import MARKERS
 from multiberts.stats.bootstrap.arms import DataError
 from multiberts.stats.paper.catalogue import Catalogue, Roles
 from multiberts.stats.paper.comparisons import Bootstrap, compare_checkpoints
 from multiberts.stats.paper.figures import score_figure
 from multiberts.stats.paper.tables import score_table
 from multiberts.stats.paper.winogender_groups import group_panels, group_scores
-from multiberts.stats.presentation.figures import MARKERS
 
 GROUPS = ["base", "base_extra_seeds", "cda_incr", "cda_full"]
 

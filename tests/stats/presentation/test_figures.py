@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import xarray
 
+from multiberts.runs.figure_style import COLOURS, LINES, MARKERS, save_figure
 from multiberts.stats import compare
 from multiberts.stats.presentation import figures
 
@@ -74,7 +75,7 @@ def test_fit_and_truth_lines():
 def test_same_bytes_twice_and_no_dates(comparison, tmp_path):
     saved = []
     for name in ("first", "second"):
-        files = figures.save_figure(figures.delta_figure(comparison), tmp_path / name)
+        files = save_figure(figures.delta_figure(comparison), tmp_path / name)
         saved.append([file.read_bytes() for file in files])
     assert saved[0] == saved[1]
     assert saved[0][0].startswith(b"\x89PNG")
@@ -86,8 +87,7 @@ def test_first_colours_differ_in_grey():
     """Relative luminance of neighbours in the order of use, so that a grey print can be read."""
     weights = np.array([0.299, 0.587, 0.114])
     grey = [
-        weights @ [int(colour[place : place + 2], 16) for place in (1, 3, 5)]
-        for colour in figures.COLOURS
+        weights @ [int(colour[place : place + 2], 16) for place in (1, 3, 5)] for colour in COLOURS
     ]
     assert abs(grey[0] - grey[1]) > 15
-    assert len(set(figures.MARKERS)) == len(set(map(str, figures.LINES))) == len(figures.COLOURS)
+    assert len(set(MARKERS)) == len(set(map(str, LINES))) == len(COLOURS)
