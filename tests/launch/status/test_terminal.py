@@ -92,6 +92,8 @@ def test_the_live_view_is_drawn_until_ctrl_c(root: Path) -> None:
         stderr=theirs,
         env={**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "50"},
         start_new_session=True,
+        # As a terminal starts it: a test in the background may have inherited that SIGINT is ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     os.close(theirs)
     drawn = b""

@@ -91,13 +91,16 @@ def test_shells_of_pools_have_the_environment_whatever_is_in_it() -> None:
         capture_output=True,
         text=True,
     )
-    assert said.stdout == f'3|it\'s "this" $HOME|{ROOT}:/more\n'
+    assert said.stdout == '3|it\'s "this" $HOME|/more\n'
+
+
+GUARDIAN = "multiberts.launch.workers.guardian"
 
 
 def start_guarded(watch: Watch) -> subprocess.Popen[bytes]:
     """A guarded process that waits for ever."""
     return subprocess.Popen(
-        [sys.executable, "-m", "launch.guardian", "tests.launch.waiting"],
+        [sys.executable, "-m", GUARDIAN, "multiberts.tests.launch.waiting"],
         cwd=ROOT,
         env={**os.environ, VARIABLE: watch.spelled()},
     )
