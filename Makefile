@@ -1,16 +1,19 @@
 # `make demo` and `make test` are all a newcomer needs; both install what they need into .venv.
 
-PYTHON ?= python3.11
+# The newest Python that is supported and starts here; `make PYTHON=...` names another.
+PYTHON ?= $(shell for name in python3.13 python3.12 python3.11; do \
+  if $$name -c "" 2>/dev/null; then echo $$name; exit; fi; done; echo python3)
 VENV ?= .venv
 DATA ?= ../shared/data
 BIN = $(VENV)/bin
 
 
-.PHONY: demo test real bench-stats bench-data bench-pretrain bench-finetune bench-predictions bench-launch calibrate stress-resume lint format clean
+.PHONY: demo test real bench-stats bench-data bench-pretrain bench-finetune bench-predictions bench-launch calibrate stress-resume lint format lock packages \
+  clean
 
 # Five seeds of the synthetic world, pre-trained, fine-tuned and compared: report/index.html.
 demo: $(VENV)/installed
-	$(BIN)/python -m launch --gin_file=configs/demo.gin
+	$(BIN)/multiberts launch --gin_file=configs/demo.gin
 	ln -sfn demo/report report
 	@echo "Open report/index.html"
 
@@ -20,7 +23,7 @@ test: lint
 
 # The same pipeline on real text and real tasks: make real DATA=folder.
 real: $(VENV)/installed
-	$(BIN)/python -m launch --gin_file=configs/real.gin --gin_param="DATA = '$(DATA)'"
+	$(BIN)/multiberts launch --gin_file=configs/real.gin --gin_param="DATA = '$(DATA)'"
 	@echo "Open real/report/index.html"
 
 # The Multi-Bootstrap beside plain loops, scikit-learn and SciPy, as ratios.
@@ -57,22 +60,40 @@ stress-resume: $(VENV)/installed
 calibrate: $(VENV)/installed-for-tests
 	$(BIN)/python -m benchmarks.calibration --gin_param="calibrate.num_processes = 2"
 
+# Rooms for mypy and import-linter, which look for `multiberts` in a folder of that name.
+ROOMS = runs bert pretrain finetune evaluate stats launch benchmarks
+
+# Style, types, which folder may import which, and generated lists that are stale.
 lint: $(VENV)/installed-for-tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	MYPYPATH=$(VENV)/link $(BIN)/mypy $(ROOMS:%=-p multiberts.%)
+	PYTHONPATH=$(VENV)/link $(BIN)/lint-imports --no-logo
+	$(BIN)/python tests/lint/packages.py
+	$(BIN)/python tests/lint/pins.py
+
+# Pins what pyproject.toml asks for in requirements*.txt; `make lock UPGRADE=--upgrade` takes the newest.
+lock: $(VENV)/installed-for-tests
+	$(BIN)/python tests/lint/pins.py --write $(UPGRADE)
+
+# Writes the list of packages in pyproject.toml.
+packages: $(VENV)/installed-for-tests
+	$(BIN)/python tests/lint/packages.py --write
 
 format: $(VENV)/installed-for-tests
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-$(VENV)/installed: requirements.txt requirements-core.txt
-	$(PYTHON) -m venv $(VENV)
+# The pinned packages and this checkout, which `import multiberts` and the command then find.
+$(VENV)/installed: requirements.txt pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet -r requirements.txt
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
+	mkdir -p $(VENV)/link
+	ln -sfn $(CURDIR) $(VENV)/link/multiberts
 	touch $@
 
-$(VENV)/installed-for-tests: $(VENV)/installed requirements-test.txt requirements-beam.txt \
-  requirements-cloud.txt requirements-oracle.txt
+$(VENV)/installed-for-tests: $(VENV)/installed requirements-test.txt requirements-oracle.txt
 	$(BIN)/pip install --quiet -r requirements-test.txt
 	$(BIN)/pip install --quiet -r requirements-oracle.txt || echo "No build of PyTorch without CUDA \
 	was found, so the golden test of the encoder will be skipped. To run it, let pip see PyTorch's \

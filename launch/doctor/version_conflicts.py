@@ -199,13 +199,14 @@ def _shown(installed: Mapping[str, str]) -> Finding:
 
 
 def _pins(*files: str) -> Iterator[tuple[str, str]]:
-    """Names and versions in files of requirements, by the ends of their names."""
+    """Yields names and versions that requirements files pin here, by the ends of their names."""
     for file in files:
         path = _PROJECT / f"requirements{file}.txt"
         for line in path.read_text().splitlines() if path.is_file() else ():
-            name, mark, version = line.partition("#")[0].partition(";")[0].strip().partition("==")
-            if mark:
-                yield name.partition("[")[0], version
+            requirement = _applicable(line.partition("#")[0].strip())
+            for specifier in requirement.specifier if requirement else ():
+                if specifier.operator == "==":
+                    yield requirement.name, specifier.version
 
 
 def _tensorflows(installed: Mapping[str, str]) -> list[Finding]:

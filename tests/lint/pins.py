@@ -1,0 +1,105 @@
+"""Requirements files: `make lock` writes them from pyproject.toml, `make lint` says when they are stale.
+
+python tests/lint/pins.py            # compares, without a network
+python tests/lint/pins.py --write    # resolves anew; versions that still fit are kept
+python tests/lint/pins.py --upgrade  # resolves anew with the newest versions
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# The extra of pyproject.toml that each file pins. The first one decides the versions of them all,
+# so that any of them can be installed together.
+FILES = {
+    "requirements-test.txt": "test",
+    "requirements.txt": "tensorflow",
+    "requirements-core.txt": "pipeline",
+    "requirements-gpu.txt": "gpu",
+    "requirements-tpu.txt": "tpu",
+    "requirements-cloud.txt": "cloud",
+    "requirements-kubernetes.txt": "kubernetes",
+    "requirements-beam.txt": "beam",
+    "requirements-parquet.txt": "parquet",
+    "requirements-docs.txt": "docs",
+}
+_FIRST = next(iter(FILES))
+# TensorFlow for TPU lags behind: it brings its own TensorBoard, pinned in its own file.
+_APART = {"requirements-tpu.txt": "requirements-core.txt"}
+
+
+def command(file: str) -> list[str]:
+    """Returns the command that writes a requirements file; uv repeats it in the file's header."""
+    constraint = _APART.get(file, _FIRST)
+    return [
+        *("uv", "pip", "compile", "--universal", "--python-version", "3.11"),
+        *("--fork-strategy", "fewest", "--no-annotate"),
+        *("--extra", FILES[file]),
+        *(() if file == _FIRST else ("--constraint", constraint)),
+        *("pyproject.toml", "--output-file", file),
+    ]
+
+
+def stale() -> Iterator[str]:
+    """Yields a line for each requirement of pyproject.toml that a file does not pin as it asks."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    for file, extra in FILES.items():
+        if not (ROOT / file).is_file():
+            yield f"{file}: missing"
+            continue
+        pins = pinned((ROOT / file).read_text())
+        for requirement in _expanded([*project["dependencies"], *extras[extra]], extras):
+            version = pins.get(canonicalize_name(requirement.name))
+            if version is None:
+                yield f"{file}: {requirement.name} is not pinned"
+            elif not requirement.specifier.contains(version, prereleases=True):
+                yield f"{file}: {requirement.name} {version}, expected {requirement.specifier}"
+    for extra in set(extras) - set(FILES.values()) - {"launch"}:
+        yield f"tests/lint/pins.py: no file pins the extra {extra!r} of pyproject.toml"
+
+
+def pinned(text: str) -> dict[str, str]:
+    """Returns the version of each package in the text of a requirements file, by canonical name."""
+    pins = {}
+    for line in text.splitlines():
+        name, mark, version = line.partition("#")[0].partition(";")[0].strip().partition("==")
+        if mark:
+            pins[canonicalize_name(name.partition("[")[0])] = version.strip()
+    return pins
+
+
+def _expanded(texts: list[str], extras: dict[str, list[str]]) -> Iterator[Requirement]:
+    """Yields requirements; `multiberts[a,b]` stands for those of its extras."""
+    for requirement in map(Requirement, texts):
+        if requirement.name != "multiberts":
+            yield requirement
+        for extra in requirement.extras if requirement.name == "multiberts" else ():
+            yield from _expanded(extras[extra], extras)
+
+
+def main(arguments: list[str]) -> None:
+    """Compares the files with pyproject.toml, or writes them."""
+    if {"--write", "--upgrade"} & set(arguments):
+        upgrade = ["--upgrade"] if "--upgrade" in arguments else []
+        for file in FILES:
+            print(*command(file))
+            uv = [sys.executable, "-m", *command(file), "--quiet", *upgrade]
+            subprocess.run(uv, cwd=ROOT, check=True)
+        return
+    findings = list(stale())
+    if findings:
+        sys.exit("\n".join([*findings, "Run `make lock` and commit the requirements files."]))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
