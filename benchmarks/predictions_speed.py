@@ -23,13 +23,9 @@ from pathlib import Path
 
 import numpy as np
 
-from multiberts.evaluate.dumps.predictions import (
-    evaluation_entry,
-    find_runs,
-    read_predictions,
-    write_predictions,
-    write_run,
-)
+from multiberts.evaluate.dumps.prediction_file import write_predictions
+from multiberts.evaluate.dumps.predictions import read_predictions
+from multiberts.evaluate.dumps.run_file import evaluation_entry, find_runs, write_run
 from multiberts.runs.directory import DONE
 
 SECONDS_TO_READ = 5.0

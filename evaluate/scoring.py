@@ -11,23 +11,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tqdm import tqdm
 
-from multiberts.evaluate.dumps.predictions import (
-    Predictions,
-    aligned,
-    labelled_array,
-    read_run_predictions,
-)
+from multiberts.evaluate.dumps.prediction_file import Predictions
+from multiberts.evaluate.dumps.predictions import aligned, labelled_array, read_run_predictions
 from multiberts.evaluate.dumps.run_checks import RUN_KEY, Finding, Run, find_all
 from multiberts.evaluate.dumps.run_file import read_run, run_directories, set_of
 from multiberts.evaluate.metrics.calibration import is_calibratable, reliability
+from multiberts.evaluate.metrics.column_metric import Metric
 from multiberts.evaluate.metrics.parts import parts_of
-from multiberts.evaluate.metrics.register import (
-    METRICS,
-    Metric,
-    RankMetric,
-    metric_input,
-    metric_variables,
-)
+from multiberts.evaluate.metrics.ranks import RankMetric
+from multiberts.evaluate.metrics.register import METRICS, metric_input, metric_variables
 from multiberts.evaluate.metrics.winogender_bias import (
     OCCUPATION_MEASURES,
     occupation_metric,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from multiberts.bert.randomness import hash_bits
-from multiberts.evaluate.dumps.predictions import RUN_FILE, set_at, write_run
+from multiberts.evaluate.dumps.run_file import RUN_FILE, set_at, write_run
 from multiberts.finetune.content import FileContent
 from multiberts.finetune.family import EvaluationSet, Learner
 from multiberts.finetune.run_outputs import (

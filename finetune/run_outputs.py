@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from multiberts.bert.checkpoint.checkpoint import VOCABULARY
-from multiberts.evaluate.dumps.predictions import evaluation_entry, set_at, write_predictions
+from multiberts.evaluate.dumps.prediction_file import write_predictions
+from multiberts.evaluate.dumps.run_file import evaluation_entry, set_at
 from multiberts.finetune.family import EvaluationSet
 from multiberts.runs.directory import fingerprint
 from multiberts.runs.files import sha256_of_file, write_atomically

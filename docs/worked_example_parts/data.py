@@ -11,7 +11,7 @@ import numpy as np
 import pandas
 import xarray
 
-from multiberts.evaluate.metrics.register import softmax
+from multiberts.evaluate.metrics.probability import softmax
 from multiberts.runs.errors import UserError
 
 TEN_SEEDS = "multiseed/instability_bert_base_10seeds.npz"

@@ -241,11 +241,7 @@ def _foreign(path: Path, number: int, found: str) -> UserError:
 
 
 def _texts_of_examples(
-    path: Path,
-    feature: str,
-    column: Column,
-    known: dict[tuple, np.ndarray],
-    unique: bool = False,
+    path: Path, feature: str, column: Column, known: dict[tuple, np.ndarray], unique: bool = False
 ) -> np.ndarray:
     """A column of texts that other runs have as well."""
     assert isinstance(column, Texts)

@@ -13,46 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from multiberts.evaluate.dumps.prediction_file import (
-    ANSWERS,
-    PREDICTION_TEXT,
-    Predictions,
-    read_file,
-    write_predictions,
-)
-from multiberts.evaluate.dumps.run_file import (
-    RUN_COORDINATES,
-    RUN_FILE,
-    evaluation_entry,
-    find_entry,
-    find_runs,
-    read_run,
-    set_at,
-    write_run,
-)
+from multiberts.evaluate.dumps.prediction_file import Predictions, read_file
+from multiberts.evaluate.dumps.run_file import RUN_COORDINATES, find_entry, read_run
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
 
 if TYPE_CHECKING:
     import xarray
-
-__all__ = [
-    "ANSWERS",
-    "PREDICTION_TEXT",
-    "RUN_COORDINATES",
-    "RUN_FILE",
-    "Predictions",
-    "evaluation_entry",
-    "find_runs",
-    "labelled_array",
-    "read_file",
-    "read_predictions",
-    "read_run",
-    "read_run_predictions",
-    "set_at",
-    "write_predictions",
-    "write_run",
-]
 
 
 def read_run_predictions(

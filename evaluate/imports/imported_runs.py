@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from multiberts.evaluate.dumps.prediction_file import Predictions
+from multiberts.evaluate.dumps.prediction_file import Predictions, write_predictions
 from multiberts.evaluate.dumps.predictions import labelled_array
 from multiberts.evaluate.dumps.run_file import (
     RUN_COORDINATES,
@@ -145,8 +145,6 @@ def write_imported(root: PathLike, layout: str, run: ImportedRun) -> None:
     )
     if directory.done:
         return
-    from multiberts.evaluate.dumps.predictions import write_predictions
-
     sets = run.read()
     with directory:
         entries = {}

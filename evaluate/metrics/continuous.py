@@ -144,11 +144,7 @@ CONTINUOUS_METRICS = (
     ),
     # The plain mean of the predictions, for those that are scores already.
     Metric(
-        "mean",
-        _number_columns("mean", _mean_columns),
-        mean_finish,
-        mean_of=1,
-        num_label_columns=1,
+        "mean", _number_columns("mean", _mean_columns), mean_finish, mean_of=1, num_label_columns=1
     ),
     Metric(
         "pearson",

@@ -24,32 +24,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from multiberts.evaluate.metrics.bleu import BLEU
-from multiberts.evaluate.metrics.classification import CLASSIFICATION_METRICS, is_binary
-from multiberts.evaluate.metrics.column_metric import (
-    BoundColumns,
-    BoundMetric,
-    Metric,
-    reference_array,
-)
+from multiberts.evaluate.metrics.classification import CLASSIFICATION_METRICS
+from multiberts.evaluate.metrics.column_metric import Metric
 from multiberts.evaluate.metrics.continuous import CONTINUOUS_METRICS
 from multiberts.evaluate.metrics.probability import PROBABILITY_METRICS, softmax
-from multiberts.evaluate.metrics.ranks import RANK_METRICS, BoundRankMetric, RankMetric
+from multiberts.evaluate.metrics.ranks import RANK_METRICS, RankMetric
 from multiberts.evaluate.metrics.squad import SQUAD_METRICS
-
-__all__ = [
-    "METRICS",
-    "BoundColumns",
-    "BoundMetric",
-    "BoundRankMetric",
-    "Metric",
-    "RankMetric",
-    "is_binary",
-    "metric_input",
-    "metric_named",
-    "metric_variables",
-    "reference_array",
-    "softmax",
-]
 
 METRICS: dict[str, Metric | RankMetric] = {
     metric.name: metric

@@ -76,10 +76,7 @@ def check_texts(name: str, labels: NDArray, predictions: NDArray) -> None:
 
 
 def _bind_answers(
-    name: str,
-    compare: Callable[[Words, Words], float],
-    labels: NDArray,
-    predictions: NDArray,
+    name: str, compare: Callable[[Words, Words], float], labels: NDArray, predictions: NDArray
 ) -> Columns:
     check_texts(name, labels, predictions)
 

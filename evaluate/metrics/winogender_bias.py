@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from multiberts.evaluate.metrics.register import METRICS, Metric
+from multiberts.evaluate.metrics.column_metric import Metric
+from multiberts.evaluate.metrics.register import METRICS
 from multiberts.runs.errors import UserError
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from multiberts.evaluate.dumps.predictions import read_run, read_run_predictions
+from multiberts.evaluate.dumps.predictions import read_run_predictions
+from multiberts.evaluate.dumps.run_file import read_run
 from multiberts.finetune.classification.glue import AX, GLUE_TASKS, GlueTask
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError

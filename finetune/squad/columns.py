@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from multiberts.evaluate.dumps.predictions import PREDICTION_TEXT
+from multiberts.evaluate.dumps.prediction_file import PREDICTION_TEXT
 from multiberts.finetune.squad.answers import Answer, Candidate
 
 BEST_TEXT = "best_text"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from multiberts.bert.model.configuration import BertConfig
-from multiberts.evaluate.dumps.predictions import ANSWERS
+from multiberts.evaluate.dumps.prediction_file import ANSWERS
 from multiberts.finetune.content import FileContent, tokenizer_of
 from multiberts.finetune.data_files import split_file
 from multiberts.finetune.family import HELD_OUT, Arrays, EvaluationSet, Learner

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from multiberts.evaluate.metrics.register import Metric, RankMetric
+from multiberts.evaluate.metrics.column_metric import Metric
+from multiberts.evaluate.metrics.ranks import RankMetric
 from multiberts.stats.bootstrap.arms import Arm
 from multiberts.stats.bootstrap.resampling import Columns
 from multiberts.stats.bootstrap.score_tables import Array, ScoreTable, clustered_table, score_table

@@ -15,7 +15,8 @@ from multiberts.runs.errors import UserError
 if TYPE_CHECKING:
     import xarray
 
-    from multiberts.evaluate.metrics.register import Metric, RankMetric
+    from multiberts.evaluate.metrics.column_metric import Metric
+    from multiberts.evaluate.metrics.ranks import RankMetric
 
 
 Missing = Literal["refuse", "omit"]

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from multiberts.evaluate.metrics.register import Metric, RankMetric, metric_named
+from multiberts.evaluate.metrics.column_metric import Metric
+from multiberts.evaluate.metrics.ranks import RankMetric
+from multiberts.evaluate.metrics.register import metric_named
 from multiberts.stats.bootstrap.arm_scores import arm_table
 from multiberts.stats.bootstrap.arms import (
     Arm,

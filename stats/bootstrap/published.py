@@ -12,13 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from multiberts.evaluate.metrics.register import (
-    METRICS,
-    Metric,
-    RankMetric,
-    is_binary,
-    metric_named,
-)
+from multiberts.evaluate.metrics.classification import is_binary
+from multiberts.evaluate.metrics.column_metric import Metric
+from multiberts.evaluate.metrics.ranks import RankMetric
+from multiberts.evaluate.metrics.register import METRICS, metric_named
 from multiberts.stats.bootstrap.arms import Arm, DataError, make_arm, pair
 from multiberts.stats.bootstrap.resampling import Score, resample
 

@@ -17,7 +17,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from multiberts.evaluate.metrics.register import Metric, RankMetric
+from multiberts.evaluate.metrics.column_metric import Metric
+from multiberts.evaluate.metrics.ranks import RankMetric
 from multiberts.stats.bootstrap.arms import Arm
 
 ScoreFunction = Callable[[NDArray, NDArray], Any]

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from multiberts.evaluate.metrics.register import Metric, RankMetric
+from multiberts.evaluate.metrics.column_metric import Metric
+from multiberts.evaluate.metrics.ranks import RankMetric
 from multiberts.stats.bootstrap.arms import Arm, DataError, Missing, sorted_seeds
 from multiberts.stats.bootstrap.comparison import (
     Question,

@@ -14,7 +14,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from multiberts.evaluate.metrics.register import Metric, RankMetric
+from multiberts.evaluate.metrics.column_metric import Metric
+from multiberts.evaluate.metrics.ranks import RankMetric
 from multiberts.stats.bootstrap.arms import DataError
 from multiberts.stats.bootstrap.comparison import compare
 from multiberts.stats.bootstrap.conclusion import Comparison, Design, DrawOrder

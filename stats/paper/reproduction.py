@@ -58,7 +58,7 @@ def paper(
 
     Reference: Sellam et al., "The MultiBERTs" (ICLR 2022).
     """
-    from multiberts.evaluate.dumps.predictions import find_runs
+    from multiberts.evaluate.dumps.run_file import find_runs
 
     if not 0 < confidence < 1 or num_bootstrap < 1 or draws not in get_args(DrawOrder):
         raise UserError(

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from multiberts.evaluate.metrics.register import METRICS, Metric, RankMetric
+from multiberts.evaluate.metrics.column_metric import Metric
+from multiberts.evaluate.metrics.ranks import RankMetric
+from multiberts.evaluate.metrics.register import METRICS
 from multiberts.evaluate.metrics.winogender_bias import (
     OCCUPATION_MEASURES,
     occupation_metric,
@@ -227,7 +229,7 @@ def dumps_of_runs(runs: Sequence[Run]) -> tuple[list[Dump], list[Choice]]:
     """Reads finished runs, with one learning rate chosen a task, procedure and step.
 
     Args:
-      runs: as `Run(*found) for found in evaluate.dumps.predictions.find_runs(folder)`.
+      runs: as `Run(*found) for found in evaluate.dumps.run_file.find_runs(folder)`.
 
     Returns:
       A dump for every evaluation set of every group, and how learning rates were chosen.

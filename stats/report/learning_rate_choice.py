@@ -29,7 +29,8 @@ def learning_rates(*, predictions: str | Sequence[str], rule: LearningRateRule) 
     Raises:
       UserError: no finished run is there, or there is nothing to choose by.
     """
-    from multiberts.evaluate.dumps.predictions import find_runs, read_predictions
+    from multiberts.evaluate.dumps.predictions import read_predictions
+    from multiberts.evaluate.dumps.run_file import find_runs
 
     folders = [predictions] if isinstance(predictions, str) else list(predictions)
     runs = [Run(*found) for folder in folders for found in find_runs(folder)]

@@ -55,7 +55,7 @@ def report(
     Raises:
       UserError: there is nothing to compare, a field is unknown, or a file is damaged.
     """
-    from multiberts.evaluate.dumps.predictions import find_runs
+    from multiberts.evaluate.dumps.run_file import find_runs
 
     if not 0 < confidence < 1 or num_bootstrap < 1:
         raise UserError(

@@ -11,13 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from multiberts.evaluate.dumps.run_file import final_sets
-from multiberts.evaluate.metrics.register import (
-    METRICS,
-    Metric,
-    RankMetric,
-    metric_input,
-    metric_variables,
-)
+from multiberts.evaluate.metrics.column_metric import Metric
+from multiberts.evaluate.metrics.ranks import RankMetric
+from multiberts.evaluate.metrics.register import METRICS, metric_input, metric_variables
 from multiberts.evaluate.metrics.winogender_bias import (
     OCCUPATION_MEASURES,
     occupation_metric,

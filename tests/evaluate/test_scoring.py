@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 from sklearn import metrics
 
-from multiberts.evaluate.dumps.predictions import write_predictions
+from multiberts.evaluate.dumps.prediction_file import write_predictions
 from multiberts.evaluate.scoring import COLUMNS, score
 from multiberts.runs.errors import UserError
 

@@ -9,7 +9,8 @@ import pandas
 import pytest
 
 from multiberts.evaluate.dumps.predictions import read_predictions
-from multiberts.evaluate.metrics.register import METRICS, softmax
+from multiberts.evaluate.metrics.probability import softmax
+from multiberts.evaluate.metrics.register import METRICS
 from multiberts.evaluate.scoring import score
 from multiberts.runs.errors import UserError
 

@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from multiberts.evaluate.dumps.predictions import find_runs, read_predictions
+from multiberts.evaluate.dumps.predictions import read_predictions
+from multiberts.evaluate.dumps.run_file import find_runs
 from multiberts.finetune.finetuning import finetune
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import EXIT_PREEMPTED

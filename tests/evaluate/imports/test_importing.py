@@ -9,7 +9,8 @@ import numpy as np
 import pandas
 import pytest
 
-from multiberts.evaluate.dumps.predictions import find_runs, read_predictions
+from multiberts.evaluate.dumps.predictions import read_predictions
+from multiberts.evaluate.dumps.run_file import find_runs
 from multiberts.evaluate.imports.coreference_groups import read_coreference_groups
 from multiberts.evaluate.imports.hans_predictions import read_hans
 from multiberts.evaluate.imports.imported_runs import as_logits, imported_array
@@ -17,7 +18,8 @@ from multiberts.evaluate.imports.importing import import_predictions
 from multiberts.evaluate.imports.instability_release import read_instability
 from multiberts.evaluate.imports.multiberts_release import read_release, read_squad_file
 from multiberts.evaluate.imports.sizes_release import read_sizes
-from multiberts.evaluate.metrics.register import METRICS, metric_input, softmax
+from multiberts.evaluate.metrics.probability import softmax
+from multiberts.evaluate.metrics.register import METRICS, metric_input
 from multiberts.evaluate.scoring import score
 from multiberts.runs.errors import UserError
 

@@ -5,7 +5,8 @@ import pytest
 from sklearn.calibration import calibration_curve
 
 from multiberts.evaluate.metrics.calibration import is_calibratable, reliability
-from multiberts.evaluate.metrics.register import METRICS, softmax
+from multiberts.evaluate.metrics.probability import softmax
+from multiberts.evaluate.metrics.register import METRICS
 
 
 def test_bins_are_those_of_scikit_learn():

@@ -8,7 +8,8 @@ import sklearn.metrics
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from multiberts.evaluate.metrics.register import METRICS, softmax
+from multiberts.evaluate.metrics.probability import softmax
+from multiberts.evaluate.metrics.register import METRICS
 
 
 def plain_calibration_error(labels, probabilities, num_bins=15):

@@ -9,14 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from multiberts.evaluate.metrics.register import (
-    METRICS,
-    Metric,
-    RankMetric,
-    metric_input,
-    metric_named,
-    softmax,
-)
+from multiberts.evaluate.metrics.column_metric import Metric
+from multiberts.evaluate.metrics.probability import softmax
+from multiberts.evaluate.metrics.ranks import RankMetric
+from multiberts.evaluate.metrics.register import METRICS, metric_input, metric_named
 
 COLUMN_METRICS = sorted(name for name, metric in METRICS.items() if isinstance(metric, Metric))
 

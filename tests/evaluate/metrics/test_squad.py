@@ -6,7 +6,8 @@ import json
 import numpy as np
 import pytest
 
-from multiberts.evaluate.metrics.register import METRICS, reference_array
+from multiberts.evaluate.metrics.column_metric import reference_array
+from multiberts.evaluate.metrics.register import METRICS
 from multiberts.evaluate.metrics.squad import answer_words
 
 # Exact match and F1 in percent on the development sets, by prediction file.

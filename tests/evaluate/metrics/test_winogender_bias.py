@@ -160,7 +160,8 @@ def test_accuracy_is_cut_by_gender_and_gotcha(tmp_path):
 
     import pandas
 
-    from multiberts.evaluate.dumps.predictions import evaluation_entry, write_predictions, write_run
+    from multiberts.evaluate.dumps.prediction_file import write_predictions
+    from multiberts.evaluate.dumps.run_file import evaluation_entry, write_run
     from multiberts.evaluate.scoring import score
     from multiberts.runs.directory import RunDirectory
 

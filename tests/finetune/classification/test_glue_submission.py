@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from multiberts.evaluate.dumps.predictions import evaluation_entry, write_predictions, write_run
+from multiberts.evaluate.dumps.prediction_file import write_predictions
+from multiberts.evaluate.dumps.run_file import evaluation_entry, write_run
 from multiberts.finetune.classification.glue import GLUE_TASKS
 from multiberts.finetune.classification.glue_submission import TEST_SETS, submission
 from multiberts.runs.directory import RunDirectory

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from multiberts.evaluate.dumps.predictions import read_file, write_predictions
+from multiberts.evaluate.dumps.prediction_file import read_file, write_predictions
 from multiberts.evaluate.metrics.parts import parts_of
 from multiberts.finetune.classification.challenge_sets import evaluation_sources
 from multiberts.finetune.classification.glue import GLUE_TASKS

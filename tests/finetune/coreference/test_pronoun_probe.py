@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from multiberts.evaluate.dumps.predictions import read_predictions, read_run
+from multiberts.evaluate.dumps.predictions import read_predictions
+from multiberts.evaluate.dumps.run_file import read_run
 from multiberts.finetune.finetuning import finetune
 from multiberts.runs.errors import UserError
 

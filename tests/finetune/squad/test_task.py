@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multiberts.evaluate.dumps.predictions import read_file, read_predictions, read_run
+from multiberts.evaluate.dumps.prediction_file import read_file
+from multiberts.evaluate.dumps.predictions import read_predictions
+from multiberts.evaluate.dumps.run_file import read_run
 from multiberts.evaluate.scoring import scores_of
 from multiberts.finetune.content import FileContent
 from multiberts.finetune.finetuning import finetune

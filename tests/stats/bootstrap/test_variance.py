@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import sklearn.metrics
 
-from multiberts.evaluate.metrics.register import METRICS, reference_array
+from multiberts.evaluate.metrics.column_metric import reference_array
+from multiberts.evaluate.metrics.register import METRICS
 from multiberts.stats.bootstrap.arm_scores import arm_table
 from multiberts.stats.bootstrap.arms import DataError, make_arm
 from multiberts.stats.bootstrap.resampling import resample

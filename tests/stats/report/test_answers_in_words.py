@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from multiberts.evaluate.dumps.predictions import find_runs, read_predictions, write_predictions
+from multiberts.evaluate.dumps.prediction_file import write_predictions
+from multiberts.evaluate.dumps.predictions import read_predictions
+from multiberts.evaluate.dumps.run_file import find_runs
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.stats.bootstrap.comparison import compare
 from multiberts.stats.instances.run_agreement import agreement

@@ -6,7 +6,8 @@ import json
 import numpy as np
 import pytest
 
-from multiberts.evaluate.dumps.predictions import find_runs, write_predictions
+from multiberts.evaluate.dumps.prediction_file import write_predictions
+from multiberts.evaluate.dumps.run_file import find_runs
 from multiberts.runs.files import sha256_of_file
 from multiberts.stats import compare
 from multiberts.stats.bootstrap.arms import DataError

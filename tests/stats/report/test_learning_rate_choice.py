@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from multiberts.evaluate.dumps.predictions import evaluation_entry, write_predictions, write_run
+from multiberts.evaluate.dumps.prediction_file import write_predictions
+from multiberts.evaluate.dumps.run_file import evaluation_entry, write_run
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.stats.report.learning_rate_choice import learning_rates

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from multiberts.evaluate.dumps.predictions import write_predictions
+from multiberts.evaluate.dumps.prediction_file import write_predictions
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import sha256_of_file
 from multiberts.stats.paper.reproduction import paper
