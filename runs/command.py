@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 import os
+import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import gin
@@ -19,7 +18,8 @@ import multiberts
 from multiberts.runs import console
 from multiberts.runs.bucket.localising import local_arguments
 from multiberts.runs.errors import UserError
-from multiberts.runs.parameters import annotations_of, described, value_of_flag
+from multiberts.runs.gin_files import nearest, parse_gin
+from multiberts.runs.parameters import annotations_of, check_arguments, described, value_of_flag
 from multiberts.runs.preemption import exit_when_preempted
 
 EXIT_USER_ERROR = 2
@@ -28,6 +28,9 @@ EXIT_OUTPUT_CLOSED = 141  # as a shell reports a process that SIGPIPE ended
 _GIN_FILE = flags.DEFINE_multi_string("gin_file", [], "Gin file; may be given several times.")
 _GIN_PARAM = flags.DEFINE_multi_string(
     "gin_param", [], "Gin binding such as 'pretrain.num_steps = 100'; may be given several times."
+)
+_ALLOW_GIN_IMPORTS = flags.DEFINE_bool(
+    "allow_gin_imports", False, "Let Gin files import modules, which runs their code."
 )
 _HELP = {"-h", "-help", "--help", "-helpfull", "--helpfull", "-helpshort", "--helpshort"}
 
@@ -123,7 +126,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Args:
       arguments: the command's name and what follows it; None: those of this process.
     """
-    name, *rest = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    try:
+        _call(*(list(sys.argv[1:] if arguments is None else arguments) or ["--help"]))
+    except BrokenPipeError:  # whoever reads the help has seen enough
+        sys.exit(close_output())
+
+
+def _call(name: str, *rest: str) -> None:
+    """Calls the command of that name with the rest of the command line."""
     if name in _HELP:
         console.report(_overview())
         return
@@ -131,9 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         console.report(f"multiberts {multiberts.__version__}")
         return
     if name not in COMMANDS:
-        near = difflib.get_close_matches(name, COMMANDS, n=1)
-        cure = f"did you mean {near[0]}?" if near else "`multiberts --help` lists the commands"
-        print(f"error: unknown command {name!r}; {cure}", file=sys.stderr)
+        console.error(f"unknown command {name!r}; {nearest(name, COMMANDS)}")
         sys.exit(EXIT_USER_ERROR)
     sys.argv = [f"multiberts {name}", *rest]
     command = COMMANDS[name]
@@ -191,15 +199,16 @@ def run_command(
 
     def main(arguments: Sequence[str]) -> None:
         gin.external_configurable(function, name=function.__name__)
-        parse_gin(_GIN_FILE.value, _GIN_PARAM.value)
+        parse_gin(_GIN_FILE.value, _GIN_PARAM.value, [function], _ALLOW_GIN_IMPORTS.value)
         bindings = dict(gin.get_bindings(function.__name__))
         given = {name: flags.FLAGS[name].value for name in annotations} | _positional(
-            arguments[1:], positional, annotations
+            arguments[1:], positional
         )
         bindings |= {
             name: value_of_flag(texts, annotations[name]) for name, texts in given.items() if texts
         }
         require_arguments(function, set(bindings))
+        check_arguments(function, bindings)
         # Called directly, not through Gin, which would add its own lines to error messages.
         with local_arguments(bindings) as arguments_here:
             result = function(**arguments_here)
@@ -211,9 +220,7 @@ def run_command(
     run_main(main)
 
 
-def _positional(
-    given: Sequence[str], names: Sequence[str], annotations: Mapping[str, Any]
-) -> dict[str, list[str]]:
+def _positional(given: Sequence[str], names: Sequence[str]) -> dict[str, list[str]]:
     """Returns the texts of parameters that were given without their names.
 
     Raises:
@@ -231,21 +238,34 @@ def _positional(
 
 
 def help_of(function: Callable[..., object]) -> str:
-    """Returns what `--help` prints: the function's description and each parameter with its type."""
-    lines = [
-        f"usage: {sys.argv[0]} [--parameter=value ...]",
-        "",
-        inspect.getdoc(function) or "",
-        "",
-    ]
-    lines.append(f"Parameters, as --name=value, as --gin_param='{function.__name__}.name = value',")
-    lines.append("or in a --gin_file:")
+    """Returns what `--help` prints: the description, then every parameter with type and meaning."""
+    text = inspect.getdoc(function) or ""
+    description, _, rest = text.partition("\n\nArgs:\n")
+    meanings, _, notes = rest.partition("\n\n")
+    told = _meanings(meanings)
+    lines = [f"usage: {sys.argv[0]} [--parameter=value ...] [--gin_file=...]", "", description, ""]
+    lines.append(f"Parameters, as --name=value or as {function.__name__}.name in Gin:")
     annotations = annotations_of(function)
     for name, parameter in inspect.signature(function).parameters.items():
         default = parameter.default
         kind = "required" if default is parameter.empty else f"default {default!r}"
-        lines.append(f"  --{name}: {described(annotations[name])}; {kind}")
-    return "\n".join(lines)
+        lines.append(f"  --{name} ({described(annotations[name])}; {kind})")
+        lines += [f"      {line}" for line in told.get(name, [])]
+    return "\n".join([*lines, "", notes]).rstrip()
+
+
+def _meanings(section: str) -> dict[str, list[str]]:
+    """Returns the lines of a docstring's Args section by parameter; several may share an entry."""
+    found: dict[str, list[str]] = {}
+    entry: list[str] = []
+    for line in section.splitlines():
+        match = re.match(r"  (\w+(?:, \w+)*): (.*)", line)
+        if match:
+            entry = [match[2]]
+            found |= dict.fromkeys(match[1].split(", "), entry)
+        else:
+            entry.append(line.strip())
+    return found
 
 
 def run_main(main: Callable[[Sequence[str]], object]) -> None:
@@ -256,7 +276,7 @@ def run_main(main: Callable[[Sequence[str]], object]) -> None:
             with exit_when_preempted():
                 main(arguments)
         except UserError as error:
-            print(f"error: {error}", file=sys.stderr)
+            console.error(str(error))
             sys.exit(EXIT_USER_ERROR)
         except BrokenPipeError:
             sys.exit(close_output())
@@ -279,27 +299,10 @@ def _parse_flags(arguments: list[str]) -> list[str]:
     try:
         return flags.FLAGS(arguments)
     except flags.Error as error:
-        print(f"error: {error}; --help lists the flags", file=sys.stderr)
+        console.error(f"{error}; --help lists the flags")
         sys.exit(EXIT_USER_ERROR)
     except BrokenPipeError:  # from printing the help
         sys.exit(close_output())
-
-
-def parse_gin(gin_files: Sequence[str], gin_params: Sequence[str]) -> None:
-    """Parses Gin files, then single bindings, which win.
-
-    Raises:
-      UserError: a file is missing, a line does not parse, or a name does not exist.
-    """
-    for path in gin_files:
-        if not Path(path).is_file():
-            raise UserError(f"--gin_file {path} does not exist; check the path")
-    try:
-        gin.parse_config_files_and_bindings(
-            list(gin_files), list(gin_params), print_includes_and_imports=False
-        )
-    except (ValueError, SyntaxError, OSError, AttributeError) as error:
-        raise UserError(f"in the Gin configuration: {error}; correct that line") from error
 
 
 def require_arguments(function: Callable[..., object], given: set[str]) -> None:

@@ -11,10 +11,15 @@ def report(text: str = "") -> None:
 
 
 def progress(text: str) -> None:
-    """Prints how far long work has come, on standard error."""
+    """Prints what happens while a command works, one line on standard error."""
     print(text, file=sys.stderr, flush=True)
 
 
 def warn(text: str) -> None:
     """Prints a warning, one line on standard error."""
     print(f"warning: {text}", file=sys.stderr, flush=True)
+
+
+def error(text: str) -> None:
+    """Prints what was wrong, one line on standard error."""
+    print(f"error: {text}", file=sys.stderr, flush=True)

@@ -11,7 +11,7 @@ from multiberts.runs.errors import UserError
 
 
 def open_builder(dataset: str, datasets_dir: str | None, *, parameter: str) -> Any:
-    """The builder of a dataset; what has not been prepared on this machine is prepared first.
+    """Returns the builder of a dataset, which is prepared first where it is not on this machine.
 
     Args:
       dataset: a name as `tensorflow_datasets.builder` takes it, such as `glue/rte`.
@@ -29,12 +29,12 @@ def open_builder(dataset: str, datasets_dir: str | None, *, parameter: str) -> A
             "requirements.txt"
         ) from error
     try:
-        # Without this it would look for prepared data on the network first.
+        # Without this the library looks for prepared data on the network first.
         builder = tfds.builder(dataset, data_dir=datasets_dir, try_gcs=False)
         if not builder.is_prepared():
             builder.download_and_prepare()
     except Exception as error:
-        # The library raises many kinds; what it says is for the user.
+        # The library raises many kinds of errors; its text is shown to the user.
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         where = datasets_dir or "the default directory"
         raise UserError(

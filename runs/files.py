@@ -23,7 +23,7 @@ UNFINISHED_SUFFIX = ".unfinished"
 
 @contextlib.contextmanager
 def replaced(path: PathLike) -> Iterator[Path]:
-    """Gives a temporary path beside `path`, and renames it over `path` if the block succeeds.
+    """Yields a temporary path next to `path` and renames it over `path` if the block succeeds.
 
     The block may create a file or a directory there. Its contents reach the disk before the rename,
     so after a crash or a kill `path` holds the old content or the new, never a part.
@@ -45,7 +45,7 @@ def replaced(path: PathLike) -> Iterator[Path]:
         yield temporary
         _flush(temporary)
         if path.is_dir():
-            # A directory cannot be renamed over a full one: step the old one aside first.
+            # A directory cannot be renamed over a full one: the old one is moved away first.
             old = path.with_name(path.name + ".old" + UNFINISHED_SUFFIX)
             remove(old)
             os.rename(path, old)
@@ -55,7 +55,7 @@ def replaced(path: PathLike) -> Iterator[Path]:
             os.replace(temporary, path)
         _flush_directory(path.parent)
     except OSError as error:
-        with contextlib.suppress(OSError):  # what stopped us may stop this too
+        with contextlib.suppress(OSError):  # what failed before may fail here too
             remove(temporary)
         raise UserError(
             f"cannot write {path}: {error.strerror or error}; free some space or choose another "
@@ -86,13 +86,13 @@ def remove(path: PathLike) -> None:
 
 
 def sha256_of_file(path: PathLike) -> str:
-    """The SHA-256 of a file's bytes, in hexadecimal."""
+    """Returns the SHA-256 of a file's bytes, in hexadecimal."""
     with open(path, "rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def read_bytes(path: PathLike) -> bytes:
-    """The content of a file, gunzipped where its name ends in `.gz`.
+    """Returns the content of a file, decompressed where its name ends in `.gz`.
 
     Raises:
       UserError: missing, not a file, empty, unreadable, or a damaged gzip.
@@ -114,9 +114,9 @@ def read_bytes(path: PathLike) -> bytes:
 
 
 def read_lines(path: PathLike) -> list[str]:
-    """The lines of a UTF-8 text file (plain or `.gz`), without line ends and byte order mark.
+    r"""Returns the lines of a UTF-8 text file (plain or `.gz`), without line ends and byte order mark.
 
-    Only `\\n` and `\\r\\n` end a line: TSV fields may hold other Unicode line separators.
+    Only `\n` and `\r\n` end a line: TSV fields may hold other Unicode line separators.
 
     Raises:
       UserError: missing, empty, a damaged gzip, or not UTF-8 (with the line and byte offset).
@@ -137,7 +137,7 @@ def read_lines(path: PathLike) -> list[str]:
 
 
 def read_json_fields(path: PathLike) -> dict[str, Any]:
-    """The fields of a JSON object.
+    """Returns the fields of a JSON object.
 
     Raises:
       UserError: missing, empty, not JSON, or no object.

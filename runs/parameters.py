@@ -5,11 +5,17 @@ from __future__ import annotations
 import ast
 import collections.abc
 import inspect
+import math
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from multiberts.runs.errors import UserError
+
+_SEQUENCES = (collections.abc.Sequence, list, tuple)
+_UNIONS = (typing.Union, types.UnionType)
+_MAPPINGS = (collections.abc.Mapping, dict)
 _WORDS = {"true": True, "false": False, "none": None}
 
 
@@ -34,27 +40,78 @@ def value_of_flag(texts: Sequence[str], annotation: Any) -> Any:
       (['a', 'b'], ['a', 'b'])
     """
     kinds = _kinds(annotation)
-    if str not in kinds and _is_sequence(kinds):
-        texts = _split(texts[0]) if len(texts) == 1 else texts
-        return [_literal(text, {str} | kinds) for text in texts]
+    element = _element(annotation)
+    if element is not None and str not in kinds:
+        return [_literal(text, _kinds(element)) for text in _split(texts)]
     if len(texts) > 1:
         return [_literal(text, kinds) for text in texts]
     return _literal(texts[0], kinds)
+
+
+def check_arguments(function: Callable[..., object], arguments: Mapping[str, Any]) -> None:
+    """Refuses arguments whose values do not fit the annotations of a function's parameters.
+
+    A bool is not a number, a text is not a list, and a number is finite. A whole float such as `2.0`
+    is not an int.
+
+    Raises:
+      UserError: naming the first such parameter, what was found and what is expected.
+    """
+    for name, annotation in annotations_of(function).items():
+        if name in arguments and not fits(arguments[name], annotation):
+            raise UserError(
+                f"{function.__name__}.{name} is {shortened(arguments[name])}, expected "
+                f"{described(annotation)}; correct it"
+            )
+
+
+def fits(value: Any, annotation: Any) -> bool:
+    """Returns whether a value is of an annotated type.
+
+    Example:
+      >>> fits(2, float), fits(True, int), fits("ab", Sequence[str]), fits(["ab"], Sequence[str])
+      (True, False, False, True)
+    """
+    origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
+    if annotation is Any or annotation is object:
+        return True
+    if origin in _UNIONS:
+        return any(fits(value, part) for part in parts)
+    if origin is typing.Literal:
+        return any(type(value) is type(choice) and value == choice for choice in parts)
+    if origin in _SEQUENCES or annotation in _SEQUENCES:
+        is_list = isinstance(value, (list, tuple))
+        return is_list and all(fits(item, parts[0]) for item in value if parts)
+    if origin in _MAPPINGS or annotation in _MAPPINGS:
+        return isinstance(value, Mapping) and all(
+            fits(key, parts[0]) and fits(item, parts[1]) for key, item in value.items() if parts
+        )
+    if isinstance(value, bool) or annotation is bool:
+        return isinstance(value, bool) and annotation is bool
+    if annotation is float:
+        return isinstance(value, (int, float)) and math.isfinite(value)
+    return isinstance(value, type(None) if annotation is None else origin or annotation)
+
+
+def shortened(value: Any) -> str:
+    """Returns a value as a message shows it: in quotes, and cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def described(annotation: Any) -> str:
     """Returns an annotation as users read it, such as `int or None`."""
     if annotation is Any:
         return "any"
-    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+    if typing.get_origin(annotation) in _UNIONS:
         return " or ".join(described(part) for part in typing.get_args(annotation))
     if typing.get_origin(annotation) is typing.Literal:
         return " or ".join(repr(choice) for choice in typing.get_args(annotation))
     origin = typing.get_origin(annotation)
     parts = ", ".join(described(part) for part in typing.get_args(annotation) if part is not ...)
-    if origin in (collections.abc.Sequence, list, tuple):
+    if origin in _SEQUENCES:
         return f"list of {parts}"
-    if origin in (collections.abc.Mapping, dict):
+    if origin in _MAPPINGS:
         return f"mapping of {parts.replace(', ', ' to ', 1)}"
     if annotation is type(None):
         return "None"
@@ -63,24 +120,32 @@ def described(annotation: Any) -> str:
 
 def _kinds(annotation: Any) -> set[Any]:
     """Returns the alternatives of an annotation, without their parameters."""
-    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+    if typing.get_origin(annotation) in _UNIONS:
         return set().union(*map(_kinds, typing.get_args(annotation)))
     if typing.get_origin(annotation) is typing.Literal:
         return {type(choice) for choice in typing.get_args(annotation)}
     return {typing.get_origin(annotation) or annotation}
 
 
-def _is_sequence(kinds: set[Any]) -> bool:
-    return bool(kinds & {collections.abc.Sequence, list, tuple})
+def _element(annotation: Any) -> Any:
+    """Returns the annotation of a list's items; None where the annotation has no list."""
+    if typing.get_origin(annotation) in _SEQUENCES:
+        return typing.get_args(annotation)[0]
+    if typing.get_origin(annotation) not in _UNIONS:
+        return None
+    return next(filter(None, map(_element, typing.get_args(annotation))), None)
 
 
-def _split(text: str) -> list[str]:
-    if text.startswith(("[", "(")):
+def _split(texts: Sequence[str]) -> list[str]:
+    """Returns the items of a list: one for each time its flag was given, or cut at commas."""
+    if len(texts) > 1:
+        return list(texts)
+    if texts[0].startswith(("[", "(")):
         try:
-            return [str(item) for item in ast.literal_eval(text)]
+            return [str(item) for item in ast.literal_eval(texts[0])]
         except (ValueError, SyntaxError):
-            return [text]
-    return text.split(",")
+            return list(texts)
+    return texts[0].split(",")
 
 
 def _literal(text: str, kinds: set[Any]) -> Any:
@@ -91,12 +156,11 @@ def _literal(text: str, kinds: set[Any]) -> Any:
         value = _WORDS[text.lower()] if text.lower() in _WORDS else ast.literal_eval(text)
     except (ValueError, SyntaxError):
         return text
-    fits = {type(value)} | {kind for kind in kinds if kind is Any}
+    possible = {type(value)} | {kind for kind in kinds if kind is Any}
     if isinstance(value, int) and not isinstance(value, bool):
-        fits.add(float)
+        possible.add(float)
     if isinstance(value, (list, tuple)):
-        fits |= {collections.abc.Sequence, list, tuple}
+        possible |= {*_SEQUENCES}
     if isinstance(value, dict):
-        fits.add(Mapping)
-        fits.add(collections.abc.Mapping)
-    return value if fits & kinds or str not in kinds else text
+        possible |= {*_MAPPINGS}
+    return value if possible & kinds or str not in kinds else text

@@ -1,4 +1,4 @@
-"""Notice of the end: SIGTERM asks a run to finish its step, save and leave."""
+"""Preemption: on SIGTERM a run finishes its step, saves and exits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 
-# EX_TEMPFAIL of sysexits.h: nothing is wrong, the same command later goes on.
+from multiberts.runs import console
+
+# EX_TEMPFAIL of sysexits.h: nothing is wrong, and the same command resumes later.
 EXIT_PREEMPTED = 75
 
 # The open blocks' notices, the outermost first; of the main thread alone.
@@ -16,7 +18,7 @@ _BLOCKS: list[list[int]] = []
 
 
 class PreemptedError(Exception):
-    """The run was asked to stop, has saved its state and stopped; the same command goes on."""
+    """The run was asked to stop, has saved its state and stopped; the same command resumes it."""
 
 
 @contextlib.contextmanager
@@ -35,7 +37,7 @@ def preemption_notice() -> Iterator[Callable[[], bool]]:
         return
     notices = list(_BLOCKS[-1]) if _BLOCKS else []
 
-    def note(number: int, frame: object) -> None:
+    def note(number: int, _: object) -> None:
         for block in _BLOCKS:
             block.append(number)
 
@@ -55,5 +57,5 @@ def exit_when_preempted() -> Iterator[None]:
     try:
         yield
     except PreemptedError as notice:
-        print(notice, file=sys.stderr)
+        console.progress(str(notice))
         sys.exit(EXIT_PREEMPTED)

@@ -20,11 +20,11 @@ from multiberts.runs.directory import DONE, LOCK
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import replaced, sha256_of_file, write_atomically
 
-# What tells one content of an object from another, at one service or the other.
+# Facts that change with an object's content; each service has some of them.
 _CONTENT = ("md5Hash", "crc32c", "generation", "ETag", "etag", "mtime", "created", "size")
 
 
-def fetch(url: str, *, wants: Callable[[str], bool] = lambda name: True) -> Path:
+def fetch(url: str, *, wants: Callable[[str], bool] = lambda _: True) -> Path:
     """Copies an input from a bucket, unless the copy from before is still the same.
 
     Args:
@@ -47,7 +47,7 @@ def fetch(url: str, *, wants: Callable[[str], bool] = lambda name: True) -> Path
     return path
 
 
-def fetch_run(bucket: Bucket, path: Path, wants: Callable[[str], bool] = lambda name: True) -> None:
+def fetch_run(bucket: Bucket, path: Path, wants: Callable[[str], bool] = lambda _: True) -> None:
     """Copies a finished run from a bucket into a directory, DONE last.
 
     Raises:
@@ -55,7 +55,7 @@ def fetch_run(bucket: Bucket, path: Path, wants: Callable[[str], bool] = lambda 
     """
     done, entries = bucket.read(DONE), read_manifest(bucket)
     if done is None or entries is None:
-        raise UserError(f"{bucket.url} is a run that has not finished; run it to its end first")
+        raise UserError(f"{bucket.url} is a run that has not finished; finish it first")
     marker = path / DONE
     if marker.exists() and marker.read_bytes() == done:
         return
@@ -80,7 +80,7 @@ def push_finished(path: Path, url: str) -> None:
     """
     bucket, marker = Bucket(url), path / DONE
     if not marker.is_file():
-        raise UserError(f"{path} is a run that has not finished; run it to its end first")
+        raise UserError(f"{path} is a run that has not finished; finish it first")
     done = marker.read_bytes()
     there = bucket.read(DONE)
     if there == done:

@@ -1,4 +1,4 @@
-"""The lease on a run in a bucket: one writer, whichever machines come and go.
+"""The lease on a run in a bucket: at most one process writes it, across machines.
 
 An object that its holder renews. It can be taken over when it has grown old, or its holder was a
 process of this machine that is gone. Each write is on the condition that nobody wrote in between.
@@ -22,7 +22,7 @@ SECONDS_UNTIL_STALE = 60.0
 
 
 class LeaseLostError(UserError):
-    """Somebody else writes the run now; nothing more may be pushed."""
+    """Another process writes the run now; nothing more may be pushed."""
 
 
 class BucketLease:
@@ -49,7 +49,7 @@ class BucketLease:
         self._ended = threading.Event()
 
     def acquire(self) -> None:
-        """Takes the lease, waiting until that of a holder who is gone has grown old.
+        """Takes the lease; waits until the lease of a holder that is gone has expired.
 
         Raises:
           UserError: somebody renews it, or the bucket cannot be written.
@@ -70,7 +70,7 @@ class BucketLease:
         threading.Thread(target=self._renew, daemon=True).start()
 
     def check(self) -> None:
-        """Looks whether the lease is still ours.
+        """Checks that the lease is still ours.
 
         Raises:
           LeaseLostError: it is not.
@@ -82,8 +82,8 @@ class BucketLease:
                     return
                 self._version = None
             raise LeaseLostError(
-                f"{self._bucket.url} was taken over by another process, since this one was silent for "
-                "too long; that one goes on, nothing more is written from here"
+                f"{self._bucket.url} was taken over by another process, because this one was silent for "
+                "too long; the other continues, and nothing more is written from here"
             )
 
     def release(self) -> None:
@@ -103,7 +103,7 @@ class BucketLease:
                     self._version = self._bucket.write_if(LEASE, self._content(), self._version)
                     self._renewed = time.monotonic()
                 except UserError:
-                    # Out of reach for a moment: tried again until others might have taken it.
+                    # Out of reach for a moment: retried until others might have taken it.
                     if time.monotonic() - self._renewed > self._seconds:
                         self._version = None
 
@@ -119,11 +119,11 @@ class BucketLease:
         return (json.dumps(fields) + "\n").encode()
 
     def _is_over(self, content: bytes) -> bool:
-        """Whether a lease is that of a process that is gone."""
+        """Returns whether a lease belongs to a process that is gone."""
         fields = json.loads(content)
         if fields["machine"] == _machine() and not _is_running(fields["pid"]):
             return True
-        return time.time() - fields["renewed"] > fields["seconds_until_stale"]
+        return bool(time.time() - fields["renewed"] > fields["seconds_until_stale"])
 
     def _refusal(self, content: bytes) -> UserError:
         fields = json.loads(content)
@@ -134,11 +134,11 @@ class BucketLease:
 
 
 def _is_running(process: int) -> bool:
-    """Whether a process of this machine runs; one that only waits to be reaped does not."""
+    """Returns whether a process of this machine runs; a zombie does not."""
     import psutil
 
     try:
-        return psutil.Process(process).status() != psutil.STATUS_ZOMBIE
+        return bool(psutil.Process(process).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
     except psutil.AccessDenied:
@@ -146,7 +146,7 @@ def _is_running(process: int) -> bool:
 
 
 def _machine() -> str:
-    """This machine since it was started: names of machines in a cloud come again."""
+    """Returns this machine's boot id: cloud providers reuse machine names."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

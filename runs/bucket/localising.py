@@ -12,7 +12,7 @@ from multiberts.runs.preemption import PreemptedError
 
 RUN_DIR = "run_dir"
 
-# Read by other programs, which have their own way to buckets.
+# These are passed to other programs, which read buckets themselves.
 _PASSED_ON = {"pipeline_options", "datasets_dir"}
 
 
@@ -38,7 +38,7 @@ def local_arguments(arguments: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         with _local_arguments(arguments) as local:
             yield local
     except BucketUnreachableError as error:
-        # Nothing is wrong: whoever looks after the command may start it again.
+        # The input may be right: a supervisor can start the command again.
         raise PreemptedError(str(error)) from error
 
 
@@ -62,7 +62,7 @@ def _local_arguments(arguments: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _located(name: str, value: Any, places: dict[str, str]) -> Any:
-    """A value with its URLs replaced by paths of local copies, which are noted."""
+    """Returns a value with its URLs replaced by paths of local copies, which are recorded."""
     if name in _PASSED_ON:
         return value
     if isinstance(value, Mapping):
@@ -73,8 +73,8 @@ def _located(name: str, value: Any, places: dict[str, str]) -> Any:
         return value
     if name.startswith("output"):
         raise UserError(
-            f"{name} is {value!r}, expected a local path: of what is written, run_dir alone may lie in "
-            "a bucket; copy the result there"
+            f"{name} is {value!r}, expected a local path, because only run_dir may be written to a "
+            "bucket; copy the result there"
         )
     from multiberts.runs.bucket.copies import fetch
 

@@ -15,13 +15,13 @@ import hashlib
 import json
 import os
 import signal
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from multiberts.runs import console
 from multiberts.runs.bucket.lease import LEASE, SECONDS_UNTIL_STALE, BucketLease, LeaseLostError
 from multiberts.runs.bucket.objects import Bucket
 from multiberts.runs.directory import CONFIG, DONE, LOCK
@@ -35,7 +35,7 @@ SECONDS_BETWEEN_PUSHES = 30.0
 FOLDER_VARIABLE = "RUNS_MIRROR"
 PUSH_VARIABLE = "RUNS_PUSH_SECONDS"
 
-# Listed first, so that whatever a state needs (log lines and checkpoints before it) is there with it.
+# Listed first, so that the log lines and checkpoints that a state needs are pushed with it.
 _STATE = "state"
 # Files that may still grow are read into memory before they are pushed.
 _BYTES_READ_AT_ONCE = 64 * 2**20
@@ -51,21 +51,21 @@ class Entry:
 
 
 def local_copy(bucket: Bucket) -> Path:
-    """Where the local copy of a place in a bucket lies."""
+    """Returns where the local copy of a place in a bucket lies."""
     default = Path(tempfile.gettempdir()) / f"runs-mirror-{os.getuid()}"
     folder = Path(os.environ.get(FOLDER_VARIABLE) or default)
     return folder / bucket.protocol / bucket.path
 
 
 def manifest_of(entries: dict[str, Entry], owner: str) -> bytes:
-    """The content of a manifest."""
+    """Returns the content of a manifest."""
     files = {name: dataclasses.asdict(entry) for name, entry in sorted(entries.items())}
     content = {"version": 1, "owner": owner, "time": time.time(), "files": files}
     return (json.dumps(content, indent=1) + "\n").encode()
 
 
 def read_manifest(bucket: Bucket) -> dict[str, Entry] | None:
-    """The files of a run in a bucket, by name; None where no run was pushed."""
+    """Returns the files of a run in a bucket, by name; None where no run was pushed."""
     data = bucket.read(MANIFEST)
     return None if data is None else _parsed(bucket, data)
 
@@ -152,7 +152,7 @@ class Mirror:
         """
         if self._bucket.read(DONE) is not None:
             self._restore()
-            return self  # nothing will change: needs no lease
+            return self  # nothing will change, so no lease is needed
         self._bucket.check_writable()
         self._lease.acquire()
         self._holds_lease = True
@@ -215,7 +215,7 @@ class Mirror:
         self._bucket.remove({entry.object for entry in before.values()} - kept)
 
     def _names(self) -> list[str]:
-        """The files to push, states first."""
+        """Returns the files to push, states first."""
         found = {
             folder: [
                 str(file.relative_to(self.path)) for file in folder.rglob("*") if file.is_file()
@@ -228,7 +228,7 @@ class Mirror:
         ]
 
     def _pushed(self, name: str) -> Entry | None:
-        """Pushes a file if need be; None if it is gone."""
+        """Pushes a file if it changed; returns None if it is gone."""
         listed, file = self._entries.get(name), self.path / name
         try:
             details = file.stat()
@@ -254,7 +254,7 @@ class Mirror:
         except FileNotFoundError:
             return None
         if data is None and (after.st_size, after.st_mtime_ns) != stamp:
-            return listed  # it changed under way: next time
+            return listed  # it changed during the push: the next push takes it
         self._known[name] = (stamp, digest)
         return Entry(size, digest, target)
 
@@ -270,7 +270,7 @@ class Mirror:
         version = self._bucket.write_if(MANIFEST, data, self._version)
         if version is None:
             raise LeaseLostError(
-                f"{self._bucket.url}/{MANIFEST} was written by another process; that one goes on, "
+                f"{self._bucket.url}/{MANIFEST} was written by another process, which continues; "
                 "nothing more is written from here"
             )
         self._version = version
@@ -299,16 +299,16 @@ class Mirror:
                 self.push()
             except LeaseLostError as error:
                 self._lost = error
-                print(error, file=sys.stderr)
-                # The stage stops as if it were asked to; then the error is raised.
+                console.progress(str(error))
+                # The stage stops as on SIGTERM; then the error is raised.
                 os.kill(os.getpid(), signal.SIGTERM)
                 return
             except UserError as error:
-                print(f"{error} (tried again in {self._seconds:.0f} s)", file=sys.stderr)
+                console.progress(f"{error} (tried again in {self._seconds:.0f} s)")
 
 
 def _holds(file: Path, entry: Entry | None) -> bool:
-    """Whether a local file has the content of an entry."""
+    """Returns whether a local file has the content of an entry."""
     if entry is None or file.stat().st_size != entry.bytes:
         return False
     return sha256_of_file(file) == entry.sha256
@@ -320,6 +320,6 @@ def _parsed(bucket: Bucket, data: bytes) -> dict[str, Entry]:
         return {name: Entry(**fields) for name, fields in files.items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
-            f"{bucket.url}/{MANIFEST} is no manifest of a run ({error}); put it back, or remove the "
+            f"{bucket.url}/{MANIFEST} is not the manifest of a run ({error}); put it back, or remove the "
             "whole folder to start again"
         ) from error

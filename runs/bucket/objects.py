@@ -22,7 +22,7 @@ from multiberts.runs.files import UNFINISHED_SUFFIX
 
 _URL = re.compile(r"(?P<protocol>[a-z][a-z0-9+]*)://(?P<path>.*)")
 
-# Begin with `<word>://` but are no folders of files.
+# These begin with `<word>://` but are not folders of files.
 _NO_BUCKETS = {"http", "https", "grpc"}
 _CLOUD_STORAGE = {"gs", "gcs"}
 _CONDITIONAL = {*_CLOUD_STORAGE, "file", "memory"}
@@ -35,11 +35,11 @@ _MEMORY = threading.Lock()
 
 
 class BucketUnreachableError(UserError):
-    """The service does not answer: nothing is wrong with the input, and later it may."""
+    """The service does not answer; the input may be right, so the command can be tried again."""
 
 
 def is_url(value: object) -> bool:
-    """Whether a parameter's value names something in a bucket rather than a local path."""
+    """Returns whether a parameter's value names something in a bucket rather than a local path."""
     match = _URL.fullmatch(value) if isinstance(value, str) else None
     return match is not None and match["protocol"] not in _NO_BUCKETS
 
@@ -61,7 +61,9 @@ class Bucket:
         """
         match = _URL.fullmatch(url)
         if match is None or not is_url(url) or not match["path"].strip("/"):
-            raise UserError(f"{url!r} is no place in a bucket, expected such as gs://bucket/folder")
+            raise UserError(
+                f"{url!r} is not a place in a bucket; expected a URL such as gs://bucket/folder"
+            )
         self.url = url.rstrip("/")
         self.protocol = match["protocol"]
         self.path = match["path"].strip("/")
@@ -114,10 +116,11 @@ class Bucket:
             )
 
     def read(self, name: str) -> bytes | None:
-        """An object's content; None if there is none."""
+        """Returns an object's content; None if there is none."""
         with self._clear_errors():
             try:
-                return self._filesystem.cat_file(self._at(name))
+                content: bytes = self._filesystem.cat_file(self._at(name))
+                return content
             except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
                 return None
 
@@ -138,7 +141,7 @@ class Bucket:
             self._filesystem.get_file(self._at(name), str(file))
 
     def list(self) -> dict[str, dict[str, Any]]:
-        """All objects below the URL, by name, with `size` and what the service tells besides."""
+        """Returns all objects below the URL, by name, with `size` and the service's other facts."""
         with self._clear_errors():
             try:
                 found = self._filesystem.find(self._root, detail=True)
@@ -152,7 +155,7 @@ class Bucket:
         }
 
     def facts(self) -> dict[str, Any] | None:
-        """What the service tells of the one object that the URL names; None if it is no object."""
+        """Returns the service's facts on the one object that the URL names; None if it is not an object."""
         with self._clear_errors():
             try:
                 found = self._filesystem.info(self._root)
@@ -161,14 +164,14 @@ class Bucket:
         return found if found["type"] == "file" else None
 
     def remove(self, names: Iterable[str]) -> None:
-        """Removes objects, those that are gone already too."""
+        """Removes objects; one that is gone already is no error."""
         with self._clear_errors():
             for name in names:
                 with contextlib.suppress(FileNotFoundError):
                     self._filesystem.rm_file(self._at(name))
 
     def read_version(self, name: str) -> tuple[bytes, str] | None:
-        """An object's content and a name of this version of it; None if there is none."""
+        """Returns an object's content and the name of its version; None if there is none."""
         if self.protocol not in _CLOUD_STORAGE:
             data = self.read(name)
             return None if data is None else (data, _digest(data))
@@ -180,7 +183,7 @@ class Bucket:
                 except FileNotFoundError:
                     return None
                 version = facts["generation"]
-                # Written again in between: look again.
+                # It was overwritten meanwhile: read again.
                 with contextlib.suppress(FileNotFoundError):
                     return self._filesystem.cat_file(f"{bucket}/{key}", generation=version), version
 
@@ -204,7 +207,7 @@ class Bucket:
         bucket, key = self._at(name).split("/", 1)
         with self._clear_errors():
             try:
-                return self._filesystem.call(
+                answer = self._filesystem.call(
                     "POST",
                     f"{self._filesystem._location}/upload/storage/v1/b/{bucket}/o",
                     uploadType="media",
@@ -213,9 +216,10 @@ class Bucket:
                     headers={"Content-Type": "application/json"},
                     data=data,
                     json_out=True,
-                )["generation"]
+                )
+                return str(answer["generation"])
             except FileExistsError:
-                # An answer may have been lost, and the write repeated: it was ours all the same.
+                # The first answer may have been lost and the write repeated: the object is ours all the same.
                 found = self.read_version(name)
                 return found[1] if found is not None and found[0] == data else None
 
@@ -236,7 +240,7 @@ class Bucket:
 
     @contextlib.contextmanager
     def _locked(self, name: str) -> Iterator[None]:
-        """Keeps others from writing an object on a condition, where no service does."""
+        """Locks an object against conditional writes, where the service has none."""
         self.check_conditional()
         if self.protocol == "memory":
             with _MEMORY:
@@ -258,7 +262,7 @@ class Bucket:
 
     @contextlib.contextmanager
     def _whole(self, name: str) -> Iterator[str]:
-        """Where to write an object so that it appears in one piece."""
+        """Yields a path to write an object to, so that it appears whole."""
         place = self._at(name)
         if self.protocol != "file":
             yield place
@@ -275,12 +279,12 @@ class Bucket:
         return f"{self._root}/{name}" if name else self._root
 
     def _place(self) -> str:
-        """The bucket itself."""
+        """Returns the URL of the bucket itself."""
         return f"{self.protocol}://{self.path.partition('/')[0]}"
 
     @contextlib.contextmanager
     def _clear_errors(self) -> Iterator[None]:
-        """Turns the services' errors into ours."""
+        """Turns the services' errors into UserErrors."""
         try:
             yield
         except UserError:
@@ -291,7 +295,7 @@ class Bucket:
                 "or create the bucket"
             ) from error
         except Exception as error:
-            # Each service has its own kinds of errors; what they have in common is one line.
+            # Every service has its own kinds of errors; users get one line.
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             if _is_forbidden(error):
                 raise UserError(
@@ -314,12 +318,12 @@ def _digest(data: bytes) -> str:
 
 
 def _filesystem(protocol: str, url: str) -> Any:
-    """fsspec's file system of a protocol, without a memory of what was listed before."""
-    # The plain client of Cloud Storage: that for zonal buckets asks for the kind of every bucket first.
+    """Returns the fsspec file system of a protocol, without a cache of listings."""
+    # The plain client of Cloud Storage: the one for zonal buckets first asks for the kind of each bucket.
     os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
     import fsspec
 
-    # It prints whole tracebacks of errors that we tell in a line.
+    # It prints whole tracebacks of errors that we report in one line.
     logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
     try:
         if protocol in _CLOUD_STORAGE:

@@ -1,0 +1,171 @@
+"""Parameters at the door: values of the command line and of Gin against annotations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from multiberts.runs.command import COMMANDS, _load, help_of
+from multiberts.runs.errors import UserError
+from multiberts.runs.gin_files import parse_gin
+from multiberts.runs.parameters import annotations_of, check_arguments, value_of_flag
+
+
+def stage(
+    *,
+    steps: int = 1,
+    rate: float = 1.0,
+    files: Sequence[str] = (),
+    model: Mapping[str, Any] | None = None,
+    name: str = "",
+    flag: bool = False,
+    devices: int | Literal["auto"] = "auto",
+    either: str | Sequence[str] | None = None,
+    seeds: Sequence[int] = (),
+) -> None:
+    """Does nothing.
+
+    Args:
+      steps: how many.
+      rate, name: two that share a line.
+    """
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("steps", "100", "int"),
+        ("steps", 2.5, "int"),
+        ("steps", 2.0, "int"),
+        ("steps", True, "int"),
+        ("steps", None, "int"),
+        ("rate", True, "float"),
+        ("rate", "1e-4", "float"),
+        ("rate", float("nan"), "float"),
+        ("rate", float("inf"), "float"),
+        ("files", "/data", "list of str"),
+        ("files", ["a", 1], "list of str"),
+        ("files", {"a": 1}, "list of str"),
+        ("model", 3, "mapping of str to any or None"),
+        ("model", {3: 4}, "mapping of str to any or None"),
+        ("name", None, "str"),
+        ("name", 3, "str"),
+        ("flag", "no", "bool"),
+        ("flag", 0, "bool"),
+        ("devices", "all", "int or 'auto'"),
+        ("devices", True, "int or 'auto'"),
+        ("either", 3, "str or list of str or None"),
+        ("seeds", [0, "1"], "list of int"),
+        ("seeds", [0, False], "list of int"),
+    ],
+)
+def test_a_value_of_another_type_is_refused_in_one_line(
+    name: str, value: object, expected: str
+) -> None:
+    with pytest.raises(UserError) as refused:
+        check_arguments(stage, {name: value})
+    assert str(refused.value) == f"stage.{name} is {value!r}, expected {expected}; correct it"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("steps", 0),
+        ("rate", 1),
+        ("files", ("a",)),
+        ("files", []),
+        ("model", {"a": None}),
+        ("model", None),
+        ("flag", False),
+        ("devices", 2),
+        ("devices", "auto"),
+        ("either", "a"),
+        ("either", ["a"]),
+    ],
+)
+def test_a_value_of_the_right_type_passes(name: str, value: object) -> None:
+    check_arguments(stage, {name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "texts", "value"),
+    [
+        ("steps", ["3"], 3),
+        ("steps", ["three"], "three"),
+        ("rate", ["1e-4"], 1e-4),
+        ("rate", ["1"], 1),
+        ("files", ["a,b"], ["a", "b"]),
+        ("files", ["a,b", "c"], ["a,b", "c"]),
+        ("files", ["['a,b']"], ["a,b"]),
+        ("seeds", ["1,2"], [1, 2]),
+        ("model", ['{"a": 1}'], {"a": 1}),
+        ("model", ["None"], None),
+        ("name", ["1"], "1"),
+        ("name", ["None"], "None"),
+        ("flag", ["true"], True),
+        ("flag", ["False"], False),
+        ("devices", ["2"], 2),
+        ("devices", ["auto"], "auto"),
+        ("either", ["a"], "a"),
+        ("either", ["none"], None),
+        ("either", ["a", "b"], ["a", "b"]),
+    ],
+)
+def test_a_flag_is_read_by_its_annotation(name: str, texts: list[str], value: object) -> None:
+    assert value_of_flag(texts, annotations_of(stage)[name]) == value
+
+
+def test_every_default_of_every_command_fits_its_own_annotation() -> None:
+    import inspect
+
+    checked = 0
+    for command in COMMANDS.values():
+        function = _load(command.target)
+        if function.__name__ == "main":
+            continue
+        defaults = {
+            name: parameter.default
+            for name, parameter in inspect.signature(function).parameters.items()
+            if parameter.default is not parameter.empty
+        }
+        check_arguments(function, defaults)
+        checked += len(defaults)
+    assert checked > 100
+
+
+def test_help_shows_type_default_and_meaning_of_each_parameter() -> None:
+    shown = help_of(stage)
+    assert "--steps (int; default 1)\n      how many." in shown
+    assert "--name (str; default '')\n      two that share a line." in shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import os",
+        "from os import path",
+        "stage.steps = 1\nimport os.path",
+        "import __gin__.dynamic",
+    ],
+)
+def test_a_gin_file_that_would_run_code_is_refused(tmp_path: Path, text: str) -> None:
+    inner = tmp_path / "inner.gin"
+    inner.write_text(text + "\n")
+    outer = tmp_path / "outer.gin"
+    outer.write_text(f"include '{inner}'\n")
+    for files, params in (([str(inner)], []), ([str(outer)], []), ([], [text])):
+        with pytest.raises(UserError, match="imports a module, which would run its code"):
+            parse_gin(files, params)
+
+
+def test_the_word_import_in_a_text_is_data(tmp_path: Path) -> None:
+    import gin
+
+    file = tmp_path / "data.gin"
+    file.write_text('NAME = """\nimport os\n"""  # from here\nOTHER = "import"\n')
+    with gin.unlock_config():
+        parse_gin([str(file)], [])
+        gin.clear_config()
