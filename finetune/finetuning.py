@@ -48,6 +48,7 @@ def finetune(
     winogender_dir: str | Sequence[str] | None = None,
     labels: Sequence[str] | None = None,
     options: Mapping[str, Any] | None = None,
+    task_modules: Sequence[str] = (),
     learning_rate: float = 5e-5,
     finetune_seed: int = 0,
     batch_size: int = 32,
@@ -85,6 +86,8 @@ def finetune(
         the three.
       labels: label names of a task of one's own.
       options: of the task's own, such as {"num_hidden_units": 64} of coreference; see its file.
+      task_modules: names of modules outside the tree that register further tasks, such as
+        ["my_tasks.reviews"]; Python must find them (PYTHONPATH). See docs/tasks.md.
       learning_rate: peak of the schedule.
       finetune_seed: of the order of the examples, the head's initial weights and dropout.
       batch_size: examples (coreference: pairs, SQuAD: windows) a step.
@@ -109,9 +112,11 @@ def finetune(
     """
     # First of all, while there is nothing else: what the frozen configuration calls again.
     call = {name: _literal(value) for name, value in locals().items() if name != "run_dir"}
+    if not task_modules:
+        del call["task_modules"]
     from multiberts.bert.checkpoint.checkpoint import VOCABULARY, check_checkpoint
 
-    chosen = task_named(task, labels)
+    chosen = task_named(task, labels, task_modules)
     family = chosen.family(
         DataArguments(
             task=task,
@@ -128,7 +133,10 @@ def finetune(
         )
     )
     parameters: dict[str, Any] = {"task": task, **family.parameters()}
-    if chosen.trained:
+    # Only where given: the directories of other runs stay what they were.
+    if task_modules:
+        parameters["task_modules"] = list(task_modules)
+    if chosen.trains:
         parameters |= _checked(
             learning_rate=learning_rate,
             finetune_seed=finetune_seed,
@@ -153,7 +161,7 @@ def finetune(
         return
     data = family.read(config, FileContent.of(Path(checkpoint) / VOCABULARY))
     rows = None
-    if chosen.trained:
+    if chosen.trains:
         rows = TrainingRows.of(
             data.train_groups,
             task=task,
@@ -167,7 +175,7 @@ def finetune(
     learner = data.learner(
         read,
         fingerprint=start.checksum,
-        finetune_seed=finetune_seed if chosen.trained else 0,
+        finetune_seed=finetune_seed if chosen.trains else 0,
         compile_step=compile_step,
     )
     evaluated = _Evaluated.of(learner, rows, task)

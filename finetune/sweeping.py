@@ -219,7 +219,8 @@ def _runs_of(
 
 
 def _is_trained(arguments: Mapping[str, Any]) -> bool:
-    return task_named(arguments["task"], arguments.get("labels")).trained
+    modules = arguments.get("task_modules", ())
+    return task_named(arguments["task"], arguments.get("labels"), modules).trains
 
 
 def _named(checkpoints: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
@@ -285,4 +286,4 @@ def _check_arguments(name: str, given: Mapping[str, Any]) -> None:
             raise UserError(
                 f"{name}/finetune.{argument} is no argument of finetune; correct the name"
             )
-    task_named(given["task"], given.get("labels"))
+    _is_trained(given)

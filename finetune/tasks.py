@@ -1,6 +1,8 @@
-"""The one register of tasks: a name, and how the user's arguments become data to train on.
+"""The register of tasks: each task's name, its facts, and how arguments become data to train on.
 
-A task is one file that ends in `TASKS`, and its line in `MODULES`; docs/tasks.md adds one.
+A task is one file that ends in `TASKS`. Its module is listed in `MODULES`, or in the user's
+`finetune.task_modules`; docs/tasks.md adds one. Nothing else in the tree names tasks. Importing the
+register imports neither TensorFlow nor Keras.
 """
 
 from __future__ import annotations
@@ -9,7 +11,6 @@ import dataclasses
 import functools
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from types import ModuleType
 from typing import Any
 
 from multiberts.finetune.family import Family
@@ -26,7 +27,7 @@ MODULES = (
 
 @dataclasses.dataclass(frozen=True)
 class DataArguments:
-    """Where the data lie and how they are to be cut, as the user said.
+    """Where the data lie and how they are cut, as the user gave it.
 
     Attributes:
       task: the task's name.
@@ -35,10 +36,11 @@ class DataArguments:
       train_files, dev_files: in place of a folder.
       evaluation_files: further evaluation sets by name, such as {"hans": "path"}.
       winogender_dir: a folder with the Winogender files, the list of the files, or None.
-      labels: label names of a task of one's own, or None.
-      sequence_length: the most tokens of a sequence.
+      labels: label names of a task of the user's own, or None.
+      sequence_length: the largest number of tokens in a sequence.
       options: the task's own options, complete.
-      holds_out: whether a part of the training examples is predicted, so that `dev_files` may lack.
+      holds_out: whether a part of the training examples is predicted, so that `dev_files` is not
+        needed.
     """
 
     task: str
@@ -54,13 +56,13 @@ class DataArguments:
     holds_out: bool = False
 
     def refuse(self, *names: str) -> None:
-        """Refuses arguments that the task has no use for.
+        """Refuses arguments that the task does not use.
 
         Args:
-          names: of attributes.
+          names: the attributes to refuse.
 
         Raises:
-          UserError: one of them is given.
+          UserError: one of them was given.
         """
         for name in names:
             if getattr(self, name):
@@ -74,17 +76,28 @@ class Task:
     Attributes:
       name: as the user writes it.
       family: finds the files; raises UserError for unknown, missing or superfluous arguments.
-      options: what else the task can be told, with defaults; their types are checked.
-      trained: whether anything is trained; else one run a checkpoint is enough.
+      options: the task's own options, with their defaults; values must have the type of the default.
+      trains: whether anything is trained; if not, one run per checkpoint is enough.
+      frozen_encoder: whether the encoder's weights stay as they are.
+      num_train_examples: in the published training set; None: not known.
+      num_dev_examples: predicted in the published evaluation sets; None: not known.
+      data_files: names of the files that a folder of the task's data holds.
     """
 
     name: str
     family: Callable[[DataArguments], Family]
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    trained: bool = True
+    trains: bool = True
+    frozen_encoder: bool = False
+    num_train_examples: int | None = None
+    num_dev_examples: int | None = None
+    data_files: tuple[str, ...] = ()
 
     def completed(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The options given, and the defaults of the others.
+        """Returns the given options with the defaults of the others.
+
+        Args:
+          options: by name.
 
         Raises:
           UserError: an unknown option, or a value of another type than the default's.
@@ -105,47 +118,75 @@ class Task:
         return {**self.options, **options}
 
 
-def task_named(name: str, labels: Sequence[str] | None = None) -> Task:
+def task_named(
+    name: str, labels: Sequence[str] | None = None, task_modules: Sequence[str] = ()
+) -> Task:
     """Looks a task up.
 
     Args:
       name: a registered name, or any other one together with `labels`.
-      labels: label names, for texts or pairs of one's own.
+      labels: label names, for texts or pairs of the user's own.
+      task_modules: modules outside the tree that register further tasks.
 
     Raises:
-      UserError: an unknown name without labels.
+      UserError: an unknown name without labels, or a module that registers no tasks.
     """
-    known = registered_tasks()
+    known = registered_tasks(tuple(task_modules))
     if name in known:
         return known[name]
     if labels is None:
         raise UserError(
-            f"task {name!r} is unknown; expected one of {', '.join(known)}, or a name of your own with "
-            "finetune.labels = [...] for pairs in the layout of RTE"
+            f"task {name!r} is unknown; expected one of {', '.join(known)}, a name that a module of "
+            "finetune.task_modules registers, or a name of your own with finetune.labels = [...] for "
+            "pairs in the layout of RTE"
         )
-    makers = (getattr(module, "own_data_task", None) for module in _modules())
+    makers = (getattr(importlib.import_module(module), "own_data_task", None) for module in MODULES)
     return next(maker for maker in makers if maker is not None)(name, labels)
 
 
 @functools.cache
-def registered_tasks() -> dict[str, Task]:
-    """All tasks by name, in the order of `MODULES`."""
+def registered_tasks(task_modules: tuple[str, ...] = ()) -> dict[str, Task]:
+    """Returns all tasks by name, in the order of `MODULES`.
+
+    Args:
+      task_modules: modules outside the tree whose `TASKS` are registered too.
+
+    Raises:
+      UserError: one of them cannot be imported, has no `TASKS`, or repeats a name.
+    """
     tasks: dict[str, Task] = {}
-    for module in _modules():
-        for task in module.TASKS:
-            assert task.name not in tasks, (
-                f"{module.__name__} names {task.name}, which is there already"
-            )
+    for module in MODULES:
+        tasks.update({task.name: task for task in importlib.import_module(module).TASKS})
+    for name in task_modules:
+        for task in _tasks_outside(name):
+            if task.name in tasks:
+                raise UserError(
+                    f"finetune.task_modules has {name}, which registers task {task.name!r}, but there "
+                    "is a task of that name already; give it another name"
+                )
             tasks[task.name] = task
     return tasks
 
 
-def _modules() -> list[ModuleType]:
-    return [importlib.import_module(module) for module in MODULES]
+def _tasks_outside(module: str) -> Sequence[Task]:
+    """Returns the `TASKS` of a module that the user named."""
+    try:
+        tasks = importlib.import_module(module).TASKS
+    except (ImportError, AttributeError, SyntaxError, TypeError, ValueError) as error:
+        raise UserError(
+            f"finetune.task_modules has {module!r}, which cannot be used ({error}); give a module with "
+            "TASKS = (...) that Python can import, with its folder in PYTHONPATH"
+        ) from error
+    if not (isinstance(tasks, (list, tuple)) and all(isinstance(task, Task) for task in tasks)):
+        raise UserError(
+            f"{module}.TASKS is {tasks!r}, expected a tuple of multiberts.finetune.tasks.Task; "
+            "correct the module"
+        )
+    return tasks
 
 
 def _is_like(value: Any, default: Any) -> bool:
-    """Whether a value may stand where the default stands."""
+    """Reports whether a value has the type of the default."""
     if default is None:
         return True
     if isinstance(default, bool) or isinstance(value, bool):

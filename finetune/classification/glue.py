@@ -25,6 +25,7 @@ class GlueTask:
       label_column: the column with the label.
       labels: the label names in the order of the classes; None for a regression.
       metrics: names in evaluate.metrics.register, the first one being the task's score.
+      num_examples: in the released training set, and in the labelled sets for evaluation.
       id_column: a column whose values must not repeat, or None.
       header: whether the first line of a labelled file names the columns.
       test_columns: the columns of a test file, which has no labels but always a header; its first
@@ -46,6 +47,7 @@ class GlueTask:
     label_column: str
     labels: tuple[str, ...] | None
     metrics: tuple[str, ...]
+    num_examples: tuple[int | None, int | None] = (None, None)
     id_column: str | None = None
     header: bool = True
     test_columns: tuple[str, ...] = ("index", "sentence1", "sentence2")
@@ -135,6 +137,7 @@ COLA = GlueTask(
     label_column="label",
     labels=("0", "1"),
     metrics=("matthews", "accuracy"),
+    num_examples=(8_551, 1_043),
     header=False,
     test_columns=("index", "sentence"),
     dataset="cola",
@@ -149,6 +152,7 @@ SST_2 = GlueTask(
     label_column="label",
     labels=("0", "1"),
     metrics=("accuracy",),
+    num_examples=(67_349, 872),
     test_columns=("index", "sentence"),
     dataset="sst2",
     dataset_texts=("sentence",),
@@ -162,6 +166,7 @@ MRPC = GlueTask(
     label_column="Quality",
     labels=("0", "1"),
     metrics=("accuracy", "f1"),
+    num_examples=(3_668, 408),
     test_columns=("index", "#1 ID", "#2 ID", "#1 String", "#2 String"),
     dataset="mrpc",
     dataset_labels=("not_equivalent", "equivalent"),
@@ -176,6 +181,7 @@ QQP = GlueTask(
     label_column="is_duplicate",
     labels=("0", "1"),
     metrics=("accuracy", "f1"),
+    num_examples=(363_846, 40_430),
     id_column="id",
     test_columns=("id", "question1", "question2"),
     # TensorFlow Datasets calls these rows corrupted and leaves them out as well.
@@ -192,6 +198,7 @@ STS_B = GlueTask(
     label_column="score",
     labels=None,
     metrics=("pearson", "spearman", "mse"),
+    num_examples=(5_749, 1_500),
     id_column="index",
     test_columns=(*_STS_COLUMNS, "sentence1", "sentence2"),
     dataset="stsb",
@@ -204,6 +211,7 @@ QNLI = GlueTask(
     label_column="label",
     labels=ENTAILMENT_LABELS,
     metrics=("accuracy",),
+    num_examples=(104_743, 5_463),
     id_column="index",
     test_columns=("index", "question", "sentence"),
     dataset="qnli",
@@ -211,10 +219,15 @@ QNLI = GlueTask(
     dataset_labels=ENTAILMENT_LABELS,
 )
 
-RTE = dataclasses.replace(pair_task("RTE", ENTAILMENT_LABELS), dataset="rte")
+RTE = dataclasses.replace(
+    pair_task("RTE", ENTAILMENT_LABELS), num_examples=(2_490, 277), dataset="rte"
+)
 
 WNLI = dataclasses.replace(
-    pair_task("WNLI", ("0", "1")), dataset="wnli", dataset_labels=("not_entailment", "entailment")
+    pair_task("WNLI", ("0", "1")),
+    num_examples=(635, 71),
+    dataset="wnli",
+    dataset_labels=("not_entailment", "entailment"),
 )
 
 MNLI = GlueTask(
@@ -224,6 +237,7 @@ MNLI = GlueTask(
     label_column="gold_label",
     labels=NLI_LABELS,
     metrics=("accuracy",),
+    num_examples=(392_702, 19_647),
     id_column="index",
     dev_split="dev_matched",
     further_dev_splits=("dev_mismatched",),
@@ -238,43 +252,12 @@ AX = dataclasses.replace(
     MNLI,
     name="AX",
     metrics=("matthews", "accuracy"),
+    num_examples=(None, None),
     further_dev_splits=(),
     test_splits=("test",),
     dataset="ax",
 )
 
 GLUE_TASKS: dict[str, GlueTask] = {
-    task.name: task
-    for task in (
-        *(COLA, SST_2, RTE, MRPC, QNLI, QQP, STS_B, WNLI, MNLI),
-        # For pair data of one's own; `facts` is the task of the synthetic world.
-        *(pair_task(name, ENTAILMENT_LABELS) for name in ("pair", "facts")),
-    )
+    task.name: task for task in (COLA, SST_2, RTE, MRPC, QNLI, QQP, STS_B, WNLI, MNLI)
 }
-
-
-def glue_task(name: str, labels: Sequence[str] | None = None) -> GlueTask:
-    """The description of a task.
-
-    Args:
-      name: a name in `GLUE_TASKS`, or any other name together with `labels`.
-      labels: label names, for a pair task of one's own in the layout of RTE.
-
-    Raises:
-      UserError: an unknown name without labels, or labels for a task whose labels are known.
-    """
-    known = GLUE_TASKS.get(name)
-    if known is None or (labels is not None and name == "pair"):
-        if labels is None:
-            raise UserError(
-                f"task {name!r} is unknown; expected one of {', '.join(GLUE_TASKS)}, coreference, "
-                "pronoun_probe, or a name of your own with finetune.labels = [...] for pairs in the "
-                "layout of RTE"
-            )
-        return pair_task(name, labels)
-    if labels is not None and tuple(labels) != known.labels:
-        raise UserError(
-            f"labels of task {name} are {list(labels)}, expected {known.labels}; leave labels out or "
-            "choose another task name"
-        )
-    return known

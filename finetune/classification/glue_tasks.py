@@ -13,7 +13,14 @@ from multiberts.finetune.classification.challenge_sets import (
     evaluation_sources,
     file_source,
 )
-from multiberts.finetune.classification.glue import AX, GLUE_TASKS, GlueTask, glue_task, own_layout
+from multiberts.finetune.classification.glue import (
+    AX,
+    ENTAILMENT_LABELS,
+    GLUE_TASKS,
+    GlueTask,
+    own_layout,
+    pair_task,
+)
 from multiberts.finetune.classification.glue_datasets import GlueDatasetReader
 from multiberts.finetune.classification.learner import ClassificationFamily
 from multiberts.finetune.data_files import existing_split_file, split_file
@@ -40,7 +47,7 @@ def own_data_task(name: str, labels: Sequence[str]) -> Task:
     Raises:
       UserError: unfit labels.
     """
-    glue_task(name, labels)
+    pair_task(name, labels)  # refuses unfit labels
     return Task(name=name, family=_own_family, options=OWN_OPTIONS)
 
 
@@ -58,9 +65,10 @@ class OwnFamily(ClassificationFamily):
         return found | {name: columns[name] for name in columns if columns[name] != defaults[name]}
 
 
-def _own_family(arguments: DataArguments) -> OwnFamily:
+def _own_family(arguments: DataArguments, labels: Sequence[str] = ()) -> OwnFamily:
+    """Returns a classification of the user's own; `labels` hold where none are given."""
     columns = (list(arguments.options["text_columns"]), arguments.options["label_column"])
-    task = own_layout(arguments.task, arguments.labels or (), *columns)
+    task = own_layout(arguments.task, arguments.labels or labels, *columns)
     family = _family(task, arguments)
     return OwnFamily(
         **{field.name: getattr(family, field.name) for field in dataclasses.fields(family)}
@@ -68,7 +76,13 @@ def _own_family(arguments: DataArguments) -> OwnFamily:
 
 
 def _glue_family(arguments: DataArguments) -> ClassificationFamily:
-    return _family(glue_task(arguments.task, arguments.labels), arguments)
+    task = GLUE_TASKS[arguments.task]
+    if arguments.labels not in (None, task.labels):
+        raise UserError(
+            f"labels of task {task.name} are {list(arguments.labels or ())}, expected {task.labels}; "
+            "leave finetune.labels out or choose another task name"
+        )
+    return _family(task, arguments)
 
 
 def _family(task: GlueTask, arguments: DataArguments) -> ClassificationFamily:
@@ -166,6 +180,28 @@ def _refused_ax(arguments: DataArguments) -> ClassificationFamily:
 
 
 TASKS: tuple[Task, ...] = (
-    *(Task(name=name, family=_glue_family, options=OPTIONS) for name in GLUE_TASKS),
+    *(
+        Task(
+            name=task.name,
+            family=_glue_family,
+            options=OPTIONS,
+            num_train_examples=task.num_examples[0],
+            num_dev_examples=task.num_examples[1],
+            data_files=tuple(
+                f"{split}.tsv" for split in ("train", task.dev_split, *task.further_dev_splits)
+            ),
+        )
+        for task in GLUE_TASKS.values()
+    ),
+    # Pairs of the user's own; `facts` is the task of the synthetic world.
+    *(
+        Task(
+            name=name,
+            family=functools.partial(_own_family, labels=ENTAILMENT_LABELS),
+            options=OWN_OPTIONS,
+            data_files=("train.tsv", "dev.tsv"),
+        )
+        for name in ("pair", "facts")
+    ),
     Task(name=AX.name, family=_refused_ax),
 )

@@ -189,4 +189,13 @@ def _family(arguments: DataArguments) -> PronounProbeFamily:
     return PronounProbeFamily(Path(folder))
 
 
-TASKS = (Task(name="pronoun_probe", family=_family, trained=False),)
+TASKS = (
+    Task(
+        name="pronoun_probe",
+        family=_family,
+        trains=False,
+        frozen_encoder=True,
+        num_train_examples=0,
+        num_dev_examples=120,
+    ),
+)

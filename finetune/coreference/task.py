@@ -312,5 +312,6 @@ TASKS = (
         name="coreference",
         family=_family,
         options=dataclasses.asdict(CoreferenceOptions()),
+        frozen_encoder=True,
     ),
 )

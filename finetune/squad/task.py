@@ -254,21 +254,27 @@ _OPTIONS: dict[str, Any] = {
     "dump_n_best": False,
 }
 
+
+def _task(
+    name: str, suffix: str, num_examples: tuple[int | None, int | None], **more_options: float
+) -> Task:
+    """Returns a task whose files in a folder are `train<suffix>.json` and `dev<suffix>.json`."""
+    return Task(
+        name,
+        functools.partial(
+            _family, suffix=suffix, with_unanswerable="null_threshold" in more_options
+        ),
+        options={**_OPTIONS, **more_options},
+        num_train_examples=num_examples[0],
+        num_dev_examples=num_examples[1],
+        data_files=tuple(f"{split}{suffix}.json" for split in SPLITS),
+    )
+
+
+# Numbers of windows of 384 pieces with a stride of 128, rounded: these are what a step trains on.
 TASKS = (
-    Task(
-        "squad-v1.1",
-        functools.partial(_family, suffix="-v1.1", with_unanswerable=False),
-        options=_OPTIONS,
-    ),
-    Task(
-        "squad-v2.0",
-        functools.partial(_family, suffix="-v2.0", with_unanswerable=True),
-        options={**_OPTIONS, "null_threshold": 0.0},
-    ),
-    # For questions of one's own in the layout of SQuAD 1.1; also the synthetic world's.
-    Task(
-        "questions",
-        functools.partial(_family, suffix="", with_unanswerable=False),
-        options=_OPTIONS,
-    ),
+    _task("squad-v1.1", "-v1.1", (88_600, 10_800)),
+    _task("squad-v2.0", "-v2.0", (132_000, 12_200), null_threshold=0.0),
+    # Questions of the user's own in the layout of SQuAD 1.1; also those of the synthetic world.
+    _task("questions", "", (None, None)),
 )

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import re
 import subprocess
 import sys
@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from multiberts.finetune import tasks
-from multiberts.finetune.tasks import DataArguments, Task, registered_tasks, task_named
+from multiberts.finetune.tasks import MODULES, DataArguments, Task, registered_tasks, task_named
 from multiberts.runs.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,9 +22,31 @@ def test_every_task_of_the_papers_is_there() -> None:
         *("coreference", "pronoun_probe"),
     }
     assert papers <= set(registered_tasks())
-    assert [name for name, task in registered_tasks().items() if not task.trained] == [
+    assert [name for name, task in registered_tasks().items() if not task.trains] == [
         "pronoun_probe"
     ]
+    assert [name for name, task in registered_tasks().items() if task.frozen_encoder] == [
+        "coreference",
+        "pronoun_probe",
+    ]
+
+
+def test_no_name_is_registered_twice() -> None:
+    names = [task.name for name in MODULES for task in importlib.import_module(name).TASKS]
+    assert sorted(names) == sorted(registered_tasks())
+
+
+def test_sizes_are_the_published_ones() -> None:
+    """Wang et al. 2019, table 1, in full; QNLI in its second version; both MNLI sets are predicted."""
+    tasks = registered_tasks()
+    sizes = {name: (tasks[name].num_train_examples, tasks[name].num_dev_examples) for name in tasks}
+    assert sizes["CoLA"] == (8_551, 1_043)
+    assert sizes["QQP"] == (363_846, 40_430)
+    assert sizes["MNLI"] == (392_702, 9_815 + 9_832)
+    assert sizes["QNLI"] == (104_743, 5_463)
+    assert sizes["pair"] == sizes["AX"] == (None, None)
+    assert tasks["MNLI"].data_files == ("train.tsv", "dev_matched.tsv", "dev_mismatched.tsv")
+    assert tasks["squad-v2.0"].data_files == ("train-v2.0.json", "dev-v2.0.json")
 
 
 def test_a_name_of_ones_own_needs_labels() -> None:
@@ -60,8 +81,30 @@ def test_the_register_loads_without_tensorflow() -> None:
     assert result.stdout == "[]\n"
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"has 'outside_tasks', which cannot be used \(.*no attribute 'TASKS'\)"),
+        ("import no_such_module", r"cannot be used \(No module named 'no_such_module'\)"),
+        ("TASKS = ('RTE',)", r"outside_tasks.TASKS is \('RTE',\), expected a tuple of multiberts"),
+        (
+            "from multiberts.finetune.tasks import Task\nTASKS = (Task('RTE', None),)",
+            "registers task 'RTE', but there is a task of that name already; give it another name",
+        ),
+    ],
+)
+def test_a_module_outside_the_tree_that_registers_nothing_new_is_refused(
+    tmp_path: Path, monkeypatch, text: str, message: str
+) -> None:
+    (tmp_path / "outside_tasks.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    sys.modules.pop("outside_tasks", None)
+    with pytest.raises(UserError, match=message):
+        task_named("RTE", task_modules=["outside_tasks"])
+
+
 def code_blocks() -> dict[str, str]:
-    """The document's files by the name in the line before them."""
+    """Returns the document's files by the name in the line before them."""
     found = re.findall(r"^`([\w./]+)`:\n\n```\w*\n(.*?)^```$", DOCUMENT.read_text(), re.M | re.S)
     return dict(found)
 
@@ -69,56 +112,74 @@ def code_blocks() -> dict[str, str]:
 def test_the_worked_example_of_the_document_works(
     tmp_path: Path, make_checkpoint: Callable[..., Path], monkeypatch
 ) -> None:
-    """Its files are taken out of the page, and its task is learned and scored."""
+    """Its task is registered from a folder outside the tree, learned and scored."""
     from multiberts.evaluate.dumps.predictions import read_predictions
-    from multiberts.evaluate.metrics import register as metrics
+    from multiberts.evaluate.metrics.register import METRICS
     from multiberts.evaluate.scoring import scores_of
     from multiberts.finetune.finetuning import finetune
 
     blocks = code_blocks()
-    for name in ("finetune/review_stars.py", "evaluate/star_metrics.py"):
-        path = tmp_path / Path(name).name
-        path.write_text(blocks[name])
-        module_name = "multiberts." + name.removesuffix(".py").replace("/", ".")
-        specification = importlib.util.spec_from_file_location(module_name, path)
-        assert specification is not None and specification.loader is not None
-        module = importlib.util.module_from_spec(specification)
-        monkeypatch.setitem(sys.modules, module_name, module)
-        specification.loader.exec_module(module)
-    monkeypatch.setattr(tasks, "MODULES", (*tasks.MODULES, "multiberts.finetune.review_stars"))
-    monkeypatch.setitem(
-        metrics.METRICS, "within_one", sys.modules["multiberts.evaluate.star_metrics"].WITHIN_ONE
-    )
-    registered_tasks.cache_clear()
-    try:
-        folder = tmp_path / "reviews"
-        folder.mkdir()
-        # One word tells the stars.
-        words = ["bad", "late", "it", "fine", "good"]
-        for split, count in (("train", 200), ("dev", 40)):
-            lines = [
-                f'{{"id": "r{n}", "text": "the cake is {words[n % 5]}.", "stars": {n % 5 + 1}}}'
-                for n in range(count)
-            ]
-            (folder / f"{split}.jsonl").write_text("\n".join(lines) + "\n")
-        arguments = {
-            "checkpoint": str(make_checkpoint()),
-            "task": "review-stars",
-            "data_dir": str(folder),
-            "learning_rate": 3e-3,
-            "batch_size": 20,
-            "num_epochs": 12,
-            "sequence_length": 16,
-            "compile_step": False,
-        }
-        finetune(run_dir=str(tmp_path / "run"), **arguments)
-        dataset = read_predictions([tmp_path / "run"], "dev")
-        assert dataset["example_id"].values[3] == "review-stars/dev/r3"
-        scores = scores_of(tmp_path / "run", "dev")
-        assert scores["accuracy"] == 1.0
-        assert scores["within_one"] == 1.0
-        (folder / "dev.jsonl").write_text('{"id": "r0", "text": "fine", "stars": 9}\n')
-        with pytest.raises(UserError, match=r"dev.jsonl line 1: found stars 9, expected 1 to 5"):
-            finetune(run_dir=str(tmp_path / "other"), **arguments)
-    finally:
-        registered_tasks.cache_clear()
+    metric: dict = {}
+    exec(blocks["evaluate/metrics/star_metrics.py"], metric)
+    monkeypatch.setitem(METRICS, "within_one", metric["WITHIN_ONE"])
+    outside = tmp_path / "my_tasks"
+    outside.mkdir()
+    text = blocks["my_tasks/review_stars.py"]
+    assert text.count('metrics=("accuracy",)') == 1
+    text = text.replace('metrics=("accuracy",)', 'metrics=("accuracy", "within_one")')
+    (outside / "review_stars.py").write_text(text)
+    monkeypatch.syspath_prepend(outside)
+    folder = tmp_path / "reviews"
+    folder.mkdir()
+    # One word determines the stars.
+    words = ["bad", "late", "it", "fine", "good"]
+    for split, count in (("train", 200), ("dev", 40)):
+        lines = [
+            f'{{"id": "r{n}", "text": "the cake is {words[n % 5]}.", "stars": {n % 5 + 1}}}'
+            for n in range(count)
+        ]
+        (folder / f"{split}.jsonl").write_text("\n".join(lines) + "\n")
+    arguments = {
+        "checkpoint": str(make_checkpoint()),
+        "task": "review-stars",
+        "task_modules": ["review_stars"],
+        "data_dir": str(folder),
+        "learning_rate": 3e-3,
+        "batch_size": 20,
+        "num_epochs": 12,
+        "sequence_length": 16,
+        "compile_step": False,
+    }
+    with pytest.raises(UserError, match="task 'review-stars' is unknown"):
+        finetune(run_dir=str(tmp_path / "run"), **{**arguments, "task_modules": ()})
+    finetune(run_dir=str(tmp_path / "run"), **arguments)
+    dataset = read_predictions([tmp_path / "run"], "dev")
+    assert dataset["example_id"].values[3] == "review-stars/dev/r3"
+    scores = scores_of(tmp_path / "run", "dev")
+    assert scores["accuracy"] == 1.0
+    assert scores["within_one"] == 1.0
+    (folder / "dev.jsonl").write_text('{"id": "r0", "text": "fine", "stars": 9}\n')
+    with pytest.raises(UserError, match=r"dev.jsonl line 1: found stars 9, expected 1 to 5"):
+        finetune(run_dir=str(tmp_path / "other"), **arguments)
+
+
+def test_modules_of_tasks_are_frozen_only_where_given(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path, monkeypatch
+) -> None:
+    from multiberts.finetune.finetuning import finetune
+
+    (tmp_path / "no_tasks.py").write_text("TASKS = ()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    arguments = {
+        "checkpoint": str(make_checkpoint()),
+        "task": "pair",
+        "data_dir": str(pair_data),
+        "num_epochs": 0.2,
+        "sequence_length": 32,
+        "compile_step": False,
+    }
+    finetune(run_dir=str(tmp_path / "without"), **arguments)
+    assert "task_modules" not in (tmp_path / "without" / "config.gin").read_text()
+    finetune(run_dir=str(tmp_path / "with"), **arguments, task_modules=["no_tasks"])
+    frozen = (tmp_path / "with" / "config.gin").read_text()
+    assert frozen.count("finetune.task_modules = ['no_tasks']\n") == 2

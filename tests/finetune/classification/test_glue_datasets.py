@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from multiberts.finetune.classification.challenge_sets import evaluation_sources
-from multiberts.finetune.classification.glue import GLUE_TASKS, pair_task
+from multiberts.finetune.classification.glue import ENTAILMENT_LABELS, GLUE_TASKS, pair_task
 from multiberts.finetune.classification.glue_datasets import GlueDatasetReader
 from multiberts.finetune.classification.glue_tsv import GlueTsvReader, read_examples
 from multiberts.runs.errors import UserError
@@ -337,7 +337,8 @@ def test_what_does_not_fit_is_refused_in_one_line(datasets_dir: Path) -> None:
         ("glue/rte", where, "RTE", "dev_mismatched", "has no split validation_mismatched, only"),
         ("no_such", where, "RTE", "train", "cannot give no_such from"),
     ):
-        reader = GlueDatasetReader(dataset, folder, GLUE_TASKS[task], split)
+        description = GLUE_TASKS.get(task) or pair_task(task, ENTAILMENT_LABELS)
+        reader = GlueDatasetReader(dataset, folder, description, split)
         with pytest.raises(UserError) as error:
             reader(reader.open().files, "train")
         assert message in str(error.value)
