@@ -110,7 +110,7 @@ def test_a_column_that_was_read_before_is_the_same_array(tmp_path: Path):
 
 def test_reading_and_writing_import_no_tensorflow(tmp_path: Path, run_python):
     code = (
-        "import sys; from multiberts.evaluate.dumps.predictions import write_predictions, read_file; "
+        "import sys; from multiberts.evaluate.dumps.prediction_file import write_predictions, read_file; "
         f"path = {str(tmp_path / 'x')!r}; "
         "write_predictions(path, example_ids=['a'], labels=[1], predictions=[1]); read_file(path); "
         "assert 'tensorflow' not in sys.modules"

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from multiberts.evaluate.dumps.tfrecord import DamagedRecord, framed, masked_checksums, split
+from multiberts.evaluate.dumps.tfrecord import DamagedRecord, checksum, framed, split
 
 RECORDS = [b"", b"a", b"\x00" * 32, bytes(range(256)) * 3, "größer".encode()]
 
@@ -15,8 +15,7 @@ RECORDS = [b"", b"a", b"\x00" * 32, bytes(range(256)) * 3, "größer".encode()]
 def test_published_checksums():
     """RFC 3720, appendix B.4, and the check value of CRC-32C catalogues."""
     pieces = [bytes(32), b"\xff" * 32, bytes(range(32)), bytes(range(31, -1, -1)), b"123456789"]
-    lengths = np.array([len(piece) for piece in pieces])
-    masked = masked_checksums(b"".join(pieces), np.cumsum(lengths) - lengths, lengths)
+    masked = np.frombuffer(b"".join(map(checksum, pieces)), "<u4")
     turned = (masked.astype(np.uint64) - 0xA282EAD8) % 2**32
     checksums = (turned >> np.uint64(17) | turned << np.uint64(15)) % 2**32
     assert [hex(value) for value in checksums.tolist()] == [
