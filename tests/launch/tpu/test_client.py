@@ -148,7 +148,7 @@ def test_calls_are_repeated_until_the_service_answers(make_service: MakeService)
             r"accelerator_type names 'v4-16', .* zone-a offers \(v4-8\)",
         ),
         ({"runtime_version": "tpu-vm-x"}, r"runtime_version names 'tpu-vm-x', .*ubuntu2204-base\)"),
-        ({"bucket": "bucket"}, r"'bucket' is no place in a bucket"),
+        ({"bucket": "bucket"}, r"'bucket' is not a place in a bucket"),
         ({"bucket": "file:///dev/null/x"}, r"no permission to write file:///dev/null/x"),
     ],
 )

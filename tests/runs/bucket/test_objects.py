@@ -50,7 +50,7 @@ def test_what_is_a_url() -> None:
     assert is_url("gs://bucket/x") and is_url("file:///x") and is_url("memory://x")
     for other in ("runs/a", "/runs/a", "data:glue/RTE", "tfds:wikipedia", 3, "https://x.org/y"):
         assert not is_url(other)
-    with pytest.raises(UserError, match=r"'gs://' is no place in a bucket"):
+    with pytest.raises(UserError, match=r"'gs://' is not a place in a bucket"):
         Bucket("gs://")
 
 
@@ -250,7 +250,7 @@ def test_who_lost_the_lease_pushes_nothing_more(
         mirror.push()
         cloud_storage.log.clear()
         (slow.path / "old").write_bytes(b"old")
-        with pytest.raises(LeaseLostError, match=r"taken over by another process.*goes on"):
+        with pytest.raises(LeaseLostError, match=r"taken over by another process.*continues"):
             slow.push()
         with pytest.raises(LeaseLostError):
             slow.__exit__(None, None, None)
@@ -439,7 +439,7 @@ def test_a_finished_run_is_an_input_and_an_unfinished_one_is_not(
     unfinished = place + "-unfinished"
     with Mirror(unfinished) as mirror:
         (mirror.path / "config.gin").write_text("")
-    with pytest.raises(UserError, match=r"is a run that has not finished; run it to its end first"):
+    with pytest.raises(UserError, match=r"is a run that has not finished; finish it first"):
         fetch(unfinished)
 
 
