@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from tqdm import tqdm
 
 from multiberts.evaluate.dumps.prediction_file import Predictions
 from multiberts.evaluate.dumps.predictions import aligned, labelled_array, read_run_predictions
 from multiberts.evaluate.dumps.run_checks import RUN_KEY, Finding, Run, find_all
 from multiberts.evaluate.dumps.run_file import read_run, run_directories, set_of
-from multiberts.evaluate.metrics.calibration import is_calibratable, reliability
 from multiberts.evaluate.metrics.column_metric import Metric
-from multiberts.evaluate.metrics.parts import parts_of
+from multiberts.evaluate.metrics.probability import is_calibratable, reliability
 from multiberts.evaluate.metrics.ranks import RankMetric
 from multiberts.evaluate.metrics.register import METRICS, metric_input, metric_variables
 from multiberts.evaluate.metrics.winogender_bias import (
@@ -306,6 +306,58 @@ def _rows_of_parts(
             "examples": len(part.rows),
             "score": float(values[part.rows].mean()),
         }
+
+
+# A column with more values names examples rather than parts.
+MOST_PARTS = 128
+MOST_LABELS = 10
+
+
+@dataclass(frozen=True)
+class ExamplePart:
+    """Some examples.
+
+    Attributes:
+      by: the column that was split by, or `label`.
+      part: its value.
+      label: the label that the examples have as well, or None for all.
+      rows: int64, which examples.
+    """
+
+    by: str
+    part: str
+    label: float | None
+    rows: NDArray[np.int64]
+
+
+def parts_of(labels: NDArray, columns: Mapping[str, NDArray]) -> Iterator[ExamplePart]:
+    """Cuts examples by label, and by every column of texts that has few values.
+
+    The parts of a column are given whole and for each label by itself: of HANS, the entailed and the
+    non-entailed half of a heuristic (McCoy et al., 2019, table 2).
+
+    Args:
+      labels: [examples].
+      columns: by name, texts [examples]; others are left out.
+    """
+    values = np.unique(labels)
+    if not 1 < len(values) <= MOST_LABELS or (values != np.round(values)).any():
+        values = np.zeros(0)
+    for value in values.tolist():
+        yield ExamplePart("label", f"{value:g}", value, np.flatnonzero(labels == value))
+    for name, column in sorted(columns.items()):
+        if column.dtype.kind != "U":
+            continue
+        names = np.unique(column)
+        if not 1 < len(names) <= min(MOST_PARTS, len(column) // 2):
+            continue
+        for part in names.tolist():
+            inside = column == part
+            yield ExamplePart(name, part, None, np.flatnonzero(inside))
+            for value in values.tolist():
+                rows = np.flatnonzero(inside & (labels == value))
+                if rows.size:
+                    yield ExamplePart(name, part, value, rows)
 
 
 def _count_missing(tables: Tables) -> None:

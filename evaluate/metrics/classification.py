@@ -16,7 +16,7 @@ from multiberts.evaluate.metrics.column_metric import (
     Columns,
     Flags,
     Metric,
-    mean_finish,
+    mean_metric,
     ratio,
     shown,
     stack,
@@ -203,35 +203,13 @@ def _matthews_degenerate(sums: Array) -> Flags:
 
 
 CLASSIFICATION_METRICS = (
-    Metric(
-        "accuracy",
-        _same_kind("accuracy", _correct),
-        mean_finish,
-        mean_of=1,
-        num_label_columns=1,
-        whole=True,
-    ),
-    Metric(
-        "error",
-        _same_kind("error", _wrong),
-        mean_finish,
-        mean_of=1,
-        higher_is_better=False,
-        num_label_columns=1,
-        whole=True,
-    ),
+    mean_metric("accuracy", _same_kind("accuracy", _correct), whole=True),
+    mean_metric("error", _same_kind("error", _wrong), whole=True, higher_is_better=False),
     Metric("f1", BoundColumns(_bind_f1), _f1_finish, _f1_degenerate, whole=True),
     Metric("f1_macro", BoundColumns(_bind_macro), _macro_finish, _macro_degenerate, whole=True),
-    # Over all classes each error is one false positive and one false negative, so that this is the
+    # Over all classes each error is one false positive and one false negative, so this is the
     # accuracy.
-    Metric(
-        "f1_micro",
-        BoundColumns(_bind_micro),
-        mean_finish,
-        mean_of=1,
-        num_label_columns=1,
-        whole=True,
-    ),
+    mean_metric("f1_micro", BoundColumns(_bind_micro), whole=True),
     Metric(
         "matthews",
         BoundColumns(_bind_matthews),

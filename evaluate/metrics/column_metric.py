@@ -241,3 +241,14 @@ def stack(shape: tuple[int, ...], *columns: ArrayLike) -> Array:
 def mean_finish(sums: Array) -> Array:
     """Finishes columns of ones and of values into the mean of the values."""
     return ratio(sums[..., 1], sums[..., 0])
+
+
+def mean_metric(name: str, columns: Columns, **settings: Any) -> Metric:
+    """Returns a metric whose score is the mean of its second column; the first one is of ones.
+
+    Args:
+      name: see `Metric`.
+      columns: see `Metric`; two columns.
+      **settings: further attributes of the `Metric`.
+    """
+    return Metric(name, columns, mean_finish, mean_of=1, num_label_columns=1, **settings)

@@ -15,7 +15,7 @@ from multiberts.evaluate.metrics.column_metric import (
     Columns,
     Flags,
     Metric,
-    mean_finish,
+    mean_metric,
     shown,
     stack,
 )
@@ -126,26 +126,10 @@ def _slope_degenerate(sums: Array) -> Flags:
 
 
 CONTINUOUS_METRICS = (
-    Metric(
-        "mse",
-        _number_columns("mse", _squared_errors),
-        mean_finish,
-        mean_of=1,
-        higher_is_better=False,
-        num_label_columns=1,
-    ),
-    Metric(
-        "mae",
-        _number_columns("mae", _absolute_errors),
-        mean_finish,
-        mean_of=1,
-        higher_is_better=False,
-        num_label_columns=1,
-    ),
+    mean_metric("mse", _number_columns("mse", _squared_errors), higher_is_better=False),
+    mean_metric("mae", _number_columns("mae", _absolute_errors), higher_is_better=False),
     # The plain mean of the predictions, for those that are scores already.
-    Metric(
-        "mean", _number_columns("mean", _mean_columns), mean_finish, mean_of=1, num_label_columns=1
-    ),
+    mean_metric("mean", _number_columns("mean", _mean_columns)),
     Metric(
         "pearson",
         _moment_columns("pearson"),

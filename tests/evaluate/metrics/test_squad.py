@@ -1,14 +1,22 @@
-"""Exact match and F1 of answers against the scores of published prediction files."""
+"""Exact match and F1 of answers, and the official scorer's report, against published figures."""
 
 import gzip
 import json
+import re
+import string
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from multiberts.evaluate.metrics.column_metric import reference_array
 from multiberts.evaluate.metrics.register import METRICS
-from multiberts.evaluate.metrics.squad import answer_words
+from multiberts.evaluate.metrics.squad import (
+    answer_words,
+    best_threshold,
+    official_scores,
+    question_scores,
+)
 
 # Exact match and F1 in percent on the development sets, by prediction file.
 PUBLISHED = {
@@ -107,3 +115,145 @@ def test_bad_values_are_refused():
             METRICS[name].score(["a"], np.array([None], dtype=object))
         with pytest.raises(ValueError, match="found label None"):
             METRICS[name].score(np.array([("a", None), None], dtype=object)[1:], ["a"])
+
+
+# Printed by evaluate-v2.0.py for the answers and null odds of a BERT-base run (Nstats/my_bert,
+# run_squad2.sh), whose files are read here.
+PRINTED = {
+    "exact": 71.9952834161543,
+    "f1": 75.63946351369651,
+    "total": 11873,
+    "HasAns_exact": 71.49122807017544,
+    "HasAns_f1": 78.79003884921,
+    "HasAns_total": 5928,
+    "NoAns_exact": 72.49789739276703,
+    "NoAns_f1": 72.49789739276703,
+    "NoAns_total": 5945,
+    "best_exact": 72.83753053145793,
+    "best_exact_thresh": -5.559882640838623,
+    "best_f1": 76.10335982008996,
+    "best_f1_thresh": -4.95320200920105,
+}
+
+
+def questions_of(path: Path) -> dict[str, list[str]]:
+    """The reference texts of every question, by id."""
+    return {
+        question["id"]: [answer["text"] for answer in question["answers"]]
+        for article in read(path)["data"]
+        for paragraph in article["paragraphs"]
+        for question in paragraph["qas"]
+    }
+
+
+def test_the_official_scorer_printed_these(shared_data: Path) -> None:
+    references = questions_of(shared_data / "squad" / "dev-v2.0.no_plausible.json.gz")
+    folder = shared_data / "reference" / "squad_predictions"
+    texts = read(folder / "v2.0_bert_base_uncased_nstats_predictions.json.gz")
+    odds = read(folder / "v2.0_bert_base_uncased_nstats_null_odds.json.gz")
+    report = official_scores(
+        list(references.values()), [texts[i] for i in references], [odds[i] for i in references]
+    )
+    assert report == pytest.approx(PRINTED, rel=1e-14)
+
+
+def test_parts_add_up_on_all_published_files(shared_data: Path) -> None:
+    """Without null odds the whole is the mean of its parts, weighted by their questions."""
+    references = questions_of(shared_data / "squad" / "dev-v2.0.no_plausible.json.gz")
+    for path in sorted((shared_data / "reference" / "squad_predictions").glob("v2.0*.json.gz")):
+        if "null_odds" in path.name:
+            continue
+        texts = read(path)
+        report = official_scores(list(references.values()), [texts.get(i, "") for i in references])
+        assert "best_f1" not in report
+        for name in ("exact", "f1"):
+            parts = [
+                report[f"{part}_{name}"] * report[f"{part}_total"] for part in ("HasAns", "NoAns")
+            ]
+            assert sum(parts) / report["total"] == pytest.approx(report[name], rel=1e-12)
+
+
+def slow_words(text: str) -> list[str]:
+    kept = "".join(letter for letter in text.lower() if letter not in set(string.punctuation))
+    return re.sub(r"\b(a|an|the)\b", " ", kept).split()
+
+
+def slow_scores(references: list[str], prediction: str) -> tuple[float, float]:
+    """Exact match and F1 of one question, word by word."""
+    usable = [text for text in references if slow_words(text)] or [""]
+    best = [0.0, 0.0]
+    for reference in usable:
+        wanted, given = slow_words(reference), slow_words(prediction)
+        shared, left = 0, list(given)
+        for word in wanted:
+            if word in left:
+                left.remove(word)
+                shared += 1
+        if not wanted or not given:
+            f1 = float(wanted == given)
+        else:
+            f1 = 0.0
+            if shared:
+                precision, recall = shared / len(given), shared / len(wanted)
+                f1 = 2 * precision * recall / (precision + recall)
+        best = [max(best[0], float(wanted == given)), max(best[1], f1)]
+    return best[0], best[1]
+
+
+WORDS = ["the", "a", "An", "Denver", "denver", "Broncos,", "won", "fifty-two", "(1895)", "x", ""]
+
+
+def random_texts(random: np.random.Generator, number: int) -> list[str]:
+    return [" ".join(random.choice(WORDS, random.integers(0, 5))) for _ in range(number)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_answers_score_as_counted_word_by_word(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    predictions = random_texts(random, 60)
+    references = [random_texts(random, int(random.integers(0, 4))) for _ in predictions]
+    slow = np.array([slow_scores(*pair) for pair in zip(references, predictions, strict=True)])
+    fast = question_scores(references, predictions)
+    np.testing.assert_allclose(fast["squad_exact_match"], slow[:, 0], rtol=0, atol=0)
+    np.testing.assert_allclose(fast["squad_f1"], slow[:, 1], rtol=1e-14)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_threshold_is_better_than_the_best(seed: int) -> None:
+    """Every threshold is tried in turn; null odds differ, so each is what the search can reach."""
+    random = np.random.default_rng(100 + seed)
+    number = 50
+    scores, odds = random.random(number), random.permutation(number) / 10 - 2.05
+    has_answer, answered = random.random(number) < 0.5, random.random(number) < 0.8
+    scores = np.where(has_answer, np.where(answered, scores, 0.0), 0.0)
+
+    def at(threshold: float) -> float:
+        total = 0.0
+        for score, null, has, given in zip(scores, odds, has_answer, answered, strict=True):
+            kept = null <= threshold and given
+            total += (score if kept else 0.0) if has else float(not kept)
+        return total / number
+
+    best = best_threshold(scores, odds, has_answer, answered)
+    assert best.score == pytest.approx(max(at(t) for t in [-99.0, *odds]), abs=1e-12)
+    # The official scorer says 0 where it is best to answer nothing.
+    threshold = best.threshold or -99.0
+    assert at(threshold) == pytest.approx(best.score, abs=1e-12)
+
+
+def test_nothing_answered_is_best_at_zero() -> None:
+    best = best_threshold([0.0, 0.0], [-3.0, 2.0], [False, False], [True, True])
+    assert (best.score, best.threshold) == (1.0, 0.0)
+
+
+def test_equal_null_odds_count_one_after_the_other() -> None:
+    # The official scorer stops between questions with equal odds: 1 of 2, and not 0.5 of 2.
+    best = best_threshold([1.0, 0.0], [0.5, 0.5], [True, False], [True, True])
+    assert (best.score, best.threshold) == (1.0, 0.5)
+
+
+def test_bad_columns_are_refused() -> None:
+    with pytest.raises(ValueError, match="expected one value a question in each"):
+        best_threshold([1.0], [0.5, 0.1], [True], [True])
+    with pytest.raises(ValueError, match="null odds are not numbers"):
+        best_threshold([1.0], [float("nan")], [True], [True])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from multiberts.evaluate.dumps.prediction_file import read_file, write_predictions
-from multiberts.evaluate.metrics.parts import parts_of
+from multiberts.evaluate.scoring import parts_of
 from multiberts.finetune.classification.challenge_sets import evaluation_sources
 from multiberts.finetune.classification.glue import GLUE_TASKS
 from multiberts.finetune.classification.hans import HansReader
