@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from multiberts.benchmarks.crossed_model import Condition
 from multiberts.evaluate.metrics.register import METRICS
-from multiberts.stats.bootstrap.comparison import Question, run_bootstrap, summaries
-from multiberts.stats.bootstrap.conclusion import Comparison, Names, Settings, conclude
+from multiberts.stats.bootstrap.comparison import Question, compare_questions
+from multiberts.stats.bootstrap.conclusion import Comparison, ComparisonSettings, Names
 from multiberts.stats.bootstrap.crossing import Crossing
 
 INTERVALS = ("t", "percentile", "basic", "bca", "studentised")
@@ -58,43 +58,19 @@ def bootstrap_seed_of(condition: Condition, simulation_seed: int, first_trial: i
 
 def questions_of(
     condition: Condition, simulation_seed: int, trials: Sequence[int], num_bootstrap: int
-) -> tuple[list[Question], Settings]:
+) -> tuple[list[Question], ComparisonSettings]:
     """A batch of trials, ready for one bootstrap."""
-    settings = Settings(
+    settings = ComparisonSettings(
         design=condition.design,
-        resample="both",
-        examples="shared",
         num_bootstrap=num_bootstrap,
         bootstrap_seed=bootstrap_seed_of(condition, simulation_seed, trials[0]),
         confidence=CONFIDENCE,
-        draws="keyed",
-        studentised=True,
     )
     metric = METRICS[condition.metric]
     questions = [
         Question(condition.arms(simulation_seed, trial), metric, settings, "") for trial in trials
     ]
     return questions, settings
-
-
-def compare_questions(questions: Sequence[Question], settings: Settings) -> Iterator[Comparison]:
-    """What `stats.compare` says about each, with one set of bootstrap draws for all."""
-    crossings = [question.crossing for question in questions]
-    samples, undefined, variances = run_bootstrap(questions, crossings, settings)
-    names, sides = Names(), len(questions[0].arms)
-    for number, question in enumerate(questions):
-        columns = slice(sides * number, sides * (number + 1))
-        yield conclude(
-            summaries(question, samples[:, columns], names, settings.confidence),
-            question.crossing,
-            samples[:, columns],
-            undefined[:, columns],
-            variances[number],
-            settings,
-            names,
-            question.metric.name,
-            question.metric.is_correlation,
-        )
 
 
 def simulate(
@@ -116,7 +92,8 @@ def simulate(
         trials = range(first, min(first + BATCH, num_trials))
         questions, settings = questions_of(condition, simulation_seed, trials, num_bootstrap)
         terms += np.sum([variance_terms(question.crossing) for question in questions], axis=0)
-        for found in compare_questions(questions, settings):
+        names = [Names()] * len(questions)
+        for found in compare_questions(questions, settings, names)[0]:
             for name in INTERVALS:
                 interval = getattr(found, name)
                 covered[name] += interval.low <= condition.truth <= interval.high

@@ -212,9 +212,9 @@ def bench() -> list[Row]:
 
 
 def exact_error(table: NDArray[np.float64]) -> float:
-    from multiberts.stats.bootstrap.variance import bootstrap_variance
+    from multiberts.stats.bootstrap.crossing import crossing_of_tables
 
-    return float(np.sqrt(bootstrap_variance(table)))
+    return float(np.sqrt(crossing_of_tables([table]).bootstrap_variance()))
 
 
 def published_stream() -> Row:

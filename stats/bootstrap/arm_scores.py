@@ -1,6 +1,6 @@
-"""The table of scores [seeds, examples] of an arm under a metric, made block by block.
+"""The table of scores [seeds, examples] of an arm under a metric, computed block by block.
 
-For a metric that is a mean, a cell is the score of the example. For any other it is a
+For a metric that is a mean, a cell is the score of the example. For any other metric it is a
 pseudo-value: the run's score plus the influence of the example on it (the infinitesimal jackknife),
 so that the same variance formulas give the delta method's variance.
 """
@@ -17,17 +17,17 @@ from multiberts.stats.bootstrap.arms import Arm
 from multiberts.stats.bootstrap.resampling import Columns
 from multiberts.stats.bootstrap.score_tables import Array, ScoreTable, clustered_table, score_table
 
-# The step of a numerical derivative beside the spread of what is moved.
+# The step of a numerical derivative, relative to the spread of the variable.
 _RELATIVE_STEP = float(np.finfo(np.float64).eps) ** (1 / 3)
 
 
 def arm_table(arm: Arm, metric: Metric | RankMetric, columns: Columns | None = None) -> ScoreTable:
-    """Pseudo-values of an arm with the runs of each seed averaged.
+    """Computes pseudo-values of an arm, averaged over the runs of each seed.
 
     Args:
       arm: runs of one procedure.
-      metric: how they are scored.
-      columns: its columns, if they are made already.
+      metric: their score.
+      columns: of the metric, where they have been computed already.
 
     Returns:
       A table [seeds, examples], or [seeds, clusters] where examples are drawn in clusters. The
@@ -43,7 +43,7 @@ def arm_table(arm: Arm, metric: Metric | RankMetric, columns: Columns | None = N
 
 
 def _rank_pseudo_values(arm: Arm, metric: RankMetric) -> Array:
-    """[runs, examples]; a missing cell has no influence, and the others the more."""
+    """Computes pseudo-values [runs, examples]; missing cells have no influence, others more."""
     if arm.observed is None:
         scores = metric.score(arm.labels, arm.predictions)
         return scores[:, None] + metric.influence(arm.labels, arm.predictions)
@@ -71,7 +71,7 @@ class _ColumnTable:
         return len(self._weights), self._num_examples
 
     def _linearise(self) -> None:
-        """Scores [runs], and the derivative of the score by each sum [runs, K]."""
+        """Computes the scores [runs] and the derivative of the score by each sum [runs, K]."""
         bound, number = self._columns.bound, self._num_examples
         totals = self._columns.totals()  # [runs, K]
         squares = np.zeros_like(totals)

@@ -1,11 +1,10 @@
-"""One side of a comparison: runs of several seeds on the same examples, checked and put in
-order."""
+"""One side of a comparison: checked and sorted runs of several seeds on the same examples."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,8 +22,17 @@ Missing = Literal["refuse", "omit"]
 
 
 class DataError(UserError, ValueError):
-    """Arrays that cannot be compared; a `ValueError` to a library's caller, one line to a
-    command's."""
+    """Arrays that cannot be compared; a `ValueError` in a library, one line in a command."""
+
+
+def check_choice(what: str, value: object, choices: Any) -> None:
+    """Refuses a value that is not one of a `Literal`'s.
+
+    Raises:
+      DataError: it is not one of the choices.
+    """
+    if value not in get_args(choices):
+        raise DataError(f"found {what} {value!r}, expected one of {', '.join(get_args(choices))}")
 
 
 @dataclass(frozen=True)
@@ -37,12 +45,12 @@ class Arm:
       run_seeds: the pre-training seed of each run [runs]; several runs of a seed are averaged.
       seeds: the distinct seeds, sorted.
       example_ids: [examples], or None where examples are known by position alone.
-      inner_levels: for each run its place below the seed, such as (finetune_seed, epoch) [runs];
-        runs are averaged level by level, innermost first, so that a fine-tuning run with more
-        epochs does not weigh more. None averages the runs of a seed all alike.
+      inner_levels: for each run its place below the seed, such as (finetune_seed, epoch) [runs].
+        Runs are averaged level by level, innermost first, so that a fine-tuning run with more
+        epochs has the same weight. None gives all runs of a seed equal weight.
       clusters: code of the cluster of each example, 0 to G - 1 [examples], or None where
         examples are drawn one by one.
-      observed: bool [runs, examples], False where a cell is missing; None where none is.
+      observed: bool [runs, examples], False where a cell is missing; None where none is missing.
     """
 
     predictions: NDArray
@@ -56,16 +64,17 @@ class Arm:
 
     @property
     def num_examples(self) -> int:
+        """The number of examples."""
         return len(self.labels)
 
     @property
     def num_units(self) -> int:
-        """What is drawn when examples are resampled: clusters, or the examples themselves."""
+        """The number of clusters, or of examples where these are drawn one by one."""
         return self.num_examples if self.clusters is None else int(self.clusters.max()) + 1
 
     @property
     def seed_weights(self) -> NDArray[np.float64]:
-        """[runs, seeds]: a product with it averages the runs of each seed, level by level."""
+        """Weights [runs, seeds] that average the runs of each seed, level by level."""
         inner = self.inner_levels or ((),) * len(self.run_seeds)
         paths = [(seed, *levels) for seed, levels in zip(self.run_seeds, inner, strict=True)]
         weights = np.ones(len(paths))
@@ -82,7 +91,7 @@ class Arm:
         return table
 
     def with_seeds(self, seeds: Sequence[Hashable]) -> Arm:
-        """The runs of these seeds only."""
+        """Returns the runs of these seeds only."""
         kept = [row for row, seed in enumerate(self.run_seeds) if seed in seeds]
         return replace(
             self,
@@ -94,8 +103,8 @@ class Arm:
         )
 
     def with_examples(self, order: Sequence[int]) -> Arm:
-        """The examples at these positions, in this order."""
-        assert self.clusters is None, "clusters are given after alignment"
+        """Returns the examples at these positions, in this order."""
+        assert self.clusters is None, "clusters are set after alignment"
         return replace(
             self,
             predictions=self.predictions[:, order],
@@ -106,7 +115,7 @@ class Arm:
 
 
 def sorted_seeds(seeds: Sequence[Hashable]) -> tuple[Hashable, ...]:
-    """Distinct seeds in sorted order, whatever their type, the same in every process."""
+    """Sorts distinct seeds of any type, in the same order in every process."""
     return tuple(sorted(set(seeds), key=lambda seed: (isinstance(seed, str), seed)))
 
 
@@ -120,10 +129,10 @@ def make_arm(
     inner_levels: Sequence[tuple[Hashable, ...]] | None = None,
     missing: Missing = "refuse",
 ) -> Arm:
-    """Checks arrays and makes an arm of them.
+    """Checks arrays and builds an arm from them.
 
     Args:
-      name: how error messages call this arm.
+      name: name of the arm in error messages.
       predictions: [runs, examples], or [runs, examples, classes].
       labels: [examples].
       run_seeds: [runs].
@@ -133,36 +142,32 @@ def make_arm(
         its run's score leaves out.
 
     Raises:
-      DataError: a shape is wrong (also: axes swapped), a value or seed is NaN, an id appears
-        twice, a run has no cell at all.
+      DataError: a shape is wrong (or the axes are swapped), a value or seed is NaN, an id appears
+        twice, or a run has no cell at all.
     """
     predictions, labels = np.asarray(predictions), np.asarray(labels)
     if predictions.ndim not in (2, 3) or labels.ndim != 1:
         raise DataError(
             f"{name}: found predictions of shape {predictions.shape} and labels of shape "
-            f"{labels.shape}, "
-            "expected [runs, examples] and [examples]"
+            f"{labels.shape}, expected [runs, examples] and [examples]"
         )
     if predictions.shape[:2] != (len(run_seeds), len(labels)):
         swapped = predictions.shape[:2] == (len(labels), len(run_seeds))
+        cure = "transpose them" if swapped else "give one row per run and one column per label"
         raise DataError(
             f"{name}: found predictions of shape {predictions.shape}, expected {len(run_seeds)} "
-            "runs x "
-            f"{len(labels)} examples; " + ("the axes are swapped: transpose them" if swapped else
-            "give one row a run and one column a label")
-        )  # fmt: skip
+            f"runs x {len(labels)} examples; {'the axes are swapped: ' * swapped}{cure}"
+        )
     if not predictions.size:
         raise DataError(f"{name}: found no runs or no examples; give at least one of each")
     _refuse_nan(f"{name} labels", labels)
     observed = None
     if missing == "omit":
-        predictions, observed = _observed(name, predictions, labels)
+        predictions, observed = _observed(name, predictions)
     _refuse_nan(f"{name} predictions", predictions)
     for position, seed in enumerate(run_seeds):
         if seed is None or seed != seed:
-            raise DataError(
-                f"{name}: run {position} has no pre-training seed; name one for every run"
-            )
+            raise DataError(f"{name}: run {position} has no pre-training seed; give every run one")
     ids = None if example_ids is None else np.asarray(example_ids)
     if ids is not None and len(set(ids.tolist())) != len(ids):
         seen: set[Any] = set()
@@ -176,13 +181,10 @@ def make_arm(
     )
 
 
-def _observed(
-    name: str, predictions: NDArray, labels: NDArray
-) -> tuple[NDArray, NDArray[np.bool_] | None]:
-    """Predictions with missing cells filled by something harmless, and where they were seen.
+def _observed(name: str, predictions: NDArray) -> tuple[NDArray, NDArray[np.bool_] | None]:
+    """Fills missing cells, and returns the predictions and where they are not missing.
 
-    The filling suits any metric: it is the run's first prediction that was seen, and its cell is
-    given no weight.
+    A missing cell gets the run's first prediction, which any metric accepts, and no weight.
     """
     bad = _bad_cells(predictions)
     if bad is None or not bad.any():
@@ -199,7 +201,7 @@ def _observed(
 
 
 def _bad_cells(values: NDArray) -> NDArray[np.bool_] | None:
-    """Where values are NaN, infinite or None, in their shape; None where the type has no such."""
+    """Finds values that are NaN, infinite or None; returns None for types without such values."""
     if values.dtype.kind == "O":
         flat = np.array([value is None or value != value for value in values.flat], dtype=bool)
         return flat.reshape(values.shape)
@@ -211,9 +213,8 @@ def _refuse_nan(what: str, values: NDArray) -> None:
     if bad is not None and bad.any():
         where = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), values.shape))
         raise DataError(
-            f"{what}: found {values[where]} at {where} ({int(bad.sum())} such in all), expected "
-            "finite "
-            "values; leave out runs that diverged and say so"
+            f"{what}: found {values[where]} at {where} ({int(bad.sum())} in total), expected finite "
+            "values; leave out runs that diverged and report it"
         )
 
 
@@ -225,20 +226,20 @@ def arm_from_arrays(
     metric: Metric | RankMetric | None = None,
     missing: Missing = "refuse",
 ) -> Arm:
-    """An arm from labelled arrays.
+    """Builds an arm from labelled arrays.
 
     Args:
-      name: how error messages call this arm.
-      data: a Dataset with `prediction` (or `scores`) and `label` as `evaluate.dumps.predictions` reads
-        it, or a DataArray of predictions. Dims: `example`, and `run` with a coordinate
+      name: name of the arm in error messages.
+      data: a Dataset with `prediction` (or `scores`) and `label` as `evaluate.dumps.predictions`
+        reads it, or a DataArray of predictions. Dims: `example`, and `run` with a coordinate
         `pretrain_seed`, or `pretrain_seed` and any further dims (such as `finetune_seed`),
         whose cells are runs. `scores` (logits) have one more dim, `class`. A cell that is NaN
-        on every example is a run that was not made.
+        on every example is a missing run.
       labels: dims (example,), for a DataArray.
-      metric: what the predictions are for; one that reads scores or texts is given those of a
-        Dataset (see `evaluate.metrics.register.metric_input` and `metric_variables`). A DataArray holds
-        what the metric reads already.
-      missing: what a NaN prediction of a run that was made means (see `make_arm`).
+      metric: selects the variables of a Dataset, scores or texts where the metric reads these (see
+        `evaluate.metrics.register.metric_input` and `metric_variables`). A DataArray already holds
+        what the metric reads.
+      missing: the meaning of a NaN prediction in a run that is not missing (see `make_arm`).
 
     Raises:
       DataError: a dim, coordinate or value is missing or wrong.
@@ -250,7 +251,7 @@ def arm_from_arrays(
             f"{name}: found dims {predictions.dims}, expected example and run (with a coordinate "
             "pretrain_seed) or pretrain_seed"
         )
-    # Other coordinates may be of types that cannot be cut, such as pandas' Arrow strings.
+    # Other coordinates may have types that cannot be sliced, such as pandas' Arrow strings.
     known = {"pretrain_seed", "finetune_seed", "example_id", "example"}
     predictions = predictions.drop_vars([key for key in predictions.coords if key not in known])
     coordinates = predictions.coords
@@ -265,10 +266,10 @@ def arm_from_arrays(
     run_shape = values.shape[: len(run_dims)]
     values = values.reshape(-1, *values.shape[len(run_dims) :])  # [runs, examples, ...]
     cells = predictions.isel(dict.fromkeys(last, 0), drop=True).transpose(*run_dims)
-    seeds = _of_runs(name, cells, "pretrain_seed")
+    seeds = _of_runs(cells, "pretrain_seed")
     if seeds is None:
         raise DataError(f"{name}: found no coordinate pretrain_seed; add it along {run_dims[0]}")
-    levels = _inner_levels(name, cells, run_shape)
+    levels = _inner_levels(cells, run_shape)
     if len(run_dims) > 1 and values.dtype.kind == "f":
         made = ~np.isnan(values.reshape(len(values), -1)).all(axis=1)
         values, seeds, levels = (
@@ -287,15 +288,14 @@ def _predictions_and_labels(
     labels: xarray.DataArray | None,
     metric: Metric | RankMetric | None,
 ) -> tuple[xarray.DataArray, xarray.DataArray]:
-    # Only a Dataset has variables of its own; a test by type would import xarray.
+    needed = f"{name}: found no variables prediction and label; give both, or labels="
+    # Only a Dataset has variables of its own; a check by type would import xarray.
     if not hasattr(data, "data_vars"):
         if labels is None:
-            raise DataError(
-                f"{name}: found no variables prediction and label; give both, or labels="
-            )
+            raise DataError(needed)
         return cast("xarray.DataArray", data), labels
     if (labels is None and "label" not in data) or "prediction" not in data:
-        raise DataError(f"{name}: found no variables prediction and label; give both, or labels=")
+        raise DataError(needed)
     from multiberts.evaluate.metrics.register import metric_input, metric_variables
 
     names = ("label", "prediction") if metric is None else metric_variables(metric, data)
@@ -318,22 +318,22 @@ def _predictions_and_labels(
     return xarray.DataArray(given, dims=dims, coords=coords), labels
 
 
-def _of_runs(name: str, cells: xarray.DataArray, coordinate: str) -> list[Hashable] | None:
-    """A coordinate of the runs, or None where there is no such."""
+def _of_runs(cells: xarray.DataArray, coordinate: str) -> list[Hashable] | None:
+    """Returns a coordinate of the runs, or None where there is none."""
     import xarray
 
     if coordinate not in cells.coords:
         return None
     values = xarray.broadcast(cells[coordinate], cells)[0].transpose(*cells.dims)
-    return values.to_numpy().ravel().tolist()
+    return list(values.to_numpy().ravel().tolist())
 
 
 def _inner_levels(
-    name: str, cells: xarray.DataArray, run_shape: tuple[int, ...]
+    cells: xarray.DataArray, run_shape: tuple[int, ...]
 ) -> list[tuple[Hashable, ...]] | None:
-    """Places below the seed: the dims after it, or the fine-tuning seed of a list of runs."""
+    """Returns the places below the seed: the dims after it, or the fine-tuning seeds of a list."""
     if len(run_shape) == 1:
-        finetune_seeds = _of_runs(name, cells, "finetune_seed")
+        finetune_seeds = _of_runs(cells, "finetune_seed")
         return None if finetune_seeds is None else [(place,) for place in finetune_seeds]
     indices = np.indices(run_shape)[1:].reshape(len(run_shape) - 1, -1).T
     return [tuple(place) for place in indices.tolist()]
@@ -343,7 +343,7 @@ def align(base: Arm, experiment: Arm) -> tuple[Arm, Arm]:
     """Puts the experiment's examples into the base's order.
 
     Raises:
-      DataError: the two hold other examples or other labels.
+      DataError: the two hold different examples or different labels.
     """
     if base.example_ids is not None and experiment.example_ids is not None:
         place = {example: column for column, example in enumerate(experiment.example_ids.tolist())}
@@ -361,15 +361,14 @@ def align(base: Arm, experiment: Arm) -> tuple[Arm, Arm]:
     if base.num_examples != experiment.num_examples:
         raise DataError(
             f"base has {base.num_examples} examples and experiment {experiment.num_examples}, "
-            "expected the "
-            "same; evaluate both on the same examples"
+            "expected the same; evaluate both on the same examples"
         )
     different = np.flatnonzero(base.labels != experiment.labels)
     if different.size:
         column = int(different[0])
         name = column if base.example_ids is None else repr(base.example_ids.tolist()[column])
         raise DataError(
-            f"base and experiment have other labels for {different.size} examples, first {name}: "
+            f"base and experiment have different labels for {different.size} examples, first {name}: "
             f"{base.labels[column]} and {experiment.labels[column]}; use one release of the data "
             "for both"
         )
@@ -383,12 +382,12 @@ def pair(base: Arm, experiment: Arm) -> tuple[Arm, Arm]:
 
 
 def clustered(arm: Arm, clusters: Sequence[Hashable] | NDArray, name: str) -> Arm:
-    """The arm with its examples in clusters, which are then drawn whole.
+    """Groups the examples of an arm into clusters, which are then drawn as a whole.
 
     Args:
       arm: examples in the order of `clusters`.
       clusters: the cluster of each example, any hashable [examples].
-      name: how error messages call this arm.
+      name: name of the arm in error messages.
 
     Raises:
       DataError: the number differs, a cluster is NaN, or all examples are in one.
@@ -403,7 +402,7 @@ def clustered(arm: Arm, clusters: Sequence[Hashable] | NDArray, name: str) -> Ar
     distinct, codes = np.unique(names, return_inverse=True)
     if len(distinct) < 2:
         raise DataError(
-            f"{name}: all examples are in the cluster {distinct[0]!r}, and how clusters vary "
-            "cannot be known; leave clusters out or give finer ones"
+            f"{name}: all examples are in the cluster {distinct[0]!r}, expected several clusters; "
+            "leave clusters out or give finer ones"
         )
     return replace(arm, clusters=codes.astype(np.int64))

@@ -1,9 +1,10 @@
-"""Compare two procedures over seeds and examples: estimate, intervals and tests in one object."""
+"""Compares two procedures over seeds and examples: estimate, intervals and tests in one object."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,21 +25,56 @@ from multiberts.stats.bootstrap.arms import (
 from multiberts.stats.bootstrap.conclusion import (
     ArmSummary,
     Comparison,
+    ComparisonOptions,
+    ComparisonSettings,
     Design,
-    DrawOrder,
-    Examples,
     Names,
-    Settings,
     conclude,
 )
 from multiberts.stats.bootstrap.crossing import Crossing
 from multiberts.stats.bootstrap.intervals import percentile_interval
-from multiberts.stats.bootstrap.resampling import Chunk, Columns, Job, bootstrap, seed_scores
-from multiberts.stats.bootstrap.score_tables import Part
-from multiberts.stats.bootstrap.variance import Resample
+from multiberts.stats.bootstrap.resampling import (
+    Chunk,
+    Columns,
+    Replicates,
+    ScoreJob,
+    bootstrap,
+    seed_scores,
+)
+from multiberts.stats.bootstrap.score_tables import Array, TablePart
 
 if TYPE_CHECKING:
     import xarray
+
+
+@dataclass(frozen=True)
+class TaskResults:
+    """The predictions of two procedures on one task; `stats.Task` to users.
+
+    Attributes:
+      base, experiment: predictions with labels; no experiment in a `single` design.
+      metric: the task's own score.
+      labels, clusters, missing: as in `stats.compare`.
+      examples_of: tasks that give the same name here share their draws of examples (as one
+        evaluation set under two metrics does); by default the task's own name.
+
+    Example:
+      >>> from xarray import DataArray
+      >>> from multiberts import stats
+      >>> rows, dims = [[1, 0, 1, 1], [1, 1, 1, 0]], ("pretrain_seed", "example")
+      >>> right = DataArray(rows, {"pretrain_seed": [0, 1]}, dims)
+      >>> labels = DataArray([1, 1, 1, 1], dims="example")
+      >>> stats.Task(right, None, "accuracy", labels).missing
+      'refuse'
+    """
+
+    base: xarray.Dataset | xarray.DataArray
+    experiment: xarray.Dataset | xarray.DataArray | None
+    metric: str | Metric | RankMetric
+    labels: xarray.DataArray | None = None
+    clusters: str | ArrayLike | None = None
+    missing: Missing = "refuse"
+    examples_of: str | None = None
 
 
 def compare(
@@ -49,79 +85,72 @@ def compare(
     *,
     labels: xarray.DataArray | None = None,
     clusters: str | ArrayLike | None = None,
-    examples: Examples = "shared",
     missing: Missing = "refuse",
-    resample: Resample = "both",
-    num_bootstrap: int = 1000,
-    bootstrap_seed: int = 42,
-    confidence: float = 0.95,
-    draws: DrawOrder = "keyed",
-    studentised: bool = True,
     name: str = "",
     evaluation_set: str = "",
     base_name: str = "base",
     experiment_name: str = "experiment",
+    **options: Unpack[ComparisonOptions],
 ) -> Comparison:
     """Compares two procedures, or describes one.
 
     Args:
-      base: predictions with labels, as `evaluate.dumps.predictions.read_predictions` gives them (see
-        `stats.bootstrap.arms.arm_from_arrays`). Runs of one pre-training seed are averaged, level by
-        level; seeds may have different numbers of runs.
+      base: predictions with labels, as `evaluate.dumps.predictions.read_predictions` returns them
+        (see `stats.bootstrap.arms.arm_from_arrays`). Runs of one pre-training seed are averaged,
+        level by level; seeds may have different numbers of runs.
       experiment: the same for the other side, aligned by example id; None in a `single` design.
       metric: a key of `evaluate.metrics.register.METRICS`, or a metric.
-      design: `paired` uses the seeds that both sides have; `unpaired` lets each side vary apart;
-        `fixed_baseline` takes the base's runs as they are; `single` has no experiment.
+      design: `paired` uses the seeds that both sides have; `unpaired` draws the seeds of each side
+        separately; `fixed_baseline` takes the base's runs as they are; `single` has no experiment.
       labels: dims (example,), where `base` and `experiment` are DataArrays of predictions.
       clusters: examples that belong together (such as sentences of one template) and are drawn
-        together: the name of a coordinate or variable along `example`, or one value an example
+        together: the name of a coordinate or variable along `example`, or one value per example
         of the base.
-      examples: `separate` where the two sides were scored on different test sets, which are then
-        drawn apart.
       missing: `omit` takes a NaN prediction as a missing cell, which its run's score leaves out.
-      resample: `both`, or `seeds` or `examples` alone, with the other held fixed.
-      num_bootstrap: replicates.
-      bootstrap_seed: names the draws.
-      confidence: level of the intervals, in (0, 1).
-      draws: `keyed` streams (see `stats.bootstrap.resampling.KeyedDraws`), or the `published` library's one
-        stream, whose samples `stats.multibootstrap` gives too.
-      studentised: whether to make the studentised interval, which takes about as long as all
-        the rest.
-      name, evaluation_set, base_name, experiment_name: for tables and texts.
+      name: name of the comparison in tables and texts.
+      evaluation_set: name of the evaluation set there.
+      base_name: name of the base there.
+      experiment_name: name of the experiment there.
+      **options: any of
+        `examples` ("shared"): "separate" where the two sides were scored on different test sets,
+        which are then drawn separately;
+        `resample` ("both"): or "seeds" or "examples" alone, with the other held fixed;
+        `num_bootstrap` (1000): replicates;
+        `bootstrap_seed` (42): identifies the draws;
+        `confidence` (0.95): level of the intervals, in (0, 1);
+        `draws` ("keyed"): streams of their own for each pool (see
+        `stats.bootstrap.resampling.KeyedDraws`), or the single stream of the "published" library,
+        whose samples `stats.multibootstrap` returns too;
+        `studentised` (True): whether to compute the studentised interval, which takes about as
+        long as everything else.
 
     Raises:
-      DataError: the arrays do not fit together, or an arm has too few seeds to say how seeds
+      DataError: the arrays do not fit together, or an arm has too few seeds to estimate how seeds
         vary.
+
+    Example:
+      >>> from xarray import DataArray
+      >>> from multiberts import stats
+      >>> seeds, dims = {"pretrain_seed": [0, 1, 2]}, ("pretrain_seed", "example")
+      >>> labels = DataArray([1, 0, 1, 0], dims="example")
+      >>> base = DataArray([[1, 1, 1, 1], [0, 0, 1, 0], [1, 0, 0, 0]], seeds, dims)
+      >>> experiment = DataArray([[1, 0, 1, 1], [1, 0, 1, 0], [1, 0, 1, 0]], seeds, dims)
+      >>> result = stats.compare(base, experiment, "accuracy", labels=labels)
+      >>> result.estimate, result.p_sign_flip.greater
+      (0.25, 0.125)
     """
-    settings = Settings(
-        design, resample, examples, num_bootstrap, bootstrap_seed, confidence, draws, studentised
-    )
-    settings.check()
-    score = named_metric(metric)
-    arms = prepare_arms(base, experiment, score, settings, labels, clusters, missing)
-    check_seeds(arms, settings)
-    question = Question(arms, score, settings, "")
-    samples, undefined, variances = run_bootstrap([question], [question.crossing], settings)
+    settings = ComparisonSettings(design, **options)
+    task = TaskResults(base, experiment, metric, labels, clusters, missing)
+    question = Question(prepare_arms(task, settings), named_metric(metric), settings, "")
     names = Names(name, evaluation_set, base_name, experiment_name)
-    sides = summaries(question, samples, names, confidence)
-    return conclude(
-        sides,
-        question.crossing,
-        samples,
-        undefined,
-        variances[0],
-        settings,
-        names,
-        score.name,
-        score.is_correlation,
-    )
+    return compare_questions([question], settings, [names])[0][0]
 
 
 def named_metric(metric: str | Metric | RankMetric) -> Metric | RankMetric:
-    """A metric, by name or as it is.
+    """Returns a metric, given by name or as an object.
 
     Raises:
-      ValueError: there is no such name, or it is something else.
+      ValueError: there is no metric of that name, or the argument is something else.
     """
     if isinstance(metric, str):
         return metric_named(metric)
@@ -133,35 +162,26 @@ def named_metric(metric: str | Metric | RankMetric) -> Metric | RankMetric:
     return metric
 
 
-def prepare_arms(
-    base: xarray.Dataset | xarray.DataArray,
-    experiment: xarray.Dataset | xarray.DataArray | None,
-    metric: Metric | RankMetric,
-    settings: Settings,
-    labels: xarray.DataArray | None,
-    clusters: str | ArrayLike | None,
-    missing: Missing,
-) -> list[Arm]:
-    """Checked arms in one order of examples, with seeds paired where the design says so.
+def prepare_arms(task: TaskResults, settings: ComparisonSettings) -> list[Arm]:
+    """Checks the sides of a task, aligns their examples and pairs seeds where the design does.
 
     Raises:
       DataError: the sides do not fit the design or each other.
     """
-    design = settings.design
+    metric, design, experiment = named_metric(task.metric), settings.design, task.experiment
     if (experiment is None) != (design == "single"):
         raise DataError(
-            f"found design {design!r} {'without' if experiment is None else 'with'} an "
-            "experiment; a single "
-            "design has none, the others have one"
+            f"found design {design!r} {'without' if experiment is None else 'with'} an experiment; "
+            "a single design has none, the others have one"
         )
-    sources = [("base", base)]
+    sources = [("base", task.base)]
     if experiment is not None:
         sources.append(("experiment", experiment))
     arms = [
-        arm_from_arrays(name, data, labels, metric=metric, missing=missing)
+        arm_from_arrays(name, data, task.labels, metric=metric, missing=task.missing)
         for name, data in sources
     ]
-    groups = [_clusters_of(name, data, clusters, settings) for name, data in sources]
+    groups = [_clusters_of(name, data, task.clusters, settings) for name, data in sources]
     if experiment is not None and settings.examples == "shared":
         arms = list(align(arms[0], arms[1]))
         groups[1] = groups[0]  # the experiment's examples are in the base's order now
@@ -184,7 +204,7 @@ def _clusters_of(
     name: str,
     data: xarray.Dataset | xarray.DataArray,
     clusters: str | ArrayLike | None,
-    settings: Settings,
+    settings: ComparisonSettings,
 ) -> NDArray | None:
     if clusters is None:
         return None
@@ -208,43 +228,37 @@ def _clusters_of(
     return found.to_numpy()
 
 
-def check_seeds(arms: Sequence[Arm], settings: Settings) -> None:
-    """Refuses an arm whose single seed was to be resampled.
-
-    Raises:
-      DataError: an arm that draws seeds has one.
-    """
-    if settings.resample == "examples":
-        return
-    for position, (name, arm) in enumerate(zip(("base", "experiment"), arms, strict=False)):
-        if settings.design == "fixed_baseline" and position == 0:
-            continue
-        if len(arm.seeds) < 2:
-            raise DataError(
-                f"{name} has one seed "
-                f"({arm.seeds[0]!r}){' to pair' if settings.design == 'paired' else ''}, and "
-                "one cannot show how seeds vary; add seeds, or use resample='examples' and "
-                "claim "
-                "nothing beyond this seed"
-                + (" (or design='fixed_baseline')" if name == "base" and len(arms) > 1 else "")
-            )
-
-
 class Question:
     """Arms, a metric and a design, as jobs for the bootstrap and as a crossing of tables.
 
-    Args:
-      arms: prepared.
+    Attributes:
+      arms: the sides, prepared.
       metric: their score.
-      settings: design and what is resampled.
-      examples: name of the set of examples; questions with one name share its draws.
+      sets: for each side the set its examples are drawn from, or None.
+      jobs: for each side the bootstrap of its score.
+      crossing: tables whose sum is the estimate.
     """
 
     def __init__(
-        self, arms: Sequence[Arm], metric: Metric | RankMetric, settings: Settings, examples: str
+        self,
+        arms: Sequence[Arm],
+        metric: Metric | RankMetric,
+        settings: ComparisonSettings,
+        examples: str,
     ):
-        self.arms = tuple(arms)
-        self.metric = metric
+        """Builds the jobs and the tables.
+
+        Args:
+          arms: prepared.
+          metric: their score.
+          settings: design and what is resampled.
+          examples: name of the set of examples; questions with the same name share its draws.
+
+        Raises:
+          DataError: an arm whose seeds are to be drawn has one seed.
+        """
+        _check_seeds(arms, settings)
+        self.arms, self.metric = tuple(arms), metric
         pools_of: dict[Design, list[str | None]] = {
             "single": ["seeds"],
             "paired": ["seeds", "seeds"],
@@ -259,42 +273,80 @@ class Question:
             pools = [None, None]
         if settings.resample == "seeds":
             sets = [None, None]
-        self.pools, self.sets = pools[: len(arms)], sets[: len(arms)]
-        # Made once, for the bootstrap, the tables and the plain scores alike.
-        self.columns = [
-            Columns(arm, metric) if isinstance(metric, Metric) else None for arm in arms
-        ]
+        self.sets = sets[: len(arms)]
+        # The columns are built once, for the bootstrap, the tables and the plain scores.
+        columns = [Columns(arm, metric) if isinstance(metric, Metric) else None for arm in arms]
         self.jobs = [
-            Job(arm, metric, pool, name, columns)
-            for arm, pool, name, columns in zip(
-                self.arms, self.pools, self.sets, self.columns, strict=True
+            ScoreJob(arm, metric, pool, name, found)
+            for arm, pool, name, found in zip(arms, pools, sets, columns, strict=False)
+        ]
+        weights = [1.0] if len(arms) == 1 else [-1.0, 1.0]
+        self.crossing = Crossing(
+            [
+                TablePart(arm_table(job.arm, metric, job.columns), weight, job.pool, job.examples)
+                for job, weight in zip(self.jobs, weights, strict=True)
+            ]
+        )
+
+    def summaries(self, samples: Array, names: Names, confidence: float) -> list[ArmSummary]:
+        """Summarises each side, from its samples [replicates, arms]."""
+        found = []
+        for job, drawn, name in zip(
+            self.jobs, samples.T, (names.base, names.experiment), strict=False
+        ):
+            arm, scores = job.arm, seed_scores(job.arm, self.metric, job.columns)
+            found.append(
+                ArmSummary(
+                    name,
+                    float(scores.mean()),
+                    percentile_interval(drawn, confidence),
+                    arm.seeds,
+                    scores,
+                    len(arm.run_seeds),
+                    arm.num_examples,
+                    None if arm.clusters is None else arm.num_units,
+                )
             )
-        ]
-        self.crossing = Crossing(self._parts())
-
-    def _parts(self) -> list[Part]:
-        weights = [1.0] if len(self.arms) == 1 else [-1.0, 1.0]
-        return [
-            Part(arm_table(job.arm, self.metric, job.columns), weight, job.pool, job.examples)
-            for job, weight in zip(self.jobs, weights, strict=True)
-        ]
+        return found
 
 
-def run_bootstrap(
-    questions: Sequence[Question], crossings: Sequence[Crossing], settings: Settings
-) -> tuple[NDArray[np.float64], NDArray[np.bool_], list[NDArray[np.float64] | None]]:
-    """Bootstraps all questions with shared draws.
+def _check_seeds(arms: Sequence[Arm], settings: ComparisonSettings) -> None:
+    """Refuses an arm with a single seed where seeds are resampled."""
+    if settings.resample == "examples":
+        return
+    for position, (name, arm) in enumerate(zip(("base", "experiment"), arms, strict=False)):
+        if settings.design == "fixed_baseline" and position == 0:
+            continue
+        if len(arm.seeds) < 2:
+            to_pair = " to pair" if settings.design == "paired" else ""
+            or_fixed = " (or design='fixed_baseline')" * (name == "base" and len(arms) > 1)
+            raise DataError(
+                f"{name} has one seed ({arm.seeds[0]!r}){to_pair}, expected two or more to estimate "
+                "how seeds vary; add seeds, or use resample='examples' and claim nothing beyond "
+                f"this seed{or_fixed}"
+            )
+
+
+def compare_questions(
+    questions: Sequence[Question],
+    settings: ComparisonSettings,
+    names: Sequence[Names],
+    total: Crossing | None = None,
+) -> tuple[list[Comparison], Replicates, Array | None]:
+    """Compares the sides of each question, with bootstrap draws that all questions share.
 
     Args:
       questions: what to score.
-      crossings: sums of their tables whose replicates' variances may be wanted.
-      settings: how.
+      settings: of all comparisons.
+      names: of each comparison.
+      total: a sum of their tables whose replicates' variances are wanted too.
 
     Returns:
-      Scores and where they were 0/0, [replicates, jobs of all questions], and for each crossing
-      the unbiased variance of each replicate [replicates] (None unless it was asked for).
+      The comparisons, the replicates of all jobs, and the unbiased variance of each replicate of
+      `total` [replicates] (None without it, or where no studentised interval is wanted).
     """
-    variances: list[list[NDArray[np.float64]]] = [[] for _ in crossings]
+    crossings = [question.crossing for question in questions] + ([total] if total else [])
+    variances: list[list[Array]] = [[] for _ in crossings]
 
     def observe(chunk: Chunk) -> None:
         seed_counts = {pool: chunk.seed_counts(pool) for pool in chunk.seeds}
@@ -308,28 +360,21 @@ def run_bootstrap(
         on_chunk=observe if settings.studentised else None,
     )
     joined = [np.concatenate(found) if found else None for found in variances]
-    return replicates.scores, replicates.undefined, joined
-
-
-def summaries(
-    question: Question, samples: NDArray[np.float64], names: Names, confidence: float
-) -> list[ArmSummary]:
-    """One summary an arm of a question, from its samples [replicates, arms]."""
-    found = []
-    for job, drawn, name in zip(
-        question.jobs, samples.T, (names.base, names.experiment), strict=False
-    ):
-        arm, scores = job.arm, seed_scores(job.arm, question.metric, job.columns)
-        found.append(
-            ArmSummary(
-                name,
-                float(scores.mean()),
-                percentile_interval(drawn, confidence),
-                arm.seeds,
-                scores,
-                len(arm.run_seeds),
-                arm.num_examples,
-                None if arm.clusters is None else arm.num_units,
+    comparisons, sides = [], len(questions[0].jobs)
+    for number, (question, called) in enumerate(zip(questions, names, strict=True)):
+        columns = slice(sides * number, sides * (number + 1))
+        samples = replicates.scores[:, columns]
+        comparisons.append(
+            conclude(
+                question.summaries(samples, called, settings.confidence),
+                question.crossing,
+                samples,
+                replicates.undefined[:, columns],
+                joined[number],
+                settings,
+                called,
+                question.metric.name,
+                question.metric.is_correlation,
             )
         )
-    return found
+    return comparisons, replicates, joined[-1] if total else None

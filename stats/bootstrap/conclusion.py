@@ -1,16 +1,16 @@
-"""What a comparison found, and how it is concluded from samples, exact variances and seed scores."""
+"""The result of a comparison, concluded from samples, exact variances and seed scores."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
-from multiberts.stats.bootstrap.arms import DataError
+from multiberts.stats.bootstrap.arms import DataError, check_choice
 from multiberts.stats.bootstrap.crossing import Crossing
 from multiberts.stats.bootstrap.effect_size import EffectSizes, effect_sizes
 from multiberts.stats.bootstrap.intervals import (
@@ -29,7 +29,7 @@ from multiberts.stats.bootstrap.intervals import (
     t_interval,
     t_p_values,
 )
-from multiberts.stats.bootstrap.resampling import Draws, KeyedDraws, PublishedDraws
+from multiberts.stats.bootstrap.resampling import DrawSource, KeyedDraws, PublishedDraws
 from multiberts.stats.bootstrap.score_tables import Resample
 
 Design = Literal["paired", "unpaired", "fixed_baseline", "single"]
@@ -45,11 +45,11 @@ class ArmSummary:
       name: the procedure.
       estimate: mean over seeds of the mean over runs of the score on all examples.
       percentile: the bootstrap's percentile interval of it.
-      seeds: the pre-training seeds [R].
-      seed_scores: the score of each seed, its runs averaged [R].
+      seeds: pre-training seeds [R].
+      seed_scores: score of each seed, its runs averaged [R].
       num_runs: fine-tuning runs.
       num_examples: examples.
-      num_clusters: clusters of examples, or None where they are drawn one by one.
+      num_clusters: clusters of examples, or None where examples are drawn one by one.
     """
 
     name: str
@@ -64,47 +64,60 @@ class ArmSummary:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What is known about the difference experiment - base, or about one procedure (`single`).
+    """The estimated difference experiment - base, or one procedure's score (`single`), with tests.
 
     Attributes:
       name, evaluation_set, metric: what is compared, on what, by which score.
       design: `paired` (the same seeds, drawn together), `unpaired` (own seeds),
-        `fixed_baseline` (the base is that very set of runs, such as one published checkpoint)
+        `fixed_baseline` (the base is exactly that set of runs, such as one published checkpoint)
         or `single` (base alone).
-      resample: what the intervals speak about: `both` new seeds and new examples, or one of them.
+      resample: what the intervals generalise to: `both` new seeds and new examples, or one of them.
       base, experiment: the two sides; `experiment` is None in a `single` design.
       num_examples: examples of the base; shared by both sides unless `examples` is `separate`.
-      estimate: the plug-in estimate: the difference of the two sides' own; the base's in a
+      estimate: the plug-in estimate: the difference of the two sides' scores; the base's score in a
         `single` design.
-      bootstrap_mean: mean of the bootstrap samples of it.
+      bootstrap_mean: mean of its bootstrap samples.
       bias: the bootstrap's estimate of the bias of `estimate`: bootstrap_mean - estimate.
-      standard_error: unbiased (see `stats.bootstrap.variance`), of `estimate`.
-      degrees_of_freedom: of the t (see `stats.bootstrap.crossing.VarianceEstimate`, the cautious ones).
+      standard_error: of `estimate`, the root of an unbiased variance (see
+        `stats.bootstrap.crossing`).
+      degrees_of_freedom: of the t: the cautious ones of
+        `stats.bootstrap.crossing.VarianceEstimate`.
       bootstrap_standard_error: the exact standard deviation of the bootstrap distribution (of
-        its linear part, where the metric is no mean).
+        its linear part, where the metric is not a mean).
       confidence: level of all intervals.
       t: the recommended interval: estimate -+ t x standard error. For the correlation of one
-        procedure it is made on Fisher's z and so stays within -1 and 1.
+        procedure it is computed on Fisher's z and so stays within -1 and 1.
       percentile: the published interval. Too narrow with few seeds.
-      basic, bca: other intervals from the same samples. Too narrow with few seeds too.
+      basic, bca: other intervals from the same samples. Also too narrow with few seeds.
       studentised: from each replicate's own standard error. Wide with few seeds. None where it
-        was not asked for.
+        was not requested.
       p_t: the recommended p-values, of the same t; None in a `single` design, as all p-values.
       p_percentile: (k + 1) / (B + 1) from the samples.
-      p_published: k / B with a floor of 1 / B, the published form.
-      p_sign_flip: randomisation of the signs of paired seeds, on these very examples: it does
+      p_published: k / B, at least 1 / B: the published form.
+      p_sign_flip: randomisation test of the signs of paired seeds, on these examples only: it does
         not ask whether new examples would agree. None in other designs, or where seeds are not
         resampled.
-      p_permutation: of the seeds of unpaired sides; None likewise.
-      effect: effect sizes over seeds; None in a `single` design or with one seed a side.
-      seed_floor: the least one-sided p that the order of the seeds alone can give: 2**-R paired
-        or against a fixed baseline, else one over the number of ways to deal the seeds to the
+      p_permutation: the same of the seeds of unpaired sides; None likewise.
+      effect: effect sizes over seeds; None in a `single` design or with one seed per side.
+      seed_floor: the smallest one-sided p that the order of the seeds alone can give: 2**-R paired
+        or against a fixed baseline, else one over the number of ways to assign the seeds to the
         two sides; None where seeds are not resampled.
-      below_seed_floor: a bootstrap or t p lies under that floor and so leans on its assumptions.
+      below_seed_floor: whether a bootstrap or t p lies under that floor and so relies on its
+        assumptions.
       num_bootstrap, bootstrap_seed: replicates and the seed of their draws.
       samples: bootstrap scores [replicates, 2] of (base, experiment), or [replicates, 1].
       degenerate_replicates: replicates where a score was 0/0 and took its defined value.
       examples: whether the two sides share their examples.
+
+    Example:
+      >>> from xarray import DataArray
+      >>> from multiberts import stats
+      >>> rows, dims = [[1, 0, 1, 1], [1, 1, 1, 0], [0, 0, 1, 1]], ("pretrain_seed", "example")
+      >>> right = DataArray(rows, {"pretrain_seed": [0, 1, 2]}, dims)
+      >>> labels = DataArray([1, 1, 1, 1], dims="example")
+      >>> result = stats.compare(right, None, "accuracy", "single", labels=labels)
+      >>> round(result.estimate, 3), result.base.seeds, result.p_t
+      (0.667, (0, 1, 2), None)
     """
 
     name: str
@@ -148,39 +161,44 @@ class Comparison:
 
     @property
     def significant(self) -> bool:
-        """Whether the recommended two-sided p lies under 1 - confidence."""
+        """Whether the recommended two-sided p is below 1 - confidence."""
         return self.p_t is not None and self.p_t.two_sided < 1 - self.confidence
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What all comparisons of a family have in common; see `compare`."""
+class ComparisonOptions(TypedDict, total=False):
+    """Keyword arguments that `compare` and `compare_tasks` share: fields of their settings."""
 
-    design: Design
-    resample: Resample
     examples: Examples
+    resample: Resample
     num_bootstrap: int
     bootstrap_seed: int
     confidence: float
     draws: DrawOrder
     studentised: bool
 
-    def check(self) -> None:
-        """Refuses unknown words and impossible numbers.
 
-        Raises:
-          DataError: a setting is none of its choices.
-        """
-        for what, value, choices in (
-            ("design", self.design, Design),
-            ("resample", self.resample, Resample),
-            ("examples", self.examples, Examples),
-            ("draws", self.draws, DrawOrder),
-        ):
-            if value not in get_args(choices):
-                raise DataError(
-                    f"found {what} {value!r}, expected one of {', '.join(get_args(choices))}"
-                )
+@dataclass(frozen=True)
+class ComparisonSettings:
+    """Settings that all comparisons of a family share; see `stats.compare`.
+
+    Raises:
+      DataError: a setting is not one of its choices, or out of range.
+    """
+
+    design: Design = "paired"
+    examples: Examples = "shared"
+    resample: Resample = "both"
+    num_bootstrap: int = 1000
+    bootstrap_seed: int = 42
+    confidence: float = 0.95
+    draws: DrawOrder = "keyed"
+    studentised: bool = True
+
+    def __post_init__(self) -> None:
+        check_choice("design", self.design, Design)
+        check_choice("resample", self.resample, Resample)
+        check_choice("examples", self.examples, Examples)
+        check_choice("draws", self.draws, DrawOrder)
         if self.num_bootstrap < 1 or not 0 < self.confidence < 1:
             raise DataError(
                 f"found num_bootstrap {self.num_bootstrap} and confidence {self.confidence}, "
@@ -188,11 +206,12 @@ class Settings:
             )
         if self.examples == "separate" and self.design in ("single", "fixed_baseline"):
             raise DataError(
-                f"found separate examples in a {self.design} design; it is paired and unpaired "
-                "designs whose two sides may have examples of their own"
+                f"found separate examples in a {self.design} design, expected a paired or unpaired "
+                "one; use examples='shared'"
             )
 
-    def make_draws(self) -> Draws:
+    def make_draws(self) -> DrawSource:
+        """Returns the source of the draws."""
         if self.draws == "keyed":
             return KeyedDraws(self.bootstrap_seed)
         return PublishedDraws(np.random.RandomState(self.bootstrap_seed))
@@ -200,7 +219,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Names:
-    """What tables and texts call a comparison."""
+    """Names of a comparison and its sides in tables and texts."""
 
     name: str = ""
     evaluation_set: str = ""
@@ -214,12 +233,12 @@ def conclude(
     samples: NDArray[np.float64],
     undefined: NDArray[np.bool_],
     replicate_variances: NDArray[np.float64] | None,
-    settings: Settings,
+    settings: ComparisonSettings,
     names: Names,
     metric: str,
     correlation: bool = False,
 ) -> Comparison:
-    """Intervals and tests from the samples, the exact variances and the scores of seeds.
+    """Computes intervals and tests from samples, exact variances and the scores of seeds.
 
     Args:
       sides: base, and the experiment unless the design is single.
@@ -227,10 +246,10 @@ def conclude(
       samples: [replicates, sides].
       undefined: where a score was 0/0 [replicates, jobs].
       replicate_variances: [replicates], or None for no studentised interval.
-      settings: how the comparison is made.
-      names: what it is called.
+      settings: of the comparison.
+      names: of the comparison and its sides.
       metric: name of the score.
-      correlation: whether it is one.
+      correlation: whether the score is a correlation.
     """
     base = sides[0]
     experiment = sides[1] if len(sides) > 1 else None
@@ -298,9 +317,9 @@ def _published_p_values(differences: NDArray[np.float64]) -> PValues:
 
 
 def _seed_tests(
-    sides: Sequence[ArmSummary], settings: Settings
+    sides: Sequence[ArmSummary], settings: ComparisonSettings
 ) -> tuple[PValues | None, PValues | None]:
-    """Sign flips and permutations of seeds, where the design has them."""
+    """Tests by sign flips and by permutations of seeds, where the design has them."""
     if len(sides) < 2 or settings.resample == "examples":
         return None, None
     first, second = sides[0].seed_scores, sides[1].seed_scores
@@ -311,14 +330,14 @@ def _seed_tests(
     return None, None
 
 
-def _effect(sides: Sequence[ArmSummary], settings: Settings) -> EffectSizes | None:
+def _effect(sides: Sequence[ArmSummary], settings: ComparisonSettings) -> EffectSizes | None:
     if len(sides) < 2 or min(len(side.seeds) for side in sides) < 2:
         return None
     paired = settings.design == "paired"
     return effect_sizes(sides[0].seed_scores, sides[1].seed_scores, paired)
 
 
-def _seed_floor(settings: Settings, numbers: Sequence[int]) -> float | None:
+def _seed_floor(settings: ComparisonSettings, numbers: Sequence[int]) -> float | None:
     if settings.design == "single" or settings.resample == "examples":
         return None
     if settings.design == "unpaired":

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from multiberts.stats.bootstrap.arms import DataError
+from multiberts.stats.bootstrap.arms import DataError, check_choice
 
 Array = NDArray[np.float64]
 Method = Literal["bonferroni", "holm", "bh", "by"]
@@ -16,12 +16,12 @@ Alternative = Literal["two_sided", "greater", "less"]
 
 
 def adjusted_p_values(p_values: ArrayLike, method: Method) -> Array:
-    """Adjusted p-values: those at most alpha are rejected at level alpha for the whole family.
+    """Adjusts p-values: rejecting those at most alpha keeps level alpha for the whole family.
 
     Args:
       p_values: [m].
       method: `bonferroni` or `holm` (the chance of any false rejection, under any dependence;
-        Holm rejects at least as much), `bh` (the expected share of false ones among the
+        Holm rejects at least as many), `bh` (the expected share of false ones among the
         rejected, for independent or positively dependent p-values) or `by` (the same share,
         under any dependence).
 
@@ -34,12 +34,10 @@ def adjusted_p_values(p_values: ArrayLike, method: Method) -> Array:
     Reference: Holm (1979); Benjamini & Hochberg (1995); Benjamini & Yekutieli (2001).
     """
     values = np.asarray(p_values, dtype=np.float64)
-    if method not in get_args(Method):
-        raise DataError(f"found method {method!r}, expected one of {', '.join(get_args(Method))}")
+    check_choice("method", method, Method)
     if values.ndim != 1 or not ((values >= 0) & (values <= 1)).all():
         raise DataError(
-            f"found p-values {np.array2string(values, threshold=6)}, expected numbers from 0 to 1 "
-            "[hypotheses]"
+            f"found p-values {np.array2string(values, threshold=6)}, expected [m] numbers from 0 to 1"
         )
     number = len(values)
     if method == "bonferroni":
@@ -62,17 +60,17 @@ def max_t_p_values(
     samples: ArrayLike,
     alternative: Alternative = "two_sided",
 ) -> Array:
-    """Step-down max-T: adjusted p-values that know how the hypotheses depend on each other.
+    """Adjusts p-values by step-down max-T, which uses the dependence between hypotheses.
 
-    Each estimate over its standard error is held against the largest of the hypotheses not yet
-    rejected in the same replicates, where estimates of tasks on shared seeds rise and fall
+    Each estimate over its standard error is compared with the largest of the hypotheses not yet
+    rejected in the same replicates, where estimates of tasks with common seeds rise and fall
     together. The replicates are centred at the estimates, which puts them under the null.
 
     Args:
       estimates: [m], 0 under the null.
-      standard_errors: [m]. A hypothesis without any is rejected first where its estimate is not
-        0, and has p = 1 where it is.
-      samples: bootstrap samples of the estimates [B, m], a row from one draw of the seeds.
+      standard_errors: [m]. A hypothesis with standard error 0 is rejected first where its estimate
+        is not 0, and has p = 1 where it is.
+      samples: bootstrap samples of the estimates [B, m], each row from one draw of the seeds.
       alternative: the side that is tested.
 
     Returns:
@@ -85,10 +83,7 @@ def max_t_p_values(
     """
     centres, drawn = np.asarray(estimates, dtype=np.float64), np.asarray(samples, dtype=np.float64)
     errors = np.asarray(standard_errors, dtype=np.float64)
-    if alternative not in get_args(Alternative):
-        raise DataError(
-            f"found alternative {alternative!r}, expected one of {', '.join(get_args(Alternative))}"
-        )
+    check_choice("alternative", alternative, Alternative)
     if centres.ndim != 1 or errors.shape != centres.shape or drawn.shape[1:] != centres.shape:
         raise DataError(
             f"found estimates {centres.shape}, standard errors {errors.shape} and samples "
@@ -97,9 +92,9 @@ def max_t_p_values(
     seen = _statistics(centres, errors, alternative)
     null = _statistics(drawn - centres, errors, alternative)
     order = np.argsort(-seen, kind="stable")
-    # The largest statistic of the hypotheses from each step on [B, m].
+    # The largest statistic of the hypotheses from each step onwards [B, m].
     largest = np.maximum.accumulate(null[:, order[::-1]], axis=1)[:, ::-1]
-    # Statistics that tie but for rounding count as ties.
+    # Statistics that tie up to rounding count as ties.
     slack = 1e-12 * np.abs(np.where(np.isfinite(seen), seen, 0.0))
     reached = (largest >= (seen - slack)[order]).sum(axis=0)
     adjusted = np.empty(len(centres))
@@ -108,7 +103,7 @@ def max_t_p_values(
 
 
 def _statistics(differences: Array, errors: Array, alternative: Alternative) -> Array:
-    """Differences [..., m] in standard errors [m], large where they speak for the alternative."""
+    """Scales differences [..., m] by standard errors [m]; large values support the alternative."""
     no_error = np.where(differences == 0, 0.0, np.copysign(np.inf, differences))
     with np.errstate(divide="ignore", invalid="ignore"):
         values = np.where(errors > 0, differences / errors, no_error)
@@ -116,35 +111,28 @@ def _statistics(differences: Array, errors: Array, alternative: Alternative) -> 
 
 
 def required_replicates(num_hypotheses: int, alpha: float, sides: int = 1) -> int:
-    """The least number B of replicates at which a corrected p-value can reach alpha.
+    """Computes the smallest number B of replicates at which a corrected p-value can reach alpha.
 
-    The least p of B replicates is sides / (B + 1), and a correction multiplies the smallest p by
-    the number of hypotheses m: B + 1 >= sides m / alpha. (`max_t_p_values` needs m = 1 only.)
+    The smallest p of B replicates is sides / (B + 1), and a correction multiplies the smallest p by
+    the number of hypotheses m: B + 1 >= sides m / alpha. (`max_t_p_values` needs only m = 1.)
     """
     if not 0 < alpha < 1 or num_hypotheses < 1 or sides not in (1, 2):
         raise DataError(
-            f"found {num_hypotheses} hypotheses, alpha {alpha} and {sides} sides, expected at "
-            "least one, a level between 0 and 1, and 1 or 2"
+            f"found {num_hypotheses} hypotheses, alpha {alpha} and {sides} sides, expected at least "
+            "one, a level between 0 and 1, and 1 or 2"
         )
     return math.ceil(sides * num_hypotheses / alpha * (1 - 1e-12)) - 1
 
 
-def enough_replicates(
-    num_bootstrap: int, num_hypotheses: int, alpha: float, sides: int = 1
-) -> bool:
-    """Whether any corrected p-value of these replicates can reach alpha."""
-    return num_bootstrap >= required_replicates(num_hypotheses, alpha, sides)
-
-
 def check_replicates(num_bootstrap: int, num_hypotheses: int, alpha: float, sides: int = 1) -> None:
-    """Refuses a correction that nothing could pass.
+    """Refuses a correction that no p-value could pass.
 
     Raises:
       DataError: fewer replicates than `required_replicates`.
     """
-    if not enough_replicates(num_bootstrap, num_hypotheses, alpha, sides):
+    required = required_replicates(num_hypotheses, alpha, sides)
+    if num_bootstrap < required:
         raise DataError(
-            f"found {num_bootstrap} bootstrap replicates for {num_hypotheses} hypotheses, and no "
-            f"corrected p-value can then reach {alpha:g}; draw at least "
-            f"{required_replicates(num_hypotheses, alpha, sides)}"
+            f"found {num_bootstrap} bootstrap replicates for {num_hypotheses} hypotheses, expected "
+            f"at least {required}: with fewer no corrected p-value can reach {alpha:g}"
         )

@@ -1,12 +1,14 @@
-"""Variances of a sum of mean scores whose seeds and examples are drawn jointly or apart.
+"""Variances of a sum of mean scores whose seeds and examples are drawn jointly or separately.
 
-Every design is a sum of weighted tables, each with a pool its seeds come from and a set its
-examples come from: a paired difference is one table (of differences), an unpaired one two tables
-with a set in common, a macro-average of tasks many tables with a pool in common. All of them follow
-from three kinds of independent draws: seeds of a pool, examples of a set, and both together.
+Every design is a sum of weighted tables. Each table has a pool that its seeds come from and a set
+that its examples come from: a paired difference is one table (of differences), an unpaired one is
+two tables with a common set, and a macro-average of tasks is many tables with a common pool. All
+variances follow from three kinds of independent draws: seeds of a pool, examples of a set, and both
+together. The formulas cover the variance of the bootstrap distribution, an unbiased estimate of the
+true variance, and that estimate inside each bootstrap replicate (for the studentised interval).
 
-Reference: for one table, the moments of Sellam et al. (2022), section 4's bootstrap; Satterthwaite
-(1946) for degrees of freedom.
+Reference: Sellam et al. (2022), section 4, for the bootstrap of one table; Satterthwaite (1946) for
+degrees of freedom.
 """
 
 from __future__ import annotations
@@ -15,13 +17,28 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.stats.bootstrap.arms import DataError
-from multiberts.stats.bootstrap.replicate_variance import crossed_replicate_variances
-from multiberts.stats.bootstrap.score_tables import Array, Deviations, Part, SumTable, deviations
+from multiberts.stats.bootstrap.score_tables import (
+    Array,
+    Deviations,
+    Resample,
+    ResidualTable,
+    Scores,
+    SumTable,
+    TablePart,
+    aligned_blocks,
+    deviations,
+    score_table,
+)
 
 Term = tuple[float, float]  # a share of a variance, its degrees of freedom
+
+# Elements of [replicates, examples] that are processed at a time: 4 MiB.
+_CHUNK_ELEMENTS = 2**19
+_ROUNDING = 16 * float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True)
@@ -31,9 +48,9 @@ class VarianceEstimate:
     Attributes:
       variance: unbiased.
       degrees_of_freedom: Satterthwaite's.
-      cautious_degrees_of_freedom: for t intervals and tests: the same from mean squares at the
-        upper end of what is likely, so that few seeds that happen to look alike do not pass
-        for many. Where one kind of draw varies they are Satterthwaite's.
+      cautious_degrees_of_freedom: for t intervals and tests: Satterthwaite's formula with mean
+        squares at the upper end of their likely range, so that a few seeds that happen to look
+        alike do not count as many. Equal to `degrees_of_freedom` where one kind of draw varies.
     """
 
     variance: float
@@ -42,14 +59,14 @@ class VarianceEstimate:
 
 
 class Crossing:
-    """A sum of parts.
+    """A sum of weighted tables, and the variances of its mean.
 
     Parts that share both their pool and their set, such as the two sides of a paired comparison,
-    are summed cell by cell first: their residuals are drawn together.
+    are first summed cell by cell: their residuals are drawn together.
     """
 
-    def __init__(self, parts: Sequence[Part]):
-        together: dict[object, list[Part]] = {}
+    def __init__(self, parts: Sequence[TablePart]):
+        together: dict[object, list[TablePart]] = {}
         for position, part in enumerate(parts):
             apart = part.pool is None or part.examples is None
             together.setdefault(position if apart else (part.pool, part.examples), []).append(part)
@@ -57,13 +74,13 @@ class Crossing:
 
     @cached_property
     def deviations(self) -> list[Deviations]:
-        """Each part's table taken apart."""
+        """The deviations of each part's table."""
         return [deviations(part.table) for part in self.parts]
 
     def _sums(
-        self, key: Callable[[Part], str | None], value: Callable[[Deviations], Array]
+        self, key: Callable[[TablePart], str | None], value: Callable[[Deviations], Array]
     ) -> dict[str, Array]:
-        """Weighted sums of deviations over the parts of each pool or set.
+        """Sums weighted deviations over the parts of each pool or set.
 
         Raises:
           DataError: parts of one pool or set differ in its size.
@@ -83,12 +100,12 @@ class Crossing:
 
     @cached_property
     def seeds(self) -> dict[str, Array]:
-        """For each pool, how each seed deviates in the sum [R]."""
+        """By pool, the deviation of each seed in the sum [R]."""
         return self._sums(lambda part: part.pool, lambda found: found.seed)
 
     @cached_property
     def examples(self) -> dict[str, Array]:
-        """For each set, how each example deviates in the sum [C]."""
+        """By set, the deviation of each example in the sum [C]."""
         return self._sums(lambda part: part.examples, lambda found: found.example)
 
     @property
@@ -101,128 +118,139 @@ class Crossing:
         ]
 
     def bootstrap_variance(self) -> float:
-        """The exact variance of the bootstrap distribution of the sum (of its linear part)."""
+        """Returns the exact variance of the bootstrap distribution of (the linear part of) the sum."""
         main = sum(float(drawn @ drawn) / len(drawn) ** 2 for drawn in self.influences())
         return main + sum(
             weight * found.residual_squares / found.size**2 for weight, found in self._crossed
         )
 
     def unbiased_variance(self) -> VarianceEstimate:
-        """An unbiased estimate of the true variance of the sum, with its degrees of freedom.
+        """Estimates the true variance of the sum without bias, with its degrees of freedom.
+
+        For one table with mean squares A of seeds, B of examples and E of residuals the estimate is
+        (A + B - E) / (R C), never below A's or B's share alone.
 
         Raises:
-          DataError: a pool or set that is drawn from has one level only.
+          DataError: a pool has one seed, or a set one example.
         """
         groups: list[list[Term]] = []
         if self.seeds:
-            groups.append([_seed_term(seed) for seed in self.seeds.values()])
+            cure = "add seeds or resample examples only"
+            groups.append([_main_term(seed, "seed", cure) for seed in self.seeds.values()])
         if self.examples:
-            groups.append([_example_term(example) for example in self.examples.values()])
+            terms = [_main_term(found, "example", "add some") for found in self.examples.values()]
+            groups.append(terms)
         subtracted = []
         for weight, found in self._crossed:
             value, freedom = _residual_term(found)
             subtracted.append((weight * value, freedom))
         return _combined(groups, subtracted)
 
-    def bootstrap_third_moment(self) -> float:
-        """The exact third central moment of the bootstrap distribution of the sum.
-
-        The replicate is a sum of A from the seeds of each pool, B from the examples of each set and
-        D from both for each part. Given all other draws each has mean zero, so that of the products
-        of three only A^3, B^3, A B D, A D^2, B D^2 and D^3 do not vanish.
-
-        Raises:
-          DataError: two parts share a pool but not their set.
-        """
-        total = sum(float((drawn**3).sum()) / len(drawn) ** 3 for drawn in self.influences())
-        pools = [part.pool for part in self.parts if part.pool is not None]
-        if len(set(pools)) < len(pools):
-            raise DataError(
-                "found tables that share their seeds but not their examples; their third moment is "
-                "not offered"
-            )
-        for part, found in zip(self.parts, self.deviations, strict=True):
-            if part.pool is None or part.examples is None:
-                continue
-            num_seeds, num_examples = len(found.seed), len(found.example)
-            weight, example = part.weight, self.examples[part.examples]
-            # A and D carry the weight of their part, B that of all parts of its set.
-            total += 6 * weight**2 * float(example @ found.products) / found.size**2
-            seeds = float(found.seed @ found.seed_squares)
-            total += 3 * weight**3 * seeds / (found.size**2 * num_seeds)
-            examples = float(example @ found.example_squares)
-            total += 3 * weight**2 * examples / (found.size**2 * num_examples)
-            total += weight**3 * found.residual_cubes / found.size**3
-        return total
-
     def replicate_variances(
         self, seed_counts: Mapping[str, Array], example_counts: Mapping[str, NDArray]
     ) -> Array:
-        """`unbiased_variance` of each bootstrap replicate's own tables: float64 [B].
+        """Computes `unbiased_variance` of each bootstrap replicate's own tables.
+
+        A replicate's table holds each seed and each example as often as it was drawn. It is never
+        built: products of the counts with the residuals give the means of its seeds and examples,
+        one product with the squared residuals gives the rest.
 
         Args:
-          seed_counts: by pool, how often each seed was drawn [B, R].
-          example_counts: by set, how often each example was drawn [B, C].
+          seed_counts: by pool, how often each seed was drawn [B, R]. A pool that is left out keeps
+            all its seeds.
+          example_counts: by set, how often each example was drawn [B, C], or left out likewise.
+
+        Returns:
+          float64 [B]. A pool or set of which a replicate drew one member only adds nothing.
+
+        Raises:
+          DataError: the counts do not fit the tables.
         """
-        return crossed_replicate_variances(self.parts, self.deviations, seed_counts, example_counts)
+        drawn = [*seed_counts.values(), *example_counts.values()]
+        number = max((len(counts) for counts in drawn), default=1)
+        arms = []
+        for part, found in zip(self.parts, self.deviations, strict=True):
+            weights = _checked_counts("seed", seed_counts.get(part.pool or ""), len(found.seed))
+            arms.append(_ReplicateArm(part, found, weights, number))
+        examples = np.zeros(number)
+        for arm in arms:
+            if arm.part.examples is None:
+                _gather([arm], None, number)  # for its seeds alone
+        for name in self.examples:
+            members = [arm for arm in arms if arm.part.examples == name]
+            size = len(members[0].deviations.example)
+            counts = _checked_counts("example", example_counts.get(name), size)
+            examples += _gather(members, counts, number)
+        seeds = np.zeros(number)
+        for pool in self.seeds:
+            seeds += _replicate_seed_term([arm for arm in arms if arm.part.pool == pool])
+        rest = np.zeros(number)
+        for arm in arms:
+            if arm.part.pool is not None and arm.part.examples is not None:
+                rest += arm.part.weight**2 * arm.residual_term()
+        return np.maximum(seeds + examples - rest, np.maximum(seeds, examples))
 
     def influences(self) -> list[Array]:
-        """How much each seed and example moves the sum, for `stats.bootstrap.intervals.acceleration`."""
+        """Returns how much each seed and example moves the sum: one array per pool, then per set."""
         return [*self.seeds.values(), *self.examples.values()]
 
 
-def _summed(parts: Sequence[Part]) -> Part:
+def crossing_of_tables(
+    tables: Sequence[Scores], resample: Resample = "both", shared_examples: bool = True
+) -> Crossing:
+    """Builds the crossing of one table, or of the difference of two whose seeds are independent.
+
+    Args:
+      tables: one table [R, C] (of the difference where seeds are paired), or base and experiment.
+      resample: what is resampled.
+      shared_examples: whether base and experiment draw the same examples.
+    """
+    signs = [1.0] if len(tables) == 1 else [-1.0, 1.0]
+    return Crossing(
+        [
+            TablePart(
+                score_table(table),
+                sign,
+                None if resample == "examples" else f"seeds {position}",
+                None if resample == "seeds" else f"examples {0 if shared_examples else position}",
+            )
+            for position, (table, sign) in enumerate(zip(tables, signs, strict=True))
+        ]
+    )
+
+
+def _summed(parts: Sequence[TablePart]) -> TablePart:
     if len(parts) == 1:
         return parts[0]
     table = SumTable(tuple(part.table for part in parts), tuple(part.weight for part in parts))
-    return Part(table, 1.0, parts[0].pool, parts[0].examples)
+    return TablePart(table, 1.0, parts[0].pool, parts[0].examples)
 
 
-def _seed_term(seed: Array) -> Term:
-    """The share of the seeds' mean square in the variance, and its degrees of freedom.
-
-    Args:
-      seed: deviations of seeds [R].
-
-    Raises:
-      DataError: there is one seed.
-    """
-    number = len(seed)
+def _main_term(deviation: Array, what: str, cure: str) -> Term:
+    """Returns the share of the seeds' or examples' mean square, from their deviations [n]."""
+    number = len(deviation)
     if number < 2:
-        raise DataError(
-            "found one seed, and its spread cannot be known; add seeds or resample examples"
-        )
-    return float(seed @ seed) / (number * (number - 1)), number - 1
-
-
-def _example_term(example: Array) -> Term:
-    """The same of the examples' mean square, from their deviations [C].
-
-    Raises:
-      DataError: there is one example.
-    """
-    number = len(example)
-    if number < 2:
-        raise DataError("found one example, and its spread cannot be known; add examples")
-    return float(example @ example) / (number * (number - 1)), number - 1
+        raise DataError(f"found one {what}, expected two or more to estimate their spread; {cure}")
+    return float(deviation @ deviation) / (number * (number - 1)), number - 1
 
 
 def _residual_term(parts: Deviations) -> Term:
-    """The same of the residual's mean square."""
+    """Returns the share of the residual's mean square."""
     freedom = (len(parts.seed) - 1) * (len(parts.example) - 1)
     return parts.residual_squares / (freedom * parts.size), freedom
 
 
 def _combined(groups: list[list[Term]], subtracted: list[Term]) -> VarianceEstimate:
-    """A sum of independent mean squares with its degrees of freedom.
+    """Sums independent mean squares and computes the degrees of freedom.
 
     Where the residual is large the difference can fall below the seeds' or the examples' share,
-    which it contains; the larger of these then stands.
+    which it contains; the larger of these is then taken.
 
-    A mean square of few degrees of freedom is often far too small by chance, and Satterthwaite's
-    formula then lets the other, of many, decide: three seeds with nine tenths of the variance
-    would err 7.7 % at 5 %. Where seeds and examples both vary, the cautious formula is therefore
-    given mean squares at the upper end of what is likely. The variance itself stays unbiased.
+    A mean square with few degrees of freedom is often far too small by chance, and Satterthwaite's
+    formula then follows the other, which has many: with three seeds that carry nine tenths of the
+    variance, 7.7 % of tests at the 5 % level would err. Where seeds and examples both vary, the
+    cautious formula therefore takes mean squares at the upper end of their likely range. The
+    variance itself stays unbiased.
     """
     satterthwaite = _freedom(groups, subtracted)
     cautious = satterthwaite
@@ -232,7 +260,7 @@ def _combined(groups: list[list[Term]], subtracted: list[Term]) -> VarianceEstim
 
 
 def _freedom(groups: list[list[Term]], subtracted: list[Term]) -> float:
-    """Satterthwaite's degrees of freedom of a guarded sum."""
+    """Computes Satterthwaite's degrees of freedom of a guarded sum."""
     everything = [term for group in groups for term in group]
     spread = sum(value**2 / freedom for value, freedom in everything + subtracted)
     if spread == 0:
@@ -247,11 +275,116 @@ def _guarded(groups: list[list[Term]], subtracted: list[Term]) -> float:
 
 
 def _likely(term: Term) -> Term:
-    """A mean square over the lower quartile of what it is as a multiple of its expectation.
-
-    Three times in four its expectation lies below that.
-    """
+    """Scales a mean square up so that its expectation lies below it three times in four."""
     from scipy.special import chdtri
 
     value, freedom = term
     return value * freedom / float(chdtri(freedom, 0.75)), freedom
+
+
+# --- The variance of each bootstrap replicate ------------------------------------------------------
+
+
+def _replicate_seed_term(arms: Sequence[_ReplicateArm]) -> Array:
+    """Computes the seeds' term [B] of tables that share their pool."""
+    weights, number = arms[0].weights, arms[0].num_seeds
+    means = sum((arm.part.weight * arm.seed_means() for arm in arms), np.zeros((1, number)))
+    centre = (weights * means).sum(axis=1, keepdims=True) / number
+    squares = (weights * (means - centre) ** 2).sum(axis=1)
+    # Where all seeds that were drawn have one mean, what rounding leaves is not spread.
+    size = sum(
+        abs(arm.part.weight * (arm.deviations.mean + arm.deviations.seed)).max() for arm in arms
+    )
+    squares[squares <= number * (_ROUNDING * size) ** 2] = 0.0
+    return np.asarray(squares / (number * max(1, number - 1)))
+
+
+class _ReplicateArm:
+    """One table with sums over the drawn examples, collected block by block."""
+
+    def __init__(
+        self, part: TablePart, found: Deviations, weights: NDArray | None, number: int
+    ) -> None:
+        self.part = part
+        self.deviations = found
+        self.residuals = ResidualTable(part.table, found)
+        self.num_seeds, self.num_examples = part.table.shape
+        self.weighted = weights is not None
+        self.weights = np.ones((1, self.num_seeds))  # [B or 1, R]
+        if weights is not None:
+            self.weights = weights.astype(np.float64)
+        self.seed_sums = np.zeros((number, self.num_seeds))  # of the residual
+        self.seed_squares = np.zeros((number, self.num_seeds))  # of the squared residual
+        self.example_squares = np.zeros(number)  # of the squared mean residual of an example
+
+    def add(self, residual: Array, counts: Array | None) -> Array | float:
+        """Adds residuals [R, c] drawn `counts` [B, c] times; returns their example means [B, c]."""
+        if counts is None:
+            # Residuals sum to zero over all examples, each once.
+            self.seed_squares += (residual**2).sum(axis=1)
+        else:
+            self.seed_sums += counts @ residual.T
+            self.seed_squares += counts @ (residual**2).T
+        if not self.weighted:
+            return 0.0  # and over all seeds, each once
+        means = self.weights @ residual
+        means /= self.num_seeds
+        self.example_squares += _drawn_sum(counts, means**2)
+        return means
+
+    def seed_means(self) -> Array:
+        """Returns the deviations of the seeds on the drawn examples [B, R]."""
+        return self.deviations.seed + self.seed_sums / self.num_examples
+
+    def residual_term(self) -> Array:
+        """Returns the residual's term [B]."""
+        means = self.seed_sums / self.num_examples
+        centre = (self.weights * means).sum(axis=1) / self.num_seeds
+        squares = (self.weights * self.seed_squares).sum(axis=1)
+        squares -= self.num_examples * (self.weights * means**2).sum(axis=1)
+        squares -= self.num_seeds * self.example_squares
+        squares += self.deviations.size * centre**2
+        freedom = (self.num_seeds - 1) * (self.num_examples - 1)
+        return np.asarray(np.maximum(squares, 0.0) / (freedom * self.deviations.size))
+
+
+def _gather(arms: Sequence[_ReplicateArm], counts: NDArray | None, number: int) -> Array:
+    """Passes over the examples that arms share and returns the examples' term [B]."""
+    num_examples = arms[0].num_examples
+    total, squares = np.zeros(number), np.zeros(number)
+    width = max(1, _CHUNK_ELEMENTS // number)
+    start = 0
+    for blocks in aligned_blocks(*(arm.residuals for arm in arms)):
+        for first in range(0, blocks[0].shape[1], width):
+            columns = slice(start + first, start + min(first + width, blocks[0].shape[1]))
+            chunk = None if counts is None else counts[:, columns].astype(np.float64)
+            means: Array | float = 0.0
+            for arm, block in zip(arms, blocks, strict=True):
+                drawn = arm.add(block[:, first : first + width], chunk)
+                means = means + arm.part.weight * (arm.deviations.example[columns] + drawn)
+            means = np.atleast_2d(means)
+            total += _drawn_sum(chunk, means)
+            squares += _drawn_sum(chunk, means**2)
+        start += blocks[0].shape[1]
+    spread = squares - total**2 / num_examples
+    squares = np.where(spread > _ROUNDING * squares, spread, 0.0)
+    return squares / (num_examples * max(1, num_examples - 1))
+
+
+def _drawn_sum(counts: Array | None, values: Array) -> Array:
+    """Sums `values` [B or 1, c] over examples, each as often as it was drawn."""
+    if counts is None:
+        return np.asarray(values.sum(axis=1))
+    return np.asarray(np.einsum("bc,bc->b", counts, np.broadcast_to(values, counts.shape)))
+
+
+def _checked_counts(what: str, counts: NDArray | None, number: int) -> NDArray | None:
+    if counts is None:
+        return None
+    array = np.asarray(counts)
+    if array.ndim != 2 or array.shape[1] != number or array[0].sum() != number:
+        raise DataError(
+            f"found {what} counts of shape {array.shape}, expected [replicates, {number}] with "
+            f"rows that sum to {number}"
+        )
+    return array

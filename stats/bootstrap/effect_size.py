@@ -1,4 +1,4 @@
-"""How large a difference is beside the spread of seeds."""
+"""Effect sizes: differences relative to the spread of seeds."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from numpy.typing import ArrayLike, NDArray
 
 from multiberts.stats.bootstrap.arms import DataError
 
-# A spread this small beside the scores is rounding.
+# A spread this small relative to the scores is rounding.
 _RELATIVE_ROUNDING = 1e-14
 
 
 @dataclass(frozen=True)
 class EffectSizes:
-    """Sizes of the difference experiment - base, from one score a seed.
+    """Sizes of the difference experiment - base, from one score per seed.
 
     Attributes:
       difference: of the mean scores.
       relative_difference: the difference over the size of the base's mean; None where that is 0.
       cohens_d: the difference over the pooled standard deviation of seeds; of paired seeds d_z,
-        over the standard deviation of their differences. None where nothing spreads or one
-        seed cannot show it.
-      hedges_g: the same without its bias with few seeds, which is exact for normal scores. None
+        over the standard deviation of their differences. None where there is no spread or one
+        seed.
+      hedges_g: `cohens_d` corrected for its bias with few seeds (exact for normal scores). None
         also with a single degree of freedom, where no correction exists.
       probability_of_superiority: the chance that a seed of the experiment scores above one of
         the base, ties counted half; of paired seeds, above its own pair.
@@ -41,15 +41,15 @@ class EffectSizes:
 def effect_sizes(
     base_seed_scores: ArrayLike, experiment_seed_scores: ArrayLike, paired: bool
 ) -> EffectSizes:
-    """Effect sizes of a difference.
+    """Computes the effect sizes of a difference.
 
     Args:
       base_seed_scores: the score of each seed, its runs averaged [R].
-      experiment_seed_scores: the same [R']; if paired in the same order of seeds.
+      experiment_seed_scores: the same [R']; if paired, in the same order of seeds.
       paired: whether the two sides have the same seeds.
 
     Raises:
-      DataError: no seeds, not one score a seed, or numbers of seeds that cannot be paired.
+      DataError: there are no seeds, not one score per seed, or numbers of seeds that differ.
 
     Reference: Hedges, Distribution Theory for Glass's Estimator of Effect Size (1981).
     """
@@ -57,8 +57,7 @@ def effect_sizes(
     experiment = np.asarray(experiment_seed_scores, dtype=np.float64)
     if base.ndim != 1 or experiment.ndim != 1 or not base.size or not experiment.size:
         raise DataError(
-            f"found seed scores of shape {base.shape} and {experiment.shape}, expected one score a "
-            "seed [seeds]"
+            f"found seed scores of shape {base.shape} and {experiment.shape}, expected one per seed"
         )
     if paired and len(base) != len(experiment):
         raise DataError(
@@ -83,7 +82,7 @@ def effect_sizes(
 
 
 def _pooled_deviation(samples: list[NDArray], freedom: int, size: float) -> float:
-    """The standard deviation within samples; 0 where there is none but rounding."""
+    """Computes the standard deviation within samples; 0 where it is only rounding."""
     if not freedom:
         return 0.0
     squares = sum(float(((sample - sample.mean()) ** 2).sum()) for sample in samples)
@@ -92,7 +91,7 @@ def _pooled_deviation(samples: list[NDArray], freedom: int, size: float) -> floa
 
 
 def bias_factor(degrees_of_freedom: float) -> float:
-    """Gamma(m / 2) / (sqrt(m / 2) Gamma((m - 1) / 2)): Hedges' exact correction of d."""
+    """Computes Gamma(m / 2) / (sqrt(m / 2) Gamma((m - 1) / 2)), Hedges' exact correction of d."""
     from scipy.special import gammaln
 
     half = degrees_of_freedom / 2

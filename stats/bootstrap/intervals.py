@@ -1,5 +1,4 @@
-"""Intervals and p-values, from bootstrap samples, from Student's t, and from sign flips and deals
-of seeds."""
+"""Intervals and p-values from bootstrap samples, Student's t, sign flips and permutations."""
 
 from __future__ import annotations
 
@@ -12,10 +11,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-# All 2**R sign patterns are gone through up to this R.
+from multiberts.runs import console
+
+# All 2**R sign patterns are enumerated up to this R.
 MAX_EXACT_SIGN_FLIP_SEEDS = 15
-# All deals of seeds to two sides are gone through up to this number: 10 against 10 are 184,756.
-MAX_EXACT_DEALS = 200_000
+# All permutations of seeds to two sides are enumerated up to this number: 10 against 10 have 184,756.
+MAX_EXACT_PERMUTATIONS = 200_000
 _RANDOM_SAMPLES = 19_999
 
 
@@ -48,15 +49,15 @@ def report_ci(
     expect_negative_effect: bool = False,
     verbose: bool = True,
 ) -> dict[str, dict[str, float]]:
-    """Percentile intervals and the one-sided p of the published library.
+    """Computes percentile intervals and the one-sided p of the published library.
 
     Args:
       samples: pairs (L, L') from `multibootstrap`, [replicates, 2].
       c: confidence level.
       abs_threshold: also print the share of samples where the effect is at least this.
-      rel_threshold: the same for the effect relative to L (of use only far from L = 0).
+      rel_threshold: the same for the effect relative to L (useful only far from L = 0).
       expect_negative_effect: test for L' < L; p is then the share of samples with L' >= L.
-      verbose: whether to print (the published function always does).
+      verbose: whether to print (the published function always prints).
 
     Returns:
       `base`, `expt` and `delta`, each with `mean`, `low` and `high`; `delta` with `p`, which is
@@ -64,6 +65,14 @@ def report_ci(
 
     Raises:
       ValueError: `samples` is not [replicates, 2] or `c` not inside (0, 1).
+
+    Example:
+      >>> from multiberts import stats
+      >>> found = stats.report_ci([(0.75, 1.0), (0.5, 1.0), (0.75, 0.5)], c=0.5)
+      3 bootstrap samples, 50% percentile intervals:
+        base: 0.667 (0.625 to 0.75)
+        expt: 0.833 (0.75 to 1)
+        delta: 0.167 (0 to 0.375); p = 0.333
     """
     array = np.asarray(samples, dtype=np.float64)
     if array.ndim != 2 or array.shape[1] != 2 or not len(array):
@@ -76,10 +85,10 @@ def report_ci(
         report[name] = {"mean": float(values.mean()), "low": low, "high": high}
     report["delta"]["p"] = compatible_p_value(delta, expect_negative_effect)
     if verbose:
-        print(f"{len(delta)} bootstrap samples, {c:.0%} percentile intervals:")
+        console.report(f"{len(delta)} bootstrap samples, {c:.0%} percentile intervals:")
         for name, values in report.items():
             p = f"; p = {values['p']:.3g}" if "p" in values else ""
-            print(
+            console.report(
                 f"  {name}: {values['mean']:.3g} ({values['low']:.3g} to {values['high']:.3g}){p}"
             )
         sign = -1.0 if expect_negative_effect else 1.0
@@ -90,15 +99,14 @@ def report_ci(
             if threshold is not None:
                 share = float(np.mean(sign * effect >= threshold))
                 direction = "below" if expect_negative_effect else "above"
-                print(
-                    f"  {share:.2f} of samples are {direction} base by {threshold:.3g}{unit} or "
-                    "more"
+                console.report(
+                    f"  {share:.2f} of samples are {direction} base by {threshold:.3g}{unit} or more"
                 )
     return report
 
 
 def percentile_interval(samples: ArrayLike, confidence: float) -> Interval:
-    """The middle `confidence` of bootstrap samples [replicates].
+    """Returns the middle `confidence` of bootstrap samples [replicates].
 
     Raises:
       ValueError: `confidence` is not inside (0, 1).
@@ -109,11 +117,11 @@ def percentile_interval(samples: ArrayLike, confidence: float) -> Interval:
 
 
 def basic_interval(samples: ArrayLike, estimate: float, confidence: float) -> Interval:
-    """The percentile interval mirrored at the estimate: 2 estimate - its ends.
+    """Mirrors the percentile interval at the estimate: 2 estimate - its ends.
 
     Args:
       samples: bootstrap samples [replicates].
-      estimate: the score of the data themselves.
+      estimate: the score of the data.
       confidence: level, in (0, 1).
 
     Raises:
@@ -124,16 +132,16 @@ def basic_interval(samples: ArrayLike, estimate: float, confidence: float) -> In
 
 
 def acceleration(influences: Sequence[NDArray]) -> float:
-    """The acceleration of the BCa interval, for an estimate made of several independent samples.
+    """Computes the acceleration of the BCa interval for an estimate from independent samples.
 
     Args:
       influences: for each sample (the seeds of each side, the examples) how much each of its
-        members moves the estimate, as `stats.bootstrap.variance.influences` gives it: the estimate is, to
-        first order, a constant plus the sum of the means of these arrays.
+        members moves the estimate, as `stats.bootstrap.crossing.Crossing.influences` returns it: to
+        first order the estimate is a constant plus the sum of the means of these arrays.
 
     Returns:
-      sum_j sum_i u_ji^3 / n_j^3 over 6 (sum_j sum_i u_ji^2 / n_j^2)^(3/2), as
-      `scipy.stats.bootstrap` has it; 0 where nothing moves the estimate.
+      sum_j sum_i u_ji^3 / n_j^3 over 6 (sum_j sum_i u_ji^2 / n_j^2)^(3/2), as in
+      `scipy.stats.bootstrap`; 0 where nothing moves the estimate.
 
     Reference: Efron & Tibshirani, An Introduction to the Bootstrap (1993), eq. 15.36.
     """
@@ -148,16 +156,16 @@ def acceleration(influences: Sequence[NDArray]) -> float:
 def bca_interval(
     samples: ArrayLike, estimate: float, acceleration: float, confidence: float
 ) -> Interval:
-    """The bias-corrected and accelerated interval: percentiles of the samples at other levels.
+    """Computes the bias-corrected and accelerated interval: percentiles at shifted levels.
 
-    The correction of bias is the normal quantile of the share of samples below the estimate, ties
-    counted half. Where all samples lie on one side of the estimate that quantile is infinite, and
-    the interval would be one point; the share is then taken as half a sample, the least that this
-    number of samples could have shown. So the ends are always samples or between two of them.
+    The correction of bias is the normal quantile of the share of samples below the estimate, with
+    ties counted half. Where all samples lie on one side of the estimate that quantile is infinite,
+    and the interval would be one point; the share is then taken as half a sample, the smallest that
+    this number of samples can resolve. So the ends are always samples or between two of them.
 
     Args:
       samples: bootstrap samples [replicates].
-      estimate: the score of the data themselves.
+      estimate: the score of the data.
       acceleration: see `acceleration`.
       confidence: level, in (0, 1).
 
@@ -176,7 +184,7 @@ def bca_interval(
     for level in (tail, 1 - tail):
         moved = bias + ndtri(level)
         stretch = 1 - acceleration * moved
-        # At the pole and beyond it the level is the end that it tends to.
+        # At the pole and beyond, the level is its limit.
         shifted = bias + moved / stretch if stretch > 0 else np.copysign(np.inf, moved)
         levels.append(float(ndtr(shifted)))
     low, high = np.quantile(values, levels)
@@ -190,18 +198,17 @@ def studentised_interval(
     standard_error: float,
     confidence: float,
 ) -> Interval:
-    """The bootstrap-t interval: each sample's distance from the estimate in its own standard errors.
+    """Computes the bootstrap-t interval, from distances in each sample's own standard errors.
 
-    A replicate without spread of its own (one seed drawn R times) lies infinitely many standard
-    errors away, on the side of its sample; at no distance where it equals the estimate. Where such
-    replicates make more than a tail the interval has no end on that side: so few seeds cannot give
-    one.
+    A replicate without spread (one seed drawn R times) is infinitely many standard errors away, on
+    the side of its sample, or at distance 0 where it equals the estimate. Where such replicates
+    make up more than a tail, the interval is unbounded on that side: there are too few seeds.
 
     Args:
       samples: bootstrap samples [replicates].
-      sample_standard_errors: the standard error of each, from its own replicate [replicates], as
-        the root of `stats.bootstrap.replicate_variance.replicate_variances`.
-      estimate: the score of the data themselves.
+      sample_standard_errors: the standard error of each, from its own replicate [replicates]: the
+        root of `stats.bootstrap.crossing.Crossing.replicate_variances`.
+      estimate: the score of the data.
       standard_error: its standard error, estimated the same way.
       confidence: level, in (0, 1).
 
@@ -219,7 +226,7 @@ def studentised_interval(
     statistics[spread] = distances[spread] / errors[spread]
     if np.isfinite(statistics).all():
         low, high = np.quantile(statistics, [tail, 1 - tail])
-    else:  # no value lies between a finite and an infinite one: the outer neighbour stands
+    else:  # no value lies between a finite and an infinite one: take the outer neighbour
         low = np.quantile(statistics, tail, method="lower")
         high = np.quantile(statistics, 1 - tail, method="higher")
     return Interval(float(estimate - high * standard_error), float(estimate - low * standard_error))
@@ -228,7 +235,7 @@ def studentised_interval(
 def t_interval(
     estimate: float, standard_error: float, degrees_of_freedom: float, confidence: float
 ) -> Interval:
-    """estimate -+ t x standard error.
+    """Computes estimate -+ t x standard error.
 
     Raises:
       ValueError: `confidence` is not inside (0, 1).
@@ -242,14 +249,15 @@ def t_interval(
 def fisher_t_interval(
     estimate: float, standard_error: float, degrees_of_freedom: float, confidence: float
 ) -> Interval:
-    """`t_interval` of a correlation on Fisher's scale, z = atanh r, turned back.
+    """Computes `t_interval` of a correlation on Fisher's scale, z = atanh r, and transforms it back.
 
     A correlation without spread, or of -1 or 1, where z is infinite, gets the plain interval.
 
     Args:
       estimate: a correlation.
-      standard_error: of it; of z it is that by 1 - r^2.
-      degrees_of_freedom, confidence: as in `t_interval`.
+      standard_error: of the correlation; that of z is this over 1 - r^2.
+      degrees_of_freedom: as in `t_interval`.
+      confidence: as in `t_interval`.
 
     Raises:
       ValueError: `confidence` is not inside (0, 1).
@@ -270,14 +278,14 @@ def _tail(confidence: float) -> float:
 
 
 def _slack(differences: NDArray) -> float:
-    """What rounding may do to differences: within it they tie."""
+    """Returns the size of rounding errors in differences: within it they are ties."""
     return 1e-12 * float(np.abs(differences).max(initial=0.0))
 
 
 def bootstrap_p_values(differences: ArrayLike) -> PValues:
-    """(k + 1) / (B + 1) from bootstrap samples of a difference [replicates].
+    """Computes (k + 1) / (B + 1) from bootstrap samples of a difference [replicates].
 
-    k counts the samples on the other side of zero or on it (but for rounding); the two-sided p is
+    k counts the samples at zero or on the other side of it, up to rounding. The two-sided p is
     twice the smaller, at most 1.
     """
     differences = np.asarray(differences)
@@ -288,9 +296,9 @@ def bootstrap_p_values(differences: ArrayLike) -> PValues:
 
 
 def compatible_p_value(differences: ArrayLike, expect_negative_effect: bool = False) -> float:
-    """The one-sided p of the published library: the share k / B of samples that contradict.
+    """Computes the one-sided p of the published library: the share k / B of contradicting samples.
 
-    Too small with few seeds, and never below 1 / B: where no sample contradicts it is that.
+    Too small with few seeds, and at least 1 / B.
 
     Args:
       differences: bootstrap samples of experiment - base [replicates].
@@ -302,8 +310,7 @@ def compatible_p_value(differences: ArrayLike, expect_negative_effect: bool = Fa
 
 
 def t_p_values(estimate: float, standard_error: float, degrees_of_freedom: float) -> PValues:
-    """Student's t of a difference; with no spread at all, 0 or 1 (and 1 where the difference is 0
-    too)."""
+    """Tests a difference by Student's t; without any spread p is 0 or 1 (1 for no difference)."""
     from scipy.special import stdtr
 
     if standard_error == 0:
@@ -317,15 +324,14 @@ def t_p_values(estimate: float, standard_error: float, degrees_of_freedom: float
 
 
 def sign_flip_p_values(differences: ArrayLike, flip_seed: int = 0) -> PValues:
-    """The randomisation test of paired seeds: under the null each seed's difference may as well
-    have the other sign.
+    """Tests paired seeds by random signs: under the null either sign of a difference is as likely.
 
     Exact (all 2**R patterns) up to `MAX_EXACT_SIGN_FLIP_SEEDS` seeds; beyond, random patterns with
-    the +1 form. Its one-sided p is never below 2**-R.
+    the +1 form. Its one-sided p is at least 2**-R.
 
     Args:
-      differences: one a seed [R].
-      flip_seed: names the random patterns, used where R is large.
+      differences: one per seed [R].
+      flip_seed: identifies the random patterns, used where R is large.
     """
     differences = np.asarray(differences, dtype=np.float64)
     number = len(differences)
@@ -335,20 +341,25 @@ def sign_flip_p_values(differences: ArrayLike, flip_seed: int = 0) -> PValues:
     else:
         generator = np.random.Generator(np.random.Philox(key=flip_seed))
         patterns = generator.integers(0, 2, (_RANDOM_SAMPLES, number))
-        extra = 1  # the pattern that was seen
-    means = (1 - 2 * patterns) @ differences
-    seen = differences.sum()
-    # Patterns that tie but for rounding count as ties.
-    slack = 1e-12 * np.abs(differences).sum()
-    greater = (int((means >= seen - slack).sum()) + extra) / (len(means) + extra)
-    less = (int((means <= seen + slack).sum()) + extra) / (len(means) + extra)
-    both = (int((np.abs(means) >= abs(seen) - slack).sum()) + extra) / (len(means) + extra)
-    return PValues(greater, less, both)
+        extra = 1  # the observed pattern
+    sums = (1 - 2 * patterns) @ differences
+    return _counted_p_values(sums, differences.sum(), 1e-12 * np.abs(differences).sum(), extra)
+
+
+def _counted_p_values(statistics: NDArray, seen: float, slack: float, extra: int) -> PValues:
+    """Counts the statistics that reach the observed one; within `slack` they tie."""
+    reached = (
+        statistics >= seen - slack,
+        statistics <= seen + slack,
+        np.abs(statistics) >= abs(seen) - slack,
+    )
+    number = len(statistics) + extra
+    return PValues(*((int(which.sum()) + extra) / number for which in reached))
 
 
 @functools.lru_cache(maxsize=2)
-def _all_deals(number: int, side: int) -> NDArray[np.int64]:
-    """Every choice of `side` out of `number`: [deals, side]. Kept, as many tests ask for one."""
+def _all_permutations(number: int, side: int) -> NDArray[np.int64]:
+    """Returns every choice of `side` out of `number` [choices, side]; cached for repeated tests."""
     chosen = itertools.combinations(range(number), side)
     return np.fromiter(itertools.chain.from_iterable(chosen), np.int64).reshape(-1, side)
 
@@ -356,36 +367,29 @@ def _all_deals(number: int, side: int) -> NDArray[np.int64]:
 def permutation_p_values(
     base_scores: ArrayLike, experiment_scores: ArrayLike, permutation_seed: int = 0
 ) -> PValues:
-    """The randomisation test of unpaired seeds: under the null any of them may as well have been on
-    the other side.
+    """Tests unpaired seeds by permutations: under the null any seed may be on either side.
 
-    The statistic is the difference of the two means; two-sided counts the deals with at least its
-    size. Exact while there are at most `MAX_EXACT_DEALS` deals of the seeds to the sides; beyond,
-    random deals with the +1 form.
+    The statistic is the difference of the two means; two-sided counts the permutations with at
+    least its size. Exact up to `MAX_EXACT_PERMUTATIONS` assignments of the seeds to the sides;
+    beyond, random permutations with the +1 form.
 
     Args:
-      base_scores: one a seed [R].
-      experiment_scores: one a seed [R'].
-      permutation_seed: names the random deals, used where there are many.
+      base_scores: one per seed [R].
+      experiment_scores: one per seed [R'].
+      permutation_seed: identifies the random permutations, used where there are many.
     """
     base = np.asarray(base_scores, dtype=np.float64)
     experiment = np.asarray(experiment_scores, dtype=np.float64)
     pooled = np.concatenate([base, experiment])
-    pooled -= pooled.mean()  # changes no difference, and keeps digits
-    if math.comb(len(pooled), len(base)) <= MAX_EXACT_DEALS:
-        sums = pooled[_all_deals(len(pooled), len(base))].sum(axis=1)
+    pooled -= pooled.mean()  # changes no difference and improves precision
+    if math.comb(len(pooled), len(base)) <= MAX_EXACT_PERMUTATIONS:
+        sums = pooled[_all_permutations(len(pooled), len(base))].sum(axis=1)
         extra = 0
     else:
         generator = np.random.Generator(np.random.Philox(key=permutation_seed))
-        dealt = generator.permuted(np.tile(pooled, (_RANDOM_SAMPLES, 1)), axis=1)
-        sums = dealt[:, : len(base)].sum(axis=1)
-        extra = 1  # the deal that was seen
+        permuted = generator.permuted(np.tile(pooled, (_RANDOM_SAMPLES, 1)), axis=1)
+        sums = permuted[:, : len(base)].sum(axis=1)
+        extra = 1  # the observed permutation
     # The sides' sums add to zero, so the difference of means falls with the base's sum alone.
-    statistics = -sums
-    seen = -pooled[: len(base)].sum()
-    slack = 1e-12 * np.abs(pooled).sum()
-    number = len(statistics) + extra
-    greater = (int((statistics >= seen - slack).sum()) + extra) / number
-    less = (int((statistics <= seen + slack).sum()) + extra) / number
-    both = (int((np.abs(statistics) >= abs(seen) - slack).sum()) + extra) / number
-    return PValues(greater, less, both)
+    slack = 1e-12 * float(np.abs(pooled).sum())
+    return _counted_p_values(-sums, -float(pooled[: len(base)].sum()), slack, extra)

@@ -16,6 +16,7 @@ from multiberts.evaluate.metrics.classification import is_binary
 from multiberts.evaluate.metrics.column_metric import Metric
 from multiberts.evaluate.metrics.ranks import RankMetric
 from multiberts.evaluate.metrics.register import METRICS, metric_named
+from multiberts.runs import console
 from multiberts.stats.bootstrap.arms import Arm, DataError, make_arm, pair
 from multiberts.stats.bootstrap.resampling import Score, resample
 
@@ -51,30 +52,30 @@ def multibootstrap(
     verbose: bool = True,
     progress_indicator: Callable[[Iterable[int]], Iterable[int]] = lambda replicates: replicates,
 ) -> list[tuple[float, float]]:
-    """Bootstrap samples of a score over seeds and examples, for a base and an intervention.
+    """Bootstraps a score over seeds and examples, for a base and an intervention.
 
     With an int `rng` the draws are those of the published library, replicate by replicate. Seeds
     are taken in sorted order (the published paired mode took the order of a set: the same for small
     ints, not reproducible for strings).
 
     Args:
-      run_info: one row a run [runs], with columns `seed` (any sortable type) and `intervention`
-        (bool; False = base). Rows of the same seed and arm are scored apart and averaged, never
-        resampled.
+      run_info: one row per run [runs], with columns `seed` (any sortable type) and `intervention`
+        (bool; False = base). Rows of the same seed and arm are scored separately and averaged,
+        never resampled.
       preds: [runs, examples], aligned with the rows of `run_info`.
       labels: [examples].
-      score_fn: the name of a metric in `evaluate.metrics.register.METRICS`, a `Metric`, or a function of
-        (labels, predictions). Functions of scikit-learn that equal a metric of ours
+      score_fn: the name of a metric in `evaluate.metrics.register.METRICS`, a `Metric`, or a
+        function of (labels, predictions). Functions of scikit-learn that equal a metric of ours
         (accuracy_score, zero_one_loss, mean_squared_error, mean_absolute_error, f1_score,
         matthews_corrcoef, roc_auc_score, brier_score_loss, log_loss) and pearsonr and spearmanr
-        of SciPy (the coefficient alone) take the fast way too; any other function is called in
-        a plain loop.
-      paired_seeds: the seeds both arms have, one draw for both. Else each arm draws its own.
+        of SciPy (the coefficient only) are fast too; any other function is called in a loop.
+      paired_seeds: use the seeds both arms have, with one draw for both. Else each arm draws its
+        own.
       sample_seeds: whether seeds are resampled.
       sample_examples: whether examples are resampled; both arms always share them.
       nboot: number of samples.
       rng: an int to seed a new RandomState, or any object with numpy's `choice`.
-      verbose: whether to print what is compared.
+      verbose: whether to print the seeds and runs of both arms.
       progress_indicator: wraps the range of samples, as tqdm does.
 
     Returns:
@@ -83,6 +84,17 @@ def multibootstrap(
     Raises:
       ValueError: columns are missing, lengths differ, axes are swapped, a value is NaN, or an arm
         has too few seeds to resample.
+
+    Example:
+      >>> import pandas as pd
+      >>> from multiberts import stats
+      >>> runs = pd.DataFrame({"seed": [0, 1, 0, 1], "intervention": [False, False, True, True]})
+      >>> preds = [[1, 0, 1, 1], [1, 0, 1, 1], [1, 1, 1, 1], [1, 1, 1, 1]]
+      >>> labels = [1, 1, 1, 1]
+      >>> stats.multibootstrap(
+      ...     runs, preds, labels, "accuracy", sample_examples=False, nboot=2, verbose=False
+      ... )
+      [(0.75, 1.0), (0.75, 1.0)]
     """
     base, experiment = _arms(run_info, preds, labels)
     if paired_seeds:
@@ -114,7 +126,7 @@ def _arms(run_info: pandas.DataFrame, preds: ArrayLike, labels: ArrayLike) -> tu
     intervention = np.array(run_info["intervention"].tolist())
     if not is_binary(intervention):
         raise DataError(
-            "run_info.intervention holds other values than True and False; make it boolean"
+            "run_info.intervention holds values other than True and False; make it boolean"
         )
     everything = make_arm("preds", preds, labels, seeds)
     arms = []
@@ -135,13 +147,12 @@ def _paired(base: Arm, experiment: Arm, verbose: bool) -> tuple[Arm, Arm]:
     if not paired_base.seeds:
         raise DataError(
             f"base has seeds {list(base.seeds)} and the intervention {list(experiment.seeds)}, "
-            "none in "
-            "common; use paired_seeds=False"
+            "none in common; use paired_seeds=False"
         )
     for name, arm in (("base", base), ("intervention", experiment)):
         only = [seed for seed in arm.seeds if seed not in paired_base.seeds]
         if only and verbose:
-            print(f"  Left out, found in the {name} only: seeds {only}")
+            console.report(f"  Left out, found in the {name} only: seeds {only}")
     return paired_base, paired_experiment
 
 
@@ -151,19 +162,17 @@ def _check_seeds(base: Arm, experiment: Arm, paired: bool) -> None:
             continue
         if paired or len(other.seeds) == 1:
             raise DataError(
-                f"the {name} has one seed ({arm.seeds[0]!r}), and one cannot be resampled; add "
-                "seeds or "
-                "use sample_seeds=False and claim nothing beyond this seed"
+                f"the {name} has one seed ({arm.seeds[0]!r}), expected two or more to resample; add "
+                "seeds or use sample_seeds=False and claim nothing beyond this seed"
             )
         warnings.warn(
-            f"the {name} has one seed ({arm.seeds[0]!r}): how it varies over seeds is not in the "
-            "samples",
+            f"the {name} has one seed ({arm.seeds[0]!r}): its variation over seeds is not in the samples",
             stacklevel=3,
         )
 
 
 def _fast_metric(score_fn: str | Score, base: Arm, experiment: Arm) -> Score:
-    """The metric that a name or a known function stands for; else the function itself."""
+    """Returns the metric of a name or known function; else the function itself."""
     if isinstance(score_fn, Metric | RankMetric):
         return score_fn
     if isinstance(score_fn, str):
@@ -172,7 +181,7 @@ def _fast_metric(score_fn: str | Score, base: Arm, experiment: Arm) -> Score:
     name = _EQUAL_FUNCTIONS.get((package, getattr(score_fn, "__name__", "")))
     if name is None:
         return score_fn
-    # Beyond the classes 0 and 1 these functions mean more than our metric does.
+    # These functions equal our metric only for the classes 0 and 1.
     values = {
         "f1": (base.labels, base.predictions, experiment.predictions),
         "auc": (base.labels,),
@@ -185,6 +194,7 @@ def _fast_metric(score_fn: str | Score, base: Arm, experiment: Arm) -> Score:
 
 def _describe(base: Arm, experiment: Arm, paired: bool) -> None:
     kind = "paired" if paired else "unpaired"
-    print(f"Multi-Bootstrap ({kind}) on {base.num_examples} examples")
+    console.report(f"Multi-Bootstrap ({kind}) on {base.num_examples} examples")
     for name, arm in (("Base", base), ("Intervention", experiment)):
-        print(f"  {name}: {len(arm.run_seeds)} runs of {len(arm.seeds)} seeds {list(arm.seeds)}")
+        seeds = f"{len(arm.seeds)} seeds {list(arm.seeds)}"
+        console.report(f"  {name}: {len(arm.run_seeds)} runs of {seeds}")

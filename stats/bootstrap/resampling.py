@@ -1,9 +1,9 @@
-"""The Multi-Bootstrap itself: draws of seeds and examples, and scores of the replicates.
+"""The Multi-Bootstrap: draws of seeds and examples, and scores of the replicates.
 
 A known metric is scored by one product of the matrix of counts (how often each example was drawn)
-with its columns, block by block, so that memory stays bounded at a million examples; any other
-function is called replicate by replicate. Neither the blocks nor the number of replicates in hand
-changes a draw.
+with its columns, block by block, so that memory stays bounded at a million examples. Any other
+function is called once per replicate. Neither the size of a block nor the number of replicates in
+memory changes a draw.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from multiberts.stats.bootstrap.arms import Arm
 ScoreFunction = Callable[[NDArray, NDArray], Any]
 Score = Metric | RankMetric | ScoreFunction
 
-# Bytes of counts held at a time (one an example and replicate).
+# Bytes of counts in memory at a time (one per example and replicate).
 _CHUNK_BYTES = 2**24
-# Elements of a block in a product: of columns, and of counts turned into floats.
+# Elements of a block in a product: of columns, and of counts converted to floats.
 _BLOCK_ELEMENTS = 2**21
-# Columns of at most this many bytes are made once and kept, others again for every chunk.
+# Columns of at most this many bytes are computed once and kept, others once per chunk.
 _KEPT_BYTES = 2**26
-# Whole numbers below this are exact in float32, which is twice as fast.
+# Integers below this are exact in float32, which is twice as fast.
 _EXACT_FLOAT32 = 2**24
 
 
 @dataclass(frozen=True)
-class Job:
+class ScoreJob:
     """A score to bootstrap: the mean over an arm's seeds.
 
     Attributes:
@@ -43,7 +43,7 @@ class Job:
       score: a metric, or a function of (labels [examples], predictions [examples]).
       pool: jobs that name the same pool of seeds share its draws; None holds the seeds fixed.
       examples: jobs that name the same set of examples share its draws; None holds them fixed.
-      columns: those of a metric of columns, if they are made already.
+      columns: of a metric of columns, where they have been computed already.
     """
 
     arm: Arm
@@ -59,8 +59,8 @@ class Replicates:
 
     Attributes:
       scores: float64 [replicates, jobs].
-      undefined: bool [replicates, jobs], where the metric was 0/0 for some run that was drawn
-        and took its defined value.
+      undefined: bool [replicates, jobs], where the metric was 0/0 for a drawn run and took its
+        defined value.
     """
 
     scores: NDArray[np.float64]
@@ -68,15 +68,15 @@ class Replicates:
 
     @property
     def degenerate(self) -> int:
-        """The number of replicates where any job was 0/0."""
+        """The number of replicates where the score of any job was 0/0."""
         return int(self.undefined.any(axis=1).sum())
 
 
-class Draws(Protocol):
-    """Where draws come from; called for one replicate after another, in one order."""
+class DrawSource(Protocol):
+    """A source of draws; called for one replicate after another, in a fixed order."""
 
-    def __call__(self, kind: str, name: str, number: int) -> NDArray[np.int64]:
-        """`number` indices below `number` with replacement, for the pool or set of that name."""
+    def __call__(self, kind: str, name: str, number: int, /) -> NDArray[np.int64]:
+        """Draws `number` indices below `number` with replacement, for the named pool or set."""
 
 
 class PublishedDraws:
@@ -92,16 +92,17 @@ class PublishedDraws:
         # The same bits as `choice`, without its overhead.
         self._integers = rng.randint if isinstance(rng, np.random.RandomState) else None
 
-    def __call__(self, kind: str, name: str, number: int) -> NDArray[np.int64]:
+    def __call__(self, _kind: str, _name: str, number: int) -> NDArray[np.int64]:
+        """Draws from the one stream, whatever the pool or set."""
         if self._integers is not None:
             return self._integers(0, number, size=number)
         return np.asarray(self._rng.choice(number, size=number, replace=True))
 
 
 class KeyedDraws:
-    """A stream of its own for every pool and every set, named by the bootstrap seed.
+    """A separate stream for every pool and every set, keyed by the bootstrap seed.
 
-    So a comparison's draws do not depend on what is compared beside it.
+    So the draws of a comparison do not depend on what else is compared.
     """
 
     def __init__(self, bootstrap_seed: int):
@@ -109,6 +110,7 @@ class KeyedDraws:
         self._streams: dict[tuple[str, str], np.random.Generator] = {}
 
     def __call__(self, kind: str, name: str, number: int) -> NDArray[np.int64]:
+        """Draws from the stream of that pool or set."""
         stream = self._streams.get((kind, name))
         if stream is None:
             key = [self._bootstrap_seed, zlib.crc32(kind.encode()), zlib.crc32(name.encode())]
@@ -119,14 +121,14 @@ class KeyedDraws:
 
 @dataclass
 class Chunk:
-    """Some replicates in a row.
+    """Consecutive replicates.
 
     Attributes:
       start: number of the first.
       size: how many.
       seeds: by pool, indices [size, seeds].
       counts: by set, how often each example (or cluster) was drawn, uint8 [size, units].
-      indices: by set, the draws themselves [size, units], where a function asks for them.
+      indices: by set, the drawn indices [size, units], where a function needs them.
     """
 
     start: int
@@ -136,7 +138,7 @@ class Chunk:
     indices: dict[str, NDArray[np.int64]] = field(default_factory=dict)
 
     def seed_counts(self, pool: str) -> NDArray[np.float64]:
-        """How often each seed of a pool was drawn: float64 [size, seeds]."""
+        """Counts how often each seed of a pool was drawn: float64 [size, seeds]."""
         drawn = self.seeds[pool]
         number = drawn.shape[1]
         flat = (drawn + number * np.arange(self.size)[:, None]).ravel()
@@ -144,8 +146,8 @@ class Chunk:
 
 
 def bootstrap(
-    jobs: Sequence[Job],
-    draws: Draws,
+    jobs: Sequence[ScoreJob],
+    draws: DrawSource,
     num_bootstrap: int,
     *,
     progress: Callable[[Iterable[int]], Iterable[int]] = lambda replicates: replicates,
@@ -155,11 +157,11 @@ def bootstrap(
 
     Args:
       jobs: what to score.
-      draws: where draws come from; asked for pools in the order in which jobs name them, then
+      draws: the source of draws; called for pools in the order in which jobs name them, then
         for sets of examples, replicate by replicate.
       num_bootstrap: replicates.
       progress: wraps the range of replicates, as tqdm does.
-      on_chunk: called with every chunk of draws, for statistics that need the draws themselves.
+      on_chunk: called with every chunk of draws, for statistics computed from the draws.
     """
     pools = {job.pool: len(job.arm.seeds) for job in jobs if job.pool is not None}
     sets = {job.examples: job.arm.num_units for job in jobs if job.examples is not None}
@@ -176,7 +178,7 @@ def bootstrap(
             scores[rows, column], undefined[rows, column] = scorer(chunk)
         if on_chunk is not None:
             on_chunk(chunk)
-        del chunk  # before the next one is made: only one is held at a time
+        del chunk  # before the next one is made: only one is in memory at a time
     return Replicates(scores, undefined)
 
 
@@ -191,7 +193,7 @@ def resample(
     rng: Any,
     progress: Callable[[Iterable[int]], Iterable[int]] = lambda replicates: replicates,
 ) -> Replicates:
-    """Replicates of arms that share their examples, in the published order of draws.
+    """Bootstraps arms that share their examples, in the published order of draws.
 
     Args:
       arms: one or more, on the same examples; with the same seeds if `paired`.
@@ -204,7 +206,7 @@ def resample(
       progress: wraps the range of replicates, as tqdm does.
     """
     jobs = [
-        Job(
+        ScoreJob(
             arm,
             score,
             ("seeds" if paired else f"seeds of arm {number}") if sample_seeds else None,
@@ -216,15 +218,17 @@ def resample(
 
 
 def _chunks(
-    draws: Draws,
+    draws: DrawSource,
     pools: Mapping[str, int],
     sets: Mapping[str, int],
     wanted: set[str | None],
     replicates: Iterable[int],
 ) -> Iterator[Chunk]:
-    """Draws in chunks; `wanted` names the sets whose draws are kept as they are."""
-    bytes_a_replicate = sum(number * (9 if name in wanted else 1) for name, number in sets.items())
-    largest = max(1, _CHUNK_BYTES // max(1, bytes_a_replicate))
+    """Yields draws in chunks; `wanted` names the sets whose drawn indices are kept."""
+    bytes_per_replicate = sum(
+        number * (9 if name in wanted else 1) for name, number in sets.items()
+    )
+    largest = max(1, _CHUNK_BYTES // max(1, bytes_per_replicate))
     iterator, start = iter(replicates), 0
     while True:
         chunk = Chunk(start, 0)
@@ -256,7 +260,7 @@ class _Counts:
 
     def __init__(self, number: int, largest: int):
         self._number = number
-        # Pages of rows that are never filled take no memory.
+        # Rows that are never filled take no memory.
         self._rows = np.empty((largest, number), dtype=np.uint8)
         self._size = 0
 
@@ -272,7 +276,7 @@ class _Counts:
         return self._rows[: self._size]
 
 
-def _scorer(job: Job) -> Callable[[Chunk], tuple[NDArray[np.float64], NDArray[np.bool_]]]:
+def _scorer(job: ScoreJob) -> Callable[[Chunk], tuple[NDArray[np.float64], NDArray[np.bool_]]]:
     if isinstance(job.score, Metric | RankMetric):
         return _SeedMeans(job, _run_scores(job.arm, job.score, job.columns))
     return _FunctionScorer(job, job.score)
@@ -281,9 +285,9 @@ def _scorer(job: Job) -> Callable[[Chunk], tuple[NDArray[np.float64], NDArray[np
 def seed_scores(
     arm: Arm, metric: Metric | RankMetric, columns: Columns | None = None
 ) -> NDArray[np.float64]:
-    """The plain score of every seed, its runs averaged: float64 [seeds]."""
-    job = Job(arm, metric, None, None, columns)
-    return _SeedMeans(job, _run_scores(arm, metric, columns)).plain[0][0]
+    """Computes the score of every seed on all examples, its runs averaged: float64 [seeds]."""
+    job = ScoreJob(arm, metric, None, None, columns)
+    return np.asarray(_SeedMeans(job, _run_scores(arm, metric, columns)).plain[0][0])
 
 
 def _run_scores(
@@ -297,14 +301,14 @@ def _run_scores(
 class _SeedMeans:
     """Averages scores of runs over the runs of each seed and over the seeds that were drawn."""
 
-    def __init__(self, job: Job, run_scores: _ColumnScores | _RankScores):
+    def __init__(self, job: ScoreJob, run_scores: _ColumnScores | _RankScores):
         self._job = job
         self._run_scores = run_scores
         self._weights = job.arm.seed_weights  # [runs, seeds]
 
     @cached_property
     def plain(self) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Scores of seeds on all examples, and whether they are 0/0: [1, seeds] each."""
+        """The scores of seeds on all examples, and whether they are 0/0: [1, seeds] each."""
         return self._by_seed(None)
 
     def _by_seed(self, counts: NDArray | None) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
@@ -360,21 +364,21 @@ class _ColumnScores:
 
 
 class Columns:
-    """The columns of a metric for all runs of an arm, made block by block.
+    """The columns of a metric for all runs of an arm, computed block by block.
 
     Attributes:
-      bound: the metric, knowing the whole of its data.
+      bound: the metric, bound to all labels and predictions.
     """
 
     def __init__(self, arm: Arm, metric: Metric):
         self._arm = arm
         self.bound = metric.bind(arm.labels, arm.predictions)
-        # Where cells are missing even columns of labels differ by run.
+        # Where cells are missing, even columns of labels differ by run.
         self._num_shared = self.bound.num_label_columns if arm.observed is None else 0
         self._num_runs = len(arm.run_seeds)
         self._num_own = self.bound.num_columns - self._num_shared
         self._dtype = np.dtype(np.float32 if self._float32_is_exact(metric) else np.float64)
-        # Long blocks for few columns; the number of runs and columns alone decides.
+        # Long blocks for few columns, by the number of runs and columns only.
         self._block = max(1024, _BLOCK_ELEMENTS // (self._num_runs * self.bound.num_columns))
         width = self._num_runs * self._num_own + self._num_shared
         self._kept: list[tuple[slice, NDArray]] | None = None
@@ -384,7 +388,7 @@ class Columns:
             self._kept = list(self._make())
 
     def _float32_is_exact(self, metric: Metric) -> bool:
-        # A sum of whole columns is at most 255 times the draws; clusters sum their examples.
+        # A sum of integer columns is at most 255 times the draws; clusters sum their examples.
         return (
             metric.whole
             and self._arm.clusters is None
@@ -392,7 +396,7 @@ class Columns:
         )
 
     def example_columns(self) -> Iterator[list[NDArray]]:
-        """For each block of examples its columns, [runs, block] or, if all share one, [1, block].
+        """Yields the columns of each block, [runs, block], or [1, block] where all runs share one.
 
         A column is zero where a cell is missing.
         """
@@ -401,7 +405,7 @@ class Columns:
             yield [*rows[: self._num_shared, None], *own]
 
     def _make(self) -> Iterator[tuple[slice, NDArray]]:
-        """Rows of shared and own columns, [shared + own * runs, block]."""
+        """Yields rows of shared and own columns, [shared + own * runs, block]."""
         arm, shared = self._arm, self._num_shared
         for start in range(0, arm.num_examples, self._block):
             block = slice(start, min(start + self._block, arm.num_examples))
@@ -417,7 +421,7 @@ class Columns:
             yield block, rows
 
     def _of_clusters(self, width: int) -> NDArray:
-        """Columns summed within clusters, [shared + own * runs, clusters]."""
+        """Sums the columns within clusters, [shared + own * runs, clusters]."""
         assert self._arm.clusters is not None
         sums = np.zeros((self._arm.num_units, width))
         for block, rows in self._make():
@@ -428,7 +432,7 @@ class Columns:
         return self._make() if self._kept is None else self._kept
 
     def _by_run(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
-        """[..., shared + own * runs] -> [..., runs, K]."""
+        """Reshapes [..., shared + own * runs] to [..., runs, K]."""
         own = sums[..., self._num_shared :].reshape(*sums.shape[:-1], -1, self._num_runs)
         table = np.empty((*sums.shape[:-1], self._num_runs, self.bound.num_columns))
         table[..., : self._num_shared] = sums[..., None, : self._num_shared]
@@ -436,13 +440,13 @@ class Columns:
         return table
 
     def totals(self) -> NDArray[np.float64]:
-        """Sums of the columns over all examples: float64 [runs, K]."""
+        """Sums the columns over all examples: float64 [runs, K]."""
         return self._by_run(
             np.add.reduce([rows.sum(axis=1, dtype=np.float64) for _, rows in self._blocks()])
         )
 
     def weighted_sums(self, counts: NDArray) -> NDArray[np.float64]:
-        """Sums of the columns under counts [size, units]: float64 [size, runs, K]."""
+        """Sums the columns weighted by counts [size, units]: float64 [size, runs, K]."""
         sums = np.zeros((len(counts), self._num_shared + self._num_runs * self._num_own))
         for block, rows in self._blocks():
             step = max(1, _BLOCK_ELEMENTS // rows.shape[1])
@@ -453,9 +457,9 @@ class Columns:
 
 
 class _FunctionScorer:
-    """Scores an arm by calling a function for every run of every seed that was drawn."""
+    """Scores an arm by calling a function for every run of every drawn seed."""
 
-    def __init__(self, job: Job, function: ScoreFunction):
+    def __init__(self, job: ScoreJob, function: ScoreFunction):
         self._job = job
         self._function = function
         arm = job.arm

@@ -1,7 +1,7 @@
-"""Tables of scores [seeds, examples], whole or in blocks, and what they are made of.
+"""Tables of scores [seeds, examples], whole or in blocks, and their deviations.
 
-Everything here goes over a table block by block, so that a table of a million examples need never
-be in memory whole.
+Everything here passes over a table block by block, so that a table of a million examples never has
+to be in memory as a whole.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ Array = NDArray[np.float64]
 # What is resampled; the other is held fixed.
 Resample = Literal["both", "seeds", "examples"]
 
-# Numbers of a block that is cut from an array: 2 MiB.
+# Elements of a block that is cut from an array: 2 MiB.
 _BLOCK_ELEMENTS = 2**18
 
 
 @runtime_checkable
 class ScoreTable(Protocol):
-    """Scores [R, C] that are made block by block."""
+    """Scores [R, C] that are computed block by block."""
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Seeds and examples."""
+        """Numbers of seeds and examples."""
 
     def blocks(self) -> Iterator[Array]:
-        """Blocks [R, c], in order over the examples; every call starts afresh."""
+        """Yields blocks [R, c] in order over the examples; every call starts from the first."""
 
 
 Scores = ArrayLike | ScoreTable
@@ -40,11 +40,11 @@ Scores = ArrayLike | ScoreTable
 
 @dataclass(frozen=True)
 class ArrayTable:
-    """An array [R, C] as a `ScoreTable`; a block is float64 whatever the array is.
+    """Serves an array [R, C] as a `ScoreTable` of float64 blocks.
 
     Attributes:
       values: [R, C], any real dtype.
-      block_size: examples of a block.
+      block_size: examples per block.
     """
 
     values: NDArray
@@ -52,9 +52,11 @@ class ArrayTable:
 
     @property
     def shape(self) -> tuple[int, int]:
+        """Numbers of seeds and examples."""
         return self.values.shape[0], self.values.shape[1]
 
     def blocks(self) -> Iterator[Array]:
+        """Yields blocks [R, c] in order over the examples."""
         for start in range(0, self.values.shape[1], self.block_size):
             yield np.asarray(self.values[:, start : start + self.block_size], dtype=np.float64)
 
@@ -68,9 +70,11 @@ class SumTable:
 
     @property
     def shape(self) -> tuple[int, int]:
+        """Numbers of seeds and examples."""
         return self.tables[0].shape
 
     def blocks(self) -> Iterator[Array]:
+        """Yields blocks [R, c] in order over the examples."""
         for blocks in aligned_blocks(*self.tables):
             total = self.weights[0] * blocks[0]
             for weight, block in zip(self.weights[1:], blocks[1:], strict=True):
@@ -79,10 +83,10 @@ class SumTable:
 
 
 def score_table(scores: Scores) -> ScoreTable:
-    """An array [R, C] as a table; a table stays what it is.
+    """Converts an array [R, C] to a table; returns a table unchanged.
 
     Raises:
-      DataError: not two axes, or nothing in it.
+      DataError: the scores do not have two axes, or are empty.
     """
     if isinstance(scores, ScoreTable):
         table: ScoreTable = scores
@@ -96,23 +100,8 @@ def score_table(scores: Scores) -> ScoreTable:
     return table
 
 
-def difference_table(base: Scores, experiment: Scores) -> ScoreTable:
-    """experiment - base of two tables of the same seeds and examples.
-
-    Raises:
-      DataError: their shapes differ.
-    """
-    first, second = score_table(base), score_table(experiment)
-    if first.shape != second.shape:
-        raise DataError(
-            f"found scores of shape {first.shape} and {second.shape} to pair, expected the same; "
-            "keep the seeds and examples that both sides have"
-        )
-    return SumTable((second, first), (1.0, -1.0))
-
-
 def aligned_blocks(*tables: ScoreTable) -> Iterator[tuple[Array, ...]]:
-    """Blocks of several tables over the same examples, cut where any of them ends a block.
+    """Yields blocks of several tables over the same examples, cut where any table ends a block.
 
     Raises:
       DataError: the tables have different numbers of examples.
@@ -139,68 +128,54 @@ def aligned_blocks(*tables: ScoreTable) -> Iterator[tuple[Array, ...]]:
 
 @dataclass(frozen=True)
 class Deviations:
-    """A table X [R, C] taken apart: X = mean + seed + example + residual.
+    """The parts of a table X [R, C]: X = mean + seed + example + residual.
 
-    The residual itself is not kept, only its sums that moments are made of.
+    Of the residual d only its sums of squares are kept.
 
     Attributes:
       mean: the grand mean.
-      seed: deviations r of seeds [R].
-      example: deviations c of examples [C].
-      seed_squares: sum over examples of the squared residual d [R].
-      example_squares: the sum of it over seeds [C].
-      products: sum over seeds of r d [C].
-      residual_cubes: sum of d**3.
+      seed: deviations of seeds [R].
+      example: deviations of examples [C].
+      seed_squares: sum of d**2 over examples [R].
     """
 
     mean: float
     seed: Array
     example: Array
     seed_squares: Array
-    example_squares: Array
-    products: Array
-    residual_cubes: float
 
     @property
     def residual_squares(self) -> float:
-        """Sum of d**2."""
+        """The sum of d**2."""
         return float(self.seed_squares.sum())
 
     @property
     def size(self) -> int:
-        """Seeds times examples."""
+        """The number of seeds times examples."""
         return len(self.seed) * len(self.example)
 
 
 def deviations(scores: Scores) -> Deviations:
-    """Takes scores [R, C] apart, in two passes over their blocks.
+    """Splits scores [R, C] into their parts, in two passes over their blocks.
 
     Raises:
-      DataError: not two axes, or nothing in it.
+      DataError: the scores do not have two axes, or are empty.
     """
     table = score_table(scores)
     mean, seed, example = _marginal_deviations(table)
     seed_squares = np.zeros_like(seed)
-    example_squares, products = np.empty_like(example), np.empty_like(example)
-    cubes, start = 0.0, 0
     for residual in _residual_blocks(table, mean, seed, example):
-        columns = slice(start, start + residual.shape[1])
-        products[columns] = seed @ residual
-        squares = residual * residual
-        seed_squares += squares.sum(axis=1)
-        example_squares[columns] = squares.sum(axis=0)
-        cubes += float(np.vdot(squares, residual))
-        start += residual.shape[1]
-    return Deviations(mean, seed, example, seed_squares, example_squares, products, cubes)
+        seed_squares += (residual * residual).sum(axis=1)
+    return Deviations(mean, seed, example, seed_squares)
 
 
 def _marginal_deviations(table: ScoreTable) -> tuple[float, Array, Array]:
-    """The grand mean, and the deviations of seeds [R] and examples [C] from it."""
+    """Computes the grand mean, and the deviations of seeds [R] and examples [C] from it."""
     num_seeds, num_examples = table.shape
     sums, example = np.zeros(num_seeds), np.empty(num_examples)
     start, first = 0, None
     for block in table.blocks():
-        # Less one of the values, so that a table without spread has none after rounding either.
+        # Relative to one value, so that a table without spread has none after rounding either.
         first = block[0, 0] if first is None else first
         shifted = block - first
         sums += shifted.sum(axis=1)
@@ -208,8 +183,7 @@ def _marginal_deviations(table: ScoreTable) -> tuple[float, Array, Array]:
         start += block.shape[1]
     if start != num_examples:
         raise DataError(
-            f"found blocks of {start} examples in all, expected {num_examples} as the table's "
-            "shape says"
+            f"found blocks of {start} examples in total, expected {num_examples} by the table's shape"
         )
     means = sums / num_examples
     mean = means.mean()
@@ -219,7 +193,7 @@ def _marginal_deviations(table: ScoreTable) -> tuple[float, Array, Array]:
 def _residual_blocks(
     table: ScoreTable, mean: float, seed: Array, example: Array
 ) -> Iterator[Array]:
-    """Blocks [R, c] of what is left beside mean, seeds and examples."""
+    """Yields blocks [R, c] of the residual."""
     start = 0
     for block in table.blocks():
         expected = example[start : start + block.shape[1]] + mean
@@ -231,26 +205,28 @@ def _residual_blocks(
 
 @dataclass(frozen=True)
 class ResidualTable:
-    """What is left of a table beside grand mean, seeds and examples, as a table."""
+    """The residual of a table, as a table."""
 
     table: ScoreTable
     parts: Deviations
 
     @property
     def shape(self) -> tuple[int, int]:
+        """Numbers of seeds and examples."""
         return self.table.shape
 
     def blocks(self) -> Iterator[Array]:
+        """Yields blocks [R, c] in order over the examples."""
         return _residual_blocks(self.table, self.parts.mean, self.parts.seed, self.parts.example)
 
 
 def clustered_table(scores: Scores, clusters: ArrayLike) -> Array:
-    """One column a cluster of examples, for everything that takes a table of scores.
+    """Sums up a table by clusters of examples, for everything that takes a table of scores.
 
-    The score of seed i is a ratio once whole clusters are drawn: the sum over the clusters' scores
-    by the sum of their sizes. Its linear part gives cluster g the value
-    mean_i + (G / C) sum_{j in g} (X_ij - mean_i). With clusters of one size that is the mean of the
-    cluster, exactly.
+    Once whole clusters are drawn, the score of seed i is a ratio: the sum of the clusters' scores
+    over the sum of their sizes. Its linear part gives cluster g the value
+    mean_i + (G / C) sum_{j in g} (X_ij - mean_i). With clusters of equal size that is exactly the
+    mean of the cluster.
 
     Args:
       scores: [R, C].
@@ -260,20 +236,17 @@ def clustered_table(scores: Scores, clusters: ArrayLike) -> Array:
       float64 [R, G], clusters in sorted order. Its mean over clusters is the mean over examples.
 
     Raises:
-      DataError: not one cluster an example, or a single cluster.
+      DataError: the number of clusters differs from that of examples, or there is one cluster.
     """
     table = score_table(scores)
     num_seeds, num_examples = table.shape
     names, codes = np.unique(np.asarray(clusters), return_inverse=True)
     if codes.shape != (num_examples,):
         raise DataError(
-            f"found clusters of shape {codes.shape} for {num_examples} examples, expected one "
-            "cluster an example"
+            f"found clusters of shape {codes.shape}, expected one for each of {num_examples} examples"
         )
     if len(names) < 2:
-        raise DataError(
-            "found one cluster of examples, and its spread cannot be known; give finer clusters"
-        )
+        raise DataError("found one cluster of examples, expected several; give finer clusters")
     mean, seed, _ = _marginal_deviations(table)
     result = np.zeros((num_seeds, len(names)))
     start = 0
@@ -287,14 +260,14 @@ def clustered_table(scores: Scores, clusters: ArrayLike) -> Array:
 
 
 @dataclass(frozen=True)
-class Part:
-    """One table of a sum.
+class TablePart:
+    """One weighted table of a sum.
 
     Attributes:
       table: scores [R, C].
-      weight: its factor in the sum.
-      pool: where its seeds are drawn from; None where they are fixed.
-      examples: where its examples (or clusters) are drawn from; None where they are fixed.
+      weight: factor of the table in the sum.
+      pool: name of the pool its seeds are drawn from; None where they are fixed.
+      examples: name of the set its examples (or clusters) are drawn from; None where they are fixed.
     """
 
     table: ScoreTable

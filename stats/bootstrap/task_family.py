@@ -1,33 +1,29 @@
-"""Several tasks at once: the same seeds drawn for all, their macro-average, corrected p-values."""
+"""Compares several tasks at once: common draws of seeds, a macro-average, corrected p-values."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Unpack
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from multiberts.evaluate.metrics.column_metric import Metric
-from multiberts.evaluate.metrics.ranks import RankMetric
-from multiberts.stats.bootstrap.arms import Arm, DataError, Missing, sorted_seeds
+from multiberts.stats.bootstrap.arms import Arm, DataError, sorted_seeds
 from multiberts.stats.bootstrap.comparison import (
     Question,
-    check_seeds,
+    TaskResults,
+    compare_questions,
     named_metric,
     prepare_arms,
-    run_bootstrap,
-    summaries,
 )
 from multiberts.stats.bootstrap.conclusion import (
     ArmSummary,
     Comparison,
+    ComparisonOptions,
+    ComparisonSettings,
     Design,
-    DrawOrder,
-    Examples,
     Names,
-    Settings,
     conclude,
 )
 from multiberts.stats.bootstrap.corrections import (
@@ -37,31 +33,6 @@ from multiberts.stats.bootstrap.corrections import (
 )
 from multiberts.stats.bootstrap.crossing import Crossing
 from multiberts.stats.bootstrap.intervals import percentile_interval
-from multiberts.stats.bootstrap.variance import Resample
-
-if TYPE_CHECKING:
-    import xarray
-
-
-@dataclass(frozen=True)
-class Task:
-    """One task of a family; see `stats.compare` for its arguments.
-
-    Attributes:
-      base, experiment: predictions with labels; no experiment in a `single` design.
-      metric: the task's own score.
-      labels, clusters, missing: as in `stats.compare`.
-      examples_of: tasks that name the same examples share their draws (as one evaluation set
-        under two metrics does); the task's own name unless given.
-    """
-
-    base: xarray.Dataset | xarray.DataArray
-    experiment: xarray.Dataset | xarray.DataArray | None
-    metric: str | Metric | RankMetric
-    labels: xarray.DataArray | None = None
-    clusters: str | ArrayLike | None = None
-    missing: Missing = "refuse"
-    examples_of: str | None = None
 
 
 @dataclass(frozen=True)
@@ -70,12 +41,24 @@ class TaskComparisons:
 
     Attributes:
       comparisons: by task.
-      macro_average: of the mean over tasks of their scores, each task weighing the same.
+      macro_average: of the mean over tasks of their scores, each task with the same weight.
       adjusted: two-sided p-values of the tasks corrected for their number, by method:
         `bonferroni`, `holm`, `bh`, `by` from the recommended p; `max_t` from the shared draws,
-        never below the recommended p, and with few seeds still too small: trust `holm` there.
+        never below the recommended p, and with few seeds still too small: rely on `holm` there.
         Each [tasks], in the order of `comparisons`. Empty in a `single` design.
       left_out: seeds of each task that other tasks lack, and which no task therefore uses.
+
+    Example:
+      >>> from xarray import DataArray
+      >>> from multiberts import stats
+      >>> rows, dims = [[1, 0, 1, 1], [1, 1, 1, 0], [0, 0, 1, 1]], ("pretrain_seed", "example")
+      >>> labels = DataArray([1, 1, 1, 1], dims="example")
+      >>> full = DataArray(rows, {"pretrain_seed": [0, 1, 2]}, dims)
+      >>> sides = {"A": full, "B": full[:2]}
+      >>> tasks = {name: stats.Task(side, None, "accuracy", labels) for name, side in sides.items()}
+      >>> family = stats.compare_tasks(tasks, "single")
+      >>> family.comparisons["A"].base.seeds, family.left_out, family.adjusted
+      ((0, 1), {'A': (2,)}, {})
     """
 
     comparisons: dict[str, Comparison]
@@ -85,91 +68,76 @@ class TaskComparisons:
 
 
 def compare_tasks(
-    tasks: Mapping[str, Task],
+    tasks: Mapping[str, TaskResults],
     design: Design = "paired",
     *,
-    examples: Examples = "shared",
-    resample: Resample = "both",
-    num_bootstrap: int = 1000,
-    bootstrap_seed: int = 42,
-    confidence: float = 0.95,
-    draws: DrawOrder = "keyed",
-    studentised: bool = False,
     base_name: str = "base",
     experiment_name: str = "experiment",
+    **options: Unpack[ComparisonOptions],
 ) -> TaskComparisons:
-    """Compares two procedures on several tasks with shared draws of seeds.
+    """Compares two procedures on several tasks with common draws of seeds.
 
-    A seed that does well on one task may do well on another; one draw of seeds for all tasks keeps
-    that in the macro-average and in the max-T correction.
+    A seed that does well on one task may do well on another. One draw of seeds for all tasks keeps
+    that dependence in the macro-average and in the max-T correction.
 
     Args:
       tasks: by name.
-      design, examples, resample, num_bootstrap, bootstrap_seed, confidence, draws, studentised:
-        as in `stats.compare`.
-      base_name, experiment_name: for tables and texts.
+      design: as in `stats.compare`.
+      base_name: name of the base in tables and texts.
+      experiment_name: name of the experiment there.
+      **options: as in `stats.compare`; `studentised` is False unless given.
 
     Raises:
       DataError: a task's arrays do not fit together, tasks have no seeds in common, tasks that
         share examples differ in their number, or there are too few replicates for the
         correction.
+
+    Example:
+      >>> from xarray import DataArray
+      >>> from multiberts import stats
+      >>> seeds, dims = {"pretrain_seed": [0, 1, 2]}, ("pretrain_seed", "example")
+      >>> labels = DataArray([1, 0, 1, 0], dims="example")
+      >>> base = DataArray([[1, 1, 1, 1], [0, 0, 1, 0], [1, 0, 0, 0]], seeds, dims)
+      >>> experiment = DataArray([[1, 0, 1, 1], [1, 0, 1, 0], [1, 0, 1, 0]], seeds, dims)
+      >>> names = ("accuracy", "matthews")
+      >>> tasks = {name: stats.Task(base, experiment, name, labels) for name in names}
+      >>> family = stats.compare_tasks(tasks)
+      >>> family.comparisons["accuracy"].estimate, len(family.adjusted["holm"])
+      (0.25, 2)
     """
-    settings = Settings(
-        design, resample, examples, num_bootstrap, bootstrap_seed, confidence, draws, studentised
-    )
-    settings.check()
+    options.setdefault("studentised", False)
+    settings = ComparisonSettings(design, **options)
     if not tasks:
         raise DataError("found no tasks, expected at least one")
     if design != "single":
-        check_replicates(num_bootstrap, len(tasks), 1 - confidence)
+        check_replicates(settings.num_bootstrap, len(tasks), 1 - settings.confidence)
     arms, left_out = _common_seeds(
         {name: _arms(name, task, settings) for name, task in tasks.items()}
     )
-    questions = {}
-    for name, task in tasks.items():
-        check_seeds(arms[name], settings)
-        metric = named_metric(task.metric)
-        questions[name] = Question(arms[name], metric, settings, task.examples_of or name)
+    questions = {
+        name: Question(arms[name], named_metric(task.metric), settings, task.examples_of or name)
+        for name, task in tasks.items()
+    }
     _check_shared_sets(questions)
-    average = _average_crossing(list(questions.values()))
-    samples, undefined, variances = run_bootstrap(
-        list(questions.values()),
-        [*(question.crossing for question in questions.values()), average],
-        settings,
+    average = Crossing(
+        [
+            replace(part, weight=part.weight / len(questions))
+            for question in questions.values()
+            for part in question.crossing.parts
+        ]
     )
-    num_sides = len(next(iter(questions.values())).arms)
-    comparisons = {}
-    for position, (name, question) in enumerate(questions.items()):
-        columns = slice(position * num_sides, (position + 1) * num_sides)
-        names = Names(name, name, base_name, experiment_name)
-        comparisons[name] = conclude(
-            summaries(question, samples[:, columns], names, confidence),
-            question.crossing,
-            samples[:, columns],
-            undefined[:, columns],
-            variances[position],
-            settings,
-            names,
-            question.metric.name,
-            question.metric.is_correlation,
-        )
-    macro_average = _macro_average(
-        average, list(comparisons.values()), undefined, variances[-1], settings
+    names = [Names(name, name, base_name, experiment_name) for name in tasks]
+    found, replicates, variances = compare_questions(
+        list(questions.values()), settings, names, average
     )
-    return TaskComparisons(comparisons, macro_average, _adjusted(comparisons), left_out)
+    macro_average = _macro_average(average, found, replicates.undefined, variances, settings)
+    comparisons = dict(zip(tasks, found, strict=True))
+    return TaskComparisons(comparisons, macro_average, _adjusted(found), left_out)
 
 
-def _arms(name: str, task: Task, settings: Settings) -> list[Arm]:
+def _arms(name: str, task: TaskResults, settings: ComparisonSettings) -> list[Arm]:
     try:
-        return prepare_arms(
-            task.base,
-            task.experiment,
-            named_metric(task.metric),
-            settings,
-            task.labels,
-            task.clusters,
-            task.missing,
-        )
+        return prepare_arms(task, settings)
     except ValueError as error:
         raise DataError(f"task {name!r}: {error}") from error
 
@@ -177,7 +145,7 @@ def _arms(name: str, task: Task, settings: Settings) -> list[Arm]:
 def _common_seeds(
     arms: Mapping[str, list[Arm]],
 ) -> tuple[dict[str, list[Arm]], dict[str, tuple]]:
-    """Keeps, side by side, the seeds that every task has."""
+    """Keeps, for each side, the seeds that every task has."""
     num_sides = len(next(iter(arms.values())))
     common = []
     for side in range(num_sides):
@@ -186,25 +154,16 @@ def _common_seeds(
         if not kept:
             raise DataError(
                 f"tasks {', '.join(arms)} have no seed of the {('base', 'experiment')[side]} in "
-                "common; compare them one by one"
+                "common; compare them separately"
             )
         common.append(kept)
-    left_out = {
-        name: sorted_seeds(
-            [
-                seed
-                for side, arm in enumerate(sides)
-                for seed in arm.seeds
-                if seed not in common[side]
-            ]
-        )
-        for name, sides in arms.items()
-    }
-    kept_arms = {
-        name: [arm.with_seeds(seeds) for arm, seeds in zip(sides, common, strict=True)]
-        for name, sides in arms.items()
-    }
-    return kept_arms, {name: seeds for name, seeds in left_out.items() if seeds}
+    kept_arms, left_out = {}, {}
+    for name, sides in arms.items():
+        kept_arms[name] = [arm.with_seeds(seeds) for arm, seeds in zip(sides, common, strict=True)]
+        pairs = zip(sides, common, strict=True)
+        if lost := [seed for arm, seeds in pairs for seed in arm.seeds if seed not in seeds]:
+            left_out[name] = sorted_seeds(lost)
+    return kept_arms, left_out
 
 
 def _check_shared_sets(questions: Mapping[str, Question]) -> None:
@@ -214,19 +173,9 @@ def _check_shared_sets(questions: Mapping[str, Question]) -> None:
             other, number = seen.setdefault(key or "", (name, arm.num_units))
             if key is not None and number != arm.num_units:
                 raise DataError(
-                    f"tasks {other!r} and {name!r} are said to share their examples and have "
-                    f"{number} and {arm.num_units}; name different examples_of"
+                    f"tasks {other!r} and {name!r} share their examples by examples_of and have "
+                    f"{number} and {arm.num_units}; give them different names in examples_of"
                 )
-
-
-def _average_crossing(questions: list[Question]) -> Crossing:
-    return Crossing(
-        [
-            replace(part, weight=part.weight / len(questions))
-            for question in questions
-            for part in question.crossing.parts
-        ]
-    )
 
 
 def _macro_average(
@@ -234,7 +183,7 @@ def _macro_average(
     comparisons: list[Comparison],
     undefined: NDArray[np.bool_],
     variances: NDArray[np.float64] | None,
-    settings: Settings,
+    settings: ComparisonSettings,
 ) -> Comparison:
     samples = np.mean([item.samples for item in comparisons], axis=0)
     sides = [_mean_side([item.base for item in comparisons], samples[:, 0], settings)]
@@ -250,7 +199,7 @@ def _macro_average(
 
 
 def _mean_side(
-    sides: list[ArmSummary], samples: NDArray[np.float64], settings: Settings
+    sides: list[ArmSummary], samples: NDArray[np.float64], settings: ComparisonSettings
 ) -> ArmSummary:
     scores = np.mean([side.seed_scores for side in sides], axis=0)
     return ArmSummary(
@@ -264,8 +213,7 @@ def _mean_side(
     )
 
 
-def _adjusted(comparisons: Mapping[str, Comparison]) -> dict[str, NDArray[np.float64]]:
-    items = list(comparisons.values())
+def _adjusted(items: list[Comparison]) -> dict[str, NDArray[np.float64]]:
     p_values = [item.p_t.two_sided for item in items if item.p_t is not None]
     if not p_values:
         return {}
@@ -277,6 +225,6 @@ def _adjusted(comparisons: Mapping[str, Comparison]) -> dict[str, NDArray[np.flo
         np.array([item.standard_error for item in items]),
         np.stack([item.differences for item in items], axis=1),
     )
-    # Bootstrap samples are too narrow with few seeds: a correction must not undo the t's caution.
+    # With few seeds bootstrap samples are too narrow: a correction must not fall below the t's p.
     adjusted["max_t"] = np.maximum(shared, p_values)
     return adjusted

@@ -19,8 +19,8 @@ from multiberts.evaluate.metrics.ranks import RankMetric
 from multiberts.stats.bootstrap.arms import DataError
 from multiberts.stats.bootstrap.comparison import compare
 from multiberts.stats.bootstrap.conclusion import Comparison, Design, DrawOrder
+from multiberts.stats.bootstrap.score_tables import Resample
 from multiberts.stats.bootstrap.task_family import Task, TaskComparisons, compare_tasks
-from multiberts.stats.bootstrap.variance import Resample
 from multiberts.stats.report.dumps import Dump, step_name
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Any, get_args
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.stats.bootstrap.conclusion import Design
-from multiberts.stats.bootstrap.variance import Resample
+from multiberts.stats.bootstrap.score_tables import Resample
 from multiberts.stats.report.analysis import Settings, analyse
 from multiberts.stats.report.page import write_page
 from multiberts.stats.report.selection import RULES, LearningRateRule, Run, select

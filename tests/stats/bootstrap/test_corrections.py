@@ -9,7 +9,6 @@ from multiberts.stats.bootstrap.arms import DataError
 from multiberts.stats.bootstrap.corrections import (
     adjusted_p_values,
     check_replicates,
-    enough_replicates,
     max_t_p_values,
     required_replicates,
 )
@@ -38,7 +37,7 @@ def test_examples_by_hand():
 
 def test_values_that_are_no_p():
     for wrong in ([0.1, 1.2], [np.nan], [-0.1]):
-        with pytest.raises(DataError, match="expected numbers from 0 to 1"):
+        with pytest.raises(DataError, match="expected .m. numbers from 0 to 1"):
             adjusted_p_values(wrong, "bh")
     with pytest.raises(DataError, match="found method 'fdr', expected one of bonferroni"):
         adjusted_p_values([0.1], "fdr")
@@ -127,7 +126,9 @@ def test_replicates_that_a_correction_needs():
     for number, sides in ((10, 1), (7, 2)):
         least = required_replicates(number, 0.05, sides)
         assert number * sides / (least + 1) <= 0.05 < number * sides / least
-    assert enough_replicates(199, 10, 0.05) and not enough_replicates(198, 10, 0.05)
+    check_replicates(199, 10, 0.05)
+    with pytest.raises(DataError, match="198 bootstrap replicates"):
+        check_replicates(198, 10, 0.05)
     check_replicates(1000, 50, 0.05)
     with pytest.raises(DataError, match="1000 bootstrap replicates for 60 hyp.* at least 1199"):
         check_replicates(1000, 60, 0.05)

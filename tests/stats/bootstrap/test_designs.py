@@ -11,12 +11,8 @@ import xarray
 
 from multiberts.runs.errors import UserError
 from multiberts.stats import Task, compare, compare_tasks
+from multiberts.stats.bootstrap.crossing import crossing_of_tables
 from multiberts.stats.bootstrap.resampling import KeyedDraws
-from multiberts.stats.bootstrap.variance import (
-    bootstrap_variance,
-    unbiased_variance,
-    unbiased_variance_unpaired,
-)
 
 NUM_BOOTSTRAP = 300
 
@@ -108,8 +104,12 @@ def test_fixed_baseline_holds_the_base_and_shares_examples():
     # The base is a constant of each example, so the difference is one table.
     right = [(side["prediction"] == side["label"]).to_numpy() for side in (base, experiment)]
     table = right[1].reshape(5, 2, -1).mean(axis=1) - right[0].mean(axis=0)
-    assert item.bootstrap_standard_error == pytest.approx(np.sqrt(bootstrap_variance(table)))
-    assert item.standard_error == pytest.approx(np.sqrt(unbiased_variance(table).variance))
+    assert item.bootstrap_standard_error == pytest.approx(
+        np.sqrt(crossing_of_tables([table]).bootstrap_variance())
+    )
+    assert item.standard_error == pytest.approx(
+        np.sqrt(crossing_of_tables([table]).unbiased_variance().variance)
+    )
     assert item.seed_floor == 1 / 32 and item.p_sign_flip is None and item.effect is None
 
 
@@ -134,7 +134,7 @@ def test_different_test_sets_are_drawn_apart():
         for side in (base, experiment)
     ]
     unpaired = compare(base, experiment, "accuracy", "unpaired", examples="separate")
-    variance = unbiased_variance_unpaired(*right, shared_examples=False).variance
+    variance = crossing_of_tables([*right], shared_examples=False).unbiased_variance().variance
     assert unpaired.standard_error == pytest.approx(np.sqrt(variance))
     # Paired on sets of their own: the seeds' part is that of the differences of their means.
     paired = compare(base, experiment, "accuracy", examples="separate", resample="seeds")
@@ -171,7 +171,7 @@ def test_clusters_are_drawn_whole():
     # Equal clusters: the same as examples that are the clusters' means.
     right = (together["prediction"] == together["label"]).to_numpy()
     table = right.reshape(5, 2, 10, 4).mean(axis=(1, 3))
-    variance = unbiased_variance(table, "examples").variance
+    variance = crossing_of_tables([table], "examples").unbiased_variance().variance
     assert whole.standard_error == pytest.approx(np.sqrt(variance))
 
 
@@ -357,7 +357,7 @@ def test_bad_tasks_are_refused_by_name():
         "one": Task(tasks["one"].base, None, "accuracy", examples_of="dev"),
         "two": Task(short, None, "accuracy", examples_of="dev"),
     }
-    with pytest.raises(UserError, match="share their examples and have 40 and 12"):
+    with pytest.raises(UserError, match="share their examples by examples_of and have 40 and 12"):
         compare_tasks(sharing, "single", num_bootstrap=200)
 
 

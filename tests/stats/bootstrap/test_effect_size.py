@@ -85,5 +85,5 @@ def test_without_spread_or_base_the_ratio_is_none():
 def test_what_cannot_be_compared():
     with pytest.raises(DataError, match="3 and 2 seeds to pair"):
         effect_sizes([1, 2, 3], [1, 2], paired=True)
-    with pytest.raises(DataError, match="expected one score a seed"):
+    with pytest.raises(DataError, match="expected one per seed"):
         effect_sizes([[1, 2]], [1, 2], paired=False)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import stdtr, stdtrit
 
+from multiberts.stats.bootstrap.crossing import crossing_of_tables
 from multiberts.stats.bootstrap.intervals import (
     bca_interval,
     bootstrap_p_values,
@@ -18,7 +19,6 @@ from multiberts.stats.bootstrap.intervals import (
     t_interval,
     t_p_values,
 )
-from multiberts.stats.bootstrap.variance import unbiased_variance
 
 TRIALS, REPLICATES = 6000, 1000
 
@@ -100,7 +100,7 @@ def test_student_t_covers_and_keeps_its_level(num_seeds):
     p_values = stdtr(num_seeds - 1, -scores.mean(axis=1) / errors)
     assert near((p_values <= 0.05).mean(), 0.05) and near((p_values <= 0.01).mean(), 0.01)
     # The library's own interval and p of a trial are these.
-    found = unbiased_variance(np.repeat(scores[:1].T, 4, axis=1), "seeds")
+    found = crossing_of_tables([np.repeat(scores[:1].T, 4, axis=1)], "seeds").unbiased_variance()
     error = np.sqrt(found.variance)
     interval = t_interval(scores[0].mean(), error, found.degrees_of_freedom, 0.95)
     assert interval == pytest.approx((scores[0].mean() - reach[0], scores[0].mean() + reach[0]))
@@ -151,7 +151,7 @@ def test_cautious_degrees_of_freedom_keep_the_level_where_three_seeds_look_alike
     for _ in range(num_trials):
         seeds = random.normal(scale=np.sqrt(3 * 0.9), size=(3, 1))
         table = seeds + random.normal(scale=np.sqrt(60 * 0.1), size=(1, 60))
-        found = unbiased_variance(table)
+        found = crossing_of_tables([table]).unbiased_variance()
         error = np.sqrt(found.variance)
         for name, freedom in (
             ("satterthwaite", found.degrees_of_freedom),
@@ -165,6 +165,6 @@ def test_cautious_degrees_of_freedom_keep_the_level_where_three_seeds_look_alike
 def test_cautious_degrees_of_freedom_are_satterthwaites_where_one_kind_varies():
     table = np.random.default_rng(12).normal(size=(6, 30))
     for resample, freedom in (("seeds", 5), ("examples", 29)):
-        found = unbiased_variance(table, resample)
+        found = crossing_of_tables([table], resample).unbiased_variance()
         assert found.cautious_degrees_of_freedom == found.degrees_of_freedom
         assert found.degrees_of_freedom == pytest.approx(freedom)

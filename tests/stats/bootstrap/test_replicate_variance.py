@@ -4,11 +4,20 @@ import numpy as np
 import pytest
 
 from multiberts.stats.bootstrap.arms import DataError
-from multiberts.stats.bootstrap.replicate_variance import replicate_variances
+from multiberts.stats.bootstrap.crossing import crossing_of_tables
 from multiberts.stats.bootstrap.score_tables import ArrayTable
-from multiberts.stats.bootstrap.variance import unbiased_variance, unbiased_variance_unpaired
 
 NUM_BOOTSTRAP = 25
+
+
+def replicate_variances(tables, seed_counts, example_counts, which="both"):
+    """Those of one table or two, from counts of seeds and of examples, shared unless a list."""
+    separate = isinstance(example_counts, list)
+    seeds = {f"seeds {place}": counts for place, counts in enumerate(seed_counts or [])}
+    sets = example_counts if separate else [] if example_counts is None else [example_counts]
+    examples = {f"examples {place}": counts for place, counts in enumerate(sets)}
+    crossing = crossing_of_tables(tables, which, shared_examples=not separate)
+    return crossing.replicate_variances(seeds, examples)
 
 
 def draws(random, number):
@@ -40,7 +49,9 @@ def test_one_table(which):
         [ArrayTable(table, 7)], None if seeds is None else [seeds], examples, which
     )
     loop = [
-        unbiased_variance(expanded(table, seeds, examples, replicate), which).variance
+        crossing_of_tables([expanded(table, seeds, examples, replicate)], which)
+        .unbiased_variance()
+        .variance
         for replicate in range(NUM_BOOTSTRAP)
     ]
     np.testing.assert_allclose(ours, loop, rtol=1e-10, atol=1e-25)
@@ -61,12 +72,16 @@ def test_two_tables(which, shared):
         [ArrayTable(base, 8), experiment], None if seeds[0] is None else seeds, given, which
     )
     loop = [
-        unbiased_variance_unpaired(
-            expanded(base, seeds[0], examples[0], replicate),
-            expanded(experiment, seeds[1], examples[1], replicate),
+        crossing_of_tables(
+            [
+                expanded(base, seeds[0], examples[0], replicate),
+                expanded(experiment, seeds[1], examples[1], replicate),
+            ],
             which,
             shared,
-        ).variance
+        )
+        .unbiased_variance()
+        .variance
         for replicate in range(NUM_BOOTSTRAP)
     ]
     np.testing.assert_allclose(ours, loop, rtol=1e-10, atol=1e-25)
@@ -80,7 +95,9 @@ def test_both_vary_but_one_of_them_is_not_drawn(held):
     examples = None if held == "examples" else draws(random, 30)
     ours = replicate_variances([table], None if seeds is None else [seeds], examples)
     loop = [
-        unbiased_variance(expanded(table, seeds, examples, replicate)).variance
+        crossing_of_tables([expanded(table, seeds, examples, replicate)])
+        .unbiased_variance()
+        .variance
         for replicate in range(NUM_BOOTSTRAP)
     ]
     np.testing.assert_allclose(ours, loop, rtol=1e-10)
@@ -90,7 +107,9 @@ def test_everything_drawn_once_is_the_estimate_itself():
     table = crossed_table(np.random.default_rng(3), 5, 40)
     once = np.ones((3, 5), int), np.ones((3, 40), int)
     ours = replicate_variances([table], [once[0]], once[1])
-    np.testing.assert_allclose(ours, unbiased_variance(table).variance, rtol=1e-12)
+    np.testing.assert_allclose(
+        ours, crossing_of_tables([table]).unbiased_variance().variance, rtol=1e-12
+    )
 
 
 @pytest.mark.parametrize("num_seeds", [3, 7, 11])
@@ -101,7 +120,9 @@ def test_one_seed_drawn_again_and_again_has_no_spread(num_seeds):
     )
     ours = replicate_variances([table], [counts], None, "seeds")
     assert (ours[:-1] == 0).all()
-    assert ours[-1] == pytest.approx(unbiased_variance(table, "seeds").variance)
+    assert ours[-1] == pytest.approx(
+        crossing_of_tables([table], "seeds").unbiased_variance().variance
+    )
 
 
 def test_what_does_not_fit_is_refused():
@@ -110,7 +131,5 @@ def test_what_does_not_fit_is_refused():
         replicate_variances([table], [np.ones((2, 2))], None)
     with pytest.raises(DataError, match="rows that sum to 4"):
         replicate_variances([table], None, np.zeros((2, 4)))
-    with pytest.raises(DataError, match="seeds are held fixed"):
-        replicate_variances([table], [np.ones((2, 3))], np.ones((2, 4)), "examples")
     with pytest.raises(DataError, match="expected the same"):
         replicate_variances([table, np.zeros((3, 5))], None, np.ones((2, 4)))

@@ -8,7 +8,7 @@ import statsmodels.formula.api
 from statsmodels.stats.anova import anova_lm
 
 from multiberts.stats.bootstrap.arms import DataError
-from multiberts.stats.bootstrap.variance import unbiased_variance
+from multiberts.stats.bootstrap.crossing import crossing_of_tables
 from multiberts.stats.planning.components import (
     disagreement_across_seeds,
     disagreement_within_seeds,
@@ -59,7 +59,9 @@ def test_components_are_those_of_the_unbiased_variance():
     table = random.normal(size=(5, 1)) + random.normal(size=(1, 30)) + random.normal(size=(5, 30))
     parts = variance_components(table)
     total = parts.seed / 5 + parts.example / 30 + parts.residual / 150
-    assert total == pytest.approx(unbiased_variance(table).variance, rel=1e-12)
+    assert total == pytest.approx(
+        crossing_of_tables([table]).unbiased_variance().variance, rel=1e-12
+    )
 
 
 def test_a_negative_estimate_is_cut_off_and_named():

@@ -10,18 +10,13 @@ from multiberts.evaluate.metrics.column_metric import reference_array
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.stats.bootstrap.arm_scores import arm_table
 from multiberts.stats.bootstrap.arms import DataError, make_arm
+from multiberts.stats.bootstrap.crossing import crossing_of_tables
 from multiberts.stats.bootstrap.resampling import resample
-from multiberts.stats.bootstrap.score_tables import ResidualTable, score_table
-from multiberts.stats.bootstrap.variance import (
-    bootstrap_third_moment,
-    bootstrap_third_moment_unpaired,
-    bootstrap_variance,
-    bootstrap_variance_unpaired,
+from multiberts.stats.bootstrap.score_tables import (
+    ResidualTable,
+    SumTable,
     deviations,
-    difference_table,
-    influences,
-    unbiased_variance,
-    unbiased_variance_unpaired,
+    score_table,
 )
 
 
@@ -43,7 +38,9 @@ def test_bootstrap_variance_equals_enumeration_of_all_draws(which):
     seeds = every_draw(3) / 3 if which != "examples" else np.full((1, 3), 1 / 3)
     examples = every_draw(4) / 4 if which != "seeds" else np.full((1, 4), 1 / 4)
     means = seeds @ table @ examples.T
-    assert bootstrap_variance(table, which) == pytest.approx(means.var(), rel=1e-12)
+    assert crossing_of_tables([table], which).bootstrap_variance() == pytest.approx(
+        means.var(), rel=1e-12
+    )
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -61,7 +58,7 @@ def test_unpaired_bootstrap_variance_equals_enumeration(which, shared):
         differences = second[None, :, :] - first[:, None, :]
     else:
         differences = second[None, :, None, :] - first[:, None, :, None]
-    ours = bootstrap_variance_unpaired(base, experiment, which, shared)
+    ours = crossing_of_tables([base, experiment], which, shared).bootstrap_variance()
     assert ours == pytest.approx(differences.var(), rel=1e-12)
 
 
@@ -69,54 +66,15 @@ def test_both_is_seeds_and_examples_and_the_residual():
     table = np.random.default_rng(2).normal(size=(5, 40))
     parts = deviations(table)
     rest = parts.residual_squares / table.size**2
-    total = bootstrap_variance(table, "seeds") + bootstrap_variance(table, "examples") + rest
-    assert bootstrap_variance(table) == pytest.approx(total, rel=1e-14)
+    total = (
+        crossing_of_tables([table], "seeds").bootstrap_variance()
+        + crossing_of_tables([table], "examples").bootstrap_variance()
+        + rest
+    )
+    assert crossing_of_tables([table]).bootstrap_variance() == pytest.approx(total, rel=1e-14)
     residual = np.concatenate(list(ResidualTable(score_table(table), parts).blocks()), axis=1)
     rebuilt = parts.mean + parts.seed[:, None] + parts.example + residual
     np.testing.assert_allclose(rebuilt, table, atol=1e-12)
-
-
-def third_moment(values: np.ndarray) -> float:
-    return float(((values - values.mean()) ** 3).mean())
-
-
-@pytest.mark.parametrize("which", ["both", "seeds", "examples"])
-@pytest.mark.parametrize("shape", [(3, 4), (2, 5), (4, 3)])
-def test_third_moment_equals_enumeration_of_all_draws(which, shape):
-    table = np.random.default_rng(20).exponential(size=shape) ** 2
-    number, other = shape
-    seeds = every_draw(number) / number if which != "examples" else np.full((1, number), 1 / number)
-    examples = every_draw(other) / other if which != "seeds" else np.full((1, other), 1 / other)
-    expected = third_moment(seeds @ table @ examples.T)
-    assert bootstrap_third_moment(table, which) == pytest.approx(expected, rel=1e-10)
-
-
-@pytest.mark.parametrize("shared", [True, False])
-@pytest.mark.parametrize("which", ["both", "seeds", "examples"])
-def test_unpaired_third_moment_equals_enumeration(which, shared):
-    random = np.random.default_rng(21)
-    base, experiment = random.exponential(size=(2, 3)) ** 2, random.exponential(size=(3, 3))
-    fixed = {number: np.full((1, number), 1 / number) for number in (2, 3)}
-    drawn = {number: every_draw(number) / number for number in (2, 3)}
-    seeds = fixed if which == "examples" else drawn
-    examples = (fixed if which == "seeds" else drawn)[3]
-    first = seeds[2] @ base @ examples.T
-    second = seeds[3] @ experiment @ examples.T
-    if shared:
-        differences = second[None, :, :] - first[:, None, :]
-    else:
-        differences = second[None, :, None, :] - first[:, None, :, None]
-    ours = bootstrap_third_moment_unpaired(base, experiment, which, shared)
-    assert ours == pytest.approx(third_moment(differences), rel=1e-10)
-
-
-def test_third_moment_of_a_paired_difference_changes_sign_with_it():
-    random = np.random.default_rng(22)
-    base, experiment = random.exponential(size=(2, 4, 9))
-    there = bootstrap_third_moment(difference_table(base, experiment))
-    assert there == pytest.approx(-bootstrap_third_moment(base - experiment), rel=1e-12)
-    unpaired = bootstrap_third_moment_unpaired(base, experiment)
-    assert unpaired == pytest.approx(-bootstrap_third_moment_unpaired(experiment, base), rel=1e-12)
 
 
 @pytest.mark.parametrize("paired", [True, False])
@@ -136,9 +94,9 @@ def test_monte_carlo_standard_error_agrees_with_the_exact_one(paired):
     simulated = (replicates.scores[:, 1] - replicates.scores[:, 0]).std()
     tables = [arm_table(arm, METRICS["accuracy"]) for arm in arms]
     exact = (
-        bootstrap_variance(difference_table(*tables))
+        crossing_of_tables([SumTable(tuple(tables), (-1.0, 1.0))]).bootstrap_variance()
         if paired
-        else bootstrap_variance_unpaired(*tables)
+        else crossing_of_tables([*tables]).bootstrap_variance()
     )
     assert abs(simulated / np.sqrt(exact) - 1) < 4 / np.sqrt(2 * num_bootstrap)
 
@@ -159,7 +117,7 @@ def test_linearised_variance_agrees_with_the_bootstrap(name):
         [arm], METRICS[name], paired=False, sample_seeds=True, sample_examples=True,
         num_bootstrap=num_bootstrap, rng=np.random.default_rng(1),
     )  # fmt: skip
-    exact = np.sqrt(bootstrap_variance(arm_table(arm, METRICS[name])))
+    exact = np.sqrt(crossing_of_tables([arm_table(arm, METRICS[name])]).bootstrap_variance())
     assert replicates.scores.std() / exact == pytest.approx(1, abs=0.05)
 
 
@@ -234,7 +192,10 @@ def test_unbiased_where_the_bootstrap_is_not():
     estimates = np.empty((trials, 2))
     for trial in range(trials):
         table = simulated(random, num_seeds, num_examples, sa, sb, se)
-        estimates[trial] = unbiased_variance(table).variance, bootstrap_variance(table)
+        estimates[trial] = (
+            crossing_of_tables([table]).unbiased_variance().variance,
+            crossing_of_tables([table]).bootstrap_variance(),
+        )
     error = estimates.std(axis=0) / np.sqrt(trials)
     assert abs(estimates[:, 0].mean() - true) < 4 * error[0]
     assert abs(estimates[:, 1].mean() - shrunk) < 4 * error[1]
@@ -249,7 +210,7 @@ def test_satterthwaite_by_the_mean_squares():
     a = 20 * (parts.seed**2).sum() / 5
     b = 6 * (parts.example**2).sum() / 19
     e = parts.residual_squares / (5 * 19)
-    estimate = unbiased_variance(table)
+    estimate = crossing_of_tables([table]).unbiased_variance()
     assert estimate.variance == pytest.approx((a + b - e) / 120, rel=1e-12)
     freedom = (a + b - e) ** 2 / (a**2 / 5 + b**2 / 19 + e**2 / (5 * 19))
     assert estimate.degrees_of_freedom == pytest.approx(freedom, rel=1e-12)
@@ -261,10 +222,14 @@ def test_expectation_of_the_bootstrap_variance_is_exactly_the_text_s():
     number, other = 5, 4
     x, y = 1 - 1 / number, 1 - 1 / other
     ones = np.ones((number, other))
-    of_seed = sum(bootstrap_variance(row[:, None] * ones) for row in np.eye(number))
-    of_example = sum(bootstrap_variance(column * ones) for column in np.eye(other))
+    of_seed = sum(
+        crossing_of_tables([row[:, None] * ones]).bootstrap_variance() for row in np.eye(number)
+    )
+    of_example = sum(
+        crossing_of_tables([column * ones]).bootstrap_variance() for column in np.eye(other)
+    )
     of_cell = sum(
-        bootstrap_variance(np.outer(row, column))
+        crossing_of_tables([np.outer(row, column)]).bootstrap_variance()
         for row in np.eye(number)
         for column in np.eye(other)
     )
@@ -282,7 +247,10 @@ def test_resampling_runs_too_would_add_their_variance_once_more():
         for seeds in itertools.product(range(2), repeat=2)
         for draws in itertools.product(both_runs, repeat=2)
     ]
-    added = np.var(means) - bootstrap_variance(runs.mean(axis=1, keepdims=True), "seeds")
+    added = (
+        np.var(means)
+        - crossing_of_tables([runs.mean(axis=1, keepdims=True)], "seeds").bootstrap_variance()
+    )
     fine_var = runs.var(axis=1, ddof=1).mean()
     assert added == pytest.approx((1 - 1 / 2) * fine_var / (2 * 2), rel=1e-12)
 
@@ -295,14 +263,16 @@ def test_unpaired_is_unbiased_too():
         shared = random.normal(scale=3.0, size=(1, num_examples))  # cancels in the difference
         base = simulated(random, 4, num_examples, 1.0, 0.5, 2.0) + shared
         experiment = simulated(random, 6, num_examples, 2.0, 0.5, 2.0) + shared
-        estimates[trial] = unbiased_variance_unpaired(base, experiment).variance
+        estimates[trial] = crossing_of_tables([base, experiment]).unbiased_variance().variance
     true = 1 / 4 + 2 / 6 + 2 * 0.5 / num_examples + 2 / (4 * num_examples) + 2 / (6 * num_examples)
     assert abs(estimates.mean() - true) < 4 * estimates.std() / np.sqrt(trials)
 
 
 def test_one_factor_alone_is_the_textbook_standard_error():
     table = np.random.default_rng(9).normal(size=(6, 30))
-    seeds, examples = (unbiased_variance(table, which) for which in ("seeds", "examples"))
+    seeds, examples = (
+        crossing_of_tables([table], which).unbiased_variance() for which in ("seeds", "examples")
+    )
     assert seeds.variance == pytest.approx(table.mean(axis=1).var(ddof=1) / 6)
     assert seeds.degrees_of_freedom == pytest.approx(5)
     assert examples.variance == pytest.approx(table.mean(axis=0).var(ddof=1) / 30)
@@ -314,8 +284,11 @@ def test_never_below_the_share_of_seeds_or_examples():
     guarded = 0
     for _ in range(200):
         table = random.normal(size=(3, 10))
-        seeds, examples = (unbiased_variance(table, which) for which in ("seeds", "examples"))
-        both = unbiased_variance(table)
+        seeds, examples = (
+            crossing_of_tables([table], which).unbiased_variance()
+            for which in ("seeds", "examples")
+        )
+        both = crossing_of_tables([table]).unbiased_variance()
         larger = max(seeds.variance, examples.variance)
         assert both.variance >= larger * (1 - 1e-12)
         guarded += both.variance == pytest.approx(larger, rel=1e-12)
@@ -323,15 +296,15 @@ def test_never_below_the_share_of_seeds_or_examples():
 
 
 def test_no_spread_and_too_few_levels():
-    assert unbiased_variance(np.ones((3, 4))).variance == 0
+    assert crossing_of_tables([np.ones((3, 4))]).unbiased_variance().variance == 0
     with pytest.raises(DataError, match="one seed"):
-        unbiased_variance(np.ones((1, 4)))
+        crossing_of_tables([np.ones((1, 4))]).unbiased_variance()
     with pytest.raises(DataError, match="one example"):
-        unbiased_variance(np.ones((4, 1)))
+        crossing_of_tables([np.ones((4, 1))]).unbiased_variance()
     with pytest.raises(DataError, match=r"\[seeds, examples\]"):
-        bootstrap_variance(np.ones(4))
+        crossing_of_tables([np.ones(4)]).bootstrap_variance()
     with pytest.raises(DataError, match="expected the same"):
-        bootstrap_variance_unpaired(np.ones((2, 3)), np.ones((2, 4)))
+        crossing_of_tables([np.ones((2, 3)), np.ones((2, 4))]).bootstrap_variance()
 
 
 @pytest.mark.parametrize("which", ["both", "seeds", "examples"])
@@ -339,13 +312,15 @@ def test_influences_hold_the_two_main_terms_of_the_variance(which):
     random = np.random.default_rng(11)
     base, experiment = random.normal(size=(3, 12)), random.normal(size=(5, 12))
     for shared in (True, False):
-        samples = influences([base, experiment], which, shared)
+        samples = crossing_of_tables([base, experiment], which, shared).influences()
         main = sum((sample**2).sum() / len(sample) ** 2 for sample in samples)
         expected = sum(
-            bootstrap_variance_unpaired(base, experiment, one, shared)
+            crossing_of_tables([base, experiment], one, shared).bootstrap_variance()
             for one in ("seeds", "examples")
             if which in ("both", one)
         )
         assert main == pytest.approx(expected, rel=1e-12)
     # A better seed of the base moves the difference down.
-    assert np.argmin(influences([base, experiment], "seeds")[0]) == np.argmax(base.mean(axis=1))
+    assert np.argmin(crossing_of_tables([base, experiment], "seeds").influences()[0]) == np.argmax(
+        base.mean(axis=1)
+    )
