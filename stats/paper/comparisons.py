@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 from multiberts.evaluate.metrics.column_metric import Metric
 from multiberts.evaluate.metrics.ranks import RankMetric
 from multiberts.stats.bootstrap.arms import DataError
-from multiberts.stats.bootstrap.comparison import compare
+from multiberts.stats.bootstrap.comparison import TaskResults, compare
 from multiberts.stats.bootstrap.conclusion import Comparison, Design, DrawOrder
 from multiberts.stats.bootstrap.score_tables import Resample
-from multiberts.stats.bootstrap.task_family import Task, TaskComparisons, compare_tasks
+from multiberts.stats.bootstrap.task_family import TaskComparisons, compare_tasks
 from multiberts.stats.report.dumps import Dump, step_name
 
 if TYPE_CHECKING:
@@ -241,8 +241,8 @@ def compare_family(
       DataError: no pairs, or the dumps do not fit together.
     """
     bootstrap = bootstrap or Bootstrap()
-    tasks: Mapping[str, Task] = {
-        base.set_name: Task(
+    tasks: Mapping[str, TaskResults] = {
+        base.set_name: TaskResults(
             base.measured(base.measures[0])[0],
             experiment.measured(base.measures[0])[0],
             base.measured(base.measures[0])[1],
