@@ -15,6 +15,8 @@ from multiberts.runs.errors import UserError
 from multiberts.runs.files import (
     UNFINISHED_SUFFIX,
     PathLike,
+    parse_json_fields,
+    read_bytes,
     remove,
     sha256_of_file,
     write_atomically,
@@ -48,6 +50,8 @@ def fingerprint(path: PathLike) -> str:
         return sha256_of_file(path)
     for marker in (DONE, "checkpoint.json", *_WEIGHTS):
         found = sorted(path.glob(marker))
+        if marker == DONE and found:
+            read_done(path)  # what is cut or empty is not the marker of a finished run
         if len(found) == 1:
             return sha256_of_file(found[0])
         if found:
@@ -58,6 +62,27 @@ def fingerprint(path: PathLike) -> str:
     if (path / CONFIG).is_file():
         raise UserError(f"{path} is a run that has not finished; run it to its end first")
     raise UserError(f"{path} is neither a file, a finished run nor a checkpoint; check the path")
+
+
+def read_done(directory: PathLike) -> dict[str, dict[str, Any]]:
+    """Returns a finished run's outputs by name, each with its `bytes` and `sha256`.
+
+    Raises:
+      UserError: the DONE marker is not whole, or names a file outside the directory.
+    """
+    marker = Path(directory) / DONE
+    cure = "remove it and run the same command to make it again"
+    outputs = parse_json_fields(read_bytes(marker), str(marker), cure).get("outputs")
+    if not isinstance(outputs, dict):
+        raise UserError(f"{marker} lists no outputs; {cure}")
+    for name, entry in outputs.items():
+        parts = Path(name).parts
+        is_inside = bool(parts) and not Path(name).is_absolute() and ".." not in parts
+        if not is_inside or not isinstance(entry, dict):
+            raise UserError(f"{marker} lists {name!r}, which is not an output of a run; {cure}")
+        if not isinstance(entry.get("bytes"), int) or not isinstance(entry.get("sha256"), str):
+            raise UserError(f"{marker} lacks the size or the checksum of {name}; {cure}")
+    return outputs
 
 
 class RunDirectory:
@@ -152,7 +177,7 @@ class RunDirectory:
         marker = self.path / DONE
         if not marker.exists():
             return False
-        for name, entry in json.loads(marker.read_text())["outputs"].items():
+        for name, entry in read_done(self.path).items():
             output = self.path / name
             if not output.is_file() or output.stat().st_size != entry["bytes"]:
                 raise UserError(
@@ -169,7 +194,7 @@ class RunDirectory:
         """
         if not self.done:
             raise UserError(f"{self.path} has not finished; run it to its end first")
-        for name, entry in json.loads((self.path / DONE).read_text())["outputs"].items():
+        for name, entry in read_done(self.path).items():
             if sha256_of_file(self.path / name) != entry["sha256"]:
                 raise UserError(f"{self.path / name} changed after the run; make it again")
 

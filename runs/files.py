@@ -137,20 +137,45 @@ def read_lines(path: PathLike) -> list[str]:
 
 
 def read_json_fields(path: PathLike) -> dict[str, Any]:
-    """Returns the fields of a JSON object.
+    """Returns the fields of a JSON object in a file.
 
     Raises:
-      UserError: missing, empty, not JSON, or no object.
+      UserError: missing, empty, cut, binary, not JSON, or not an object.
+    """
+    return parse_json_fields(read_bytes(path), str(path))
+
+
+def parse_json_fields(data: bytes | str, where: str, cure: str = "copy it again") -> dict[str, Any]:
+    """Returns the fields of a JSON object.
+
+    Args:
+      data: UTF-8.
+      where: what holds the data, for messages.
+      cure: what to do about it, for messages.
+
+    Raises:
+      UserError: the data are not one whole JSON object, or are nested too deep to be one of ours.
+
+    Example:
+      >>> parse_json_fields('{"steps": 3}', "state.json")
+      {'steps': 3}
     """
     try:
-        values = json.loads(read_bytes(path))
-    except ValueError as error:
-        raise UserError(f"{path} is not JSON ({error}); copy it again") from error
+        # Integers of thousands of digits are refused by Python itself.
+        values = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        reason = "it is nested too deep" if isinstance(error, RecursionError) else error
+        raise UserError(f"{where} is not whole JSON ({reason}); {cure}") from error
     if not isinstance(values, dict):
-        raise UserError(
-            f"{path} holds a {type(values).__name__}, expected fields by name; copy it again"
-        )
+        raise UserError(f"{where} holds {_kind(values)}, expected fields by name; {cure}")
     return values
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "null"
+    names = {list: "a list", str: "a text", bool: "true or false"}
+    return names.get(type(value), "a number")
 
 
 def write_json_fields(path: PathLike, fields: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from multiberts.runs.directory import RunDirectory, fingerprint
+from multiberts.runs.directory import RunDirectory, fingerprint, read_done
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import write_atomically
 
@@ -174,3 +174,30 @@ def test_a_run_that_another_process_finished_meanwhile_is_done(tmp_path: Path) -
     _finish(tmp_path / "run")
     with late:
         assert late.done
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"null",
+        b"[]",
+        b"\xff\xfe",
+        b"{}",
+        b'{"outputs": []}',
+        b'{"outputs": {"a": 3}}',
+        b'{"outputs": {"a": {"bytes": "3", "sha256": ""}}}',
+        b'{"outputs": {"../a": {"bytes": 3, "sha256": ""}}}',
+        b'{"outputs": {"/a": {"bytes": 3, "sha256": ""}}}',
+        b'{"outputs": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        b'{"outputs": {"a": {"bytes": ' + b"9" * 10_000 + b', "sha256": ""}}}',
+    ],
+    ids=lambda content: content[:24].decode("latin-1"),
+)
+def test_a_marker_that_is_not_whole_is_refused_in_one_line(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "DONE").write_bytes(content)
+    for refuse in (read_done, fingerprint):
+        with pytest.raises(UserError) as refused:
+            refuse(tmp_path)
+        assert "DONE" in str(refused.value) and "\n" not in str(refused.value)
