@@ -34,7 +34,7 @@ from tokenizers import BertWordPieceTokenizer
 from transformers import BertTokenizerLegacy
 
 from multiberts.bert.tokenization import Tokenizer
-from multiberts.pretrain.batches.masking import pretraining_batch
+from multiberts.pretrain.batches.masking import Masking, pretraining_batch
 from multiberts.pretrain.corpus.instances import InstanceTable
 from multiberts.pretrain.corpus.preparation import prepare
 from multiberts.pretrain.corpus.sentences import split_sentences
@@ -191,16 +191,16 @@ def make_batches(corpus: Path, steps: Sequence[int]) -> None:
     """Makes the batches of some steps."""
     store, table = TokenStore(corpus), InstanceTable(corpus)
     tokenizer = Tokenizer(corpus / "vocab.txt")
+    masking = Masking(sequence_length=SEQUENCE_LENGTH, max_predictions_per_sequence=PREDICTIONS)
     for step in steps:
         pretraining_batch(
             store,
             table,
+            masking,
             tokenizer=tokenizer,
             data_seed=0,
             step=step,
             batch_size=BATCH_SIZE,
-            sequence_length=SEQUENCE_LENGTH,
-            max_predictions_per_sequence=PREDICTIONS,
             fresh_masks=False,
             instance_seed=0,
         )

@@ -305,7 +305,7 @@ def _train(
 ) -> tuple[Mapping[str, np.ndarray], Entries]:
     """Trains to the last step; gives the weights, and the entries of early predictions."""
     from multiberts.bert.model.optimization import learning_rate_schedule
-    from multiberts.bert.training.loop import train
+    from multiberts.bert.training.loop import Callbacks, Saving, Schedule, train
     from multiberts.bert.training.state import save_state, saved_step
 
     assert learner.trainer is not None
@@ -318,23 +318,26 @@ def _train(
         evaluated,
         [(rows.num_steps(n, batch_size), n) for n in parameters.get("prediction_epochs", ())],
     )
-    train(
-        learner.trainer,
-        directory=run_dir,
+    schedule = Schedule(
+        num_steps=num_steps,
         initial_parameters=learner.initial_parameters,
         batch_at=lambda step: learner.batch(rows.batch(step, batch_size)),
         learning_rate_at=lambda step: learning_rate_schedule(
             step, parameters["learning_rate"], warmup_steps, num_steps
         ),
-        num_steps=num_steps,
         # Its own address, so that it shares no dropout with the pre-training seed of that number.
         dropout_seed=int(hash_bits("finetune dropout", finetune_seed)),
-        save_state_every_steps=save_state_every_steps,
-        log_every_steps=log_every_steps,
-        at_steps=early.steps,
-        on_step=early.predict,
+    )
+    train(
+        learner.trainer,
+        schedule,
+        Saving(
+            directory=run_dir,
+            save_state_every_steps=save_state_every_steps,
+            log_every_steps=log_every_steps,
+        ),
+        Callbacks(at_steps=early.steps, on_step=early.predict, should_stop=should_stop),
         description=f"{task} seed {finetune_seed}",
-        should_stop=should_stop,
     )
     # A long training is not lost where the run is stopped among its predictions.
     if num_steps >= save_state_every_steps and saved_step(run_dir) < num_steps:

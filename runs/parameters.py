@@ -6,17 +6,71 @@ import ast
 import collections.abc
 import inspect
 import math
+import re
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from multiberts.runs.errors import UserError
 
 _SEQUENCES = (collections.abc.Sequence, list, tuple)
 _UNIONS = (typing.Union, types.UnionType)
 _MAPPINGS = (collections.abc.Mapping, dict)
+_Fields = ParamSpec("_Fields")
+_Settings = TypeVar("_Settings")
+_Result = TypeVar("_Result")
+
 _WORDS = {"true": True, "false": False, "none": None}
+
+
+def takes_fields_of(
+    settings: Callable[_Fields, _Settings],
+) -> Callable[[Callable[[_Settings], _Result]], Callable[_Fields, _Result]]:
+    """Returns a decorator: a function of one settings object takes the object's fields instead.
+
+    So an entry keeps a flat list of keyword-only parameters for Gin, flags and callers, and the code
+    has one object. In the docstring of the function, the line `settings: ...` is replaced by the
+    attributes that the docstring of `settings` describes.
+
+    Args:
+      settings: a dataclass with `kw_only=True`.
+
+    Example:
+      >>> import dataclasses
+      >>> @dataclasses.dataclass(frozen=True, kw_only=True)
+      ... class Greeting:
+      ...     name: str
+      ...     mark: str = "!"
+      >>> @takes_fields_of(Greeting)
+      ... def greet(settings: Greeting) -> str:
+      ...     return f"Hello, {settings.name}{settings.mark}"
+      >>> greet(name="Ada"), list(annotations_of(greet))
+      ('Hello, Ada!', ['name', 'mark'])
+    """
+    described_fields = (inspect.getdoc(settings) or "").partition("\nAttributes:\n")[2]
+
+    def decorator(function: Callable[[_Settings], _Result]) -> Callable[_Fields, _Result]:
+        def entry(*values: _Fields.args, **fields: _Fields.kwargs) -> _Result:
+            return function(settings(*values, **fields))
+
+        # Not `functools.wraps`: Gin looks for the parameters of the innermost function.
+        entry.__module__, entry.__name__ = function.__module__, function.__name__
+        entry.__qualname__ = function.__qualname__
+        entry.__doc__ = re.sub(
+            r"^  settings: .*$",
+            lambda _: described_fields.rstrip(),
+            inspect.getdoc(function) or "",
+            flags=re.MULTILINE,
+        )
+        entry.__annotations__ = {
+            **typing.get_type_hints(settings),
+            "return": typing.get_type_hints(function)["return"],
+        }
+        vars(entry)["__signature__"] = inspect.signature(settings)
+        return entry
+
+    return decorator
 
 
 def annotations_of(function: Callable[..., object]) -> dict[str, Any]:

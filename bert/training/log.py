@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import errno
 import json
+import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import write_atomically
+from multiberts.runs.files import PathLike, remove, write_atomically
 
 METRICS = "metrics.jsonl"
 TENSORBOARD = "tensorboard"
@@ -22,18 +24,21 @@ HELD_OUT = "held_out_"
 
 _LOSSES_KEPT = 10
 
+# The end of a log that `tail_of_metrics` reads.
+_BYTES_OF_TAIL = 64 << 10
+
 
 class TrainingLog:
     """Lines of numbers by step, without gaps or doubles however often the run was killed.
 
-    `metrics.jsonl` is what counts. TensorBoard's file is made from it anew whenever a run goes on:
+    `metrics.jsonl` is the record. TensorBoard's file is made from it anew whenever a run resumes:
     event files can only grow, and would keep the steps that are trained again.
     """
 
     def __init__(
         self, directory: Path, step: int, *, tensorboard: bool = False, writes: bool = True
     ):
-        """Opens the log to go on after `step`, dropping lines of later steps.
+        """Opens the log to continue after `step`, dropping lines of later steps.
 
         Args:
           directory: of the run.
@@ -50,9 +55,7 @@ class TrainingLog:
         self._handle = _opened(self._path, lines) if writes else None
         self._events = None
         if tensorboard and writes:
-            from multiberts.bert.training.event_file import EventFile
-
-            self._events = EventFile(directory / TENSORBOARD)
+            self._events = _EventFile(directory / TENSORBOARD)
         for line in lines:
             self._note(line)
 
@@ -73,8 +76,13 @@ class TrainingLog:
         if self._events:
             self._events.flush()
 
+    def write_if_any(self, step: int, values: Mapping[str, float] | None) -> None:
+        """Adds a line as `write` does, unless there are no values."""
+        if values:
+            self.write(step, values)
+
     def mean_of_last_losses(self) -> float | None:
-        """The mean of `loss` over the last ten lines that have one; None before there are ten."""
+        """Returns the mean of `loss` over the last ten lines that have one; None before there are ten."""
         if len(self._losses) < _LOSSES_KEPT:
             return None
         return sum(self._losses) / _LOSSES_KEPT
@@ -100,36 +108,102 @@ class TrainingLog:
             self._events.close()
 
 
+class _EventFile:
+    """TensorBoard's file of a run, a TFRecord file of events; written anew when the run resumes."""
+
+    def __init__(self, directory: Path):
+        import tensorflow as tf
+
+        self._tf, self._path = tf, directory
+        with self._refused_writes():
+            remove(directory)
+            directory.mkdir(parents=True)
+            # A new name each time, so that a TensorBoard that is open finds a new file.
+            self._path = directory / f"events.out.tfevents.{time.time_ns()}"
+            self._writer = tf.io.TFRecordWriter(str(self._path))
+        self._write(wall_time=time.time(), file_version="brain.Event:2")
+
+    def add(self, line: Mapping[str, Any]) -> None:
+        """Adds the numbers of a line of `metrics.jsonl`."""
+        summary = self._tf.compat.v1.Summary()
+        for name, value in line.items():
+            if name not in ("step", "time"):
+                summary.value.add(tag=_tag(name), simple_value=value)
+        self._write(wall_time=line.get("time", 0.0), step=line["step"], summary=summary)
+
+    def _write(self, **event: Any) -> None:
+        with self._refused_writes():
+            self._writer.write(self._tf.compat.v1.Event(**event).SerializeToString())
+
+    def flush(self) -> None:
+        with self._refused_writes():
+            self._writer.flush()
+
+    def close(self) -> None:
+        with self._refused_writes():
+            self._writer.close()
+
+    @contextlib.contextmanager
+    def _refused_writes(self) -> Iterator[None]:
+        """Turns errors of writing into ours."""
+        try:
+            yield
+        except (OSError, self._tf.errors.OpError) as error:
+            raise cannot_write(self._path, error) from error
+
+
+def _tag(name: str) -> str:
+    """Returns the name under which TensorBoard shows a value, with its group."""
+    if name.startswith(HELD_OUT):
+        return "held_out/" + name.removeprefix(HELD_OUT)
+    return "training/" + name
+
+
 def cannot_write(path: Path, error: Exception) -> UserError:
-    """The refusal of a log's directory or file, from an error of the system or of TensorFlow."""
+    """Returns the error for a log's directory or file, from an error of the system or of TensorFlow."""
     reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
     return UserError(
         f"cannot write {path}: {reason}; free some space or choose another run_dir, then run the "
-        "same command again: it goes on from the last saved state"
+        "same command again: it resumes from the last saved state"
     )
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The whole lines of a `metrics.jsonl`, also of one that is being written.
+    """Reads the whole lines of a `metrics.jsonl`, also of one that is being written.
 
     Args:
       path: the file; a missing one has no lines.
     """
-    if not path.exists():
+    return _whole_lines(path.read_bytes().splitlines()) if path.exists() else []
+
+
+def tail_of_metrics(path: PathLike) -> list[dict[str, Any]]:
+    """Reads the last whole lines of a `metrics.jsonl` that may be growing: its last 64 KiB.
+
+    Args:
+      path: the file; one that is missing or cannot be read has no lines.
+    """
+    try:
+        with open(path, "rb") as stream:
+            stream.seek(max(0, stream.seek(0, os.SEEK_END) - _BYTES_OF_TAIL))
+            return _whole_lines(stream.read().splitlines())
+    except OSError:
         return []
+
+
+def _whole_lines(texts: Iterable[bytes]) -> list[dict[str, Any]]:
+    """Returns the lines that are JSON objects with a step; one that is being written is not."""
     lines = []
-    for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            line = json.loads(text)
-        except json.JSONDecodeError:  # the line being written when the process was killed
-            continue
-        if isinstance(line, dict) and "step" in line:
-            lines.append(line)
+    for text in texts:
+        with contextlib.suppress(ValueError):
+            line = json.loads(text.decode(errors="replace"))
+            if isinstance(line, dict) and isinstance(line.get("step"), int):
+                lines.append(line)
     return lines
 
 
 def _up_to(path: Path, step: int) -> list[dict[str, Any]]:
-    """The lines up to the step resumed from: those after it will be written again."""
+    """Returns the lines up to the step to resume from; those after it will be written again."""
     # What is written at step 0 comes before the first update, and is written again with it.
     return [line for line in read_metrics(path) if line["step"] <= step and step > 0]
 

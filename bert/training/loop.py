@@ -1,8 +1,9 @@
-"""The training loop, which can be killed anywhere and goes on to the same bits."""
+"""The training loop, which can be killed anywhere and resumes to the same bits."""
 
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -23,74 +24,109 @@ class DivergedError(UserError):
     """The loss is not finite, or has jumped; the states saved before are good."""
 
 
-def train(
-    trainer: Trainer,
-    *,
-    directory: Path,
-    initial_parameters: Callable[[], Mapping[str, np.ndarray]],
-    batch_at: Callable[[int], Batch],
-    learning_rate_at: Callable[[int], float],
-    num_steps: int,
-    dropout_seed: int,
-    save_state_every_steps: int,
-    log_every_steps: int,
-    at_steps: Collection[int] = (),
-    on_step: Callable[[int, Trainer], Mapping[str, float] | None] | None = None,
-    description: str = "training",
-    keep_last_states: int = 2,
-    spike_threshold: float | None = None,
-    describe_batch: Callable[[int], str] | None = None,
-    speed_at: Callable[[float], Mapping[str, float]] | None = None,
-    should_stop: Callable[[], bool] | None = None,
-    tensorboard: bool = False,
-) -> None:
-    """Trains to `num_steps`, resuming from the last saved state where there is one.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """What each step does, as functions of the step alone.
 
-    Killed anywhere and called again it ends in the same bits: batches, learning rates and dropout
-    are functions of the step alone. Writes `metrics.jsonl` and `state/` in `directory`.
-
-    Where several processes train together, each calls this with the same arguments. The chief alone
-    writes, and says which state all go on from; whether to stop is decided by all at the same step.
-    Their states are compared at the start, at each saved state and at each of `at_steps`.
-
-    Args:
-      trainer: the engine.
-      directory: of the run.
+    Attributes:
+      num_steps: updates in all.
       initial_parameters: weights at step 0, by name; called only where nothing was saved.
       batch_at: the batch of a step, from 0.
       learning_rate_at: the learning rate of a step, from 0.
-      num_steps: updates in all.
       dropout_seed: of this run.
+    """
+
+    num_steps: int
+    initial_parameters: Callable[[], Mapping[str, np.ndarray]]
+    batch_at: Callable[[int], Batch]
+    learning_rate_at: Callable[[int], float]
+    dropout_seed: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Saving:
+    """What a training run writes while it runs.
+
+    Attributes:
+      directory: of the run; gets `metrics.jsonl` and `state/`.
       save_state_every_steps: how much work a kill may cost.
       log_every_steps: between lines of the log.
-      at_steps: numbers of finished updates at which `on_step` is called.
-      on_step: gets the number of finished updates and the trainer; gives numbers for the log, or
-        None. Called again where a killed run trains the same step again, with the same weights.
-      description: of the progress bar.
       keep_last_states: how many saved states are kept; at least 1.
+      tensorboard: whether to write TensorBoard's `tensorboard/` too.
+    """
+
+    directory: Path
+    save_state_every_steps: int
+    log_every_steps: int
+    keep_last_states: int = 2
+    tensorboard: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Callbacks:
+    """What the loop calls, and what it watches, beside the steps themselves.
+
+    Attributes:
+      at_steps: numbers of finished updates at which `on_step` is called.
+      on_step: takes the number of finished updates and the trainer; returns numbers for the log, or
+        None. Called again where a killed run trains the same step again, with the same weights.
+      describe_batch: describes the batch of a step (from 0), for the message where training diverged.
+      speed_at: returns further numbers for the log, such as sequences per second, from the updates
+        per second.
+      should_stop: called before the first step and after each; if true, the loop saves and stops.
       spike_threshold: stops the run at a step whose loss exceeds the mean of the last ten logged
         ones by more than this; None: only where the loss is not finite.
-      describe_batch: what stood in the batch of a step (from 0), for the message of such a stop.
-      speed_at: further numbers for the log from the updates a second, such as sequences a second.
-      should_stop: asked before the first step and after each; if so, saves and stops.
-      tensorboard: whether to write TensorBoard's `tensorboard/` too.
+    """
+
+    at_steps: Collection[int] = ()
+    on_step: Callable[[int, Trainer], Mapping[str, float] | None] | None = None
+    describe_batch: Callable[[int], str] | None = None
+    speed_at: Callable[[float], Mapping[str, float]] | None = None
+    should_stop: Callable[[], bool] = lambda: False
+    spike_threshold: float | None = None
+
+
+def train(
+    trainer: Trainer,
+    schedule: Schedule,
+    saving: Saving,
+    callbacks: Callbacks,
+    *,
+    description: str = "training",
+) -> None:
+    """Trains to `schedule.num_steps`, resuming from the last saved state where there is one.
+
+    Killed anywhere and called again it ends in the same bits: batches, learning rates and dropout
+    are functions of the step alone.
+
+    Where several processes train together, each calls this with the same arguments. The chief alone
+    writes, and decides from which state all resume; whether to stop is decided by all at the same
+    step. Their states are compared at the start, at each saved state and at each of `at_steps`.
+
+    Args:
+      trainer: the engine.
+      schedule: what each step does.
+      saving: what is written, where and how often.
+      callbacks: what is called at steps.
+      description: of the progress bar.
 
     Raises:
       DivergedError: the loss is not finite or has jumped, naming the step (as the log counts: the
         n-th update is step n). States and checkpoints of earlier steps are left.
-      PreemptedError: `should_stop` said so; the state has been saved.
+      PreemptedError: `should_stop` returned true; the state has been saved.
       UserError: the last state is damaged, or the disk is full; earlier files are left whole. Of
         several processes, another has ended, or holds another state.
     """
-    scheduled = set(at_steps)
+    directory, num_steps, on_step = saving.directory, schedule.num_steps, callbacks.on_step
+    scheduled = set(callbacks.at_steps)
     # All processes that train together read the state; one of them writes.
     writes = trainer.processes.is_chief
     if writes:
         _make_directory(directory / STATE)
-    with trainer.processes.losses_told():
-        _resume(trainer, directory, initial_parameters)
-    stopping = _Stopping(trainer.processes, should_stop)
-    watch = _Watch(spike_threshold, describe_batch)
+    with trainer.processes.report_lost_process():
+        _resume(trainer, directory, schedule.initial_parameters)
+    stopping = _Stopping(trainer.processes, callbacks.should_stop)
+    watch = _Watch(callbacks.spike_threshold, callbacks.describe_batch)
     clock = _Clock()
     bar = tqdm(
         total=num_steps,
@@ -102,26 +138,30 @@ def train(
     )
     with (
         bar,
-        trainer.processes.losses_told(),
-        TrainingLog(directory, trainer.step_count, tensorboard=tensorboard, writes=writes) as log,
+        trainer.processes.report_lost_process(),
+        TrainingLog(
+            directory, trainer.step_count, tensorboard=saving.tensorboard, writes=writes
+        ) as log,
     ):
         if on_step and trainer.step_count == 0 and 0 in scheduled:
-            _log_values(log, 0, on_step(0, trainer))
+            log.write_if_any(0, on_step(0, trainer))
         if stopping.at_once():
-            trainer.processes.part()
+            trainer.processes.wait_for_all()
             raise _preempted(trainer.step_count, num_steps)
         clock.restart()
-        for step, batch in _ahead(batch_at, trainer.step_count, num_steps):
+        for step, batch in _ahead(schedule.batch_at, trainer.step_count, num_steps):
+            learning_rate = schedule.learning_rate_at(step)
             metrics = trainer.step(
-                batch, learning_rate_at(step), dropout_seed, stopping.has_notice()
+                batch, learning_rate, schedule.dropout_seed, stopping.has_notice()
             )
             done = step + 1
             clock.count()
             is_stopped = stopping.after(metrics) and done < num_steps
             watch.add(done, metrics)
-            is_logged = done % log_every_steps == 0 or done == num_steps
+            is_logged = done % saving.log_every_steps == 0 or done == num_steps
             is_scheduled = done in scheduled
-            is_saved = (done % save_state_every_steps == 0 or is_stopped) and done < num_steps
+            is_due = done % saving.save_state_every_steps == 0
+            is_saved = (is_due or is_stopped) and done < num_steps
             bar.update()
             if not (is_logged or is_scheduled or is_saved):
                 continue
@@ -129,34 +169,28 @@ def train(
             clock.pause()
             if is_logged:
                 speed = clock.steps_per_second()
-                further = dict(speed_at(speed)) if speed_at else {}
-                line = {"learning_rate": learning_rate_at(step), **values}
+                further = dict(callbacks.speed_at(speed)) if callbacks.speed_at else {}
+                line = {"learning_rate": learning_rate, **values}
                 log.write(done, {**line, "steps_per_second": round(speed, 3), **further})
                 bar.set_postfix_str(_status(values["loss"], further))
                 clock.restart()
             state = _agreed_state(trainer) if is_scheduled or is_saved else None
             if on_step and is_scheduled:
-                _log_values(log, done, on_step(done, trainer))
+                log.write_if_any(done, on_step(done, trainer))
             if is_saved and writes:
-                save_state(state or trainer.state(), directory, keep_last_states)
+                save_state(state or trainer.state(), directory, saving.keep_last_states)
             if is_stopped:
-                trainer.processes.part()
+                trainer.processes.wait_for_all()
                 raise _preempted(done, num_steps)
             clock.resume()
-
-
-def _log_values(log: TrainingLog, step: int, values: Mapping[str, float] | None) -> None:
-    """Logs what `on_step` gave, if anything."""
-    if values:
-        log.write(step, values)
 
 
 class _Stopping:
     """Whether to stop: the same answer after the same step in all processes."""
 
-    def __init__(self, processes: Processes, should_stop: Callable[[], bool] | None):
+    def __init__(self, processes: Processes, should_stop: Callable[[], bool]):
         self._processes = processes
-        self._should_stop = should_stop or (lambda: False)
+        self._should_stop = should_stop
         self._notices: Array = 0.0
 
     def has_notice(self) -> bool:
@@ -164,14 +198,14 @@ class _Stopping:
         return self._should_stop()
 
     def at_once(self) -> bool:
-        """Before the first step: whether any process was asked to stop."""
+        """Returns, before the first step, whether any process was asked to stop."""
         return self._processes.any(self._should_stop())
 
     def after(self, metrics: dict[str, Array]) -> bool:
-        """After a step, whose notices are taken out of its metrics.
+        """Returns, after a step, whether to stop; takes the notices out of the step's metrics.
 
-        One process stops at once. Several stop a step after the one that a notice rode along with:
-        its sum is then known to all without waiting for the device.
+        One process stops at once. Several stop one step after the step that carried a notice: its
+        sum is then known to all without waiting for the device.
         """
         if self._processes.count == 1:
             return self._should_stop()
@@ -180,7 +214,7 @@ class _Stopping:
 
 
 class _Clock:
-    """Updates a second, without the time spent on checkpoints and evaluation."""
+    """Updates per second, without the time spent on checkpoints and evaluation."""
 
     def __init__(self) -> None:
         self.restart()
@@ -202,7 +236,7 @@ class _Clock:
 
 
 class _Watch:
-    """Looks at the values of every step, but only now and then: looking waits for the device."""
+    """Checks the values of every step, but many steps at once: reading them waits for the device."""
 
     def __init__(self, spike_threshold: float | None, describe_batch: Callable[[int], str] | None):
         self._spike_threshold = spike_threshold
@@ -213,7 +247,7 @@ class _Watch:
         self._pending.append((step, metrics))
 
     def check(self, log: TrainingLog) -> dict[str, float]:
-        """Looks at all steps since the last look.
+        """Checks all steps since the last check.
 
         Returns:
           The values of the last one.
@@ -243,7 +277,7 @@ class _Watch:
 
 
 def _ahead(batch_at: Callable[[int], Batch], first: int, last: int) -> Iterator[tuple[int, Batch]]:
-    """Steps and their batches, the next batch made while the present one is trained on."""
+    """Yields steps and their batches; the next batch is made while the present one is trained on."""
     if first >= last:
         return
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
@@ -256,7 +290,7 @@ def _ahead(batch_at: Callable[[int], Batch], first: int, last: int) -> Iterator[
 
 
 def _make_directory(path: Path) -> None:
-    """Makes the place for states before the first step, not when there is work to lose."""
+    """Makes the folder of states before the first step, when there is no work to lose yet."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -266,8 +300,8 @@ def _make_directory(path: Path) -> None:
 def _resume(
     trainer: Trainer, directory: Path, initial_parameters: Callable[[], Mapping[str, np.ndarray]]
 ) -> None:
-    """Starts where the chief would, and makes sure that all processes do."""
-    step = trainer.processes.said_by_chief(saved_step(directory))
+    """Restores the state that the chief has, and checks that all processes have the same."""
+    step = trainer.processes.broadcast_from_chief(saved_step(directory))
     if step:
         trainer.restore(load_state(directory, step))
     else:
@@ -276,10 +310,10 @@ def _resume(
 
 
 def _agreed_state(trainer: Trainer) -> TrainingState | None:
-    """Of several processes: the state, after comparing it with that of the others.
+    """Returns, of several processes, the state, after comparing it with that of the others.
 
     Raises:
-      UserError: it differs, as copies do that were updated by other arithmetic.
+      UserError: it differs, for example because another processor rounds otherwise.
     """
     if trainer.processes.count == 1:
         return None
@@ -290,7 +324,7 @@ def _agreed_state(trainer: Trainer) -> TrainingState | None:
 
 
 def _status(loss: float, further: Mapping[str, float]) -> str:
-    """Behind the progress bar: the loss, and speeds where they are known."""
+    """Returns what follows the progress bar: the loss, and speeds where they are known."""
     parts = [f"loss {loss:.4f}"]
     if "sequences_per_second" in further:
         parts.append(f"{further['sequences_per_second']:.1f} sequences/s")
@@ -301,5 +335,5 @@ def _status(loss: float, further: Mapping[str, float]) -> str:
 
 def _preempted(step: int, num_steps: int) -> PreemptedError:
     return PreemptedError(
-        f"asked to stop: saved at step {step} of {num_steps}; the same command goes on from there"
+        f"asked to stop: saved at step {step} of {num_steps}; the same command resumes there"
     )

@@ -1,7 +1,7 @@
-"""The processes that train together: one message about all of them, and the same decisions in each.
+"""Communication between the processes that train together, so that all take the same decisions.
 
-What is said here goes through TensorFlow's collectives, so every process must say it, in the same
-order as the others. A single process agrees with itself, and nothing is sent.
+Messages go through TensorFlow's collectives, so every process must call the same methods in the same
+order. With a single process nothing is sent.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from multiberts.runs.errors import UserError
 
-# What collectives raise where a process at the other end is gone.
+# Errors that collectives raise when another process has ended.
 _GONE = (
     tf.errors.AbortedError,
     tf.errors.CancelledError,
@@ -25,11 +25,11 @@ _GONE = (
 
 
 class Processes:
-    """All processes of a training. The chief is process 0.
+    """All processes that train one model together. The chief is process 0.
 
     Attributes:
       count: how many.
-      is_chief: whether this is the one that writes.
+      is_chief: whether this process is the chief, which alone writes.
     """
 
     def __init__(
@@ -42,14 +42,14 @@ class Processes:
         """Args:
         count: how many processes.
         is_chief: whether this is process 0.
-        strategy: that joins them; not needed for one.
+        strategy: TensorFlow's strategy that joins them; not needed for one.
         """
         self.count = count
         self.is_chief = is_chief
         self._strategy = strategy
 
     def gather(self, numbers: Sequence[int]) -> np.ndarray:
-        """The numbers of every process, int64 [processes, numbers].
+        """Returns the numbers of every process, int64 [processes, numbers].
 
         Args:
           numbers: of this process; as many in each.
@@ -70,23 +70,23 @@ class Processes:
                 table[process] = own
             return tf.constant(table)
 
-        with self.losses_told():
+        with self.report_lost_process():
             tables = strategy.experimental_distribute_values_from_function(row)
             return strategy.reduce(tf.distribute.ReduceOp.SUM, tables, axis=None).numpy()
 
-    def said_by_chief(self, number: int) -> int:
-        """The chief's number."""
+    def broadcast_from_chief(self, number: int) -> int:
+        """Returns the chief's number, in every process."""
         return int(self.gather([number])[0, 0])
 
     def any(self, is_so: bool) -> bool:
-        """Whether it is so in some process."""
+        """Returns whether `is_so` is true in at least one process."""
         return bool(self.gather([int(is_so)]).any())
 
     def check_equal(self, facts: Mapping[str, object], cure: str) -> None:
-        """Refuses to go on where a process knows something else than the chief.
+        """Raises an error where a process has other facts than the chief.
 
         Args:
-          facts: by name; compared by how they print, or by their digest if they are bytes.
+          facts: by name; compared by their `repr`, or as they are if they are bytes.
           cure: what the user can do.
 
         Raises:
@@ -99,37 +99,37 @@ class Processes:
                 if number != of_chief:
                     raise UserError(f"process {process} has another {name} than process 0; {cure}")
 
-    def part(self) -> None:
-        """Waits until every process, the chief with its files written, has come here.
+    def wait_for_all(self) -> None:
+        """Waits until every process has called this, the chief with its files written.
 
         Raises:
-          UserError: a process ended before it came; not in the chief, whose work is done.
+          UserError: a process ended before; not raised in the chief, whose work is done.
         """
         try:
             self.gather([0])
         except UserError:
             if not self.is_chief:
                 raise
-        # Whoever answers here has heard that all have come; that it then leaves harms nobody.
+        # Second barrier: a process that reaches it knows that all passed the first, so it may exit.
         with contextlib.suppress(UserError):
             self.gather([0])
 
     @contextlib.contextmanager
-    def losses_told(self) -> Iterator[None]:
-        """Turns what collectives raise when a process is gone into one line."""
+    def report_lost_process(self) -> Iterator[None]:
+        """Turns the errors that collectives raise when a process has ended into one line."""
         try:
             yield
         except _GONE as error:
             if self.count == 1:
                 raise
             raise UserError(
-                f"another of the {self.count} processes of TF_CONFIG has ended ({type(error).__name__}), "
-                "and its own output says why; start all of them again: they go on from the last saved "
-                "state"
+                f"another of the {self.count} processes of TF_CONFIG has ended ({type(error).__name__}); "
+                "see its own output for the reason, and start all of them again: they resume from the "
+                "last saved state"
             ) from error
 
 
 def _number(fact: object) -> int:
-    """64 bits that stand for a fact."""
+    """Returns 64 bits of a hash of a fact."""
     data = fact if isinstance(fact, bytes) else repr(fact).encode()
     return int.from_bytes(hashlib.sha256(data).digest()[:8], "little", signed=True)

@@ -1,30 +1,21 @@
-"""The batches of a training run: prepared or imported instances, read in one order."""
+"""Batches of a training run: prepared or imported instances, read in one order."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from multiberts.bert.tokenization import Tokenizer
 from multiberts.pretrain.batches.imported_batches import ImportedBatches
-from multiberts.pretrain.batches.masking import instance_order, pretraining_batch
+from multiberts.pretrain.batches.masking import Masking, instance_order, pretraining_batch
 from multiberts.pretrain.corpus.description import IMPORTED, VOCABULARY, read_description
 from multiberts.pretrain.corpus.instances import InstanceTable
 from multiberts.pretrain.corpus.token_store import TokenStore
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
-
-# The parameters of a run that say how its corpus becomes batches, beside the seed of the order.
-OF_BATCHES = (
-    "batch_size",
-    "sequence_length",
-    "max_predictions_per_sequence",
-    "masked_lm_probability",
-    "whole_word_masks",
-)
 
 # The order in which held-out instances are taken: the same for all runs, so that seeds compare.
 EVALUATION_DATA_SEED = 0
@@ -38,7 +29,7 @@ class Batches(Protocol):
       vocabulary_path: its `vocab.txt`.
       tokenizer: of that vocabulary.
       num_instances: how many instances it has; an epoch is one walk over them.
-      batch_size: sequences a step.
+      batch_size: sequences per step.
     """
 
     corpus: Path
@@ -48,35 +39,30 @@ class Batches(Protocol):
     batch_size: int
 
     def batch(self, step: int) -> dict[str, np.ndarray]:
-        """The batch of the update that follows `step` finished ones; see `pretraining_batch`."""
+        """Returns the batch of the update that follows `step` finished ones; see `pretraining_batch`."""
         ...
 
     def instance_ids(self, step: int) -> np.ndarray:
-        """The numbers of the instances in the batch of that step, int64 [batch]."""
+        """Returns the numbers of the instances in the batch of that step, int64 [batch]."""
         ...
 
 
 def open_batches(
     corpus: PathLike,
+    masking: Masking,
     *,
     data_seed: int,
     batch_size: int,
-    sequence_length: int,
-    max_predictions_per_sequence: int,
-    masked_lm_probability: float,
-    whole_word_masks: bool = False,
 ) -> Batches:
     """Opens a corpus of either kind; files are mapped, and their checksums are not compared.
 
     Args:
       corpus: the directory that `python -m pretrain.prepare` or `python -m pretrain.import_records`
         made. Of imported instances the masks stay as they are.
+      masking: how instances become sequences; the sequences are at least as long as the instances,
+        with at least as many predictions as imported ones have.
       data_seed: of the order of the instances.
-      batch_size: sequences a step.
-      sequence_length: pieces a sequence; at least that of the corpus's instances.
-      max_predictions_per_sequence: masked pieces at the most; at least that of imported ones.
-      masked_lm_probability: share of pieces masked.
-      whole_word_masks: whether the pieces of a word are masked together.
+      batch_size: sequences per step.
 
     Raises:
       UserError: a file of the corpus is missing or cut short, its instances are longer, or the
@@ -84,15 +70,7 @@ def open_batches(
     """
     imported = read_description(corpus).get("kind") == IMPORTED
     kind = ImportedBatches if imported else CorpusBatches
-    return kind(
-        corpus,
-        data_seed=data_seed,
-        batch_size=batch_size,
-        sequence_length=sequence_length,
-        max_predictions_per_sequence=max_predictions_per_sequence,
-        masked_lm_probability=masked_lm_probability,
-        whole_word_masks=whole_word_masks,
-    )
+    return kind(corpus, masking, data_seed=data_seed, batch_size=batch_size)
 
 
 class CorpusBatches:
@@ -102,23 +80,13 @@ class CorpusBatches:
       table: the corpus's instances.
     """
 
-    def __init__(
-        self,
-        corpus: PathLike,
-        *,
-        data_seed: int,
-        batch_size: int,
-        sequence_length: int,
-        max_predictions_per_sequence: int,
-        masked_lm_probability: float,
-        whole_word_masks: bool = False,
-    ):
+    def __init__(self, corpus: PathLike, masking: Masking, *, data_seed: int, batch_size: int):
         """Opens a prepared corpus; see `open_batches`."""
         self.corpus = Path(corpus)
         facts = read_description(corpus)
-        if sequence_length < facts["sequence_length"]:
+        if masking.sequence_length < facts["sequence_length"]:
             raise UserError(
-                f"pretrain.sequence_length {sequence_length} is shorter than the instances of "
+                f"pretrain.sequence_length {masking.sequence_length} is shorter than the instances of "
                 f"{corpus} ({facts['sequence_length']}); raise it or prepare the corpus at that length"
             )
         self.vocabulary_path = self.corpus / VOCABULARY
@@ -128,18 +96,12 @@ class CorpusBatches:
         self.batch_size = batch_size
         self._store = TokenStore(corpus)
         self._check_counts(facts["counts"])
-        self._data_seed = data_seed
-        self._arguments: Mapping[str, Any] = {
-            "sequence_length": sequence_length,
-            "max_predictions_per_sequence": max_predictions_per_sequence,
-            "masked_lm_probability": masked_lm_probability,
-            "whole_word_masks": whole_word_masks,
-            "fresh_masks": facts["fresh_masks"],
-            "instance_seed": facts["instance_seed"],
-        }
+        self._data_seed, self._masking = data_seed, masking
+        self._fresh_masks: bool = facts["fresh_masks"]
+        self._instance_seed: int = facts["instance_seed"]
 
     def _check_counts(self, counts: Mapping[str, int]) -> None:
-        """Refuses files of several corpora in one directory, which need no checksum to be told."""
+        """Refuses files of several corpora in one directory, which are found without checksums."""
         for name, found in {
             "instances": self.num_instances,
             "tokens": self._store.num_tokens,
@@ -156,14 +118,16 @@ class CorpusBatches:
         return pretraining_batch(
             self._store,
             self.table,
+            self._masking,
             tokenizer=self.tokenizer,
             data_seed=self._data_seed,
             step=step,
             batch_size=self.batch_size,
-            **self._arguments,
+            fresh_masks=self._fresh_masks,
+            instance_seed=self._instance_seed,
         )
 
     def instance_ids(self, step: int) -> np.ndarray:
-        """The rows of the instance table in the batch of that step, int64 [batch]."""
+        """Returns the rows of the instance table in the batch of that step, int64 [batch]."""
         position = step * self.batch_size + np.arange(self.batch_size)
         return instance_order(position, self.num_instances, self._data_seed)

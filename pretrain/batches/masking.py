@@ -2,7 +2,7 @@
 
 Rows of all batches are numbered through: row r of step s is position `s * batch_size + r`. An epoch is
 one walk over the table in an order of its own, a keyed permutation; so no shuffled copy and no reading
-position is kept, any worker makes any batch, and a killed run goes on where it stopped.
+position is kept, any worker makes any batch, and a killed run resumes where it stopped.
 
 Masks belong to the instance (they repeat from epoch to epoch, as the original's do, where `dupe_factor`
 copies differ) or, with `fresh_masks`, to the position (they never repeat).
@@ -13,6 +13,9 @@ Reference: Devlin et al., NAACL 2019, section 3.1 and appendix A.1.
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Self
 
 import numpy as np
 
@@ -29,36 +32,53 @@ _PLACE_MASK = np.uint64(2**16 - 1)
 _NO_CANDIDATE = np.uint64(2**64 - 1)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Masking:
+    """How an instance becomes a sequence with masked tokens.
+
+    Attributes:
+      sequence_length: tokens in a sequence; no shorter than the instances were made for.
+      max_predictions_per_sequence: most masked tokens in a sequence.
+      masked_lm_probability: share of tokens to predict.
+      whole_word_masks: whether the pieces of a word are masked together, as the original's option.
+    """
+
+    sequence_length: int
+    max_predictions_per_sequence: int
+    masked_lm_probability: float = 0.15
+    whole_word_masks: bool = False
+
+    @classmethod
+    def of(cls, parameters: Mapping[str, Any]) -> Self:
+        """Takes the fields from the parameters of a run; those that are absent have their defaults."""
+        names = (field.name for field in fields(cls))
+        return cls(**{name: parameters[name] for name in names if name in parameters})
+
+
 def pretraining_batch(
     store: TokenStore,
     table: InstanceTable,
+    masking: Masking,
     *,
     tokenizer: Tokenizer,
     data_seed: int,
     step: int,
     batch_size: int,
-    sequence_length: int,
-    max_predictions_per_sequence: int,
-    masked_lm_probability: float = 0.15,
     fresh_masks: bool,
     instance_seed: int,
-    whole_word_masks: bool = False,
 ) -> dict[str, np.ndarray]:
     """Makes the batch of one step, under the original's feature names.
 
     Args:
       store: the corpus.
       table: its instances.
+      masking: how they become sequences.
       tokenizer: that of the corpus.
       data_seed: seed of the order of the examples (and of fresh masks).
       step: number of the step, from 0.
       batch_size: sequences in the batch.
-      sequence_length: tokens in a sequence; no shorter than the table was made for.
-      max_predictions_per_sequence: most masked tokens in a sequence.
-      masked_lm_probability: share of tokens to predict.
       fresh_masks: whether masks are drawn by position, never to repeat, instead of by instance.
       instance_seed: seed of masks that belong to instances.
-      whole_word_masks: whether the pieces of a word are masked together, as the original's option.
 
     Returns:
       `input_ids`, `input_mask`, `segment_ids` int32 [batch, length]; `masked_lm_positions`,
@@ -67,7 +87,7 @@ def pretraining_batch(
       1 where B is random.
 
     Raises:
-      ValueError: an instance is longer than `sequence_length`.
+      ValueError: an instance is longer than `masking.sequence_length`.
     """
     position = step * batch_size + np.arange(batch_size)  # [batch]
     instance = instance_order(position, len(table), data_seed)  # [batch]
@@ -76,28 +96,15 @@ def pretraining_batch(
         if fresh_masks
         else ("masks", instance_seed, instance[:, None])
     )
-    return masked_features(
-        store,
-        table.rows[instance],
-        mask_key,
-        tokenizer=tokenizer,
-        sequence_length=sequence_length,
-        max_predictions_per_sequence=max_predictions_per_sequence,
-        masked_lm_probability=masked_lm_probability,
-        whole_word_masks=whole_word_masks,
-    )
+    return masked_features(store, table.rows[instance], mask_key, masking, tokenizer)
 
 
 def masked_features(
     store: TokenStore,
     rows: np.ndarray,
     mask_key: tuple[str | int | np.ndarray, ...],
-    *,
+    masking: Masking,
     tokenizer: Tokenizer,
-    sequence_length: int,
-    max_predictions_per_sequence: int,
-    masked_lm_probability: float,
-    whole_word_masks: bool,
 ) -> dict[str, np.ndarray]:
     """Makes the features of some instances.
 
@@ -105,25 +112,26 @@ def masked_features(
       store: the corpus.
       rows: instances, structured array [batch].
       mask_key: address of their masks; arrays in it are [batch, 1].
-      tokenizer, sequence_length, max_predictions_per_sequence, masked_lm_probability,
-        whole_word_masks: as in `pretraining_batch`.
+      masking: how they become sequences.
+      tokenizer: that of the corpus.
 
     Returns:
       As `pretraining_batch`.
 
     Raises:
-      ValueError: an instance is longer than `sequence_length`.
+      ValueError: an instance is longer than `masking.sequence_length`.
     """
-    input_ids, segment_ids, length = _assemble(store, rows, tokenizer, sequence_length)
-    places = np.arange(sequence_length)
+    input_ids, segment_ids, length = _assemble(store, rows, tokenizer, masking.sequence_length)
+    places = np.arange(masking.sequence_length)
     a_length = rows["a_length"].astype(np.int64)[:, None]
     is_text = (
         (places > 0) & (places != a_length + 1) & (places < length[:, None] - 1)
     )  # [batch, length]: all but [CLS], [SEP] and padding
-    count = number_of_predictions(length, masked_lm_probability)
-    count = np.minimum(np.minimum(count, max_predictions_per_sequence), is_text.sum(axis=1))
-    choice = (is_text, count, max_predictions_per_sequence, mask_key)
-    if whole_word_masks:
+    most = masking.max_predictions_per_sequence
+    count = number_of_predictions(length, masking.masked_lm_probability)
+    count = np.minimum(np.minimum(count, most), is_text.sum(axis=1))
+    choice = (is_text, count, most, mask_key)
+    if masking.whole_word_masks:
         # A piece that opens A or B opens a word, for its head was cut off.
         continues = _continues_word(tokenizer)[input_ids] & is_text
         continues[:, 1:] &= is_text[:, :-1]
@@ -249,10 +257,8 @@ def _choose_words(
     """As `_choose_positions`, but all pieces of a word or none.
 
     As in the original, words are taken in a random order while they fit into the number to predict;
-    one that is too long is passed over, and the next is tried.
-
-    Args:
-      continues: bool [batch, length], pieces that belong to the word before them.
+    one that is too long is passed over, and the next is tried. `continues` is bool [batch, length],
+    true for pieces that belong to the word before them.
     """
     batch_size, sequence_length = is_text.shape
     starts = is_text & ~continues

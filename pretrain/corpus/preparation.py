@@ -1,14 +1,14 @@
-"""Text to everything that batches are made of: vocabulary, token store, instance table.
+r"""Text to everything that batches are made of: vocabulary, token store, instance table.
 
-    python -m pretrain.prepare --gin_param='prepare.run_dir = "corpus"' \\
-        --gin_param='prepare.sources = ["text.txt.gz"]' \\
+    python -m pretrain.prepare --gin_param='prepare.run_dir = "corpus"' \
+        --gin_param='prepare.sources = ["text.txt.gz"]' \
         --gin_param='prepare.source_format = "wikiextractor"'
 
 The corpus is cut into shards (`pretrain/corpus/shards.py`), which worker processes of this machine make, or
 Apache Beam (`pretrain/corpus/runners.py`) under one of its runners, with the options that it takes:
 
-    python -m pretrain.prepare --gin_file=corpus.gin --runner=DirectRunner \\
-        --pipeline_option=--direct_num_workers=8 \\
+    python -m pretrain.prepare --gin_file=corpus.gin --runner=DirectRunner \
+        --pipeline_option=--direct_num_workers=8 \
         --pipeline_option=--direct_running_mode=multi_processing
 
 The outputs are the same bytes either way. Started again after a kill, it makes the missing shards.
@@ -24,13 +24,11 @@ from pathlib import Path
 from typing import Any
 
 from multiberts.bert.tokenization import Tokenizer
-from multiberts.pretrain.corpus.counterfactual import Swapper
 from multiberts.pretrain.corpus.description import DESCRIPTION, VOCABULARY
 from multiberts.pretrain.corpus.documents import (
     Piece,
     PieceCounts,
     check_counts,
-    check_sources,
     expand_sources,
 )
 from multiberts.pretrain.corpus.instances import INSTANCE_DTYPE, INSTANCES
@@ -41,10 +39,13 @@ from multiberts.pretrain.corpus.pairing import (
     is_quickly_paired,
     pair_spans,
 )
-from multiberts.pretrain.corpus.preparation_checks import check_machinery, check_parameters
+from multiberts.pretrain.corpus.preparation_settings import (
+    PreparationSettings,
+    check_settings,
+    identity,
+)
 from multiberts.pretrain.corpus.runners import BeamRunner, LocalRunner, Runner
 from multiberts.pretrain.corpus.shards import (
-    DEFAULT_SHARD_BYTES,
     Shard,
     Text,
     count_words_of_shard,
@@ -77,6 +78,7 @@ from multiberts.runs.files import (
     sha256_of_file,
     write_atomically,
 )
+from multiberts.runs.parameters import takes_fields_of
 
 _OUTPUTS = (VOCABULARY, TOKENS, SENTENCE_OFFSETS, DOCUMENT_OFFSETS, INSTANCES)
 
@@ -90,126 +92,47 @@ _MOST_WORDS = 4_000_000
 _ROWS_AT_ONCE = 1 << 20
 
 
-def prepare(
-    *,
-    run_dir: str,
-    sources: list[str],
-    source_format: str,
-    text_field: str = "text",
-    datasets_dir: str | None = None,
-    vocabulary: str | None = None,
-    vocabulary_size: int = 30522,
-    sequence_length: int = 128,
-    dupe_factor: int | None = 10,
-    short_sequence_probability: float = 0.1,
-    instance_seed: int = 0,
-    counterfactual_seed: int | None = None,
-    counterfactual_nouns: bool = False,
-    counterfactual_names: bool = False,
-    num_workers: int | None = None,
-    shard_bytes: int = DEFAULT_SHARD_BYTES,
-    runner: str | None = None,
-    pipeline_options: Sequence[str] = (),
-) -> None:
+@takes_fields_of(PreparationSettings)
+def prepare(settings: PreparationSettings) -> None:
     """Tokenises text and makes its pre-training instances.
 
     Writes into `run_dir`: `vocab.txt`, `tokens.npy`, `sentence_offsets.npy`, `document_offsets.npy`,
     `instances.npy` and `corpus.json` (parameters, counts, checksums). Run again, it touches nothing.
 
     Args:
-      run_dir: directory of the outputs.
-      sources: text files, UTF-8, plain or `.gz`, or patterns such as `wiki/**/wiki_*`; of format
-        `tfds` names of datasets (`wikipedia/20230601.en`, with `:split` if it is not `train`); of
-        `store` directories that this function made, with one vocabulary.
-      source_format: `sentences` (one a line, blank line between documents), `blank_lines`
-        (likewise, but not cut into sentences), `raw` (one document a file), `wikiextractor`,
-        `jsonl` (one JSON object a line), `tfds`, `store`.
-      text_field: of `jsonl` and `tfds`, the field or feature that holds the text.
-      datasets_dir: of `tfds`, where prepared datasets lie; None: where the library keeps them.
-      vocabulary: a `vocab.txt` to copy; without it one is learned from the text (of `store`:
-        that of the stores is kept).
-      vocabulary_size: number of pieces to learn; without effect where `vocabulary` is given.
-      sequence_length: longest sequence, [CLS] and both [SEP] included.
-      dupe_factor: passes over the text, each with other instances and masks, as the original
-        does. None: one pass, and masks that are drawn afresh each time an instance is met.
-      short_sequence_probability: share of (document, pass) pairs with a short target length.
-      instance_seed: seed of instances and of masks that belong to them.
-      counterfactual_seed: if given, swaps gendered pronouns with probability one half; the seed
-        of those draws.
-      counterfactual_nouns: whether gendered nouns are swapped as well.
-      counterfactual_names: whether given names are swapped as well.
-      num_workers: worker processes; None: one a core. Neither this nor what follows changes what
-        is written.
-      shard_bytes: text in a shard, about.
-      runner: None: worker processes of this machine; else Apache Beam's runner of that name
-        (`DirectRunner`, `FlinkRunner`, `SparkRunner`, `DataflowRunner`), as --runner.
-      pipeline_options: further options of the Beam pipeline, such as `--region=...`, as
-        --pipeline_option.
+      settings: the fields of `PreparationSettings`.
 
     Raises:
       UserError: a source, the vocabulary or a parameter cannot be used; nothing is written.
     """
-    parameters: dict[str, Any] = {
-        "source_format": source_format,
-        "vocabulary_size": None if vocabulary or source_format == "store" else vocabulary_size,
-        "sequence_length": sequence_length,
-        "dupe_factor": dupe_factor,
-        "short_sequence_probability": short_sequence_probability,
-        "instance_seed": instance_seed,
-        "counterfactual_seed": counterfactual_seed,
-    }
-    # Stated where they matter, so that directories made before they existed stay valid.
-    if source_format in ("jsonl", "tfds"):
-        parameters["text_field"] = text_field
-    if counterfactual_nouns or counterfactual_names:
-        parameters["counterfactual_nouns"] = counterfactual_nouns
-        parameters["counterfactual_names"] = counterfactual_names
-    check_sources(sources, "prepare.sources")
-    check_parameters(parameters)
-    check_machinery(num_workers, shard_bytes, runner, pipeline_options)
-    sources, marks = _named_sources(sources, source_format, datasets_dir)
-    inputs: dict[str, Any] = {"vocabulary": vocabulary}
-    if source_format == "tfds":
+    check_settings(settings)
+    sources, marks = _named_sources(settings)
+    parameters = identity(settings)
+    is_named = settings.source_format == "tfds"
+    if is_named:
         parameters["sources"] = marks
-    else:
-        inputs["sources"] = sources
-    run = RunDirectory(run_dir, stage="prepare", parameters=parameters, inputs=inputs)
+    inputs = {"vocabulary": settings.vocabulary, "sources": None if is_named else sources}
+    run = RunDirectory(settings.run_dir, stage="prepare", parameters=parameters, inputs=inputs)
     shard_dir = run.path / _SHARDS
     if run.done:
         remove(shard_dir)  # what a kill between the last two lines of this function left
         return
-    if source_format == "store":
-        vocabulary = _vocabulary_of_stores(sources, vocabulary)
-    if vocabulary:
-        check_vocabulary_size(vocabulary)
-    swapper = None
-    if counterfactual_seed is not None:
-        swapper = Swapper(
-            counterfactual_seed, nouns=counterfactual_nouns, names=counterfactual_names
-        )
-    text = Text(source_format, text_field, datasets_dir, swapper)
-    workers = _workers(run.path, num_workers, runner, pipeline_options)
-    shards = _read_plan(shard_dir) or _plan(sources, text, shard_bytes, workers)
+    vocabulary = _given_vocabulary(settings, sources)
+    workers = _workers(settings)
+    shards = _read_plan(shard_dir) or _plan(sources, settings.text, settings.shard_bytes, workers)
     with run:
         shard_dir.mkdir(exist_ok=True)
         _write_plan(shard_dir, shards)
         if vocabulary:
             write_atomically(run.path / VOCABULARY, Path(vocabulary).read_bytes())
         else:
-            _learn_vocabulary(run.path, vocabulary_size, shards, text, workers)
+            _learn_vocabulary(run.path, settings.vocabulary_size, shards, settings.text, workers)
         counts: dict[str, Any] = {"pieces": Tokenizer(run.path / VOCABULARY).size}
-        counts |= _write_store(run.path, shards, text, workers)
-        counts |= _write_instances(
-            run.path,
-            workers,
-            passes=1 if dupe_factor is None else dupe_factor,
-            sequence_length=sequence_length,
-            short_sequence_probability=short_sequence_probability,
-            instance_seed=instance_seed,
-        )
+        counts |= _write_store(run.path, shards, settings.text, workers)
+        counts |= _write_instances(run.path, settings, workers)
         description = {
             **parameters,
-            "fresh_masks": dupe_factor is None,
+            "fresh_masks": settings.dupe_factor is None,
             "counts": counts,
             "sources": [
                 {"file": Path(source).name, "sha256": mark or fingerprint(source)}
@@ -224,27 +147,35 @@ def prepare(
         remove(shard_dir)
 
 
-def _named_sources(
-    sources: Sequence[str], source_format: str, datasets_dir: str | None
-) -> tuple[list[str], list[str | None]]:
-    """The sources one by one, and of each dataset what it holds; of others that is read off files."""
-    if source_format == "tfds":
+def _named_sources(settings: PreparationSettings) -> tuple[list[str], list[str | None]]:
+    """Returns the sources one by one, and of each dataset what it holds; of files None."""
+    sources = settings.sources
+    if settings.source_format == "tfds":
         from multiberts.pretrain.corpus.dataset_source import dataset_fingerprint
 
-        return list(sources), [dataset_fingerprint(name, datasets_dir) for name in sources]
-    files = list(sources) if source_format == "store" else expand_sources(sources)
+        return list(sources), [dataset_fingerprint(name, settings.datasets_dir) for name in sources]
+    files = list(sources) if settings.source_format == "store" else expand_sources(sources)
     return files, [None] * len(files)
 
 
-def _workers(
-    run_dir: Path, num_workers: int | None, runner: str | None, pipeline_options: Sequence[str]
-) -> Runner:
-    """Who makes the shards."""
-    if runner is None:
-        return LocalRunner(num_workers)
-    # Beside the directory, which does not exist while its sources are looked over.
-    scratch = run_dir.absolute().with_name(run_dir.name + ".beam" + UNFINISHED_SUFFIX)
-    return BeamRunner([f"--runner={runner}", *pipeline_options], scratch)
+def _given_vocabulary(settings: PreparationSettings, sources: Sequence[str]) -> str | None:
+    """Returns the vocabulary that is given, or that of stores; None: it is to be learned."""
+    vocabulary = settings.vocabulary
+    if settings.source_format == "store":
+        vocabulary = _vocabulary_of_stores(sources, vocabulary)
+    if vocabulary:
+        check_vocabulary_size(vocabulary)
+    return vocabulary
+
+
+def _workers(settings: PreparationSettings) -> Runner:
+    """Returns what makes the shards."""
+    if settings.runner is None:
+        return LocalRunner(settings.num_workers)
+    # Next to the directory, which does not exist while its sources are checked.
+    run_dir = Path(settings.run_dir).absolute()
+    scratch = run_dir.with_name(run_dir.name + ".beam" + UNFINISHED_SUFFIX)
+    return BeamRunner([f"--runner={settings.runner}", *settings.pipeline_options], scratch)
 
 
 def _plan(sources: Sequence[str], text: Text, shard_bytes: int, workers: Runner) -> list[Shard]:
@@ -305,16 +236,22 @@ def _write_store(
 
 
 def _write_instances(
-    directory: Path, workers: Runner, passes: int, **parameters: Any
+    directory: Path, settings: PreparationSettings, workers: Runner
 ) -> dict[str, int]:
-    """Pairs spans of the whole store and joins the tables; how many instances there are."""
+    """Pairs spans of the whole store and joins the tables; returns how many instances there are."""
     shard_dir = directory / _SHARDS
     store = TokenStore(directory)
-    small = is_quickly_paired(store, passes)
-    whole = [PairingTask(0, 0, passes, 0, store.num_documents)]
-    tasks = whole if small else cut_into_pairing_tasks(store, passes)
+    small = is_quickly_paired(store, settings.passes)
+    whole = [PairingTask(0, 0, settings.passes, 0, store.num_documents)]
+    tasks = whole if small else cut_into_pairing_tasks(store, settings.passes)
     pair = functools.partial(
-        pair_spans, corpus=directory, directory=shard_dir, alone=small, **parameters
+        pair_spans,
+        corpus=directory,
+        directory=shard_dir,
+        sequence_length=settings.sequence_length,
+        short_sequence_probability=settings.short_sequence_probability,
+        instance_seed=settings.instance_seed,
+        alone=small,
     )
     workers.run(pair, tasks, "instances", small)
     counts = {"instances": 0, "random_next": 0}

@@ -41,7 +41,8 @@ def show_batch(
     Raises:
       UserError: there is no such run or step, or the corpus is not there or another.
     """
-    from multiberts.pretrain.batches.corpus_batches import OF_BATCHES, open_batches
+    from multiberts.pretrain.batches.corpus_batches import open_batches
+    from multiberts.pretrain.batches.masking import Masking
 
     record = read_run_record(run_dir)
     parameters = record.parameters
@@ -52,8 +53,9 @@ def show_batch(
         )
     batches = open_batches(
         record.input_path("corpus", corpus),
+        Masking.of(parameters),
         data_seed=parameters["data_seed"],
-        **{name: parameters[name] for name in OF_BATCHES if name in parameters},
+        batch_size=parameters["batch_size"],
     )
     index = step - 1
     batch, ids = batches.batch(index), batches.instance_ids(index)

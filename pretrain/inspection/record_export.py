@@ -9,13 +9,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from multiberts.bert.randomness import permuted_index
 from multiberts.bert.tokenization import Tokenizer
-from multiberts.pretrain.batches.masking import masked_features
+from multiberts.pretrain.batches.masking import Masking, masked_features
 from multiberts.pretrain.batches.original_format import write_records
 from multiberts.pretrain.corpus.description import IMPORTED, VOCABULARY, check_corpus
 from multiberts.pretrain.corpus.instances import InstanceTable
@@ -54,12 +53,12 @@ def export_records(
     """
     if num_files < 1:
         raise UserError(f"export_records.num_files is {num_files}; give at least 1")
-    parameters = {
-        "num_files": num_files,
+    masks = {
         "max_predictions_per_sequence": max_predictions_per_sequence,
         "masked_lm_probability": masked_lm_probability,
         "whole_word_masks": whole_word_masks,
     }
+    parameters = {"num_files": num_files, **masks}
     run = RunDirectory(
         run_dir, stage="export_records", parameters=parameters, inputs={"corpus": corpus}
     )
@@ -74,6 +73,7 @@ def export_records(
             f"export_records.num_files is {num_files}, but {corpus} has {total} instances; lower it"
         )
     names = [f"instances-{file:05d}-of-{num_files:05d}.tfrecord" for file in range(num_files)]
+    masking = Masking.of({"sequence_length": facts["sequence_length"], **masks})
     ends = [total * file // num_files for file in range(num_files + 1)]
     with run:
         for name, places in zip(names, itertools.pairwise(ends), strict=True):
@@ -82,12 +82,9 @@ def export_records(
             instances = _instances_in_turn(
                 corpus,
                 range(*places),
+                masking,
                 instance_seed=facts["instance_seed"],
                 tokenizer=Tokenizer(Path(corpus) / VOCABULARY),
-                sequence_length=facts["sequence_length"],
-                max_predictions_per_sequence=max_predictions_per_sequence,
-                masked_lm_probability=masked_lm_probability,
-                whole_word_masks=whole_word_masks,
             )
             write_records(run.path / name, instances)
         write_atomically(run.path / VOCABULARY, (Path(corpus) / VOCABULARY).read_bytes())
@@ -95,7 +92,7 @@ def export_records(
 
 
 def _instances_in_turn(
-    corpus: str, places: range, *, instance_seed: int, **how: Any
+    corpus: str, places: range, masking: Masking, *, instance_seed: int, tokenizer: Tokenizer
 ) -> Iterator[dict[str, np.ndarray]]:
     """Yields instances of a corpus with the masks that belong to them, some at a time.
 
@@ -104,12 +101,13 @@ def _instances_in_turn(
     Args:
       corpus: directory that `prepare` made.
       places: in that order.
+      masking: how instances become sequences.
       instance_seed: that of the corpus.
-      how: as `pretrain.batches.masking.masked_features` takes it.
+      tokenizer: that of the corpus.
     """
     store, table = TokenStore(corpus), InstanceTable(corpus)
     for first in range(places.start, places.stop, _AT_ONCE):
         place = np.arange(first, min(first + _AT_ONCE, places.stop))
         instance = permuted_index(place, len(table), "export", instance_seed)
         mask_key = ("masks", instance_seed, instance[:, None])
-        yield masked_features(store, table.rows[instance], mask_key, **how)
+        yield masked_features(store, table.rows[instance], mask_key, masking, tokenizer)

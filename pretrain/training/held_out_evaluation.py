@@ -1,4 +1,4 @@
-"""Masked words and next sentences on text that is not trained on."""
+"""Evaluation of masked words and next sentences on text that is not trained on."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.training.log import HELD_OUT
 from multiberts.pretrain.batches.corpus_batches import EVALUATION_DATA_SEED, Batches, open_batches
+from multiberts.pretrain.batches.masking import Masking
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
 
@@ -19,20 +20,22 @@ if TYPE_CHECKING:
 
 
 def open_held_out(
-    corpus: PathLike, num_batches: int, reading: Mapping[str, Any], trained: Batches
+    corpus: PathLike, num_batches: int, masking: Masking, trained: Batches
 ) -> Batches:
-    """The batches of a held-out corpus, the same for all runs.
+    """Opens the batches of a held-out corpus, the same for all runs.
 
     Args:
       corpus: its directory.
       num_batches: how many will be taken.
-      reading: how instances become batches, as for the corpus that is trained on.
+      masking: how instances become sequences, as for the corpus that is trained on.
       trained: the batches of that corpus.
 
     Raises:
       UserError: another vocabulary, or fewer instances than asked for.
     """
-    batches = open_batches(corpus, data_seed=EVALUATION_DATA_SEED, **reading)
+    batches = open_batches(
+        corpus, masking, data_seed=EVALUATION_DATA_SEED, batch_size=trained.batch_size
+    )
     if batches.vocabulary_path.read_bytes() != trained.vocabulary_path.read_bytes():
         raise UserError(
             f"{batches.vocabulary_path} and {trained.vocabulary_path} differ; prepare the held-out "

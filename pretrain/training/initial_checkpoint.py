@@ -1,4 +1,4 @@
-"""The checkpoint that training goes on from: what it must have."""
+"""Checks of the checkpoint that training starts from."""
 
 from __future__ import annotations
 
@@ -67,17 +67,17 @@ def read_initial_checkpoint(directory: str) -> Checkpoint:
 
 
 def steps_before(start: Checkpoint | None, treatment: str, directory: str | None) -> int:
-    """The updates that the initial checkpoint has had, where the learning rate asks for them.
+    """Returns the updates of the initial checkpoint, where the learning rate depends on them.
 
     Raises:
-      UserError: the checkpoint does not say.
+      UserError: the checkpoint does not record its step.
     """
     if start is None or treatment != CONTINUE:
         return 0
     step = start.provenance["step"]
     if step is None:
         raise UserError(
-            f"{directory} does not say its step, which pretrain.learning_rate_treatment 'continue' "
+            f"{directory} does not record its step, which pretrain.learning_rate_treatment 'continue' "
             "needs; choose 'restart' or 'constant'"
         )
     return int(step)

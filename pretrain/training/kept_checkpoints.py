@@ -1,4 +1,4 @@
-"""The checkpoints that a pre-training run keeps: where they lie, and what they say of themselves."""
+"""Checkpoints that a pre-training run keeps, and what they record."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from multiberts.runs.files import PathLike
 
 
 def checkpoint_path(run_dir: PathLike, step: int) -> Path:
-    """Where a pre-training run keeps the checkpoint of a step."""
+    """Returns where a pre-training run keeps the checkpoint of a step."""
     return Path(run_dir) / "checkpoints" / f"step_{step}"
 
 
@@ -36,7 +36,7 @@ class KeptCheckpoints:
         steps: numbers of finished updates at which a checkpoint is kept.
         config: the model's sizes.
         vocabulary_path: of the corpus.
-        provenance: what all of them record, beside their step and what was measured at it.
+        provenance: what all of them record, besides their step and its measurements.
         """
         self._run_dir = run_dir
         self._steps = tuple(steps)
@@ -69,7 +69,7 @@ class KeptCheckpoints:
             write_checkpoint(directory, weights, self._config, self._vocabulary_path, provenance)
 
     def check_before(self, step: int) -> None:
-        """Refuses to go on from a step where a checkpoint of the past was lost.
+        """Refuses to resume from a step if an earlier checkpoint was lost.
 
         It could not be made again: training is past it.
 
@@ -91,7 +91,7 @@ class KeptCheckpoints:
             check_checkpoint(directory)
 
     def outputs(self) -> list[str]:
-        """All files, relative to the run's directory."""
+        """Returns all files, relative to the run's directory."""
         return [
             str(file.relative_to(self._run_dir))
             for step in self._steps
@@ -109,5 +109,5 @@ def _clear_write_errors(directory: Path) -> Iterator[None]:
     except tf.errors.OpError as error:
         raise UserError(
             f"cannot write {directory}: {error.message}; free some space or choose another run_dir, "
-            "then run the same command again: it goes on from the last saved state"
+            "then run the same command again: it resumes from the last saved state"
         ) from error

@@ -1,31 +1,34 @@
-"""The learning rate of every step, also where training goes on from a checkpoint."""
+"""The learning rate of every step, also where training starts from a checkpoint."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import check_values
 
 RESTART, CONSTANT, CONTINUE = "restart", "constant", "continue"
 TREATMENTS = (RESTART, CONSTANT, CONTINUE)
 
 
 def check_treatment(treatment: str, from_checkpoint: bool) -> None:
-    """Refuses an unknown treatment, or one that needs a checkpoint to go on from.
+    """Refuses an unknown treatment, or one that needs an initial checkpoint.
 
     Raises:
-      UserError: naming what may be given.
+      UserError: naming what is expected.
     """
-    if treatment not in TREATMENTS:
-        raise UserError(
-            f"pretrain.learning_rate_treatment is {treatment!r}, expected one of "
-            f"{', '.join(TREATMENTS)}; choose one"
-        )
-    if treatment == CONTINUE and not from_checkpoint:
-        raise UserError(
-            "pretrain.learning_rate_treatment is 'continue' without a checkpoint to go on from; give "
-            "pretrain.initial_checkpoint or choose 'restart'"
-        )
+    known, needed = treatment in TREATMENTS, treatment == CONTINUE
+    check_values(
+        "pretrain",
+        (
+            ("learning_rate_treatment", treatment, known, f"one of {', '.join(TREATMENTS)}"),
+            (
+                "learning_rate_treatment",
+                treatment,
+                from_checkpoint or not needed,
+                "'restart' without pretrain.initial_checkpoint",
+            ),
+        ),
+    )
 
 
 def learning_rates(
@@ -36,7 +39,7 @@ def learning_rates(
     num_steps: int,
     steps_before: int = 0,
 ) -> Callable[[int], float]:
-    """The learning rate as a function of this run's finished updates.
+    """Returns the learning rate as a function of this run's finished updates.
 
     * `restart`: a schedule of its own: linear warm-up, linear decay to 0 at `num_steps`. The only
       schedule of training from scratch, and what the original code does with an initial checkpoint,

@@ -1,30 +1,138 @@
-"""The numbers of a pre-training run: which of them make it the run it is, and which cannot be meant."""
+"""Parameters of a pre-training run: their checks, and those that identify the run."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from multiberts.bert.model.configuration import BertConfig
-from multiberts.pretrain.training.learning_rate_schedule import RESTART
-from multiberts.runs.errors import UserError
+from multiberts.pretrain.batches.masking import Masking
+from multiberts.pretrain.training.learning_rate_schedule import RESTART, check_treatment
+from multiberts.runs.errors import UserError, check_values
 
 _COUNTS = (
     "num_steps", "batch_size", "sequence_length", "max_predictions_per_sequence",
     "gradient_shards", "keep_last_states", "save_state_every_steps", "log_every_steps",
     "evaluate_every_steps", "evaluation_batches",
 )  # fmt: skip
-_SEEDS = ("pretrain_seed", "data_seed")
+_WHOLE_NUMBERS = ("pretrain_seed", "data_seed", "warmup_steps")
 _COMPUTE_DTYPES = ("float32", "bfloat16")
 
+# Parameters that change no number, but must be the same in processes that train together.
+_SAME_IN_ALL_PROCESSES = (
+    "compile_step",
+    "save_state_every_steps",
+    "log_every_steps",
+    "evaluate_every_steps",
+    "spike_threshold",
+)
 
-def identity(arguments: Mapping[str, Any], kept_steps: Sequence[int]) -> dict[str, Any]:
-    """The parameters that a run's numbers depend on, beside what its inputs hold.
 
-    Args:
-      arguments: of `pretrain`.
-      kept_steps: whose checkpoints are kept, the last included.
+@dataclass(frozen=True, kw_only=True)
+class PretrainingSettings:
+    """What `pretrain` takes.
+
+    Attributes:
+      run_dir: the run's directory.
+      corpus: the directory that `python -m pretrain.prepare` made.
+      model: fields of `bert_config.json` except `vocab_size`, which the corpus's vocabulary gives.
+      pretrain_seed: of initialisation and dropout.
+      num_steps: updates in all.
+      checkpoint_steps: numbers of finished updates at which a checkpoint is kept; 0 is the
+        initialisation. The last step is always kept.
+      procedure: the name of this way of training, recorded in checkpoints (`base`, `cda_incr`).
+      data_seed: of the order of the instances; None: the same as pretrain_seed, as in the release.
+      initial_checkpoint: a checkpoint directory whose weights training starts from, with moments
+        at zero; None: initialise from pretrain_seed.
+      batch_size: sequences per step.
+      sequence_length: pieces per sequence; at least that of the corpus's instances.
+      max_predictions_per_sequence: most masked pieces in a sequence.
+      masked_lm_probability: share of pieces masked.
+      whole_word_masks: whether the pieces of a word are masked together.
+      learning_rate: peak of the schedule.
+      warmup_steps: updates of linear warm-up.
+      weight_decay_rate: for all but layer normalisation and biases.
+      gradient_shards: parts of a batch whose gradients are clipped apart and then summed. The
+        paper's 32 TPU cores; part of the recipe, whatever the machine.
+      save_state_every_steps: how much work a kill may cost.
+      log_every_steps: between lines of `metrics.jsonl`.
+      learning_rate_treatment: with an initial checkpoint: `restart` (a schedule of its own, as from
+        scratch), `constant` (after the warm-up) or `continue` (the decay of one run of the
+        checkpoint's step + num_steps updates); see `pretrain.training.learning_rate_schedule`.
+      evaluation_corpus: a corpus of held-out text, prepared with this corpus's vocabulary, on which
+        masked words and next sentences are measured at every kept checkpoint and every
+        evaluate_every_steps; into `metrics.jsonl` and the kept checkpoint's `checkpoint.json`.
+      evaluate_every_steps: between further evaluations; None: at kept checkpoints only.
+      evaluation_batches: batches of an evaluation, the same every time and for all seeds.
+      keep_last_states: how many saved states are kept to resume from.
+      spike_threshold: stops the run when a step's loss exceeds the mean of the last ten logged ones
+        by more than this; None: only when it is not finite.
+      tensorboard: whether to write the log to `run_dir/tensorboard` too.
+      compile_step: whether XLA compiles the step.
+      compute_dtype: `float32` or `bfloat16`, of the products in training; weights, optimiser and
+        losses are float32 with both, and so is held-out evaluation.
+      devices: how many share a step, in all processes: a number, or `auto` for all accelerators. It
+        changes no more than the rounding of one sum.
+    """
+
+    run_dir: str
+    corpus: str
+    model: Mapping[str, Any]
+    pretrain_seed: int
+    num_steps: int
+    checkpoint_steps: Sequence[int] = ()
+    procedure: str = "base"
+    data_seed: int | None = None
+    initial_checkpoint: str | None = None
+    batch_size: int = 256
+    sequence_length: int = 512
+    max_predictions_per_sequence: int = 80
+    masked_lm_probability: float = 0.15
+    whole_word_masks: bool = False
+    learning_rate: float = 1e-4
+    warmup_steps: int = 10_000
+    weight_decay_rate: float = 0.01
+    gradient_shards: int = 32
+    save_state_every_steps: int = 1000
+    log_every_steps: int = 100
+    learning_rate_treatment: str = "restart"
+    evaluation_corpus: str | None = None
+    evaluate_every_steps: int | None = None
+    evaluation_batches: int = 16
+    keep_last_states: int = 2
+    spike_threshold: float | None = None
+    tensorboard: bool = True
+    compile_step: bool = True
+    compute_dtype: str = "float32"
+    devices: int | Literal["auto"] = 1
+
+    @property
+    def order_seed(self) -> int:
+        """Seed of the order of the instances."""
+        return self.pretrain_seed if self.data_seed is None else self.data_seed
+
+    @property
+    def kept_steps(self) -> list[int]:
+        """Steps whose checkpoints are kept, the last included."""
+        return sorted({*self.checkpoint_steps, self.num_steps})
+
+    @property
+    def evaluated_steps(self) -> set[int]:
+        """Steps at which held-out text is evaluated or a checkpoint is kept."""
+        if self.evaluation_corpus is None or self.evaluate_every_steps is None:
+            return set(self.kept_steps)
+        return {*self.kept_steps, *range(0, self.num_steps, self.evaluate_every_steps)}
+
+    @property
+    def masking(self) -> Masking:
+        """How instances become sequences."""
+        return Masking.of(vars(self))
+
+
+def identity(settings: PretrainingSettings) -> dict[str, Any]:
+    """Returns the parameters that a run's numbers depend on, beside what its inputs hold.
 
     Returns:
       Parameters by name, as `runs.directory.RunDirectory` takes them. Those that came with time are
@@ -35,58 +143,107 @@ def identity(arguments: Mapping[str, Any], kept_steps: Sequence[int]) -> dict[st
         "max_predictions_per_sequence", "masked_lm_probability", "learning_rate", "warmup_steps",
         "weight_decay_rate", "gradient_shards",
     )  # fmt: skip
-    parameters = {name: arguments[name] for name in always}
-    parameters["model"] = dict(arguments["model"])
-    parameters["checkpoint_steps"] = list(kept_steps)
-    if arguments["whole_word_masks"]:
+    parameters = {name: getattr(settings, name) for name in always}
+    parameters["data_seed"] = settings.order_seed
+    parameters["model"] = dict(settings.model)
+    parameters["checkpoint_steps"] = settings.kept_steps
+    if settings.whole_word_masks:
         parameters["whole_word_masks"] = True
-    if arguments["compute_dtype"] != "float32":
-        parameters["compute_dtype"] = arguments["compute_dtype"]
-    if (
-        arguments["initial_checkpoint"] is not None
-        and arguments["learning_rate_treatment"] != RESTART
-    ):
-        parameters["learning_rate_treatment"] = arguments["learning_rate_treatment"]
-    if arguments["evaluation_corpus"] is not None:
-        parameters["evaluation_batches"] = arguments["evaluation_batches"]
+    if settings.compute_dtype != "float32":
+        parameters["compute_dtype"] = settings.compute_dtype
+    if settings.initial_checkpoint is not None and settings.learning_rate_treatment != RESTART:
+        parameters["learning_rate_treatment"] = settings.learning_rate_treatment
+    if settings.evaluation_corpus is not None:
+        parameters["evaluation_batches"] = settings.evaluation_batches
     return parameters
 
 
-def check_numbers(arguments: Mapping[str, Any], kept_steps: Sequence[int]) -> None:
-    """Refuses numbers that cannot be meant.
+def same_in_all_processes(settings: PretrainingSettings) -> dict[str, Any]:
+    """Returns the parameters that processes which train together must share, beside the identity."""
+    return {name: getattr(settings, name) for name in _SAME_IN_ALL_PROCESSES}
 
-    Args:
-      arguments: of `pretrain`.
-      kept_steps: whose checkpoints are kept, the last included.
+
+def check_settings(settings: PretrainingSettings) -> None:
+    """Refuses values that cannot be meant.
 
     Raises:
-      UserError: naming the parameter, what was found and what may be given.
+      UserError: naming the parameter, what was found and what is expected.
     """
-    _check_whole_numbers(arguments)
-    num_steps, batch_size = arguments["num_steps"], arguments["batch_size"]
+    values = {**vars(settings), "data_seed": settings.order_seed}
+    numbers = {name: values[name] for name in (*_COUNTS, *_WHOLE_NUMBERS)}
+    if settings.evaluate_every_steps is None:
+        del numbers["evaluate_every_steps"]
+    check_values(
+        "pretrain",
+        (
+            (name, value, isinstance(value, int) and not isinstance(value, bool), "a whole number")
+            for name, value in numbers.items()
+        ),
+    )
+    check_values(
+        "pretrain",
+        (
+            (name, numbers[name], numbers[name] >= 1, "at least 1")
+            for name in _COUNTS
+            if name in numbers
+        ),
+    )
+    num_steps, shards = settings.num_steps, settings.gradient_shards
     outside = [
-        step for step in kept_steps if not isinstance(step, int) or not 0 <= step <= num_steps
+        step
+        for step in settings.kept_steps
+        if not isinstance(step, int) or not 0 <= step <= num_steps
     ]
-    if outside:
-        raise UserError(
-            f"pretrain.checkpoint_steps holds {outside[0]}, expected whole numbers in 0..{num_steps}; "
-            "keep them within pretrain.num_steps"
-        )
-    shards = arguments["gradient_shards"]
-    if batch_size % shards:
-        raise UserError(
-            f"pretrain.batch_size {batch_size} is no multiple of pretrain.gradient_shards {shards}; "
-            "choose a shard count that divides it (the paper: 256 and 32)"
-        )
-    warmup_steps = arguments["warmup_steps"]
-    if not 0 <= warmup_steps <= num_steps:
-        raise UserError(f"pretrain.warmup_steps {warmup_steps} is outside 0..{num_steps}; lower it")
-    _check_rates(arguments)
-    if arguments["compute_dtype"] not in _COMPUTE_DTYPES:
-        raise UserError(
-            f"pretrain.compute_dtype is {arguments['compute_dtype']!r}; give "
-            f"{' or '.join(map(repr, _COMPUTE_DTYPES))}"
-        )
+    rate, decay, jump = settings.learning_rate, settings.weight_decay_rate, settings.spike_threshold
+    check_values(
+        "pretrain",
+        (
+            ("checkpoint_steps", outside[:1], not outside, f"whole numbers in 0..{num_steps}"),
+            (
+                "batch_size",
+                settings.batch_size,
+                settings.batch_size % shards == 0,
+                f"a multiple of pretrain.gradient_shards {shards} (the paper: 256 and 32)",
+            ),
+            (
+                "warmup_steps",
+                settings.warmup_steps,
+                0 <= settings.warmup_steps <= num_steps,
+                f"0 to num_steps, {num_steps}",
+            ),
+            (
+                "learning_rate",
+                rate,
+                math.isfinite(rate) and rate > 0,
+                "a positive number such as 1e-4",
+            ),
+            (
+                "weight_decay_rate",
+                decay,
+                math.isfinite(decay) and decay >= 0,
+                "0 or more, such as 0.01",
+            ),
+            (
+                "masked_lm_probability",
+                settings.masked_lm_probability,
+                0 < settings.masked_lm_probability < 1,
+                "a share between 0 and 1, such as 0.15",
+            ),
+            (
+                "spike_threshold",
+                jump,
+                jump is None or jump > 0,
+                "a rise of the loss above 0, or None",
+            ),
+            (
+                "compute_dtype",
+                settings.compute_dtype,
+                settings.compute_dtype in _COMPUTE_DTYPES,
+                " or ".join(map(repr, _COMPUTE_DTYPES)),
+            ),
+        ),
+    )
+    check_treatment(settings.learning_rate_treatment, settings.initial_checkpoint is not None)
 
 
 def check_positions(sequence_length: int, config: BertConfig) -> None:
@@ -100,34 +257,4 @@ def check_positions(sequence_length: int, config: BertConfig) -> None:
             f"pretrain.sequence_length {sequence_length} exceeds the model's "
             f"{config.max_position_embeddings} positions; lower it or raise "
             "max_position_embeddings in pretrain.model"
-        )
-
-
-def _check_whole_numbers(arguments: Mapping[str, Any]) -> None:
-    for name in (*_COUNTS, *_SEEDS, "warmup_steps"):
-        value = arguments[name]
-        if name in ("evaluate_every_steps", "data_seed") and value is None:
-            continue
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise UserError(f"pretrain.{name} is {value!r}; give a whole number")
-        if name in _COUNTS and value < 1:
-            raise UserError(f"pretrain.{name} is {value}; give at least 1")
-
-
-def _check_rates(arguments: Mapping[str, Any]) -> None:
-    rate, decay = arguments["learning_rate"], arguments["weight_decay_rate"]
-    if not (math.isfinite(rate) and rate > 0):
-        raise UserError(f"pretrain.learning_rate is {rate}; give a positive number such as 1e-4")
-    if not (math.isfinite(decay) and decay >= 0):
-        raise UserError(f"pretrain.weight_decay_rate is {decay}; give 0 or more, such as 0.01")
-    probability = arguments["masked_lm_probability"]
-    if not 0 < probability < 1:
-        raise UserError(
-            f"pretrain.masked_lm_probability is {probability}; give a share between 0 and 1, such as "
-            "0.15"
-        )
-    threshold = arguments["spike_threshold"]
-    if threshold is not None and not threshold > 0:
-        raise UserError(
-            f"pretrain.spike_threshold is {threshold}; give a rise of the loss above 0, or None"
         )

@@ -364,7 +364,7 @@ def test_asked_to_stop_it_saves_and_goes_on_to_the_same_bytes(
     process.terminate()
     _, messages = process.communicate()
     assert process.returncode == EXIT_PREEMPTED, messages
-    assert "the same command goes on from there" in messages.splitlines()[-1]
+    assert "the same command resumes there" in messages.splitlines()[-1]
     kept = early.stat().st_mtime_ns
     finetune(**long_run(stopped, checkpoint, pair_data))
     assert early.stat().st_mtime_ns == kept

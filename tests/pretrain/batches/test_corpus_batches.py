@@ -1,5 +1,6 @@
 """Batches of a corpus are opened as its description says, and refused where they cannot be made."""
 
+import dataclasses
 import shutil
 
 import numpy as np
@@ -7,16 +8,12 @@ import pytest
 
 from multiberts.bert.tokenization import Tokenizer
 from multiberts.pretrain.batches.corpus_batches import open_batches
+from multiberts.pretrain.batches.masking import Masking
 from multiberts.pretrain.inspection.record_export import export_records
 from multiberts.pretrain.inspection.record_import import import_records
 from multiberts.runs.errors import UserError
 
-READING = {
-    "batch_size": 8,
-    "sequence_length": 32,
-    "max_predictions_per_sequence": 5,
-    "masked_lm_probability": 0.15,
-}
+MASKING = Masking(sequence_length=32, max_predictions_per_sequence=5)
 
 
 def test_an_epoch_of_either_kind_has_the_same_sequences(corpus, tmp_path):
@@ -34,8 +31,8 @@ def test_an_epoch_of_either_kind_has_the_same_sequences(corpus, tmp_path):
     )
     epochs = []
     for directory in (corpus, tmp_path / "imported"):
-        size = open_batches(directory, data_seed=3, **READING).num_instances
-        batches = open_batches(directory, data_seed=3, **{**READING, "batch_size": size})
+        size = open_batches(directory, MASKING, data_seed=3, batch_size=8).num_instances
+        batches = open_batches(directory, MASKING, data_seed=3, batch_size=size)
         assert batches.corpus == directory
         assert batches.vocabulary_path.read_bytes() == (corpus / "vocab.txt").read_bytes()
         assert batches.tokenizer.vocabulary == Tokenizer(corpus / "vocab.txt").vocabulary
@@ -52,8 +49,8 @@ def test_an_epoch_of_either_kind_has_the_same_sequences(corpus, tmp_path):
 
 def test_whole_words_are_masked_where_asked_for(corpus):
     """Of this corpus every word is a piece or several; masked together, none is masked in part."""
-    plain = open_batches(corpus, data_seed=0, **READING)
-    whole = open_batches(corpus, data_seed=0, whole_word_masks=True, **READING)
+    words = dataclasses.replace(MASKING, whole_word_masks=True)
+    plain, whole = (open_batches(corpus, m, data_seed=0, batch_size=8) for m in (MASKING, words))
     continues = np.array([piece.startswith("##") for piece in plain.tokenizer.vocabulary])
     assert continues.any()
 
@@ -92,11 +89,12 @@ def test_files_of_several_corpora_are_refused_without_reading_them(corpus, tmp_p
         else:
             shutil.copy(corpus.parent / "held_out" / name, mixed / name)
         with pytest.raises(UserError, match=message):
-            open_batches(mixed, data_seed=0, **READING)
+            open_batches(mixed, MASKING, data_seed=0, batch_size=8)
 
 
 def test_sequences_that_do_not_fit_are_refused(corpus):
     with pytest.raises(UserError, match=r"sequence_length 16 is shorter than the instances"):
-        open_batches(corpus, data_seed=0, **{**READING, "sequence_length": 16})
+        short = dataclasses.replace(MASKING, sequence_length=16)
+        open_batches(corpus, short, data_seed=0, batch_size=8)
     with pytest.raises(UserError, match=r"does not exist; give a directory that"):
-        open_batches(corpus / "absent", data_seed=0, **READING)
+        open_batches(corpus / "absent", MASKING, data_seed=0, batch_size=8)

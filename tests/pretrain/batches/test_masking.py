@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from multiberts.bert.tokenization import SPECIAL_TOKENS, Tokenizer
-from multiberts.pretrain.batches.masking import instance_order, pretraining_batch
+from multiberts.pretrain.batches.masking import Masking, instance_order, pretraining_batch
 from multiberts.pretrain.corpus.instances import INSTANCES, InstanceTable, make_instances
 from multiberts.pretrain.corpus.token_store import (
     DOCUMENT_OFFSETS,
@@ -47,18 +47,31 @@ def corpus(tmp_path_factory):
     return store, InstanceTable(directory)
 
 
+MASKS = {
+    "sequence_length": LENGTH,
+    "max_predictions_per_sequence": 12,
+    "masked_lm_probability": 0.15,
+    "whole_word_masks": False,
+}
+
+
+def batch_with(store, table, tokenizer, **parameters):
+    """A batch, the fields of `Masking` given among its other parameters."""
+    masking = Masking.of(MASKS | parameters)
+    others = {name: value for name, value in parameters.items() if name not in MASKS}
+    return pretraining_batch(store, table, masking, tokenizer=tokenizer, **others)
+
+
 @pytest.fixture(scope="module")
 def batch_of(corpus, tokenizer):
     def make(step, **changes):
         parameters = {
             "data_seed": 5,
             "batch_size": 32,
-            "sequence_length": LENGTH,
-            "max_predictions_per_sequence": 12,
             "fresh_masks": False,
             "instance_seed": 1,
         } | changes
-        return pretraining_batch(*corpus, tokenizer=tokenizer, step=step, **parameters)
+        return batch_with(*corpus, tokenizer, step=step, **parameters)
 
     return make
 
@@ -128,10 +141,10 @@ def test_77_predictions_at_length_512_and_the_cap(corpus, tokenizer, tmp_path):
     )
     np.save(tmp_path / INSTANCES, rows[rows["a_length"] + rows["b_length"] == 509])
     for cap, expected in ((80, 77), (20, 20)):
-        batch = pretraining_batch(
+        batch = batch_with(
             store,
             InstanceTable(tmp_path),
-            tokenizer=tokenizer,
+            tokenizer,
             data_seed=0,
             step=0,
             batch_size=8,
@@ -303,13 +316,11 @@ def whole_words(corpus, **changes):
         "data_seed": 5,
         "step": 0,
         "batch_size": 1500,
-        "sequence_length": LENGTH,
-        "max_predictions_per_sequence": 12,
         "fresh_masks": False,
         "instance_seed": 1,
         "whole_word_masks": True,
     } | changes
-    return pretraining_batch(store, table, tokenizer=tokenizer, **parameters)
+    return batch_with(store, table, tokenizer, **parameters)
 
 
 def words_of(ids, special):

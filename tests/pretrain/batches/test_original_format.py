@@ -8,7 +8,7 @@ import pytest
 
 from multiberts.bert.tokenization import SPECIAL_TOKENS, Tokenizer
 from multiberts.pretrain.batches.corpus_batches import open_batches
-from multiberts.pretrain.batches.masking import pretraining_batch
+from multiberts.pretrain.batches.masking import Masking, pretraining_batch
 from multiberts.pretrain.batches.original_format import record_widths
 from multiberts.pretrain.corpus.description import check_corpus
 from multiberts.pretrain.corpus.instances import InstanceTable
@@ -88,12 +88,11 @@ def test_a_plain_parse_reads_what_training_sees(corpus):
     trained_on = pretraining_batch(
         TokenStore(corpus / "corpus"),
         table,
+        Masking(sequence_length=LENGTH, max_predictions_per_sequence=PREDICTIONS),
         tokenizer=Tokenizer(corpus / "corpus" / "vocab.txt"),
         data_seed=0,
         step=0,
         batch_size=len(table),
-        sequence_length=LENGTH,
-        max_predictions_per_sequence=PREDICTIONS,
         fresh_masks=False,
         instance_seed=4,
     )
@@ -102,15 +101,9 @@ def test_a_plain_parse_reads_what_training_sees(corpus):
     assert rows_of(read) == rows_of(trained_on)
 
 
-def batches_of(corpus, **changes):
-    parameters = {
-        "data_seed": 1,
-        "batch_size": 16,
-        "sequence_length": LENGTH,
-        "max_predictions_per_sequence": PREDICTIONS,
-        "masked_lm_probability": 0.15,
-    } | changes
-    return open_batches(corpus / "imported", **parameters)
+def batches_of(corpus, batch_size=16, **changes):
+    masks = {"sequence_length": LENGTH, "max_predictions_per_sequence": PREDICTIONS} | changes
+    return open_batches(corpus / "imported", Masking.of(masks), data_seed=1, batch_size=batch_size)
 
 
 def test_imported_instances_make_addressed_batches(corpus):

@@ -16,7 +16,7 @@ import pytest
 
 import multiberts.pretrain.corpus.preparation as prepare_module
 from multiberts.bert.tokenization import SPECIAL_TOKENS, Tokenizer
-from multiberts.pretrain.batches.masking import pretraining_batch
+from multiberts.pretrain.batches.masking import Masking, pretraining_batch
 from multiberts.pretrain.corpus.instances import InstanceTable
 from multiberts.pretrain.corpus.preparation import prepare
 from multiberts.pretrain.corpus.shards import tokens_path
@@ -97,12 +97,11 @@ def test_outputs_are_whole_and_described(tmp_path, source):
     batch = pretraining_batch(
         store,
         table,
+        Masking(sequence_length=32, max_predictions_per_sequence=5),
         tokenizer=tokenizer,
         data_seed=0,
         step=0,
         batch_size=4,
-        sequence_length=32,
-        max_predictions_per_sequence=5,
         fresh_masks=description["fresh_masks"],
         instance_seed=description["instance_seed"],
     )

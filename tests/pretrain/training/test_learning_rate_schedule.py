@@ -12,6 +12,7 @@ import pytest
 from multiberts.bert.checkpoint.checkpoint import read_checkpoint
 from multiberts.bert.training.log import read_metrics
 from multiberts.pretrain.batches.corpus_batches import CorpusBatches
+from multiberts.pretrain.batches.masking import Masking
 from multiberts.pretrain.training.learning_rate_schedule import learning_rates
 from multiberts.pretrain.training.pretraining import checkpoint_path, pretrain
 from multiberts.runs.errors import UserError
@@ -102,14 +103,8 @@ def test_initialisation_and_order_can_be_crossed(arguments: Arguments, tmp_path:
 
 def test_order_depends_on_the_data_seed_alone(corpus: Path) -> None:
     def batches(data_seed: int) -> CorpusBatches:
-        return CorpusBatches(
-            corpus,
-            data_seed=data_seed,
-            batch_size=8,
-            sequence_length=32,
-            max_predictions_per_sequence=5,
-            masked_lm_probability=0.15,
-        )
+        masking = Masking(sequence_length=32, max_predictions_per_sequence=5)
+        return CorpusBatches(corpus, masking, data_seed=data_seed, batch_size=8)
 
     one, again, other = batches(1), batches(1), batches(2)
     assert np.array_equal(one.batch(5)["input_ids"], again.batch(5)["input_ids"])

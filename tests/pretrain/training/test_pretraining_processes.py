@@ -117,7 +117,7 @@ def test_two_processes_train_stop_and_go_on_as_one(
     endings = ended(processes)
     [state] = (stopped / "state").glob("*.npz")
     step = int(state.stem.removeprefix("step_"))
-    told = f"asked to stop: saved at step {step} of 60; the same command goes on from there"
+    told = f"asked to stop: saved at step {step} of 60; the same command resumes there"
     assert endings == [(EXIT_PREEMPTED, told)] * 2
     assert last_logged_step(stopped) == step
     assert [status for status, _ in ended(start([both(arguments, stopped)] * 2))] == [0, 0]

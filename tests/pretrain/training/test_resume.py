@@ -75,7 +75,7 @@ def test_sigterm_finishes_the_step_saves_and_exits_with_75(
     assert step >= 5
     assert last_logged_step(run) == step
     assert message.strip() == (
-        f"asked to stop: saved at step {step} of 1000000; the same command goes on from there"
+        f"asked to stop: saved at step {step} of 1000000; the same command resumes there"
     )
 
 

@@ -16,6 +16,7 @@ from multiberts.bert.checkpoint.checkpoint import read_checkpoint
 from multiberts.bert.model.heads import pretraining_loss
 from multiberts.bert.training.log import read_metrics
 from multiberts.pretrain.batches.corpus_batches import EVALUATION_DATA_SEED, CorpusBatches
+from multiberts.pretrain.batches.masking import Masking
 from multiberts.pretrain.training.pretraining import checkpoint_path, pretrain
 from multiberts.runs.errors import UserError
 
@@ -53,11 +54,9 @@ def test_held_out_evaluation(arguments: Arguments, held_out: str, tmp_path: Path
     checkpoint = read_checkpoint(checkpoint_path(run, 20))
     batches = CorpusBatches(
         held_out,
+        Masking(sequence_length=32, max_predictions_per_sequence=5),
         data_seed=EVALUATION_DATA_SEED,
         batch_size=24,
-        sequence_length=32,
-        max_predictions_per_sequence=5,
-        masked_lm_probability=0.15,
     )
     _, whole = pretraining_loss(checkpoint.parameters, checkpoint.config, batches.batch(0), None)
     recorded = json.loads((checkpoint_path(run, 20) / "checkpoint.json").read_text())["evaluation"]
@@ -82,9 +81,9 @@ def test_evaluation_changes_no_weight(arguments: Arguments, held_out: str, tmp_p
     ("changes", "message"),
     [
         ({"evaluation_batches": 99}, r"evaluation_batches is 99, but .*held_out has \d+ instances"),
-        ({"evaluate_every_steps": 0}, "evaluate_every_steps is 0; give at least 1"),
-        ({"compute_dtype": "float16"}, "compute_dtype is 'float16'; give 'float32' or 'bfloat16'"),
-        ({"keep_last_states": 0}, "keep_last_states is 0; give at least 1"),
+        ({"evaluate_every_steps": 0}, "evaluate_every_steps is 0, expected at least 1"),
+        ({"compute_dtype": "float16"}, "compute_dtype is 'float16', expected 'float32' or 'bfloat16'"),
+        ({"keep_last_states": 0}, "keep_last_states is 0, expected at least 1"),
     ],
 )
 def test_bad_numbers_are_refused(
@@ -208,14 +207,8 @@ def test_loss_that_is_not_finite_stops_the_run(
         _with_losses(patch, {23: float("nan")})
         with pytest.raises(UserError) as stopped:
             pretrain(**arguments(run, **SHORT))
-    batches = CorpusBatches(
-        corpus,
-        data_seed=3,
-        batch_size=8,
-        sequence_length=32,
-        max_predictions_per_sequence=5,
-        masked_lm_probability=0.15,
-    )
+    masking = Masking(sequence_length=32, max_predictions_per_sequence=5)
+    batches = CorpusBatches(corpus, masking, data_seed=3, batch_size=8)
     ids = " ".join(str(number) for number in batches.instance_ids(22))
     message = str(stopped.value)
     assert message.startswith("step 23: training is not finite (loss nan, ")
