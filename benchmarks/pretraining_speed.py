@@ -114,7 +114,7 @@ def torch_step(way: str, size: str, length: int) -> Step:
     import transformers
 
     if way.endswith("kept_memory"):
-        from multiberts.bert.training.keeping_memory import keep_freed_memory
+        from multiberts.runs.allocator import keep_freed_memory
 
         keep_freed_memory()
     config = configuration(size)

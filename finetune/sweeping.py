@@ -20,9 +20,9 @@ from typing import Any
 
 from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.tasks import task_named
+from multiberts.runs.allocator import give_back_memory
 from multiberts.runs.directory import DONE
 from multiberts.runs.errors import UserError
-from multiberts.runs.freeing_memory import give_back_memory
 from multiberts.runs.preemption import PreemptedError, preemption_notice
 
 # For every task, or by the task's name.

@@ -27,9 +27,11 @@ def check_values(function: str, rows: Iterable[tuple[str, Any, bool, str]]) -> N
       UserError: naming the parameter, its value and what is expected.
 
     Example:
-      >>> check_values("prepare", [("dupe_factor", 0, False, "at least 1, or None")])
-      Traceback (most recent call last):
-      multiberts.runs.errors.UserError: prepare.dupe_factor is 0, expected at least 1, or None; change it
+      >>> try:
+      ...     check_values("prepare", [("dupe_factor", 0, False, "at least 1, or None")])
+      ... except UserError as error:
+      ...     print(error)
+      prepare.dupe_factor is 0, expected at least 1, or None; change it
     """
     for name, value, is_valid, expected in rows:
         if not is_valid:

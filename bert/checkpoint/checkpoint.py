@@ -289,7 +289,7 @@ def _completed(
 def _check_shapes(
     directory: Path, config: BertConfig, parameters: Mapping[str, np.ndarray]
 ) -> None:
-    from multiberts.bert.model.initialization import parameter_shapes
+    from multiberts.bert.model.configuration import parameter_shapes
 
     path, wanted = _config_path(directory), parameter_shapes(config)
     for name, shape in wanted.items():

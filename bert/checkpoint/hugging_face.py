@@ -104,7 +104,7 @@ def write_files(
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
-    from multiberts.bert.model.initialization import parameter_shapes
+    from multiberts.bert.model.configuration import parameter_shapes
 
     directory = Path(directory)
     missing = [name for name in parameter_shapes(config) if name not in parameters]
@@ -197,7 +197,7 @@ def read_weights(directory: PathLike) -> dict[str, np.ndarray]:
     Raises:
       UserError: the file is damaged, or holds weights that no pre-trained BERT has.
     """
-    from multiberts.bert.model.initialization import parameter_shapes
+    from multiberts.bert.model.configuration import parameter_shapes
 
     path = check_weights(directory)
     stored = _read_safetensors(path) if path.name == WEIGHTS else _read_pytorch(path)

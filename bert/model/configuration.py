@@ -1,9 +1,10 @@
-"""The sizes of a BERT model, in the released `bert_config.json`."""
+"""The sizes of a BERT model, as in the released `bert_config.json`, and the shapes of its variables."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +14,7 @@ from multiberts.runs.files import PathLike, read_bytes
 
 @dataclasses.dataclass(frozen=True)
 class BertConfig:
-    """What fixes a model's shapes and dropout; field names are those of `bert_config.json`.
+    """Shapes and dropout of a model; field names are those of `bert_config.json`.
 
     Reference: Devlin et al., 2019, section 3; google-research/bert, `modeling.BertConfig`.
     """
@@ -35,7 +36,7 @@ class BertConfig:
             self._check_range(field.name, getattr(self, field.name))
         if self.hidden_size % self.num_attention_heads:
             raise UserError(
-                f"hidden_size {self.hidden_size} is no multiple of num_attention_heads "
+                f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads "
                 f"{self.num_attention_heads}; choose sizes that divide"
             )
         if self.hidden_act != "gelu":
@@ -48,7 +49,7 @@ class BertConfig:
             )
 
     def _check_range(self, name: str, value: Any) -> None:
-        """Refuses a size below 1, a rate outside [0, 1), or no deviation."""
+        """Refuses a size below 1, a rate outside [0, 1), or a deviation of 0."""
         if name == "hidden_act":
             return
         if name.endswith("_prob"):
@@ -108,5 +109,51 @@ class BertConfig:
         return cls.from_mapping(values, str(path))
 
     def to_json(self) -> str:
-        """The content of `bert_config.json`."""
+        """Returns the content of `bert_config.json`."""
         return json.dumps(dataclasses.asdict(self), indent=2, sort_keys=True) + "\n"
+
+
+def parameter_shapes(config: BertConfig) -> dict[str, tuple[int, ...]]:
+    """Returns names and shapes of all variables of a pre-trained model, as released."""
+    hidden, inner = config.hidden_size, config.intermediate_size
+    shapes: dict[str, tuple[int, ...]] = {
+        "bert/embeddings/word_embeddings": (config.vocab_size, hidden),
+        "bert/embeddings/token_type_embeddings": (config.type_vocab_size, hidden),
+        "bert/embeddings/position_embeddings": (config.max_position_embeddings, hidden),
+    }
+
+    def add_layer_norm(name: str) -> None:
+        shapes[f"{name}/beta"] = (hidden,)
+        shapes[f"{name}/gamma"] = (hidden,)
+
+    def add_dense(name: str, inputs: int, outputs: int) -> None:
+        shapes[f"{name}/kernel"] = (inputs, outputs)
+        shapes[f"{name}/bias"] = (outputs,)
+
+    add_layer_norm("bert/embeddings/LayerNorm")
+    for layer in range(config.num_hidden_layers):
+        name = f"bert/encoder/layer_{layer}"
+        for part in ("query", "key", "value"):
+            add_dense(f"{name}/attention/self/{part}", hidden, hidden)
+        add_dense(f"{name}/attention/output/dense", hidden, hidden)
+        add_layer_norm(f"{name}/attention/output/LayerNorm")
+        add_dense(f"{name}/intermediate/dense", hidden, inner)
+        add_dense(f"{name}/output/dense", inner, hidden)
+        add_layer_norm(f"{name}/output/LayerNorm")
+    add_dense("bert/pooler/dense", hidden, hidden)
+    add_dense("cls/predictions/transform/dense", hidden, hidden)
+    add_layer_norm("cls/predictions/transform/LayerNorm")
+    shapes["cls/predictions/output_bias"] = (config.vocab_size,)
+    shapes["cls/seq_relationship/output_weights"] = (2, hidden)
+    shapes["cls/seq_relationship/output_bias"] = (2,)
+    return shapes
+
+
+def num_parameters(config: BertConfig) -> int:
+    """Returns the number of floats in a checkpoint with both pre-training heads.
+
+    Example:
+      >>> num_parameters(BertConfig(vocab_size=30522))  # BERT base, uncased
+      110106428
+    """
+    return sum(math.prod(shape) for shape in parameter_shapes(config).values())

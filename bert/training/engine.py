@@ -11,9 +11,9 @@ import tensorflow as tf
 from multiberts.bert.model.optimization import adam_update, clip_by_global_norm, is_decayed
 from multiberts.bert.randomness import hash_bits
 from multiberts.bert.training.devices import DeviceChoice, open_devices
-from multiberts.bert.training.keeping_memory import keep_freed_memory
 from multiberts.bert.training.processes import Processes
 from multiberts.bert.training.state import Arrays, TrainingState
+from multiberts.runs.allocator import keep_freed_memory
 
 Array = Any
 Batch = Mapping[str, np.ndarray]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from multiberts.bert.model.operations import device_peaks
 from multiberts.runs.errors import UserError
 
 FILE = Path(__file__).with_name("prices.toml")
@@ -194,7 +195,8 @@ def load_prices(path: Path = FILE) -> Prices:
             f"{path} has version {content.get('version')}, expected {VERSION}; restore the file"
         )
     chips = {
-        name: _figures(path, f"chips.{name}", found) for name, found in content["chips"].items()
+        name: _peaks_of(name) | _figures(path, f"chips.{name}", found)
+        for name, found in content["chips"].items()
     }
     for name, figures in chips.items():
         for field in _FIELDS:
@@ -207,6 +209,17 @@ def load_prices(path: Path = FILE) -> Prices:
         titles={name: found["title"] for name, found in content["chips"].items()},
         suffix_counts={name: found["suffix_counts"] for name, found in content["chips"].items()},
     )
+
+
+def _peaks_of(chip: str) -> dict[str, Figure]:
+    """Returns the peaks that `bert/model/peaks.toml` has of a chip, if any."""
+    peaks = device_peaks().get(chip, {})
+    fields = {"bfloat16": _FIELDS[0], "float32": f"{_FIELDS[0]}_float32"}
+    return {
+        field: Figure(peaks[name], peaks["source"], peaks["date"], assumed=True)
+        for name, field in fields.items()
+        if name in peaks
+    }
 
 
 def _figures(path: Path, where: str, table: Mapping[str, Any]) -> dict[str, Figure]:

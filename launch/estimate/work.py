@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from multiberts.bert.model.configuration import BertConfig
+from multiberts.bert.model.configuration import BertConfig, num_parameters
 from multiberts.bert.model.operations import model_flops_per_step
 from multiberts.launch.plan.planned_run import Output, PlannedRun
 from multiberts.runs.errors import UserError
@@ -202,21 +202,6 @@ def _evaluations(parameters: Mapping[str, Any], kept: int) -> int:
         return 0
     every = parameters.get("evaluate_every_steps")
     return kept + (parameters["num_steps"] // every if every else 0)
-
-
-def num_parameters(config: BertConfig) -> int:
-    """Floats of a checkpoint: embeddings, layers, pooler and both heads of pre-training.
-
-    Args:
-      config: the model's sizes. BERT base, uncased: 110,106,428.
-    """
-    hidden, inner = config.hidden_size, config.intermediate_size
-    rows = config.vocab_size + config.max_position_embeddings + config.type_vocab_size
-    embeddings = rows * hidden + 2 * hidden
-    layer = 4 * (hidden**2 + hidden) + 2 * hidden * inner + inner + hidden + 4 * hidden
-    square = hidden**2 + hidden
-    heads = square + 2 * hidden + config.vocab_size + 2 * hidden + 2
-    return embeddings + config.num_hidden_layers * layer + square + heads
 
 
 def shape_of(run: PlannedRun) -> tuple[Any, ...]:

@@ -32,9 +32,9 @@ from multiberts.launch.workers.guardian import (
     leave_with_launcher,
     watch_from_environment,
 )
+from multiberts.runs.allocator import give_back_memory
 from multiberts.runs.directory import DONE, LOCK
 from multiberts.runs.errors import UserError
-from multiberts.runs.freeing_memory import give_back_memory
 from multiberts.runs.preemption import PreemptedError, preemption_notice
 
 # For another process, which is about to leave, to let go of a run.

@@ -53,7 +53,7 @@ def read_initial_checkpoint(directory: str) -> Checkpoint:
       UserError: it is damaged, or has no pre-training heads.
     """
     from multiberts.bert.checkpoint.checkpoint import read_checkpoint
-    from multiberts.bert.model.initialization import parameter_shapes
+    from multiberts.bert.model.configuration import parameter_shapes
 
     checkpoint = read_checkpoint(directory)
     missing = sorted(parameter_shapes(checkpoint.config).keys() - checkpoint.parameters.keys())

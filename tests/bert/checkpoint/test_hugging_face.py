@@ -19,8 +19,8 @@ from multiberts.bert.checkpoint.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
-from multiberts.bert.model.configuration import BertConfig
-from multiberts.bert.model.initialization import initial_parameters, parameter_shapes
+from multiberts.bert.model.configuration import BertConfig, parameter_shapes
+from multiberts.bert.model.initialization import initial_parameters
 from multiberts.bert.randomness import generator
 from multiberts.bert.tokenization import Tokenizer
 from multiberts.runs.errors import UserError

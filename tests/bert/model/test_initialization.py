@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from multiberts.bert.model.configuration import BertConfig
-from multiberts.bert.model.initialization import (
-    initial_parameters,
-    parameter_shapes,
-    truncated_normal,
-)
+from multiberts.bert.model.configuration import BertConfig, parameter_shapes
+from multiberts.bert.model.initialization import initial_parameters, truncated_normal
 
 CONFIG = BertConfig(
     vocab_size=120, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64

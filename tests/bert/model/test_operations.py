@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from multiberts.bert.model.configuration import BertConfig
-from multiberts.bert.model.initialization import parameter_shapes
+from multiberts.bert.model.configuration import BertConfig, parameter_shapes
 from multiberts.bert.model.operations import (
     measured_flops_per_second,
     model_flops_per_step,

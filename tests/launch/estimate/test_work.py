@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from multiberts.bert.model.configuration import BertConfig
+from multiberts.bert.model.configuration import BertConfig, num_parameters
 from multiberts.launch.estimate.work import (
     finetuning_work,
-    num_parameters,
     pretraining_work,
     shape_of,
 )

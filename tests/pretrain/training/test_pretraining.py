@@ -228,7 +228,7 @@ def test_a_corpus_that_changed_is_refused_when_the_run_starts(corpus: Path, tmp_
         ({"sequence_length": 64}, "sequence_length 64 exceeds the model's 32 positions"),
         ({"checkpoint_steps": [0, 500]}, r"checkpoint_steps is \[500\], expected whole"),
         ({"model": {**MODEL, "hidden_sise": 32}}, "unknown field 'hidden_sise'"),
-        ({"model": {**MODEL, "num_attention_heads": 5}}, "no multiple of num_attention_heads"),
+        ({"model": {**MODEL, "num_attention_heads": 5}}, "not a multiple of num_attention_heads"),
         ({"learning_rate": 0.0}, "expected a positive number"),
         ({"warmup_steps": 9}, "warmup_steps is 9, expected 0 to"),
     ],

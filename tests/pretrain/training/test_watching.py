@@ -82,7 +82,10 @@ def test_evaluation_changes_no_weight(arguments: Arguments, held_out: str, tmp_p
     [
         ({"evaluation_batches": 99}, r"evaluation_batches is 99, but .*held_out has \d+ instances"),
         ({"evaluate_every_steps": 0}, "evaluate_every_steps is 0, expected at least 1"),
-        ({"compute_dtype": "float16"}, "compute_dtype is 'float16', expected 'float32' or 'bfloat16'"),
+        (
+            {"compute_dtype": "float16"},
+            "compute_dtype is 'float16', expected 'float32' or 'bfloat16'",
+        ),
         ({"keep_last_states": 0}, "keep_last_states is 0, expected at least 1"),
     ],
 )
