@@ -1,13 +1,14 @@
-"""The coreference predictions that were published with the MultiBERTs.
+"""Reads the coreference predictions that were published with the MultiBERTs.
 
 In each of the folders base, base_extra_seeds, cda_intervention-50k and from_scratch:
 
     run_info.tsv     (row), pretrain_seed, finetune_seed
-    preds.tsv        a row a run, a column a sentence of Winogender: 0 the occupation, 1 the participant
+    preds.tsv        one row per run, one column per sentence of Winogender: 0 the occupation, 1 the
+                     participant
     label_info.tsv   (row), gender, pronoun_type, answer, occupation, other_participant, someone,
                      template_idx
 
-Source: the notebook coref beside google-research/language, language/multiberts, which reads the share
+Source: the notebook coref of google-research/language, language/multiberts, which reads the share
 of women from `occupations-stats.tsv` of Winogender (Rudinger et al., 2018).
 """
 
@@ -16,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from multiberts.evaluate.imports.imported_runs import (
     STEPS,
     ImportedRun,
     ImportedSet,
+    facts_of,
     predictions_of,
     read_numbers,
 )
@@ -41,7 +42,7 @@ GROUPS = {
     "from_scratch": ("cda_full", STEPS),
 }
 OCCUPATIONS = "occupations-stats.tsv"
-# As the files say -> as our features say, and as Winogender's sentence ids say.
+# Gender in the files -> in our columns, and in Winogender's sentence ids.
 _GENDERS = {
     "MASCULINE": ("masculine", "male"),
     "FEMININE": ("feminine", "female"),
@@ -55,11 +56,14 @@ _LABEL_COLUMNS = ("gender", "answer", "occupation", "other_participant", "someon
 def read_coreference_groups(
     source: PathLike, occupations: PathLike | None = None
 ) -> Iterator[ImportedRun]:
-    """The runs of the groups that are there; the evaluation set is `winogender`.
+    """Reads the runs of the groups that are there; the evaluation set is `winogender`.
 
     Args:
       source: the folder with the groups.
-      occupations: `occupations-stats.tsv`; that in `source` unless given.
+      occupations: `occupations-stats.tsv`; the one in `source` unless given.
+
+    Yields:
+      The runs, group by group.
 
     Raises:
       UserError: no group is there, or a file is not as above.
@@ -70,30 +74,25 @@ def read_coreference_groups(
     if not groups:
         raise UserError(
             f"{source} has none of the folders {', '.join(GROUPS)} with a run_info.tsv; give the folder "
-            "that holds them"
+            "that has them"
         )
     if not shares.is_file():
         raise UserError(f"{shares} does not exist; give Winogender's table of occupations")
     for group in groups:
         # Read once for all runs of the group, and anew by the next call.
         choices, sentences = cache(_choices), cache(_sentences)
-        folder = source / group
+        files = (source / group / "preds.tsv", source / group / "label_info.tsv", shares)
         procedure, step = GROUPS[group]
-        rows = list(read_rows(folder / "run_info.tsv", ("pretrain_seed", "finetune_seed")))
+        columns = ("pretrain_seed", "finetune_seed")
+        rows = list(read_rows(source / group / "run_info.tsv", columns))
         for place, row in enumerate(rows):
-            seed, finetune_seed = row.integer("pretrain_seed"), row.integer("finetune_seed")
-            files = (folder / "preds.tsv", folder / "label_info.tsv", shares)
-            facts: dict[str, Any] = {
-                "task": "coreference",
-                "procedure": procedure,
-                "pretrain_seed": seed,
-                "step": step,
-                "finetune_seed": finetune_seed,
-                "source": f"MultiBERTs release, example predictions, coref/{group}",
-            }
-            name = f"coreference/{group}-pretrain_seed_{seed}-finetune_seed_{finetune_seed}"
+            seed, finetune_seed = map(row.integer, columns)
+            origin = f"MultiBERTs release, example predictions, coref/{group}"
             yield ImportedRun(
-                name, facts, files, partial(_read, choices, sentences, files, place, len(rows))
+                f"coreference/{group}-pretrain_seed_{seed}-finetune_seed_{finetune_seed}",
+                facts_of("coreference", procedure, seed, finetune_seed, origin, step=step),
+                files,
+                partial(_read, choices, sentences, files, place, len(rows)),
             )
 
 
@@ -104,32 +103,26 @@ def _read(
     place: int,
     num_runs: int,
 ) -> list[ImportedSet]:
-    predictions_file, labels_file, shares_file = files
-    ids, labels, extras = sentences(labels_file, shares_file)
-    table = choices(predictions_file)
+    ids, labels, extras = sentences(*files[1:])
+    table = choices(files[0])
     if table.shape != (num_runs, len(ids)):
         raise UserError(
-            f"{predictions_file}: found {table.shape[0]} rows of {table.shape[1]}, expected {num_runs} "
+            f"{files[0]}: found {table.shape[0]} rows of {table.shape[1]}, expected {num_runs} "
             f"runs of {len(ids)} sentences; fetch the files of the folder again"
         )
-    return [
-        ImportedSet(
-            "winogender",
-            predictions_of(ids, labels, table[place], extras=extras),
-            ("accuracy", "bias_correlation", "bias_slope"),
-        )
-    ]
+    columns = predictions_of(ids, labels, table[place], extras=extras)
+    return [ImportedSet("winogender", columns, ("accuracy", "bias_correlation", "bias_slope"))]
 
 
 def _choices(path: Path) -> np.ndarray:
     table = read_numbers(path)
     if not np.isin(table, (0, 1)).all():
-        raise UserError(f"{path}: found other numbers than 0 and 1; fetch the file again")
+        raise UserError(f"{path}: found numbers other than 0 and 1; fetch the file again")
     return table
 
 
 def _sentences(labels_file: Path, shares_file: Path) -> Sentences:
-    """Example ids, right answers and features of the sentences."""
+    """Reads example ids, right answers and further columns of the sentences."""
     share = {
         row["occupation"]: row.number("bls_pct_female")
         for row in read_rows(shares_file, ("occupation", "bls_pct_female"))
@@ -147,7 +140,9 @@ def _sentences(labels_file: Path, shares_file: Path) -> Sentences:
         occupations.append(row["occupation"])
         genders.append(gender)
     if len(set(ids)) != len(ids):
-        raise UserError(f"{labels_file}: found a sentence twice; fetch the file again")
+        raise UserError(
+            f"{labels_file}: found the same sentence twice, expected each once; fetch the file again"
+        )
     shares = np.array([share[name] for name in occupations], dtype=np.float32)
     extras = {
         "occupation": np.array(occupations),

@@ -1,24 +1,31 @@
-"""Predictions on HANS in the form that its authors' scorer takes (McCoy et al., 2019).
+"""Reads predictions on HANS in the form that its authors' scorer takes (McCoy et al., 2019).
 
-A line `pairID,gold_label`, then `ex0,entailment` and so on for every pair. Any other class than
-`entailment` counts as non-entailment; class 1 is entailment.
+The first line is `pairID,gold_label`, then follows a line such as `ex0,entailment` for every pair.
+Classes other than `entailment` count as non-entailment; class 1 is entailment.
 
 Source: the README of tommccoy1/hans.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
 
-from multiberts.evaluate.imports.imported_runs import ImportedRun, ImportedSet, predictions_of
+from multiberts.evaluate.imports.imported_runs import (
+    ImportedRun,
+    ImportedSet,
+    facts_of,
+    predictions_of,
+)
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
 from multiberts.runs.tables import read_rows
 
+_FILE = re.compile(r".*\.(txt|csv)(\.gz)?")
 _ENTAILMENT = "entailment"
 _CLASSES = (_ENTAILMENT, "non-entailment", "neutral", "contradiction")
 Pairs = tuple[list[str], np.ndarray, dict[str, np.ndarray]]
@@ -27,11 +34,14 @@ _EXTRAS = ("heuristic", "subcase", "template")
 
 
 def read_hans(source: PathLike, questions: PathLike) -> Iterator[ImportedRun]:
-    """Prediction files as runs of the task HANS, set `hans`; the procedure is the file's name.
+    """Reads prediction files as runs of the task HANS, set `hans`; the procedure is the file's name.
 
     Args:
       source: a file, or a folder of files (`*.txt`, `*.csv`, plain or `.gz`).
       questions: `heuristics_evaluation_set.txt` of HANS, plain or `.gz`.
+
+    Yields:
+      The runs, by file name.
 
     Raises:
       UserError: there is no file, or one is not as above.
@@ -39,23 +49,14 @@ def read_hans(source: PathLike, questions: PathLike) -> Iterator[ImportedRun]:
     source, evaluation_set = Path(source), Path(questions)
     files = [source]
     if source.is_dir():
-        patterns = ("*.txt", "*.txt.gz", "*.csv", "*.csv.gz")
-        files = sorted(path for pattern in patterns for path in source.glob(pattern))
+        files = sorted(path for path in source.iterdir() if _FILE.fullmatch(path.name))
     if not files or not evaluation_set.is_file():
-        missing = (
-            f"{source} has no .txt or .csv file" if not files else f"{evaluation_set} is missing"
-        )
+        missing = f"{evaluation_set} is missing" if files else f"{source} has no .txt or .csv file"
         raise UserError(f"{missing}; give the prediction files and the evaluation set of HANS")
     pairs = cache(_pairs)  # read once for all runs, and anew by the next call
     for file in files:
         name = file.name.removesuffix(".gz").rpartition(".")[0]
-        facts = {
-            "task": "HANS",
-            "procedure": name,
-            "pretrain_seed": 0,
-            "finetune_seed": 0,
-            "source": file.name,
-        }
+        facts = facts_of("HANS", name, 0, 0, file.name)
         read = partial(_read, pairs, file, evaluation_set)
         yield ImportedRun(f"HANS/{name}", facts, (file, evaluation_set), read)
 
@@ -69,15 +70,12 @@ def _read(
     missing = [pair for pair in pairs if pair not in answers]
     if missing:
         raise UserError(
-            f"{file} lacks pair {missing[0]} of {evaluation_set} ({len(missing)} such); write the file "
-            "again"
+            f"{file} lacks pair {missing[0]} of {evaluation_set} ({len(missing)} missing); write the "
+            "file again"
         )
-    columns = predictions_of(
-        [f"hans/{pair}" for pair in pairs],
-        labels,
-        np.array([answers[pair] for pair in pairs]),
-        extras=extras,
-    )
+    ids = [f"hans/{pair}" for pair in pairs]
+    given = np.array([answers[pair] for pair in pairs])
+    columns = predictions_of(ids, labels, given, extras=extras)
     return [ImportedSet("hans", columns, ("accuracy",))]
 
 

@@ -71,6 +71,29 @@ class ImportedRun:
     read: Callable[[], Sequence[ImportedSet]]
 
 
+def facts_of(
+    task: str, procedure: str, pretrain_seed: int, finetune_seed: int, source: str, **more: Any
+) -> dict[str, Any]:
+    """Returns the facts of a run.
+
+    Args:
+      task: the task.
+      procedure: of pre-training.
+      pretrain_seed: the seed.
+      finetune_seed: the seed.
+      source: where the predictions are from.
+      **more: what else is known of `RUN_COORDINATES`.
+    """
+    return {
+        "task": task,
+        "procedure": procedure,
+        "pretrain_seed": pretrain_seed,
+        "finetune_seed": finetune_seed,
+        **more,
+        "source": source,
+    }
+
+
 def read_numbers(path: PathLike) -> np.ndarray:
     """Reads a matrix of numbers between blanks or tabs, without a header.
 

@@ -1,4 +1,6 @@
-"""Ten fine-tuning runs of BERT on MNLI and their answers on twelve sets (Zhou et al., 2020), as one .npz.
+"""Reads ten fine-tuning runs of BERT on MNLI, with answers on twelve sets (Zhou et al., 2020).
+
+They are one .npz file:
 
     seeds                [runs]
     label_names          [3]
@@ -7,8 +9,8 @@
     gold_mnli            classes [examples]
     gold_hans_entailment 1 or 0 [examples]; with hans_subcase_id, hans_subcase_names
 
-All runs start from one checkpoint, so they share a pre-training seed. Of the other sets the right
-answers are not in the file: their labels are unknown.
+All runs start from one checkpoint, so they share a pre-training seed. The file does not have the right
+answers of the other sets: their labels are unknown.
 """
 
 from __future__ import annotations
@@ -20,7 +22,12 @@ from pathlib import Path
 
 import numpy as np
 
-from multiberts.evaluate.imports.imported_runs import ImportedRun, ImportedSet, predictions_of
+from multiberts.evaluate.imports.imported_runs import (
+    ImportedRun,
+    ImportedSet,
+    facts_of,
+    predictions_of,
+)
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
 
@@ -29,7 +36,13 @@ _NEEDED = ("seeds", "label_names", "preds_mnli", "gold_mnli")
 
 
 def read_instability(source: PathLike) -> Iterator[ImportedRun]:
-    """The ten runs, each with all sets; MNLI matched is `dev`.
+    """Reads the ten runs, each with all sets; MNLI matched is `dev`.
+
+    Args:
+      source: the .npz file.
+
+    Yields:
+      The runs, in the order of the file.
 
     Raises:
       UserError: the file is missing or lacks an array.
@@ -40,18 +53,13 @@ def read_instability(source: PathLike) -> Iterator[ImportedRun]:
     except FileNotFoundError as error:
         raise UserError(f"{path} does not exist; check the path") from error
     except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise UserError(f"{path} is no whole .npz file ({error}); fetch it again") from error
+        raise UserError(f"{path} is not a whole .npz file ({error}); fetch it again") from error
     missing = [name for name in _NEEDED if name not in arrays]
     if missing:
         raise UserError(f"{path} lacks {', '.join(missing)}; fetch the file again")
     for place, seed in enumerate(arrays["seeds"].tolist()):
-        facts = {
-            "task": "MNLI",
-            "procedure": "original",
-            "pretrain_seed": 0,
-            "finetune_seed": seed,
-            "source": "Zhou et al. (2020), predictions of ten seeds",
-        }
+        origin = "Zhou et al. (2020), predictions of ten seeds"
+        facts = facts_of("MNLI", "original", 0, seed, origin)
         read = partial(_read, arrays, place)
         yield ImportedRun(f"MNLI/original-finetune_seed_{seed}", facts, (path,), read)
 
@@ -80,7 +88,7 @@ def _read(arrays: dict[str, np.ndarray], place: int) -> list[ImportedSet]:
 
 
 def _hans(arrays: dict[str, np.ndarray], entailed: np.ndarray) -> ImportedSet:
-    """HANS has two classes; the subcases' names begin with the heuristic's initial."""
+    """Reads HANS, of two classes; the name of a subcase begins with the heuristic's initial."""
     subcases = arrays["hans_subcase_names"][arrays["hans_subcase_id"]]
     heuristics = {"l": "lexical_overlap", "s": "subsequence", "c": "constituent"}
     columns = predictions_of(

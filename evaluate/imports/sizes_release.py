@@ -1,15 +1,16 @@
-"""The predictions of Zhong et al. (2021), models of five sizes, ten by five seeds, four checkpoints.
+"""Reads the predictions of Zhong et al. (2021): models of five sizes, ten by five seeds, four checkpoints.
 
 In the folder of a task (mnli, qqp; for sst-2 in each of its folds):
 
     data.json    {"label_list": [...], "predict": [{"guid", "label", ...}, ...], ...}
     results/s<size>p<pre-training seed>f<fine-tuning seed>epoch<n>over3.tsv
-                 a row a datapoint of `predict`, a column a class of `label_list`: probabilities
+                 one row per datapoint of `predict`, one column per class of `label_list`:
+                 probabilities
 
 Source: the README of ruiqi-zhong/acl2021-instance-level. `epoch9over3` is after 9/3 epochs; 12/3 are the
-end of training. What stands before the last `-` of a guid names the set that a datapoint is from. The
+end of training. The part of a guid before the last `-` names the set that the datapoint is from. The
 label `non-entailment` of challenge sets means any class but entailment; such sets become sets of two
-classes, 1 being entailment.
+classes, where 1 is entailment.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from multiberts.evaluate.imports.imported_runs import (
     ImportedRun,
     ImportedSet,
     as_logits,
+    facts_of,
     predictions_of,
     read_numbers,
 )
@@ -44,11 +45,14 @@ _TASKS = {"mnli": "MNLI", "qqp": "QQP", "sst-2": "SST-2"}
 
 
 def read_sizes(source: PathLike, task: str | None = None) -> Iterator[ImportedRun]:
-    """The runs of a task, whose procedure is the size of the model.
+    """Reads the runs of a task; their procedure is the size of the model.
 
     Args:
       source: the task's folder; folders `fold0`, `fold1` ... in it are put together.
-      task: its name; told by the folder's unless given.
+      task: its name; that of the folder unless given.
+
+    Yields:
+      The runs, sorted by size and seeds.
 
     Raises:
       UserError: there is no file of that name pattern, folds have other runs, or a file is not as
@@ -80,14 +84,8 @@ def read_sizes(source: PathLike, task: str | None = None) -> Iterator[ImportedRu
                 raise UserError(
                     f"{source}: {paths[0].name} is in {len(paths)} of {len(folds)} folds; fetch the others"
                 )
-        facts: dict[str, Any] = {
-            "task": name,
-            "procedure": size,
-            "pretrain_seed": seed,
-            "step": STEPS,
-            "finetune_seed": finetune_seed,
-            "source": "Zhong et al. (2021), model predictions",
-        }
+        origin = "Zhou et al. (2021), model predictions"
+        facts = facts_of(name, size, seed, finetune_seed, origin, step=STEPS)
         every = tuple(path for paths in by_thirds.values() for path in paths)
         yield ImportedRun(
             f"{name}/{size}-pretrain_seed_{seed}-finetune_seed_{finetune_seed}",
@@ -117,7 +115,10 @@ def _read(
         gold = [label for file in data for label in datapoints(file).gold]
         classes = datapoints(data[0]).labels
         if len(set(guids)) != len(guids):
-            raise UserError(f"{data[0].parent.parent}: found a guid in two folds; give them apart")
+            raise UserError(
+                f"{data[0].parent.parent}: found the same guid in two folds, expected each once; import "
+                "them one by one"
+            )
         sets += _sets(guids, gold, np.concatenate(probabilities), classes, thirds)
     return sets
 
@@ -129,7 +130,7 @@ def _sets(
     classes: tuple[str, ...],
     thirds: int,
 ) -> Iterator[ImportedSet]:
-    """Datapoints cut by the set that they are from."""
+    """Splits datapoints by the set that they are from."""
     members: dict[str, list[int]] = {}
     for row, guid in enumerate(guids):
         members.setdefault(guid.rpartition("-")[0] or "predict", []).append(row)
@@ -139,7 +140,7 @@ def _sets(
             entails = classes.index(_ENTAILMENT)
             labels = np.array([gold[row] == _ENTAILMENT for row in rows], dtype=np.float32)
             answers = (own.argmax(axis=1) == entails).astype(np.float32)
-            # The answer is that of the three classes, so there are no scores of the two to go with it.
+            # The answers are from three classes, so there are no scores of the two.
             scores = None
         else:
             labels = np.array([classes.index(gold[row]) for row in rows], dtype=np.float32)
@@ -157,10 +158,11 @@ def _sets(
 
 @dataclass(frozen=True)
 class _Datapoints:
-    """What a data.json says of the predictions.
+    """The content of a data.json.
 
     Attributes:
-      guids, gold: id and label of each row.
+      guids: id of each row.
+      gold: label of each row.
       labels: the class of each column.
     """
 
@@ -188,5 +190,7 @@ def _datapoints(path: Path) -> _Datapoints:
                 "file again"
             )
     if len(set(guids)) != len(guids):
-        raise UserError(f"{path}: found a guid twice; fetch the file again")
+        raise UserError(
+            f"{path}: found the same guid twice, expected each once; fetch the file again"
+        )
     return _Datapoints(guids, gold, labels)

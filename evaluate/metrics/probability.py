@@ -129,7 +129,7 @@ def _calibration_finish(sums: Array) -> Array:
     return ratio(np.abs(sums[..., 1:]).sum(axis=-1), sums[..., 0])
 
 
-PROBABILITY_METRICS: tuple[Metric, ...] = (
+PROBABILITY_METRICS = (
     Metric(
         "ece",
         _probability_columns("ece", _calibration),
@@ -138,9 +138,14 @@ PROBABILITY_METRICS: tuple[Metric, ...] = (
         num_label_columns=1,
         uses="scores",
     ),
-    *(
-        mean_metric(name, _probability_columns(name, make), higher_is_better=False, uses="scores")
-        for name, make in (("brier", _brier), ("log_loss", _log_loss))
+    mean_metric(
+        "brier", _probability_columns("brier", _brier), higher_is_better=False, uses="scores"
+    ),
+    mean_metric(
+        "log_loss",
+        _probability_columns("log_loss", _log_loss),
+        higher_is_better=False,
+        uses="scores",
     ),
 )
 

@@ -230,7 +230,7 @@ def test_coreference_groups_that_do_not_fit_are_refused(tmp_path: Path, corefere
     with pytest.raises(UserError, match="found 4 rows of 35, expected 4 runs of 36 sentences"):
         list(imported_array(read_coreference_groups(coreference), "winogender"))
     np.savetxt(coreference / "base" / "preds.tsv", table + 0.5)
-    with pytest.raises(UserError, match="found other numbers than 0 and 1"):
+    with pytest.raises(UserError, match="found numbers other than 0 and 1"):
         imported(tmp_path, "multiberts_coreference", coreference)
     with pytest.raises(UserError, match="has none of the folders base, base_extra_seeds"):
         imported(tmp_path, "multiberts_coreference", coreference / "base")
@@ -434,7 +434,7 @@ def test_metric_input_of_an_imported_run_is_its_text(tmp_path: Path):
     qas = [{"id": "a", "answers": [{"text": "x y"}]}]
     questions.write_text(json.dumps({"data": [{"paragraphs": [{"qas": qas}]}]}))
     (tmp_path / "p.json").write_text('{"a": "x"}')
-    run = read_squad_file(tmp_path / "p.json", questions, procedure="mine", finetune_seed=4)
+    run = read_squad_file(tmp_path / "p.json", questions, "mine", finetune_seed=4)
     data = imported_array([run], "dev")
     given = metric_input(METRICS["squad_f1"], data["prediction_text"])
     assert METRICS["squad_f1"].score(data["answers"].to_numpy(), given) == pytest.approx(2 / 3)
