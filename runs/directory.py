@@ -15,6 +15,7 @@ from multiberts.runs.errors import UserError
 from multiberts.runs.files import (
     UNFINISHED_SUFFIX,
     PathLike,
+    is_name_inside,
     parse_json_fields,
     read_bytes,
     remove,
@@ -76,9 +77,7 @@ def read_done(directory: PathLike) -> dict[str, dict[str, Any]]:
     if not isinstance(outputs, dict):
         raise UserError(f"{marker} lists no outputs; {cure}")
     for name, entry in outputs.items():
-        parts = Path(name).parts
-        is_inside = bool(parts) and not Path(name).is_absolute() and ".." not in parts
-        if not is_inside or not isinstance(entry, dict):
+        if not is_name_inside(name) or not isinstance(entry, dict):
             raise UserError(f"{marker} lists {name!r}, which is not an output of a run; {cure}")
         if not isinstance(entry.get("bytes"), int) or not isinstance(entry.get("sha256"), str):
             raise UserError(f"{marker} lacks the size or the checksum of {name}; {cure}")

@@ -85,6 +85,17 @@ def remove(path: PathLike) -> None:
         path.unlink(missing_ok=True)
 
 
+def is_name_inside(name: object) -> bool:
+    """Returns whether a name from a list of files stays inside its folder.
+
+    Example:
+      >>> is_name_inside("state/step_3.npz"), is_name_inside("../other"), is_name_inside("/etc/passwd")
+      (True, False, False)
+    """
+    parts = Path(name).parts if isinstance(name, str) else ()
+    return bool(parts) and not Path(str(name)).is_absolute() and ".." not in parts
+
+
 def sha256_of_file(path: PathLike) -> str:
     """Returns the SHA-256 of a file's bytes, in hexadecimal."""
     with open(path, "rb") as handle:

@@ -18,7 +18,7 @@ from multiberts.runs.bucket.mirror import (
 from multiberts.runs.bucket.objects import Bucket
 from multiberts.runs.directory import DONE, LOCK
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import replaced, sha256_of_file, write_atomically
+from multiberts.runs.files import is_name_inside, replaced, sha256_of_file, write_atomically
 
 # Facts that change with an object's content; each service has some of them.
 _CONTENT = ("md5Hash", "crc32c", "generation", "ETag", "etag", "mtime", "created", "size")
@@ -102,6 +102,11 @@ def _fetch_objects(bucket: Bucket, path: Path) -> None:
     """Copies a file, or all files below a folder."""
     single = bucket.facts()
     objects = {"": single} if single is not None else bucket.list()
+    for name in objects:
+        if name and not is_name_inside(name):
+            raise UserError(
+                f"{bucket.url} holds {name!r}, which lies outside the folder; rename it"
+            )
     if not objects:
         raise UserError(f"{bucket.url} does not exist; check the path")
     notes = path.with_name(path.name + ".objects.json")

@@ -15,7 +15,6 @@ import hashlib
 import json
 import os
 import signal
-import tempfile
 import threading
 import time
 from collections.abc import Mapping
@@ -26,7 +25,13 @@ from multiberts.runs.bucket.lease import LEASE, SECONDS_UNTIL_STALE, BucketLease
 from multiberts.runs.bucket.objects import Bucket
 from multiberts.runs.directory import CONFIG, DONE, LOCK
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import UNFINISHED_SUFFIX, remove, sha256_of_file
+from multiberts.runs.files import (
+    UNFINISHED_SUFFIX,
+    is_name_inside,
+    parse_json_fields,
+    remove,
+    sha256_of_file,
+)
 
 MANIFEST = "MANIFEST.json"
 SECONDS_BETWEEN_PUSHES = 30.0
@@ -51,9 +56,19 @@ class Entry:
 
 
 def local_copy(bucket: Bucket) -> Path:
-    """Returns where the local copy of a place in a bucket lies."""
-    default = Path(tempfile.gettempdir()) / f"runs-mirror-{os.getuid()}"
-    folder = Path(os.environ.get(FOLDER_VARIABLE) or default)
+    """Returns where the local copy of a place in a bucket lies.
+
+    Raises:
+      UserError: the folder of local copies belongs to another user.
+    """
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(os.environ.get(FOLDER_VARIABLE) or Path(cache) / "multiberts" / "mirror")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if folder.stat().st_uid != os.getuid():
+        raise UserError(
+            f"{folder} belongs to another user, who could change what this run reads; set "
+            f"{FOLDER_VARIABLE} to a folder of your own"
+        )
     return folder / bucket.protocol / bucket.path
 
 
@@ -316,9 +331,13 @@ def _holds(file: Path, entry: Entry | None) -> bool:
 
 def _parsed(bucket: Bucket, data: bytes) -> dict[str, Entry]:
     try:
-        files = json.loads(data)["files"]
-        return {name: Entry(**fields) for name, fields in files.items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        files = parse_json_fields(data, MANIFEST)["files"]
+        entries = {name: Entry(**fields) for name, fields in files.items()}
+        for name in [*entries, *(entry.object for entry in entries.values())]:
+            if not is_name_inside(name):
+                raise ValueError(f"{name!r} lies outside the folder")
+        return entries
+    except (UserError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"{bucket.url}/{MANIFEST} is not the manifest of a run ({error}); put it back, or remove the "
             "whole folder to start again"

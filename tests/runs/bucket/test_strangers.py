@@ -1,0 +1,57 @@
+"""What others wrote into a bucket cannot leave its folder, and local copies are the user's own."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from multiberts.runs.bucket.copies import fetch
+from multiberts.runs.bucket.mirror import MANIFEST, local_copy, read_manifest
+from multiberts.runs.bucket.objects import Bucket
+from multiberts.runs.errors import UserError
+
+
+@pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "a/../../b", ""])
+def test_a_name_in_the_manifest_stays_inside_the_folder(tmp_path: Path, name: str) -> None:
+    entry = {"bytes": 1, "sha256": "0" * 64, "object": "fine"}
+    for files in ({name: entry}, {"fine": entry | {"object": name}}):
+        (tmp_path / MANIFEST).write_text(json.dumps({"files": files}))
+        with pytest.raises(UserError, match="lies outside the folder"):
+            read_manifest(Bucket(f"file://{tmp_path}"))
+
+
+@pytest.mark.parametrize("content", ["", "null", "[]", "{", '{"files": 3}', "[" * 100_000])
+def test_a_manifest_that_is_not_whole_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / MANIFEST).write_text(content)
+    with pytest.raises(UserError, match="is not the manifest of a run"):
+        read_manifest(Bucket(f"file://{tmp_path}"))
+
+
+def test_local_copies_lie_in_a_folder_of_the_users_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RUNS_MIRROR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    place = local_copy(Bucket(f"file://{tmp_path}/bucket"))
+    folder = tmp_path / "multiberts" / "mirror"
+    assert place.is_relative_to(folder)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    monkeypatch.setattr(os, "getuid", lambda: folder.stat().st_uid + 1)
+    with pytest.raises(UserError, match="belongs to another user"):
+        local_copy(Bucket(f"file://{tmp_path}/bucket"))
+
+
+def test_an_object_outside_the_folder_is_not_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUNS_MIRROR", str(tmp_path / "mirror"))
+    (tmp_path / "bucket").mkdir()
+    (tmp_path / "bucket" / "text").write_text("text")
+    monkeypatch.setattr(Bucket, "list", lambda self: {"../text": {"size": 4}})
+    with pytest.raises(UserError, match="lies outside the folder"):
+        fetch(f"file://{tmp_path}/bucket")
+    assert not (tmp_path / "mirror" / "file" / "text").exists()
