@@ -4,11 +4,10 @@
 PYTHON ?= $(shell for name in python3.13 python3.12 python3.11; do \
   if $$name -c "" 2>/dev/null; then echo $$name; exit; fi; done; echo python3)
 VENV ?= .venv
-DATA ?= ../shared/data
 BIN = $(VENV)/bin
 
 
-.PHONY: demo test real bench-stats bench-data bench-pretrain bench-finetune bench-predictions bench-launch calibrate stress-resume lint format lock packages \
+.PHONY: demo test real check-data bench-stats bench-data bench-pretrain bench-finetune bench-predictions bench-launch calibrate stress-resume lint format lock packages \
   clean
 
 # Five seeds of the synthetic world, pre-trained, fine-tuned and compared: report/index.html.
@@ -22,9 +21,13 @@ test: lint
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 # The same pipeline on real text and real tasks: make real DATA=folder.
-real: $(VENV)/installed
+real: check-data $(VENV)/installed
 	$(BIN)/multiberts launch --gin_file=configs/real.gin --gin_param="DATA = '$(DATA)'"
 	@echo "Open real/report/index.html"
+
+check-data:
+	@test -d "$(DATA)" || { \
+	  echo "error: DATA is '$(DATA)', expected the folder of the data; give make real DATA=folder"; exit 1; }
 
 # The Multi-Bootstrap beside plain loops, scikit-learn and SciPy, as ratios.
 bench-stats: $(VENV)/installed-for-tests

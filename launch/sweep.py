@@ -13,6 +13,7 @@ from multiberts.finetune.sweeping import sweep
 from multiberts.finetune.tasks import registered_tasks
 from multiberts.runs.command import EXIT_USER_ERROR, parse_gin, require_arguments, run_main
 from multiberts.runs.errors import UserError
+from multiberts.runs.gin_files import in_data_folder
 from multiberts.runs.scopes import refuse_unknown_scopes, scoped_bindings
 
 
@@ -35,7 +36,7 @@ def _main(arguments: Sequence[str]) -> None:
     names = list(given["tasks"])
     # A file may say more tasks than are wanted now; what is neither is a slip.
     refuse_unknown_scopes({"finetune": {*names, *registered_tasks()}}, "sweep.tasks")
-    given["tasks"] = {name: scoped_bindings("finetune", name) for name in names}
+    given["tasks"] = {name: in_data_folder(scoped_bindings("finetune", name)) for name in names}
     failures = sweep(**given)
     if failures:
         print(f"{len(failures)} runs failed:", file=sys.stderr)

@@ -18,7 +18,7 @@ import multiberts
 from multiberts.runs import console
 from multiberts.runs.bucket.localising import local_arguments
 from multiberts.runs.errors import UserError
-from multiberts.runs.gin_files import nearest, parse_gin
+from multiberts.runs.gin_files import in_data_folder, nearest, parse_gin
 from multiberts.runs.parameters import annotations_of, check_arguments, described, value_of_flag
 from multiberts.runs.preemption import exit_when_preempted
 
@@ -200,7 +200,7 @@ def run_command(
     def main(arguments: Sequence[str]) -> None:
         gin.external_configurable(function, name=function.__name__)
         parse_gin(_GIN_FILE.value, _GIN_PARAM.value, [function], _ALLOW_GIN_IMPORTS.value)
-        bindings = dict(gin.get_bindings(function.__name__))
+        bindings = in_data_folder(dict(gin.get_bindings(function.__name__)))
         given = {name: flags.FLAGS[name].value for name in annotations} | _positional(
             arguments[1:], positional
         )

@@ -7,7 +7,7 @@ import inspect
 import io
 import re
 import tokenize
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ import gin
 from multiberts.runs.errors import UserError
 
 _MACRO = re.compile(r"%([A-Za-z_]\w*)")
+# Begins the paths that a file gives below the folder of data, whose name is the macro DATA.
+IN_DATA = "data:"
 
 
 def parse_gin(
@@ -50,6 +52,28 @@ def parse_gin(
         )
     except (ValueError, SyntaxError, OSError, AttributeError, TypeError) as error:
         raise UserError(_in_plain_words(" ".join(str(error).split()), functions)) from error
+
+
+def in_data_folder(value: Any) -> Any:
+    """Returns a value with its paths `data:<path>`, at any depth, put below the macro DATA.
+
+    Raises:
+      UserError: there is such a path, and DATA is not set.
+    """
+    if isinstance(value, Mapping):
+        return {name: in_data_folder(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [in_data_folder(item) for item in value]
+    if not isinstance(value, str) or not value.startswith(IN_DATA):
+        return value
+    try:
+        folder = gin.query_parameter("DATA/gin.macro.value")
+    except ValueError as error:
+        raise UserError(
+            f"the configuration reads {value!r}, but DATA, the folder of data, is not set; give "
+            "--gin_param=\"DATA = 'folder'\""
+        ) from error
+    return str(Path(folder) / value.removeprefix(IN_DATA))
 
 
 def _refuse_imports(text: str, where: str, seen: set[str]) -> None:
