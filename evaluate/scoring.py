@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +13,7 @@ from tqdm import tqdm
 
 from multiberts.evaluate.dumps.prediction_file import Predictions
 from multiberts.evaluate.dumps.predictions import aligned, labelled_array, read_run_predictions
-from multiberts.evaluate.dumps.run_checks import RUN_KEY, Finding, Run, find_all
+from multiberts.evaluate.dumps.run_checks import RUN_KEY, DumpedRun, DumpFinding, find_all
 from multiberts.evaluate.dumps.run_file import read_run, run_directories, set_of
 from multiberts.evaluate.metrics.column_metric import Metric
 from multiberts.evaluate.metrics.probability import is_calibratable, reliability
@@ -25,6 +24,7 @@ from multiberts.evaluate.metrics.winogender_bias import (
     occupation_metric,
     occupation_scores,
 )
+from multiberts.runs.console import progress, warn
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import write_atomically
@@ -66,7 +66,7 @@ class Tables:
     parts: list[dict[str, Any]] = field(default_factory=list)
     calibration: list[dict[str, Any]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[DumpFinding] = field(default_factory=list)
     unlabelled: dict[tuple[str, str], int] = field(default_factory=dict)
 
 
@@ -126,15 +126,12 @@ def score(
     for (task, name), number in sorted(tables.unlabelled.items()):
         message = f"{task}, {name}: labels are unknown; {number} runs are not scored on it"
         tables.findings.append(
-            Finding("no labels", message, {"task": task, "evaluation_set": name})
+            DumpFinding("no labels", message, {"task": task, "evaluation_set": name})
         )
     for finding in tables.findings[:_SHOWN]:
-        print(f"warning: {finding.message}", file=sys.stderr)
+        warn(finding.message)
     if len(tables.findings) > _SHOWN:
-        print(
-            f"warning: {len(tables.findings) - _SHOWN} more are in {run.path / CHECKS_FILE}",
-            file=sys.stderr,
-        )
+        warn(f"{len(tables.findings) - _SHOWN} more are in {run.path / CHECKS_FILE}")
     checks = [
         {**finding.where, "check": finding.check, "message": finding.message}
         for finding in tables.findings
@@ -166,7 +163,7 @@ def scores_of(run_dir: Path, evaluation_set: str) -> dict[str, float]:
     return {metric: _score(run_dir, dataset, metric) for metric in dataset.attrs["metrics"]}
 
 
-def _runs(folders: Iterable[str], problems: list[str]) -> Iterator[Run]:
+def _runs(folders: Iterable[str], problems: list[str]) -> Iterator[DumpedRun]:
     """Finished runs; those whose run.json cannot be read become problems."""
     for folder in folders:
         for path in run_directories(folder):
@@ -180,7 +177,7 @@ def _refuse(problems: Sequence[str]) -> None:
     """Raises a UserError that stands for all problems; several are printed, a line each."""
     if len(problems) > 1:
         for problem in problems:
-            print(f"found: {problem}", file=sys.stderr)
+            progress(f"found: {problem}")
         raise UserError(
             f"{len(problems)} dumps cannot be scored (named above); remove these runs or run them again"
         )
@@ -188,9 +185,9 @@ def _refuse(problems: Sequence[str]) -> None:
         raise UserError(problems[0])
 
 
-def _score_all(runs: Sequence[Run], extra_metrics: Sequence[str], tables: Tables) -> None:
+def _score_all(runs: Sequence[DumpedRun], extra_metrics: Sequence[str], tables: Tables) -> None:
     """Reads and scores the runs, one task and evaluation set after the other."""
-    sets: dict[tuple[str, str], list[Run]] = {}
+    sets: dict[tuple[str, str], list[DumpedRun]] = {}
     for path, content in runs:
         for name in content["evaluation_sets"]:
             sets.setdefault((content["task"], name), []).append((path, content))
@@ -243,7 +240,7 @@ def _score_dump(
         try:
             row = {**where, "metric": metric, "score": _score(path, dataset, metric)}
         except UserError as error:
-            tables.findings.append(Finding("metric does not apply", str(error), where))
+            tables.findings.append(DumpFinding("metric does not apply", str(error), where))
         else:
             tables.scores.append(row)
     tables.parts += _rows_of_parts(where, dataset, metrics)

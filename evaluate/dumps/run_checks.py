@@ -1,33 +1,33 @@
-"""What is amiss with a set of fine-tuning runs: missing ones, repeated ones, mixed inputs.
+"""Consistency checks over a set of fine-tuning runs: missing runs, repeated runs, mixed inputs.
 
-Nothing here makes a score wrong by itself: each finding is a warning that stands beside the table.
+None of these makes a score wrong by itself: each finding is a warning next to the table of scores.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-Run = tuple[Path, Mapping[str, Any]]
-Group = tuple[Any, Any, Any]  # task, procedure, step
+# A run's directory and the content of its run.json.
+DumpedRun = tuple[Path, Mapping[str, Any]]
 
 RUN_KEY = ("task", "procedure", "step", "pretrain_seed", "learning_rate", "finetune_seed")
 
 
 @dataclass(frozen=True)
-class Finding:
-    """One thing that is amiss.
+class DumpFinding:
+    """One result of the checks.
 
     Attributes:
       check: `missing run`, `missing task`, `missing seeds`, `missing evaluation set`,
         `unfinished run`, `repeated run`, `mixed vocabularies`, `mixed training data`, `no
         labels` or `metric does not apply`.
       message: one line for people.
-      where: what it is about, by the columns of the score table; others are left empty.
+      where: what it is about, by the columns of the score table; others stay empty.
     """
 
     check: str
@@ -35,16 +35,19 @@ class Finding:
     where: Mapping[str, Any] = field(default_factory=dict)
 
 
-def find_all(runs: Sequence[Run], unfinished: Sequence[Path] = ()) -> list[Finding]:
-    """Every finding about some runs.
+def find_all(runs: Sequence[DumpedRun], unfinished: Sequence[Path] = ()) -> list[DumpFinding]:
+    """Returns all findings about some runs.
 
     Args:
       runs: (directory, content of run.json).
-      unfinished: directories of runs that were begun.
+      unfinished: directories of runs that were started and have not finished.
     """
     return [
         *(
-            Finding("unfinished run", f"{path} was begun and has not finished; run it to its end")
+            DumpFinding(
+                "unfinished run",
+                f"{path} was started and has not finished; run the same command again",
+            )
             for path in unfinished
         ),
         *missing_runs(runs),
@@ -57,133 +60,108 @@ def find_all(runs: Sequence[Run], unfinished: Sequence[Path] = ()) -> list[Findi
     ]
 
 
-def missing_runs(runs: Sequence[Run]) -> list[Finding]:
-    """Holes in the grid procedure x step x task x pre-training seed x learning rate x fine-tuning seed.
+def missing_runs(runs: Sequence[DumpedRun]) -> list[DumpFinding]:
+    """Finds holes in the grid procedure x step x task x seed x learning rate x fine-tuning seed.
 
     A task of a procedure and step is expected to have every pre-training seed that any task has
     there, with every learning rate and fine-tuning seed that the task itself has there. So a design
     with intermediate steps of a few seeds, or more fine-tuning seeds for some procedure, has no
     holes.
+
+    Args:
+      runs: (directory, content of run.json).
     """
-    values = _values_of_groups(runs)
     found = {_key(content) for _, content in runs}
+    seeds, rates, finetune_seeds = defaultdict(set), defaultdict(set), defaultdict(set)
+    for task, procedure, step, seed, rate, finetune_seed in found:
+        seeds[procedure, step].add(seed)
+        rates[task, procedure, step].add(rate)
+        finetune_seeds[task, procedure, step].add(finetune_seed)
     findings = []
-    for group in sorted(values, key=_sorting):
+    for group in _in_order(rates):
         task, procedure, step = group
-        for seed, rate, finetune_seed in itertools.product(*values[group]):
-            if (*group, seed, rate, finetune_seed) not in found:
-                where = dict(zip(RUN_KEY, (*group, seed, rate, finetune_seed), strict=True))
-                findings.append(
-                    Finding(
-                        "missing run",
-                        f"missing: {task}, {procedure} step {step}, pretrain_seed {seed}, "
-                        f"learning_rate {rate}, finetune_seed {finetune_seed}",
-                        where,
-                    )
+        values = (seeds[procedure, step], rates[group], finetune_seeds[group])
+        for seed, rate, finetune_seed in itertools.product(*map(_in_order, values)):
+            key = (*group, seed, rate, finetune_seed)
+            if key not in found:
+                message = (
+                    f"missing: {task}, {procedure} step {step}, pretrain_seed {seed}, "
+                    f"learning_rate {rate}, finetune_seed {finetune_seed}"
                 )
+                findings.append(DumpFinding("missing run", message, _where(key)))
     return findings
 
 
-def _missing_tasks(runs: Sequence[Run]) -> Iterator[Finding]:
-    """Steps of a procedure that lack a task altogether.
+def _missing_tasks(runs: Sequence[DumpedRun]) -> Iterator[DumpFinding]:
+    """Finds steps of a procedure that lack a task altogether.
 
     A procedure is expected to have the tasks of every procedure that it shares some task with, at
     each of its steps.
     """
-    steps: dict[Any, dict[Any, set[str]]] = {}  # procedure -> step -> tasks
-    for _, content in runs:
-        of_procedure = steps.setdefault(content["procedure"], {})
-        of_procedure.setdefault(content["step"], set()).add(content["task"])
+    steps = _by_step(runs, "task")
     tasks = {procedure: set().union(*own.values()) for procedure, own in steps.items()}
-    for procedure in sorted(steps, key=_sorting):
-        akin = (own for own in tasks.values() if own & tasks[procedure])
-        for task in sorted(set().union(*akin)):
+    for procedure in _in_order(steps):
+        related = (own for own in tasks.values() if own & tasks[procedure])
+        for task in sorted(set().union(*related)):
             lacking = [step for step, own in steps[procedure].items() if task not in own]
             if lacking:
-                listed = ", ".join(str(step) for step in sorted(lacking, key=_sorting))
-                yield Finding(
-                    "missing task",
-                    f"missing: {procedure} has no run of {task} at step {listed}",
-                    {"task": task, "procedure": procedure},
-                )
+                listed = ", ".join(str(step) for step in _in_order(lacking))
+                message = f"missing: {procedure} has no run of {task} at step {listed}"
+                yield DumpFinding("missing task", message, {"task": task, "procedure": procedure})
 
 
-def _missing_seeds(runs: Sequence[Run]) -> Iterator[Finding]:
-    """Pre-training seeds that a procedure has at some steps only; steps that lack the same are one."""
-    steps: dict[Any, dict[Any, set]] = {}  # procedure -> step -> seeds
-    for _, content in runs:
-        of_procedure = steps.setdefault(content["procedure"], {})
-        of_procedure.setdefault(content["step"], set()).add(content["pretrain_seed"])
-    for procedure in sorted(steps, key=_sorting):
+def _missing_seeds(runs: Sequence[DumpedRun]) -> Iterator[DumpFinding]:
+    """Finds pre-training seeds that a procedure has at some steps only, one finding per set of seeds."""
+    steps = _by_step(runs, "pretrain_seed")
+    for procedure in _in_order(steps):
         every = set().union(*steps[procedure].values())
-        lacking: dict[tuple, list] = {}
-        for step in sorted(steps[procedure], key=_sorting):
-            seeds = tuple(sorted(every - steps[procedure][step], key=_sorting))
-            if seeds:
-                lacking.setdefault(seeds, []).append(step)
+        lacking = defaultdict(list)
+        for step in _in_order(steps[procedure]):
+            lacking[tuple(_in_order(every - steps[procedure][step]))].append(step)
+        lacking.pop((), None)
         for seeds, at in lacking.items():
-            yield Finding(
-                "missing seeds",
+            message = (
                 f"missing: {procedure} has no run of pretrain_seed {', '.join(map(str, seeds))} at step "
-                + ", ".join(map(str, at)),
-                {"procedure": procedure},
+                f"{', '.join(map(str, at))}"
+            )
+            yield DumpFinding("missing seeds", message, {"procedure": procedure})
+
+
+def _by_step(runs: Sequence[DumpedRun], name: str) -> dict[Any, dict[Any, set]]:
+    """Collects what a field holds, by procedure and step."""
+    found: dict[Any, dict[Any, set]] = {}
+    for _, content in runs:
+        of_procedure = found.setdefault(content["procedure"], {})
+        of_procedure.setdefault(content["step"], set()).add(content[name])
+    return found
+
+
+def _missing_sets(runs: Sequence[DumpedRun]) -> Iterator[DumpFinding]:
+    """Finds runs without an evaluation set that other runs of the task have."""
+    every: dict[str, set[str]] = {}
+    for _, content in runs:
+        every.setdefault(content["task"], set()).update(content["evaluation_sets"])
+    for path, content in sorted(runs, key=lambda run: run[1]["task"]):
+        task = content["task"]
+        for name in sorted(every[task] - set(content["evaluation_sets"])):
+            yield DumpFinding(
+                "missing evaluation set",
+                f"{path} has no predictions on {name!r}, which other runs of {task} have",
+                {**_where(_key(content)), "evaluation_set": name},
             )
 
 
-def _values_of_groups(runs: Sequence[Run]) -> dict[Group, tuple[list, list, list]]:
-    """By task, procedure and step: the pre-training seeds, learning rates, fine-tuning seeds expected."""
-    seeds: dict[tuple, set] = {}
-    rates: dict[Group, set] = {}
-    finetune_seeds: dict[Group, set] = {}
-    for _, content in runs:
-        task, procedure, step, seed, rate, finetune_seed = _key(content)
-        seeds.setdefault((procedure, step), set()).add(seed)
-        rates.setdefault((task, procedure, step), set()).add(rate)
-        finetune_seeds.setdefault((task, procedure, step), set()).add(finetune_seed)
-    return {
-        group: (
-            sorted(seeds[group[1:]], key=_sorting),
-            sorted(rates[group], key=_sorting),
-            sorted(finetune_seeds[group], key=_sorting),
-        )
-        for group in rates
-    }
-
-
-def _missing_sets(runs: Sequence[Run]) -> list[Finding]:
-    """Evaluation sets that other runs of the task have."""
-    members: dict[str, list[Run]] = {}
-    for run in runs:
-        members.setdefault(run[1]["task"], []).append(run)
-    findings = []
-    for task, own in sorted(members.items()):
-        every = sorted({name for _, content in own for name in content["evaluation_sets"]})
-        for path, content in own:
-            for name in every:
-                if name not in content["evaluation_sets"]:
-                    where = dict(zip(RUN_KEY, _key(content), strict=True))
-                    findings.append(
-                        Finding(
-                            "missing evaluation set",
-                            f"{path} has no predictions on {name!r}, which other runs of {task} have",
-                            {**where, "evaluation_set": name},
-                        )
-                    )
-    return findings
-
-
-def _repeated_runs(runs: Sequence[Run]) -> Iterator[Finding]:
-    """Runs that a table cannot tell apart."""
+def _repeated_runs(runs: Sequence[DumpedRun]) -> Iterator[DumpFinding]:
+    """Finds runs that a table cannot tell apart."""
     first: dict[tuple, Path] = {}
     for path, content in runs:
         key = _key(content)
         if key in first:
-            yield Finding(
-                "repeated run",
+            message = (
                 f"{path} has the task, procedure, step, seeds and learning rate of {first[key]}; keep "
-                "one of them, or score them apart",
-                dict(zip(RUN_KEY, key, strict=True)),
+                "one of them, or score them separately"
             )
+            yield DumpFinding("repeated run", message, _where(key))
         first.setdefault(key, path)
 
 
@@ -192,7 +170,7 @@ def _vocabulary(content: Mapping[str, Any]) -> str | None:
 
 
 def _data(content: Mapping[str, Any]) -> tuple | None:
-    """The files that a run was trained and evaluated on, by what they hold."""
+    """Returns the files that a run was trained and evaluated on, by what they hold."""
     inputs = content.get("inputs")
     if inputs is None:
         return None
@@ -203,8 +181,13 @@ def _data(content: Mapping[str, Any]) -> tuple | None:
     )
 
 
-def _mixed(runs: Sequence[Run], check: str, what: str, of: Any) -> Iterator[Finding]:
-    """Tasks whose runs differ in something that should be the same."""
+def _mixed(
+    runs: Sequence[DumpedRun],
+    check: str,
+    what: str,
+    of: Callable[[Mapping[str, Any]], Hashable | None],
+) -> Iterator[DumpFinding]:
+    """Finds tasks whose runs differ in something that should be the same."""
     tasks: dict[str, list[tuple[Path, Hashable]]] = {}
     for path, content in runs:
         value = of(content)
@@ -212,25 +195,30 @@ def _mixed(runs: Sequence[Run], check: str, what: str, of: Any) -> Iterator[Find
             tasks.setdefault(content["task"], []).append((path, value))
     for task, members in sorted(tasks.items()):
         counts = Counter(value for _, value in members)
-        if len(counts) < 2:
-            continue
         usual, number = counts.most_common(1)[0]
         for path, value in members:
             if value != usual:
-                yield Finding(
-                    check,
+                message = (
                     f"{path} has another of the {len(counts)} {what} of {task} than the {number} runs "
-                    "that share the most frequent",
-                    {"task": task},
+                    "that share the most frequent one"
                 )
+                yield DumpFinding(check, message, {"task": task})
 
 
 def _key(content: Mapping[str, Any]) -> tuple:
     return tuple(content[name] for name in RUN_KEY)
 
 
+def _where(key: tuple) -> dict[str, Any]:
+    return dict(zip(RUN_KEY, key, strict=True))
+
+
+def _in_order(values: Iterable[Any]) -> list[Any]:
+    return sorted(values, key=_sorting)
+
+
 def _sorting(value: Any) -> Any:
-    """An order of numbers, texts, None and tuples of them."""
+    """Returns a key that orders numbers, texts, None and tuples of them."""
     if isinstance(value, Iterable) and not isinstance(value, str):
         return tuple(_sorting(part) for part in value)
     return (value is not None, isinstance(value, str), value if value is not None else 0)

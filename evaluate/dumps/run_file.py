@@ -1,4 +1,4 @@
-"""`run.json`: what a fine-tuning run was, and what it wrote.
+"""`run.json` describes a fine-tuning run and lists what it wrote.
 
 Needed:
 
@@ -11,7 +11,7 @@ Needed:
     finetune_seed    int or null
     evaluation_sets  {name: entry}
 
-Where the run knows it (runs of `finetune` do; imported ones may not):
+Where known (runs of `finetune` have them; imported ones may not):
 
     checkpoint          {"name", "sha256"}        the fine-tuned checkpoint
     vocabulary_sha256   str                       of its vocab.txt
@@ -30,9 +30,8 @@ An entry of `evaluation_sets`:
     set       str    the evaluation set; the entry's name unless given
     epochs    number of training before these predictions; optional at the end of training
 
-Predictions of early checkpoints stand beside the final ones: the entry `dev@2.5` has set `dev` and
-epochs 2.5, and the entry `dev` is the run's last word. A `run.json` may hold more than is named
-here.
+Predictions of early checkpoints are listed with the final ones: the entry `dev@2.5` has set `dev` and
+epochs 2.5, and the entry `dev` is of the trained model. A `run.json` may have further fields.
 """
 
 from __future__ import annotations
@@ -57,37 +56,31 @@ RUN_COORDINATES = (
     "learning_rate",
     "finetune_seed",
 )
-_NULL = type(None)
-_NEEDED: dict[str, tuple[type, ...]] = {
-    "task": (str,),
-    "evaluation_sets": (dict,),
-    "procedure": (str, _NULL),
-    "pretrain_seed": (int, _NULL),
-    "data_seed": (int, _NULL),
-    "step": (int, _NULL),
-    "learning_rate": (int, float, _NULL),
-    "finetune_seed": (int, _NULL),
-}
-_OPTIONAL: dict[str, tuple[type, ...]] = {
-    "checkpoint": (dict,),
-    "vocabulary_sha256": (str, _NULL),
-    "parameters": (dict,),
-    "inputs": (dict,),
-    "versions": (dict,),
-    "num_train_examples": (int, _NULL),
-    "source": (str,),
-}
-_ENTRY: dict[str, tuple[type, ...]] = {
-    "file": (str,),
-    "examples": (int,),
-    "sha256": (str,),
-    "metrics": (list,),
-}
-_ENTRY_OPTIONAL: dict[str, tuple[type, ...]] = {"set": (str,), "epochs": (int, float, _NULL)}
-_TYPE_NAMES = {
-    str: "a text", int: "a whole number", float: "a number", dict: "an object", list: "a list",
-    _NULL: "null",
+_TYPES: dict[str, tuple[type, ...]] = {
+    "a text": (str,), "a whole number": (int,), "a number": (int, float), "an object": (dict,),
+    "a list": (list,), "null": (type(None),),
 }  # fmt: skip
+_NEEDED = {
+    "task": "a text",
+    "evaluation_sets": "an object",
+    "procedure": "a text or null",
+    "pretrain_seed": "a whole number or null",
+    "data_seed": "a whole number or null",
+    "step": "a whole number or null",
+    "learning_rate": "a number or null",
+    "finetune_seed": "a whole number or null",
+}
+_OPTIONAL = {
+    "checkpoint": "an object",
+    "vocabulary_sha256": "a text or null",
+    "parameters": "an object",
+    "inputs": "an object",
+    "versions": "an object",
+    "num_train_examples": "a whole number or null",
+    "source": "a text",
+}
+_ENTRY = {"file": "a text", "examples": "a whole number", "sha256": "a text", "metrics": "a list"}
+_ENTRY_OPTIONAL = {"set": "a text", "epochs": "a number or null"}
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 # Thirds of an epoch are written 3.333; these are the same.
 _EPOCH_ROUNDING = 5e-4
@@ -96,8 +89,12 @@ _EPOCH_ROUNDING = 5e-4
 def write_run(run_dir: PathLike, content: Mapping[str, Any]) -> None:
     """Writes a run's `run.json`, whole or not at all.
 
+    Args:
+      run_dir: the run's directory.
+      content: the fields.
+
     Raises:
-      ValueError: it lacks a field or has one of another type than this file says.
+      ValueError: it lacks a field, or a field is of another type than listed above.
       UserError: the disk is full or the directory cannot be written.
     """
     problem = _problem(content)
@@ -115,14 +112,15 @@ def evaluation_entry(
     evaluation_set: str | None = None,
     epochs: float | None = None,
 ) -> dict[str, Any]:
-    """The entry of a prediction file in `evaluation_sets`.
+    """Returns the entry of a prediction file in `evaluation_sets`.
 
     Args:
       run_dir: the run's directory, with the file in it.
       file: relative to it.
       examples: how many it holds.
       metrics: names of its metrics, the main one first.
-      evaluation_set, epochs: needed for early checkpoints (see `set_at`).
+      evaluation_set: needed for early checkpoints (see `set_at`).
+      epochs: likewise.
     """
     entry: dict[str, Any] = {
         "file": file,
@@ -138,7 +136,10 @@ def evaluation_entry(
 
 
 def read_run(run_dir: PathLike) -> dict[str, Any]:
-    """The content of a run's `run.json`.
+    """Reads a run's `run.json`.
+
+    Args:
+      run_dir: the run's directory.
 
     Raises:
       UserError: it is missing, not JSON, lacks a field that every run has, or a field is of another
@@ -160,27 +161,27 @@ def read_run(run_dir: PathLike) -> dict[str, Any]:
 
 
 def find_runs(root: PathLike) -> list[tuple[Path, dict[str, Any]]]:
-    """Finished fine-tuning runs below a folder, in the order of their paths.
+    """Finds finished fine-tuning runs below a folder, in the order of their paths.
 
     Args:
       root: a folder; the run may be the folder itself.
 
     Returns:
-      (run directory, content of its run.json) for every `run.json` beside a `DONE` marker.
+      (run directory, content of its run.json) for every `run.json` next to a `DONE` marker.
 
     Raises:
-      UserError: the folder does not exist, or a run.json is not one of ours.
+      UserError: the folder does not exist, or a run.json is not as above.
     """
     return [(path, read_run(path)) for path in run_directories(root)]
 
 
 def run_directories(root: PathLike, *, finished: bool = True) -> list[Path]:
-    """Directories of fine-tuning runs below a folder, sorted.
+    """Lists directories of fine-tuning runs below a folder, sorted.
 
     Args:
       root: a folder; the run may be the folder itself.
-      finished: whether to list finished runs (`run.json` beside `DONE`), or those that were begun
-        and have no `DONE`.
+      finished: whether to list finished runs (`run.json` next to `DONE`), or those that were
+        started and have no `DONE`.
 
     Raises:
       UserError: the folder does not exist.
@@ -201,22 +202,22 @@ def run_directories(root: PathLike, *, finished: bool = True) -> list[Path]:
 
 
 def set_at(evaluation_set: str, epochs: float) -> str:
-    """The name of the entry of an early checkpoint: `dev@2.5`, `dev@3.333`."""
+    """Returns the name of the entry of an early checkpoint: `dev@2.5`, `dev@3.333`."""
     return f"{evaluation_set}@{epochs:.4g}"
 
 
 def set_of(name: str, entry: Mapping[str, Any]) -> str:
-    """The evaluation set of an entry, the same for all checkpoints of the run."""
+    """Returns the evaluation set of an entry, the same for all checkpoints of the run."""
     return entry.get("set", name)
 
 
 def is_final(name: str, entry: Mapping[str, Any]) -> bool:
-    """Whether an entry holds the predictions of the trained model, not of an early checkpoint."""
+    """Returns whether an entry holds the predictions of the trained model, not of an early checkpoint."""
     return set_of(name, entry) == name
 
 
 def final_sets(content: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The entries of the trained model, by evaluation set."""
+    """Returns the entries of the trained model, by evaluation set."""
     return {
         name: entry for name, entry in content["evaluation_sets"].items() if is_final(name, entry)
     }
@@ -225,13 +226,16 @@ def final_sets(content: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def find_entry(
     run_dir: PathLike, content: Mapping[str, Any], evaluation_set: str, epochs: float | None = None
 ) -> tuple[str, dict[str, Any]]:
-    """The name and entry of an evaluation set.
+    """Finds the entry of an evaluation set.
 
     Args:
       run_dir: for messages.
       content: of the run's `run.json`.
       evaluation_set: a set (`dev`), or the name of an entry (`dev@2.5`).
       epochs: of an early checkpoint, or of the last one; None for the last one.
+
+    Returns:
+      Its name and the entry.
 
     Raises:
       UserError: there is no such entry.
@@ -256,28 +260,31 @@ def find_entry(
 
 
 def _problem(content: Any) -> str | None:
-    """What is wrong with the content of a `run.json`, or None."""
-    if not isinstance(content, Mapping):
-        return f"lacks {', '.join(sorted(_NEEDED))}"
-    missing = sorted(set(_NEEDED) - set(content))
-    if missing:
-        return f"lacks {', '.join(missing)}"
-    problem = _wrong_type(content, {**_NEEDED, **_OPTIONAL})
+    """Returns what is wrong with the content of a `run.json`, or None."""
+    problem = _misfit(content, _NEEDED, _OPTIONAL)
     for name, entry in content["evaluation_sets"].items() if problem is None else ():
-        problem = _entry_problem(name, entry)
+        problem = _misfit(entry, _ENTRY, _ENTRY_OPTIONAL) or _entry_problem(name, entry)
         if problem is not None:
             return f"evaluation set {name!r} {problem}"
     return problem
 
 
-def _entry_problem(name: str, entry: Any) -> str | None:
-    if not isinstance(entry, Mapping) or not set(_ENTRY) <= set(entry):
-        given = entry if isinstance(entry, Mapping) else {}
-        return f"lacks {', '.join(sorted(set(_ENTRY) - set(given)))}"
-    problem = _wrong_type(entry, {**_ENTRY, **_ENTRY_OPTIONAL})
-    if problem is not None:
-        return problem
-    file = PurePosixPath(entry["file"])
+def _misfit(content: Any, needed: Mapping[str, str], optional: Mapping[str, str]) -> str | None:
+    """Returns which field is missing or of another type, or None."""
+    fields = content if isinstance(content, Mapping) else {}
+    missing = sorted(set(needed) - set(fields))
+    if missing:
+        return f"lacks {', '.join(missing)}"
+    for name, expected in {**needed, **optional}.items():
+        types = tuple(kind for word in expected.split(" or ") for kind in _TYPES[word])
+        value = fields.get(name)
+        if name in fields and (isinstance(value, bool) or not isinstance(value, types)):
+            return f"has {name} {value!r}, expected {expected}"
+    return None
+
+
+def _entry_problem(name: str, entry: Mapping[str, Any]) -> str | None:
+    file, epochs = PurePosixPath(entry["file"]), entry.get("epochs")
     if file.is_absolute() or ".." in file.parts:
         return f"has file {entry['file']!r}, expected a path inside the run's directory"
     if not _SHA256.fullmatch(entry["sha256"]):
@@ -285,20 +292,7 @@ def _entry_problem(name: str, entry: Any) -> str | None:
     if not all(isinstance(metric, str) for metric in entry["metrics"]):
         return f"has metrics {entry['metrics']!r}, expected names"
     if is_final(name, entry):
-        if "@" in name:
-            return "lacks set and epochs, which an early checkpoint has"
-        return None
-    epochs = entry.get("epochs")
+        return "lacks set and epochs, which an early checkpoint has" if "@" in name else None
     if epochs is None or name != set_at(entry["set"], epochs):
         return f"has set {entry['set']!r} and epochs {epochs}, expected those of its name"
-    return None
-
-
-def _wrong_type(content: Mapping[str, Any], types: Mapping[str, tuple[type, ...]]) -> str | None:
-    for name, kinds in types.items():
-        value = content.get(name) if name in content else ...
-        if value is ... or (isinstance(value, kinds) and not isinstance(value, bool)):
-            continue
-        expected = " or ".join(_TYPE_NAMES[kind] for kind in kinds)
-        return f"has {name} {value!r}, expected {expected}"
     return None

@@ -1,6 +1,6 @@
-"""Runs that others made: their predictions in memory, as labelled arrays, and as run directories.
+"""Runs of others: their predictions in memory, as labelled arrays, and as run directories.
 
-A reader of some layout gives `ImportedRun`s. What such a run does not tell (a learning rate, a
+A reader of some layout yields `ImportedRun`s. What is not known of such a run (a learning rate, a
 vocabulary) is null in its run.json or left out.
 """
 
@@ -29,7 +29,7 @@ from multiberts.runs.files import PathLike, read_bytes
 if TYPE_CHECKING:
     import xarray
 
-# The published checkpoints' steps of pre-training (Sellam et al., 2022, sections 2 and 4).
+# Pre-training steps of the published checkpoints (Sellam et al., 2022, sections 2 and 4).
 STEPS = 2_000_000
 INCREMENTAL_STEPS = 2_050_000
 # Probabilities sum to one up to the digits that were written.
@@ -44,7 +44,8 @@ class ImportedSet:
       name: of its entry in run.json: `dev`, or `dev@3.333` for an early checkpoint.
       predictions: as a prediction file holds them.
       metrics: the main one first; empty where labels are unknown.
-      evaluation_set, epochs: for an early checkpoint, or where they are known.
+      evaluation_set: for an early checkpoint.
+      epochs: for an early checkpoint, or where they are known.
     """
 
     name: str
@@ -125,7 +126,7 @@ def predictions_of(
     extras: Mapping[str, np.ndarray] | None = None,
     outputs: Mapping[str, np.ndarray] | None = None,
 ) -> Predictions:
-    """Columns as `Predictions` keeps them."""
+    """Returns columns as `Predictions` has them: float32, and NaN for unknown labels."""
     number = len(example_ids)
     return Predictions(
         np.asarray(example_ids),
@@ -138,10 +139,10 @@ def predictions_of(
 
 
 def as_logits(scores: np.ndarray) -> np.ndarray:
-    """Scores whose softmax gives the probabilities, whether they are these or logits already.
+    """Returns scores whose softmax gives the probabilities of the classes.
 
     Args:
-      scores: [examples, classes].
+      scores: [examples, classes], probabilities or logits; logits are returned as they are.
     """
     scores = np.asarray(scores, dtype=np.float64)
     if (scores < 0).any() or np.abs(scores.sum(axis=-1) - 1).max() > _SUM_TOLERANCE:
@@ -150,15 +151,25 @@ def as_logits(scores: np.ndarray) -> np.ndarray:
 
 
 def content_of(run: ImportedRun, entries: Mapping[str, Any]) -> dict[str, Any]:
-    """What stands in the run's run.json."""
+    """Returns the content of the run's run.json.
+
+    Args:
+      run: the run.
+      entries: of its evaluation sets.
+    """
     return {**dict.fromkeys(RUN_COORDINATES), **run.facts, "evaluation_sets": dict(entries)}
 
 
 def write_imported(root: PathLike, layout: str, run: ImportedRun) -> None:
-    """Writes a run directory below `root`, as fine-tuning leaves it; does nothing if it is there.
+    """Writes a run directory below `root`, as fine-tuning writes it; does nothing if it is there.
+
+    Args:
+      root: the folder for the runs.
+      layout: that the run was read from.
+      run: the run.
 
     Raises:
-      UserError: another run lies there, a file is not as the layout has it, or the disk is full.
+      UserError: another run lies there, a file is not in its layout, or the disk is full.
     """
     directory = RunDirectory(
         Path(root) / run.name,
@@ -173,20 +184,11 @@ def write_imported(root: PathLike, layout: str, run: ImportedRun) -> None:
         entries = {}
         for imported in sets:
             file = f"predictions/{imported.name}.tfrecord"
-            columns = imported.predictions
-            write_predictions(
-                directory.path / file,
-                example_ids=columns.example_ids.tolist(),
-                labels=columns.labels,
-                predictions=columns.predictions,
-                scores=columns.scores,
-                extras=columns.extras,
-                outputs=columns.outputs,
-            )
+            write_predictions(directory.path / file, **vars(imported.predictions))
             entries[imported.name] = evaluation_entry(
                 directory.path,
                 file,
-                examples=len(columns.example_ids),
+                examples=len(imported.predictions.example_ids),
                 metrics=imported.metrics,
                 evaluation_set=imported.evaluation_set,
                 epochs=imported.epochs,
@@ -202,11 +204,12 @@ def _literals(facts: Mapping[str, Any]) -> dict[str, Any]:
 def imported_array(
     runs: Iterable[ImportedRun], evaluation_set: str, epochs: float | None = None
 ) -> xarray.Dataset:
-    """The predictions of imported runs as `evaluate.dumps.predictions.read_predictions` gives them.
+    """Returns predictions of imported runs as `evaluate.dumps.predictions.read_predictions` does.
 
     Args:
-      runs: as a reader gives them, of one task; those without the set are left out.
-      evaluation_set, epochs: as in `read_predictions`.
+      runs: as a reader yields them, of one task; those without the set are left out.
+      evaluation_set: as in `read_predictions`.
+      epochs: as in `read_predictions`.
 
     Raises:
       UserError: no run has the set, or runs disagree.
