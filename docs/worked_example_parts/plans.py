@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,13 +16,7 @@ from multiberts.stats.planning.components import (
     unpaired_components,
     variance_components,
 )
-from multiberts.stats.planning.power import (
-    PlannedDesign,
-    best_runs_per_seed,
-    minimum_detectable_effect,
-    power_curve,
-    seeds_needed,
-)
+from multiberts.stats.planning.power import Study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,44 +26,42 @@ from multiberts.docs.worked_example_parts.seeds import interval_of_deviation
 
 
 @dataclass(frozen=True)
-class Plan:
-    """A kind of comparison: its design, the variances it meets, the number of its examples, and
-    the scores of seeds [groups, seeds] that its seeds' part was learnt from."""
+class PlannedComparison:
+    """A planned study, and the scores of seeds [groups, seeds] that its seeds' variance is from."""
 
-    design: PlannedDesign
-    components: VarianceComponents
-    num_examples: int
+    study: Study
     seed_scores: np.ndarray
 
 
 @functools.cache
-def plans(data: Data) -> dict[str, Plan]:
+def plans(data: Data) -> dict[str, PlannedComparison]:
     sides = [right(data.group("mnli", f"roberta-base-{size}")) for size in ("100M", "1B")]
     parts = unpaired_components(*sides)
     seed_scores = np.array([side.mean(axis=1) for side in sides])
-    found = {"two pre-trainings, MNLI": Plan("unpaired", parts, sides[0].shape[1], seed_scores)}
+    study = Study(parts, num_examples=sides[0].shape[1], design="unpaired")
+    found = {"two pre-trainings, MNLI": PlannedComparison(study, seed_scores)}
     for name, runs in (("MNLI", data.mnli), ("HANS", data.hans)):
         scores = right(runs)
-        found[f"one fine-tuning, {name}"] = Plan(
-            "single", variance_components(scores), scores.shape[1], scores.mean(axis=1)[None]
-        )
+        parts, size = variance_components(scores), scores.shape[1]
+        study = Study(parts, num_examples=size, design="single")
+        found[f"one fine-tuning, {name}"] = PlannedComparison(study, scores.mean(axis=1)[None])
     return found
 
 
 def plan_inputs(data: Data) -> str:
     rows = []
     for name, plan in plans(data).items():
-        parts = plan.components
+        study, parts = plan.study, plan.study.components
         rows.append(
             {
                 "Plan": name,
-                "Design": plan.design,
+                "Design": study.design,
                 "SD of a seed's score": math.sqrt(plan.seed_scores.var(axis=1, ddof=1).mean()),
                 "95% CI of it": interval_of_deviation(plan.seed_scores),
                 "Example": parts.example,
                 "Residual": parts.residual,
-                "Examples": plan.num_examples,
-                "SD that examples leave": math.sqrt(parts.example / plan.num_examples),
+                "Examples": study.num_examples,
+                "SD that examples leave": math.sqrt(parts.example / study.num_examples),
             }
         )
     return table(rows, ".2%", Example=".3f", Residual=".3f")
@@ -80,9 +72,8 @@ def detectable(data: Data) -> str:
     for name, plan in plans(data).items():
         row: dict[str, Any] = {"Least difference found with power 0.8": name}
         for number in (3, 5, 10, 25, 1_000_000):
-            row[f"{number:,} seeds"] = minimum_detectable_effect(
-                plan.components, number, num_examples=plan.num_examples, design=plan.design
-            )
+            study = replace(plan.study, num_seeds=number)
+            row[f"{number:,} seeds"] = study.minimum_detectable_effect()
         rows.append(row)
     return table(rows, ".2%")
 
@@ -93,9 +84,7 @@ def enough_seeds(data: Data) -> str:
         row: dict[str, Any] = {"Seeds (of each side) for a difference of": name}
         for effect in (0.005, 0.01, 0.02, 0.03):
             try:
-                row[f"{effect:.1%}"] = seeds_needed(
-                    effect, plan.components, num_examples=plan.num_examples, design=plan.design
-                )
+                row[f"{effect:.1%}"] = plan.study.seeds_needed(effect)
             except DataError as error:
                 row[f"{effect:.1%}"] = None
                 messages.append(f"> {name}: {error}\n")
@@ -104,27 +93,25 @@ def enough_seeds(data: Data) -> str:
 
 
 def runs_per_seed(data: Data) -> str:
-    plan, fine_tuning = (
-        plans(data)["two pre-trainings, MNLI"],
-        variance_components(right(data.mnli)),
-    )
+    study = plans(data)["two pre-trainings, MNLI"].study
+    fine_tuning = variance_components(right(data.mnli))
     rows = []
     for name, seed in (
-        ("as the RoBERTas have it", plan.components.seed - fine_tuning.seed),
+        ("as the RoBERTas have it", study.components.seed - fine_tuning.seed),
         ("four times that of fine-tuning", 4 * fine_tuning.seed),
         ("that of fine-tuning", fine_tuning.seed),
         ("a quarter of that", fine_tuning.seed / 4),
     ):
         parts = VarianceComponents(
             seed=seed,
-            example=plan.components.example,
-            residual=plan.components.residual - fine_tuning.residual,
+            example=study.components.example,
+            residual=study.components.residual - fine_tuning.residual,
             run=fine_tuning.seed,
             run_residual=fine_tuning.residual,
         )
         row: dict[str, Any] = {"Variance of pre-training seeds": name, "SD": math.sqrt(seed)}
         for cost in (1, 10, 100, 1000):
-            row[f"cost {cost:,}"] = best_runs_per_seed(cost, 1, parts, plan.num_examples)
+            row[f"cost {cost:,}"] = replace(study, components=parts).best_runs_per_seed(cost, 1)
         rows.append(row)
     return table(rows, ".2%")
 
@@ -139,9 +126,7 @@ def power(data: Data) -> Figure:
         (3, 5, 10, 25),
     )
     for axes, (name, plan) in zip(panels, plans(data).items(), strict=True):
-        curves = power_curve(
-            effects, numbers, plan.components, num_examples=plan.num_examples, design=plan.design
-        )
+        curves = plan.study.power_curve(effects, numbers)
         for place, (number, curve) in enumerate(zip(numbers, curves, strict=True)):
             axes.plot(
                 100 * effects, curve, linestyle=LINES[place], color=COLOURS[place],

@@ -6,17 +6,18 @@ import math
 
 import numpy as np
 import scipy.stats
+import xarray
 
 from multiberts.docs.worked_example_parts.data import Data, parts_of_hans, right
 from multiberts.docs.worked_example_parts.printing import table
 from multiberts.stats.bootstrap.intervals import Interval
+from multiberts.stats.instances.run_agreement import agreement as run_agreement
 from multiberts.stats.planning.components import (
     VarianceComponents,
-    disagreement_across_seeds,
     intraclass_correlation,
     variance_components,
 )
-from multiberts.stats.planning.power import variance_of_estimate
+from multiberts.stats.planning.power import Study
 
 # Agreement of two runs with the same, and with different pre-training seeds: Sellam et al. (2022).
 MULTIBERTS_AGREEMENT = {
@@ -34,9 +35,11 @@ HUNDRED_COLUMNS = {
 }
 
 
-def agreement_of_seeds(answers: np.ndarray) -> float:
-    """How often two seeds give one answer; each seed has one run [seeds, examples]."""
-    return 1 - disagreement_across_seeds([run[None] for run in answers])
+def agreement_of_seeds(runs: xarray.Dataset) -> float:
+    """Returns how often two seeds give the same answer."""
+    found = run_agreement(runs).different_seeds
+    assert found is not None
+    return found.value
 
 
 def sources(data: Data) -> str:
@@ -68,7 +71,7 @@ def agreement(data: Data) -> str:
         rows.append(
             {
                 "Examples": name,
-                "Two seeds agree": agreement_of_seeds(runs["prediction"].to_numpy()),
+                "Two seeds agree": agreement_of_seeds(runs),
                 "Mean accuracy": scores.mean(),
                 "SD over seeds": scores.std(ddof=1),
                 "Worst seed": scores.min(),
@@ -87,7 +90,7 @@ def published_agreement(data: Data) -> str:
     rows = [
         {
             "Set": name,
-            "These ten seeds": agreement_of_seeds(runs["prediction"].to_numpy()),
+            "These ten seeds": agreement_of_seeds(runs),
             "MultiBERTs, one checkpoint": MULTIBERTS_AGREEMENT[name][0],
             "MultiBERTs, two checkpoints": MULTIBERTS_AGREEMENT[name][1],
         }
@@ -105,7 +108,7 @@ def subcases(data: Data) -> str:
             rows.append(
                 {
                     "Subcase": name,
-                    "Agree": agreement_of_seeds(runs["prediction"].to_numpy()),
+                    "Agree": agreement_of_seeds(runs),
                     "Mean of 10": ten.mean(),
                     "Worst": ten.min(),
                     "Best": ten.max(),
@@ -127,7 +130,7 @@ def components(data: Data) -> str:
     ):
         scores = right(runs)  # [seeds, examples]
         parts, number = variance_components(scores), scores.shape[1]
-        of_mean = variance_of_estimate(parts, 10, num_examples=number, design="single")
+        of_mean = Study(parts, 10, num_examples=number, design="single").variance
         rows.append(
             {
                 "Examples": name,

@@ -110,17 +110,27 @@ def _statistics(differences: Array, errors: Array, alternative: Alternative) -> 
     return {"two_sided": np.abs(values), "greater": values, "less": -values}[alternative]
 
 
+def check_level(alpha: float, sides: int) -> None:
+    """Refuses an impossible level or number of sides of a test.
+
+    Raises:
+      DataError: the level is not between 0 and 1, or the number of sides is not 1 or 2.
+    """
+    if not 0 < alpha < 1 or sides not in (1, 2):
+        raise DataError(
+            f"found alpha {alpha} and {sides} sides, expected a level between 0 and 1, and 1 or 2"
+        )
+
+
 def required_replicates(num_hypotheses: int, alpha: float, sides: int = 1) -> int:
     """Computes the smallest number B of replicates at which a corrected p-value can reach alpha.
 
     The smallest p of B replicates is sides / (B + 1), and a correction multiplies the smallest p by
     the number of hypotheses m: B + 1 >= sides m / alpha. (`max_t_p_values` needs only m = 1.)
     """
-    if not 0 < alpha < 1 or num_hypotheses < 1 or sides not in (1, 2):
-        raise DataError(
-            f"found {num_hypotheses} hypotheses, alpha {alpha} and {sides} sides, expected at least "
-            "one, a level between 0 and 1, and 1 or 2"
-        )
+    check_level(alpha, sides)
+    if num_hypotheses < 1:
+        raise DataError(f"found {num_hypotheses} hypotheses, expected at least one")
     return math.ceil(sides * num_hypotheses / alpha * (1 - 1e-12)) - 1
 
 

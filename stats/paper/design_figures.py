@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ from multiberts.stats.bootstrap.arms import DataError
 from multiberts.stats.bootstrap.task_family import TaskComparisons
 from multiberts.stats.paper.tables import COMPONENT_NAMES
 from multiberts.stats.planning.components import VarianceComponents
-from multiberts.stats.planning.power import PlannedDesign, power_curve
+from multiberts.stats.planning.power import Study
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -141,7 +140,7 @@ def _cell(found: VarianceComponents) -> dict[str, float]:
 def _mean(
     found: VarianceComponents, num_seeds: float, num_runs: float, num_examples: float
 ) -> dict[str, float]:
-    """The terms of `stats.planning.power.variance_of_estimate`."""
+    """The terms of `stats.planning.power.Study.variance`."""
     numbers = {
         "seed": num_seeds,
         "run": num_seeds * num_runs,
@@ -169,12 +168,7 @@ def _draw_shares(axes: Axes, parts: Mapping[str, Mapping[str, float]]) -> None:
 def power_figure(
     effects: Sequence[float],
     numbers_of_seeds: ArrayLike,
-    components: VarianceComponents,
-    num_runs: int = 1,
-    num_examples: float = math.inf,
-    design: PlannedDesign = "paired",
-    alpha: float = 0.05,
-    sides: int = 2,
+    study: Study,
     target_power: float = 0.8,
     title: str = "",
 ) -> Figure:
@@ -183,7 +177,7 @@ def power_figure(
     Args:
       effects: true differences to be found.
       numbers_of_seeds: whole numbers from 2 on, rising.
-      components, num_runs, num_examples, design, alpha, sides: see `stats.planning.power.power`.
+      study: everything but the number of seeds.
       target_power: drawn as a line; a curve's name says from how many seeds on it is reached.
       title: stands above.
 
@@ -193,9 +187,7 @@ def power_figure(
     seeds = np.asarray(numbers_of_seeds)
     if not len(effects) or not seeds.size:
         raise DataError("found no effects or no numbers of seeds to draw power for, expected both")
-    table = power_curve(
-        effects, seeds, components, num_runs, num_examples, design, alpha, sides
-    )  # [seeds, effects]
+    table = study.power_curve(effects, seeds)  # [seeds, effects]
     from matplotlib.ticker import MaxNLocator
 
     with canvas(5.4, 3.9) as (figure, axes):
@@ -211,9 +203,12 @@ def power_figure(
         axes.axhline(target_power, color=GREY, linewidth=0.9, linestyle=":")
         axes.set_ylim(0, 1.02)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.set_xlabel("pre-training seeds" + (" of each side" if design != "single" else ""))
-        axes.set_ylabel(f"power at level {alpha:g}, {sides}-sided")
-        axes.set_title(title or f"{design} design, {num_runs} run{'s' * (num_runs > 1)} a seed")
+        axes.set_xlabel(
+            "pre-training seeds" + (" of each side" if study.design != "single" else "")
+        )
+        axes.set_ylabel(f"power at level {study.alpha:g}, {study.sides}-sided")
+        runs = f"{study.num_runs} run{'s' * (study.num_runs > 1)} per seed"
+        axes.set_title(title or f"{study.design} design, {runs}")
         figure.legend(
             loc="outside lower left", ncols=2, title=f"seeds for a power of {target_power:g}",
             alignment="left", title_fontsize=9,

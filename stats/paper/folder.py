@@ -30,7 +30,7 @@ from multiberts.stats.paper import (
 from multiberts.stats.paper.catalogue import Catalogue, Key, Roles
 from multiberts.stats.paper.comparisons import BIAS, Bootstrap
 from multiberts.stats.paper.winogender_groups import group_panels, group_scores
-from multiberts.stats.planning.power import minimum_detectable_effect
+from multiberts.stats.planning.power import Study
 from multiberts.stats.presentation import tables
 from multiberts.stats.presentation.figures import training_figure
 from multiberts.stats.presentation.table_writer import Table
@@ -317,11 +317,12 @@ def _power(paper: Catalogue) -> Figure:
     found = sides[0].difference_components(sides[1], measure)
     size = sides[0].measured(measure)[0].sizes["example"]
     number = len(sides[0].run_scores(measure).seeds)
-    least = minimum_detectable_effect(found, number, num_examples=size)
+    study = Study(found, number, num_examples=size)
+    least = study.minimum_detectable_effect()
     effects = [float(f"{least * factor:.2g}") for factor in (0.75, 1, 1.25, 1.5)]
     title = f"{sides[1].procedure} against {sides[0].procedure}, {measure.replace('_', ' ')}"
     return design_figures.power_figure(
-        effects, range(2, 2 * max(number, 10) + 1), found, num_examples=size, title=title
+        effects, range(2, 2 * max(number, 10) + 1), study, title=title
     )
 
 

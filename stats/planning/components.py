@@ -1,4 +1,4 @@
-"""Where the variance comes from: pre-training seeds, fine-tuning runs, examples, and the rest."""
+"""Variance components: pre-training seeds, fine-tuning runs, examples, and the residual."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Runs = Mapping[Any, ArrayLike] | Sequence[ArrayLike]  # for each seed [F_i, C]
 
 @dataclass(frozen=True)
 class VarianceComponents:
-    """Variances of the parts of a score of one run on one example.
+    """Variances of the parts of the score of one run on one example.
 
     X = mean + seed + run within seed + example + (seed by example) + (run by example).
 
@@ -27,8 +27,8 @@ class VarianceComponents:
       example: of the example's own mean.
       residual: of a seed on an example, beyond both.
       run: of a fine-tuning run's mean within its seed; 0 where runs were averaged before.
-      run_residual: of a run on an example, beyond all others.
-      truncated: the names of those whose estimate was negative and stands as 0.
+      run_residual: of a run on an example, beyond all other parts.
+      truncated: the names of those whose estimate was negative and is set to 0.
     """
 
     seed: float
@@ -51,7 +51,7 @@ class VarianceComponents:
 
 @dataclass(frozen=True)
 class MeanSquares:
-    """Mean squares of a table [R, C] of seeds, examples and residual."""
+    """The mean squares of seeds, examples and residual of a table [R, C]."""
 
     seed: float
     example: float
@@ -59,7 +59,7 @@ class MeanSquares:
 
 
 def mean_squares(scores: Scores) -> MeanSquares:
-    """C sum r^2 / (R - 1), R sum c^2 / (C - 1) and sum d^2 / ((R - 1) (C - 1)).
+    """Computes C sum r^2 / (R - 1), R sum c^2 / (C - 1) and sum d^2 / ((R - 1) (C - 1)).
 
     Args:
       scores: [R, C], the runs of a seed averaged.
@@ -80,18 +80,18 @@ def mean_squares(scores: Scores) -> MeanSquares:
 def _at_least_two(num_seeds: int, num_examples: int) -> None:
     if num_seeds < 2 or num_examples < 2:
         raise DataError(
-            f"found {num_seeds} seeds and {num_examples} examples, expected two of each at least "
-            "to tell their variances apart"
+            f"found {num_seeds} seeds and {num_examples} examples, expected two or more of each to "
+            "separate their variances"
         )
 
 
 def variance_components(scores: Scores, truncate: bool = True) -> VarianceComponents:
-    """Components of seeds crossed with examples, by equating mean squares with their expectation.
+    """Estimates components of seeds crossed with examples, from the expected mean squares.
 
     Args:
       scores: [R, C], the runs of a seed averaged.
-      truncate: whether a negative estimate stands as 0. Without it every estimate is unbiased,
-        as it should be where many are averaged.
+      truncate: whether a negative estimate is set to 0. Without truncation every estimate is
+        unbiased, as needed where many are averaged.
 
     Raises:
       DataError: fewer than two seeds or examples.
@@ -109,7 +109,7 @@ def variance_components(scores: Scores, truncate: bool = True) -> VarianceCompon
 def unpaired_components(
     base: Scores, experiment: Scores, truncate: bool = True
 ) -> VarianceComponents:
-    """What `stats.planning.power` needs for unpaired seeds on shared examples.
+    """Estimates the components of `stats.planning.power.Study` for unpaired seeds.
 
     Args:
       base: [R, C].
@@ -121,7 +121,7 @@ def unpaired_components(
       difference.
 
     Raises:
-      DataError: fewer than two seeds or examples, or other examples.
+      DataError: fewer than two seeds or examples, or different numbers of examples.
     """
     sides = [deviations(base), deviations(experiment)]
     if len(sides[0].example) != len(sides[1].example):
@@ -150,10 +150,10 @@ def _components(truncate: bool, **estimates: float) -> VarianceComponents:
 
 
 def nested_variance_components(runs: Runs, truncate: bool = True) -> VarianceComponents:
-    """Components of runs nested in seeds, crossed with examples; seeds may differ in runs.
+    """Estimates components of runs nested in seeds, crossed with examples.
 
-    By equating mean squares with their expectation. Where seeds have different numbers of runs F_i
-    (N in all), n0 = (N - sum F_i^2 / N) / (R - 1) takes the place of F.
+    From the expected mean squares. Where seeds have different numbers of runs F_i (N in total),
+    n0 = (N - sum F_i^2 / N) / (R - 1) takes the place of F.
 
     Args:
       runs: for each seed its runs' scores [F_i, C].
@@ -170,8 +170,8 @@ def nested_variance_components(runs: Runs, truncate: bool = True) -> VarianceCom
     _at_least_two(num_seeds, num_examples)
     if number == num_seeds:
         raise DataError(
-            "found one run a seed, and runs cannot be told from seeds; add fine-tuning runs or use "
-            "variance_components"
+            "found one run per seed, expected a seed with two or more to separate runs from seeds; "
+            "add fine-tuning runs or use variance_components"
         )
     within = [_within_seed(table) for table in tables]
     seed_rows = np.array([table.mean(axis=0) for table in tables])  # [R, C]
@@ -216,118 +216,9 @@ def _run_tables(runs: Runs) -> list[Array]:
 
 
 def _within_seed(table: Array) -> tuple[float, float]:
-    """Sums of squares of runs' means, and of what is left beside runs and examples."""
+    """Computes the sums of squares of runs' means, and of the residual of runs and examples."""
     parts = deviations(table)
     return float(parts.seed @ parts.seed), parts.residual_squares
-
-
-@dataclass(frozen=True)
-class NestedVariance:
-    """Variance of each example's score between the runs of a seed, and between seeds.
-
-    Attributes:
-      fine_tuning: [C].
-      pretraining: [C]; single examples may be negative, the mean over examples is unbiased.
-    """
-
-    fine_tuning: Array
-    pretraining: Array
-
-    @property
-    def fine_var(self) -> float:
-        """FineVar, averaged over examples."""
-        return float(self.fine_tuning.mean())
-
-    @property
-    def pret_var(self) -> float:
-        """PretVar, averaged over examples."""
-        return float(self.pretraining.mean())
-
-
-def nested_variance(runs: Runs) -> NestedVariance:
-    """FineVar and PretVar of each example.
-
-    FineVar is the mean over seeds of the sample variance of a seed's runs; PretVar the sample
-    variance of the seeds' means, less what runs put into it: the mean over seeds of s_i^2 / F_i.
-    A seed with one run has no variance of its own, and the others' mean stands for it.
-
-    Args:
-      runs: for each seed its runs' scores [F_i, C].
-
-    Raises:
-      DataError: fewer than two seeds, or no seed with two runs.
-
-    Reference: Zhong et al., Are Larger Pretrained Language Models Uniformly Better? (2021),
-        appendix H.
-    """
-    tables = _run_tables(runs)
-    several = [table for table in tables if len(table) > 1]
-    if len(tables) < 2 or not several:
-        raise DataError(
-            f"found {len(tables)} seeds, {len(several)} of them with two runs or more, expected at "
-            "least two seeds and one with two runs"
-        )
-    fine_tuning = np.mean([table.var(axis=0, ddof=1) for table in several], axis=0)
-    of_means = np.mean(
-        [
-            (table.var(axis=0, ddof=1) if len(table) > 1 else fine_tuning) / len(table)
-            for table in tables
-        ],
-        axis=0,
-    )
-    between = np.var([table.mean(axis=0) for table in tables], axis=0, ddof=1)
-    return NestedVariance(fine_tuning, between - of_means)
-
-
-def disagreement_within_seeds(runs: Runs) -> float:
-    """How often two runs of one seed differ on an example, averaged over pairs, seeds, examples.
-
-    Of 0/1 scores this is 2 FineVar.
-
-    Args:
-      runs: for each seed its runs' scores [F_i, C]; seeds with one run are left out.
-
-    Raises:
-      DataError: no seed has two runs.
-    """
-    shares = [
-        _mean_disagreement(table, table) * len(table) / (len(table) - 1)
-        for table in _run_tables(runs)
-        if len(table) > 1
-    ]
-    if not shares:
-        raise DataError("found no seed with two runs, expected one at least; add fine-tuning runs")
-    return float(np.mean(shares))
-
-
-def disagreement_across_seeds(runs: Runs) -> float:
-    """How often runs of two seeds differ on an example, averaged over runs, pairs of seeds,
-    examples.
-
-    Of 0/1 scores this is 2 (FineVar + PretVar).
-
-    Args:
-      runs: for each seed its runs' scores [F_i, C].
-
-    Raises:
-      DataError: fewer than two seeds.
-    """
-    tables = _run_tables(runs)
-    if len(tables) < 2:
-        raise DataError("found one seed, expected two at least to compare")
-    return float(
-        np.mean(
-            [
-                _mean_disagreement(first, second)
-                for position, first in enumerate(tables)
-                for second in tables[:position]
-            ]
-        )
-    )
-
-
-def _mean_disagreement(first: Array, second: Array) -> float:
-    return float(np.mean([(row != second).mean() for row in first]))
 
 
 @dataclass(frozen=True)
@@ -349,11 +240,11 @@ class IntraclassCorrelation:
 def intraclass_correlation(
     scores: Scores, targets: Literal["examples", "seeds"] = "examples", confidence: float = 0.95
 ) -> IntraclassCorrelation:
-    """ICC(2,1) and ICC(2,k) of a table of scores.
+    """Computes ICC(2,1) and ICC(2,k) of a table of scores.
 
-    With examples as targets it says how far seeds agree about which examples are hard; with seeds
-    as targets ICC(2,1) is the seeds' share of the total variance. Negative estimates stand, as is
-    usual for ICCs. Where targets do not differ at all every value is 0.
+    With examples as targets it measures how far seeds agree on which examples are hard; with seeds
+    as targets ICC(2,1) is the seeds' share of the total variance. Negative estimates are kept, as is
+    usual for ICCs. Where targets do not differ at all, every value is 0.
 
     Args:
       scores: [R, C], the runs of a seed averaged.
@@ -402,5 +293,5 @@ def intraclass_correlation(
 
 
 def _of_average(single: float, number: int) -> float:
-    """Spearman and Brown: the reliability of the mean of `number` ratings."""
+    """Computes the reliability of the mean of `number` ratings by Spearman and Brown."""
     return number * single / (1 + (number - 1) * single)

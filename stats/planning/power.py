@@ -1,104 +1,250 @@
-"""Before the runs are made: power, the least effect that can be found, how many seeds and runs."""
+"""Planning of runs: power, the smallest detectable effect, and numbers of seeds and runs."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal, get_args
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from multiberts.stats.bootstrap.arms import DataError
+from multiberts.stats.bootstrap.arms import DataError, check_choice
+from multiberts.stats.bootstrap.corrections import check_level
 from multiberts.stats.planning.components import VarianceComponents
 
-Array = NDArray[np.float64]
 PlannedDesign = Literal["paired", "unpaired", "single"]
 
 _MAX_SEEDS = 10_000_000
 
 
-def variance_of_estimate(
-    components: VarianceComponents,
-    num_seeds: float,
-    num_runs: float = 1,
-    num_examples: float = math.inf,
-    design: PlannedDesign = "paired",
-) -> float:
-    """V(R, F, C) = sa/R + sf/(R F) + sb/C + (se + sfe/F)/(R C).
+@dataclass(frozen=True)
+class Study:
+    """A planned study: its variance components and sizes, and the t-test of its seeds' scores.
 
-    Args:
+    The test has the degrees of freedom of seeds, R - 1 (paired, single) or 2 R - 2: right where
+    seeds dominate the variance, cautious where examples do.
+
+    Attributes:
       components: of the difference for paired seeds; of the procedure in a `single` design. For
-        unpaired seeds: of one side, both sides taken as equal, but `example` of the difference
-        (it is the sum of both sides' where their examples are not shared).
-      num_seeds: R, of each side.
-      num_runs: F, fine-tuning runs of a seed, which are averaged.
-      num_examples: C; infinity leaves the examples out.
-      design: with `unpaired` all but the examples' part counts twice.
-    """
-    if design not in get_args(PlannedDesign):
-        raise DataError(
-            f"found design {design!r}, expected one of {', '.join(get_args(PlannedDesign))}"
-        )
-    of_seed = _per_seed(components, num_runs, num_examples)
-    sides = 2 if design == "unpaired" else 1
-    return sides * of_seed / num_seeds + components.example / num_examples
-
-
-def _per_seed(components: VarianceComponents, num_runs: float, num_examples: float) -> float:
-    """What one seed adds to R times the variance."""
-    always, by_run = _seed_parts(components, num_examples)
-    return always + by_run / num_runs
-
-
-def _seed_parts(components: VarianceComponents, num_examples: float) -> tuple[float, float]:
-    """The variance of a seed's score that more runs leave as it is, and that of one run."""
-    return (
-        components.seed + components.residual / num_examples,
-        components.run + components.run_residual / num_examples,
-    )
-
-
-def _freedom(num_seeds: float, design: PlannedDesign) -> float:
-    return 2 * num_seeds - 2 if design == "unpaired" else num_seeds - 1
-
-
-def power(
-    effect: float,
-    components: VarianceComponents,
-    num_seeds: int,
-    num_runs: int = 1,
-    num_examples: float = math.inf,
-    design: PlannedDesign = "paired",
-    alpha: float = 0.05,
-    sides: int = 2,
-) -> float:
-    """The chance that a t-test of the seeds' scores finds an effect.
-
-    Degrees of freedom are those of seeds, R - 1 (paired, single) or 2 R - 2: right where seeds
-    dominate the variance, cautious where examples do.
-
-    Args:
-      effect: the true difference; a one-sided test looks for positive ones.
-      components, num_seeds, num_runs, num_examples, design: see `variance_of_estimate`.
+        unpaired seeds: of one side, with both sides taken as equal, but `example` of the difference
+        (the sum of both sides' where their examples are not shared).
+      num_seeds: R, of each side. Not used by the methods that look for it.
+      num_runs: F, fine-tuning runs per seed, which are averaged.
+      num_examples: C; infinity leaves the variance of examples out.
+      design: with `unpaired` all variance but that of examples counts twice.
       alpha: level of the test.
-      sides: 1 or 2.
+      sides: of the test, 1 or 2; a one-sided test looks for positive effects.
 
     Raises:
-      DataError: fewer than two seeds, or a level that is none.
+      DataError: the design, the level or the number of sides is not valid.
+
+    Example:
+      >>> components = VarianceComponents(seed=0.0001, example=0.1, residual=0.05)
+      >>> study = Study(components, num_seeds=5, num_examples=1000)
+      >>> round(study.power(0.03), 2), round(study.minimum_detectable_effect(), 3)
+      (0.75, 0.032)
+      >>> study.seeds_needed(0.03)
+      6
     """
-    _check(alpha, sides)
-    if num_seeds < 2:
-        raise DataError(f"found {num_seeds} seeds, expected two at least to know their spread")
-    variance = variance_of_estimate(components, num_seeds, num_runs, num_examples, design)
-    return _power(effect, variance, _freedom(num_seeds, design), alpha, sides)
 
+    components: VarianceComponents
+    num_seeds: float = 2
+    num_runs: float = 1
+    num_examples: float = math.inf
+    design: PlannedDesign = "paired"
+    alpha: float = 0.05
+    sides: int = 2
 
-def _check(alpha: float, sides: int) -> None:
-    if not 0 < alpha < 1 or sides not in (1, 2):
-        raise DataError(
-            f"found alpha {alpha} and {sides} sides, expected a level between 0 and 1, and 1 or 2"
+    def __post_init__(self) -> None:
+        check_choice("design", self.design, PlannedDesign)
+        check_level(self.alpha, self.sides)
+
+    @property
+    def variance(self) -> float:
+        """The variance of the estimate: sa/R + sf/(R F) + sb/C + (se + sfe/F)/(R C)."""
+        of_seed, of_run = self._seed_parts()
+        sides = 2 if self.design == "unpaired" else 1
+        per_seed = of_seed + of_run / self.num_runs
+        return sides * per_seed / self.num_seeds + self.components.example / self.num_examples
+
+    def _seed_parts(self) -> tuple[float, float]:
+        """Returns the variance of a seed's score that more runs do not reduce, and that of a run."""
+        found = self.components
+        return (
+            found.seed + found.residual / self.num_examples,
+            found.run + found.run_residual / self.num_examples,
         )
+
+    @property
+    def _freedom(self) -> float:
+        return 2 * self.num_seeds - 2 if self.design == "unpaired" else self.num_seeds - 1
+
+    def power(self, effect: float) -> float:
+        """Computes the probability that the test finds a true difference of `effect`.
+
+        Raises:
+          DataError: there are fewer than two seeds.
+        """
+        self._check_seeds()
+        return _power(effect, self.variance, self._freedom, self.alpha, self.sides)
+
+    def _check_seeds(self) -> None:
+        if self.num_seeds < 2:
+            raise DataError(
+                f"found {self.num_seeds} seeds, expected two or more to estimate their spread"
+            )
+
+    def power_curve(self, effects: ArrayLike, numbers_of_seeds: ArrayLike) -> NDArray[np.float64]:
+        """Computes `power` at each number of seeds [S] and each effect [E]: float64 [S, E]."""
+        studies = [replace(self, num_seeds=int(number)) for number in np.ravel(numbers_of_seeds)]
+        each = np.ravel(np.asarray(effects, dtype=np.float64)).tolist()
+        return np.array([[study.power(effect) for effect in each] for study in studies])
+
+    def minimum_detectable_effect(self, target_power: float = 0.8, exact: bool = True) -> float:
+        """Computes the smallest effect that is found with probability `target_power`.
+
+        Args:
+          target_power: the probability, above alpha.
+          exact: solve `power` for the effect; else the usual (t_{1-a} + t_{power}) sqrt(V), a few
+            per cent off with few seeds.
+
+        Raises:
+          DataError: there are fewer than two seeds, or the power is not above alpha and below 1.
+        """
+        from scipy.optimize import brentq
+        from scipy.special import stdtrit
+
+        self._check_seeds()
+        if not self.alpha < target_power < 1:
+            raise DataError(
+                f"found power {target_power}, expected a power between alpha ({self.alpha}) and 1"
+            )
+        variance, freedom = self.variance, self._freedom
+        reach = float(
+            stdtrit(freedom, 1 - self.alpha / self.sides) + stdtrit(freedom, target_power)
+        )
+        if exact and variance:
+
+            def missing(effect: float) -> float:
+                return _power(effect, 1.0, freedom, self.alpha, self.sides) - target_power
+
+            high = reach
+            while missing(high) < 0:
+                high *= 2
+            reach = float(brentq(missing, 0, high))
+        return reach * math.sqrt(variance)
+
+    def seeds_needed(self, effect: float, target_power: float = 0.8) -> int:
+        """Finds the smallest number of seeds (of each side) at which the power reaches a target.
+
+        Args:
+          effect: the true difference to be found.
+          target_power: the probability of finding it.
+
+        Raises:
+          DataError: no number of seeds is enough: as R grows, the variance falls to sb/C and no
+            further. Or there is no effect on the side that is tested.
+        """
+        if effect == 0 or (self.sides == 1 and effect < 0):
+            raise DataError(
+                f"found an effect of {effect:g} to look for with {self.sides} sides, expected one "
+                "that the test can find: above 0, or below 0 with two sides"
+            )
+        floor = self.components.example / self.num_examples
+        best = _power(effect, floor, math.inf, self.alpha, self.sides)
+        if best <= target_power:
+            raise DataError(
+                f"found power {best:.3g} for an effect of {effect:g} with any number of seeds, "
+                f"expected more than {target_power:g}: {self.num_examples:g} examples leave a "
+                f"variance of sb/C = {floor:.3g} that seeds do not reduce; add examples or look for "
+                "a larger effect"
+            )
+
+        def enough(number: int) -> bool:
+            return replace(self, num_seeds=number).power(effect) >= target_power
+
+        high = 2
+        while not enough(high):
+            high *= 2
+            if high > _MAX_SEEDS:
+                raise DataError(
+                    f"found that an effect of {effect:g} needs more than {_MAX_SEEDS:,} seeds; add "
+                    "examples or look for a larger effect"
+                )
+        low = high // 2  # not enough, or 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if enough(middle) else (middle, high)
+        return high
+
+    def best_runs_per_seed(self, cost_pretrain: float, cost_finetune: float) -> int:
+        """Finds the fine-tuning runs per seed that give the smallest variance for the cost.
+
+        The variance falls as (A + B / F) / R, with A of a seed and B of a run, and R seeds cost
+        R (cost_pretrain + F cost_finetune). The best F is sqrt(cost_pretrain B / (cost_finetune A));
+        of the whole numbers next to it, the one with the smaller product is returned.
+
+        Args:
+          cost_pretrain: of one seed, in any unit; 0 where the checkpoints exist.
+          cost_finetune: of one run, in the same unit.
+
+        Raises:
+          DataError: a cost is negative or fine-tuning free, or seeds do not differ, so that more
+            runs are always better; `best_plan` finds the best numbers within a budget.
+        """
+        _check_costs(cost_pretrain, cost_finetune)
+        of_seed, of_run = self._seed_parts()
+        if of_run == 0:
+            return 1
+        if of_seed == 0 and cost_pretrain > 0:
+            raise DataError(
+                "found no variance between seeds, so that one seed with ever more runs is best; use "
+                "best_plan with a budget"
+            )
+        ideal = (
+            math.sqrt(cost_pretrain * of_run / (cost_finetune * of_seed)) if cost_pretrain else 0
+        )
+
+        def product(number: int) -> float:
+            return (of_seed + of_run / number) * (cost_pretrain + number * cost_finetune)
+
+        below = max(1, math.floor(ideal))
+        return min((below, below + 1), key=product)
+
+    def cost(self, cost_pretrain: float, cost_finetune: float) -> float:
+        """Computes the cost of all runs, both sides together, from those of a seed and of a run."""
+        sides = 1 if self.design == "single" else 2
+        return sides * self.num_seeds * (cost_pretrain + self.num_runs * cost_finetune)
+
+    def best_plan(self, budget: float, cost_pretrain: float, cost_finetune: float) -> Study:
+        """Finds the numbers of seeds and runs with the smallest variance within a budget.
+
+        Args:
+          budget: for all runs of all sides.
+          cost_pretrain: of one seed of one side.
+          cost_finetune: of one run of one side.
+
+        Returns:
+          This study with these numbers; `variance` and `cost` describe the plan.
+
+        Raises:
+          DataError: the budget is below the cost of two seeds.
+        """
+        _check_costs(cost_pretrain, cost_finetune)
+        sides = 1 if self.design == "single" else 2
+        of_side = budget / sides
+        most_runs = math.floor((of_side / 2 - cost_pretrain) / cost_finetune * (1 + 1e-12))
+        if most_runs < 1:
+            raise DataError(
+                f"found a budget of {budget:g}, expected at least "
+                f"{2 * sides * (cost_pretrain + cost_finetune):g} for two seeds of one run"
+            )
+        runs = np.arange(1, most_runs + 1)
+        seeds = np.floor(of_side / (cost_pretrain + runs * cost_finetune) * (1 + 1e-12))
+        of_seed, of_run = self._seed_parts()
+        best = int(np.argmin((of_seed + of_run / runs) / seeds))
+        return replace(self, num_seeds=int(seeds[best]), num_runs=int(runs[best]))
 
 
 def _power(effect: float, variance: float, freedom: float, alpha: float, sides: int) -> float:
@@ -115,185 +261,11 @@ def _power(effect: float, variance: float, freedom: float, alpha: float, sides: 
         from scipy.stats import nct
 
         critical = float(stdtrit(freedom, 1 - alpha / sides))
-        # Of the lower tail the mirror image: SciPy's distribution function is NaN there for some.
+        # The mirror image of the lower tail: SciPy's distribution function can be NaN there.
         above, below = float(nct.sf(critical, freedom, shift)), 0.0
         if sides == 2:
             below = float(nct.sf(critical, freedom, -shift))
     return above + below if sides == 2 else above
-
-
-def minimum_detectable_effect(
-    components: VarianceComponents,
-    num_seeds: int,
-    num_runs: int = 1,
-    num_examples: float = math.inf,
-    design: PlannedDesign = "paired",
-    alpha: float = 0.05,
-    sides: int = 2,
-    target_power: float = 0.8,
-    exact: bool = True,
-) -> float:
-    """The least effect that is found with the chance `target_power`.
-
-    Args:
-      components, num_seeds, num_runs, num_examples, design: see `variance_of_estimate`.
-      alpha, sides: of the test.
-      target_power: the chance, above alpha.
-      exact: solve `power` for the effect; else the usual (t_{1-a} + t_{power}) sqrt(V), a few
-        per cent off with few seeds.
-
-    Raises:
-      DataError: fewer than two seeds, or a level that is none.
-    """
-    from scipy.optimize import brentq
-    from scipy.special import stdtrit
-
-    _check(alpha, sides)
-    if num_seeds < 2 or not alpha < target_power < 1:
-        raise DataError(
-            f"found {num_seeds} seeds and power {target_power}, expected two at least and a power "
-            f"between alpha ({alpha}) and 1"
-        )
-    variance = variance_of_estimate(components, num_seeds, num_runs, num_examples, design)
-    freedom = _freedom(num_seeds, design)
-    reach = float(stdtrit(freedom, 1 - alpha / sides) + stdtrit(freedom, target_power))
-    if exact and variance:
-        high = reach
-        while _power(high, 1.0, freedom, alpha, sides) < target_power:
-            high *= 2
-        reach = float(
-            brentq(lambda x: _power(x, 1.0, freedom, alpha, sides) - target_power, 0, high)
-        )
-    return reach * math.sqrt(variance)
-
-
-def seeds_needed(
-    effect: float,
-    components: VarianceComponents,
-    num_runs: int = 1,
-    num_examples: float = math.inf,
-    design: PlannedDesign = "paired",
-    alpha: float = 0.05,
-    sides: int = 2,
-    target_power: float = 0.8,
-) -> int:
-    """The least number of seeds (of each side) at which `power` reaches `target_power`.
-
-    Args:
-      effect: the true difference that is to be found.
-      components, num_runs, num_examples, design: see `variance_of_estimate`.
-      alpha, sides: of the test.
-      target_power: the chance that is wanted.
-
-    Raises:
-      DataError: no number of seeds is enough: as R grows the variance falls to sb/C and no
-        further, which the message gives. Or there is no effect on the side that is tested.
-    """
-    _check(alpha, sides)
-    if effect == 0 or (sides == 1 and effect < 0):
-        raise DataError(
-            f"found an effect of {effect:g} to look for with {sides} sides, expected one that the "
-            "test is for: above 0, or below with two sides"
-        )
-    floor = components.example / num_examples
-    best = _power(effect, floor, math.inf, alpha, sides)
-    if best <= target_power:
-        raise DataError(
-            f"found power {best:.3g} for an effect of {effect:g} with any number of seeds, expected "
-            f"more than {target_power:g}: {num_examples:g} examples leave a variance of sb/C = "
-            f"{floor:.3g} that no seed takes away; add examples or look for a larger effect"
-        )
-
-    def enough(num_seeds: int) -> bool:
-        found = power(effect, components, num_seeds, num_runs, num_examples, design, alpha, sides)
-        return found >= target_power
-
-    high = 2
-    while not enough(high):
-        high *= 2
-        if high > _MAX_SEEDS:
-            raise DataError(
-                f"an effect of {effect:g} needs more than {_MAX_SEEDS:,} seeds; add examples or "
-                "look for a larger effect"
-            )
-    low = high // 2  # not enough, or 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
-
-
-def power_curve(
-    effects: ArrayLike,
-    numbers_of_seeds: ArrayLike,
-    components: VarianceComponents,
-    num_runs: int = 1,
-    num_examples: float = math.inf,
-    design: PlannedDesign = "paired",
-    alpha: float = 0.05,
-    sides: int = 2,
-) -> Array:
-    """`power` at each number of seeds and each effect, for a figure.
-
-    Args:
-      effects: [E].
-      numbers_of_seeds: [S].
-
-    Returns:
-      float64 [S, E].
-    """
-    return np.array(
-        [
-            [
-                power(
-                    float(effect), components, int(number), num_runs, num_examples, design, alpha,
-                    sides,
-                )
-                for effect in np.atleast_1d(np.asarray(effects, dtype=np.float64))
-            ]
-            for number in np.atleast_1d(np.asarray(numbers_of_seeds))
-        ]
-    )  # fmt: skip
-
-
-def best_runs_per_seed(
-    cost_pretrain: float,
-    cost_finetune: float,
-    components: VarianceComponents,
-    num_examples: float = math.inf,
-) -> int:
-    """Fine-tuning runs of each seed that give the least variance for the money.
-
-    The variance falls as (A + B / F) / R, with A of a seed and B of a run, and R seeds cost
-    R (cost_pretrain + F cost_finetune): best is F = sqrt(cost_pretrain B / (cost_finetune A)), and
-    of the whole numbers beside it the one with the smaller product.
-
-    Args:
-      cost_pretrain: of one seed, in any unit; 0 where the checkpoints are at hand.
-      cost_finetune: of one run, in the same unit.
-      components: with `run`, see `nested_variance_components`.
-      num_examples: C.
-
-    Raises:
-      DataError: a cost is negative or fine-tuning free, or seeds do not differ, so that the more
-        runs the better; `best_plan` finds the best within a budget.
-    """
-    _check_costs(cost_pretrain, cost_finetune)
-    always, by_run = _seed_parts(components, num_examples)
-    if by_run == 0:
-        return 1
-    if always == 0 and cost_pretrain > 0:
-        raise DataError(
-            "found no variance between seeds, so that one seed with ever more runs is best; give a "
-            "budget to best_plan"
-        )
-    ideal = math.sqrt(cost_pretrain * by_run / (cost_finetune * always)) if cost_pretrain else 0.0
-
-    def product(number: int) -> float:
-        return (always + by_run / number) * (cost_pretrain + number * cost_finetune)
-
-    below = max(1, math.floor(ideal))
-    return min((below, below + 1), key=product)
 
 
 def _check_costs(cost_pretrain: float, cost_finetune: float) -> None:
@@ -302,61 +274,3 @@ def _check_costs(cost_pretrain: float, cost_finetune: float) -> None:
             f"found costs {cost_pretrain} and {cost_finetune}, expected pre-training of 0 or more "
             "and fine-tuning above 0"
         )
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Numbers of seeds and of runs per seed, with the variance they give and what they cost.
-
-    Attributes:
-      num_seeds: of each side.
-      num_runs: of each seed.
-      variance: of the estimate.
-      cost: in the unit of the costs given, both sides together.
-    """
-
-    num_seeds: int
-    num_runs: int
-    variance: float
-    cost: float
-
-
-def best_plan(
-    budget: float,
-    cost_pretrain: float,
-    cost_finetune: float,
-    components: VarianceComponents,
-    num_examples: float = math.inf,
-    design: PlannedDesign = "paired",
-) -> Plan:
-    """The whole numbers of seeds and runs with the least variance within a budget.
-
-    Args:
-      budget: for all runs of all sides.
-      cost_pretrain, cost_finetune: of one seed and one run of one side.
-      components, num_examples, design: see `variance_of_estimate`.
-
-    Raises:
-      DataError: the budget does not hold two seeds.
-    """
-    _check_costs(cost_pretrain, cost_finetune)
-    sides = 1 if design == "single" else 2
-    of_side = budget / sides
-    most_runs = math.floor((of_side / 2 - cost_pretrain) / cost_finetune * (1 + 1e-12))
-    if most_runs < 1:
-        raise DataError(
-            f"found a budget of {budget:g}, expected at least "
-            f"{2 * sides * (cost_pretrain + cost_finetune):g} for two seeds of one run"
-        )
-    runs = np.arange(1, most_runs + 1)
-    costs = cost_pretrain + runs * cost_finetune
-    seeds = np.floor(of_side / costs * (1 + 1e-12))
-    always, by_run = _seed_parts(components, num_examples)
-    best = int(np.argmin((always + by_run / runs) / seeds))
-    num_seeds, num_runs = int(seeds[best]), int(runs[best])
-    return Plan(
-        num_seeds,
-        num_runs,
-        variance_of_estimate(components, num_seeds, num_runs, num_examples, design),
-        float(sides * num_seeds * costs[best]),
-    )

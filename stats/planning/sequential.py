@@ -1,4 +1,4 @@
-"""Looking at results while seeds arrive, without spending the level more than once."""
+"""Sequential tests: interim looks while seeds arrive, at one overall level."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.stats.bootstrap.arms import DataError
+from multiberts.stats.bootstrap.corrections import check_level
 
 Array = NDArray[np.float64]
 
 # A number is the exponent of the power family alpha t**exponent.
 Spending = Literal["obrien_fleming", "pocock"] | float
 
-# Beyond this many standard deviations there is less than 1e-18.
+# The probability beyond this many standard deviations is below 1e-18.
 _REACH = 9.0
 _NODES_PER_PANEL = 12
-# A look that may spend less than this has no boundary: nothing is stopped there.
+# A look that may spend less than this has no boundary.
 _LEAST_SPENT = 1e-15
 
 
 @dataclass(frozen=True)
 class Boundaries:
-    """When to stop, look by look.
+    """Stopping boundaries, one per look.
 
     Attributes:
       information: the share of the planned information at each look [K].
@@ -42,13 +43,13 @@ class Boundaries:
 
 
 def spent_level(information: float, alpha: float, spending: Spending) -> float:
-    """How much of a one-sided level alpha may be spent up to a share of the information.
+    """Computes how much of a one-sided level may be spent up to a share of the information.
 
     Args:
       information: t, from 0 to 1.
-      alpha: the level in all.
-      spending: `obrien_fleming` 2 - 2 Phi(z_{alpha/2} / sqrt(t)), nearly nothing early;
-        `pocock` alpha log(1 + (e - 1) t), about even; or a number r > 0 for alpha t**r.
+      alpha: the overall level.
+      spending: `obrien_fleming` 2 - 2 Phi(z_{alpha/2} / sqrt(t)), almost nothing early;
+        `pocock` alpha log(1 + (e - 1) t), about evenly; or a number r > 0 for alpha t**r.
 
     Reference: Lan & DeMets (1983); Kim & DeMets (1987) for the power family.
     """
@@ -63,7 +64,7 @@ def spent_level(information: float, alpha: float, spending: Spending) -> float:
             f"found spending {spending!r}, expected 'obrien_fleming', 'pocock' or the positive "
             "exponent of the power family"
         )
-    return alpha * information**spending
+    return float(alpha * information**spending)
 
 
 def spending_boundaries(
@@ -72,19 +73,19 @@ def spending_boundaries(
     spending: Spending = "obrien_fleming",
     sides: int = 2,
 ) -> Boundaries:
-    """Boundaries that spend the level as the information grows.
+    """Computes boundaries that spend the level as the information grows.
 
-    The looks need not be planned: a boundary depends on the looks up to it only.
+    The looks need not be planned: a boundary depends only on the looks up to it.
 
     Args:
       information_fractions: at each look the share of the planned information, growing, the last
         at most 1. Where seeds dominate the variance it is the share of the planned seeds.
-      alpha: the level in all, both sides together.
+      alpha: the overall level, both sides together.
       spending: see `spent_level`; with two sides each spends alpha / 2.
       sides: 1 or 2.
 
     Raises:
-      DataError: fractions that do not grow within (0, 1], or a level that is none.
+      DataError: the fractions do not grow within (0, 1], or the level is not valid.
 
     Reference: Armitage, McPherson & Rowe (1969), Repeated significance tests, for the recursion;
         Lan & DeMets (1983), Discrete sequential boundaries for clinical trials.
@@ -102,10 +103,7 @@ def spending_boundaries(
             f"found information fractions {information.tolist()}, expected growing shares above 0 "
             "and at most 1"
         )
-    if not 0 < alpha < 1 or sides not in (1, 2):
-        raise DataError(
-            f"found alpha {alpha} and {sides} sides, expected a level between 0 and 1, and 1 or 2"
-        )
+    check_level(alpha, sides)
     one_side = np.array(
         [spent_level(min(1.0, float(t)), alpha / sides, spending) for t in information]
     )
@@ -120,12 +118,12 @@ def spending_boundaries(
 
 @dataclass(frozen=True)
 class SequentialDecision:
-    """What to do after the latest look.
+    """The decision after the latest look.
 
     Attributes:
-      stop: whether to stop: the difference is shown, or the plan is used up.
+      stop: whether to stop: the difference is shown, or the plan is complete.
       shown: whether a boundary was crossed.
-      look: the first look that crossed, counted from 1; None where none did.
+      look: the first look that crossed one, counted from 1; None where none did.
       boundaries: of the looks so far.
     """
 
@@ -143,25 +141,28 @@ def sequential_decision(
     spending: Spending = "obrien_fleming",
     sides: int = 2,
 ) -> SequentialDecision:
-    """Whether to stop, given the p-values of the looks so far.
+    """Decides whether to stop, from the p-values of the looks so far.
 
-    Each p-value, of a t-test on all seeds up to its look, is held against the nominal level of that
-    look. The boundaries are those of normal scores with known variance; carrying their levels over
-    to t is close from about five seeds on.
+    Each p-value, of a t-test on all seeds up to its look, is compared with the nominal level of
+    that look. The boundaries are those of normal scores with known variance; their levels are a
+    good approximation for t from about five seeds.
 
     Args:
-      p_values: one a look, of a test with as many sides as `sides` [K].
+      p_values: one per look, of a test with as many sides as `sides` [K].
       seeds_at_looks: the seeds (of each side) at each look [K].
-      planned_seeds: the number at which the last look is to be.
-      alpha, spending, sides: see `spending_boundaries`.
+      planned_seeds: the number of seeds at the planned last look.
+      alpha: see `spending_boundaries`.
+      spending: see `spending_boundaries`.
+      sides: see `spending_boundaries`.
 
     Raises:
-      DataError: not one p-value a look, p-values outside [0, 1], or looks beyond the plan.
+      DataError: there is not one p-value per look, one is outside [0, 1], or a look is beyond the
+        plan.
     """
     if len(p_values) != len(seeds_at_looks) or not all(0 <= p <= 1 for p in p_values):
         raise DataError(
             f"found p-values {list(p_values)} at {len(seeds_at_looks)} looks, expected one from 0 "
-            "to 1 a look"
+            "to 1 per look"
         )
     if max(seeds_at_looks, default=0) > planned_seeds:
         raise DataError(
@@ -178,7 +179,7 @@ def sequential_decision(
 
 
 class _Path:
-    """A Brownian motion not stopped so far: its density at the last look, as masses on nodes."""
+    """A Brownian motion that has not stopped: its density at the last look, as masses on nodes."""
 
     def __init__(self, sides: int) -> None:
         self.sides = sides
@@ -187,15 +188,15 @@ class _Path:
         self.nodes, self.mass = np.zeros(1), np.ones(1)
 
     def boundary(self, step: float, increment: float, next_step: float) -> float:
-        """Goes on to the next look.
+        """Advances to the next look.
 
         Args:
-          step: standard deviation of the motion up to this look.
-          increment: the probability that each side is to be crossed at this look.
-          next_step: as `step`, of the look after it.
+          step: standard deviation of the motion between the previous look and this one.
+          increment: the probability of crossing each side at this look.
+          next_step: as `step`, for the look after this one.
 
         Returns:
-          z of the boundary.
+          The boundary's z.
         """
         from scipy.optimize import brentq
         from scipy.special import ndtr
@@ -214,7 +215,8 @@ class _Path:
 
     def _stop_beyond(self, high: float, root: float, step: float, next_step: float) -> None:
         low = -high if self.sides == 2 else -_REACH * root
-        # The density bends on the scale of the step just made, what it meets on that of the next.
+        # The density varies on the scale of this step, the integrand of the next look on that of
+        # the next step.
         nodes, weights = _panels(low, high, min(step, next_step))
         kernel = np.exp(-0.5 * ((nodes[:, None] - self.nodes) / step) ** 2)
         self.mass = weights * (kernel @ self.mass) / (step * math.sqrt(2 * math.pi))
@@ -222,7 +224,7 @@ class _Path:
 
 
 def _panels(low: float, high: float, width: float) -> tuple[Array, Array]:
-    """Nodes and weights of Gauss and Legendre's quadrature on panels of at most `width`."""
+    """Returns nodes and weights of Gauss-Legendre quadrature on panels of at most `width`."""
     points, weights = np.polynomial.legendre.leggauss(_NODES_PER_PANEL)
     number = max(1, math.ceil((high - low) / width))
     edges = np.linspace(low, high, number + 1)

@@ -25,7 +25,7 @@ from multiberts.stats.paper.figures import (
     seeds_figure,
 )
 from multiberts.stats.planning.components import VarianceComponents
-from multiberts.stats.planning.power import power, variance_of_estimate
+from multiberts.stats.planning.power import Study
 from multiberts.stats.presentation.figures import training_figure
 from multiberts.stats.report.dumps import RunScores
 
@@ -74,7 +74,7 @@ def drawn(dumps, sources, family):
         "agreement": agreement_figure({"RTE/dev": agreement(rte[0].data)}),
         "family": family_figure(family),
         "variance": variance_figure({"RTE/dev": PARTS}, {"RTE/dev": (6, 2, 120)}),
-        "power": power_figure([0.1, 0.2], range(2, 12), PARTS, 2, 120),
+        "power": power_figure([0.1, 0.2], range(2, 12), Study(PARTS, 2, 2, 120)),
     }
 
 
@@ -171,15 +171,15 @@ def test_shares_of_variance_add_up(drawn):
     left, right = drawn["variance"].axes
     for axes in (left, right):
         assert sum(patch.get_width() for patch in axes.patches) == pytest.approx(100)
-    whole = variance_of_estimate(PARTS, 6, 2, 120)
+    whole = Study(PARTS, 6, 2, 120).variance
     assert right.patches[0].get_width() == pytest.approx(100 * PARTS.seed / 6 / whole)
 
 
 def test_power_curves_say_how_many_seeds(drawn):
     (axes,) = drawn["power"].axes
     curve = axes.get_lines()[1]
-    assert curve.get_ydata()[-1] == power(0.2, PARTS, 11, 2, 120)
-    enough = next(n for n in range(2, 12) if power(0.2, PARTS, n, 2, 120) >= 0.8)
+    assert curve.get_ydata()[-1] == Study(PARTS, 11, 2, 120).power(0.2)
+    enough = next(n for n in range(2, 12) if Study(PARTS, n, 2, 120).power(0.2) >= 0.8)
     texts = [text.get_text() for text in drawn["power"].legends[0].get_texts()]
     assert texts == ["effect 0.1: over 11 seeds", f"effect 0.2: {enough} seeds"]
     styles = [line.get_linestyle() for line in axes.get_lines()[:2]]

@@ -10,11 +10,8 @@ from statsmodels.stats.anova import anova_lm
 from multiberts.stats.bootstrap.arms import DataError
 from multiberts.stats.bootstrap.crossing import crossing_of_tables
 from multiberts.stats.planning.components import (
-    disagreement_across_seeds,
-    disagreement_within_seeds,
     intraclass_correlation,
     mean_squares,
-    nested_variance,
     nested_variance_components,
     unpaired_components,
     variance_components,
@@ -71,7 +68,9 @@ def test_a_negative_estimate_is_cut_off_and_named():
     assert parts.seed == 0 and "seed" in parts.truncated
     nothing = variance_components(np.full((3, 4), 0.3))
     assert nothing.total == 0 and nothing.seed_share == 0 and nothing.truncated == ()
-    with pytest.raises(DataError, match="found 1 seeds and 4 examples, expected two of each"):
+    with pytest.raises(
+        DataError, match="found 1 seeds and 4 examples, expected two or more of each"
+    ):
         variance_components(table[:1])
 
 
@@ -159,56 +158,10 @@ def test_nested_components_of_run_means_equal_statsmodels():
 
 
 def test_runs_that_cannot_be_told_apart_are_refused():
-    with pytest.raises(DataError, match="found one run a seed"):
+    with pytest.raises(DataError, match="found one run per seed"):
         nested_variance_components([np.zeros((1, 4)), np.zeros((1, 4))])
     with pytest.raises(DataError, match="with the same examples"):
         nested_variance_components([np.zeros((2, 4)), np.zeros((2, 5))])
-    with pytest.raises(DataError, match="expected at least two seeds and one with two runs"):
-        nested_variance([np.zeros((1, 4)), np.zeros((1, 4))])
-    with pytest.raises(DataError, match="found one seed"):
-        disagreement_across_seeds([np.zeros((2, 4))])
-    with pytest.raises(DataError, match="found no seed with two runs"):
-        disagreement_within_seeds([np.zeros((1, 4))])
-
-
-def test_fine_and_pretrain_variance_by_hand():
-    runs = [np.array([[1.0], [0.0]]), np.array([[1.0], [1.0]]), np.array([[0.0], [0.0]])]
-    parts = nested_variance(runs)
-    assert parts.fine_var == pytest.approx((0.5 + 0 + 0) / 3)
-    # Seeds' means .5, 1, 0 with variance 1/4, less a half of FineVar.
-    assert parts.pret_var == pytest.approx(0.25 - 0.5 / 3 / 2)
-
-
-@pytest.mark.parametrize("counts", [(3, 3, 3), (1, 2, 5), (4, 2, 1, 3)])
-def test_fine_and_pretrain_variance_are_unbiased(counts):
-    """By unit effects again, on one example: runs make FineVar and seeds PretVar."""
-    effects = unit_effects(counts, 1)
-    for part in ("seed", "run"):
-        found = [nested_variance(runs) for runs in effects[part]]
-        assert sum(one.fine_var for one in found) == pytest.approx(float(part == "run"), abs=1e-12)
-        assert sum(one.pret_var for one in found) == pytest.approx(float(part == "seed"), abs=1e-12)
-
-
-@pytest.mark.parametrize("counts", [(5, 5, 5, 5), (2, 3, 6)])
-def test_disagreement_of_right_and_wrong_is_twice_the_variance(counts):
-    random = np.random.default_rng(5)
-    runs = [(random.random((count, 200)) < random.random(200)).astype(float) for count in counts]
-    parts = nested_variance(runs)
-    assert disagreement_within_seeds(runs) == pytest.approx(2 * parts.fine_var, rel=1e-12)
-    across = disagreement_across_seeds(runs)
-    assert across == pytest.approx(2 * (parts.fine_var + parts.pret_var), rel=1e-12)
-
-
-def test_disagreement_by_counting_pairs():
-    random = np.random.default_rng(6)
-    runs = [random.integers(0, 3, size=(count, 40)) for count in (2, 4, 3)]  # three classes
-    within = [np.mean([(x != y).mean() for x, y in itertools.combinations(run, 2)]) for run in runs]
-    across = [
-        np.mean([(x != y).mean() for x, y in itertools.product(first, second)])
-        for first, second in itertools.combinations(runs, 2)
-    ]
-    assert disagreement_within_seeds(runs) == pytest.approx(np.mean(within))
-    assert disagreement_across_seeds(runs) == pytest.approx(np.mean(across))
 
 
 def test_icc_of_the_published_example():
