@@ -1,4 +1,4 @@
-"""Scores of fine-tuning runs, computed from their prediction dumps alone, and checks of these."""
+"""Scores fine-tuning runs from their prediction dumps alone, and checks the dumps."""
 
 from __future__ import annotations
 
@@ -53,11 +53,13 @@ _SHOWN = 20
 
 @dataclass
 class Tables:
-    """Rows of the tables, and what was found on the way.
+    """Rows of the tables, and problems and warnings on the way.
 
     Attributes:
-      scores, parts, calibration: rows by column.
-      problems: dumps that cannot be scored, a line each.
+      scores: rows by column.
+      parts: rows by column.
+      calibration: rows by column.
+      problems: dumps that cannot be scored, one line each.
       findings: warnings.
       unlabelled: how many runs have predictions without labels, by task and evaluation set.
     """
@@ -77,7 +79,7 @@ def score(
 
     Writes to run_dir tidy tables, sorted:
 
-    * `scores.csv` (`COLUMNS`): a row a run, evaluation set and metric. Early checkpoints are sets
+    * `scores.csv` (`COLUMNS`): one row per run, evaluation set and metric. Early checkpoints are sets
       such as `dev@2.5`. `missing_runs` counts the holes in the grid of runs that the row is part of.
     * `parts.csv` (`PARTS_COLUMNS`): the same for parts of the examples (the heuristics of HANS,
       genders, labels), under the first metric that is a mean over examples.
@@ -88,11 +90,11 @@ def score(
     Args:
       run_dir: the directory of this run.
       predictions: a folder that is searched for finished fine-tuning runs, or several.
-      extra_metrics: computed wherever they apply, beside those that run.json names, such as `ece` and
-        `brier`.
+      extra_metrics: computed wherever they apply, in addition to those that run.json names, such as
+        `ece` and `brier`.
 
     Raises:
-      UserError: no finished run there; dumps that are damaged, not ours, repeat an example, or
+      UserError: no finished run there; dumps that are damaged, foreign, repeat an example, or
         disagree on examples or labels (each is named in a line on standard error); nothing is
         written then.
     """
@@ -106,7 +108,7 @@ def score(
     runs = list(_runs(folders, tables.problems))
     if not runs and not tables.problems:
         raise UserError(
-            f"{', '.join(folders)} holds no finished fine-tuning run (run.json beside DONE); run "
+            f"{', '.join(folders)} holds no finished fine-tuning run (run.json next to DONE); run "
             "python -m finetune first, or give another folder"
         )
     _refuse(tables.problems)
@@ -148,7 +150,7 @@ def score(
 
 
 def scores_of(run_dir: Path, evaluation_set: str) -> dict[str, float]:
-    """The scores of one run on one evaluation set, by metric.
+    """Computes the scores of one run on one evaluation set, by metric.
 
     Args:
       run_dir: a finished fine-tuning run.
@@ -164,7 +166,7 @@ def scores_of(run_dir: Path, evaluation_set: str) -> dict[str, float]:
 
 
 def _runs(folders: Iterable[str], problems: list[str]) -> Iterator[DumpedRun]:
-    """Finished runs; those whose run.json cannot be read become problems."""
+    """Finds finished runs; those whose run.json cannot be read become problems."""
     for folder in folders:
         for path in run_directories(folder):
             try:
@@ -174,7 +176,7 @@ def _runs(folders: Iterable[str], problems: list[str]) -> Iterator[DumpedRun]:
 
 
 def _refuse(problems: Sequence[str]) -> None:
-    """Raises a UserError that stands for all problems; several are printed, a line each."""
+    """Raises a UserError for all problems; several are printed, one line each."""
     if len(problems) > 1:
         for problem in problems:
             progress(f"found: {problem}")
@@ -213,7 +215,7 @@ def _score_all(runs: Sequence[DumpedRun], extra_metrics: Sequence[str], tables: 
 
 
 def _description(content: Mapping[str, Any]) -> dict[str, Any]:
-    """What of run.json stands in the tables."""
+    """Returns the fields of run.json that the tables have."""
     return {name: content[name] for name in ("task", *_RUN)}
 
 
@@ -252,7 +254,7 @@ def _score_dump(
 
 
 def _score(run_dir: Path, dataset: xarray.Dataset, metric: str) -> float:
-    """The score of the one run in `dataset`."""
+    """Computes the score of the one run in `dataset`."""
     definition: Metric | RankMetric
     if metric in OCCUPATION_MEASURES:
         dataset, definition = occupation_scores(dataset, metric), occupation_metric(metric)
@@ -273,7 +275,7 @@ def _score(run_dir: Path, dataset: xarray.Dataset, metric: str) -> float:
 def _compared(
     metric: Metric | RankMetric, dataset: xarray.Dataset
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Labels and predictions as the metric takes them."""
+    """Returns labels and predictions as the metric takes them."""
     label, prediction = metric_variables(metric, dataset)
     given = metric_input(metric, dataset[prediction], dataset.get("scores"))
     return dataset[label].to_numpy(), given
@@ -312,7 +314,7 @@ MOST_LABELS = 10
 
 @dataclass(frozen=True)
 class ExamplePart:
-    """Some examples.
+    """A part of the examples.
 
     Attributes:
       by: the column that was split by, or `label`.
@@ -328,14 +330,17 @@ class ExamplePart:
 
 
 def parts_of(labels: NDArray, columns: Mapping[str, NDArray]) -> Iterator[ExamplePart]:
-    """Cuts examples by label, and by every column of texts that has few values.
+    """Splits examples by label, and by every column of texts that has few values.
 
-    The parts of a column are given whole and for each label by itself: of HANS, the entailed and the
+    The parts of a column are yielded whole and for each label separately: of HANS, the entailed and the
     non-entailed half of a heuristic (McCoy et al., 2019, table 2).
 
     Args:
       labels: [examples].
       columns: by name, texts [examples]; others are left out.
+
+    Yields:
+      The parts.
     """
     values = np.unique(labels)
     if not 1 < len(values) <= MOST_LABELS or (values != np.round(values)).any():

@@ -1,9 +1,9 @@
-"""tf.train.Example records as columns, and back, without TensorFlow.
+"""Turns tf.train.Example records into columns, and back, without TensorFlow.
 
-Records of one file are alike: the same features in the same order. So they are taken apart side by
-side, feature by feature, whole arrays at a time. What is written is byte for byte what Protocol
-Buffers write with deterministic serialisation (features sorted by name). Records that are laid out
-otherwise, as another program may write them, are first brought into that form by TensorFlow.
+Records of one file are alike: the same features in the same order. So all of them are decoded at
+once, feature by feature, in whole arrays. The bytes written are those that Protocol Buffers write
+with deterministic serialisation (features sorted by name). Records of another layout, as another
+program may write them, are first converted to that form by TensorFlow.
 
 A feature is a column: numbers [records, K] (`float_list` or `int64_list`), or texts (`bytes_list`).
 Wire format: Protocol Buffers, encoding guide; messages: tensorflow/core/example/feature.proto.
@@ -28,7 +28,7 @@ _BYTES, _FLOATS, _INTEGERS = 0x0A, 0x12, 0x1A  # the kinds of a Feature
 
 
 class ForeignRecord(Exception):
-    """A record is no tf.train.Example, or has other features than the first one.
+    """A record is not a tf.train.Example, or has other features than the first one.
 
     Attributes:
       number: of the record, counted from 1.
@@ -60,11 +60,11 @@ class Texts:
     counts: Integers
 
     def key(self) -> tuple[bytes, bytes, bytes]:
-        """Equal for columns of equal texts."""
+        """Returns a key that is equal for columns of equal texts."""
         return self.content.tobytes(), self.lengths.tobytes(), self.counts.tobytes()
 
     def decode(self) -> list[str]:
-        """The texts.
+        """Decodes the texts.
 
         Raises:
           UnicodeDecodeError: one is not UTF-8.
@@ -95,7 +95,7 @@ def encode(columns: Mapping[str, NDArray | Sequence[Sequence[str]]]) -> list[byt
 
 
 def _entries(name: bytes, column: NDArray | Sequence[Sequence[str]]) -> list[bytes]:
-    """The column's part of every record: its entry in the map of features."""
+    """Encodes the column's part of every record: its entry in the map of features."""
     if not isinstance(column, np.ndarray):
         kind = b"\x0a"
         lists = [
@@ -138,7 +138,7 @@ def _varint(value: int) -> bytes:
 
 
 def decode(records: Records) -> dict[str, Column]:
-    """Takes examples apart.
+    """Decodes examples.
 
     Args:
       records: at least one.
@@ -147,7 +147,7 @@ def decode(records: Records) -> dict[str, Column]:
       By feature name float32 or int64 [records, K], or `Texts`.
 
     Raises:
-      ForeignRecord: a record is no tf.train.Example, or its features differ from those of the
+      ForeignRecord: a record is not a tf.train.Example, or its features differ from those of the
         first in name, kind or number of values.
     """
     try:
@@ -161,7 +161,7 @@ def decode(records: Records) -> dict[str, Column]:
 
 
 def _normalised(records: Records) -> Records:
-    """The same examples as Protocol Buffers write them deterministically."""
+    """Returns the same examples as Protocol Buffers write them deterministically."""
     import tensorflow as tf
     from google.protobuf.message import DecodeError
 
@@ -198,7 +198,7 @@ def _first_difference(records: Records) -> ForeignRecord:
                     index + 1,
                     f"found {_shown(here)} {name}, expected {_shown(first)} as in record 1",
                 )
-    return ForeignRecord(1, "found a feature whose name is no text")
+    return ForeignRecord(1, "found a feature whose name is not a text")
 
 
 def _shown(shape: tuple[str, int | None] | None) -> str:
@@ -212,14 +212,14 @@ class _Cursor:
     """A position in every record, moved forward in all of them at once."""
 
     def __init__(self, records: Records):
-        # Zeros behind the end, so that a position may be looked at before it is checked.
+        # Zeros after the end, so that a position may be read before it is checked.
         self._content = np.frombuffer(records.data + bytes(16), dtype=np.uint8)
         self._last = len(records.data)
         self._position = records.starts.copy()
         self._ends = records.starts + records.lengths
 
     def columns(self) -> dict[str, Column]:
-        """All features.
+        """Reads all features.
 
         Raises:
           _OtherLayoutError: the records are not laid out alike.
@@ -275,7 +275,7 @@ class _Cursor:
         return values
 
     def _end_of_message(self) -> Integers:
-        """Reads a length, and gives where what follows ends."""
+        """Reads a length, and returns where the message ends."""
         size = self._integer()
         self._require((size >= 0) & (size <= self._last))
         return self._position + size

@@ -1,4 +1,4 @@
-"""`python -m evaluate.export`: predictions as one Parquet file, a row a run and example."""
+"""Exports predictions as one Parquet file, one row per run and example: the command `export`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FIRST = ("task", "evaluation_set", "epochs", *RUN_COORDINATES, "example_id", "l
 def export(*, path: str, predictions: str | Sequence[str]) -> None:
     """Writes all predictions of finished runs below a folder into one Parquet file.
 
-    Columns: task, evaluation_set, epochs (null at the end of training where run.json does not say),
+    Columns: task, evaluation_set, epochs (null at the end of training where run.json does not have it),
     the run's coordinates, example_id, label (null where unknown), prediction, scores (a list), and
     every further column of the dumps (lists of texts as lists); null where a set has no such column.
 
@@ -58,7 +58,7 @@ def export(*, path: str, predictions: str | Sequence[str]) -> None:
 def frame_of(
     run_dir: Path, name: str, content: dict, known: dict[tuple, np.ndarray] | None = None
 ) -> pandas.DataFrame:
-    """One run's predictions on one set, a row an example.
+    """Returns one run's predictions on one set, one row per example.
 
     Args:
       run_dir: the run.

@@ -1,15 +1,15 @@
-"""One file of predictions: a TFRecord of what one run answered on one evaluation set.
+"""Reads and writes prediction files: a TFRecord of one run's answers on one evaluation set.
 
 Each record is a tf.train.Example:
 
     example_id      bytes   UTF-8, stable across runs, such as `SST-2/dev/17`
-    label           float   the right answer; NaN in every record where nobody knows it
+    label           float   the right answer; NaN in every record where it is unknown
     prediction      float   the run's answer
     scores          floats  logits or probabilities behind the answer; may be empty
 
-and any further columns. A column says something of the example, the same for every run (`heuristic`,
+and any further columns. A column describes the example, the same for every run (`heuristic`,
 `occupation`, `percent_feminine`, the reference `answers`), or is part of the run's answer
-(`outputs/prediction_text`, `outputs/null_odds`). Its kind tells its type: bytes are a text, floats and
+(`outputs/prediction_text`, `outputs/null_odds`). Its kind is its type: bytes are a text, floats and
 int64 numbers; where each example has a list of texts, the feature's name ends in `[]` (`answers[]`).
 
 Answers in words (question answering): label is 1 where there is an answer, prediction 1 where one was
@@ -91,7 +91,7 @@ def write_predictions(
     """Writes one evaluation set; the same arguments give the same bytes.
 
     Args:
-      path: the TFRecord file; written beside and moved in whole.
+      path: the TFRecord file; it is written whole or not at all.
       example_ids: [examples], each once.
       labels: numbers [examples], or None where they are unknown.
       predictions: numbers [examples].
@@ -145,7 +145,7 @@ def write_predictions(
 
 
 def _checked_column(name: str, values: Values) -> tuple[str, np.ndarray | list]:
-    """What follows the name of a column in the file, and its values as `encode` takes them."""
+    """Returns the suffix of a column's name in the file, and its values as `encode` takes them."""
     if not _NAME.fullmatch(name) or name in RESERVED:
         raise ValueError(
             f"column {name!r}: expected a name of at most 40 lower-case letters, digits and _, and "
@@ -213,7 +213,7 @@ def read_file(
 def _base_columns(
     path: Path, columns: dict[str, Column]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Takes labels, predictions and scores out of `columns`."""
+    """Removes labels, predictions and scores from `columns` and returns them."""
     arrays = []
     for name in _BASE[1:]:
         column = columns.pop(name, None)
@@ -243,7 +243,7 @@ def _foreign(path: Path, number: int, found: str) -> UserError:
 def _texts_of_examples(
     path: Path, feature: str, column: Column, known: dict[tuple, np.ndarray], unique: bool = False
 ) -> np.ndarray:
-    """A column of texts that other runs have as well."""
+    """Returns a column of texts that other runs have as well."""
     assert isinstance(column, Texts)
     key = (feature, *column.key())
     if key not in known:
@@ -257,7 +257,7 @@ def _texts_of_examples(
 
 
 def _values(path: Path, feature: str, column: Column) -> np.ndarray:
-    """A column [examples]: float32, int64, or object of texts or tuples of texts."""
+    """Returns a column [examples]: float32, int64, or object of texts or tuples of texts."""
     if isinstance(column, np.ndarray):
         if feature.endswith(_LIST) or column.shape[1] != 1:
             raise _foreign(path, 1, f"found {column.shape[1]} numbers in {feature}")
@@ -265,7 +265,7 @@ def _values(path: Path, feature: str, column: Column) -> np.ndarray:
     try:
         texts = column.decode()
     except UnicodeDecodeError as error:
-        raise _foreign(path, 1, f"found bytes in {feature} that are no UTF-8") from error
+        raise _foreign(path, 1, f"found bytes in {feature} that are not UTF-8") from error
     found = np.empty(len(column.counts), dtype=object)
     if feature.endswith(_LIST):
         ends = np.cumsum(column.counts).tolist()
@@ -284,7 +284,7 @@ def _values(path: Path, feature: str, column: Column) -> np.ndarray:
 
 
 def _read_records(path: Path, sha256: str | None, examples: int | None) -> Records:
-    """The records of a file, compared with its SHA-256 or else with their checksums."""
+    """Reads the records of a file, compared with its SHA-256 or else with their checksums."""
     try:
         data = path.read_bytes()
     except FileNotFoundError as error:
@@ -297,18 +297,18 @@ def _read_records(path: Path, sha256: str | None, examples: int | None) -> Recor
     except DamagedRecord as error:
         raise UserError(
             f"{path} record {error.number}: the file ends inside the record, is damaged there, or is "
-            "no TFRecord file; remove the run's directory and run it again"
+            "not a TFRecord file; remove the run's directory and run it again"
         ) from error
     if not len(records):
-        raise UserError(f"{path} holds no record; remove the run's directory and run it again")
+        raise UserError(f"{path} has no record; remove the run's directory and run it again")
     if examples is not None and len(records) != examples:
         raise UserError(
-            f"{path}: found {len(records)} records, expected {examples} as run.json says; remove the "
+            f"{path}: found {len(records)} records, expected {examples} as in run.json; remove the "
             "run's directory and run it again"
         )
     if sha256 is not None and not whole:
         raise UserError(
-            f"{path}: found other bytes than run.json says (SHA-256); remove the run's directory and "
+            f"{path}: its SHA-256 is not that of run.json; remove the run's directory and "
             "run it again"
         )
     return records
@@ -319,7 +319,7 @@ def _refuse_repeated_ids(path: Path, example_ids: np.ndarray) -> None:
     for number, example_id in enumerate(example_ids.tolist(), start=1):
         if example_id in first:
             raise UserError(
-                f"{path} record {number}: example id {example_id!r} stands in record "
+                f"{path} record {number}: example id {example_id!r} is in record "
                 f"{first[example_id]} already, expected each once; run the fine-tuning again"
             )
         first[example_id] = number

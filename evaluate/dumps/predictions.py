@@ -1,6 +1,6 @@
-"""Predictions of many runs as one labelled array.
+"""Reads predictions of many runs as one labelled array.
 
-A finished run is a directory with a `DONE` marker, a `run.json` that says what the run was
+A finished run is a directory with a `DONE` marker, a `run.json` that describes the run
 (`evaluate.dumps.run_file`), and `predictions/<evaluation set>.tfrecord` (`evaluate.dumps.prediction_file`).
 """
 
@@ -30,11 +30,12 @@ def read_run_predictions(
     content: Mapping[str, Any] | None = None,
     known: dict[tuple, np.ndarray] | None = None,
 ) -> Predictions:
-    """One run's predictions on one evaluation set, compared with what its run.json says of them.
+    """Reads one run's predictions on one evaluation set and compares them with its run.json.
 
     Args:
       run_dir: a finished fine-tuning run.
-      evaluation_set, epochs: see `read_predictions`.
+      evaluation_set: see `read_predictions`.
+      epochs: see `read_predictions`.
       content: of its run.json, if read already.
       known: see `evaluate.dumps.prediction_file.read_file`.
 
@@ -66,14 +67,16 @@ def read_predictions(
       procedure, pretrain_seed, data_seed, step, learning_rate, finetune_seed; along example:
       example_id and what describes the examples (occupation, heuristic, answers as tuples of str,
       ...). Examples keep the order of the first run. Attributes: task, evaluation_set, metrics, and
-      epochs where the runs say them.
+      epochs where run.json has them.
 
     Raises:
       UserError: no run, a damaged or foreign file, runs of different tasks, or runs whose examples,
         labels or further columns disagree.
     """
     if not run_dirs:
-        raise UserError(f"no run to read {evaluation_set!r} of; give at least one run directory")
+        raise UserError(
+            f"found no run to read {evaluation_set!r} from; give at least one run directory"
+        )
     paths = [Path(run_dir) for run_dir in run_dirs]
     runs = [read_run(path) for path in paths]
     known: dict[tuple, np.ndarray] = {}
@@ -91,13 +94,14 @@ def labelled_array(
     evaluation_set: str,
     epochs: float | None = None,
 ) -> xarray.Dataset:
-    """Puts predictions of several runs together.
+    """Combines predictions of several runs.
 
     Args:
       paths: of the runs, for messages.
       runs: the content of each run.json.
       dumps: the predictions of each.
-      evaluation_set, epochs: see `read_predictions`, which says what is returned and refused.
+      evaluation_set: see `read_predictions`, also for what is returned and raised.
+      epochs: see `read_predictions`.
     """
     import xarray
 
@@ -109,7 +113,7 @@ def labelled_array(
             )
         if dump.scores.shape[1] != dumps[0].scores.shape[1]:
             raise UserError(
-                f"{path} has {dump.scores.shape[1]} scores an example, expected "
+                f"{path} has {dump.scores.shape[1]} scores per example, expected "
                 f"{dumps[0].scores.shape[1]} as {paths[0]}; read runs of the same labels"
             )
     dumps = [
@@ -147,17 +151,20 @@ def _stacked(rows: list[np.ndarray]) -> np.ndarray:
 
 
 def _run_column(values: list[Any]) -> np.ndarray:
-    """A coordinate [run]; a value that a checkpoint does not tell (null) becomes '' or -1."""
+    """Returns a coordinate [run]; an unknown value (null) becomes '' or -1."""
     if any(isinstance(value, str) for value in values):
         return np.array(["" if value is None else str(value) for value in values])
     return np.array([-1 if value is None else value for value in values])
 
 
 def aligned(path: Path, dump: Predictions, first_path: Path, first: Predictions) -> Predictions:
-    """`dump` with its examples in the order of `first`.
+    """Returns `dump` with its examples in the order of `first`.
 
     Args:
-      path, first_path: for messages.
+      path: of the run, for messages.
+      dump: its predictions.
+      first_path: of the other run, for messages.
+      first: its predictions.
 
     Raises:
       UserError: the examples, their labels or their further columns differ, or the outputs have

@@ -41,7 +41,7 @@ Ngrams = Counter[tuple[str, ...]]
 
 
 def tokens_13a(text: str) -> list[str]:
-    """Tokens of a text as mteval-v13a, WMT's scorer, splits it."""
+    """Splits a text into tokens as mteval-v13a, WMT's scorer, does."""
     text = text.rstrip().replace("<skipped>", "").replace("-\n", "").replace("\n", " ")
     for entity, character in _ENTITIES:
         text = text.replace(entity, character)
@@ -60,7 +60,7 @@ def _ngrams(tokens: list[str]) -> Ngrams:
 
 
 def _statistics(text: str, references: Ngrams, lengths: list[int]) -> list[int]:
-    """Matches and totals by order, length of the text, length of the closest reference."""
+    """Counts matches and totals by order, and the lengths of the text and the closest reference."""
     tokens = tokens_13a(text)
     matches = [0] * ORDERS
     for ngram, count in _ngrams(tokens).items():
@@ -110,7 +110,7 @@ def _bleu_finish(sums: Array) -> Array:
 
 
 def _bleu_degenerate(sums: Array) -> Flags:
-    """Whether there is no text long enough to hold an n-gram of every order."""
+    """Returns whether no text is long enough to hold an n-gram of every order."""
     return np.asarray((sums[..., ORDERS : 2 * ORDERS] <= 0).any(axis=-1))
 
 

@@ -23,12 +23,12 @@ from multiberts.evaluate.metrics.column_metric import (
 )
 from multiberts.evaluate.metrics.continuous import clipped
 
-# Whole numbers up to this are told apart by counting, which is quicker than sorting.
+# Ranges of whole numbers up to this are searched by counting, which is quicker than sorting.
 _COUNTABLE = 2**16
 
 
 def is_binary(values: NDArray) -> bool:
-    """Whether every value is 0 or 1."""
+    """Returns whether every value is 0 or 1."""
     if values.dtype.kind not in "biuf":
         return bool(np.isin(values, (0, 1)).all())
     return bool(((values == 0) | (values == 1)).all())
@@ -45,7 +45,7 @@ def require_binary(name: str, labels: NDArray, predictions: NDArray | None, cure
 
 
 def distinct(values: NDArray) -> NDArray:
-    """The distinct values, sorted."""
+    """Returns the distinct values, sorted."""
     if values.dtype.kind in "iu" and values.size:
         low, high = int(values.min()), int(values.max())
         if high - low < _COUNTABLE:
@@ -70,7 +70,12 @@ def _check_kinds(name: str, labels: NDArray, predictions: NDArray) -> None:
 
 
 def classes_of(name: str, labels: NDArray, predictions: NDArray) -> NDArray:
-    """The classes that labels or predictions hold, sorted.
+    """Returns the classes that labels or predictions hold, sorted.
+
+    Args:
+      name: of the metric, for messages.
+      labels: [examples].
+      predictions: [..., examples].
 
     Raises:
       ValueError: they are fractions, or numbers on one side and texts on the other.
@@ -134,7 +139,7 @@ def _bind_macro(labels: NDArray, predictions: NDArray) -> Columns:
     classes = classes_of("f1_macro", labels, predictions)
 
     def columns(labels: NDArray, predictions: NDArray) -> Array:
-        """As for `f1`, class by class: [..., examples, 2 * classes]."""
+        """Makes the columns of `f1` for each class: [..., examples, 2 * classes]."""
         both, either = [], []
         for member in classes:
             truth, guess = labels == member, predictions == member
@@ -151,7 +156,7 @@ def _macro_finish(sums: Array) -> Array:
 
 
 def _macro_degenerate(sums: Array) -> Flags:
-    """Whether no class is there at all."""
+    """Returns whether there is no class at all."""
     return np.asarray((np.split(sums, 2, axis=-1)[1] <= 0).all(axis=-1))
 
 
@@ -159,7 +164,7 @@ def _bind_matthews(labels: NDArray, predictions: NDArray) -> Columns:
     classes = classes_of("matthews", labels, predictions)
 
     def columns(labels: NDArray, predictions: NDArray) -> Array:
-        """1 and the labels of each class but the first, its predictions, and correct ones."""
+        """Makes 1, the labels of each class but the first, its predictions, and correct ones."""
         others = classes[1:]
         return stack(
             predictions.shape,
@@ -173,7 +178,7 @@ def _bind_matthews(labels: NDArray, predictions: NDArray) -> Columns:
 
 
 def _matthews_spreads(sums: Array) -> tuple[Array, Array, Array]:
-    """Spreads of labels and of predictions over the classes, and their co-spread (Gorodkin, 2004).
+    """Returns spreads of labels and predictions over the classes, and their co-spread (Gorodkin, 2004).
 
     Weights may be fractions: what is left of a class by rounding counts as none.
     """

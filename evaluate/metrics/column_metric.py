@@ -1,9 +1,9 @@
-"""The shape of a metric that is columns and a finish, and how its columns are made block by block.
+"""Defines metrics as columns and a finish; their columns can be made block by block.
 
 A metric turns each example into K numbers (its columns), sums them with weights, and finishes the
 sums into a score. The plain score has weights of one; a bootstrap replicate has the counts of the
 examples drawn. So a thousand replicates are one product of a count matrix with the columns. A row
-of zeros stands for an example that is not there.
+of zeros is an example that is left out.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ Uses = Literal["prediction", "positive_score", "scores", "text"]
 
 
 def never_degenerate(sums: Array) -> Flags:
+    """Returns False for every score."""
     return np.zeros(sums.shape[:-1], dtype=bool)
 
 
@@ -37,7 +38,7 @@ class BoundColumns:
     bind: Callable[[NDArray, NDArray], Columns]
 
     def __call__(self, labels: NDArray, predictions: NDArray) -> Array:
-        """The columns of all examples."""
+        """Makes the columns of all examples."""
         return self.bind(labels, predictions)(labels, predictions)
 
 
@@ -52,7 +53,7 @@ class Metric:
       finish: sums [..., K] -> scores [...]. Scaling all sums alike does not change the score
         (but for BLEU's smoothing).
       degenerate: sums [..., K] -> bool [...], True where the score is 0/0 and its defined value
-        stands.
+        is given.
       mean_of: the column whose plain mean over examples is the score, or None for a non-linear
         metric; column 0 is then a column of ones.
       higher_is_better: the direction in which a learning rate is chosen; None where there is
@@ -143,29 +144,24 @@ class BoundMetric:
     num_columns: int
     num_label_columns: int
 
-    @property
-    def name(self) -> str:
-        return self.metric.name
-
-    @property
-    def whole(self) -> bool:
-        return self.metric.whole
-
-    @property
-    def mean_of(self) -> int | None:
-        return self.metric.mean_of
-
     def finish(self, sums: Array) -> Array:
+        """Returns the metric's scores from sums [..., K]."""
         return self.metric.finish(sums)
 
     def degenerate(self, sums: Array) -> Flags:
+        """Returns where the metric's scores are defined values, from sums [..., K]."""
         return self.metric.degenerate(sums)
 
 
 def checked(
     labels: ArrayLike, predictions: ArrayLike, uses: Uses = "prediction"
 ) -> tuple[NDArray, NDArray]:
-    """Both as arrays with matching examples.
+    """Returns labels and predictions as arrays with matching examples.
+
+    Args:
+      labels: [examples].
+      predictions: [..., examples], or with a last axis of classes.
+      uses: see `Metric`.
 
     Raises:
       ValueError: the shapes differ or there are no examples.
@@ -188,7 +184,7 @@ def checked(
 
 
 def reference_array(labels: ArrayLike | Sequence[Any]) -> NDArray:
-    """Labels as an array, with lists of reference texts kept as one entry [examples] each."""
+    """Returns labels as an array, with lists of reference texts kept as one entry [examples] each."""
     lists = isinstance(labels, (list, tuple)) and any(
         isinstance(entry, (list, tuple)) and all(isinstance(text, str) for text in entry)
         for entry in labels
@@ -202,12 +198,12 @@ def reference_array(labels: ArrayLike | Sequence[Any]) -> NDArray:
 
 
 def shown(value: Any) -> str:
-    """A value as messages print it."""
+    """Returns a value as messages print it."""
     return repr(value.item() if isinstance(value, np.generic) else value)
 
 
 def by_class(labels: NDArray, predictions: NDArray) -> bool:
-    """Whether the last axis of class probabilities is classes, and not examples.
+    """Returns whether the last axis of class probabilities is classes, and not examples.
 
     It is where the axis before it has the length of the examples.
     """
@@ -215,22 +211,26 @@ def by_class(labels: NDArray, predictions: NDArray) -> bool:
 
 
 def first_examples(labels: NDArray, predictions: NDArray, uses: Uses) -> NDArray:
-    """The predictions of the first example alone."""
+    """Returns the predictions of the first example alone."""
     if uses == "scores" and by_class(labels, predictions):
         return predictions[..., :1, :]
     return predictions[..., :1]
 
 
 def ratio(numerator: Array, denominator: Array) -> Array:
-    """numerator / denominator, and 0 where the denominator is 0."""
+    """Returns numerator / denominator, and 0 where the denominator is 0."""
     positive = denominator > 0
     return np.where(positive, numerator / np.where(positive, denominator, 1.0), 0.0)
 
 
 def stack(shape: tuple[int, ...], *columns: ArrayLike) -> Array:
-    """Columns broadcast to `shape` [..., examples] and stacked to [..., examples, K].
+    """Broadcasts columns to `shape` [..., examples] and stacks them to [..., examples, K].
 
-    Each column lies in one piece, which is quick to write and to multiply with counts.
+    Each column is contiguous in memory, which is quick to write and to multiply with counts.
+
+    Args:
+      shape: of the predictions.
+      *columns: arrays or numbers.
     """
     stacked = np.empty((len(columns), *shape))
     for position, column in enumerate(columns):

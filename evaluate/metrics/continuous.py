@@ -21,7 +21,7 @@ from multiberts.evaluate.metrics.column_metric import (
 )
 from multiberts.evaluate.metrics.column_metric import ratio as ratio_of
 
-# A sum of squares this small beside the sum it was made from is rounding, not spread.
+# A sum of squares this small relative to the sum it was made from is rounding, not spread.
 RELATIVE_ROUNDING = 1e-13
 
 
@@ -52,16 +52,17 @@ def _absolute_errors(labels: NDArray, predictions: NDArray) -> Array:
 
 
 def _mean_columns(labels: NDArray, predictions: NDArray) -> Array:
+    del labels
     return stack(predictions.shape, 1.0, predictions)
 
 
 def clipped(spread: Array, scale: Array) -> Array:
-    """The spread, and 0 where it is rounding of sums of the size of `scale`."""
+    """Returns the spread, and 0 where it is rounding of sums of the size of `scale`."""
     return np.where(spread > RELATIVE_ROUNDING * scale, spread, 0.0)
 
 
 class _Centring:
-    """Values less their plain mean over all examples, with rounding of a constant row set to 0.
+    """Subtracts the plain mean over all examples, and sets rounding of a constant row to 0.
 
     Correlation and slope do not change by a shift, and sums of squares keep their digits.
     """
@@ -81,7 +82,7 @@ class _Centring:
 
 
 def _moment_columns(name: str) -> BoundColumns:
-    """1, x, x^2 of the labels, then y, y^2, xy."""
+    """Makes columns 1, x, x^2 of the labels, then y, y^2, xy."""
 
     def bind(labels: NDArray, predictions: NDArray) -> Columns:
         require_numbers(name, labels, predictions)
@@ -97,7 +98,7 @@ def _moment_columns(name: str) -> BoundColumns:
 
 
 def _spreads(sums: Array) -> tuple[Array, Array, Array]:
-    """Label spread, prediction spread and co-spread, each count**2 times its population moment."""
+    """Returns label spread, prediction spread and co-spread, each count**2 x its population moment."""
     count, x, xx, y, yy, xy = np.moveaxis(sums, -1, 0)
     return (
         clipped(count * xx - x * x, count * xx),

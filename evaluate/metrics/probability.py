@@ -29,12 +29,12 @@ from multiberts.evaluate.metrics.column_metric import (
 NUM_BINS = 15
 BIN_EDGES = np.linspace(0, 1, NUM_BINS + 1)
 
-# How far from 1 the probabilities of an example may sum: those of half precision do not meet it.
+# How far the sum of the probabilities of an example may be from 1, as it is with half precision.
 _SUM_TOLERANCE = 2e-3
 
 
 def softmax(logits: ArrayLike) -> Array:
-    """Probabilities of classes from logits [..., classes], float64 of the same shape."""
+    """Computes probabilities of classes from logits [..., classes], float64 of the same shape."""
     values = np.asarray(logits, dtype=np.float64)
     shifted = np.exp(values - values.max(axis=-1, keepdims=True))
     return shifted / shifted.sum(axis=-1, keepdims=True)
@@ -73,7 +73,7 @@ def _check_probabilities(name: str, labels: NDArray, predictions: NDArray, class
 def _probability_columns(
     name: str, make: Callable[[NDArray, NDArray, bool], Array]
 ) -> BoundColumns:
-    """Columns from (labels as integers, probabilities, whether these are by class)."""
+    """Makes columns by a function of (labels as integers, probabilities, whether these are by class)."""
 
     def bind(labels: NDArray, predictions: NDArray) -> Columns:
         classes = by_class(labels, predictions)
@@ -84,7 +84,7 @@ def _probability_columns(
 
 
 def _of_label(labels: NDArray, probabilities: NDArray, classes: bool) -> NDArray:
-    """The probability of the right class [..., examples]."""
+    """Returns the probability of the right class [..., examples]."""
     if not classes:
         return np.where(labels == 1, probabilities, 1 - probabilities)
     index = np.broadcast_to(labels[:, None], (*probabilities.shape[:-1], 1))
@@ -92,7 +92,7 @@ def _of_label(labels: NDArray, probabilities: NDArray, classes: bool) -> NDArray
 
 
 def _log_loss(labels: NDArray, probabilities: NDArray, classes: bool) -> Array:
-    """Clipped as scikit-learn does, by the precision that the probabilities came in."""
+    """Clips as scikit-learn does, by the precision of the probabilities."""
     if probabilities.dtype.kind != "f":
         probabilities = probabilities.astype(np.float64)
     right = _of_label(labels, probabilities, classes)
@@ -102,7 +102,7 @@ def _log_loss(labels: NDArray, probabilities: NDArray, classes: bool) -> Array:
 
 
 def _brier(labels: NDArray, probabilities: NDArray, classes: bool) -> Array:
-    """(1 - P(right class))^2 for two classes; the sum of squares over the classes for more."""
+    """Computes (1 - P(right class))^2 for two classes, the sum of squares over classes for more."""
     probabilities = probabilities.astype(np.float64)
     right = _of_label(labels, probabilities, classes)
     if not classes:
@@ -113,7 +113,7 @@ def _brier(labels: NDArray, probabilities: NDArray, classes: bool) -> Array:
 
 
 def _calibration(labels: NDArray, probabilities: NDArray, classes: bool) -> Array:
-    """1, and by bin of the confidence the confidence less whether the guess was right."""
+    """Makes 1, and for each bin of the confidence the confidence less whether the guess was right."""
     probabilities = probabilities.astype(np.float64)
     if classes:
         guess, confidence = probabilities.argmax(axis=-1), probabilities.max(axis=-1)
@@ -155,7 +155,8 @@ class ReliabilityBin:
     """Answers whose confidence lies in (low, high].
 
     Attributes:
-      low, high: of the confidence, the probability of the answer given.
+      low: of the confidence, the probability of the answer given.
+      high: likewise.
       examples: how many.
       confidence: their mean confidence; NaN where there are none.
       accuracy: the share that is right; NaN where there are none.
@@ -169,7 +170,7 @@ class ReliabilityBin:
 
 
 def reliability(labels: ArrayLike, logits: ArrayLike) -> list[ReliabilityBin]:
-    """The bins of one run, those that the metric `ece` uses (Guo et al., 2017, section 2).
+    """Computes the reliability table of one run, in the bins of `ece` (Guo et al., 2017, section 2).
 
     The mean over examples of |accuracy - confidence| of their bins is `ece`.
 
@@ -199,7 +200,7 @@ def reliability(labels: ArrayLike, logits: ArrayLike) -> list[ReliabilityBin]:
 
 
 def is_calibratable(labels: NDArray, predictions: NDArray, scores: NDArray) -> bool:
-    """Whether scores [examples, classes] are logits of the classes that labels and answers are of."""
+    """Returns whether scores [examples, classes] are logits of the classes of labels and answers."""
     return (
         scores.shape[-1] > 1
         and bool(np.isfinite(scores).all())

@@ -1,7 +1,7 @@
 """Moments of mid-ranks for many replicates at once, the engine behind metrics of ranks.
 
 Three sums over the mid-ranks x of the labels and y of the predictions, taken less their mean: joint =
-sum w x y and the spreads sum w x^2 and sum w y^2. Weights w count how often an example stands in the
+sum w x y and the spreads sum w x^2 and sum w y^2. Weights w count how often an example occurs in the
 sample, and ranks are those in that sample, ties shared.
 
 With the predictions sorted, joint is the sum over i > j of w_i x_i w_j (and half of i = j). It is
@@ -46,7 +46,7 @@ class _Groups:
           rows: places of the examples among all, group after group.
           sizes: of the groups.
           places: row of each group's sum in arrays of `num_places` rows.
-          num_places: at least the number of groups; rows that are no group's are 0.
+          num_places: at least the number of groups; rows without a group are 0.
           none: the place among all examples of a row of zeros.
         """
         self.num_groups = len(sizes)
@@ -97,7 +97,7 @@ class _Groups:
 
 
 def _sorted_groups(values: NDArray) -> tuple[NDArray, NDArray]:
-    """The order that sorts values, and the sizes of the groups of equal ones, ascending."""
+    """Returns the order that sorts values, and the sizes of the groups of equal ones, ascending."""
     order = np.argsort(values, kind="stable")
     ascending = values[order]
     starts = np.flatnonzero(np.r_[True, ascending[1:] != ascending[:-1]][: len(values)])
@@ -123,7 +123,7 @@ class _LabelOrder:
 
 
 def _segments(predictions: NDArray, rows: NDArray, num_examples: int) -> list[_Groups]:
-    """The predictions' groups in ascending order, few enough at a time to stay in cache."""
+    """Splits the predictions' groups, in ascending order, into parts that stay in cache."""
     order, sizes = _sorted_groups(predictions[rows])
     ends = np.cumsum(sizes)
     segments = []
@@ -143,7 +143,7 @@ def _segments(predictions: NDArray, rows: NDArray, num_examples: int) -> list[_G
 
 
 def _halvings(number: int) -> int:
-    """How often `number` entries are halved before running sums take over."""
+    """Returns how often `number` entries are halved before running sums are used."""
     return max(0, int(number).bit_length() - 6)
 
 
@@ -153,8 +153,10 @@ def _padded(number: int) -> int:
 
 
 def _places_by_halves(number: int) -> NDArray[np.int64]:
-    """Where each of `number` ascending entries is kept, so that neighbours lie half the array
-    apart, and again in what is left after merging them."""
+    """Places `number` ascending entries so that neighbours lie half the array apart.
+
+    The same holds again for what is left after neighbours are merged.
+    """
     place = np.zeros(number, dtype=np.int64)
     entry, half = np.arange(number), _padded(number)
     for _ in range(_halvings(number)):
@@ -165,10 +167,11 @@ def _places_by_halves(number: int) -> NDArray[np.int64]:
 
 
 def _joint(weights: Array, values: Array, number: int) -> Array:
-    """sum over i > j of values_i weights_j, and half of i = j; both arrays are used up.
+    """Sums values_i weights_j over i > j, and half of i = j; both arrays are overwritten.
 
     Args:
-      weights, values: [rows, replicates], the first `_padded(number)` rows in use.
+      weights: [rows, replicates], the first `_padded(number)` rows in use.
+      values: likewise.
       number: entries, arranged by `_places_by_halves`.
     """
     size = _padded(number)
@@ -183,7 +186,7 @@ def _joint(weights: Array, values: Array, number: int) -> Array:
 
 
 def _dot(first: Array, second: Array) -> Array:
-    """Sums of products down the columns, few columns folded to many for speed."""
+    """Sums products down the columns; few columns are folded to many for speed."""
     width = first.shape[1]
     fold = _REPLICATES // width
     whole = len(first) // fold * fold
@@ -197,7 +200,7 @@ def _dot(first: Array, second: Array) -> Array:
 
 
 class SortedRuns:
-    """Labels and predictions, sorted once for any number of replicates."""
+    """Sorts labels and predictions once, for any number of replicates."""
 
     def __init__(
         self, labels: NDArray, predictions: NDArray, observed: NDArray | None, both_spreads: bool
@@ -229,10 +232,14 @@ class SortedRuns:
 
     @property
     def num_runs(self) -> int:
+        """Returns the number of runs."""
         return len(self._runs)
 
     def moments(self, table: NDArray) -> Iterator[tuple[slice, RankMoments]]:
-        """Moments under weights [replicates, examples], a few replicates at a time.
+        """Computes moments under weights, a few replicates at a time.
+
+        Args:
+          table: weights [replicates, examples].
 
         Yields:
           Which replicates, and moments [at least as many, runs]; what is too much is filling.
@@ -245,7 +252,7 @@ class SortedRuns:
             yield slice(start, start + len(part)), self._of_columns(columns)
 
     def _of_columns(self, weights: Array) -> RankMoments:
-        """Moments [replicates, runs] from weights [examples + 1, replicates]."""
+        """Computes moments [replicates, runs] from weights [examples + 1, replicates]."""
         moments = np.empty((3, self._chunk, len(self._runs)))
         most = max((s.num_places for _, segments in self._runs for s in segments), default=0)
         sums, products = np.empty((2, most, self._chunk))
@@ -299,7 +306,7 @@ def _cubes(weights: Array) -> Array:
 
 
 def _spread(total: Array, cubes: Array) -> Array:
-    """The sum of squared centred mid-ranks, from the sum of the groups' cubed weights."""
+    """Sums squared centred mid-ranks, from the sum of the groups' cubed weights."""
     whole = total * total * total
     spread = whole - cubes
     return np.where(spread > RELATIVE_ROUNDING * whole, spread, 0.0) / 12

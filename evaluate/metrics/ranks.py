@@ -29,7 +29,7 @@ class RankMetric:
     Attributes:
       name: the key in `METRICS`.
       finish: moments -> scores.
-      degenerate: moments -> bool, True where the score is 0/0 and its defined value stands.
+      degenerate: moments -> bool, True where the score is 0/0 and its defined value is given.
       partials: (moments, scores) -> derivatives of the score by joint, label spread and
         prediction spread.
       check: raises ValueError where labels or predictions do not suit.
@@ -82,7 +82,7 @@ class RankMetric:
     def weighted(
         self, labels: ArrayLike, predictions: ArrayLike, weights: ArrayLike
     ) -> tuple[Array, Flags]:
-        """Scores under weights, and where they are defined values.
+        """Computes scores under weights, and where they are defined values.
 
         Args:
           labels: [examples].
@@ -118,7 +118,7 @@ class RankMetric:
         return scores.T.reshape(prediction_array.shape[:-1] + table.shape[:-1])
 
     def influence(self, labels: ArrayLike, predictions: ArrayLike) -> Array:
-        """How each example moves the score: examples x d score / d weight, at weights of one.
+        """Computes how each example moves the score: examples x d score / d weight, at weights of one.
 
         Its mean is 0; the score + influence are pseudo-values. For AUC these are DeLong's
         placements (DeLong et al., 1988). Zero where the score is degenerate.
@@ -171,7 +171,7 @@ class RankMetric:
             if values.dtype.kind == "f" and np.isnan(values).any():
                 raise ValueError(
                     f"{self.name}: found nan in {what}, and nan has no rank; leave out the runs or "
-                    "examples that hold it, and say so"
+                    "examples that hold it"
                 )
         self.check(label_array, prediction_array)
         return label_array, prediction_array
@@ -217,12 +217,8 @@ class BoundRankMetric:
         self.metric = metric
         self._sorted = SortedRuns(labels, predictions, observed, metric.both_spreads)
 
-    @property
-    def name(self) -> str:
-        return self.metric.name
-
     def weighted(self, weights: ArrayLike) -> tuple[Array, Flags]:
-        """Scores under weights, and where they are defined values.
+        """Computes scores under weights, and where they are defined values.
 
         Args:
           weights: [replicates, examples], non-negative.
@@ -259,6 +255,7 @@ def _auc_partials(moments: RankMoments, score: Array) -> tuple[Array, Array, Arr
 
 
 def _auc_check(labels: NDArray, predictions: NDArray) -> None:
+    del predictions
     require_binary("auc", labels, None, "map the classes to 0 and 1 and give the score of class 1")
 
 
@@ -297,7 +294,7 @@ RANK_METRICS = (
         _spearman,
         _spearman_degenerate,
         _spearman_partials,
-        lambda labels, predictions: None,
+        lambda _labels, _predictions: None,
         is_correlation=True,
     ),
 )

@@ -45,7 +45,10 @@ METRICS: dict[str, Metric | RankMetric] = {
 
 
 def metric_named(name: str) -> Metric | RankMetric:
-    """The metric of that name.
+    """Returns the metric of that name.
+
+    Args:
+      name: a key of `METRICS`.
 
     Raises:
       ValueError: there is none; the message lists those there are.
@@ -58,7 +61,7 @@ def metric_named(name: str) -> Metric | RankMetric:
 def metric_variables(
     metric: Metric | RankMetric, given: Container[Hashable]
 ) -> tuple[Literal["label", "answers"], Literal["prediction", "prediction_text"]]:
-    """Which variables of labelled predictions a metric compares.
+    """Returns which variables of labelled predictions a metric compares.
 
     Args:
       metric: its `uses` decides.
@@ -66,8 +69,8 @@ def metric_variables(
 
     Returns:
       The names of the labels and of the predictions. A metric of texts looks at `answers` and
-      `prediction_text` where they are there: beside them question answering says with label and
-      prediction whether there is an answer, and whether one was given.
+      `prediction_text` where these exist: label and prediction of question answering are whether
+      there is an answer, and whether one was given.
     """
     if metric.uses != "text":
         return "label", "prediction"
@@ -80,7 +83,7 @@ def metric_variables(
 def metric_input(
     metric: Metric | RankMetric, prediction: ArrayLike, scores: ArrayLike | None = None
 ) -> NDArray:
-    """What a metric is given of the predictions that a run wrote.
+    """Returns the input of a metric from the predictions that a run wrote.
 
     Args:
       metric: its `uses` decides.

@@ -3,6 +3,11 @@
 The label of an example is its reference answers, a tuple of strings (or one string); none, or none
 that holds a word, means that there is no answer, and the empty prediction is then right. An example
 scores the best of its references. Scores are shares in [0, 1].
+
+A model of SQuAD 2.0 computes null odds for each question: how much likelier no answer is than its best
+one. Questions whose null odds are above a threshold go unanswered. The best threshold is found on the
+questions that it is scored on, so its score is an upper bound, not an estimate (evaluate-v2.0.py of
+the SQuAD explorer).
 """
 
 from __future__ import annotations
@@ -34,16 +39,17 @@ Words = tuple[str, ...]
 
 
 def answer_words(text: str) -> Words:
-    """The words of an answer in lower case, without punctuation and articles."""
+    """Returns the words of an answer in lower case, without punctuation and articles."""
     return tuple(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
 def exact_match(reference: Words, prediction: Words) -> float:
+    """Returns 1 where the words are the same, otherwise 0."""
     return float(reference == prediction)
 
 
 def f1_of_words(reference: Words, prediction: Words) -> float:
-    """2 x shared words / words of both; where either side has none, whether both have none."""
+    """Returns 2 x shared words / words of both; where either has none, whether both have none."""
     if not reference or not prediction:
         return float(reference == prediction)
     shared = (Counter(reference) & Counter(prediction)).total()
@@ -51,7 +57,7 @@ def f1_of_words(reference: Words, prediction: Words) -> float:
 
 
 def references_of(label: object) -> Sequence[str]:
-    """The references that a label stands for."""
+    """Returns the reference texts of a label."""
     return (label,) if isinstance(label, str) else tuple(label)  # type: ignore[arg-type]
 
 
@@ -139,8 +145,8 @@ def best_threshold(
       scores: [questions]: exact match or F1 of the answer that each question has.
       null_odds: [questions].
       has_answer: bool [questions]: whether there is an answer to find.
-      answered: bool [questions]: whether the prediction is not empty. One that is loses nothing at
-        any threshold, so give the best answers rather than those left at a threshold.
+      answered: bool [questions]: whether the prediction is not empty. Empty ones lose nothing at
+        any threshold, so give the best answers rather than those above some threshold.
 
     Raises:
       ValueError: no questions, other lengths, or null odds that are not numbers.
@@ -149,7 +155,7 @@ def best_threshold(
     score, odds, has, given = columns
     if not (len(score) and all(column.shape == (len(score),) for column in columns)):
         raise ValueError(
-            f"found columns of shapes {[column.shape for column in columns]}, expected one value a "
+            f"found columns of shapes {[column.shape for column in columns]}, expected one value per "
             "question in each; give all of the same questions"
         )
     if np.isnan(odds.astype(np.float64)).any():
@@ -166,7 +172,7 @@ def best_threshold(
 def question_scores(
     references: Sequence[Sequence[str]], predictions: Sequence[str]
 ) -> dict[str, Array]:
-    """Exact match and F1 of every question, by the name of the metric.
+    """Computes exact match and F1 of every question, by the name of the metric.
 
     Args:
       references: [questions]: texts of the answers, none where there is no answer.
@@ -192,7 +198,7 @@ def official_scores(
     predictions: Sequence[str],
     null_odds: Sequence[float] | None = None,
 ) -> dict[str, float]:
-    """The official scorer's report, in percent, under its names.
+    """Computes the official scorer's report, in percent, under its names.
 
     Args:
       references: [questions]: texts of the answers, none where there is no answer.

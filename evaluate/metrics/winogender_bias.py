@@ -6,10 +6,10 @@ measure of Webster et al. (2020) and of the MultiBERTs paper (section 4); append
 slope instead. The pronoun probe averages P(feminine) / (P(feminine) + P(masculine)) at a masked
 pronoun instead.
 
-Both give one number a run and occupation, so that statistics resample occupations as examples.
+Both are one number per run and occupation, so that statistics resample occupations as examples.
 
-Accuracy by gender, and of the sentences made to mislead (`gotcha_column`), comes from columns that
-stand with the examples: scores are cut by any such column.
+Accuracy by gender, and of the sentences made to mislead (`gotcha_column`), comes from columns of the
+examples: scores are split by any such column.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ OCCUPATION_MEASURES: dict[str, tuple[str, str]] = {
 def occupation_bias(
     choices: ArrayLike, occupations: Sequence[str] | NDArray, genders: Sequence[str] | NDArray
 ) -> tuple[list[str], NDArray[np.float64]]:
-    """The bias score of every occupation.
+    """Computes the bias score of every occupation.
 
     Args:
       choices: [runs, sentences], 0 = the occupation was chosen, 1 = the participant.
@@ -56,15 +56,10 @@ def occupation_bias(
       ValueError: shapes differ, a gender is unknown, a choice is not 0 or 1, or an occupation
         lacks a gender.
     """
-    choices, occupations, genders = (
-        np.asarray(choices),
-        np.asarray(occupations),
-        np.asarray(genders),
-    )
+    choices, occupations, genders = map(np.asarray, (choices, occupations, genders))
     if choices.ndim != 2 or not choices.shape[1:] == occupations.shape == genders.shape:
         raise ValueError(
-            f"found choices {choices.shape}, occupations {occupations.shape}, genders "
-            f"{genders.shape}, "
+            f"found choices {choices.shape}, occupations {occupations.shape}, genders {genders.shape}, "
             "expected [runs, sentences], [sentences], [sentences]"
         )
     _check_genders(genders)
@@ -89,11 +84,11 @@ def occupation_bias(
 def gotcha_column(
     genders: Sequence[str] | NDArray, percent_feminine: ArrayLike, answers: ArrayLike
 ) -> NDArray[np.str_]:
-    """Which sentences mislead a reader who goes by the occupation's majority.
+    """Labels the sentences that mislead a reader who relies on the occupation's majority.
 
     A feminine pronoun is a gotcha where it means the occupation, of which less than half are women,
-    or the other participant, beside an occupation of which half or more are women; a masculine one
-    is a gotcha where the feminine one in its place is none. A neutral pronoun is neither.
+    or the other participant, next to an occupation of which half or more are women; a masculine one
+    is a gotcha where the feminine one in its place is not. A neutral pronoun is neither.
 
     Args:
       genders: [sentences], `feminine`, `masculine` or `neutral`.
@@ -128,7 +123,7 @@ def _check_genders(genders: NDArray) -> None:
 def occupation_means(
     values: ArrayLike, occupations: Sequence[str] | NDArray
 ) -> tuple[list[str], NDArray[np.float64]]:
-    """Values averaged by occupation, as the pronoun probe needs.
+    """Averages values by occupation, as the pronoun probe needs.
 
     Args:
       values: [runs, examples].
@@ -152,14 +147,14 @@ def occupation_means(
 
 
 def occupation_metric(measure: str) -> Metric:
-    """The metric over occupations behind a measure such as `bias_slope`, under that name."""
+    """Returns the metric over occupations behind a measure such as `bias_slope`, under that name."""
     metric = METRICS[OCCUPATION_MEASURES[measure][1]]
     assert isinstance(metric, Metric)  # correlations and slopes are metrics of columns
     return dataclasses.replace(metric, name=measure)
 
 
 def occupation_scores(predictions: xarray.Dataset, measure: str) -> xarray.Dataset:
-    """Predictions of sentences turned into one number a run and occupation.
+    """Turns predictions of sentences into one number per run and occupation.
 
     Args:
       predictions: dims (run, example), variable `prediction`; example coordinates `occupation`,
@@ -167,7 +162,7 @@ def occupation_scores(predictions: xarray.Dataset, measure: str) -> xarray.Datas
       measure: a key of `OCCUPATION_MEASURES`.
 
     Returns:
-      Dataset with dims (run, example), an example an occupation (`example_id` its name):
+      Dataset with dims (run, example), one example per occupation (`example_id` is its name):
       `prediction` the bias score or the probe's mean, `label` the share of women in [0, 1]; run
       coordinates are kept.
 
@@ -209,8 +204,7 @@ def _shares(
         if len(found) != 1 or not 0 <= found[0] <= 100:
             raise UserError(
                 f"{measure}: occupation {name!r} has percent_feminine {found.tolist()}, expected "
-                "one number "
-                "from 0 to 100; check the occupation table"
+                "one number from 0 to 100; check the occupation table"
             )
         shares[position] = found[0] / 100
     return shares

@@ -92,5 +92,5 @@ def test_a_whole_file_of_another_run_is_refused(tmp_path: Path, make_run):
     other = make_run(tmp_path / "b", {"dev": {"labels": [0, 1], "predictions": [1, 1]}})
     file = "predictions/dev.tfrecord"
     (first / file).write_bytes((other / file).read_bytes())
-    with pytest.raises(UserError, match=r"found other bytes than run.json says \(SHA-256\)"):
+    with pytest.raises(UserError, match=r"its SHA-256 is not that of run.json"):
         read_predictions([first], "dev")

@@ -71,6 +71,6 @@ def test_bad_input_leaves_no_file(tmp_path: Path, make_run):
         export(path=str(tmp_path / "x"), predictions=str(tmp_path / "empty"))
     run = make_run(tmp_path / "runs", {"dev": {"labels": [1], "predictions": [1]}})
     (run / "predictions" / "dev.tfrecord").write_bytes(b"")
-    with pytest.raises(UserError, match="holds no record"):
+    with pytest.raises(UserError, match="has no record"):
         export(path=str(tmp_path / "x"), predictions=str(tmp_path / "runs"))
     assert not (tmp_path / "x").exists()

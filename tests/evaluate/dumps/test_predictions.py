@@ -120,7 +120,7 @@ def test_runs_are_aligned_by_example_id(tmp_path: Path) -> None:
         ({"labels": (0, 0, 1)}, "label of example 't/dev/1' is 0.0, but 1.0 in"),
         ({"example_ids": ["t/dev/0", "t/dev/1", "x"]}, "lacks example 't/dev/2', which"),
         ({"task": "other"}, "is a run of task other, expected t"),
-        ({"scores": np.zeros((3, 4))}, "has 4 scores an example, expected 0"),
+        ({"scores": np.zeros((3, 4))}, "has 4 scores per example, expected 0"),
         ({"extras": {"gender": ["neutral"] * 3}}, "do not both have the column gender"),
     ],
 )
@@ -153,7 +153,7 @@ def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
         if kept % size:
             assert f"record {kept // size + 1}:" in str(caught.value)
         else:
-            assert "holds no record" in str(caught.value) or "expected 3" in str(caught.value)
+            assert "has no record" in str(caught.value) or "expected 3" in str(caught.value)
 
 
 def test_changed_byte_is_refused(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_repeated_ids_are_refused(tmp_path: Path) -> None:
     with tf.io.TFRecordWriter(str(file)) as writer:
         writer.write(record.numpy())
         writer.write(record.numpy())
-    with pytest.raises(UserError, match=r"record 2: example id 'x' stands in record 1"):
+    with pytest.raises(UserError, match=r"record 2: example id 'x' is in record 1 already"):
         read_file(file)
 
 

@@ -253,7 +253,7 @@ def test_equal_null_odds_count_one_after_the_other() -> None:
 
 
 def test_bad_columns_are_refused() -> None:
-    with pytest.raises(ValueError, match="expected one value a question in each"):
+    with pytest.raises(ValueError, match="expected one value per question in each"):
         best_threshold([1.0], [0.5, 0.1], [True], [True])
     with pytest.raises(ValueError, match="null odds are not numbers"):
         best_threshold([1.0], [float("nan")], [True], [True])
