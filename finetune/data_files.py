@@ -1,18 +1,40 @@
-"""Files of a split in a folder of data, plain or compressed."""
+"""Splits of a task's data: files in a folder, or prepared by TensorFlow Datasets.
+
+TensorFlow is imported when a dataset is opened, and not before.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+from multiberts.runs.dataset_builder import open_builder
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
 
+# The names of a split in TensorFlow Datasets, by our name; several where data sets differ.
+SPLITS = {
+    "train": ("train",),
+    "dev": ("validation", "validation_matched", "dev"),
+    "dev_mismatched": ("validation_mismatched",),
+    "test": ("test",),
+    "test_matched": ("test_matched",),
+    "test_mismatched": ("test_mismatched",),
+}
+
 
 def split_file(data_dir: PathLike, split: str, suffix: str = ".tsv") -> Path:
-    """The file of a split in a folder: `<split><suffix>`, plain or with `.gz` behind it.
+    """Returns the file of a split in a folder: `<split><suffix>`, or the same with `.gz` appended.
+
+    Args:
+      data_dir: the folder.
+      split: such as `train`.
+      suffix: the rest of the file's name.
 
     Raises:
-      UserError: neither is there.
+      UserError: neither exists.
     """
     found = existing_split_file(data_dir, split, suffix)
     if found is None:
@@ -25,7 +47,93 @@ def split_file(data_dir: PathLike, split: str, suffix: str = ".tsv") -> Path:
 
 
 def existing_split_file(data_dir: PathLike, split: str, suffix: str = ".tsv") -> Path | None:
-    """As `split_file`, but None where there is no such file."""
+    """Returns the same as `split_file`, or None if there is no such file."""
     plain = Path(data_dir) / (split + suffix)
     candidates = (plain, plain.with_name(plain.name + ".gz"))
     return next((path for path in candidates if path.is_file()), None)
+
+
+@dataclasses.dataclass(frozen=True)
+class DatasetSplit:
+    """A prepared split.
+
+    Attributes:
+      name: the dataset with its version and split, for errors: `glue/rte/2.0.0:train`.
+      files: the files that determine the examples: records, features and names of the classes.
+      features: the features' descriptions by name.
+      builder: gives the examples.
+      split: the split's name.
+    """
+
+    name: str
+    files: tuple[Path, ...]
+    features: dict[str, Any]
+    builder: Any
+    split: str
+
+    def label_names(self, feature: str) -> list[str] | None:
+        """Returns the names of a feature's classes; None if it has no classes."""
+        return getattr(self.features[feature], "names", None)
+
+    def require(self, needed: Sequence[str], cure: str) -> None:
+        """Refuses a dataset without the needed features.
+
+        Args:
+          needed: their names.
+          cure: what the user can do.
+
+        Raises:
+          UserError: one is missing.
+        """
+        missing = [name for name in needed if name not in self.features]
+        if missing:
+            raise UserError(
+                f"dataset {self.name} has the features {', '.join(self.features)}, expected "
+                f"{', '.join(needed)} (lacking {', '.join(missing)}); {cure}"
+            )
+
+    def examples(self, wanted: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """Yields the examples as NumPy values and bytes, in the order of the files.
+
+        Args:
+          wanted: names of features; the others are not decoded.
+        """
+        import tensorflow_datasets as tfds
+
+        dataset = self.builder.as_dataset(
+            split=self.split,
+            shuffle_files=False,
+            decoders=tfds.decode.PartialDecoding(dict.fromkeys(wanted, True)),
+            read_config=tfds.ReadConfig(interleave_cycle_length=1),
+        )
+        yield from tfds.as_numpy(dataset)
+
+
+def open_split(dataset: str, splits: Sequence[str], datasets_dir: str | None) -> DatasetSplit:
+    """Opens a split; if it is not prepared on this machine, it is downloaded and prepared first.
+
+    Args:
+      dataset: a name as `tensorflow_datasets.builder` takes it, such as `glue/rte`.
+      splits: names of the split; the first one that exists is taken.
+      datasets_dir: the folder of prepared datasets; None: the default of TensorFlow Datasets.
+
+    Raises:
+      UserError: there is no such dataset or split, or it cannot be prepared here.
+    """
+    builder = open_builder(dataset, datasets_dir, parameter="finetune.data_dir")
+    there = builder.info.splits
+    split = next((name for name in splits if name in there), None)
+    if split is None:
+        raise UserError(
+            f"dataset {dataset} has no split {' or '.join(splits)}, only {', '.join(there)}; choose "
+            "another dataset"
+        )
+    folder = Path(builder.data_path)
+    described = sorted([folder / "features.json", *folder.glob("*.labels.txt")])
+    return DatasetSplit(
+        name=f"{builder.info.full_name}:{split}",
+        files=(*(Path(path) for path in there[split].filepaths), *described),
+        features=dict(builder.info.features),
+        builder=builder,
+        split=split,
+    )

@@ -71,13 +71,8 @@ class Data(Protocol):
     """Data that was read and found good, before TensorFlow is there."""
 
     @property
-    def num_train_examples(self) -> int:
-        """Rows that a step's batch can hold; 0 where nothing is trained."""
-        ...
-
-    @property
     def train_groups(self) -> np.ndarray:
-        """int64 [num_train_examples]: rows of the same example share a number.
+        """Returns int64 [rows]: training rows of the same example share a number; none if nothing is trained.
 
         Such as the windows of one question: a held-out part of the examples has all of them or none.
         """

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -156,6 +156,11 @@ def sequence_batch(
         "input_mask": input_mask.astype(np.int32),
         "segment_ids": segment_ids.astype(np.int32),
     }
+
+
+def encoder_inputs(batch: Mapping[str, Any]) -> tuple[Any, Any, Any]:
+    """Returns the ids, mask and segments of a batch, in the order in which the encoder takes them."""
+    return batch["input_ids"], batch["input_mask"], batch["segment_ids"]
 
 
 def evaluation_batches(lengths: np.ndarray, batch_size: int) -> list[tuple[np.ndarray, int]]:

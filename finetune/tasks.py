@@ -68,6 +68,22 @@ class DataArguments:
             if getattr(self, name):
                 raise UserError(f"task {self.task} takes no {name}; leave it out")
 
+    def require_positive(self, *names: str) -> None:
+        """Refuses options below 1.
+
+        Args:
+          names: of the options.
+
+        Raises:
+          UserError: one of them is below 1.
+        """
+        for name in names:
+            if self.options[name] < 1:
+                raise UserError(
+                    f"option {name} of task {self.task} is {self.options[name]}, expected 1 or more; "
+                    "correct finetune.options"
+                )
+
 
 @dataclasses.dataclass(frozen=True)
 class Task:

@@ -1,4 +1,4 @@
-"""Texts with labels: what readers give, and what becomes of a model's logits on them."""
+"""Texts with labels: what readers return, and how a model's logits become predictions on them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class TextExamples:
       example_ids: stable across runs, such as `<task>/<split>/<row>`.
       first_texts: the single text, or the first of the pair.
       second_texts: the second of the pair, or None.
-      labels: float32 [examples]: class numbers, or the values of a regression; None where nobody
-        knows them, as in the test sets of a leaderboard.
+      labels: float32 [examples]: class numbers, or the values of a regression; None where they are not
+        published, as in the test sets of a leaderboard.
       extras: further columns that describe the examples, as in evaluate.dumps.predictions.
       remarks: one line each about what was left out, for the user to see.
     """
@@ -35,9 +35,9 @@ class TextExamples:
 
 
 class TextReader(Protocol):
-    """Reads one set; two equal readers give the same examples from the same files."""
+    """Reads one set; two equal readers return the same examples from the same files."""
 
-    def __call__(self, files: tuple[Path, ...], name: str) -> TextExamples:
+    def __call__(self, files: tuple[Path, ...], name: str, /) -> TextExamples:
         """Reads the files of the set `name`.
 
         Raises:
@@ -54,11 +54,11 @@ class TextSource:
 
     Attributes:
       name: the set's name: `train`, `dev`, `dev_mismatched`, `test`, `hans`, ...
-      files: all files that decide what is read.
+      files: all files that determine the examples.
       reader: reads them.
       metrics: names in evaluate.metrics.register, the main one first; they score it if it has labels.
-      merge: for each class of the set the model's outputs that it stands for; None where the classes
-        are the model's own.
+      merge: for each class of the set the model's outputs that it combines; None where the classes are
+        the model's own.
     """
 
     name: str
@@ -79,16 +79,16 @@ class TextSource:
 def outcome(
     logits: np.ndarray, *, regression: bool, merge: Merge | None
 ) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-    """What a dump says about a model's logits on a set.
+    """Returns what a dump holds for a model's logits on a set.
 
     Where the set has other classes than the model, the most likely output decides, and the answer is
     the class it belongs to (McCoy et al. 2019, section 4.2: neutral and contradiction count as
     non-entailment). The scores are then logits of the summed probabilities, so their largest is not
-    always the answer; the model's own logits are kept beside them.
+    always the answer; the model's own logits are kept too.
 
     Args:
       logits: float32 [examples, outputs].
-      regression: whether the one output is a number.
+      regression: whether the only output is a number.
       merge: as in `TextSource`.
 
     Returns:

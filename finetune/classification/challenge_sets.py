@@ -1,4 +1,4 @@
-"""Further evaluation sets, by name: the beginning of a set's name says how its file is read.
+"""Further evaluation sets: the beginning of a set's name determines how its file is read.
 
     hans*                             HANS, for models of inference
     snli*, multinli*, stress*         SNLI, MultiNLI, NLI stress tests, for models of inference
@@ -12,38 +12,43 @@ So `{"hans": ..., "snli_dev": ..., "snli_test": ...}` are three sets with two re
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from multiberts.finetune.classification.glue import AX, NLI_LABELS, GlueTask
-from multiberts.finetune.classification.glue_datasets import SPLITS, GlueDatasetReader
+from multiberts.finetune.classification.challenge_pairs import (
+    HANS,
+    PAWS,
+    TWITTER_PPDB,
+    PairReader,
+    inference_reader,
+)
+from multiberts.finetune.classification.glue import AX, ENTAILMENT_LABELS, NLI_LABELS, GlueTask
+from multiberts.finetune.classification.glue_datasets import GlueDatasetReader
 from multiberts.finetune.classification.glue_tsv import GlueTsvReader
-from multiberts.finetune.classification.hans import HansReader
-from multiberts.finetune.classification.nli_labels import three_way_classes, two_way_merge
-from multiberts.finetune.classification.nli_pairs import NliReader
-from multiberts.finetune.classification.paraphrase_pairs import PawsReader, TwitterReader
-from multiberts.finetune.text_examples import TextReader, TextSource
+from multiberts.finetune.data_files import SPLITS
+from multiberts.finetune.text_examples import TextSource
 from multiberts.runs.errors import UserError
 
 DATASET_PREFIX = "tfds:"
 _SET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-_PARAPHRASE_METRICS = ("accuracy", "f1")
+_LEAVE_OUT = "leave it out of finetune.evaluation_files"
 
 
 def evaluation_sources(
     task: GlueTask, files: Mapping[str, str], datasets_dir: str | None
 ) -> tuple[TextSource, ...]:
-    """The sets that a user gives beside the task's own.
+    """Returns the sets that a user gives in addition to the task's own.
 
     Args:
       task: the task that the model is trained on.
       files: the file of each set by the set's name, in the order of the dumps; in place of a file
         `tfds:<dataset>` for sets in the task's own layout and for `ax`; a folder for `stress`.
-      datasets_dir: where prepared datasets lie; None: where TensorFlow Datasets keeps them.
+      datasets_dir: the folder of prepared datasets; None: the default of TensorFlow Datasets.
 
     Raises:
-      UserError: a file is missing, a name cannot be one, or a set does not fit the task.
+      UserError: a file is missing, a name is not allowed, or a set does not fit the task.
     """
     sources: list[TextSource] = []
     for name, path in files.items():
@@ -51,36 +56,34 @@ def evaluation_sources(
             raise UserError(
                 f"finetune.evaluation_files names a set {name!r}; give letters, digits, _, - and ."
             )
-        if name.startswith("stress") and Path(path).is_dir():
+        make = next((make for kind, make in _KINDS.items() if name.startswith(kind)), None)
+        if make is None:
+            sources.append(_own_layout(task, name, path, datasets_dir))
+        elif name.startswith("stress") and Path(path).is_dir():
             sources.extend(_stress_sources(task, name, Path(path)))
+        elif path.startswith(DATASET_PREFIX):
+            raise UserError(
+                f"evaluation set {name} is {path!r}, but it is read from a file; give its path"
+            )
         else:
-            sources.append(_source(task, name, path, datasets_dir))
+            sources.append(make(task, name, _existing(name, path)))
     return tuple(sources)
 
 
-def _source(task: GlueTask, name: str, path: str, datasets_dir: str | None) -> TextSource:
-    make = next((make for kind, make in _KINDS.items() if name.startswith(kind)), None)
-    if make is None:
-        return _own_layout(task, name, path, datasets_dir)
-    if path.startswith(DATASET_PREFIX):
-        raise UserError(f"evaluation set {name} is {path!r}, but it is read from a file; give that")
-    return make(task, name, _existing(name, path))
-
-
 def _own_layout(task: GlueTask, name: str, path: str, datasets_dir: str | None) -> TextSource:
-    """A set in the task's own layout; `ax` in that of its own."""
+    """Returns a set in the task's own layout; `ax` has a layout of its own."""
     is_ax = name == AX.name.lower()
     if is_ax and task.labels != NLI_LABELS:
         raise UserError(
-            f"evaluation set ax is for a model of MNLI, and task {task.name} has other labels; leave "
-            "it out of finetune.evaluation_files"
+            f"evaluation set ax is for a model of MNLI, and task {task.name} has other labels; "
+            f"{_LEAVE_OUT}"
         )
     layout, split = (AX, "test") if is_ax else (task, name)
     if path.startswith(DATASET_PREFIX):
         dataset, _, given = path.removeprefix(DATASET_PREFIX).partition(":")
         if not given and split not in SPLITS:
             raise UserError(
-                f"evaluation set {name} is {path!r}, which says no split; write {path}:validation"
+                f"evaluation set {name} is {path!r}, which names no split; write {path}:validation"
             )
         reader = GlueDatasetReader(dataset, datasets_dir, layout, split, given or None)
         return dataset_source(reader, name)
@@ -88,12 +91,23 @@ def _own_layout(task: GlueTask, name: str, path: str, datasets_dir: str | None) 
 
 
 def file_source(task: GlueTask, split: str, path: Path, name: str) -> TextSource:
-    """A TSV file of a task as the set `name`."""
+    """Returns the set `name`, read from a TSV file in a task's layout.
+
+    Args:
+      task: the layout.
+      split: the split's name in example ids.
+      path: the file.
+      name: the set's name.
+    """
     return TextSource(name, (path,), GlueTsvReader(task, split), task.metrics)
 
 
 def dataset_source(reader: GlueDatasetReader, name: str) -> TextSource:
-    """A split of a dataset as the set `name`; the dataset is prepared if need be.
+    """Returns the set `name`, read from a split of a dataset, which is prepared if necessary.
+
+    Args:
+      reader: of the split.
+      name: the set's name.
 
     Raises:
       UserError: it cannot be opened.
@@ -104,13 +118,13 @@ def dataset_source(reader: GlueDatasetReader, name: str) -> TextSource:
 def _existing(name: str, path: str) -> Path:
     if not Path(path).is_file():
         raise UserError(
-            f"{path}, evaluation set {name}, does not exist or is no file; check the path"
+            f"{path}, evaluation set {name}, does not exist or is not a file; check the path"
         )
     return Path(path)
 
 
 def _stress_sources(task: GlueTask, name: str, folder: Path) -> list[TextSource]:
-    """Every `.jsonl` file below the folder of the NLI stress tests as a set of its own."""
+    """Returns every `.jsonl` file below the folder of the NLI stress tests as a set of its own."""
     found: dict[str, Path] = {}
     for path in sorted(folder.rglob("*.jsonl*")):
         stem = path.name.removesuffix(".gz").removesuffix(".jsonl")
@@ -123,35 +137,51 @@ def _stress_sources(task: GlueTask, name: str, folder: Path) -> list[TextSource]
         found[set_name] = path
     if not found:
         raise UserError(f"{folder} has no .jsonl files; give the folder of the NLI stress tests")
-    return [_nli(task, set_name, path) for set_name, path in found.items()]
+    return [_inference(task, set_name, path) for set_name, path in found.items()]
+
+
+def _inference_labels(task: GlueTask, set_name: str) -> tuple[str, ...]:
+    """Returns the labels of a model of inference: entailment against two others, or against the rest."""
+    labels = task.labels or ()
+    if set(labels) not in (set(NLI_LABELS), set(ENTAILMENT_LABELS)):
+        raise UserError(
+            f"evaluation set {set_name} is for models of inference, with the labels "
+            f"{', '.join(NLI_LABELS)} or {', '.join(ENTAILMENT_LABELS)}, but task {task.name} has "
+            f"{', '.join(labels) or 'numbers'}; {_LEAVE_OUT}"
+        )
+    return labels
 
 
 def _hans(task: GlueTask, name: str, path: Path) -> TextSource:
-    return TextSource(name, (path,), HansReader(), ("accuracy",), two_way_merge(task, name))
+    """Returns HANS, whose non-entailment stands for every output but entailment."""
+    labels = _inference_labels(task, name)
+    rest = tuple(number for number, label in enumerate(labels) if label != "entailment")
+    merge = (rest, (labels.index("entailment"),))
+    return TextSource(name, (path,), HANS, ("accuracy",), merge)
 
 
-def _nli(task: GlueTask, name: str, path: Path) -> TextSource:
-    reader = NliReader(tuple(three_way_classes(task, name).items()))
-    return TextSource(name, (path,), reader, ("accuracy",))
+def _inference(task: GlueTask, name: str, path: Path) -> TextSource:
+    """Returns a three-way set; neutral and contradiction are the rest for a two-way model."""
+    labels = _inference_labels(task, name)
+    rest = 1 - labels.index("entailment")
+    classes = {label: labels.index(label) if label in labels else rest for label in NLI_LABELS}
+    return TextSource(name, (path,), inference_reader(classes), ("accuracy",))
 
 
-def _paraphrase(reader: TextReader) -> Callable[[GlueTask, str, Path], TextSource]:
-    def make(task: GlueTask, name: str, path: Path) -> TextSource:
-        if task.name not in ("MRPC", "QQP"):
-            raise UserError(
-                f"evaluation set {name} is for models of MRPC or QQP, and the task is {task.name}; "
-                "leave it out of finetune.evaluation_files"
-            )
-        return TextSource(name, (path,), reader, _PARAPHRASE_METRICS)
-
-    return make
+def _paraphrase(reader: PairReader, task: GlueTask, name: str, path: Path) -> TextSource:
+    if task.name not in ("MRPC", "QQP"):
+        raise UserError(
+            f"evaluation set {name} is for models of MRPC or QQP, and the task is {task.name}; "
+            f"{_LEAVE_OUT}"
+        )
+    return TextSource(name, (path,), reader, ("accuracy", "f1"))
 
 
 _KINDS: dict[str, Callable[[GlueTask, str, Path], TextSource]] = {
     "hans": _hans,
-    "snli": _nli,
-    "multinli": _nli,
-    "stress": _nli,
-    "twitter_ppdb": _paraphrase(TwitterReader()),
-    "paws": _paraphrase(PawsReader()),
+    "snli": _inference,
+    "multinli": _inference,
+    "stress": _inference,
+    "twitter_ppdb": functools.partial(_paraphrase, TWITTER_PPDB),
+    "paws": functools.partial(_paraphrase, PAWS),
 }

@@ -1,4 +1,4 @@
-"""Reads GLUE tasks, and tasks of one's own, from TensorFlow Datasets.
+"""Reads GLUE tasks, and tasks of the user's own, from TensorFlow Datasets.
 
 The examples, their order and their ids are those of the release's TSV files: rows are put in the order
 of `idx`, and classes are matched by their names, as the numbers differ (MNLI's class 0 is entailment
@@ -15,19 +15,10 @@ from typing import Any
 import numpy as np
 
 from multiberts.finetune.classification.glue import GlueTask
-from multiberts.finetune.dataset_split import DatasetSplit, open_split
+from multiberts.finetune.data_files import SPLITS, DatasetSplit, open_split
 from multiberts.finetune.text_examples import TextExamples
 from multiberts.runs.errors import UserError
 
-# The library's name of a split, by ours; several where data sets differ.
-SPLITS = {
-    "train": ("train",),
-    "dev": ("validation", "validation_matched", "dev"),
-    "dev_mismatched": ("validation_mismatched",),
-    "test": ("test",),
-    "test_matched": ("test_matched",),
-    "test_mismatched": ("test_mismatched",),
-}
 _ROW = "idx"
 
 
@@ -37,10 +28,10 @@ class GlueDatasetReader:
 
     Attributes:
       dataset: its name, such as `glue/rte`.
-      datasets_dir: where prepared datasets lie; None: where TensorFlow Datasets keeps them.
-      task: what the texts and labels are.
+      datasets_dir: the folder of prepared datasets; None: the default of TensorFlow Datasets.
+      task: its texts and labels.
       split: our name of the split, as in example ids.
-      there: the library's name of the split; None: what it is usually called.
+      there: the library's name of the split; None: the usual one.
     """
 
     dataset: str
@@ -50,7 +41,7 @@ class GlueDatasetReader:
     there: str | None = None
 
     def open(self) -> DatasetSplit:
-        """Finds the split, preparing the dataset if need be.
+        """Finds the split, and prepares the dataset if necessary.
 
         Raises:
           UserError: there is no such dataset or split, or it is another GLUE task's.
@@ -59,8 +50,8 @@ class GlueDatasetReader:
         splits = SPLITS[self.split] if self.there is None else (self.there,)
         return open_split(self.dataset, splits, self.datasets_dir)
 
-    def __call__(self, files: tuple[Path, ...], name: str) -> TextExamples:
-        del files, name  # the dataset is opened by its name, and the ids say the split
+    def __call__(self, _files: tuple[Path, ...], _name: str) -> TextExamples:
+        """Reads the split; it is opened by the dataset's name, and its ids name the split."""
         return read_dataset(self.open(), self.task, self.split)
 
 
@@ -69,25 +60,19 @@ def read_dataset(source: DatasetSplit, task: GlueTask, split: str) -> TextExampl
 
     Args:
       source: the opened split.
-      task: what the texts and labels are.
+      task: its texts and labels.
       split: our name of the split, as in example ids.
 
     Returns:
-      The examples in the order of `idx`, or as they are stored where there is none; labels are None
-      for a test split that has -1 throughout.
+      The examples in the order of `idx`, or as stored if there is no `idx`; labels are None for a test
+      split that has -1 throughout.
 
     Raises:
-      UserError: lacking features, other label names, or an example without a label.
+      UserError: missing features, other label names, or an example without a label.
     """
     texts = task.dataset_texts
     label = "label" if "label" in source.features else task.label_column
-    missing = [name for name in (*texts, label) if name not in source.features]
-    if missing:
-        raise UserError(
-            f"dataset {source.name} has the features {', '.join(source.features)}, expected "
-            f"{', '.join((*texts, 'label'))} (lacking {', '.join(missing)}); choose the dataset of "
-            f"task {task.name}"
-        )
+    source.require((*texts, label), f"choose the dataset of task {task.name}")
     has_rows = _ROW in source.features
     examples = list(source.examples([*texts, label, *([_ROW] if has_rows else [])]))
     rows = list(range(len(examples)))
@@ -100,33 +85,27 @@ def read_dataset(source: DatasetSplit, task: GlueTask, split: str) -> TextExampl
         raise UserError(
             f"dataset {source.name} has {_ROW} {repeated} twice, expected each once; prepare it again"
         )
+    columns = [
+        [_text(source, row, example[text]) for row, example in zip(rows, examples, strict=True)]
+        for text in texts
+    ]
     return TextExamples(
         example_ids=[f"{task.name}/{split}/{row}" for row in rows],
-        first_texts=[
-            _text(source, row, ex[texts[0]]) for row, ex in zip(rows, examples, strict=True)
-        ],
-        second_texts=[
-            _text(source, row, ex[texts[1]]) for row, ex in zip(rows, examples, strict=True)
-        ]
-        if len(texts) == 2
-        else None,
+        first_texts=columns[0],
+        second_texts=columns[1] if len(columns) == 2 else None,
         labels=_labels(source, task, split, rows, [example[label] for example in examples]),
     )
 
 
 def _check_name(dataset: str, task: GlueTask) -> None:
-    """Refuses the GLUE data of another task, which might have the same features.
-
-    Raises:
-      UserError: it is.
-    """
+    """Refuses the GLUE data of another task, which might have the same features."""
     family, _, rest = dataset.partition("/")
     config = rest.partition(":")[0].partition("/")[0]
     known = {task.dataset, *(f"{task.dataset}_{kind}" for kind in ("matched", "mismatched"))}
     if family.partition(":")[0] == "glue" and config not in known:
         expected = f"glue/{task.dataset}" if task.dataset else "another dataset"
         raise UserError(
-            f"dataset {dataset} is not that of task {task.name}, expected {expected}; correct "
+            f"dataset {dataset} is not the one of task {task.name}, expected {expected}; correct "
             "finetune.dataset or finetune.task"
         )
 
@@ -144,7 +123,7 @@ def _text(source: DatasetSplit, row: int, value: Any) -> str:
 def _labels(
     source: DatasetSplit, task: GlueTask, split: str, rows: list[int], values: list[Any]
 ) -> np.ndarray | None:
-    """Class numbers of the task, or scores; None for a test split without labels."""
+    """Returns class numbers of the task, or scores; None for a test split without labels."""
     numbers = np.array(values, np.float32)
     if split in task.test_splits and (numbers == -1).all():
         return None
@@ -152,7 +131,7 @@ def _labels(
     if len(unknown):
         raise UserError(
             f"dataset {source.name} row {rows[unknown[0]]}: found label {numbers[unknown[0]]:g}, "
-            "which stands for none; choose another split or correct the dataset"
+            "which means that there is none; choose another split or correct the dataset"
         )
     if task.labels is None:
         return numbers

@@ -18,6 +18,7 @@ import numpy as np
 from multiberts.evaluate.dumps.predictions import read_run_predictions
 from multiberts.evaluate.dumps.run_file import read_run
 from multiberts.finetune.classification.glue import AX, GLUE_TASKS, GlueTask
+from multiberts.runs.console import report
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import write_atomically
@@ -97,7 +98,7 @@ def submission(*, run_dir: str, runs: str | Sequence[str]) -> None:
         for file, text in texts.items():
             write_atomically(run.path / file, text)
         if missing:
-            print(f"no {ARCHIVE}: the leaderboard also expects {', '.join(missing)}")
+            report(f"no {ARCHIVE}: the leaderboard also expects {', '.join(missing)}")
         else:
             write_atomically(run.path / ARCHIVE, _archive(texts))
         run.finish([*texts, *([] if missing else [ARCHIVE])])

@@ -56,6 +56,7 @@ class OwnFamily(ClassificationFamily):
     """A task of one's own: which columns are read belongs to what decides the numbers."""
 
     def parameters(self) -> dict[str, Any]:
+        """Returns the arguments that decide the numbers of this family only."""
         found = super().parameters()
         columns = {
             "text_columns": list(self.task.text_columns),
@@ -172,7 +173,7 @@ def _from_dataset(
     return source("train"), tuple(source(split) for split in splits)
 
 
-def _refused_ax(arguments: DataArguments) -> ClassificationFamily:
+def _refused_ax(_arguments: DataArguments) -> ClassificationFamily:
     raise UserError(
         "task AX has no training data: it is answered by a model of MNLI; train task MNLI with "
         'finetune.evaluation_files = {"ax": "the file"}'

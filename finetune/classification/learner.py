@@ -21,6 +21,7 @@ from multiberts.finetune.family import HELD_OUT, Arrays, EvaluationSet, Learner
 from multiberts.finetune.features import (
     SequenceFeatures,
     check_sequence_length,
+    encoder_inputs,
     evaluation_batches,
     evaluation_lengths,
     sequence_batch,
@@ -28,6 +29,7 @@ from multiberts.finetune.features import (
 )
 from multiberts.finetune.output_layer import with_output_layer
 from multiberts.finetune.text_examples import TextExamples, TextSource, outcome
+from multiberts.runs.console import report
 
 if TYPE_CHECKING:
     from multiberts.bert.checkpoint.checkpoint import Checkpoint
@@ -55,6 +57,7 @@ class ClassificationFamily:
     labels: list[str] | None = None
 
     def inputs(self) -> dict[str, Path | list[Path]]:
+        """Returns the input files by the argument of `finetune` that names them."""
         dev = [file for source in self._sets(dev=True) for file in source.files]
         further = [file for source in self._sets(dev=False) for file in source.files]
         found: dict[str, Path | list[Path]] = {"train_files": list(self.train.files)}
@@ -65,6 +68,7 @@ class ClassificationFamily:
         }
 
     def parameters(self) -> dict[str, Any]:
+        """Returns the arguments that decide the numbers of this family only."""
         found: dict[str, Any] = {} if self.labels is None else {"labels": self.labels}
         if self._sets(dev=False):
             found["evaluation_sets"] = [source.name for source in self.evaluation]
@@ -74,6 +78,7 @@ class ClassificationFamily:
         return [source for source in self.evaluation if (source.name == "dev") == dev]
 
     def read(self, config: BertConfig, vocabulary: FileContent) -> ClassificationData:
+        """Reads and checks the data; imports no TensorFlow."""
         check_sequence_length(self.sequence_length, config.max_position_embeddings)
         train, *evaluation = (
             _Texts(source, *_read(_contents(source), source, vocabulary, self.sequence_length))
@@ -98,7 +103,7 @@ def _read(
     del contents  # a key: the same paths may hold something else later
     examples = source.read()
     for remark in examples.remarks:
-        print(remark)
+        report(remark)
     features = text_features(
         tokenizer_of(vocabulary), examples.first_texts, examples.second_texts, sequence_length
     )
@@ -123,16 +128,14 @@ class ClassificationData:
     evaluation: tuple[_Texts, ...]
 
     @property
-    def num_train_examples(self) -> int:
-        return len(self.train.features)
-
-    @property
     def train_groups(self) -> np.ndarray:
-        return np.arange(self.num_train_examples)
+        """Returns the number of the example that each training row belongs to."""
+        return np.arange(len(self.train.features))
 
     def learner(
         self, checkpoint: Checkpoint, *, fingerprint: str, finetune_seed: int, compile_step: bool
     ) -> Learner:
+        """Joins the data with a checkpoint."""
         del fingerprint  # the encoder is trained: nothing of it can be kept between runs
         trainer, predictor = _engines(checkpoint.config, self.task.num_outputs, compile_step)
         train_labels = self.train.examples.labels
@@ -229,7 +232,6 @@ def _engines(config: BertConfig, num_outputs: int, compile_step: bool) -> tuple[
         return ops.mean(cross_entropy(logits, batch["labels"])), {"accuracy": accuracy}
 
     def predict(parameters: Any, batch: Any) -> dict[str, Any]:
-        inputs = (batch["input_ids"], batch["input_mask"], batch["segment_ids"])
-        return {"logits": logits_of(parameters, inputs, 0.0, None)}
+        return {"logits": logits_of(parameters, encoder_inputs(batch), 0.0, None)}
 
     return Trainer(loss, compile_step=compile_step), Predictor(predict, compile_step=compile_step)

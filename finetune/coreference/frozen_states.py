@@ -23,7 +23,7 @@ from tqdm import tqdm
 
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.finetune.coreference.mention_pairs import MentionPairs
-from multiberts.finetune.features import evaluation_batches, sequence_batch
+from multiberts.finetune.features import encoder_inputs, evaluation_batches, sequence_batch
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import replaced
 
@@ -198,8 +198,9 @@ def _encoded(
 def _span_tokens(
     pairs: MentionPairs, predictor: Predictor, checkpoint: Checkpoint, name: str
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Batch by batch: spans int64 [spans], their tokens float32 [tokens, hidden] one span after the
-    other, and where each span ends among them, int64 [spans]."""
+    """Yields per batch: spans int64 [spans]; the states of their tokens, float32 [tokens, hidden], one
+    span after the other; and where each span ends among them, int64 [spans].
+    """
     by_window = np.argsort(pairs.spans[:, 0], kind="stable")
     begins = np.searchsorted(pairs.spans[by_window, 0], np.arange(len(pairs.sequences) + 1))
     batches = evaluation_batches(pairs.sequences.lengths, _BATCH_SIZE)
@@ -238,7 +239,6 @@ def _predictor(config: BertConfig, compile_step: bool) -> Predictor:
     from multiberts.bert.training.engine import Predictor
 
     def predict(parameters: Any, batch: Any) -> dict[str, Any]:
-        inputs = (batch["input_ids"], batch["input_mask"], batch["segment_ids"])
-        return {"hidden": encode(parameters, config, *inputs)}
+        return {"hidden": encode(parameters, config, *encoder_inputs(batch))}
 
     return Predictor(predict, compile_step=compile_step)

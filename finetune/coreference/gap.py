@@ -5,20 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import PathLike, read_lines
+from multiberts.runs.files import PathLike
+from multiberts.runs.tables import TableRow, read_rows
 
 COLUMNS = (
-    "ID",
-    "Text",
-    "Pronoun",
-    "Pronoun-offset",
-    "A",
-    "A-offset",
-    "A-coref",
-    "B",
-    "B-offset",
-    "B-coref",
-    "URL",
+    *("ID", "Text", "Pronoun", "Pronoun-offset"),
+    *("A", "A-offset", "A-coref", "B", "B-offset", "B-coref", "URL"),
 )
 _TRUTH = {"TRUE": True, "FALSE": False}
 
@@ -32,7 +24,7 @@ class GapExample:
       text: the passage.
       pronoun: first and last + 1 character of the pronoun.
       names: the same of the names A and B.
-      corefers: whether the pronoun means A, and whether it means B.
+      corefers: whether the pronoun refers to A, and whether it refers to B.
     """
 
     identity: str
@@ -52,58 +44,30 @@ def read_gap(path: PathLike) -> list[GapExample]:
       UserError: missing or empty file, other columns, an offset at which the text has something
         else, a truth value other than TRUE and FALSE, or a repeated ID; with the line.
     """
-    lines = read_lines(path)
-    if tuple(lines[0].split("\t")) != COLUMNS:
-        raise UserError(
-            f"{path} line 1: found {lines[0][:80]!r}, expected the columns {', '.join(COLUMNS)}; give "
-            "a file of the GAP release"
+    cure = "restore the file from the GAP release"
+    return [
+        GapExample(
+            identity=row["ID"],
+            text=row["Text"],
+            pronoun=_span(row, "Pronoun"),
+            names=(_span(row, "A"), _span(row, "B")),
+            corefers=(_truth(row, "A-coref"), _truth(row, "B-coref")),
         )
-    examples: list[GapExample] = []
-    line_of_id: dict[str, int] = {}
-    for number, line in enumerate(lines[1:], start=2):
-        fields = line.split("\t")
-        if len(fields) != len(COLUMNS):
-            raise UserError(
-                f"{path} line {number}: found {len(fields)} columns, expected {len(COLUMNS)} "
-                f"({', '.join(COLUMNS)}); restore the line from the GAP release"
-            )
-        row = dict(zip(COLUMNS, fields, strict=True))
-        if row["ID"] in line_of_id:
-            raise UserError(
-                f"{path} line {number}: ID {row['ID']!r} stands in line {line_of_id[row['ID']]} "
-                "already, expected each once; remove one of them"
-            )
-        line_of_id[row["ID"]] = number
-        examples.append(
-            GapExample(
-                identity=row["ID"],
-                text=row["Text"],
-                pronoun=_span(path, number, row, "Pronoun"),
-                names=(_span(path, number, row, "A"), _span(path, number, row, "B")),
-                corefers=(_truth(path, number, row, "A"), _truth(path, number, row, "B")),
-            )
-        )
-    if not examples:
-        raise UserError(f"{path} has a header and no examples; give a file with examples")
-    return examples
+        for row in read_rows(path, COLUMNS, unique=["ID"], cure=cure)
+    ]
 
 
-def _span(path: PathLike, number: int, row: dict[str, str], name: str) -> tuple[int, int]:
+def _span(row: TableRow, name: str) -> tuple[int, int]:
     offset, wanted = row[f"{name}-offset"], row[name]
     start = int(offset) if offset.isdecimal() else -1
     if start < 0 or not wanted or row["Text"][start : start + len(wanted)] != wanted:
         raise UserError(
-            f"{path} line {number}: {name}-offset is {offset!r}, where the text does not have "
-            f"{wanted!r}; restore the line from the GAP release"
+            f"{row.where}: {name}-offset is {offset!r}, where the text does not have {wanted!r}; restore "
+            "the line from the GAP release"
         )
     return start, start + len(wanted)
 
 
-def _truth(path: PathLike, number: int, row: dict[str, str], name: str) -> bool:
-    value = row[f"{name}-coref"].upper()
-    if value not in _TRUTH:
-        raise UserError(
-            f"{path} line {number}: {name}-coref is {row[f'{name}-coref']!r}, expected TRUE or FALSE; "
-            "correct it"
-        )
-    return _TRUTH[value]
+def _truth(row: TableRow, column: str) -> bool:
+    row[column] = row[column].upper()
+    return _TRUTH[row.one_of(column, _TRUTH)]

@@ -13,7 +13,9 @@ Coreference is asked pair by pair, in the manner of Winogender: does this pronou
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -21,12 +23,15 @@ import numpy as np
 
 from multiberts.bert.randomness import generator
 from multiberts.bert.tokenization import Tokenizer
-from multiberts.finetune.coreference.conll import Document, Mention
-from multiberts.finetune.coreference.gap import GapExample
-from multiberts.finetune.coreference.winogender_schemas import Sentence, Span
+from multiberts.finetune.content import FileContent, tokenizer_of
+from multiberts.finetune.coreference.conll import Document, Mention, read_conll
+from multiberts.finetune.coreference.gap import GapExample, read_gap
+from multiberts.finetune.coreference.winogender_schemas import Sentence, Span, read_winogender
 from multiberts.finetune.features import SequenceFeatures, stacked_sequences
+from multiberts.runs.console import report
 from multiberts.runs.errors import UserError
 
+_GAP_SUFFIXES = (".tsv", ".tsv.gz")
 PRONOUNS = frozenset(
     {
         *("he", "him", "his", "himself"),
@@ -67,11 +72,7 @@ class _Collector:
         self._pairs: list[tuple[int, int]] = []
         self._labels: list[int] = []
         self._ids: list[str] = []
-        self.left_out: dict[str, int] = {}
-
-    def count(self, what: str, number: int = 1) -> None:
-        if number:
-            self.left_out[what] = self.left_out.get(what, 0) + number
+        self.left_out: Counter[str] = Counter()
 
     def window(self, tokens: Sequence[int]) -> int:
         """Adds a window; gives its number. Its first token has place 1, behind [CLS]."""
@@ -95,7 +96,7 @@ class _Collector:
             pairs=np.array(self._pairs, np.int32).reshape(-1, 2),
             labels=np.array(self._labels, np.int32),
             pair_ids=self._ids,
-            left_out=self.left_out,
+            left_out=dict(self.left_out),
         )
 
 
@@ -153,7 +154,7 @@ def _word_windows(
             windows.append((start, word))
             start, held = word, 0
         if length > limit:
-            collector.count("sentences split")
+            collector.left_out["sentences split"] += 1
             for number in range(word, word + len(sentence)):
                 if held and held + len(pieces[number]) > limit:
                     windows.append((start, number))
@@ -168,7 +169,8 @@ def _word_windows(
         not any(first <= mention.first and mention.last < last for first, last in windows)
         for mention in document.mentions
     )
-    collector.count("mentions across windows", spanning)
+    if spanning:
+        collector.left_out["mentions across windows"] += spanning
     return windows
 
 
@@ -288,7 +290,7 @@ def gap_pairs(
         for name, span, label in zip("AB", spans[1:], example.corefers, strict=True):
             begin, end = min(spans[0][0], span[0]), max(spans[0][1], span[1])
             if end - begin + 1 > limit or spans[0][1] < spans[0][0] or span[1] < span[0]:
-                collector.count("GAP pairs longer than a window")
+                collector.left_out["GAP pairs longer than a window"] += 1
                 continue
             # As much text before as behind, where the passage has it.
             start = begin - (limit - (end - begin + 1)) // 2
@@ -352,24 +354,122 @@ def joined_pairs(parts: Sequence[MentionPairs]) -> MentionPairs:
     if len(parts) == 1:
         return parts[0]
     rows: list[np.ndarray] = []
-    spans, pairs, left_out = [], [], dict[str, int]()
-    num_spans = 0
+    spans: list[np.ndarray] = []
+    pairs: list[np.ndarray] = []
+    left_out: Counter[str] = Counter()
     for part in parts:
-        shift = np.array([len(rows), 0, 0], np.int32)
-        spans.append(part.spans + shift)
-        pairs.append(part.pairs + np.int32(num_spans))
-        num_spans += len(part.spans)
-        rows.extend(
-            row[:length]
-            for row, length in zip(part.sequences.input_ids, part.sequences.lengths, strict=True)
-        )
-        for what, number in part.left_out.items():
-            left_out[what] = left_out.get(what, 0) + number
+        pairs.append(part.pairs + np.int32(sum(map(len, spans))))
+        spans.append(part.spans + np.array([len(rows), 0, 0], np.int32))
+        lengths = part.sequences.lengths
+        rows += [row[:n] for row, n in zip(part.sequences.input_ids, lengths, strict=True)]
+        left_out.update(part.left_out)
     return MentionPairs(
         sequences=stacked_sequences(rows, [len(row) for row in rows]),
         spans=np.concatenate(spans),
         pairs=np.concatenate(pairs),
         labels=np.concatenate([part.labels for part in parts]),
         pair_ids=[identity for part in parts for identity in part.pair_ids],
-        left_out=left_out,
+        left_out=dict(left_out),
     )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class CoreferencePairs:
+    """Training and evaluation pairs; the same object for the same contents, a key for caches.
+
+    Attributes:
+      sets: `train`, and those of `dev`, `gap` and `winogender` that are evaluated.
+      sentences: the Winogender sentences, two pairs each.
+      percent_feminine: per occupation.
+    """
+
+    sets: dict[str, MentionPairs]
+    sentences: list[Sentence]
+    percent_feminine: dict[str, float]
+
+
+@functools.lru_cache(maxsize=2)
+def read_pairs(
+    train: tuple[FileContent, ...],
+    dev: tuple[FileContent, ...],
+    winogender: tuple[FileContent, ...],
+    vocabulary: FileContent,
+    sequence_length: int,
+    max_positions: int,
+    max_negatives: int,
+    every_two_mentions: bool,
+) -> CoreferencePairs:
+    """Reads all training and evaluation pairs, once per process.
+
+    Args:
+      train: GAP files (`.tsv`, `.tsv.gz`) and CoNLL-2012 files (other names) to train on.
+      dev: the same, to predict.
+      winogender: the release's three files, or none.
+      vocabulary: of the checkpoint.
+      sequence_length: the largest number of tokens in a window.
+      max_positions: the largest number of tokens that the model takes.
+      max_negatives: candidates of another entity kept for each mention in training.
+      every_two_mentions: whether training is on every two mentions; evaluation is on pronouns.
+
+    Raises:
+      UserError: bad data, none, or the same example twice; with file and line.
+    """
+    tokenizer = tokenizer_of(vocabulary)
+
+    def pairs_of(file: FileContent, prefix: str, most: int | None, every_two: bool) -> MentionPairs:
+        if file.path.name.endswith(_GAP_SUFFIXES):
+            pairs = gap_pairs(read_gap(file.path), tokenizer, sequence_length, prefix)
+        else:
+            documents = read_conll(file.path)
+            pairs = conll_pairs(
+                documents, tokenizer, sequence_length, prefix, most, every_two_mentions=every_two
+            )
+        if pairs.left_out:
+            counts = ", ".join(
+                f"{number} {what}" for what, number in sorted(pairs.left_out.items())
+            )
+            report(f"{file.path}: {counts} (sequence_length {sequence_length})")
+        return pairs
+
+    parts = [pairs_of(file, "train", max_negatives, every_two_mentions) for file in train]
+    sets = {"train": joined_pairs(parts)}
+    _refuse_one_sided(train, sets["train"])
+    for name, is_gap in (("dev", False), ("gap", True)):
+        files = [file for file in dev if file.path.name.endswith(_GAP_SUFFIXES) == is_gap]
+        if files:
+            parts = [pairs_of(file, f"coreference/{name}", None, False) for file in files]
+            sets[name] = joined_pairs(parts)
+            _refuse_unusable(files, sets[name])
+    sentences: list[Sentence] = []
+    percent_feminine: dict[str, float] = {}
+    if winogender:
+        schemas = read_winogender(winogender[0].path.parent)
+        sentences, percent_feminine = schemas.sentences, schemas.percent_feminine
+        sets["winogender"] = winogender_pairs(
+            sentences, tokenizer, max_positions, winogender[1].path
+        )
+    return CoreferencePairs(sets, sentences, percent_feminine)
+
+
+def _refuse_one_sided(files: tuple[FileContent, ...], pairs: MentionPairs) -> None:
+    if len(set(pairs.labels.tolist())) < 2:
+        raise UserError(
+            f"{files[0].path}: found {len(pairs.labels)} pairs of a pronoun and a mention, "
+            f"{pairs.labels.sum()} of them coreferent, expected some of both kinds; give documents with "
+            "gold mentions of pronouns and of what they refer to, or a larger sequence_length"
+        )
+
+
+def _refuse_unusable(files: Sequence[FileContent], pairs: MentionPairs) -> None:
+    """Refuses an evaluation set without pairs, or with the same pair twice."""
+    names = ", ".join(str(file.path) for file in files[:3])
+    if len(files) > 3:
+        names += f" and {len(files) - 3} more"
+    if not pairs.pair_ids:
+        raise UserError(f"{names}: found no pair of a pronoun and a mention; give other dev_files")
+    repeated = [identity for identity, count in Counter(pairs.pair_ids).items() if count > 1]
+    if repeated:
+        raise UserError(
+            f"{names}: example id {repeated[0]!r} appears twice, expected each document and example "
+            "once; remove one of the files that share it"
+        )

@@ -27,6 +27,7 @@ from multiberts.finetune.coreference.winogender_schemas import (
 from multiberts.finetune.family import Arrays, EvaluationSet, Learner
 from multiberts.finetune.features import (
     SequenceFeatures,
+    encoder_inputs,
     evaluation_batches,
     sequence_batch,
     stacked_sequences,
@@ -49,12 +50,15 @@ class PronounProbeFamily:
     winogender_dir: Path
 
     def inputs(self) -> dict[str, Path | list[Path]]:
+        """Returns the input files by the argument of `finetune` that names them."""
         return {"winogender_dir": winogender_files(self.winogender_dir)}
 
     def parameters(self) -> dict[str, Any]:
+        """Returns the arguments that decide the numbers of this family only."""
         return {}
 
     def read(self, config: BertConfig, vocabulary: FileContent) -> PronounProbeData:
+        """Reads and checks the data; imports no TensorFlow."""
         tokenizer = tokenizer_of(vocabulary)
         for word in (_FEMININE, _MASCULINE):
             if word not in tokenizer.vocabulary:
@@ -114,16 +118,14 @@ class PronounProbeData:
     percent_feminine: np.ndarray
 
     @property
-    def num_train_examples(self) -> int:
-        return 0
-
-    @property
     def train_groups(self) -> np.ndarray:
+        """Returns the number of the example that each training row belongs to."""
         return np.zeros(0, np.int64)
 
     def learner(
         self, checkpoint: Checkpoint, *, fingerprint: str, finetune_seed: int, compile_step: bool
     ) -> Learner:
+        """Joins the data with a checkpoint."""
         del fingerprint, finetune_seed
         if "cls/predictions/output_bias" not in checkpoint.parameters:
             raise UserError(
@@ -172,8 +174,7 @@ def _predictor(config: BertConfig, pronoun_ids: tuple[int, int], compile_step: b
     from multiberts.bert.training.engine import Predictor
 
     def predict(parameters: Any, batch: Any) -> dict[str, Any]:
-        inputs = (batch["input_ids"], batch["input_mask"], batch["segment_ids"])
-        sequence = encode(parameters, config, *inputs)
+        sequence = encode(parameters, config, *encoder_inputs(batch))
         logits = masked_lm_logits(parameters, config, sequence, batch["masked_lm_positions"])
         return {"logits": ops.stack([logits[:, 0, number] for number in pronoun_ids], axis=-1)}
 

@@ -43,8 +43,7 @@ from multiberts.finetune.coreference.heads import (
     pair_batch,
     pair_logits,
 )
-from multiberts.finetune.coreference.mention_pairs import MentionPairs
-from multiberts.finetune.coreference.pair_files import CoreferencePairs, read_pairs
+from multiberts.finetune.coreference.mention_pairs import CoreferencePairs, read_pairs
 from multiberts.finetune.coreference.winogender_schemas import winogender_files, winogender_folder
 from multiberts.finetune.data_files import split_file
 from multiberts.finetune.family import HELD_OUT, Arrays, EvaluationSet, Learner
@@ -54,7 +53,6 @@ from multiberts.runs.errors import UserError
 
 if TYPE_CHECKING:
     from multiberts.bert.checkpoint.checkpoint import Checkpoint
-    from multiberts.bert.training.engine import Predictor
 
 _PAIR_METRICS = ("accuracy", "f1")
 _TRAINING_PAIRS = ("pronouns", "mentions")
@@ -69,25 +67,6 @@ class CoreferenceOptions:
     span_representation: str = "endpoints"
     training_pairs: str = "pronouns"
     encodings_dir: str | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("max_negatives_per_pronoun", "num_hidden_units"):
-            if getattr(self, name) < 1:
-                raise UserError(f"finetune.{name} is {getattr(self, name)}; give 1 or more")
-        for name, known in (
-            ("span_representation", tuple(HEADS)),
-            ("training_pairs", _TRAINING_PAIRS),
-        ):
-            if getattr(self, name) not in known:
-                raise UserError(
-                    f"option {name} of task coreference is {getattr(self, name)!r}, expected one of "
-                    f"{', '.join(known)}; correct finetune.options"
-                )
-        if not isinstance(self.encodings_dir, str | None):
-            raise UserError(
-                f"option encodings_dir of task coreference is {self.encodings_dir!r}, expected a "
-                "folder; correct finetune.options"
-            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,6 +87,7 @@ class CoreferenceFamily:
     options: CoreferenceOptions
 
     def inputs(self) -> dict[str, Path | list[Path]]:
+        """Returns the input files by the argument of `finetune` that names them."""
         if not self.dev_files and self.winogender_dir is None:
             raise UserError(
                 "task coreference has nothing to predict; give finetune.dev_files or "
@@ -122,6 +102,7 @@ class CoreferenceFamily:
         return {name: paths for name, paths in found.items() if paths}
 
     def parameters(self) -> dict[str, Any]:
+        """Returns the arguments that decide the numbers of this family only."""
         chosen = {
             "max_negatives_per_pronoun": self.options.max_negatives_per_pronoun,
             "num_hidden_units": self.options.num_hidden_units,
@@ -134,6 +115,7 @@ class CoreferenceFamily:
         return chosen
 
     def read(self, config: BertConfig, vocabulary: FileContent) -> CoreferenceData:
+        """Reads and checks the data; imports no TensorFlow."""
         check_sequence_length(self.sequence_length, config.max_position_embeddings)
         winogender = () if self.winogender_dir is None else winogender_files(self.winogender_dir)
         pairs = read_pairs(
@@ -157,10 +139,6 @@ class CoreferenceData:
     options: CoreferenceOptions
 
     @property
-    def num_train_examples(self) -> int:
-        return len(self.pairs.sets["train"].labels)
-
-    @property
     def train_groups(self) -> np.ndarray:
         """Pairs of one document, or of one example of GAP, share a number."""
         train = self.pairs.sets["train"]
@@ -170,6 +148,7 @@ class CoreferenceData:
     def learner(
         self, checkpoint: Checkpoint, *, fingerprint: str, finetune_seed: int, compile_step: bool
     ) -> Learner:
+        """Joins the data with a checkpoint."""
         representation = self.options.span_representation
         trainer, predictor = engines(representation, compile_step)
         encoder = FrozenEncoder(checkpoint, fingerprint)
@@ -186,57 +165,33 @@ class CoreferenceData:
             given = pair_batch(representation, train, states["train"], rows)
             return {**given, "labels": train.labels[rows]}
 
+        def logits(parameters: Mapping[str, np.ndarray], name: str, rows: np.ndarray) -> np.ndarray:
+            pairs = self.pairs.sets[name]
+            return pair_logits(representation, predictor, parameters, pairs, states[name], rows)
+
+        def evaluate(parameters: Mapping[str, np.ndarray]) -> Iterator[EvaluationSet]:
+            for name, pairs in self.pairs.sets.items():
+                if name != "train":
+                    found = logits(parameters, name, np.arange(len(pairs.labels)))
+                    is_pairs = name != "winogender"
+                    ids, labels = pairs.pair_ids, pairs.labels
+                    yield (
+                        _pair_set(name, ids, labels, found) if is_pairs else self._winogender(found)
+                    )
+
+        def evaluate_rows(parameters: Mapping[str, np.ndarray], rows: np.ndarray) -> EvaluationSet:
+            ids = [f"coreference/{train.pair_ids[row]}" for row in rows]
+            return _pair_set(HELD_OUT, ids, train.labels[rows], logits(parameters, "train", rows))
+
         return Learner(
             trainer=trainer,
             initial_parameters=lambda: initial_parameters(
                 representation, checkpoint.config, self.options.num_hidden_units, finetune_seed
             ),
             batch=batch,
-            evaluate=lambda parameters: self._evaluate(predictor, states, parameters),
-            evaluate_rows=lambda parameters, rows: self._held_out(
-                predictor, states, parameters, rows
-            ),
+            evaluate=evaluate,
+            evaluate_rows=evaluate_rows,
         )
-
-    def _evaluate(
-        self,
-        predictor: Predictor,
-        states: Mapping[str, SpanStates],
-        parameters: Mapping[str, np.ndarray],
-    ) -> Iterator[EvaluationSet]:
-        for name, pairs in self.pairs.sets.items():
-            if name == "train":
-                continue
-            rows = np.arange(len(pairs.labels))
-            logits = self._logits(predictor, states[name], parameters, pairs, rows)
-            yield (
-                self._winogender(logits)
-                if name == "winogender"
-                else _pair_set(name, pairs.pair_ids, pairs.labels, logits)
-            )
-
-    def _held_out(
-        self,
-        predictor: Predictor,
-        states: Mapping[str, SpanStates],
-        parameters: Mapping[str, np.ndarray],
-        rows: np.ndarray,
-    ) -> EvaluationSet:
-        pairs = self.pairs.sets["train"]
-        logits = self._logits(predictor, states["train"], parameters, pairs, rows)
-        ids = [f"coreference/{pairs.pair_ids[row]}" for row in rows]
-        return _pair_set(HELD_OUT, ids, pairs.labels[rows], logits)
-
-    def _logits(
-        self,
-        predictor: Predictor,
-        states: SpanStates,
-        parameters: Mapping[str, np.ndarray],
-        pairs: MentionPairs,
-        rows: np.ndarray,
-    ) -> np.ndarray:
-        representation = self.options.span_representation
-        return pair_logits(representation, predictor, parameters, pairs, states, rows)
 
     def _winogender(self, logits: np.ndarray) -> EvaluationSet:
         """0 where the occupation has the larger score, 1 where the participant has."""
@@ -292,6 +247,22 @@ def _family(arguments: DataArguments) -> CoreferenceFamily:
     """The files of a folder, or those that are listed, or lie below folders that are listed."""
     arguments.refuse("dataset", "evaluation_files", "labels")
     train_files, dev_files = arguments.train_files, arguments.dev_files
+    options = CoreferenceOptions(**arguments.options)
+    arguments.require_positive("max_negatives_per_pronoun", "num_hidden_units")
+    for name, found, known in (
+        ("span_representation", options.span_representation, tuple(HEADS)),
+        ("training_pairs", options.training_pairs, _TRAINING_PAIRS),
+    ):
+        if found not in known:
+            raise UserError(
+                f"option {name} of task coreference is {found!r}, expected one of {', '.join(known)}; "
+                "correct finetune.options"
+            )
+    if not isinstance(options.encodings_dir, str | None):
+        raise UserError(
+            f"option encodings_dir of task coreference is {options.encodings_dir!r}, expected a folder; "
+            "correct finetune.options"
+        )
     if arguments.data_dir is not None:
         train_files, dev_files = (
             (str(split_file(arguments.data_dir, split, ".conll")),) for split in ("train", "dev")
@@ -303,7 +274,7 @@ def _family(arguments: DataArguments) -> CoreferenceFamily:
         dev_files=tuple(file for path in dev_files for file in conll_files(path)),
         winogender_dir=winogender_folder(arguments.winogender_dir),
         sequence_length=arguments.sequence_length,
-        options=CoreferenceOptions(**arguments.options),
+        options=options,
     )
 
 

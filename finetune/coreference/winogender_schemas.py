@@ -8,8 +8,8 @@ A folder with the release's three files:
   id is `<occupation>.<participant or someone>.<answer>.<gender>.txt`;
 * `occupations-stats.tsv`: the percentage of women in each occupation.
 
-Sentences are taken as the file has them, and compared with what their template gives, which tells
-where the mentions are.
+Sentences are read as the file has them and compared with their filled template, which determines where
+the mentions are.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import PathLike, read_lines
+from multiberts.runs.files import PathLike
+from multiberts.runs.tables import TableRow, read_rows
 
 FILES = ("templates.tsv", "all_sentences.tsv", "occupations-stats.tsv")
 PRONOUNS = {
@@ -30,6 +31,7 @@ PRONOUNS = {
 }
 GENDER_NAMES = {"male": "masculine", "female": "feminine", "neutral": "neutral"}
 SOMEONE = "someone"
+_RESTORE = "restore the file from the Winogender release"
 _SLOT = re.compile(r"(?:\b(?P<determiner>[Tt]he|[Aa]n?) )?(?P<slot>\$[A-Z_]+)")
 
 Span = tuple[int, int]
@@ -188,103 +190,46 @@ def instantiate(template: Template, gender: str, participant: str) -> tuple[str,
     return text + template.sentence[position:], spans
 
 
-def _rows(path: Path, columns: int, names: str) -> list[tuple[int, list[str]]]:
-    """(line number, fields) of a TSV file without its header."""
-    rows = []
-    for number, line in enumerate(read_lines(path), start=1):
-        fields = line.split("\t")
-        if len(fields) != columns:
-            raise UserError(
-                f"{path} line {number}: found {len(fields)} columns, expected {columns} ({names}); "
-                "restore the file from the Winogender release"
-            )
-        rows.append((number, fields))
-    if len(rows) < 2:
-        raise UserError(f"{path} has a header and no rows; restore it from the Winogender release")
-    return rows[1:]
-
-
 def _read_templates(path: Path) -> list[Template]:
     templates: list[Template] = []
-    line_of: dict[tuple[str, str, str], int] = {}
-    for number, (occupation, participant, answer, sentence) in _rows(
-        path, 4, "occupation(0), other-participant(1), answer, sentence"
-    ):
+    columns = ("occupation(0)", "other-participant(1)", "answer", "sentence")
+    for row in read_rows(path, columns, unique=columns[:3], cure=_RESTORE):
+        occupation, participant, answer, sentence = (row[column] for column in columns)
         slots = [match["slot"] for match in _SLOT.finditer(sentence)]
         pronouns = [slot for slot in slots if slot in PRONOUNS]
-        if len(pronouns) != 1 or sorted(slots) != sorted(
-            ["$OCCUPATION", "$PARTICIPANT", *pronouns]
-        ):
+        expected = ["$OCCUPATION", "$PARTICIPANT", *pronouns]
+        if len(pronouns) != 1 or sorted(slots) != sorted(expected):
             raise UserError(
-                f"{path} line {number}: found the slots {', '.join(slots) or 'none'}, expected "
-                f"$OCCUPATION, $PARTICIPANT and one of {', '.join(PRONOUNS)}; correct the sentence"
+                f"{row.where}: found the slots {', '.join(slots) or 'none'}, expected $OCCUPATION, "
+                f"$PARTICIPANT and one of {', '.join(PRONOUNS)}; correct the sentence"
             )
-        if answer not in ("0", "1"):
-            raise UserError(
-                f"{path} line {number}: found answer {answer!r}, expected 0 (occupation) or 1 "
-                "(participant); correct it"
-            )
-        line = line_of.setdefault((occupation, participant, answer), number)
-        if line != number:
-            raise UserError(
-                f"{path} line {number}: {occupation}, {participant}, {answer} stands in line {line} "
-                "already, expected each once; remove one of them"
-            )
+        row.one_of("answer", ("0", "1"))
         templates.append(Template(occupation, participant, int(answer), sentence, pronouns[0]))
     return templates
 
 
 def _read_statistics(path: Path) -> dict[str, float]:
-    lines = _rows(path, 4, "occupation, bergsma_pct_female, bls_pct_female, bls_year")
-    percentages: dict[str, float] = {}
-    for number, (occupation, _, percentage, _) in lines:
-        try:
-            value = float(percentage)
-        except ValueError:
-            value = -1.0
-        if not 0 <= value <= 100:
-            raise UserError(
-                f"{path} line {number}: found bls_pct_female {percentage!r}, expected a number from 0 "
-                "to 100; correct it"
-            )
-        if occupation in percentages:
-            raise UserError(
-                f"{path} line {number}: occupation {occupation!r} appears twice; remove one line"
-            )
-        percentages[occupation] = value
-    return percentages
+    columns = ("occupation", "bls_pct_female")
+    rows = read_rows(path, columns, unique=["occupation"], cure=_RESTORE)
+    return {row["occupation"]: row.number("bls_pct_female", 0, 100) for row in rows}
 
 
 def _read_sentences(path: Path, templates: list[Template]) -> list[Sentence]:
     by_key = {(t.occupation, t.participant, t.answer): t for t in templates}
     for template in templates:
         by_key.setdefault((template.occupation, SOMEONE, template.answer), template)
-    sentences: list[Sentence] = []
-    line_of_id: dict[str, int] = {}
-    for number, (identity, text) in _rows(path, 2, "sentid, sentence"):
-        if identity in line_of_id:
-            raise UserError(
-                f"{path} line {number}: sentid {identity!r} stands in line {line_of_id[identity]} "
-                "already, expected each once; remove one of them"
-            )
-        line_of_id[identity] = number
-        sentences.append(_locate(path, number, identity, text, by_key))
-    return sentences
+    rows = read_rows(path, ["sentid", "sentence"], unique=["sentid"], cure=_RESTORE)
+    return [_located(row, by_key) for row in rows]
 
 
-def _locate(
-    path: Path,
-    number: int,
-    identity: str,
-    text: str,
-    by_key: dict[tuple[str, str, int], Template],
-) -> Sentence:
-    """A sentence with the mentions where its template has them."""
+def _located(row: TableRow, by_key: dict[tuple[str, str, int], Template]) -> Sentence:
+    """Returns a sentence with the mentions where its template has them."""
+    identity, text = row["sentid"], row["sentence"]
     parts = identity.removesuffix(".txt").split(".")
     key = (parts[0], parts[1], int(parts[2])) if len(parts) == 4 and parts[2] in "01" else None
     if key is None or key not in by_key or parts[3] not in GENDER_NAMES:
         raise UserError(
-            f"{path} line {number}: sentid {identity!r} belongs to no template, expected "
+            f"{row.where}: sentid {identity!r} belongs to no template, expected "
             "<occupation>.<participant or someone>.<answer>.<male, female or neutral>.txt of a "
             "template; correct the id or add the template"
         )
@@ -292,12 +237,12 @@ def _locate(
     expected, spans = instantiate(template, parts[3], parts[1])
     if text != expected:
         raise UserError(
-            f"{path} line {number}: found {text!r}, but the template of {identity} gives {expected!r}; "
-            "correct the sentence or the template"
+            f"{row.where}: found {text!r}, but the template of {identity} gives {expected!r}; correct "
+            "the sentence or the template"
         )
     return Sentence(
         identity=identity.removesuffix(".txt"),
-        line=number,
+        line=row.line,
         text=text,
         occupation=spans["$OCCUPATION"],
         participant=spans["$PARTICIPANT"],

@@ -13,11 +13,18 @@ import dataclasses
 import functools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from multiberts.bert.tokenization import split_words
+from multiberts.evaluate.dumps.prediction_file import PREDICTION_TEXT
 from multiberts.finetune.squad.windows import Context, SquadWindows
+
+BEST_TEXT = "best_text"
+NULL_ODDS = "null_odds"
+N_BEST_TEXTS = "n_best_texts"
+N_BEST_LOGITS = "n_best_logits"
 
 # What the original answers where no candidate is left.
 NO_CANDIDATE = "empty"
@@ -63,6 +70,7 @@ class Candidate:
 
     @property
     def score(self) -> float:
+        """Sum of the two logits."""
         return self.start_logit + self.end_logit
 
 
@@ -111,8 +119,9 @@ def candidate_spans(
 
     Args:
       windows: the sequences.
-      start_logits, end_logits: float32 [windows, longest]; what is behind a sequence does not count.
-      settings: see there.
+      start_logits: float32 [windows, longest]; positions after a sequence's end do not count.
+      end_logits: likewise.
+      settings: how answers are found.
     """
     parts = [
         _spans_of(
@@ -253,7 +262,8 @@ def answer_text(
     Args:
       context: the paragraph.
       vocabulary: pieces by id.
-      first, last: pieces of the paragraph.
+      first: the first word piece in the paragraph.
+      last: the last one.
 
     Returns:
       The text, white space in it as single blanks; and its place in the paragraph, end exclusive.
@@ -292,3 +302,39 @@ def _place(wanted: str, tokens: str, original: str) -> tuple[int, int]:
 def _tokens(word: str) -> tuple[str, ...]:
     """The tokeniser's words of a word in white space."""
     return tuple(split_words(word))
+
+
+def answer_columns(answers: Sequence[Answer]) -> dict[str, Any]:
+    """What a run answers.
+
+    Args:
+      answers: [questions].
+
+    Returns:
+      Columns [questions]:
+
+      * `prediction_text`: the answer given, "" for none;
+      * `start`, `end`: its place in the paragraph in characters, end exclusive; -1 for none;
+      * `start_logit`, `end_logit`: of the best answer, given or not;
+      * SQuAD 2.0: `best_text`, the best answer, given or not, and `null_odds`, how much higher no
+        answer scores.
+    """
+    columns: dict[str, Any] = {
+        PREDICTION_TEXT: [answer.chosen.text for answer in answers],
+        "start": np.array([answer.chosen.start for answer in answers], np.int64),
+        "end": np.array([answer.chosen.end for answer in answers], np.int64),
+        "start_logit": np.array([answer.best.start_logit for answer in answers], np.float32),
+        "end_logit": np.array([answer.best.end_logit for answer in answers], np.float32),
+    }
+    if not any(math.isnan(answer.null_odds) for answer in answers):
+        columns[BEST_TEXT] = [answer.best.text for answer in answers]
+        columns[NULL_ODDS] = np.array([answer.null_odds for answer in answers], np.float32)
+    return columns
+
+
+def n_best_columns(lists: Sequence[Sequence[Candidate]]) -> dict[str, Any]:
+    """The n-best lists of all questions: the texts, and `start end` logits of each as a text."""
+    return {
+        N_BEST_TEXTS: [[one.text for one in found] for found in lists],
+        N_BEST_LOGITS: [[f"{one.start_logit} {one.end_logit}" for one in found] for found in lists],
+    }

@@ -16,7 +16,7 @@ from typing import Any
 from multiberts.evaluate.dumps.prediction_file import ANSWERS, PREDICTION_TEXT, Predictions
 from multiberts.evaluate.dumps.predictions import read_run_predictions
 from multiberts.evaluate.metrics.squad import official_scores
-from multiberts.finetune.squad.columns import BEST_TEXT, N_BEST_LOGITS, N_BEST_TEXTS, NULL_ODDS
+from multiberts.finetune.squad.answers import BEST_TEXT, N_BEST_LOGITS, N_BEST_TEXTS, NULL_ODDS
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import write_atomically

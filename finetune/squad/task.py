@@ -19,27 +19,40 @@ from multiberts.evaluate.dumps.prediction_file import ANSWERS
 from multiberts.finetune.content import FileContent, tokenizer_of
 from multiberts.finetune.data_files import split_file
 from multiberts.finetune.family import HELD_OUT, Arrays, EvaluationSet, Learner
-from multiberts.finetune.features import check_sequence_length, sequence_batch
-from multiberts.finetune.output_layer import with_output_layer
-from multiberts.finetune.squad.answers import AnswerFinder, AnswerSettings
-from multiberts.finetune.squad.columns import answer_columns, n_best_columns
-from multiberts.finetune.squad.question_sets import (
-    SPLITS,
-    SquadSet,
-    SquadSource,
-    WindowSettings,
-    prepared,
+from multiberts.finetune.features import (
+    check_sequence_length,
+    encoder_inputs,
+    evaluation_batches,
+    evaluation_lengths,
+    sequence_batch,
 )
-from multiberts.finetune.squad.span_model import engines, window_logits
-from multiberts.finetune.squad.windows import check_lengths
+from multiberts.finetune.output_layer import with_output_layer
+from multiberts.finetune.squad.answers import (
+    AnswerFinder,
+    AnswerSettings,
+    answer_columns,
+    n_best_columns,
+)
+from multiberts.finetune.squad.questions import SquadSet, SquadSource, WindowSettings, prepared
+from multiberts.finetune.squad.windows import SquadWindows
 from multiberts.finetune.tasks import DataArguments, Task
 from multiberts.runs.errors import UserError
 
 if TYPE_CHECKING:
     from multiberts.bert.checkpoint.checkpoint import Checkpoint
-    from multiberts.bert.training.engine import Predictor
+    from multiberts.bert.training.engine import Predictor, Trainer
 
 METRICS = ("squad_f1", "squad_exact_match")
+EVALUATION_BATCH_SIZE = 64
+_NOT_A_TOKEN = -1e9
+
+_OPTIONS: dict[str, Any] = {
+    "doc_stride": 128,
+    "max_query_length": 64,
+    "n_best_size": 20,
+    "max_answer_length": 30,
+    "dump_n_best": False,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,17 +63,25 @@ class SquadFamily:
       train: to learn from.
       evaluation: `dev`, and further sets.
       windows: how questions become sequences.
-      answers: how answers are found.
-      dump_n_best: whether the predictions hold the n-best lists.
+      options: the task's own, complete.
     """
 
     train: SquadSource
     evaluation: tuple[SquadSource, ...]
     windows: WindowSettings
-    answers: AnswerSettings
-    dump_n_best: bool
+    options: Mapping[str, Any]
+
+    @property
+    def answers(self) -> AnswerSettings:
+        """Returns how answers are found."""
+        return AnswerSettings(
+            self.options["n_best_size"],
+            self.options["max_answer_length"],
+            self.options.get("null_threshold"),
+        )
 
     def inputs(self) -> dict[str, Path | list[Path]]:
+        """Returns the input files by the argument of `finetune` that names them."""
         dev, *further = self.evaluation
         named = {"train_files": [*self.train.files()], "dev_files": [*dev.files()]}
         if further:
@@ -68,20 +89,14 @@ class SquadFamily:
         return dict(named)
 
     def parameters(self) -> dict[str, Any]:
-        decisive: dict[str, Any] = {
-            "doc_stride": self.windows.doc_stride,
-            "max_query_length": self.windows.max_query_length,
-            "n_best_size": self.answers.n_best_size,
-            "max_answer_length": self.answers.max_answer_length,
-            "dump_n_best": self.dump_n_best,
-        }
-        if self.answers.null_threshold is not None:
-            decisive["null_threshold"] = self.answers.null_threshold
+        """Returns the options that decide answers, and the names of further sets."""
+        decisive = dict(self.options)
         if len(self.evaluation) > 1:
             decisive["evaluation_sets"] = [source.name for source in self.evaluation]
         return decisive
 
     def read(self, config: BertConfig, vocabulary: FileContent) -> SquadData:
+        """Reads and checks the data; imports no TensorFlow."""
         check_sequence_length(self.windows.sequence_length, config.max_position_embeddings)
         train, *evaluation = (
             prepared(
@@ -107,16 +122,14 @@ class SquadData:
     vocabulary: FileContent
 
     @property
-    def num_train_examples(self) -> int:
-        return len(self.train.windows)
-
-    @property
     def train_groups(self) -> np.ndarray:
+        """Returns the number of the example that each training row belongs to."""
         return self.train.windows.question
 
     def learner(
         self, checkpoint: Checkpoint, *, fingerprint: str, finetune_seed: int, compile_step: bool
     ) -> Learner:
+        """Joins the data with a checkpoint."""
         del fingerprint  # the encoder is trained: nothing of it can be kept between runs
         trainer, predictor = engines(checkpoint.config, compile_step)
         windows = self.train.windows
@@ -171,7 +184,7 @@ class SquadData:
         examples = part.examples
         references = [examples.answers[question] for question in rows]
         outputs = answer_columns(answers)
-        if self.family.dump_n_best:
+        if self.family.options["dump_n_best"]:
             outputs |= n_best_columns([finder.n_best(question) for question in rows])
         return EvaluationSet(
             name=name,
@@ -188,32 +201,82 @@ class SquadData:
         )
 
 
+def window_logits(
+    windows: SquadWindows, predictor: Predictor, parameters: Mapping[str, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns scores of every word piece as start and as end; float32 [windows, longest] each."""
+    found = np.zeros((2, *windows.features.input_ids.shape), np.float32)
+    lengths = windows.features.lengths
+    batches = evaluation_batches(lengths, EVALUATION_BATCH_SIZE)
+    padded = evaluation_lengths(lengths, batches)
+    for (rows, count), length in zip(batches, padded, strict=True):
+        outputs = predictor(parameters, sequence_batch(windows.features, rows, length))
+        for place, name in enumerate(("start_logits", "end_logits")):
+            width = min(found.shape[2], outputs[name].shape[1])
+            found[place, rows[:count], :width] = outputs[name][:count, :width]
+    return found[0], found[1]
+
+
+@functools.lru_cache(maxsize=4)
+def engines(config: BertConfig, compile_step: bool) -> tuple[Trainer, Predictor]:
+    """Returns the compiled trainer and predictor, shared by all runs of these sizes in this process."""
+    from keras import ops
+
+    from multiberts.bert.model.encoder import encode
+    from multiberts.bert.model.heads import cross_entropy, is_right
+    from multiberts.bert.training.engine import Predictor, Trainer
+
+    def logits_of(parameters: Any, batch: Any, dropout_key: Any) -> tuple[Any, Any]:
+        sequence = encode(
+            parameters, config, *encoder_inputs(batch), dropout_key
+        )  # [batch, length, hidden]
+        weights = ops.cast(ops.transpose(parameters["output_weights"]), sequence.dtype)
+        logits = ops.cast(ops.matmul(sequence, weights), "float32") + parameters["output_bias"]
+        # A batch is as long as it needs to be, so what is behind a sequence must not count.
+        behind = (1.0 - ops.cast(batch["input_mask"], "float32")) * _NOT_A_TOKEN
+        return logits[:, :, 0] + behind, logits[:, :, 1] + behind
+
+    def loss(parameters: Any, batch: Any, dropout_key: Any) -> tuple[Any, dict[str, Any]]:
+        start, end = logits_of(parameters, batch, dropout_key)
+        losses = cross_entropy(start, batch["start_positions"]) + cross_entropy(
+            end, batch["end_positions"]
+        )
+        right = is_right(start, batch["start_positions"]) * is_right(end, batch["end_positions"])
+        return ops.mean(losses) / 2, {"span_accuracy": ops.mean(right)}
+
+    def predict(parameters: Any, batch: Any) -> dict[str, Any]:
+        start, end = logits_of(parameters, batch, None)
+        return {"start_logits": start, "end_logits": end}
+
+    return Trainer(loss, compile_step=compile_step), Predictor(predict, compile_step=compile_step)
+
+
 def _family(arguments: DataArguments, *, suffix: str, with_unanswerable: bool) -> SquadFamily:
     """A task's family; its files in a folder are `train<suffix>.json` and `dev<suffix>.json`."""
     arguments.refuse("winogender_dir", "labels")
-    options = arguments.options
-    windows = WindowSettings(
-        arguments.sequence_length,
-        options["doc_stride"],
-        options["max_query_length"],
-        with_unanswerable,
-    )
-    check_lengths(windows.sequence_length, windows.doc_stride, windows.max_query_length)
-    for name in ("n_best_size", "max_answer_length"):
-        if options[name] < 1:
-            raise UserError(f"{name} is {options[name]}, expected 1 or more")
+    options = dict(arguments.options)
+    arguments.require_positive("doc_stride", "max_query_length", "n_best_size", "max_answer_length")
+    longest = options["max_query_length"]
+    if arguments.sequence_length <= longest + 3:
+        raise UserError(
+            f"finetune.sequence_length is {arguments.sequence_length}, but questions of up to {longest} "
+            "word pieces and three special tokens leave no room for a paragraph; give more than "
+            f"{longest + 3}, or a smaller option max_query_length"
+        )
     if math.isnan(options.get("null_threshold", 0.0)):
-        raise UserError("null_threshold is not a number; give one")
-    answers = AnswerSettings(
-        options["n_best_size"],
-        options["max_answer_length"],
-        float(options["null_threshold"]) if with_unanswerable else None,
+        raise UserError(
+            f"option null_threshold of task {arguments.task} is not a number; correct finetune.options"
+        )
+    if with_unanswerable:
+        options["null_threshold"] = float(options["null_threshold"])
+    windows = WindowSettings(
+        arguments.sequence_length, options["doc_stride"], longest, with_unanswerable
     )
     further = tuple(
         SquadSource(name, Path(path)) for name, path in arguments.evaluation_files.items()
     )
     train, dev = _sources(arguments, suffix)
-    return SquadFamily(train, (dev, *further), windows, answers, options["dump_n_best"])
+    return SquadFamily(train, (dev, *further), windows, options)
 
 
 def _sources(arguments: DataArguments, suffix: str) -> tuple[SquadSource, SquadSource]:
@@ -223,36 +286,28 @@ def _sources(arguments: DataArguments, suffix: str) -> tuple[SquadSource, SquadS
       UserError: not exactly one of folder, files and dataset.
     """
     files = (arguments.train_files, arguments.dev_files)
-    if arguments.dataset is not None and not any(files):
+    ways = (arguments.dataset is not None, arguments.data_dir is not None, any(files))
+    if ways in ((True, False, False), (True, True, False)):
         train, dev = (
-            SquadSource(split, None, arguments.dataset, arguments.data_dir) for split in SPLITS
+            SquadSource(split, None, arguments.dataset, arguments.data_dir)
+            for split in ("train", "dev")
         )
-    elif arguments.dataset is None and arguments.data_dir is not None and not any(files):
+    elif ways == (False, True, False):
         train, dev = (
-            SquadSource(split, split_file(arguments.data_dir, split + suffix, ".json"))
-            for split in SPLITS
+            SquadSource(split, split_file(str(arguments.data_dir), split + suffix, ".json"))
+            for split in ("train", "dev")
         )
-    elif arguments.dataset is None and arguments.data_dir is None and all(map(len, files)):
-        if [len(part) for part in files] != [1, 1]:
-            raise UserError(f"task {arguments.task} takes one train file and one dev file")
+    elif ways == (False, False, True) and [len(part) for part in files] == [1, 1]:
         train, dev = (
-            SquadSource(split, Path(part[0])) for split, part in zip(SPLITS, files, strict=True)
+            SquadSource(split, Path(file))
+            for split, (file,) in zip(("train", "dev"), files, strict=True)
         )
     else:
         raise UserError(
             f"task {arguments.task} needs one of finetune.data_dir (a folder with train{suffix}.json "
-            f"and dev{suffix}.json), finetune.dataset, and train_files with dev_files; give one"
+            f"and dev{suffix}.json), finetune.dataset, and one train file with one dev file; give one"
         )
     return train, dev
-
-
-_OPTIONS: dict[str, Any] = {
-    "doc_stride": 128,
-    "max_query_length": 64,
-    "n_best_size": 20,
-    "max_answer_length": 30,
-    "dump_n_best": False,
-}
 
 
 def _task(
@@ -267,7 +322,7 @@ def _task(
         options={**_OPTIONS, **more_options},
         num_train_examples=num_examples[0],
         num_dev_examples=num_examples[1],
-        data_files=tuple(f"{split}{suffix}.json" for split in SPLITS),
+        data_files=(f"train{suffix}.json", f"dev{suffix}.json"),
     )
 
 

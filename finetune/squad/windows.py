@@ -18,7 +18,6 @@ import numpy as np
 
 from multiberts.bert.tokenization import Tokenizer
 from multiberts.finetune.features import SequenceFeatures, stacked_sequences
-from multiberts.finetune.squad.data import SquadExamples
 from multiberts.runs.errors import UserError
 
 # What parts words in the original; Unicode's other spaces lie inside words.
@@ -26,6 +25,32 @@ _WORD = re.compile("[^ \t\r\n\u202f]+")
 
 # Of a window's length in pieces, in the comparison of contexts.
 _LENGTH_BONUS = 0.01
+
+
+@dataclasses.dataclass(frozen=True)
+class SquadExamples:
+    """Questions about paragraphs.
+
+    Attributes:
+      example_ids: the official question ids, sorted.
+      questions: their texts.
+      titles: of the articles.
+      contexts: the paragraphs, each once.
+      context_of: int64 [questions]: the paragraph of each question.
+      answers: reference texts of each question; none where it has no answer.
+      answer_starts: where in the paragraph each reference begins, in characters.
+    """
+
+    example_ids: list[str]
+    questions: list[str]
+    titles: list[str]
+    contexts: list[str]
+    context_of: np.ndarray
+    answers: list[tuple[str, ...]]
+    answer_starts: list[tuple[int, ...]]
+
+    def __len__(self) -> int:
+        return len(self.example_ids)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +108,7 @@ class SquadWindows:
 
     @functools.cached_property
     def max_context(self) -> np.ndarray:
-        """bool [windows, longest]: whether a piece has more context here than in other windows.
+        """Returns bool [windows, longest]: whether a piece has more context here than in other windows.
 
         The context of a piece in a window is the smaller of its distances to the two ends.
         """
@@ -142,24 +167,6 @@ def read_contexts(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Context]:
         )
         word, piece = word + len(cut), piece + total
     return contexts
-
-
-def check_lengths(sequence_length: int, stride: int, max_query_length: int) -> None:
-    """Refuses lengths that leave no room for a paragraph.
-
-    Raises:
-      UserError: one is too small or too large.
-    """
-    if stride < 1:
-        raise UserError(f"doc_stride is {stride}, expected 1 or more")
-    if max_query_length < 1:
-        raise UserError(f"max_query_length is {max_query_length}, expected 1 or more")
-    if sequence_length <= max_query_length + 3:
-        raise UserError(
-            f"sequence_length is {sequence_length}, but questions of up to {max_query_length} pieces "
-            f"and three special tokens leave no room for a paragraph; give more than "
-            f"{max_query_length + 3}, or a smaller max_query_length"
-        )
 
 
 def window_starts(num_pieces: int, most: int, stride: int) -> list[int]:

@@ -141,21 +141,21 @@ def test_other_names_are_files_in_the_tasks_own_layout(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("task", "name", "file", "content", "message"),
     [
-        ("MNLI", "snli", "a.jsonl", "{\n", "line 1: is no JSON"),
+        ("MNLI", "snli", "a.jsonl", "{\n", "line 1: is not JSON"),
         ("MNLI", "snli", "a.jsonl", "[]\n", "line 1: expected an object with the texts gold_label"),
         (
             "MNLI",
             "snli",
             "a.jsonl",
             '{"gold_label": "maybe", "sentence1": "a", "sentence2": "b"}',
-            "line 1: found gold_label 'maybe', expected one of contradiction, entailment, neutral or -",
+            "line 1: found gold_label 'maybe', expected contradiction, entailment, neutral or -",
         ),
         (
             "MNLI",
             "stress_x",
             "a.jsonl",
             '{"gold_label": "-", "sentence1": "a", "sentence2": "b"}',
-            "no pairs with a gold label",
+            "left out 1 of 1 pairs, which have no gold label; give a file with others",
         ),
         (
             "MNLI",
@@ -172,9 +172,15 @@ def test_other_names_are_files_in_the_tasks_own_layout(tmp_path: Path) -> None:
             "line 2: found 2 col",
         ),
         ("QQP", "twitter_ppdb", "a.txt", "a\tb\t(1, 6)\n", "line 1: found 3 columns, expected 4"),
-        ("QQP", "twitter_ppdb", "a.txt", "a\tb\t(7, 6)\tu\n", "found judgement '(7, 6)'"),
-        ("QQP", "twitter_ppdb", "a.txt", "a\tb\t(1, 5)\tu\n", "found judgement '(1, 5)'"),
-        ("QQP", "twitter_ppdb", "a.txt", "a\tb\t(3, 6)\tu\n", "no pairs that the judges agree on"),
+        (
+            "QQP",
+            "twitter_ppdb",
+            "a.txt",
+            "a\tb\t(7, 6)\tu\n",
+            "found judgement '(7,6)', expected (0,6)",
+        ),
+        ("QQP", "twitter_ppdb", "a.txt", "a\tb\t(1, 5)\tu\n", "found judgement '(1,5)'"),
+        ("QQP", "twitter_ppdb", "a.txt", "a\tb\t(3, 6)\tu\n", "left out 1 of 1 pairs, judged 3"),
         ("RTE", "twitter_ppdb", "a.txt", TWEETS, "for models of MRPC or QQP, and the task is RTE"),
         ("MRPC", "paws", "a.tsv", "id\tsentence1\tsentence2\tlabel\n1\ta\tb\t2\n", "label '2'"),
         (
@@ -182,7 +188,7 @@ def test_other_names_are_files_in_the_tasks_own_layout(tmp_path: Path) -> None:
             "paws",
             "a.tsv",
             "id\tsentence1\tsentence2\tlabel\n1\ta\tb\t1\n1\ta\tb\t1\n",
-            "line 3: id '1' stands in line 2 already",
+            "line 3: id '1' is in line 2 already",
         ),
         ("MNLI", "a/b", "a.tsv", "x\n", "names a set 'a/b'"),
     ],
@@ -204,7 +210,7 @@ def test_missing_files_and_datasets_for_file_readers_are_refused(tmp_path: Path)
         ({"hans": str(tmp_path / "none")}, "evaluation set hans, does not exist"),
         ({"snli": "tfds:snli"}, "is read from a file"),
         ({"stress": str(tmp_path)}, "has no .jsonl files"),
-        ({"extra": "tfds:glue/mnli"}, "says no split; write tfds:glue/mnli:validation"),
+        ({"extra": "tfds:glue/mnli"}, "names no split; write tfds:glue/mnli:validation"),
     ):
         with pytest.raises(UserError, match=message):
             evaluation_sources(mnli, files, None)

@@ -66,10 +66,10 @@ def test_scores_of_a_regression_are_numbers(tmp_path: Path) -> None:
         (
             "RTE",
             PAIR_HEADER + "0\ta\tb\tentailment\n0\tc\td\tentailment\n",
-            "line 3: index '0' stands in line 2 already",
+            "line 3: index '0' is in line 2 already",
         ),
         ("RTE", "a\tb\tc\n0\ta\tb\n", "line 1: found the columns a, b, c, expected index"),
-        ("RTE", PAIR_HEADER, "no examples"),
+        ("RTE", PAIR_HEADER, "has a header and no rows"),
         ("SST-2", "sentence\tlabel\n\nfine\t1\n", "line 2: found 1 columns, expected 2"),
         ("CoLA", "sentence\tlabel\n", "line 1: found 2 columns, expected 4"),
         (
@@ -149,7 +149,7 @@ def test_a_test_file_may_have_labels_after_all(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("task", "text", "message"),
     [
-        ("CoLA", "gj04\t1\t\tThey left.\n", "expected index, sentence (lacking sentence, index)"),
+        ("CoLA", "gj04\t1\t\tThey left.\n", "expected index, sentence (lacking index, sentence)"),
         ("SST-2", "index\tsentence\n1\tfine\n", "line 2: found index '1', expected 0"),
         ("QQP", "id\tquestion1\tquestion2\n0\ta\tb\n5\ta\tb\n", "line 3: found id '5', expected 1"),
         ("RTE", "sentence1\tsentence2\na\tb\n", "(lacking index)"),

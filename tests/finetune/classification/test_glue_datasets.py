@@ -231,7 +231,9 @@ def test_cut_rows_of_qqp_are_left_out_and_counted(release: Path) -> None:
     path = release / "QQP" / "train.tsv"
     examples = read_examples(path, GLUE_TASKS["QQP"], "train")
     assert examples.example_ids == ["QQP/train/0", "QQP/train/1", "QQP/train/4"]
-    assert examples.remarks == (f"{path}: left out 2 rows with fewer than 6 columns (line 4, 6)",)
+    assert examples.remarks == (
+        f"{path}: left out 2 rows with fewer columns than the header (line 4, 6)",
+    )
 
 
 def test_mrpc_from_its_original_files(tmp_path: Path) -> None:
@@ -332,8 +334,14 @@ def test_a_dataset_of_ones_own_needs_no_idx(tmp_path: Path) -> None:
 def test_what_does_not_fit_is_refused_in_one_line(datasets_dir: Path) -> None:
     where = str(datasets_dir)
     for dataset, folder, task, split, message in (
-        ("glue/wnli", where, "RTE", "train", "is not that of task RTE, expected glue/rte"),
-        ("glue/rte", where, "pair", "train", "is not that of task pair, expected another dataset"),
+        ("glue/wnli", where, "RTE", "train", "is not the one of task RTE, expected glue/rte"),
+        (
+            "glue/rte",
+            where,
+            "pair",
+            "train",
+            "is not the one of task pair, expected another dataset",
+        ),
         ("glue/rte", where, "RTE", "dev_mismatched", "has no split validation_mismatched, only"),
         ("no_such", where, "RTE", "train", "cannot give no_such from"),
     ):
@@ -349,8 +357,8 @@ def test_what_does_not_fit_is_refused_in_one_line(datasets_dir: Path) -> None:
     ("names", "label", "idx", "message"),
     [
         (["no", "yes"], [0, 1], [0, 1], "has the labels no, yes, expected entailment"),
-        (["entailment", "not_entailment"], [0, -1], [0, 1], "row 1: found label -1, which stands"),
-        (["entailment", "not_entailment"], [-1, -1], [0, 1], "row 0: found label -1, which stands"),
+        (["entailment", "not_entailment"], [0, -1], [0, 1], "row 1: found label -1, which means"),
+        (["entailment", "not_entailment"], [-1, -1], [0, 1], "row 0: found label -1, which means"),
         (["entailment", "not_entailment"], [0, 1], [4, 4], "has idx 4 twice"),
     ],
 )

@@ -7,9 +7,9 @@ import pytest
 
 from multiberts.evaluate.dumps.prediction_file import read_file, write_predictions
 from multiberts.evaluate.scoring import parts_of
+from multiberts.finetune.classification.challenge_pairs import HANS
 from multiberts.finetune.classification.challenge_sets import evaluation_sources
 from multiberts.finetune.classification.glue import GLUE_TASKS
-from multiberts.finetune.classification.hans import HansReader
 from multiberts.finetune.text_examples import outcome
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import read_lines
@@ -54,7 +54,7 @@ def hans(tmp_path: Path, *rows: str) -> Path:
 
 def test_pairs_keep_their_ids_labels_and_heuristics(tmp_path: Path) -> None:
     path = hans(tmp_path, row("non-entailment", "ex7"), row("entailment", "ex2", "c ."))
-    examples = HansReader()((path,), "hans")
+    examples = HANS((path,), "hans")
     assert examples.example_ids == ["hans/ex7", "hans/ex2"]
     assert examples.labels is not None
     assert examples.labels.tolist() == [0, 1]
@@ -69,10 +69,10 @@ def test_pairs_keep_their_ids_labels_and_heuristics(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([row("neutral", "ex0")], "line 2: found label 'neutral', expected non-entailment or"),
-        ([row("entailment", "ex0")] * 2, "line 3: pairID 'ex0' stands in line 2 already"),
+        ([row("neutral", "ex0")], "line 2: found gold_label 'neutral', expected non-entailment or"),
+        ([row("entailment", "ex0")] * 2, "line 3: pairID 'ex0' is in line 2 already"),
         ([row("entailment", "ex0") + "a\tb\n"], "line 3: found 2 columns, expected 11"),
-        ([], "has a header and no pairs"),
+        ([], "has a header and no rows"),
     ],
 )
 def test_bad_files_are_refused_with_their_line(
@@ -80,7 +80,7 @@ def test_bad_files_are_refused_with_their_line(
 ) -> None:
     path = hans(tmp_path, *rows)
     with pytest.raises(UserError) as caught:
-        HansReader()((path,), "hans")
+        HANS((path,), "hans")
     assert str(caught.value).startswith(str(path))
     assert message in str(caught.value)
 
@@ -115,7 +115,7 @@ def test_models_of_other_tasks_are_refused(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def official(shared_data: Path):
-    return HansReader()((shared_data / "hans" / "heuristics_evaluation_set.txt.gz",), "hans")
+    return HANS((shared_data / "hans" / "heuristics_evaluation_set.txt.gz",), "hans")
 
 
 def test_the_official_set_has_its_published_shape(official) -> None:

@@ -23,12 +23,15 @@ def test_offsets_point_at_the_mentions(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("ID\tText\n", "line 1: found 'ID"),
-        (HEADER, "no examples"),
+        ("ID\tText\n", "line 1: found the columns ID, Text, expected ID, Text, Pronoun"),
+        (HEADER, "has a header and no rows"),
         (HEADER + ROW.replace("\t13\t", "\t12\t"), "line 2: Pronoun-offset is '12'"),
         (HEADER + ROW.replace("\t8\t", "\tx\t"), "line 2: B-offset is 'x'"),
-        (HEADER + ROW.replace("TRUE", "maybe"), "line 2: A-coref is 'maybe'"),
-        (HEADER + ROW + ROW, "line 3: ID 't-1' stands in line 2 already"),
+        (
+            HEADER + ROW.replace("TRUE", "maybe"),
+            "line 2: found A-coref 'MAYBE', expected TRUE or FALSE",
+        ),
+        (HEADER + ROW + ROW, "line 3: ID 't-1' is in line 2 already"),
         (HEADER + "t-1\tshort\n", "line 2: found 2 columns, expected 11"),
     ],
 )

@@ -133,7 +133,10 @@ def test_first_options_are_not_named_so_that_older_runs_stay_valid() -> None:
     [
         ({"span_representation": "max"}, "'max', expected one of endpoints, mean, self_attention"),
         ({"training_pairs": "all"}, "'all', expected one of pronouns, mentions"),
-        ({"num_hidden_units": 0}, "num_hidden_units is 0; give 1 or more"),
+        (
+            {"num_hidden_units": 0},
+            "option num_hidden_units of task coreference is 0, expected 1 or more",
+        ),
         ({"encodings_dir": 3}, "encodings_dir of task coreference is 3, expected a folder"),
     ],
 )

@@ -57,10 +57,10 @@ def test_mentions_are_found_in_every_form(winogender_data: Path) -> None:
             "templates.tsv",
             "baker\tguest\t1",
             "baker\tguest\t0",
-            "line 3: baker, guest, 0 stands in line 2",
+            "'baker', 'guest', '0' is in line 2 already",
         ),
         ("occupations-stats.tsv", "60.5", "many", "line 2: found bls_pct_female 'many'"),
-        ("occupations-stats.tsv", "plumber", "baker", "line 3: occupation 'baker' appears twice"),
+        ("occupations-stats.tsv", "plumber", "baker", "line 3: occupation 'baker' is in line 2"),
         ("occupations-stats.tsv", "plumber", "cook", "line 4: occupation 'plumber' is not in"),
     ],
 )

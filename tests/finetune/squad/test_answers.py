@@ -20,7 +20,7 @@ from multiberts.finetune.squad.answers import (
     AnswerSettings,
     answer_text,
 )
-from multiberts.finetune.squad.data import SquadExamples, read_squad
+from multiberts.finetune.squad.questions import SquadExamples, read_squad
 from multiberts.finetune.squad.windows import (
     SquadWindows,
     make_windows,

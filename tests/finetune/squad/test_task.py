@@ -18,8 +18,7 @@ from multiberts.evaluate.scoring import scores_of
 from multiberts.finetune.content import FileContent
 from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.squad.scorer_files import squad_export
-from multiberts.finetune.squad.span_model import engines, window_logits
-from multiberts.finetune.squad.task import SquadData
+from multiberts.finetune.squad.task import SquadData, engines, window_logits
 from multiberts.finetune.tasks import DataArguments, task_named
 from multiberts.runs.errors import UserError
 
@@ -309,7 +308,7 @@ def test_windows_of_a_question_belong_together(
     _, data = read_data(squad_data(), make_checkpoint(), "questions", length=12)
     questions, counts = np.unique(data.train_groups, return_counts=True)
     assert len(questions) == 96 and counts.min() > 1
-    assert data.num_train_examples == counts.sum()
+    assert len(data.train_groups) == counts.sum()
 
 
 def test_a_set_is_read_once_a_process(
@@ -339,8 +338,15 @@ def test_a_set_is_read_once_a_process(
         ),
         ("squad-v1.1", {"labels": ["yes", "no"]}, "takes no labels"),
         ("squad-v1.1", {"options": {"null_threshold": 0.0}}, "options has 'null_threshold'"),
-        ("squad-v1.1", {"options": {**OPTIONS, "n_best_size": 0}}, "n_best_size is 0"),
+        (
+            "squad-v1.1",
+            {"options": {"n_best_size": 0}},
+            "option n_best_size of task squad-v1.1 is 0",
+        ),
+        ("squad-v1.1", {"options": {"doc_stride": 0}}, "option doc_stride of task squad-v1.1 is 0"),
+        ("squad-v1.1", {"options": {"max_query_length": 0}}, "option max_query_length of task squ"),
         ("squad-v1.1", {"sequence_length": 60}, "leave no room for a paragraph"),
+        ("squad-v1.1", {"sequence_length": 7}, "give more than 67, or a smaller option max_query"),
         ("squad-v2.0", {}, "train-v2.0.json does not exist"),
         ("questions", {"evaluation_files": {"x": "nowhere.json"}}, "nowhere.json"),
     ],

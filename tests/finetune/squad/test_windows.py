@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 
 from multiberts.bert.tokenization import Tokenizer
-from multiberts.finetune.squad.data import SquadExamples, read_squad
+from multiberts.finetune.squad.questions import SquadExamples, read_squad
 from multiberts.finetune.squad.windows import (
     SquadWindows,
     answer_pieces,
     answer_words,
     best_windows,
-    check_lengths,
     make_windows,
     read_contexts,
     training_answers,
@@ -167,13 +166,6 @@ def test_bad_training_answers_are_refused(vocabulary: Path) -> None:
             training_answers(
                 tokenizer, examples, read_contexts(tokenizer, examples.contexts), "train.json"
             )
-
-
-def test_lengths_that_leave_no_room_are_refused() -> None:
-    check_lengths(68, 1, 64)
-    for arguments in ((67, 1, 64), (384, 0, 64), (384, 128, 0)):
-        with pytest.raises(UserError):
-            check_lengths(*arguments)
 
 
 @pytest.fixture(scope="module")

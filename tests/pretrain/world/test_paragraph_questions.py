@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from multiberts.finetune.squad.data import SquadExamples, read_squad
+from multiberts.finetune.squad.questions import SquadExamples, read_squad
 from multiberts.pretrain.world import lexicon
 from multiberts.pretrain.world.grammar import draw_world
 from multiberts.pretrain.world.paragraph_questions import questions

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multiberts.finetune.squad.data import read_squad, read_squad_dataset
+from multiberts.finetune.squad.questions import read_squad, read_squad_dataset
 from multiberts.runs.errors import UserError
 
 
@@ -80,7 +80,7 @@ def test_questions_are_read_in_the_order_of_their_ids(tmp_path: Path, name: str)
         (squad(("a", [entry("1", "b", is_impossible=False)])), r"is_impossible is False but"),
         (
             squad(("a", [entry("1", "b", ("a", 0)), entry("1", "c", ("a", 0))])),
-            r"'1' stands there twice",
+            r"'1' appears twice",
         ),
         (squad(("a", [])), r"holds no question"),
     ],
@@ -94,7 +94,7 @@ def test_another_layout_is_refused(tmp_path: Path, content: Any, message: str) -
 
 def test_a_question_without_an_answer_is_refused_in_version_1(tmp_path: Path) -> None:
     path = written(tmp_path / "dev.json", CONTENT)
-    with pytest.raises(UserError, match=r"question 'q2' has no answer.*give task squad-v2.0"):
+    with pytest.raises(UserError, match=r"question 'q2' has no answer.*use task squad-v2.0"):
         read_squad(path, with_unanswerable=False)
 
 
@@ -125,7 +125,7 @@ def test_references_stand_where_they_are_said_to(shared_data: Path) -> None:
 def test_a_tensorflow_dataset_gives_the_same(tmp_path: Path, version: str) -> None:
     """The library's own reading of the file, stored in the order in which it stores examples."""
     tfds = pytest.importorskip("tensorflow_datasets")
-    from multiberts.finetune.dataset_split import open_split
+    from multiberts.finetune.data_files import open_split
 
     content = copy.deepcopy(CONTENT) if version == "v2.0" else squad(CONTENT_OF_VERSION_1)
     for article in content["data"] if version == "v2.0" else []:
