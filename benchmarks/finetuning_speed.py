@@ -119,7 +119,7 @@ def sweep_ours(root: Path) -> None:
     """All runs, in this process; prints where the time went as one line of JSON."""
     started = time.perf_counter()
     import multiberts.finetune.finetuning as finetuning
-    import multiberts.finetune.sweeping as sweeping
+    from multiberts.launch.sweep import sweep
 
     evaluation = 0.0
     write_sets = finetuning.write_sets
@@ -133,7 +133,7 @@ def sweep_ours(root: Path) -> None:
 
     finetuning.write_sets = timed
     seconds = []
-    finetune = sweeping.finetune
+    finetune = finetuning.finetune
 
     @functools.wraps(finetune)
     def one(**arguments):
@@ -141,8 +141,8 @@ def sweep_ours(root: Path) -> None:
         finetune(**arguments)
         seconds.append(time.perf_counter() - before)
 
-    sweeping.finetune = one
-    failures = sweeping.sweep(
+    finetuning.finetune = one
+    failures = sweep(
         root=str(root / "ours"),
         checkpoints=[str(root / "tf1")],
         tasks={

@@ -23,7 +23,7 @@ from typing import Any
 
 from multiberts.launch.markers.attempts import begin_attempt, end_attempt
 from multiberts.launch.markers.markers import write_plan
-from multiberts.launch.plan.experiment import make_plan
+from multiberts.launch.plan.experiment import Experiment, make_plan
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.running import run_plan
 from multiberts.launch.status.command import show_status
@@ -104,14 +104,16 @@ def _plan_and_show(folder: Path, size: int) -> list[PlannedRun]:
     pretrain_seeds, steps, rates = 25, [0, 10, 20, 30], [1e-5, 2e-5, 3e-5, 4e-5, 5e-5]
     finetune_seeds = max(1, round(size / (pretrain_seeds * len(steps) * len(rates))))
     plan = make_plan(
-        corpora={"base": {"sources": [str(text)], "source_format": "sentences"}},
-        procedures={
-            "base": {"model": MODEL, "num_steps": steps[-1], "checkpoint_steps": steps[:-1]}
-        },
-        pretrain_seeds=range(pretrain_seeds),
-        tasks={"RTE": {"data_dir": str(data)}},
-        learning_rates=rates,
-        finetune_seeds=range(finetune_seeds),
+        Experiment(
+            corpora={"base": {"sources": [str(text)], "source_format": "sentences"}},
+            procedures={
+                "base": {"model": MODEL, "num_steps": steps[-1], "checkpoint_steps": steps[:-1]}
+            },
+            pretrain_seeds=range(pretrain_seeds),
+            tasks={"RTE": {"data_dir": str(data)}},
+            learning_rates=rates,
+            finetune_seeds=range(finetune_seeds),
+        )
     )
     _quietly(show_plan, plan=plan, root=folder / "root")
     return plan

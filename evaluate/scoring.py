@@ -28,6 +28,7 @@ from multiberts.runs.console import progress, warn
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import write_atomically
+from multiberts.runs.identity import Identity, Values
 
 if TYPE_CHECKING:
     import xarray
@@ -72,6 +73,16 @@ class Tables:
     unlabelled: dict[tuple[str, str], int] = field(default_factory=dict)
 
 
+def _settle(parameters: Values, inputs: Values) -> None:
+    # Stated where given, so that directories made before it existed stay valid.
+    metrics = list(parameters.pop("extra_metrics"))
+    if metrics:
+        parameters["extra_metrics"] = metrics
+
+
+IDENTITY = Identity(inputs=("predictions",), settle=_settle)
+
+
 def score(
     *, run_dir: str, predictions: str | Sequence[str], extra_metrics: Sequence[str] = ()
 ) -> None:
@@ -98,6 +109,7 @@ def score(
         disagree on examples or labels (each is named in a line on standard error); nothing is
         written then.
     """
+    parameters, _ = IDENTITY.of(locals())
     unknown = sorted(set(extra_metrics) - set(METRICS))
     if unknown:
         raise UserError(
@@ -115,7 +127,7 @@ def score(
     run = RunDirectory(
         run_dir,
         stage="score",
-        parameters={"extra_metrics": list(extra_metrics)} if extra_metrics else {},
+        parameters=parameters,
         inputs={"predictions": [path for path, _ in runs]},
     )
     if run.done:

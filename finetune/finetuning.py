@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,8 +14,9 @@ import numpy as np
 
 from multiberts.bert.randomness import hash_bits
 from multiberts.evaluate.dumps.run_file import RUN_FILE, set_at, write_run
+from multiberts.finetune.classification.challenge_sets import DATASET_PREFIX
 from multiberts.finetune.content import FileContent
-from multiberts.finetune.family import EvaluationSet, Learner
+from multiberts.finetune.family import EvaluationSet, Family, Learner
 from multiberts.finetune.run_outputs import (
     STATE,
     Entries,
@@ -23,16 +25,118 @@ from multiberts.finetune.run_outputs import (
     write_sets,
     written_early,
 )
-from multiberts.finetune.tasks import DataArguments, task_named
+from multiberts.finetune.tasks import DataArguments, Task, task_named
 from multiberts.finetune.training_rows import NUM_FOLDS, TrainingRows
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import remove
+from multiberts.runs.identity import Identity, Values
 from multiberts.runs.preemption import preemption_notice
 
 if TYPE_CHECKING:
     from multiberts.bert.checkpoint.checkpoint import Checkpoint
     from multiberts.bert.training.engine import Trainer
+
+
+# Arguments that train something: they do not count where a task trains nothing.
+_OF_TRAINING = (
+    "learning_rate", "finetune_seed", "batch_size", "num_epochs", "warmup_proportion",
+    "sequence_length", "max_train_examples", "held_out_fold", "prediction_epochs",
+)  # fmt: skip
+_OF_DATA = ("data_dir", "train_files", "dev_files", "evaluation_files", "winogender_dir")
+
+
+def _settle(parameters: Values, inputs: Values) -> None:
+    """Leaves out what has no effect, and takes names in TensorFlow Datasets for names."""
+    chosen = _task(parameters)
+    options = chosen.completed(parameters["options"] or {})
+    parameters["options"] = {
+        name: value for name, value in options.items() if name not in chosen.place_options
+    }
+    # Stated where given, so that directories made before they existed stay valid.
+    for name in ("held_out_fold", "prediction_epochs", "task_modules"):
+        if not parameters.get(name) and parameters.get(name) != 0:
+            parameters.pop(name, None)
+    if not chosen.trains:
+        for name in _OF_TRAINING:
+            parameters.pop(name, None)
+    if parameters["dataset"] is not None:
+        del inputs["data_dir"]  # where TensorFlow Datasets keeps its data sets
+    further = inputs["evaluation_files"] or {}
+    names = {name: path for name, path in further.items() if str(path).startswith(DATASET_PREFIX)}
+    if names:
+        parameters["evaluation_sets"] = names
+        inputs["evaluation_files"] = {
+            name: path for name, path in further.items() if name not in names
+        }
+
+
+def _find_files(arguments: Mapping[str, Any], inputs: Values) -> None:
+    """Replaces folders of data by the files that the task reads, where all data are on this machine."""
+    data = {name: inputs[name] for name in _OF_DATA if name in inputs}
+    named = (
+        arguments["dataset"] is not None
+        or data.get("evaluation_files") != arguments["evaluation_files"]
+    )
+    if named or not all(map(_is_path, data.values())):
+        return
+    decisive = {name: arguments.get(name) for name in (*_OF_DATA, *_OF_TASK)}
+    for name in data:
+        del inputs[name]
+    inputs["files"] = _files_of(json.dumps(decisive))
+
+
+def _is_path(value: Any) -> bool:
+    """Whether all of a value are paths, rather than something that another run will make."""
+    if isinstance(value, Mapping):
+        return all(map(_is_path, value.values()))
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_path, value))
+    return value is None or isinstance(value, str)
+
+
+# So that a plan of thousands of runs looks once.
+@functools.lru_cache(maxsize=64)
+def _files_of(arguments: str) -> dict[str, Path | list[Path]]:
+    return _family(json.loads(arguments)).inputs()
+
+
+def _task(arguments: Mapping[str, Any]) -> Task:
+    return task_named(arguments["task"], arguments["labels"], arguments.get("task_modules") or ())
+
+
+def _family(arguments: Mapping[str, Any]) -> Family:
+    """Finds the files of a call of `finetune`."""
+    chosen = _task(arguments)
+    labels = arguments["labels"]
+    return chosen.family(
+        DataArguments(
+            task=arguments["task"],
+            data_dir=arguments["data_dir"],
+            dataset=arguments["dataset"],
+            train_files=tuple(arguments["train_files"] or ()),
+            dev_files=tuple(arguments["dev_files"] or ()),
+            evaluation_files=dict(arguments["evaluation_files"] or {}),
+            winogender_dir=arguments["winogender_dir"],
+            labels=None if labels is None else tuple(labels),
+            sequence_length=arguments["sequence_length"],
+            options=chosen.completed(arguments["options"] or {}),
+            holds_out=arguments["held_out_fold"] is not None,
+        )
+    )
+
+
+# Besides the data: what decides which of them are read.
+_OF_TASK = (
+    "task", "dataset", "labels", "options", "task_modules", "sequence_length", "held_out_fold",
+)  # fmt: skip
+
+IDENTITY = Identity(
+    inputs=("checkpoint", *_OF_DATA),
+    speed=("save_state_every_steps", "log_every_steps", "compile_step"),
+    settle=_settle,
+    find_files=_find_files,
+)
 
 
 def finetune(
@@ -116,38 +220,14 @@ def finetune(
         del call["task_modules"]
     from multiberts.bert.checkpoint.checkpoint import VOCABULARY, check_checkpoint
 
-    chosen = task_named(task, labels, task_modules)
-    family = chosen.family(
-        DataArguments(
-            task=task,
-            data_dir=data_dir,
-            dataset=dataset,
-            train_files=tuple(train_files or ()),
-            dev_files=tuple(dev_files or ()),
-            evaluation_files=dict(evaluation_files or {}),
-            winogender_dir=winogender_dir,
-            labels=None if labels is None else tuple(labels),
-            sequence_length=sequence_length,
-            options=chosen.completed(options or {}),
-            holds_out=held_out_fold is not None,
-        )
-    )
+    chosen, family = _task(call), _family(call)
+    counted, _ = IDENTITY.of(call)
     parameters: dict[str, Any] = {"task": task, **family.parameters()}
-    # Only where given: the directories of other runs stay what they were.
-    if task_modules:
-        parameters["task_modules"] = list(task_modules)
+    parameters |= {
+        name: counted[name] for name in (*_OF_TRAINING, "task_modules") if name in counted
+    }
     if chosen.trains:
-        parameters |= _checked(
-            learning_rate=learning_rate,
-            finetune_seed=finetune_seed,
-            batch_size=batch_size,
-            num_epochs=num_epochs,
-            warmup_proportion=warmup_proportion,
-            sequence_length=sequence_length,
-            max_train_examples=max_train_examples,
-            held_out_fold=held_out_fold,
-            prediction_epochs=list(prediction_epochs),
-        )
+        _check_training(call)
     config = check_checkpoint(checkpoint)
     inputs = family.inputs()
     run = RunDirectory(
@@ -251,8 +331,8 @@ class _Evaluated:
             yield self.learner.evaluate_rows(weights, self.held_out)
 
 
-def _checked(**parameters: Any) -> dict[str, Any]:
-    """What a trained run is known by; refuses numbers that cannot be meant."""
+def _check_training(parameters: Mapping[str, Any]) -> None:
+    """Refuses numbers that have no meaning."""
     for name in ("learning_rate", "num_epochs", "batch_size"):
         value = parameters[name]
         if not (math.isfinite(value) and value > 0):
@@ -270,11 +350,6 @@ def _checked(**parameters: Any) -> dict[str, Any]:
             f"finetune.held_out_fold is {fold}; give 0 to {NUM_FOLDS - 1}, or None to train on all"
         )
     _check_prediction_epochs(parameters["prediction_epochs"], parameters["num_epochs"])
-    # Only where given: the directories of other runs stay what they were.
-    for name in ("held_out_fold", "prediction_epochs"):
-        if parameters[name] in (None, []):
-            del parameters[name]
-    return parameters
 
 
 def _check_prediction_epochs(prediction_epochs: Sequence[float], num_epochs: float) -> None:

@@ -98,6 +98,7 @@ class Task:
       num_train_examples: in the published training set; None: not known.
       num_dev_examples: predicted in the published evaluation sets; None: not known.
       data_files: names of the files that a folder of the task's data holds.
+      place_options: options that say where something is kept; they do not identify a run.
     """
 
     name: str
@@ -108,6 +109,7 @@ class Task:
     num_train_examples: int | None = None
     num_dev_examples: int | None = None
     data_files: tuple[str, ...] = ()
+    place_options: tuple[str, ...] = ()
 
     def completed(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the given options with the defaults of the others.

@@ -16,24 +16,25 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
-import re
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import gin
 from absl import flags
 
+from multiberts.finetune.tasks import registered_tasks
 from multiberts.launch.imports.register import imported_runs
-from multiberts.launch.markers.failures import Failure, describe
-from multiberts.launch.plan.experiment import make_plan
+from multiberts.launch.markers.failures import exit_with
+from multiberts.launch.plan.experiment import Experiment, make_plan
 from multiberts.launch.plan.input_digests import FILE as DIGESTS
 from multiberts.launch.plan.input_digests import InputDigests
 from multiberts.launch.plan.planned_run import STAGES, PlannedRun, stage_function
-from multiberts.runs.command import EXIT_USER_ERROR, parse_gin, run_main
+from multiberts.runs.command import parse_gin, run_main
 from multiberts.runs.errors import UserError
+from multiberts.runs.scopes import refuse_unknown_scopes, scoped_bindings
 
 
 @dataclass(frozen=True)
@@ -117,14 +118,14 @@ _OPTION_FLAGS = {
     "watch": flags.DEFINE_bool("watch", None, "Keep showing the status."),
 }
 
-# What `launch.<parameter>` may be, besides the parameters of `make_plan`.
+# What may be bound as `launch.<name>`: the experiment, and what holds for all commands.
+_SETTINGS: dict[str, Field[Any]] = {field.name: field for field in fields(Experiment)}
 _OTHER_SETTINGS = {"root", "workers"}
-_NOT_SETTINGS = {"digests", "imported"}
+# Settings that are bound under the name of their stage.
+_OF_STAGES = {"world": "make_world", "report": "report", "paper": "paper"}
 
 # Which list of `launch` names the scopes of which stage.
 SCOPED_STAGES = {"corpora": "prepare", "procedures": "pretrain", "tasks": "finetune"}
-
-_BINDING = re.compile(r"^(?:(?P<scope>[\w/]+)/)?(?P<stage>\w+)\.(?P<parameter>\w+) =")
 
 
 def main() -> None:
@@ -148,13 +149,12 @@ def _main(arguments: Sequence[str]) -> None:
     _check_settings(settings)
     options = _options(name, function, settings)
     if needs_plan:
-        _require(settings, inspect.signature(make_plan).parameters)
         options["plan"] = _plan(settings)
     result = function(**options)
     if isinstance(result, int):
         sys.exit(result)
-    if isinstance(result, list) and result:
-        _end_with_failures(result)
+    if isinstance(result, list):
+        exit_with(result)
 
 
 def _command_name(arguments: Sequence[str]) -> str:
@@ -200,7 +200,7 @@ def _register(command: Command, function: Callable[..., Any], needs_plan: bool) 
 
 def _check_settings(settings: dict[str, Any]) -> None:
     """Refuses what is no setting of an experiment."""
-    known = (inspect.signature(make_plan).parameters.keys() | _OTHER_SETTINGS) - _NOT_SETTINGS
+    known = _SETTINGS.keys() | _OTHER_SETTINGS
     for name in settings.keys() - known:
         if name == "dry_run":
             raise UserError(
@@ -209,7 +209,7 @@ def _check_settings(settings: dict[str, Any]) -> None:
         raise UserError(
             f"launch.{name} is set, expected one of {', '.join(sorted(known))}; correct the name"
         )
-    for name, stage in (("world", "make_world"), ("report", "report"), ("paper", "paper")):
+    for name, stage in _OF_STAGES.items():
         if name in settings:
             raise UserError(f"launch.{name} is set; set {stage}.<parameter> instead")
 
@@ -247,43 +247,34 @@ def _options(name: str, function: Callable[..., Any], settings: dict[str, Any]) 
     return given
 
 
-def _require(settings: dict[str, Any], known: Any) -> None:
-    """Refuses an experiment that lacks what it needs."""
+def _plan(settings: Mapping[str, Any]) -> list[PlannedRun]:
+    """Returns the runs of the experiment that Gin describes: names stand for what their scopes bind."""
     missing = [
         f"launch.{name}"
-        for name, details in known.items()
-        if details.default is details.empty and name not in settings
+        for name, field in _SETTINGS.items()
+        if field.default is MISSING and name not in settings
     ]
     if missing:
         raise UserError(
             f"launch lacks {', '.join(missing)}; give each in a --gin_file or as "
             f"--gin_param='{missing[0]} = ...'"
         )
-
-
-def _plan(settings: dict[str, Any]) -> list[PlannedRun]:
-    """The runs of the experiment that Gin describes."""
-    arguments = _gathered(settings)
-    root = arguments.pop("root")
-    arguments.pop("workers", None)
-    digests = InputDigests(Path(root) / DIGESTS)
-    plan = make_plan(**arguments, imported=imported_runs(root), digests=digests)
-    digests.keep()
-    return plan
-
-
-def _gathered(given: dict[str, Any]) -> dict[str, Any]:
-    """The settings with names replaced by the arguments that Gin binds in their scope."""
-    arguments = dict(given)
+    arguments = {name: settings[name] for name in settings if name not in _OTHER_SETTINGS}
     scopes: dict[str, set[str]] = {stage: set() for stage in STAGES}
     for names, stage in SCOPED_STAGES.items():
-        _check_names(names, given[names])
-        scopes[stage] = set(given[names])
-        arguments[names] = {name: _bindings(stage, name) for name in given[names]}
-    for setting, stage in (("world", "make_world"), ("report", "report"), ("paper", "paper")):
-        arguments[setting] = _bindings(stage) or None
-    _refuse_unknown_scopes(scopes)
-    return arguments
+        _check_names(names, settings[names])
+        scopes[stage] = set(settings[names])
+        arguments[names] = {name: scoped_bindings(stage, name) for name in settings[names]}
+    # A file may bind arguments of more tasks than are wanted now.
+    modules = gin.get_bindings("finetune").get("task_modules", ())
+    scopes["finetune"] |= registered_tasks(tuple(modules)).keys()
+    refuse_unknown_scopes(scopes, "launch")
+    arguments |= {name: gin.get_bindings(stage) or None for name, stage in _OF_STAGES.items()}
+    digests = InputDigests(Path(settings["root"]) / DIGESTS)
+    imported = imported_runs(settings["root"])
+    plan = make_plan(Experiment(**arguments), imported=imported, digests=digests)
+    digests.keep()
+    return plan
 
 
 def _check_names(setting: str, names: Any) -> None:
@@ -292,33 +283,6 @@ def _check_names(setting: str, names: Any) -> None:
         raise UserError(
             f"launch.{setting} is {names!r}, expected a list of names such as ['base']; correct it"
         )
-
-
-def _bindings(stage: str, scope: str | None = None) -> dict[str, Any]:
-    """What Gin binds to a stage within a scope, the bindings without scope included."""
-    with gin.config_scope(scope):
-        return dict(gin.get_bindings(stage))
-
-
-def _refuse_unknown_scopes(scopes: dict[str, set[str]]) -> None:
-    """Refuses bindings that no run would read."""
-    for line in gin.config_str(max_line_length=10**6).splitlines():
-        match = _BINDING.match(line)
-        if match is None or match["stage"] not in scopes or match["scope"] is None:
-            continue
-        known = scopes[match["stage"]]
-        if match["scope"] not in known:
-            raise UserError(
-                f"{match['scope']}/{match['stage']}.{match['parameter']} is set, but the names there are "
-                f"{', '.join(sorted(known)) or 'none'}; correct it or add it to launch"
-            )
-
-
-def _end_with_failures(failures: Sequence[Failure]) -> None:
-    """Tells which runs failed, and exits."""
-    print(describe(failures), file=sys.stderr)
-    user_errors_only = all(failure.is_user_error for failure in failures)
-    sys.exit(EXIT_USER_ERROR if user_errors_only else 1)
 
 
 def _tell_in_help(arguments: Sequence[str]) -> None:
@@ -342,5 +306,5 @@ def _tell_in_help(arguments: Sequence[str]) -> None:
         f"{__doc__}\nCommands (`python -m launch <command> --help` tells more):\n\n"
         + "\n".join(lines)
         + "\n\nThe experiment, as launch.<setting>, with launch.root, the directory that all runs lie "
-        f"below:\n\n{inspect.getdoc(make_plan)}\n"
+        f"below:\n\n{inspect.getdoc(Experiment)}\n"
     )

@@ -1,20 +1,46 @@
-"""`multiberts sweep`: many fine-tuning runs in one process."""
+"""`multiberts sweep`: a plan of fine-tuning runs, carried out in this process.
+
+    multiberts sweep --gin_file=configs/finetune/sweep.gin
+
+Checkpoints x tasks x learning rates x fine-tuning seeds x held-out folds. Each run is the one that
+`multiberts finetune` would make, to the byte. What runs have in common is made once: the data are read
+and tokenised once per task, the weights read once per checkpoint, the steps compiled once for their
+shapes. Runs on a frozen encoder share its outputs.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import gin
 from absl import flags
+from tqdm import tqdm
 
+from multiberts.bert.checkpoint.checkpoint import check_checkpoint
 from multiberts.finetune.finetuning import finetune
-from multiberts.finetune.sweeping import sweep
 from multiberts.finetune.tasks import registered_tasks
-from multiberts.runs.command import EXIT_USER_ERROR, parse_gin, require_arguments, run_main
+from multiberts.launch.markers.failures import Failure, exit_with
+from multiberts.launch.plan.experiment import Axes, finetuning_runs, is_trained, of_task
+from multiberts.launch.plan.graph import Graph
+from multiberts.launch.plan.planned_run import PlannedRun, stage_function
+from multiberts.runs import console
+from multiberts.runs.command import require_arguments, run_main
 from multiberts.runs.errors import UserError
-from multiberts.runs.gin_files import in_data_folder
+from multiberts.runs.freeing_memory import give_back_memory
+from multiberts.runs.gin_files import in_data_folder, parse_gin
+from multiberts.runs.preemption import PreemptedError, preemption_notice
 from multiberts.runs.scopes import refuse_unknown_scopes, scoped_bindings
+
+# For every task, or by the task's name.
+Folds = Sequence[int | None] | Mapping[str, Sequence[int | None]]
+
+# Arguments of `finetune` that the sweep gives to each of its runs.
+_OWN = ("run_dir", "checkpoint", "learning_rate", "finetune_seed", "held_out_fold")
 
 
 def main() -> None:
@@ -30,16 +56,197 @@ def _main(arguments: Sequence[str]) -> None:
         )
     for function in (finetune, sweep):
         gin.external_configurable(function, name=function.__name__)
-    parse_gin(flags.FLAGS.gin_file, flags.FLAGS.gin_param)
+    parse_gin(
+        flags.FLAGS.gin_file,
+        flags.FLAGS.gin_param,
+        (finetune, sweep),
+        flags.FLAGS.allow_gin_imports,
+    )
     given = dict(gin.get_bindings("sweep"))
     require_arguments(sweep, set(given))
     names = list(given["tasks"])
-    # A file may say more tasks than are wanted now; what is neither is a slip.
-    refuse_unknown_scopes({"finetune": {*names, *registered_tasks()}}, "sweep.tasks")
+    # A file may bind arguments of more tasks than are wanted now.
+    modules = gin.get_bindings("finetune").get("task_modules", ())
+    known = {*names, *registered_tasks(tuple(modules))}
+    refuse_unknown_scopes({"finetune": known}, "sweep.tasks")
     given["tasks"] = {name: in_data_folder(scoped_bindings("finetune", name)) for name in names}
-    failures = sweep(**given)
-    if failures:
-        print(f"{len(failures)} runs failed:", file=sys.stderr)
-        for failure in failures:
-            print(f"  {failure.run.path}: {failure.message}", file=sys.stderr)
-        sys.exit(EXIT_USER_ERROR if all(f.is_user_error for f in failures) else 1)
+    exit_with(sweep(**given))
+
+
+def sweep(
+    *,
+    root: str,
+    checkpoints: Sequence[str] | Mapping[str, str],
+    tasks: Sequence[str] | Mapping[str, Mapping[str, Any]],
+    learning_rates: Sequence[float] | Mapping[str, Sequence[float]],
+    finetune_seeds: Sequence[int] = (0,),
+    held_out_folds: Folds = (None,),
+) -> list[Failure]:
+    """Makes every run that is missing; a run that fails does not stop the others.
+
+    Runs lie in `root/<task>/<checkpoint>/lr_<rate>-ft_seed_<seed>[-fold_<fold>]`. The same call resumes
+    where one was killed: finished runs are left alone, and one that was begun continues.
+
+    Args:
+      root: the folder of the sweep.
+      checkpoints: checkpoint directories; or by name. The name of a listed one is its folder's, and of
+        `<run>/checkpoints/step_<n>` it is `<run>-step_<n>`.
+      tasks: names of tasks, or for each name the arguments of `finetune` that hold for it; `task` is
+        the name unless given.
+      learning_rates: of every task, or by the task's name; tasks without training need none.
+      finetune_seeds: of every checkpoint and learning rate.
+      held_out_folds: see `finetune`; [0] makes runs that choose a learning rate without the dev set,
+        [None, 0] those and the runs on all training examples. By the task's name: tasks that are not
+        named hold out nothing.
+
+    Returns:
+      The runs that failed, in the order of the sweep.
+
+    Raises:
+      UserError: the lists are empty or name something twice, a checkpoint or a task's files are not
+        there, or an argument is unknown; nothing has been run.
+      PreemptedError: SIGTERM came; the same call resumes.
+    """
+    plan = sweep_plan(
+        checkpoints=checkpoints,
+        tasks=tasks,
+        learning_rates=learning_rates,
+        finetune_seeds=finetune_seeds,
+        held_out_folds=held_out_folds,
+    )
+    return run_here(plan, root)
+
+
+def sweep_plan(
+    *,
+    checkpoints: Sequence[str] | Mapping[str, str],
+    tasks: Sequence[str] | Mapping[str, Mapping[str, Any]],
+    learning_rates: Sequence[float] | Mapping[str, Sequence[float]],
+    finetune_seeds: Sequence[int] = (0,),
+    held_out_folds: Folds = (None,),
+) -> list[PlannedRun]:
+    """Lists the runs of a sweep, those that can share work next to each other.
+
+    Args:
+      checkpoints, tasks, learning_rates, finetune_seeds, held_out_folds: as in `sweep`.
+
+    Raises:
+      UserError: as `sweep`.
+    """
+    named = _named(checkpoints)
+    by_task = tasks if isinstance(tasks, Mapping) else {name: {} for name in tasks}
+    _check_list("checkpoints", named)
+    _check_list("tasks", tasks)
+    _check_list("finetune_seeds", finetune_seeds)
+    if isinstance(held_out_folds, Mapping):
+        for name in held_out_folds.keys() - by_task.keys():
+            raise UserError(
+                f"sweep.held_out_folds names {name}, expected one of {', '.join(by_task)}; correct it"
+            )
+    entries = []
+    for name, given in by_task.items():
+        for argument in given.keys() & {*_OWN}:
+            raise UserError(
+                f"{name}/finetune.{argument} is set, but the sweep sets it for each run; leave it out "
+                "and correct the lists of sweep"
+            )
+        arguments = {"task": name, **given}
+        folds = held_out_folds
+        if isinstance(folds, Mapping):
+            folds = folds.get(name, (None,))
+        _check_list(f"held_out_folds of {name}", folds)
+        rates: Sequence[float] = ()
+        if is_trained(arguments):
+            rates = of_task("sweep.learning_rates", learning_rates, name)
+            _check_list(f"learning_rates of {name}", rates)
+        entries.append((name, arguments, Axes(rates, finetune_seeds, folds)))
+    for directory in named.values():
+        check_checkpoint(directory)
+    graph = Graph(is_hashed=False)
+    for checkpoint, directory in named.items():
+        for name, arguments, axes in entries:
+            given = {**arguments, "checkpoint": directory}
+            list(finetuning_runs(graph, given, f"{name}/{checkpoint}", axes))
+    return graph.runs
+
+
+def run_here(plan: Sequence[PlannedRun], root: str) -> list[Failure]:
+    """Carries out what of a plan is not done, one run after the other in this process.
+
+    Args:
+      plan: every run after its parents.
+      root: the folder that the runs lie below.
+
+    Returns:
+      The runs that failed, in the order of the plan.
+
+    Raises:
+      PreemptedError: SIGTERM came; the same call resumes.
+    """
+    failures: list[Failure] = []
+    done = sum(run.done(root) for run in plan)
+    with (
+        preemption_notice() as should_stop,
+        tqdm(total=len(plan), initial=done, desc="sweep", unit="run", disable=None) as bar,
+    ):
+        for number, run in enumerate(plan, start=1):
+            if should_stop():
+                raise PreemptedError(
+                    f"asked to stop before run {number} of {len(plan)}; the same command resumes"
+                )
+            was_done, started = run.done(root), time.monotonic()
+            failure = _carry_out(run, root)
+            if failure is not None:
+                failures.append(failure)
+                tqdm.write(f"failed: {run.path}: {failure.message}", file=sys.stderr)
+            if was_done:
+                continue
+            bar.update()
+            if bar.disable and failure is None:
+                seconds = time.monotonic() - started
+                console.report(f"[{number}/{len(plan)}] {run.path}: {seconds:.1f} s")
+    return failures
+
+
+def _carry_out(run: PlannedRun, root: str) -> Failure | None:
+    try:
+        stage_function(run.stage)(**run.arguments(root))
+    except UserError as error:
+        return Failure(run, str(error), is_user_error=True, log=None)
+    except PreemptedError:
+        raise
+    except Exception as error:
+        # Our own mistake, or a machine's: the other runs may still be good.
+        traceback.print_exc()
+        return Failure(run, f"{type(error).__name__}: {error}", is_user_error=False, log=None)
+    finally:
+        give_back_memory()
+    return None
+
+
+def _named(checkpoints: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
+    """Returns checkpoint directories by name."""
+    if isinstance(checkpoints, Mapping):
+        return dict(checkpoints)
+    named: dict[str, str] = {}
+    for directory in checkpoints:
+        path = Path(directory)
+        name = path.name
+        if path.parent.name == "checkpoints":
+            name = f"{path.parent.parent.name}-{name}"
+        if name in named:
+            raise UserError(
+                f"sweep.checkpoints has {named[name]} and {directory}, both named {name}; give them as "
+                '{"a name": "path", ...}'
+            )
+        named[name] = directory
+    return named
+
+
+def _check_list(setting: str, values: Sequence[Any] | Mapping[str, Any]) -> None:
+    """Refuses an empty list, and one that names something twice."""
+    if not values:
+        raise UserError(f"sweep.{setting} is empty; give at least one")
+    repeated = [value for value in values if list(values).count(value) > 1]
+    if repeated:
+        raise UserError(f"sweep.{setting} has {repeated[0]!r} twice; remove one")

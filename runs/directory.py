@@ -159,9 +159,12 @@ class RunDirectory:
             f"{name} (there {found.get(name, 'absent')}, now {wanted.get(name, 'absent')})"
             for name in names
         )
+        # An earlier version of this program may have stated other parameters.
+        is_other_version = found.keys() != wanted.keys()
+        cure = ", or remove the directory if an earlier version made it" if is_other_version else ""
         raise UserError(
             f"{self.path} was made with other parameters: {differences}; choose another run_dir or "
-            "give the same parameters"
+            f"give the same parameters{cure}"
         )
 
     def _foreign_files(self) -> list[str]:

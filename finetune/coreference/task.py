@@ -284,5 +284,6 @@ TASKS = (
         family=_family,
         options=dataclasses.asdict(CoreferenceOptions()),
         frozen_encoder=True,
+        place_options=("encodings_dir",),
     ),
 )

@@ -14,30 +14,12 @@ from typing import Any
 
 from multiberts.bert.model.configuration import BertConfig, num_parameters
 from multiberts.bert.model.operations import model_flops_per_step
+from multiberts.finetune.tasks import task_named
 from multiberts.launch.plan.planned_run import Output, PlannedRun
 from multiberts.runs.errors import UserError
 
-# Examples to train on and to predict, as the releases of the data sets count them; of SQuAD windows
-# of 384 pieces with a stride of 128, rounded.
-EXAMPLES: Mapping[str, tuple[int, int]] = {
-    "CoLA": (8_551, 1_043),
-    "SST-2": (67_349, 872),
-    "MRPC": (3_668, 408),
-    "STS-B": (5_749, 1_500),
-    "QQP": (363_846, 40_430),
-    "MNLI": (392_702, 19_647),
-    "QNLI": (104_743, 5_463),
-    "RTE": (2_490, 277),
-    "WNLI": (635, 71),
-    "squad-v1.1": (88_600, 10_800),
-    "squad-v2.0": (132_000, 12_200),
-    "pronoun_probe": (0, 120),
-}
-# Of other tasks, for want of anything better.
+# Of tasks whose register does not give them, for want of anything better.
 OTHER_EXAMPLES = (5_000, 1_000)
-
-# Train on a frozen encoder: its forward pass is all there is.
-FROZEN_TASKS = {"coreference", "pronoun_probe"}
 
 _BERT_BASE = BertConfig(vocab_size=30522)
 _BYTES_OF_FLOAT = 4
@@ -109,13 +91,18 @@ def finetuning_work(
         told; None: as its data set's release has them.
     """
     parameters = run.parameters
-    task = parameters["task"]
+    task = task_named(
+        parameters["task"], parameters["labels"], parameters.get("task_modules") or ()
+    )
     config, is_known = finetuned_model(run)
     assumed: tuple[str, ...] = () if is_known else ("the checkpoint is BERT base",)
     examples = examples or _examples_of_world(parameters.get("data_dir"))
-    if examples is None and task not in EXAMPLES:
-        assumed += (f"{task} has {OTHER_EXAMPLES[0]:,} examples",)
-    train, predicted = examples or EXAMPLES.get(task, OTHER_EXAMPLES)
+    if examples is None and task.num_train_examples is None:
+        assumed += (f"{task.name} has {OTHER_EXAMPLES[0]:,} examples",)
+    train, predicted = examples or (
+        OTHER_EXAMPLES[0] if task.num_train_examples is None else task.num_train_examples,
+        OTHER_EXAMPLES[1] if task.num_dev_examples is None else task.num_dev_examples,
+    )
     most = parameters["max_train_examples"]
     if most is not None:
         train = min(train, most)
@@ -123,7 +110,7 @@ def finetuning_work(
     forward = model_flops_per_step(config, 1, length, trained=False)
     batch = parameters["batch_size"]
     dump = predicted * bytes_per_prediction
-    if task in FROZEN_TASKS:
+    if task.frozen_encoder:
         flops = (train + predicted) * forward
         return Work(flops=flops, predictions=predicted, bytes=dump, assumed=assumed)
     steps = int(train * parameters["num_epochs"] / batch)

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from multiberts.launch.plan.identity import identity_of
+from multiberts.launch.plan.graph import identity_of
 from multiberts.launch.plan.planned_run import CHECKPOINT_STAGE, PREDICTIONS_STAGE, PlannedRun
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, write_atomically
@@ -44,7 +44,7 @@ def checkpoint_run(
       source: where it was found; counts for nothing.
     """
     facts = {"procedure": procedure, "pretrain_seed": pretrain_seed, "step": step}
-    identity = identity_of(CHECKPOINT_STAGE, {**facts, "content": content}, ())
+    identity = identity_of(CHECKPOINT_STAGE, {**facts, "content": content})
     parameters = {
         "procedure": procedure,
         "pretrain_seed": pretrain_seed,
@@ -66,7 +66,7 @@ def predictions_run(path: str, facts: Mapping[str, Any], content: str) -> Planne
       content: SHA-256 of what it holds.
     """
     parameters = {name: facts.get(name) for name in _KEPT[PREDICTIONS_STAGE]}
-    identity = identity_of(PREDICTIONS_STAGE, {"content": content}, ())
+    identity = identity_of(PREDICTIONS_STAGE, {"content": content})
     name = f"import {parameters['task']} {Path(path).name}"
     return PlannedRun(PREDICTIONS_STAGE, name, parameters, (), identity, path)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from multiberts.launch.plan.planned_run import PlannedRun
+from multiberts.runs.command import EXIT_USER_ERROR
 
 LOG_LINES_SHOWN = 5
 
@@ -42,3 +44,15 @@ def describe(failures: Sequence[Failure]) -> str:
                 tail = failure.log.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:]
                 lines.extend([*(f"    {line}" for line in tail), f"    (log: {failure.log})"])
     return "\n".join(lines)
+
+
+def exit_with(failures: Sequence[Failure]) -> None:
+    """Prints which runs failed and exits, with 2 where all inputs were at fault; returns if none failed.
+
+    Args:
+      failures: of a plan.
+    """
+    if failures:
+        print(describe(failures), file=sys.stderr)
+        user_errors_only = all(failure.is_user_error for failure in failures)
+        sys.exit(EXIT_USER_ERROR if user_errors_only else 1)

@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 FILE = "launch/plan.json"
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -129,12 +129,23 @@ def read_plan(root: PathLike) -> list[MarkedRun]:
 
 
 def _content(path: Path) -> list[dict[str, Any]] | None:
-    """The runs in a marker; None if it is not what this version writes."""
+    """Returns the runs in a marker; None if it is not what this version writes.
+
+    Raises:
+      UserError: an earlier version wrote it, whose names of directories ended in other hashes.
+    """
     try:
         marker = json.loads(path.read_text())
-        return marker["runs"] if marker["version"] == VERSION else None
+        version, runs = marker["version"], marker["runs"]
     except (ValueError, KeyError, TypeError):
         return None
+    if version == 1:
+        raise UserError(
+            f"{path} has version 1, expected {VERSION}: it was written by multiberts 0.1, which named "
+            "run directories otherwise, so every run would be made again; finish the experiment with "
+            f"multiberts 0.1, choose another launch.root, or remove {path} to run everything anew"
+        )
+    return runs if version == VERSION else None
 
 
 def done_paths(root: PathLike, paths: Iterable[str]) -> set[str]:

@@ -5,58 +5,104 @@ Nothing here runs anything.
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+from multiberts.finetune.tasks import task_named
 from multiberts.launch.plan.graph import DATA, WORLD, Graph, complete, placed_in
-from multiberts.launch.plan.identity import input_parameters
 from multiberts.launch.plan.input_digests import InputDigests
-from multiberts.launch.plan.planned_run import Output, PlannedRun, apart, last_of_seeds
+from multiberts.launch.plan.planned_run import (
+    Output,
+    PlannedRun,
+    apart,
+    last_of_seeds,
+    stage_identity,
+)
 from multiberts.runs.errors import UserError
 
-# Needs no training: one run a checkpoint, whatever the learning rates and fine-tuning seeds.
-UNTRAINED_TASKS = {"pronoun_probe"}
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """What an experiment consists of; in Gin each is `launch.<name>`.
+
+    A setting "by task" is one value for all tasks, or a mapping from each task to its value.
+
+    Attributes:
+      corpora: for each corpus, arguments of `prepare`.
+      procedures: for each way of pre-training, arguments of `pretrain`; `corpus` names one of
+        `corpora` (which may be left out if there is only one), `evaluation_corpus` another (or gives
+        the directory of a prepared one), `initial_checkpoint` a procedure: training starts from its
+        last checkpoint of the same seed.
+      pretrain_seeds: seeds of every procedure.
+      tasks: for each task, arguments of `finetune`; `task` is the entry's name unless given.
+      learning_rates: of fine-tuning, by task. Empty: that of the task's arguments.
+      finetune_seeds: by task.
+      held_out_folds: see `finetune`, by task; tasks that are not named hold out nothing. [None, 0]
+        makes the runs on all training examples and those that leave out the first fifth.
+      finetune_steps: the steps whose checkpoints are fine-tuned, by task; None: all that are kept. A
+        task's steps may be given by procedure; procedures that are not named do without the task.
+      world: arguments of `make_world`, or None. Input paths `world:<file>` of other stages lie in it,
+        and `<corpus>:<file>` in that of another corpus.
+      report: arguments of `report` but `predictions`, or None for no report.
+      paper: arguments of `paper` but `predictions`, or None for none.
+      data: folder that input paths `data:<file>` lie in.
+    """
+
+    corpora: Mapping[str, Mapping[str, Any]]
+    procedures: Mapping[str, Mapping[str, Any]]
+    pretrain_seeds: Sequence[int]
+    tasks: Mapping[str, Mapping[str, Any]]
+    learning_rates: Sequence[float] | Mapping[str, Sequence[float]] = ()
+    finetune_seeds: Sequence[int] | Mapping[str, Sequence[int]] = (0,)
+    held_out_folds: Sequence[int | None] | Mapping[str, Sequence[int | None]] = (None,)
+    finetune_steps: Sequence[int] | Mapping[str, Any] | None = None
+    world: Mapping[str, Any] | None = None
+    report: Mapping[str, Any] | None = None
+    paper: Mapping[str, Any] | None = None
+    data: str | None = None
+
+    def axes(self, entry: str) -> Axes:
+        """Returns what the fine-tuning runs of a checkpoint on a task differ in.
+
+        Args:
+          entry: one of `tasks`.
+        """
+        folds = self.held_out_folds
+        return Axes(
+            of_task("launch.learning_rates", self.learning_rates, entry),
+            of_task("launch.finetune_seeds", self.finetune_seeds, entry),
+            folds.get(entry, (None,)) if isinstance(folds, Mapping) else folds,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Axes:
+    """What the fine-tuning runs of one checkpoint on one task differ in; without learning rates that of
+    the task's arguments is taken.
+    """
+
+    learning_rates: Sequence[float]
+    finetune_seeds: Sequence[int]
+    held_out_folds: Sequence[int | None] = (None,)
 
 
 def make_plan(
+    experiment: Experiment,
     *,
-    corpora: Mapping[str, Mapping[str, Any]],
-    procedures: Mapping[str, Mapping[str, Any]],
-    pretrain_seeds: Sequence[int],
-    tasks: Mapping[str, Mapping[str, Any]],
-    learning_rates: Sequence[float] | Mapping[str, Sequence[float]] = (),
-    finetune_seeds: Sequence[int] | Mapping[str, Sequence[int]] = (0,),
-    finetune_steps: Sequence[int] | Mapping[str, Any] | None = None,
-    world: Mapping[str, Any] | None = None,
-    report: Mapping[str, Any] | None = None,
-    paper: Mapping[str, Any] | None = None,
-    data: str | None = None,
     imported: Sequence[PlannedRun] = (),
     digests: InputDigests | None = None,
 ) -> list[PlannedRun]:
     """Lists all runs of an experiment, each after its parents.
 
     Args:
-      corpora: for each corpus, arguments of `prepare`.
-      procedures: for each way of pre-training, arguments of `pretrain`; `corpus` names one of
-        `corpora` (which may be left out if there is only one), `evaluation_corpus` another (or gives
-        the directory of a prepared one), `initial_checkpoint` a procedure, whose last checkpoint of
-        the same seed training goes on from.
-      pretrain_seeds: seeds of every procedure.
-      tasks: for each task, arguments of `finetune`; `task` is the entry's name unless given.
-      learning_rates: of fine-tuning; for all tasks, or by task. Empty: that of the task's arguments.
-      finetune_seeds: likewise.
-      finetune_steps: the steps whose checkpoints are fine-tuned, likewise; None: all that are kept. A
-        task's may be given by procedure; procedures that are not named do without the task.
-      world: arguments of `make_world`, or None. Input paths `world:<file>` of other stages lie in it,
-        and `<corpus>:<file>` in that of another corpus.
-      report: arguments of `report` but `predictions`, or None for no report.
-      paper: arguments of `paper` but `predictions`, or None for none.
-      data: folder that input paths `data:<file>` lie in.
+      experiment: its settings.
       imported: runs that are done (see `launch.imports.register`): checkpoints, which are fine-tuned and
         which procedures may start from as from those of the plan, and predictions. A task that none
-        of the checkpoints is meant for is then left out, with a line that says so.
+        of the checkpoints is meant for is then left out, and a line reports it.
       digests: what is known of the content of input files; None: all are read.
 
     Returns:
@@ -66,13 +112,17 @@ def make_plan(
       UserError: an unknown or missing parameter, a name that refers to nothing, a circle of
         references, an empty list of seeds, a missing file.
     """
-    _check_lists(procedures, pretrain_seeds, tasks, learning_rates, finetune_seeds, imported)
+    corpora, procedures, tasks = experiment.corpora, experiment.procedures, experiment.tasks
+    pretrain_seeds = experiment.pretrain_seeds
+    _check_lists(experiment, bool(imported))
     graph = Graph(digests)
     graph.keep(imported)
     checkpoints, predicted = apart(imported)
-    places: dict[str, PlannedRun | Path] = {} if data is None else {DATA: Path(data)}
-    if world is not None:
-        places[WORLD] = graph.add("make_world", "world", "world", world)
+    places: dict[str, PlannedRun | Path] = {}
+    if experiment.data is not None:
+        places[DATA] = Path(experiment.data)
+    if experiment.world is not None:
+        places[WORLD] = graph.add("make_world", "world", "world", experiment.world)
     corpus_runs: dict[str, PlannedRun] = {}
     for name in _corpora_in_order(corpora):
         corpus_runs[name] = graph.add(
@@ -92,41 +142,38 @@ def make_plan(
     finetuned = [
         run
         for parent in (*checkpoints, *made)
-        for procedure, seed in [_procedure_and_seed(parent)]
+        for procedure, seed in [
+            (parent.parameters["procedure"], parent.parameters["pretrain_seed"])
+        ]
         for step in kept_steps(parent)
         for entry, arguments in tasks.items()
-        if _is_wanted(procedure, step, _of_task(finetune_steps, entry))
-        for run in _add_finetuning(
+        if _is_wanted(
+            procedure, step, of_task("launch.finetune_steps", experiment.finetune_steps, entry)
+        )
+        for run in finetuning_runs(
             graph,
-            entry,
-            arguments,
-            Output(parent, f"checkpoints/step_{step}"),
-            f"{procedure}-seed_{seed}-step_{step}",
-            _of_task(learning_rates, entry),
-            _of_task(finetune_seeds, entry),
+            {"task": entry, **arguments, "checkpoint": Output(parent, f"checkpoints/step_{step}")},
+            f"finetune/{arguments.get('task', entry)}/{procedure}-seed_{seed}-step_{step}",
+            experiment.axes(entry),
             places,
         )
     ]
-    _refuse_unused(tasks, finetuned, finetune_steps, bool(imported))
+    _refuse_unused(tasks, finetuned, experiment.finetune_steps, bool(imported))
     finetuned += predicted
     if finetuned:
         predictions = {"predictions": [Output(run) for run in dict.fromkeys(finetuned)]}
         graph.add("score", "scores", "scores", predictions)
-        if report is not None:
-            graph.add("report", "report", "report", {**predictions, **report}, places)
-        if paper is not None:
-            graph.add("paper", "paper", "paper", {**predictions, **paper})
+        if experiment.report is not None:
+            graph.add("report", "report", "report", {**predictions, **experiment.report}, places)
+        if experiment.paper is not None:
+            graph.add("paper", "paper", "paper", {**predictions, **experiment.paper})
     return graph.runs
 
 
 def kept_steps(run: PlannedRun) -> list[int]:
-    """The steps of a pre-training run whose checkpoints it keeps."""
+    """Returns the steps of a pre-training run whose checkpoints it keeps."""
     parameters = run.parameters
     return sorted({*parameters["checkpoint_steps"], parameters["num_steps"]})
-
-
-def _procedure_and_seed(run: PlannedRun) -> tuple[str, int]:
-    return run.parameters["procedure"], run.parameters["pretrain_seed"]
 
 
 def _add_pretraining(
@@ -174,33 +221,48 @@ def _add_pretraining(
     return graph.add("pretrain", f"pretrain {procedure} seed {seed}", place, arguments)
 
 
-def _add_finetuning(
+def finetuning_runs(
     graph: Graph,
-    entry: str,
-    given: Mapping[str, Any],
-    checkpoint: Output,
-    checkpoint_name: str,
-    learning_rates: Sequence[float],
-    finetune_seeds: Sequence[int],
-    places: Mapping[str, PlannedRun | Path],
+    arguments: Mapping[str, Any],
+    folder: str,
+    axes: Axes,
+    places: Mapping[str, PlannedRun | Path] = MappingProxyType({}),
 ) -> Iterator[PlannedRun]:
-    """Adds all fine-tuning of one checkpoint on one task."""
-    arguments = {"task": entry, **given, "checkpoint": checkpoint}
-    task = arguments["task"]
-    place = f"finetune/{task}/{checkpoint_name}"
-    if task in UNTRAINED_TASKS:
-        yield graph.add("finetune", f"{task} {checkpoint_name}", f"{place}/run", arguments, places)
+    """Adds all fine-tuning of one checkpoint on one task to a graph, and yields it.
+
+    Args:
+      graph: takes the runs.
+      arguments: of `finetune`, the task and the checkpoint among them.
+      folder: of the runs' directories; its last part names the checkpoint.
+      axes: what the runs differ in.
+      places: as in `Graph.add`.
+    """
+    name = f"{arguments['task']} {folder.rpartition('/')[2]}"
+    if not is_trained(arguments):
+        yield graph.add("finetune", name, f"{folder}/run", arguments, places)
         return
-    default_rate = complete("finetune", entry, arguments)["learning_rate"]
-    for learning_rate in learning_rates or (default_rate,):
-        for seed in finetune_seeds:
-            yield graph.add(
-                "finetune",
-                f"{task} {checkpoint_name} learning rate {learning_rate:g} seed {seed}",
-                f"{place}/lr_{learning_rate:g}-ft_seed_{seed}",
-                {**arguments, "learning_rate": learning_rate, "finetune_seed": seed},
-                places,
-            )
+    rates = axes.learning_rates or (complete("finetune", name, arguments)["learning_rate"],)
+    for rate, seed, fold in itertools.product(rates, axes.finetune_seeds, axes.held_out_folds):
+        given = {**arguments, "learning_rate": rate, "finetune_seed": seed}
+        ending = "" if fold is None else f" fold {fold}"
+        yield graph.add(
+            "finetune",
+            f"{name} learning rate {rate:g} seed {seed}{ending}",
+            f"{folder}/lr_{rate:g}-ft_seed_{seed}{ending.replace(' fold ', '-fold_')}",
+            given if fold is None else {**given, "held_out_fold": fold},
+            places,
+        )
+
+
+def is_trained(arguments: Mapping[str, Any]) -> bool:
+    """Returns whether fine-tuning trains anything; if not, one run per checkpoint is enough.
+
+    Args:
+      arguments: of `finetune`, the task among them.
+    """
+    return task_named(
+        arguments["task"], arguments.get("labels"), arguments.get("task_modules", ())
+    ).trains
 
 
 def _corpora_in_order(corpora: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -208,10 +270,8 @@ def _corpora_in_order(corpora: Mapping[str, Mapping[str, Any]]) -> list[str]:
     uses: dict[str, set[str]] = {}
     for name, arguments in corpora.items():
         parameters = complete("prepare", f"prepare {name}", arguments)
-        inputs = input_parameters("prepare", parameters)
-        uses[name] = {
-            used for parameter in inputs for used in placed_in(parameters[parameter])
-        } & corpora.keys()
+        _, inputs = stage_identity("prepare").of(parameters)
+        uses[name] = placed_in(inputs) & corpora.keys()
     return _in_order(uses, "launch.corpora", "{name}/prepare uses files of {used}")
 
 
@@ -259,32 +319,30 @@ def _in_order(uses: Mapping[str, set[str]], setting: str, relation: str) -> list
     return ordered
 
 
-def _check_lists(
-    procedures: Mapping[str, Mapping[str, Any]],
-    pretrain_seeds: Any,
-    tasks: Mapping[str, Mapping[str, Any]],
-    learning_rates: Any,
-    finetune_seeds: Any,
-    imported: Sequence[PlannedRun],
-) -> None:
+def _check_lists(experiment: Experiment, has_imports: bool) -> None:
     """Refuses lists that are none, hold no numbers, or leave a procedure or a task without runs."""
-    _check_numbers("launch.pretrain_seeds", pretrain_seeds, are_seeds=True)
-    if procedures and not pretrain_seeds:
+    procedures, tasks = experiment.procedures, experiment.tasks
+    _check_numbers("launch.pretrain_seeds", experiment.pretrain_seeds, are_seeds=True)
+    if procedures and not experiment.pretrain_seeds:
         raise UserError(
             f"launch.pretrain_seeds is empty, so {', '.join(procedures)} would have no runs; give at "
             "least one seed, such as [0]"
         )
-    if tasks and not procedures and not imported:
+    if tasks and not procedures and not has_imports:
         raise UserError(
             f"launch.procedures is empty, so {', '.join(tasks)} would have no checkpoint to start "
             "from; name a procedure, import checkpoints (`python -m launch import`), or empty "
             "launch.tasks"
         )
     for entry, arguments in tasks.items():
-        seeds = _of_task(finetune_seeds, entry)
-        _check_numbers("launch.finetune_seeds", seeds, are_seeds=True)
-        _check_numbers("launch.learning_rates", _of_task(learning_rates, entry), are_seeds=False)
-        if not seeds and arguments.get("task", entry) not in UNTRAINED_TASKS:
+        axes = experiment.axes(entry)
+        _check_numbers("launch.finetune_seeds", axes.finetune_seeds, are_seeds=True)
+        _check_numbers("launch.learning_rates", axes.learning_rates, are_seeds=False)
+        if not axes.held_out_folds:
+            raise UserError(
+                f"launch.held_out_folds is empty for {entry}, which would have no runs; give [None]"
+            )
+        if not axes.finetune_seeds and is_trained({"task": entry, **arguments}):
             raise UserError(
                 f"launch.finetune_seeds is empty for {entry}, which would have no runs; give at least "
                 "one seed, such as [0]"
@@ -302,16 +360,24 @@ def _check_numbers(setting: str, values: Any, are_seeds: bool) -> None:
             raise UserError(f"{setting} holds {value!r}, expected {expected}; correct it")
 
 
-def _of_task(values: Any, entry: str) -> Any:
-    """A setting for one task: the value by task, or the one for all."""
-    if isinstance(values, Mapping):
-        if entry not in values:
-            raise UserError(
-                f"a setting of launch is given by task ({', '.join(values)}) but not for {entry!r}; "
-                "add that task"
-            )
-        return values[entry]
-    return values
+def of_task(setting: str, values: Any, entry: str) -> Any:
+    """Returns a setting of one task: its value by task, or the one for all.
+
+    Args:
+      setting: its name, for the error.
+      values: one for all tasks, or by task.
+      entry: the task.
+
+    Raises:
+      UserError: there are values by task, but none for this one.
+    """
+    if not isinstance(values, Mapping):
+        return values
+    if entry not in values:
+        raise UserError(
+            f"{setting} is given by task ({', '.join(values)}) but not for {entry!r}; add that task"
+        )
+    return values[entry]
 
 
 def _is_wanted(procedure: str, step: int, wanted: Any) -> bool:
@@ -334,7 +400,7 @@ def _refuse_unused(
     for entry, arguments in tasks.items():
         if arguments.get("task", entry) in present:
             continue
-        steps = _of_task(finetune_steps, entry)
+        steps = of_task("launch.finetune_steps", finetune_steps, entry)
         if not may_lack:
             raise UserError(
                 f"launch.finetune_steps {steps} holds no step that pre-training keeps, so {entry} would "

@@ -1,14 +1,15 @@
 """The graph of runs: each added with its parameters completed, its parents found, its place named.
 
-A run's directory is named after what it is and a short hash of its identity: the stage, every
-parameter that changes its numbers, what its input files hold, and the identities of the runs before
-it. So two runs share a directory exactly if they would give the same numbers, wherever the
-experiment's root is, and a changed parameter makes new runs beside the old ones.
+The name of a run's directory ends in a short hash of its identity: the stage, the parameters that
+its stage declares to count (`runs.identity`), what its input files hold, and the identities of the
+runs before it. So two runs share a directory exactly if they give the same numbers, wherever the
+experiment's root is, and a changed parameter makes new runs alongside the old ones.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,9 +17,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from multiberts.launch.plan.identity import files_of, identity_of, input_parameters
 from multiberts.launch.plan.input_digests import InputDigests
-from multiberts.launch.plan.planned_run import Output, PlannedRun, stage_function
+from multiberts.launch.plan.planned_run import Output, PlannedRun, stage_function, stage_identity
 from multiberts.runs.errors import UserError
 
 # A path `<name>:<inside>` lies in the folder of data, or in the directory of the world or of the
@@ -31,12 +31,15 @@ _PLACED_PATH = re.compile(r"(?P<place>\w+):(?P<inside>.*)")
 class Graph:
     """Runs in the order in which they were added, which is after their parents; equal ones once."""
 
-    def __init__(self, digests: InputDigests | None = None) -> None:
+    def __init__(self, digests: InputDigests | None = None, is_hashed: bool = True) -> None:
         """Starts empty.
 
         Args:
           digests: gives what input files hold.
+          is_hashed: whether directories are named after their runs' identities; if not, inputs are
+            not read, and a directory that another run has made is refused by the stage.
         """
+        self._is_hashed = is_hashed
         self._runs: dict[tuple[str, str], PlannedRun] = {}
         self._digests = InputDigests() if digests is None else digests
 
@@ -73,17 +76,58 @@ class Graph:
         Raises:
           UserError: an unknown or missing parameter, or an input that does not exist.
         """
-        parameters = complete(stage, name, given)
-        inputs = input_parameters(stage, parameters)
-        for parameter in inputs:
-            value = parameters[parameter]
-            parameters[parameter] = _placed(value, places, f"{stage}.{parameter}")
-        if stage == "prepare" and "sources" in inputs:
-            parameters["sources"] = files_of(parameters["sources"])
-        identity = identity_of(stage, parameters, inputs, self._digests)
-        parents = tuple(dict.fromkeys(output.run for output in _outputs(parameters)))
-        run = PlannedRun(stage, name, parameters, parents, identity, f"{place}-{identity[:8]}")
+        arguments = complete(stage, name, given)
+        declared = stage_identity(stage)
+        for parameter in declared.of(arguments)[1]:
+            where = f"{stage}.{parameter}"
+            arguments[parameter] = _placed(arguments[parameter], places, where)
+        parameters, inputs = declared.on_disk(arguments)
+        # Such as the files that a pattern stands for now.
+        arguments |= {name: inputs[name] for name in inputs if name in arguments}
+        identity = ""
+        if self._is_hashed:
+            identity = identity_of(stage, parameters, inputs, self._digests)
+            place = f"{place}-{identity[:8]}"
+        parents = tuple(dict.fromkeys(output.run for output in _outputs(arguments)))
+        run = PlannedRun(stage, name, arguments, parents, identity, place)
         return self._runs.setdefault((run.path, identity), run)
+
+
+def identity_of(
+    stage: str,
+    parameters: Mapping[str, Any],
+    inputs: Mapping[str, Any] = MappingProxyType({}),
+    digests: InputDigests | None = None,
+) -> str:
+    """Returns the SHA-256, in hexadecimal, of all that decides a run's numbers.
+
+    Args:
+      stage: key of `launch.plan.planned_run.STAGES`.
+      parameters: those that count, by name.
+      inputs: paths, which count by what they hold, or outputs of other runs, which count by the
+        identity of the run, so that nothing has to exist yet.
+      digests: gives what files hold; None: reads them.
+    """
+    digests = digests or InputDigests()
+    parts = [f"{name} = {_canonical(parameters[name], None)}" for name in sorted(parameters)]
+    parts += [f"{name}: {_canonical(inputs[name], digests)}" for name in sorted(inputs)]
+    return hashlib.sha256("\n".join([stage, *parts]).encode()).hexdigest()
+
+
+def _canonical(value: Any, digests: InputDigests | None) -> str:
+    """Returns a value's spelling: the same for equal values, another for values that differ."""
+    if isinstance(value, Output):
+        return f"<{value.run.identity}/{value.inside}>"
+    if isinstance(value, Mapping):
+        items = (f"{key!r}: {_canonical(value[key], digests)}" for key in sorted(value))
+        return f"{{{', '.join(items)}}}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join([_canonical(item, digests) for item in value])}]"
+    if digests is not None and value is not None:
+        return f"<{digests.of(value)}>"
+    if isinstance(value, float) and value.is_integer():
+        return repr(int(value))
+    return repr(value)
 
 
 def complete(stage: str, name: str, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from multiberts.runs.identity import Identity
+
 # Where each stage's function lives. The modules import nothing heavy until the function is called.
 STAGES = {
     "make_world": "multiberts.pretrain.world.synthetic_world",
@@ -83,6 +85,12 @@ def stage_function(stage: str) -> Callable[..., None]:
     """The function of a stage: a key of `STAGES`, or `module:function` for one that is not ours."""
     module, _, function = stage.rpartition(":")
     return getattr(importlib.import_module(module or STAGES[stage]), function)
+
+
+def stage_identity(stage: str) -> Identity:
+    """Returns what the stage's module declares as `IDENTITY`; without it every parameter counts."""
+    module = stage.rpartition(":")[0] or STAGES[stage]
+    return getattr(importlib.import_module(module), "IDENTITY", Identity())
 
 
 def _located(value: Any, root: Path) -> Any:

@@ -29,7 +29,6 @@ from multiberts.pretrain.corpus.documents import (
     Piece,
     PieceCounts,
     check_counts,
-    expand_sources,
 )
 from multiberts.pretrain.corpus.instances import INSTANCE_DTYPE, INSTANCES
 from multiberts.pretrain.corpus.pairing import (
@@ -40,9 +39,9 @@ from multiberts.pretrain.corpus.pairing import (
     pair_spans,
 )
 from multiberts.pretrain.corpus.preparation_settings import (
+    IDENTITY,
     PreparationSettings,
     check_settings,
-    identity,
 )
 from multiberts.pretrain.corpus.runners import BeamRunner, LocalRunner, Runner
 from multiberts.pretrain.corpus.shards import (
@@ -106,12 +105,15 @@ def prepare(settings: PreparationSettings) -> None:
       UserError: a source, the vocabulary or a parameter cannot be used; nothing is written.
     """
     check_settings(settings)
-    sources, marks = _named_sources(settings)
-    parameters = identity(settings)
-    is_named = settings.source_format == "tfds"
-    if is_named:
+    parameters, inputs = IDENTITY.on_disk(vars(settings))
+    sources: list[str] = inputs.get("sources") or parameters["sources"]
+    marks: list[str | None] = [None] * len(sources)
+    if settings.source_format == "tfds":
+        from multiberts.pretrain.corpus.dataset_source import dataset_fingerprint
+
+        # What the datasets hold, in place of their names.
+        marks = [dataset_fingerprint(name, settings.datasets_dir) for name in sources]
         parameters["sources"] = marks
-    inputs = {"vocabulary": settings.vocabulary, "sources": None if is_named else sources}
     run = RunDirectory(settings.run_dir, stage="prepare", parameters=parameters, inputs=inputs)
     shard_dir = run.path / _SHARDS
     if run.done:
@@ -145,17 +147,6 @@ def prepare(settings: PreparationSettings) -> None:
         write_atomically(run.path / DESCRIPTION, json.dumps(description, indent=1) + "\n")
         run.finish([*_OUTPUTS, DESCRIPTION])
         remove(shard_dir)
-
-
-def _named_sources(settings: PreparationSettings) -> tuple[list[str], list[str | None]]:
-    """Returns the sources one by one, and of each dataset what it holds; of files None."""
-    sources = settings.sources
-    if settings.source_format == "tfds":
-        from multiberts.pretrain.corpus.dataset_source import dataset_fingerprint
-
-        return list(sources), [dataset_fingerprint(name, settings.datasets_dir) for name in sources]
-    files = list(sources) if settings.source_format == "store" else expand_sources(sources)
-    return files, [None] * len(files)
 
 
 def _given_vocabulary(settings: PreparationSettings, sources: Sequence[str]) -> str | None:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from multiberts.pretrain.corpus.counterfactual import Swapper
-from multiberts.pretrain.corpus.documents import FILE_FORMATS, check_sources
+from multiberts.pretrain.corpus.documents import FILE_FORMATS, check_sources, expand_sources
 from multiberts.pretrain.corpus.instances import NUM_SPECIAL_TOKENS
 from multiberts.pretrain.corpus.shards import DEFAULT_SHARD_BYTES, Text
 from multiberts.pretrain.corpus.token_store import LARGEST_VOCABULARY
 from multiberts.runs.errors import check_values
+from multiberts.runs.identity import Identity, Values
 
 SOURCE_FORMATS = (*FILE_FORMATS, "tfds", "store")
 
@@ -94,22 +95,42 @@ class PreparationSettings:
         return Text(self.source_format, self.text_field, self.datasets_dir, swapper)
 
 
-def identity(settings: PreparationSettings) -> dict[str, Any]:
-    """Returns the parameters that the outputs depend on, besides what the inputs hold."""
-    names = (
-        "source_format", "vocabulary_size", "sequence_length", "dupe_factor",
-        "short_sequence_probability", "instance_seed", "counterfactual_seed",
-    )  # fmt: skip
-    parameters = {name: getattr(settings, name) for name in names}
-    if settings.vocabulary or settings.source_format == "store":
+def _settle(parameters: Values, inputs: Values) -> None:
+    """Leaves out what has no effect; names of datasets count as names."""
+    source_format = parameters["source_format"]
+    if inputs["vocabulary"] or source_format == "store":
         parameters["vocabulary_size"] = None
-    # Stated where they matter, so that directories made before they existed stay valid.
-    if settings.source_format in ("jsonl", "tfds"):
-        parameters["text_field"] = settings.text_field
-    if settings.counterfactual_nouns or settings.counterfactual_names:
-        parameters["counterfactual_nouns"] = settings.counterfactual_nouns
-        parameters["counterfactual_names"] = settings.counterfactual_names
-    return parameters
+    swaps_more = parameters["counterfactual_nouns"] or parameters["counterfactual_names"]
+    # Stated last and where they matter, so that directories made before they existed stay valid.
+    for name, matters in (
+        ("text_field", source_format in ("jsonl", "tfds")),
+        ("counterfactual_nouns", swaps_more),
+        ("counterfactual_names", swaps_more),
+    ):
+        value = parameters.pop(name)
+        if matters:
+            parameters[name] = value
+    if source_format == "tfds":
+        parameters["sources"] = inputs.pop("sources")
+
+
+def _find_files(arguments: Mapping[str, Any], inputs: Values) -> None:
+    """Replaces patterns by the files that fit them."""
+    if "sources" in inputs and arguments["source_format"] != "store":
+        inputs["sources"] = [
+            found
+            for source in inputs["sources"]
+            for found in (expand_sources([source]) if isinstance(source, str) else [source])
+        ]
+
+
+IDENTITY = Identity(
+    inputs=("sources", "vocabulary"),
+    places=("datasets_dir",),
+    speed=("num_workers", "shard_bytes", "runner", "pipeline_options"),
+    settle=_settle,
+    find_files=_find_files,
+)
 
 
 def check_settings(settings: PreparationSettings) -> None:
@@ -119,7 +140,7 @@ def check_settings(settings: PreparationSettings) -> None:
       UserError: naming parameter, value and what is expected.
     """
     check_sources(settings.sources, "prepare.sources")
-    size, length = identity(settings)["vocabulary_size"], settings.sequence_length
+    size, length = IDENTITY.of(vars(settings))[0]["vocabulary_size"], settings.sequence_length
     probability, seed = settings.short_sequence_probability, settings.counterfactual_seed
     swaps_more = settings.counterfactual_nouns or settings.counterfactual_names
     workers, options = settings.num_workers, settings.pipeline_options

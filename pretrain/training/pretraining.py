@@ -17,10 +17,10 @@ from multiberts.pretrain.training.initial_checkpoint import (
 from multiberts.pretrain.training.kept_checkpoints import KeptCheckpoints, checkpoint_path
 from multiberts.pretrain.training.learning_rate_schedule import learning_rates
 from multiberts.pretrain.training.recipe import (
+    IDENTITY,
     PretrainingSettings,
     check_positions,
     check_settings,
-    identity,
     same_in_all_processes,
 )
 from multiberts.runs.directory import RunDirectory
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from multiberts.pretrain.batches.corpus_batches import Batches
 
 # `checkpoint_path` is where others look for what this stage makes.
-__all__ = ["checkpoint_path", "pretrain"]
+__all__ = ["IDENTITY", "checkpoint_path", "pretrain"]
 
 
 @takes_fields_of(PretrainingSettings)
@@ -57,13 +57,8 @@ def pretrain(settings: PretrainingSettings) -> None:
     Reference: Sellam et al., 2022, section 2; Devlin et al., 2019, section 3.1 and appendix A.2.
     """
     check_settings(settings)
-    inputs = ("corpus", "initial_checkpoint", "evaluation_corpus")
-    run = RunDirectory(
-        settings.run_dir,
-        stage="pretrain",
-        parameters=identity(settings),
-        inputs={name: getattr(settings, name) for name in inputs},
-    )
+    parameters, inputs = IDENTITY.of(vars(settings))
+    run = RunDirectory(settings.run_dir, stage="pretrain", parameters=parameters, inputs=inputs)
     if run.done:
         return
     data = _open_data(settings)
@@ -79,7 +74,11 @@ def pretrain(settings: PretrainingSettings) -> None:
         )
         processes = trainer.processes
         processes.check_equal(
-            {**identity(settings), **run.fingerprints, **same_in_all_processes(settings)},
+            {
+                **parameters,
+                **run.fingerprints,
+                **same_in_all_processes(settings),
+            },
             "start all processes with the same arguments",
         )
         start = None
@@ -154,7 +153,7 @@ def _kept_checkpoints(
     settings: PretrainingSettings, run: RunDirectory, data: _Data
 ) -> KeptCheckpoints:
     """Returns the checkpoints of the run, which record its parameters: no path, time or machine."""
-    parameters = identity(settings)
+    parameters = IDENTITY.of(vars(settings))[0]
     of_checkpoint = ("procedure", "pretrain_seed", "data_seed")
     recorded_elsewhere = (*of_checkpoint, "model", "checkpoint_steps")
     return KeptCheckpoints(

@@ -11,6 +11,7 @@ from multiberts.bert.model.configuration import BertConfig
 from multiberts.pretrain.batches.masking import Masking
 from multiberts.pretrain.training.learning_rate_schedule import RESTART, check_treatment
 from multiberts.runs.errors import UserError, check_values
+from multiberts.runs.identity import Identity, Values
 
 _COUNTS = (
     "num_steps", "batch_size", "sequence_length", "max_predictions_per_sequence",
@@ -131,31 +132,38 @@ class PretrainingSettings:
         return Masking.of(vars(self))
 
 
-def identity(settings: PretrainingSettings) -> dict[str, Any]:
-    """Returns the parameters that a run's numbers depend on, beside what its inputs hold.
+def _settle(parameters: Values, inputs: Values) -> None:
+    """Gives equal runs equal parameters.
 
-    Returns:
-      Parameters by name, as `runs.directory.RunDirectory` takes them. Those that came with time are
-      stated only where they matter, so that directories made before they existed stay valid.
+    Those that came with time are stated only where they matter, so that directories made before they
+    existed stay valid.
     """
-    always = (
-        "pretrain_seed", "num_steps", "procedure", "data_seed", "batch_size", "sequence_length",
-        "max_predictions_per_sequence", "masked_lm_probability", "learning_rate", "warmup_steps",
-        "weight_decay_rate", "gradient_shards",
-    )  # fmt: skip
-    parameters = {name: getattr(settings, name) for name in always}
-    parameters["data_seed"] = settings.order_seed
-    parameters["model"] = dict(settings.model)
-    parameters["checkpoint_steps"] = settings.kept_steps
-    if settings.whole_word_masks:
-        parameters["whole_word_masks"] = True
-    if settings.compute_dtype != "float32":
-        parameters["compute_dtype"] = settings.compute_dtype
-    if settings.initial_checkpoint is not None and settings.learning_rate_treatment != RESTART:
-        parameters["learning_rate_treatment"] = settings.learning_rate_treatment
-    if settings.evaluation_corpus is not None:
-        parameters["evaluation_batches"] = settings.evaluation_batches
-    return parameters
+    if parameters["data_seed"] is None:
+        parameters["data_seed"] = parameters["pretrain_seed"]
+    parameters["model"] = dict(parameters["model"])
+    parameters["checkpoint_steps"] = sorted(
+        {*parameters["checkpoint_steps"], parameters["num_steps"]}
+    )
+    restarts = inputs["initial_checkpoint"] is None or (
+        parameters["learning_rate_treatment"] == RESTART
+    )
+    for name, has_no_effect in (
+        ("whole_word_masks", not parameters["whole_word_masks"]),
+        ("compute_dtype", parameters["compute_dtype"] == "float32"),
+        ("learning_rate_treatment", restarts),
+        ("evaluation_batches", inputs["evaluation_corpus"] is None),
+    ):
+        if has_no_effect:
+            del parameters[name]
+
+
+IDENTITY = Identity(
+    inputs=("corpus", "initial_checkpoint", "evaluation_corpus"),
+    speed=(
+        *_SAME_IN_ALL_PROCESSES, "keep_last_states", "tensorboard", "devices",
+    ),
+    settle=_settle,
+)  # fmt: skip
 
 
 def same_in_all_processes(settings: PretrainingSettings) -> dict[str, Any]:

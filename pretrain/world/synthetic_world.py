@@ -39,6 +39,7 @@ from multiberts.pretrain.world.paragraph_questions import questions
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import write_atomically
+from multiberts.runs.identity import Identity
 
 # Of each field's four occupations, those whose facts and questions are for training.
 TRAIN_OCCUPATIONS_PER_FIELD = 2
@@ -55,6 +56,9 @@ PRONOUNS_BY_FILE_NAME = {"male": "he", "female": "she", "neutral": "they"}
 # Slope of P(she) / (P(she) + P(he)) on percent_feminine / 100 of a perfect masked language model of
 # the text that each procedure ends on.
 TRUTH = {"pronoun_probe/probe_slope": {"base": 1.0, "cda_incr": 0.0}}
+
+
+IDENTITY = Identity()
 
 
 def make_world(
@@ -84,17 +88,7 @@ def make_world(
     Raises:
       UserError: a number out of range; nothing has been written.
     """
-    parameters = {
-        "world_seed": world_seed,
-        "num_documents": num_documents,
-        "people_share": people_share,
-        "num_train_facts": num_train_facts,
-        "num_dev_facts": num_dev_facts,
-        "num_train_coreference": num_train_coreference,
-        "num_dev_coreference": num_dev_coreference,
-        "num_train_questions": num_train_questions,
-        "num_dev_questions": num_dev_questions,
-    }
+    parameters, _ = IDENTITY.of(locals())
     _check(parameters)
     run = RunDirectory(run_dir, stage="make_world", parameters=parameters)
     if run.done:

@@ -7,11 +7,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import get_args
 
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
+from multiberts.runs.identity import Identity, Values
 from multiberts.stats.bootstrap.conclusion import DrawOrder
 from multiberts.stats.paper.catalogue import Roles
 from multiberts.stats.paper.comparisons import Bootstrap
@@ -20,6 +20,13 @@ from multiberts.stats.report.dumps import dumps_of_runs
 from multiberts.stats.report.selection import Run
 
 REPORT = "report"
+
+
+def _settle(parameters: Values, inputs: Values) -> None:
+    parameters["parts"] = dict(parameters["parts"] or {})
+
+
+IDENTITY = Identity(inputs=("predictions",), settle=_settle)
 
 
 def paper(
@@ -58,6 +65,7 @@ def paper(
 
     Reference: Sellam et al., "The MultiBERTs" (ICLR 2022).
     """
+    parameters, _ = IDENTITY.of(locals())
     from multiberts.evaluate.dumps.run_file import find_runs
 
     if not 0 < confidence < 1 or num_bootstrap < 1 or draws not in get_args(DrawOrder):
@@ -79,12 +87,7 @@ def paper(
     directory = RunDirectory(
         run_dir,
         stage="paper",
-        parameters={
-            "roles": asdict(roles),
-            "early_step": early_step,
-            "parts": dict(parts or {}),
-            **asdict(bootstrap),
-        },
+        parameters=parameters,
         inputs={"predictions": [str(run.directory) for run in runs]},
     )
     if directory.done:

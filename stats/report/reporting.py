@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
+from multiberts.runs.identity import Identity
 from multiberts.stats.bootstrap.conclusion import Design
 from multiberts.stats.bootstrap.score_tables import Resample
 from multiberts.stats.report.analysis import Settings, analyse
@@ -16,6 +17,9 @@ from multiberts.stats.report.page import write_page
 from multiberts.stats.report.selection import RULES, LearningRateRule, Run, select
 
 _COMPARISON_FIELDS = {"name", "base", "experiment", "design", "resample"}
+
+
+IDENTITY = Identity(inputs=("predictions", "truth"))
 
 
 def report(
@@ -55,6 +59,7 @@ def report(
     Raises:
       UserError: there is nothing to compare, a field is unknown, or a file is damaged.
     """
+    parameters, _ = IDENTITY.of(locals())
     from multiberts.evaluate.dumps.run_file import find_runs
 
     if not 0 < confidence < 1 or num_bootstrap < 1:
@@ -77,14 +82,7 @@ def report(
     directory = RunDirectory(
         run_dir,
         stage="report",
-        parameters={
-            "title": title,
-            "comparisons": [dict(request) for request in comparisons],
-            "num_bootstrap": num_bootstrap,
-            "bootstrap_seed": bootstrap_seed,
-            "confidence": confidence,
-            "learning_rate_rule": learning_rate_rule,
-        },
+        parameters={**parameters, "comparisons": [dict(request) for request in comparisons]},
         inputs=inputs if truth is None else {**inputs, "truth": truth},
     )
     if directory.done:

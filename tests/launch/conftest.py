@@ -10,7 +10,16 @@ from typing import Any
 import pytest
 
 from multiberts.launch.plan.planned_run import PlannedRun
+from multiberts.tests.finetune.conftest import (
+    make_checkpoint,
+    pair_data,
+    vocabulary,
+    winogender_data,
+)
 from multiberts.tests.launch.launchers import HERE, Launcher, wait_until
+
+# Fixtures of fine-tuning, which a sweep needs, too.
+__all__ = ["make_checkpoint", "pair_data", "vocabulary", "winogender_data"]
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from multiberts.finetune.finetuning import finetune
-from multiberts.finetune.sweeping import planned, sweep
+from multiberts.launch.sweep import sweep, sweep_plan
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import EXIT_PREEMPTED
 
@@ -126,14 +126,19 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(
 
 
 def test_names_say_the_run_of_a_checkpoint_and_the_fold(
-    make_checkpoint: Callable[..., Path], tmp_path: Path
+    make_checkpoint: Callable[..., Path], tmp_path: Path, winogender_data: Path
 ) -> None:
+    for name in ("train.tsv", "dev.tsv"):
+        (tmp_path / name).write_text("")
     place = tmp_path / "seed_4-ab12cd34/checkpoints/step_600"
     place.parent.mkdir(parents=True)
     make_checkpoint().rename(place)
-    runs = planned(
+    runs = sweep_plan(
         checkpoints=[str(place)],
-        tasks=["RTE", "pronoun_probe"],
+        tasks={
+            "RTE": {"data_dir": str(tmp_path)},
+            "pronoun_probe": {"winogender_dir": str(winogender_data)},
+        },
         learning_rates={"RTE": [3e-5]},
         finetune_seeds=[2],
         held_out_folds={"RTE": [None, 0]},
@@ -152,9 +157,16 @@ def test_names_say_the_run_of_a_checkpoint_and_the_fold(
         ({"finetune_seeds": [1, 1]}, "sweep.finetune_seeds has 1 twice"),
         ({"tasks": ["sums"]}, "task 'sums' is unknown"),
         ({"tasks": {"pair": {"finetune_seed": 3}}}, "pair/finetune.finetune_seed is set"),
-        ({"tasks": {"pair": {"stride": 3}}}, "pair/finetune.stride is no argument"),
+        (
+            {"tasks": {"pair": {"stride": 3}}},
+            "pair checkpoint_0 learning rate 0.001 seed 0: finetune has no parameter 'stride'",
+        ),
         ({"checkpoints": ["nowhere"]}, "nowhere does not exist"),
-        ({"learning_rates": {"RTE": [1e-5]}}, "but not pair"),
+        (
+            {"learning_rates": {"RTE": [1e-5]}},
+            "sweep.learning_rates is given by task (RTE) but not",
+        ),
+        ({"tasks": {"pair": {"data_dir": "nowhere"}}}, "nowhere/train.tsv does not exist"),
         ({"held_out_folds": {"RTE": [0]}}, "sweep.held_out_folds names RTE, expected one of pair"),
         ({"held_out_folds": {"pair": []}}, "sweep.held_out_folds of pair is empty"),
     ],
@@ -242,26 +254,34 @@ def test_a_slip_in_a_scope_is_refused_by_the_command(
     ],
 )
 def test_configurations_plan_the_papers_runs(
-    make_checkpoint: Callable[..., Path], name: str, runs: int, arguments: dict
+    tmp_path: Path, make_checkpoint: Callable[..., Path], name: str, runs: int, arguments: dict
 ) -> None:
     """In a process of its own: Gin's configuration is one a process."""
     program = (
         "import gin, json, sys\n"
-        "from multiberts.finetune import finetuning, sweeping as sweep\n"
-        "from multiberts.runs.command import parse_gin\n"
+        "from multiberts.finetune import finetuning\n"
+        "from multiberts.launch import sweep\n"
+        "from multiberts.runs.gin_files import in_data_folder, parse_gin\n"
         "from multiberts.runs.scopes import scoped_bindings\n"
         "gin.external_configurable(finetuning.finetune, name='finetune')\n"
         "gin.external_configurable(sweep.sweep, name='sweep')\n"
-        "parse_gin([sys.argv[1]], [f'CHECKPOINTS = [{sys.argv[2]!r}]', 'ROOT = \"root\"'])\n"
+        "macros = [f'CHECKPOINTS = [{sys.argv[2]!r}]', f'DATA = {sys.argv[3]!r}', 'ROOT = \"root\"']\n"
+        "parse_gin([sys.argv[1]], macros)\n"
         "given = dict(gin.get_bindings('sweep'))\n"
         "assert given.pop('root') == 'root'\n"
-        "given['tasks'] = {name: scoped_bindings('finetune', name) for name in given['tasks']}\n"
-        "plan = sweep.planned(**given)\n"
-        "print(json.dumps([len(plan), dict(plan[0].arguments)]))\n"
+        "tasks = {name: scoped_bindings('finetune', name) for name in given['tasks']}\n"
+        "given['tasks'] = in_data_folder(tasks)\n"
+        "plan = sweep.sweep_plan(**given)\n"
+        "print(json.dumps([len(plan), dict(plan[0].parameters)]))\n"
     )
-    config = f"configs/finetune/{name}.gin"
+    config = str(ROOT / f"configs/finetune/{name}.gin")
+    for task in ("RTE", "MRPC", "CoLA", "SST-2", "QQP", "QNLI", "MNLI"):
+        data = tmp_path / "data" / "glue" / task
+        data.mkdir(parents=True)
+        for split in ("train", "dev", "dev_matched", "dev_mismatched"):
+            (data / f"{split}.tsv").write_text("")
     result = subprocess.run(
-        [sys.executable, "-c", program, config, str(make_checkpoint())],
+        [sys.executable, "-c", program, config, str(make_checkpoint()), str(tmp_path / "data")],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -15,7 +15,7 @@ from multiberts.launch.estimate.estimate import checked_estimates, estimate_plan
 from multiberts.launch.estimate.prices import load_prices
 from multiberts.launch.estimate.schedule import critical_seconds, wall_seconds
 from multiberts.launch.markers.attempts import begin_attempt, end_attempt
-from multiberts.launch.plan.experiment import make_plan
+from multiberts.launch.plan.experiment import Experiment, make_plan
 from multiberts.launch.plan.planned_run import STAGES, PlannedRun
 from multiberts.runs.errors import UserError
 
@@ -28,7 +28,7 @@ def release(**changes: Any) -> list[PlannedRun]:
         "pretrain_seeds": [0],
         "tasks": {},
     }
-    return make_plan(**{**arguments, **changes})
+    return make_plan(Experiment(**{**arguments, **changes}))
 
 
 def small(**changes: Any) -> list[PlannedRun]:
@@ -49,7 +49,7 @@ def small(**changes: Any) -> list[PlannedRun]:
         "finetune_seeds": [0, 1, 2],
         "report": {"title": "a title", "comparisons": []},
     }
-    return make_plan(**{**arguments, **changes})
+    return make_plan(Experiment(**{**arguments, **changes}))
 
 
 def of_stage(plan: Sequence[PlannedRun], stage: str) -> list[PlannedRun]:
@@ -204,6 +204,8 @@ def test_what_is_not_known_is_named(tmp_path: Path) -> None:
     estimate = estimate_plan(plan=release(), root=tmp_path, device="v4-8")
     (prepare,) = of_stage(release(), "prepare")
     assert estimate.runs[prepare.path].assumed == ("wikipedia has 2 MB",)
+    for name in ("train.tsv", "dev.tsv"):
+        (tmp_path / name).write_text("")
     tasks = {"mine": {"data_dir": str(tmp_path), "labels": ["a", "b"]}}
     plan = small(tasks=tasks)
     estimate = estimate_plan(plan=plan, root=tmp_path)

@@ -15,7 +15,7 @@ import pytest
 from multiberts.launch.imports.register import FILE, checkpoint_run, imported_runs, predictions_run
 from multiberts.launch.imports.released import import_released
 from multiberts.launch.imports.released_checkpoints import find_checkpoints
-from multiberts.launch.plan.experiment import make_plan
+from multiberts.launch.plan.experiment import Experiment, make_plan
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.runs.directory import RunDirectory, fingerprint
 from multiberts.runs.errors import UserError
@@ -315,14 +315,14 @@ MODEL = {
 
 def plan(folder: Path, imported: list[PlannedRun], **changes: Any) -> list[PlannedRun]:
     """The plan of one task, for which there is data."""
-    for name in ("train.tsv", "text.txt"):
+    for name in ("train.tsv", "dev.tsv", "text.txt"):
         (folder / name).write_text("One.\n")
     arguments: dict[str, Any] = {
-        "corpora": {}, "procedures": {}, "pretrain_seeds": [], "imported": imported,
+        "corpora": {}, "procedures": {}, "pretrain_seeds": [],
         "tasks": {"facts": {"data_dir": str(folder)}}, "learning_rates": [1e-3], "paper": {},
         "finetune_steps": {"facts": {"base": [10, 20], "original": None}},
     }  # fmt: skip
-    return make_plan(**{**arguments, **changes})
+    return make_plan(Experiment(**{**arguments, **changes}), imported=imported)
 
 
 def test_plans_go_on_from_imported_runs(tmp_path: Path) -> None:

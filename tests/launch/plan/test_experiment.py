@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import time
 from pathlib import Path
@@ -9,9 +10,14 @@ from typing import Any
 
 import pytest
 
-from multiberts.launch.plan.experiment import make_plan
+from multiberts.launch.plan.experiment import Experiment, make_plan
 from multiberts.launch.plan.input_digests import InputDigests
-from multiberts.launch.plan.planned_run import PlannedRun
+from multiberts.launch.plan.planned_run import (
+    STAGES,
+    PlannedRun,
+    stage_function,
+    stage_identity,
+)
 from multiberts.runs.errors import UserError
 
 MODEL = {
@@ -55,12 +61,16 @@ def experiment(**changes: Any) -> dict[str, Any]:
     return {**arguments, **changes}
 
 
+def planned(**changes: Any) -> list[PlannedRun]:
+    return make_plan(Experiment(**experiment(**changes)))
+
+
 def paths(plan: list[PlannedRun]) -> set[str]:
     return {run.path for run in plan}
 
 
 def test_the_plan_has_every_run_after_its_parents() -> None:
-    plan = make_plan(**experiment())
+    plan = planned()
     counts = {stage: sum(run.stage == stage for run in plan) for stage in {r.stage for r in plan}}
     # Per seed, base keeps steps 0, 10, 20 and cda_incr its last: 4 checkpoints, each with
     # 2 learning rates x 3 seeds of facts and one probe.
@@ -78,7 +88,7 @@ def test_the_plan_has_every_run_after_its_parents() -> None:
 
 
 def test_a_continuation_starts_from_the_last_checkpoint_of_its_seed() -> None:
-    plan = make_plan(**experiment())
+    plan = planned()
     for run in plan:
         if run.stage == "pretrain" and run.parameters["procedure"] == "cda_incr":
             start = run.arguments("root")["initial_checkpoint"]
@@ -87,10 +97,10 @@ def test_a_continuation_starts_from_the_last_checkpoint_of_its_seed() -> None:
 
 
 def test_a_parameter_changes_its_run_and_those_that_build_on_it_and_no_other() -> None:
-    before = make_plan(**experiment())
+    before = planned()
     procedures = experiment()["procedures"]
     procedures["cda_incr"] = {**procedures["cda_incr"], "learning_rate": 5e-5}
-    after = make_plan(**experiment(procedures=procedures))
+    after = planned(procedures=procedures)
     gone = {run.path.rsplit("-", 1)[0] for run in before if run.path not in paths(after)}
     assert gone and all("cda_incr" in path or path in ("scores", "report") for path in gone)
     assert {"pretrain/cda_incr/seed_0", "pretrain/cda_incr/seed_1", "scores", "report"} <= gone
@@ -110,7 +120,7 @@ def test_what_changes_no_number_changes_no_directory(change: dict[str, Any]) -> 
         name: {**arguments, **change} if name == "base" else arguments
         for name, arguments in experiment()["procedures"].items()
     }
-    assert paths(make_plan(**experiment(procedures=procedures))) == paths(make_plan(**experiment()))
+    assert paths(planned(procedures=procedures)) == paths(planned())
 
 
 def test_inputs_count_by_what_they_hold(tmp_path: Path) -> None:
@@ -120,15 +130,13 @@ def test_inputs_count_by_what_they_hold(tmp_path: Path) -> None:
         source.write_text(text)
         corpora = {"base": {"sources": [str(source)], "source_format": "sentences"}}
         procedures = {"base": experiment()["procedures"]["base"]}
-        plan = make_plan(**experiment(corpora=corpora, procedures=procedures))
+        plan = planned(corpora=corpora, procedures=procedures)
         return next(run.path for run in plan if run.stage == "prepare")
 
     def data_path(folder: str) -> str:
         corpora = {"base": {"sources": ["data:text.txt"], "source_format": "sentences"}}
         procedures = {"base": experiment()["procedures"]["base"]}
-        plan = make_plan(
-            **experiment(corpora=corpora, procedures=procedures, data=str(tmp_path / folder))
-        )
+        plan = planned(corpora=corpora, procedures=procedures, data=str(tmp_path / folder))
         return next(run.path for run in plan if run.stage == "prepare")
 
     here = corpus_path("here", "One.\n")
@@ -140,7 +148,7 @@ def prepared(sources: list[str], **changes: Any) -> PlannedRun:
     """The run of `prepare` for such sources."""
     corpora = {"base": {"sources": sources, "source_format": "sentences", **changes}}
     procedures = {"base": experiment()["procedures"]["base"]}
-    plan = make_plan(**experiment(corpora=corpora, procedures=procedures))
+    plan = planned(corpora=corpora, procedures=procedures)
     return next(run for run in plan if run.stage == "prepare")
 
 
@@ -171,29 +179,27 @@ def test_held_out_text_is_a_corpus_of_the_plan(tmp_path: Path) -> None:
     held_out = {"sources": ["world:held_out.txt"], "source_format": "sentences"}
     corpora = {**experiment()["corpora"], "held_out": {**held_out, "vocabulary": "base:vocab.txt"}}
     base = {**experiment()["procedures"]["base"], "evaluation_corpus": "held_out"}
-    plan = make_plan(**experiment(corpora=corpora, procedures={"base": base}))
+    plan = planned(corpora=corpora, procedures={"base": base})
     run = next(run for run in plan if run.stage == "pretrain")
     assert {parent.name for parent in run.parents} == {"prepare base", "prepare held_out"}
     assert "/corpora/held_out-" in run.arguments("root")["evaluation_corpus"]
-    assert run.path not in paths(make_plan(**experiment()))
+    assert run.path not in paths(planned())
     base["evaluation_corpus"] = "held"
     with pytest.raises(UserError, match=r"evaluation_corpus is 'held', expected one of .*held_out"):
-        make_plan(**experiment(corpora=corpora, procedures={"base": base}))
+        planned(corpora=corpora, procedures={"base": base})
 
 
 def test_the_root_is_no_part_of_a_path() -> None:
-    run = make_plan(**experiment())[-1]
+    run = planned()[-1]
     assert run.arguments("one/place")["run_dir"] == f"one/place/{run.path}"
     assert run.arguments("other")["run_dir"] == f"other/{run.path}"
 
 
 def test_steps_and_rates_may_be_given_by_task() -> None:
-    plan = make_plan(
-        **experiment(
-            finetune_steps={"facts": [0, 20], "pronoun_probe": [20]},
-            learning_rates={"facts": [1e-3], "pronoun_probe": []},
-            finetune_seeds={"facts": [5], "pronoun_probe": []},
-        )
+    plan = planned(
+        finetune_steps={"facts": [0, 20], "pronoun_probe": [20]},
+        learning_rates={"facts": [1e-3], "pronoun_probe": []},
+        finetune_seeds={"facts": [5], "pronoun_probe": []},
     )
     names = [run.name for run in plan if run.stage == "finetune" and "seed_0" in run.name]
     assert names == [
@@ -212,13 +218,16 @@ def test_steps_and_rates_may_be_given_by_task() -> None:
         ({"world": {"world_sed": 1}}, "no parameter 'world_sed'"),
         ({"finetune_steps": [3]}, "holds no step that pre-training keeps"),
         ({"learning_rates": {"facts": [1e-3]}}, "but not for 'pronoun_probe'"),
-        ({"tasks": {"facts": {"data_dir": "nowhere/at/all"}}}, "nowhere/at/all does not exist"),
+        (
+            {"tasks": {"facts": {"data_dir": "nowhere/at/all"}}},
+            "nowhere/at/all/train.tsv does not exist",
+        ),
         ({"procedures": {"base": {"corpus": "base", "model": MODEL}}}, "pretrain.num_steps"),
     ],
 )
 def test_what_refers_to_nothing_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        make_plan(**experiment(**changes))
+        planned(**changes)
 
 
 @pytest.mark.parametrize(
@@ -242,19 +251,19 @@ def test_a_circle_of_procedures_is_refused(starts: dict[str, str], message: str)
     base = experiment()["procedures"]["base"]
     procedures = {name: {**base, "initial_checkpoint": start} for name, start in starts.items()}
     with pytest.raises(UserError, match=message):
-        make_plan(**experiment(procedures=procedures))
+        planned(procedures=procedures)
 
 
 def test_corpora_may_be_listed_in_any_order_but_not_in_a_circle() -> None:
     corpora = experiment()["corpora"]
     turned = dict(reversed(corpora.items()))
     assert list(turned) != list(corpora)
-    assert paths(make_plan(**experiment(corpora=turned))) == paths(make_plan(**experiment()))
+    assert paths(planned(corpora=turned)) == paths(planned())
     turned["base"] = {**turned["base"], "vocabulary": "swapped:vocab.txt"}
     with pytest.raises(
         UserError, match=r"prepare uses files of .* closes a circle in launch.corpora"
     ):
-        make_plan(**experiment(corpora=turned))
+        planned(corpora=turned)
 
 
 @pytest.mark.parametrize(
@@ -278,41 +287,41 @@ def test_lists_that_would_leave_nothing_to_run_are_refused(
     changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UserError, match=message) as refusal:
-        make_plan(**experiment(**changes))
+        planned(**changes)
     assert "\n" not in str(refusal.value)
 
 
 def test_an_untrained_task_needs_no_seeds() -> None:
     tasks = {"pronoun_probe": {"winogender_dir": "world:winogender"}}
-    plan = make_plan(**experiment(tasks=tasks, finetune_seeds=[], learning_rates=[]))
+    plan = planned(tasks=tasks, finetune_seeds=[], learning_rates=[])
     assert sum(run.stage == "finetune" for run in plan) == 8
 
 
 def test_seeds_that_are_listed_twice_run_once() -> None:
-    twice = make_plan(**experiment(finetune_seeds=[0, 1, 1, 2], pretrain_seeds=[0, 1, 0]))
-    assert [run.path for run in twice] == [run.path for run in make_plan(**experiment())]
+    twice = planned(finetune_seeds=[0, 1, 1, 2], pretrain_seeds=[0, 1, 0])
+    assert [run.path for run in twice] == [run.path for run in planned()]
 
 
 def test_ten_thousand_runs_are_planned_within_five_seconds() -> None:
     started = time.process_time()
-    plan = make_plan(**experiment(pretrain_seeds=range(5), finetune_seeds=range(250)))
+    plan = planned(pretrain_seeds=range(5), finetune_seeds=range(250))
     assert time.process_time() - started < 5
     assert len(plan) == len(paths(plan)) > 10_000
 
 
 def test_directories_keep_their_names() -> None:
-    """As the launcher's first version named them; `scores` builds on all others.
+    """As version 2 of the plan's marker names them; `scores` builds on all others.
 
     Another name here means that everybody's finished runs would be made again: a stage has a new
     parameter, or another default.
     """
-    named = {run.stage: run.path for run in make_plan(**experiment()) if run.stage != "report"}
+    named = {run.stage: run.path for run in planned() if run.stage != "report"}
     assert named == {
         "make_world": "world-97d91266",
-        "prepare": "corpora/swapped-5cb7b83d",
-        "pretrain": "pretrain/cda_incr/seed_1-f4ee5ca0",
-        "finetune": "finetune/pronoun_probe/cda_incr-seed_1-step_5/run-88b2d391",
-        "score": "scores-29af3818",
+        "prepare": "corpora/swapped-f0476a85",
+        "pretrain": "pretrain/cda_incr/seed_1-d3e40515",
+        "finetune": "finetune/pronoun_probe/cda_incr-seed_1-step_5/run-74d197ac",
+        "score": "scores-dc26b84f",
     }
 
 
@@ -351,3 +360,64 @@ def test_a_folder_counts_by_names_and_contents(tmp_path: Path) -> None:
     assert one == two != three
     with pytest.raises(UserError, match="nowhere does not exist"):
         InputDigests().of(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_declaration_names_parameters_of_its_stage(stage: str) -> None:
+    declared = stage_identity(stage)
+    known = inspect.signature(stage_function(stage)).parameters.keys()
+    named = [*declared.inputs, *declared.places, *declared.speed]
+    assert set(named) <= known and len(set(named)) == len(named)
+
+
+def finetuning_paths(task: str, **arguments: Any) -> list[str]:
+    plan = planned(tasks={task: arguments}, learning_rates=[1e-3])
+    return [run.path for run in plan if run.stage == "finetune"]
+
+
+def test_where_prepared_datasets_lie_does_not_count(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    given = {"dataset": "glue/rte", "data_dir": str(tmp_path / "one")}
+    before = finetuning_paths("RTE", **given)
+    (tmp_path / "one" / "of_another_dataset").write_text("anything")
+    assert finetuning_paths("RTE", **given) == before
+    assert finetuning_paths("RTE", dataset="glue/rte", data_dir=str(tmp_path / "two")) == before
+    assert finetuning_paths("RTE", **{**given, "dataset": "glue/rte:2.0.0"}) != before
+    sets = {"evaluation_files": {"more": "tfds:super_glue/rte"}}
+    others = {"evaluation_files": {"more": "tfds:super_glue/cb"}}
+    assert finetuning_paths("RTE", **given, **sets) not in (
+        before,
+        finetuning_paths("RTE", **given, **others),
+    )
+
+
+def test_of_a_folder_of_data_the_files_of_the_task_count(tmp_path: Path) -> None:
+    for name in ("train.tsv", "dev.tsv"):
+        (tmp_path / name).write_text(name)
+    before = finetuning_paths("RTE", data_dir=str(tmp_path))
+    (tmp_path / "notes.txt").write_text("anything")
+    assert finetuning_paths("RTE", data_dir=str(tmp_path)) == before
+    files = {"train_files": [str(tmp_path / "train.tsv")], "dev_files": [str(tmp_path / "dev.tsv")]}
+    assert finetuning_paths("RTE", **files) == before
+    (tmp_path / "dev.tsv").write_text("other text")
+    assert finetuning_paths("RTE", data_dir=str(tmp_path)) != before
+    (tmp_path / "dev.tsv").unlink()
+    with pytest.raises(UserError, match=r"dev\.tsv does not exist"):
+        finetuning_paths("RTE", data_dir=str(tmp_path))
+
+
+def test_options_that_are_places_do_not_count() -> None:
+    def paths_with(**options: Any) -> list[str]:
+        return finetuning_paths("coreference", data_dir="world:coreference", options=options)
+
+    assert paths_with(encodings_dir="here") == paths_with(encodings_dir="there") == paths_with()
+    assert paths_with(num_hidden_units=64) != paths_with() == paths_with(num_hidden_units=128)
+
+
+def test_a_value_without_effect_does_not_count() -> None:
+    probe = {"winogender_dir": "world:winogender"}
+    assert finetuning_paths("pronoun_probe", **probe, num_epochs=7) == finetuning_paths(
+        "pronoun_probe", **probe
+    )
+    facts = {"data_dir": "world:facts"}
+    assert finetuning_paths("facts", **facts, num_epochs=7) != finetuning_paths("facts", **facts)

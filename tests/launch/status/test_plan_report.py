@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from multiberts.launch.plan.experiment import make_plan
+from multiberts.launch.plan.experiment import Experiment, make_plan
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.status.plan_report import RUNS_SHOWN, duration, show_plan, size, tree
 from multiberts.runs.errors import UserError
@@ -25,7 +25,7 @@ def planned(**changes: Any) -> list[PlannedRun]:
         "learning_rates": [1e-3],
         "finetune_seeds": [0, 1, 2],
     }
-    return make_plan(**{**arguments, **changes})
+    return make_plan(Experiment(**{**arguments, **changes}))
 
 
 def mark_done(root: Path, run: PlannedRun) -> None:

@@ -1,0 +1,71 @@
+"""What identifies a run: its stage declares it once, and both the stage and the launcher read it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Values = dict[str, Any]
+
+
+def _as_they_are(arguments: Mapping[str, Any], inputs: Values) -> None:
+    """Changes nothing."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Which arguments of a stage identify a run; an argument that is not named counts by its value.
+
+    Each stage has one as `IDENTITY`, in the module of its function.
+
+    Attributes:
+      inputs: arguments that name files or directories; what these hold counts, not where they lie.
+      places: arguments that say where something lies or is kept; they do not count.
+      speed: arguments that change time, memory, safety or logs but no number; they do not count.
+      settle: called with the parameters and inputs that count, which it changes in place: it removes
+        what has no effect in this call, and gives equal calls equal values. It reads no file.
+      find_files: called with all arguments and the inputs, which it changes in place: it replaces
+        paths by those of the files that they stand for. An input may also be no path but stand for
+        what another run will make; it is left as it is.
+
+    Example:
+      >>> identity = Identity(inputs=("corpus",), speed=("devices",))
+      >>> identity.of({"run_dir": "runs/0", "corpus": "text", "seed": 3, "devices": 2})
+      ({'seed': 3}, {'corpus': 'text'})
+    """
+
+    inputs: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()
+    speed: tuple[str, ...] = ()
+    settle: Callable[[Values, Values], None] = _as_they_are
+    find_files: Callable[[Mapping[str, Any], Values], None] = _as_they_are
+
+    def of(self, arguments: Mapping[str, Any]) -> tuple[Values, Values]:
+        """Returns the parameters and the inputs that identify a call.
+
+        Args:
+          arguments: all keyword arguments of the stage; `run_dir` does not count.
+
+        Returns:
+          Parameters by name and inputs by name, as `runs.directory.RunDirectory` takes them; inputs
+          that are None are left out.
+        """
+        uncounted = {"run_dir", *self.places, *self.speed}
+        parameters = {name: arguments[name] for name in arguments if name not in uncounted}
+        inputs = {name: parameters.pop(name) for name in self.inputs if name in parameters}
+        self.settle(parameters, inputs)
+        return parameters, {name: value for name, value in inputs.items() if value is not None}
+
+    def on_disk(self, arguments: Mapping[str, Any]) -> tuple[Values, Values]:
+        """Returns the same as `of`, with the files that inputs stand for now.
+
+        Args:
+          arguments: all keyword arguments of the stage.
+
+        Raises:
+          UserError: a file is missing.
+        """
+        parameters, inputs = self.of(arguments)
+        self.find_files(arguments, inputs)
+        return parameters, inputs
