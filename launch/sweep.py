@@ -29,9 +29,9 @@ from multiberts.launch.plan.experiment import Axes, finetuning_runs, is_trained,
 from multiberts.launch.plan.graph import Graph
 from multiberts.launch.plan.planned_run import PlannedRun, stage_function
 from multiberts.runs import console
+from multiberts.runs.allocator import give_back_memory
 from multiberts.runs.command import require_arguments, run_main
 from multiberts.runs.errors import UserError
-from multiberts.runs.freeing_memory import give_back_memory
 from multiberts.runs.gin_files import in_data_folder, parse_gin
 from multiberts.runs.preemption import PreemptedError, preemption_notice
 from multiberts.runs.scopes import refuse_unknown_scopes, scoped_bindings

@@ -321,7 +321,7 @@ def test_directories_keep_their_names() -> None:
         "prepare": "corpora/swapped-f0476a85",
         "pretrain": "pretrain/cda_incr/seed_1-d3e40515",
         "finetune": "finetune/pronoun_probe/cda_incr-seed_1-step_5/run-74d197ac",
-        "score": "scores-dc26b84f",
+        "score": "scores-290aa014",
     }
 
 
