@@ -29,6 +29,7 @@ from multiberts.launch.markers.orphans import has_process
 from multiberts.launch.workers.guardian import VARIABLE, Watch
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
+from multiberts.runs.processes import process_is_alive
 
 # For processes to save and leave after they were asked to; then they are ended.
 SECONDS_TO_SAVE = 100.0
@@ -90,8 +91,12 @@ class Left:
     folder: str | None
 
     def describe(self) -> str:
-        """For people."""
+        """Returns a name for people."""
         return f"process {self.process.pid} ({self.command})"
+
+    def is_alive(self) -> bool:
+        """Whether it still runs."""
+        return process_is_alive(self.process.pid, self.process.create_time())
 
 
 def left_processes(root: PathLike) -> list[Left]:
@@ -125,10 +130,7 @@ def _has_launcher(watch: Watch, holder: Holder | None) -> bool:
     """Whether the launcher of a process has the lease; where nobody has, whether it runs on this machine."""
     if holder is not None:
         return holder.owner == watch.owner
-    try:
-        return abs(psutil.Process(watch.pid).create_time() - watch.born) <= 1
-    except psutil.NoSuchProcess:
-        return False
+    return process_is_alive(watch.pid, watch.born)
 
 
 def _watch_of(value: str | None) -> Watch | None:
@@ -160,11 +162,11 @@ def end_processes(
             # A stopped one hears nothing.
             left.process.resume()
     end = time.monotonic() + seconds_to_save
-    while time.monotonic() < end and not all(_is_gone(left.process) for left in found):
+    while time.monotonic() < end and any(left.is_alive() for left in found):
         time.sleep(0.05)
     ended = []
     for left in found:
-        if _is_gone(left.process):
+        if not left.is_alive():
             ended.append((left, "asked to leave, and left"))
             continue
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -174,14 +176,6 @@ def end_processes(
         if os.path.basename(folder).startswith(PREFIX):
             shutil.rmtree(folder, ignore_errors=True)
     return ended
-
-
-def _is_gone(process: psutil.Process) -> bool:
-    """Whether a process has ended, its parent having taken note of it or not."""
-    try:
-        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 def close_attempts(root: PathLike) -> int:

@@ -31,6 +31,7 @@ def run_plan(
     attempts: int = 3,
     budget: float | None = None,
     once: bool = False,
+    silent_seconds: float = 90.0,
 ) -> list[Failure]:
     """Carries out what of a plan is not done yet.
 
@@ -48,6 +49,8 @@ def run_plan(
       attempts: how often a run is tried that fails through no fault of its input.
       budget: dollars that the plan may be estimated to cost; None: any.
       once: with engine `tpu`, look once, do what is due, and return.
+      silent_seconds: a worker without a heartbeat for so long, such as a stopped one, is killed, and its
+        run is tried again.
 
     Returns:
       The runs that failed, empty if all is done. The others were carried out all the same.
@@ -63,13 +66,15 @@ def run_plan(
         )
     if attempts < 1:
         raise UserError(f"run.attempts is {attempts}, expected 1 or more; correct it")
+    if silent_seconds <= 0:
+        raise UserError(f"run.silent_seconds is {silent_seconds}, expected more than 0; correct it")
     if engine == "tpu":
         return _run_on_tpu(plan, root, engine_options or {}, budget, once)
     if once:
         raise UserError(f"run.once is for engine 'tpu', but run.engine is {engine!r}; leave it out")
     settings = make_engine(engine, engine_options or {}, workers, workers_per_accelerator)
     place = Place(root, engine, workers_per_accelerator)
-    one_pass = OnePass(plan, settings, place, attempts, budget)
+    one_pass = OnePass(plan, settings, place, attempts, budget, silent_seconds)
     try:
         with Lease(root) as lease:
             failures = one_pass.carry_out(lease)

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, write_atomically
+from multiberts.runs.processes import process_is_alive
 
 FILE = "launch/lease.json"
 LOCK = "launch/.lock"
@@ -47,7 +48,7 @@ class Holder:
     def is_gone(self, now: float) -> bool:
         """Whether it will not come back: its process has ended, or it was silent for too long."""
         if self.host == socket.gethostname():
-            return not _is_alive(self.pid)
+            return not process_is_alive(self.pid)
         return now - self.renewed > SECONDS_UNTIL_STALE
 
 
@@ -164,17 +165,3 @@ def read_lease(root: PathLike) -> Holder | None:
         return Holder(**{field.name: values[field.name] for field in dataclasses.fields(Holder)})
     except (OSError, ValueError, KeyError):
         return None
-
-
-def _is_alive(process: int) -> bool:
-    """Whether a process of this machine runs; one that only waits to be reaped does not."""
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (OSError, IndexError):
-        return True

@@ -7,10 +7,9 @@ import socket
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
-import psutil
-
 from multiberts.launch.markers.markers import Attempt, Holder
 from multiberts.runs.files import UNFINISHED_SUFFIX, PathLike
+from multiberts.runs.processes import creation_time
 
 # Folders of an experiment in which no run lies.
 FOLDERS_WITHOUT_RUNS = {"launch", "logs"}
@@ -33,17 +32,10 @@ def is_alive(attempt: Attempt, now: float) -> bool:
 
 
 def has_process(attempt: Attempt) -> bool:
-    """Whether the process of an attempt on this machine runs, and is not another one of its number."""
-    try:
-        process = psutil.Process(attempt.pid)
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return False
-        # The clock may be set between the two, so some seconds are allowed.
-        return process.create_time() <= attempt.started + 5
-    except psutil.NoSuchProcess:
-        return False
-    except psutil.AccessDenied:
-        return True
+    """Whether the process of an attempt on this machine runs, and is not another one with its number."""
+    created = creation_time(attempt.pid)
+    # The clock may be set between the two, so some seconds are allowed.
+    return created is not None and created <= attempt.started + 5
 
 
 def orphaned(

@@ -1,7 +1,7 @@
 """Where sweeps run: this machine, a Slurm cluster, Kubernetes. Options become a provider of Parsl.
 
-A block is what the engine hands out at once: this machine, a Slurm job, a pod. On each of its nodes a pool
-of workers is started, which stays until nothing is left to do.
+A provider submits blocks (this machine, a Slurm job, a pod), reports whether they have ended, and cancels
+them. The workers of a block stay until nothing is left to do.
 """
 
 from __future__ import annotations
@@ -23,17 +23,14 @@ ENGINES = ("local", "slurm", "kubernetes", "tpu")
 
 # Names and defaults of `engine_options`.
 COMMON_OPTIONS: dict[str, Any] = {
-    # Seconds between signs of life of a pool, and after how many without one it counts as lost.
-    "heartbeat_period": 30,
-    "heartbeat_threshold": 120,
-    # Seconds between questions about the blocks.
+    # Seconds between two looks at the blocks.
     "poll_seconds": 30,
     "max_blocks": 1,
     # Shell lines before the workers start, such as 'module load cuda'.
     "worker_init": "",
     # Of the nodes; absolute, or found in their PATH.
     "python": sys.executable,
-    # Of this machine, as the nodes reach it; None: they try all it has.
+    # The name or address of this machine for the nodes; None: they try all it has.
     "address": None,
     # Of a node.
     "gpus": 0,
@@ -75,11 +72,12 @@ class Engine:
       workers_per_node: how many share a node.
       threads: each worker's share of the node's cores.
       nodes_per_block, max_blocks: how much is asked for at once, and at most.
-      provider: makes Parsl's provider from the shell lines that come before a pool.
+      provider: makes Parsl's provider from the shell lines that come before the workers; None: this
+        machine.
       worker_init: the user's own such lines.
       python: the nodes' interpreter.
       address: of this machine as the nodes reach it; None: they try all.
-      heartbeat_period, heartbeat_threshold, poll_seconds: in seconds; see `COMMON_OPTIONS`.
+      poll_seconds: between two looks at the blocks.
     """
 
     name: str
@@ -87,12 +85,10 @@ class Engine:
     threads: int
     nodes_per_block: int
     max_blocks: int
-    provider: Callable[[str], Any]
+    provider: Callable[[str], Any] | None
     worker_init: str
     python: str
     address: str | None
-    heartbeat_period: int
-    heartbeat_threshold: int
     poll_seconds: float
 
     @property
@@ -150,13 +146,17 @@ def make_engine(
 
 def _checked(name: str, options: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
     unknown = sorted(options.keys() - known.keys())
+    if unknown and unknown[0].startswith("heartbeat_"):
+        raise UserError(
+            f"run.engine_options has {unknown[0]!r}, which is now run.silent_seconds; set that instead"
+        )
     if unknown:
         raise UserError(
             f"run.engine_options has {unknown[0]!r}, which engine {name!r} does not know, expected "
             f"{', '.join(sorted(known)) or 'none'}; correct the name"
         )
     complete = {**known, **options}
-    for option in ("max_blocks", "nodes_per_block", "cores", "memory_gb", "heartbeat_period"):
+    for option in ("max_blocks", "nodes_per_block", "cores", "memory_gb"):
         value = complete.get(option)
         if value is not None and (not isinstance(value, int) or value < 1):
             raise UserError(
@@ -172,24 +172,16 @@ def _local(options: Mapping[str, Any], workers: int | None, workers_per_accelera
     )
     count = workers or len(visible_gpus()) * workers_per_accelerator or cores
 
-    def provider(worker_init: str) -> Any:
-        from parsl.providers import LocalProvider
-
-        return LocalProvider(worker_init=worker_init, init_blocks=0, max_blocks=1)
-
     return Engine(
         name="local",
         workers_per_node=count,
         threads=max(1, cores // count),
         nodes_per_block=1,
         max_blocks=1,
-        provider=provider,
+        provider=None,
         worker_init="",
         python=sys.executable,
         address="127.0.0.1",
-        heartbeat_period=1,
-        # A pool that ends is seen at once; this is for machines that sleep meanwhile.
-        heartbeat_threshold=600,
         poll_seconds=1,
     )
 
@@ -291,8 +283,6 @@ def _remote(
         worker_init=options["worker_init"],
         python=options["python"],
         address=options["address"],
-        heartbeat_period=options["heartbeat_period"],
-        heartbeat_threshold=options["heartbeat_threshold"],
         poll_seconds=options["poll_seconds"],
     )
 

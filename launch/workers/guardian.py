@@ -3,23 +3,14 @@
 On the launcher's machine its process is watched, by id and time of birth. Elsewhere its lease is: once it
 is gone, held by another launcher or not renewed for long, the process leaves. What to watch stands in the
 environment variable `LAUNCH_WATCH`, which every process of a launch inherits.
-
-    LAUNCH_WATCH=... python -m multiberts.launch.workers.guardian <module> <arguments>
-
-runs a module under such a guard.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import os
-import runpy
-import shutil
-import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -28,6 +19,7 @@ from dataclasses import dataclass
 import psutil
 
 from multiberts.launch.markers.lease import SECONDS_UNTIL_STALE, read_lease
+from multiberts.runs.processes import process_is_alive
 
 VARIABLE = "LAUNCH_WATCH"
 SECONDS_BETWEEN_LOOKS = 0.5
@@ -75,11 +67,17 @@ def watch_from_environment() -> Watch:
     return Watch(**json.loads(os.environ[VARIABLE]))
 
 
+def is_on_this_machine(watch: Watch) -> bool:
+    """Whether the launcher is a process that this one can see."""
+    return watch.place == _place()
+
+
 def leave_with_launcher(watch: Watch, leave: Callable[[], None]) -> None:
     """Calls `leave` in a thread once the launcher is gone; returns at once."""
-    is_gone = _process_is_gone if watch.place == _place() else _LeaseEnded()
+    is_gone: Callable[[Watch], bool] = _process_is_gone
     seconds = SECONDS_BETWEEN_LOOKS
-    if watch.place != _place():
+    if not is_on_this_machine(watch):
+        is_gone = _LeaseEnded()
         seconds = min(SECONDS_BETWEEN_LOOKS_AT_LEASE, watch.seconds_until_stale / 4)
 
     def look() -> None:
@@ -91,13 +89,7 @@ def leave_with_launcher(watch: Watch, leave: Callable[[], None]) -> None:
 
 
 def _process_is_gone(watch: Watch) -> bool:
-    try:
-        process = psutil.Process(watch.pid)
-        # Times of birth are rounded to the ticks of the kernel's clock.
-        is_other = abs(process.create_time() - watch.born) > 1
-        return is_other or process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
+    return not process_is_alive(watch.pid, watch.born)
 
 
 class _LeaseEnded:
@@ -125,48 +117,3 @@ def _place() -> str:
     except OSError:
         space = ""
     return f"{socket.gethostname()} {space}"
-
-
-def _end_all(watch: Watch) -> None:
-    """Ends this process and those it started; elsewhere than the launcher they may save before."""
-    # The tracker of semaphores ends by itself, after it has removed them.
-    children = [
-        child
-        for child in psutil.Process().children(recursive=True)
-        if not _has_word(child, "resource_tracker")
-    ]
-    if watch.place != _place():
-        for child in children:
-            _send(child, signal.SIGTERM)
-        psutil.wait_procs(children, timeout=SECONDS_TO_SAVE)
-    for child in children:
-        _send(child, signal.SIGKILL)
-    if watch.folder is not None and watch.place == _place():
-        shutil.rmtree(watch.folder, ignore_errors=True)
-    os._exit(1)
-
-
-def _has_word(process: psutil.Process, word: str) -> bool:
-    try:
-        return any(word in part for part in process.cmdline())
-    except psutil.Error:
-        return False
-
-
-def _send(process: psutil.Process, number: signal.Signals) -> None:
-    with contextlib.suppress(psutil.Error):
-        process.send_signal(number)
-
-
-def main() -> None:
-    """Runs the module named first on the command line, guarded."""
-    watch = watch_from_environment()
-    # A terminal sends Ctrl-C to all of a group; the launcher decides what comes of it.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    leave_with_launcher(watch, lambda: _end_all(watch))
-    module, sys.argv = sys.argv[1], sys.argv[1:]
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -21,8 +21,9 @@ from multiberts.launch.markers.markers import (
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.workers.bundles import Bundle, WaitingRuns
 from multiberts.launch.workers.engines import Engine
+from multiberts.launch.workers.guardian import SECONDS_TO_SAVE
 from multiberts.launch.workers.headway import Headway
-from multiberts.launch.workers.parsl_engine import Pool, PoolLostError
+from multiberts.launch.workers.pool import SECONDS_TO_END, LostWorkerError, Pool
 from multiberts.launch.workers.worker import Call, Error, Place
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import PreemptedError, preemption_notice
@@ -60,6 +61,7 @@ class OnePass:
         place: Place,
         attempts: int,
         budget: float | None,
+        silent_seconds: float,
     ):
         """Looks at what is done; writes and starts nothing.
 
@@ -69,6 +71,7 @@ class OnePass:
           place: what they are told.
           attempts: how often a run is tried that fails through no fault of its input.
           budget: dollars that what is left may be estimated to cost; None: any.
+          silent_seconds: a worker without a heartbeat for so long is ended.
 
         Raises:
           UserError: the estimate is above the budget.
@@ -77,6 +80,7 @@ class OnePass:
         self._place = place
         self._root = Path(place.root)
         self._attempts = attempts
+        self._silent_seconds = silent_seconds
         self._done = done_paths(place.root, (run.path for run in plan))
         self._engine = engine.for_at_most(len(plan) - len(self._done))
         self._estimates = None if self._is_all_done() else self._estimated(budget)
@@ -87,7 +91,6 @@ class OnePass:
         self._tries: dict[str, int] = {}
         self._failures: dict[str, Failure] = {}
         self._pool: Pool | None = None
-        self._pools_lost = 0
 
     def _is_all_done(self) -> bool:
         return len(self._done) == len(self._plan)
@@ -132,20 +135,19 @@ class OnePass:
                     headway.show([job.bundle for job in running], self._done)
             except BaseException:
                 if self._pool is not None:
-                    self._pool.abandon()
+                    self._pool.end(SECONDS_TO_END)
                 self._close_open_attempts("preempted")
                 raise
         if should_stop() or lease.lost.is_set():
             self._stop(lease)
-        if self._pool is not None:
-            self._pool.close()
+        elif self._pool is not None:
+            self._pool.end(SECONDS_TO_END)
         return [self._failures[run.path] for run in self._plan if run.path in self._failures]
 
     def _stop(self, lease: Lease) -> None:
         """Has the workers save and leave, and says why."""
         if self._pool is not None:
-            self._pool.ask_to_stop()
-            self._pool.close()
+            self._pool.end(SECONDS_TO_SAVE)
         self._close_open_attempts("preempted")
         if lease.lost.is_set():
             raise UserError(
@@ -165,12 +167,7 @@ class OnePass:
             if bundle is None:
                 return
             if self._pool is None:
-                try:
-                    self._pool = Pool(self._engine, self._place, owner)
-                except PoolLostError as problem:
-                    self._waiting.put_back(bundle.runs)
-                    self._note_lost_pool(problem)
-                    continue
+                self._pool = Pool(self._engine, self._place, owner, self._silent_seconds)
             calls = [
                 Call(run.path, run.stage, run.arguments(self._root), _log(run))
                 for run in bundle.runs
@@ -189,38 +186,21 @@ class OnePass:
                 future = self._finished.get_nowait()
         except queue.Empty:
             pass
-        try:
-            if self._pool is not None:
-                self._take_ended(self._pool.look_after(len(self._jobs)))
-        except PoolLostError as problem:
-            self._note_lost_pool(problem)
+        if self._pool is not None:
+            self._pool.look_after(len(self._jobs))
 
     def _take(self, future: Future[Any], headway: Headway) -> None:
         """Notes how a bundle went."""
-        job = self._jobs.pop(future, None)
-        if job is None:
-            return  # its pool was given up before
-        if future.exception() is not None:
+        job = self._jobs.pop(future)
+        try:
+            outcomes, seconds = future.result()
+        except LostWorkerError:
             self._take_lost(job)
             return
-        outcomes, seconds = future.result()
-        self._pools_lost = 0
-        if self._pool is not None:
-            self._pool.note_alive()
         for run, (outcome, error) in zip(job.bundle.runs, outcomes, strict=False):
             self._note(run, outcome, error)
         self._waiting.put_back(job.bundle.runs[len(outcomes) :])
         headway.tell(job.bundle, seconds, len(self._done))
-
-    def _take_ended(self, ended: Sequence[str]) -> None:
-        """Notes how far the bundles came that were being carried out in jobs which ended."""
-        for future, job in list(self._jobs.items()) if ended else []:
-            newest = [attempts_at(self._root, run.path)[-1:] for run in job.bundle.runs]
-            if any(attempt.job in ended for attempts in newest for attempt in attempts):
-                del self._jobs[future]
-                self._take_lost(job)
-                if self._pool is not None:
-                    self._pool.note_alive()
 
     def _take_lost(self, job: Job) -> None:
         """Notes how far a bundle came whose worker is gone: the markers tell."""
@@ -275,21 +255,6 @@ class OnePass:
         message = f"not started, for {failure.run.name} failed"
         for run in self._waiting.give_up_after(failure.run):
             self._failures[run.path] = Failure(run, message, failure.is_user_error, None)
-
-    def _note_lost_pool(self, problem: PoolLostError) -> None:
-        """Clears away a pool that broke down, and has its bundles start again."""
-        self._pools_lost += 1
-        if self._pool is not None:
-            self._pool.ask_to_stop()
-            self._pool.close()
-            self._pool = None
-        jobs, self._jobs = self._jobs, {}
-        for job in jobs.values():
-            self._take_lost(job)
-        if self._pools_lost >= self._attempts:
-            raise RuntimeError(
-                f"{self._pools_lost} pools of workers broke down; the last: {problem}"
-            )
 
     def _close_attempts_of_others(self) -> None:
         """Ends the attempts that a launcher left open which is gone."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
+import hashlib
 import os
+import pickle
 import signal
 import socket
 import sys
@@ -29,16 +32,19 @@ from multiberts.launch.markers.attempts import (
 from multiberts.launch.plan.planned_run import stage_function
 from multiberts.launch.workers.guardian import (
     SECONDS_TO_SAVE,
+    is_on_this_machine,
     leave_with_launcher,
     watch_from_environment,
 )
 from multiberts.runs.allocator import give_back_memory
+from multiberts.launch.workers.node import PoolAddress
 from multiberts.runs.directory import DONE, LOCK
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import PreemptedError, preemption_notice
 
 # For another process, which is about to leave, to let go of a run.
 SECONDS_TO_LET_GO = 120.0
+SECONDS_TO_CONNECT = 10.0
 
 # Where an engine says which of its jobs this process belongs to.
 _JOB_VARIABLES = {"slurm": "SLURM_JOB_ID"}
@@ -79,7 +85,7 @@ class Place:
 
 
 def carry_out_calls(
-    calls: Sequence[Call], place: Place
+    calls: Sequence[Call], place: Place, rank: int = 0
 ) -> tuple[list[tuple[str, Error | None]], float]:
     """Carries out runs one after the other.
 
@@ -89,13 +95,14 @@ def carry_out_calls(
     Args:
       calls: the runs.
       place: where.
+      rank: of this worker among those of its node.
 
     Returns:
       Of each run that was started, in order, the outcome and error as in its marker; and the seconds
       that all took.
     """
     started = time.monotonic()
-    device = _settle(place)
+    device = _take_device(rank, place.workers_per_accelerator)
     outcomes: list[tuple[str, Error | None]] = []
     with _asked_to_stop() as notice:
         for call in calls:
@@ -255,46 +262,94 @@ def environment_of_workers(threads: int) -> dict[str, str]:
     }
 
 
-# What this worker runs on, once it has settled.
-_DEVICE: list[str] = []
-
-
-def _settle(place: Place) -> str:
-    """First thing in a worker: never outlive launcher and pool, and take its GPU.
-
-    Returns:
-      What it runs on, in words.
-    """
-    if _DEVICE:
-        return _DEVICE[0]
+def main() -> None:
+    """Carries out the bundles that the launcher sends, until it closes the connection."""
+    block, rank, pipe = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    address = PoolAddress.from_environment()
     # A lock among threads: the default is one among processes, of which a worker that is ended
     # would leave a semaphore behind.
     tqdm.set_lock(threading.RLock())
-    is_local = place.engine == "local"
-    leave_with_launcher(
-        watch_from_environment(), (lambda: os._exit(1)) if is_local else _save_and_leave
-    )
-    threading.Thread(target=_leave_after_pool, args=(os.getppid(),), daemon=True).start()
-    rank = int(os.environ.get("PARSL_WORKER_RANK", "0"))
-    gpu = gpu_of_worker(rank, visible_gpus(), place.workers_per_accelerator)
-    if gpu is not None:
-        os.environ["CUDA_VISIBLE_DEVICES"] = gpu
-        if place.workers_per_accelerator > 1:
-            os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
-    _DEVICE.append("cpu" if gpu is None else f"gpu {gpu}")
-    return _DEVICE[0]
+    watch = watch_from_environment()
+    is_local = is_on_this_machine(watch)
+    leave_with_launcher(watch, (lambda: os._exit(1)) if is_local else save_and_leave)
+    threading.Thread(target=_leave_after_node, args=(os.getppid(),), daemon=True).start()
+    connection = _connect(address, block)
+    sending = threading.Lock()
+    is_busy = threading.Event()
+
+    def send_heartbeats() -> None:
+        while True:
+            with contextlib.suppress(BlockingIOError):  # the node reads nothing now
+                os.write(pipe, b".")
+            try:
+                with sending:
+                    if is_busy.is_set():
+                        connection.sendall(pickle.dumps(None))
+            except OSError:
+                save_and_leave()
+            time.sleep(min(SECONDS_BETWEEN_HEARTBEATS, address.silent_seconds / 6))
+
+    threading.Thread(target=send_heartbeats, daemon=True).start()
+    received = connection.makefile("rb")
+    while True:
+        try:
+            calls, place = pickle.load(received)
+        except (EOFError, OSError):
+            return
+        is_busy.set()
+        outcomes, seconds = carry_out_calls(calls, place, rank)
+        with sending:
+            is_busy.clear()
+            connection.sendall(pickle.dumps((outcomes, seconds)))
+        if outcomes[-1][0] == "preempted":
+            return  # the node starts another worker, unless it is leaving itself
 
 
-def _leave_after_pool(pool: int) -> None:
-    """Waits until the pool's process has ended, then leaves."""
-    while os.getppid() == pool:
+def _connect(address: PoolAddress, block: str) -> socket.socket:
+    """Connects to the launcher, which proves that it is the right one."""
+    proof = hashlib.sha256(address.token.encode()).hexdigest().encode()
+    problems = []
+    for host in address.hosts:
+        try:
+            connection = socket.create_connection((host, address.port), SECONDS_TO_CONNECT)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            connection.sendall(f"{address.token} {block}\n".encode())
+            answer = connection.recv(len(proof) + 1, socket.MSG_WAITALL)
+            if answer.strip() == proof:
+                connection.settimeout(None)
+                return connection
+            problems.append(f"{host}: another program answers")
+        except OSError as error:
+            problems.append(f"{host}: {error}")
+    sys.exit(f"no connection to the launcher at port {address.port} ({'; '.join(problems)})")
+
+
+@functools.cache
+def _take_device(rank: int, workers_per_accelerator: int) -> str:
+    """Takes this worker's GPU, if there is any; returns what it runs on, in words."""
+    gpu = gpu_of_worker(rank, visible_gpus(), workers_per_accelerator)
+    if gpu is None:
+        return "cpu"
+    os.environ["CUDA_VISIBLE_DEVICES"] = gpu
+    if workers_per_accelerator > 1:
+        os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
+    return f"gpu {gpu}"
+
+
+def _leave_after_node(node: int) -> None:
+    """Waits until the process that keeps this node's workers has ended, then leaves."""
+    while os.getppid() == node:
         time.sleep(0.5)
-    _save_and_leave()
+    save_and_leave()
 
 
-def _save_and_leave() -> None:
+def save_and_leave() -> None:
     """Has the run save, and leaves."""
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(SECONDS_TO_SAVE)
     print(f"not saved within {SECONDS_TO_SAVE:.0f} s on {socket.gethostname()}", file=sys.stderr)
     os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from multiberts.runs.bucket.objects import Bucket
 from multiberts.runs.errors import UserError
+from multiberts.runs.processes import process_is_alive
 
 LEASE = "LEASE.json"
 SECONDS_UNTIL_STALE = 60.0
@@ -121,7 +122,7 @@ class BucketLease:
     def _is_over(self, content: bytes) -> bool:
         """Returns whether a lease belongs to a process that is gone."""
         fields = json.loads(content)
-        if fields["machine"] == _machine() and not _is_running(fields["pid"]):
+        if fields["machine"] == _machine() and not process_is_alive(fields["pid"]):
             return True
         return bool(time.time() - fields["renewed"] > fields["seconds_until_stale"])
 
@@ -131,18 +132,6 @@ class BucketLease:
             f"{self._bucket.url} is being written by process {fields['pid']} on {fields['host']}; wait "
             "for it, stop it, or choose another run_dir"
         )
-
-
-def _is_running(process: int) -> bool:
-    """Returns whether a process of this machine runs; a zombie does not."""
-    import psutil
-
-    try:
-        return bool(psutil.Process(process).status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
-    except psutil.AccessDenied:
-        return True
 
 
 def _machine() -> str:

@@ -143,19 +143,48 @@ def test_what_dies_beside_the_launcher_is_replaced(
     more = quick_run("wait", "more", release=release)
     launcher = start_launcher([waits, more, quick_run("note", "note", waits, more)], attempts=3)
     launcher.wait_for(waits, more)
-    launcher.part("interchange").kill()
-    launcher.wait_for(waits, more)
     launcher.worker_of(more).kill()
     launcher.wait_for(more)
-    launcher.part("process_worker_pool").kill()
+    launcher.part("workers.node").kill()
     launcher.wait_for(waits, more)
     Path(release).touch()
     status, errors = launcher.end()
     assert status == 0, errors
     assert (tmp_path / "root" / "note" / "DONE").is_file()
-    # A worker whose pool or interchange is gone saves before it leaves.
-    assert outcomes(tmp_path / "root", "wait") == ["preempted", "preempted", "done"]
-    assert outcomes(tmp_path / "root", "more") == ["preempted", "lost", "preempted", "done"]
+    # A worker whose node process is gone saves before it leaves.
+    assert outcomes(tmp_path / "root", "wait") == ["preempted", "done"]
+    assert outcomes(tmp_path / "root", "more") == ["lost", "preempted", "done"]
+
+
+def test_a_stopped_worker_is_ended_and_its_run_is_tried_again(
+    start_launcher: StartLauncher, tmp_path: Path
+) -> None:
+    release = tmp_path / "release"
+    waits = quick_run("wait", "wait", release=str(release))
+    launcher = start_launcher([waits], silent_seconds=2)
+    launcher.wait_for(waits)
+    worker = launcher.worker_of(waits)
+    worker.suspend()
+    launcher.wait_for(waits)
+    assert not worker.is_running()
+    release.touch()
+    assert launcher.end() == (0, "\n")
+    assert outcomes(tmp_path / "root", "wait") == ["lost", "done"]
+
+
+def test_a_node_whose_processes_are_all_stopped_is_replaced(
+    start_launcher: StartLauncher, tmp_path: Path
+) -> None:
+    release = tmp_path / "release"
+    waits = quick_run("wait", "wait", release=str(release))
+    launcher = start_launcher([waits], workers=1, silent_seconds=2)
+    launcher.wait_for(waits)
+    stopped = [launcher.part("workers.node"), launcher.worker_of(waits)]
+    for process in stopped:
+        process.suspend()
+    launcher.wait_for(waits)
+    release.touch()
+    assert launcher.end() == (0, "\n")
 
 
 def test_ctrl_c_stops_all(start_launcher: StartLauncher, tmp_path: Path) -> None:

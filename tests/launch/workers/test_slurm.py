@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +13,7 @@ import pytest
 
 from multiberts.launch.markers.attempts import Attempt, attempts_of
 from multiberts.launch.running import run_plan
-from multiberts.launch.workers import parsl_engine
+from multiberts.launch.workers import pool
 from multiberts.runs.errors import UserError
 from multiberts.tests.launch.launchers import Launcher, quick_run, wait_until
 from multiberts.tests.launch.slurm_cluster import PROGRAMS, SlurmCluster
@@ -24,8 +24,6 @@ OPTIONS = {
     "cores": 2,
     "walltime": "00:10:00",
     "poll_seconds": 1,
-    "heartbeat_period": 1,
-    "heartbeat_threshold": 20,
 }
 
 
@@ -34,14 +32,9 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmClus
     """A cluster of one node; the test is skipped, saying why, where there can be none."""
     if os.geteuid() != 0:
         pytest.skip("needs Slurm's daemons, which only root can start")
-    if not all(map(shutil.which, PROGRAMS)):
-        install = ["apt-get", "install", "-y", "--no-install-recommends", "slurm-wlm", "munge"]
-        if shutil.which("apt-get") is None:
-            pytest.skip("needs Slurm, which is not installed (Debian: slurm-wlm and munge)")
-        quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        done = subprocess.run(install, env=quiet, capture_output=True, text=True, timeout=600)
-        if done.returncode != 0:
-            pytest.skip(f"needs Slurm, which cannot be installed: {done.stderr.strip()[-200:]}")
+    missing = [program for program in PROGRAMS if shutil.which(program) is None]
+    if missing:
+        pytest.skip(f"needs Slurm: {', '.join(missing)} not found (Debian: slurm-wlm, munge)")
     with SlurmCluster(tmp_path / "slurm") as cluster:
         for name, value in cluster.environment.items():
             monkeypatch.setenv(name, value)
@@ -102,7 +95,7 @@ def test_a_cancelled_block_is_replaced_and_every_run_finishes(
 def test_a_block_that_nobody_needs_is_given_back(
     slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parsl_engine, "SECONDS_OF_IDLENESS", 1.0)
+    monkeypatch.setattr(pool, "SECONDS_OF_IDLENESS", 1.0)
     releases = [tmp_path / "first", tmp_path / "second"]
     first = [quick_run("wait", f"wait_{number}", release=str(releases[0])) for number in range(2)]
     last = quick_run("wait", "wait_last", *first, release=str(releases[1]))
@@ -142,6 +135,25 @@ def test_blocks_leave_with_a_killed_launcher(
 
 
 @pytest.mark.usefixtures("quick_stages", "slurm")
+def test_a_stopped_worker_of_a_block_is_ended_and_its_run_is_tried_again(tmp_path: Path) -> None:
+    root, release = tmp_path / "root", tmp_path / "release"
+    waits = quick_run("wait", "wait", release=str(release))
+
+    def stop_the_worker() -> None:
+        assert wait_until(lambda: len(attempts_at_waits(root)) == 1, 90)
+        os.kill(attempts_at_waits(root)[0].pid, signal.SIGSTOP)
+        assert wait_until(lambda: len(attempts_at_waits(root)) == 2, 90)
+        release.touch()
+
+    stopper = threading.Thread(target=stop_the_worker)
+    stopper.start()
+    options = {"engine": "slurm", "engine_options": OPTIONS, "silent_seconds": 2}
+    assert run_plan(plan=[waits], root=str(root), **options) == []
+    stopper.join()
+    assert [attempt.outcome for attempt in attempts_at_waits(root)] == ["lost", "done"]
+
+
+@pytest.mark.usefixtures("quick_stages", "slurm")
 def test_blocks_that_cannot_work_are_told_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="refuses to start workers.*invalid partition"):
         run_plan(
@@ -150,7 +162,7 @@ def test_blocks_that_cannot_work_are_told_in_one_line(tmp_path: Path) -> None:
             engine="slurm",
             engine_options={**OPTIONS, "partition": "nowhere"},
         )
-    with pytest.raises(UserError, match="ended before they did anything"):
+    with pytest.raises(UserError, match="ended its workers before they connected"):
         run_plan(
             plan=[quick_run("note", "note")],
             root=str(tmp_path / "root"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -18,6 +19,7 @@ from multiberts.launch.markers.attempts import attempts_of
 from multiberts.launch.markers.lease import Lease
 from multiberts.launch.workers.engines import make_engine, shell_lines
 from multiberts.launch.workers.guardian import VARIABLE, Watch, watch_this_process
+from multiberts.launch.workers.node import POOL_VARIABLE, PoolAddress
 from multiberts.launch.workers.worker import environment_of_workers
 from multiberts.runs.errors import UserError
 from multiberts.tests.launch.launchers import HERE, ROOT, wait_until
@@ -94,15 +96,16 @@ def test_shells_of_pools_have_the_environment_whatever_is_in_it() -> None:
     assert said.stdout == '3|it\'s "this" $HOME|/more\n'
 
 
-GUARDIAN = "multiberts.launch.workers.guardian"
-
-
-def start_guarded(watch: Watch) -> subprocess.Popen[bytes]:
-    """A guarded process that waits for ever."""
+def start_node(watch: Watch) -> subprocess.Popen[bytes]:
+    """A node without workers, which waits for its launcher to leave."""
+    address = PoolAddress(["127.0.0.1"], 1, "token", 0, 90.0)
     return subprocess.Popen(
-        [sys.executable, "-m", GUARDIAN, "multiberts.tests.launch.waiting"],
-        cwd=ROOT,
-        env={**os.environ, VARIABLE: watch.spelled()},
+        [sys.executable, "-m", "multiberts.launch.workers.node", "0"],
+        env={
+            **os.environ,
+            VARIABLE: watch.spelled(),
+            POOL_VARIABLE: json.dumps(dataclasses.asdict(address)),
+        },
     )
 
 
@@ -113,7 +116,7 @@ def test_guarded_processes_end_with_their_launcher(tmp_path: Path) -> None:
     own = watch_this_process(str(tmp_path), "me")
     born = time.time()
     watch = Watch(own.root, "me", own.place, launcher.pid, born, folder=str(folder))
-    guarded = start_guarded(watch)
+    guarded = start_node(watch)
     time.sleep(1.5)
     assert guarded.poll() is None
     launcher.kill()
@@ -126,8 +129,8 @@ def test_elsewhere_processes_end_when_the_lease_is_stale_or_another_s(tmp_path: 
     with Lease(tmp_path) as lease:
         own = watch_this_process(str(tmp_path), lease.owner)
         watch = Watch(own.root, lease.owner, "elsewhere", 1, 0.0, seconds_until_stale=2.0)
-        stale = start_guarded(watch)  # as the lease is renewed every 15 s only
-        patient = start_guarded(Watch(own.root, lease.owner, "elsewhere", 1, 0.0, 20.0))
+        stale = start_node(watch)  # as the lease is renewed every 15 s only
+        patient = start_node(Watch(own.root, lease.owner, "elsewhere", 1, 0.0, 20.0))
         assert wait_until(lambda: stale.poll() is not None, 15)
         assert patient.poll() is None
         marker = tmp_path / "launch" / "lease.json"
@@ -137,7 +140,9 @@ def test_elsewhere_processes_end_when_the_lease_is_stale_or_another_s(tmp_path: 
 
 WORKER = """
 import sys
-from multiberts.launch.workers.worker import Call, Place, carry_out_calls
+from multiberts.launch.workers.guardian import leave_with_launcher, watch_from_environment
+from multiberts.launch.workers.worker import Call, Place, carry_out_calls, save_and_leave
+leave_with_launcher(watch_from_environment(), save_and_leave)
 root = sys.argv[1]
 waits = {name: {"run_dir": f"{root}/{name}", "release": "never"} for name in ("first", "second")}
 calls = [Call(name, "quick_stages:wait", waits[name], f"logs/{name}.log") for name in waits]
