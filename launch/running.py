@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import os
-import sys
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from multiberts.launch.markers.failures import Failure, describe
-from multiberts.launch.markers.markers import Lease
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.workers.engines import ENGINES, make_engine
-from multiberts.launch.workers.one_pass import OnePass
-from multiberts.launch.workers.worker import Place
+from multiberts.launch.workers.one_pass import carry_out_plan
 from multiberts.runs.errors import UserError
 
 __all__ = ["Failure", "describe", "run_plan"]
@@ -73,17 +68,9 @@ def run_plan(
     if once:
         raise UserError(f"run.once is for engine 'tpu', but run.engine is {engine!r}; leave it out")
     settings = make_engine(engine, engine_options or {}, workers, workers_per_accelerator)
-    place = Place(root, engine, workers_per_accelerator)
-    one_pass = OnePass(plan, settings, place, attempts, budget, silent_seconds)
-    try:
-        with Lease(root) as lease:
-            failures = one_pass.carry_out(lease)
-            _point_at_newest_report(plan, Path(root))
-    except KeyboardInterrupt:
-        print("stopped; the same command goes on from here", file=sys.stderr, flush=True)
-        # What libraries would do at exit takes longer than people wait.
-        os._exit(130)
-    return failures
+    return carry_out_plan(
+        plan, root, settings, workers_per_accelerator, attempts, budget, silent_seconds
+    )
 
 
 def _run_on_tpu(
@@ -106,16 +93,3 @@ def _run_on_tpu(
     if budget is not None:
         options = {**options, "budget": budget}
     return run_on_tpu(plan=plan, root=root, once=once, **options)
-
-
-def _point_at_newest_report(plan: Sequence[PlannedRun], root: Path) -> None:
-    """Makes `report` and `scores` links to this plan's directories, whose names end in hashes."""
-    for run in plan:
-        if run.stage in ("report", "score", "paper") and run.done(root):
-            link = root / run.path.rsplit("-", 1)[0]
-            if link.is_symlink() and os.readlink(link) == run.path:
-                continue
-            fresh = link.with_name(link.name + ".unfinished")
-            fresh.unlink(missing_ok=True)
-            fresh.symlink_to(run.path)
-            os.replace(fresh, link)

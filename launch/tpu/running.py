@@ -23,6 +23,8 @@ from multiberts.launch.tpu.reconcile import Action, GiveUp, Policy
 from multiberts.launch.tpu.reconciler import ENGINE, Reconciler, Slice
 from multiberts.launch.tpu.source_archive import pack
 from multiberts.launch.tpu.startup import PROJECT, Machine
+from multiberts.launch.workers.engines import make_engine
+from multiberts.launch.workers.one_pass import carry_out_plan
 from multiberts.runs.bucket.objects import is_url
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import PreemptedError, preemption_notice
@@ -211,9 +213,7 @@ def carry_out_before(
     before = [run for run in plan if run.path in needed]
     if all(run.done(root) for run in before):
         return []
-    from multiberts.launch.running import run_plan
-
-    return run_plan(plan=before, root=root)
+    return carry_out_plan(before, root, make_engine("local", {}, None, 1))
 
 
 def _check_numbers(

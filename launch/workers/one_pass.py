@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import time
 from collections.abc import Sequence
@@ -25,6 +26,7 @@ from multiberts.launch.workers.guardian import SECONDS_TO_SAVE
 from multiberts.launch.workers.headway import Headway
 from multiberts.launch.workers.pool import SECONDS_TO_END, LostWorkerError, Pool
 from multiberts.launch.workers.worker import Call, Error, Place
+from multiberts.runs.console import progress, report
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import PreemptedError, preemption_notice
 
@@ -118,7 +120,7 @@ class OnePass:
         """
         write_plan(self._root, self._plan, self._estimates)
         if self._is_all_done():
-            print(f"all {len(self._done)} runs of {self._root} are done")
+            report(f"all {len(self._done)} runs of {self._root} are done")
             return []
         self._close_attempts_of_others()
         with (
@@ -273,6 +275,53 @@ class OnePass:
         for attempt in attempts_at(self._root, run.path):
             if attempt.ended is None and attempt.engine != "tpu":
                 end_attempt(self._root, attempt, outcome, ended=attempt.heartbeat)
+
+
+def carry_out_plan(
+    plan: Sequence[PlannedRun],
+    root: str,
+    engine: Engine,
+    workers_per_accelerator: int = 1,
+    attempts: int = 3,
+    budget: float | None = None,
+    silent_seconds: float = 90.0,
+) -> list[Failure]:
+    """Carries out what of a plan is not done, as the only launcher of its root.
+
+    Args:
+      plan: every run after its parents.
+      root: directory of the experiment.
+      engine: how to get workers.
+      workers_per_accelerator: how many workers share a GPU.
+      attempts, budget, silent_seconds: see `launch.running.run_plan`.
+
+    Returns:
+      The runs that failed.
+    """
+    place = Place(root, engine.name, workers_per_accelerator)
+    one_pass = OnePass(plan, engine, place, attempts, budget, silent_seconds)
+    try:
+        with Lease(root) as lease:
+            failures = one_pass.carry_out(lease)
+            _point_at_newest_report(plan, Path(root))
+    except KeyboardInterrupt:
+        progress("stopped; the same command goes on from here")
+        # What libraries would do at exit takes longer than people wait.
+        os._exit(130)
+    return failures
+
+
+def _point_at_newest_report(plan: Sequence[PlannedRun], root: Path) -> None:
+    """Makes `report` and `scores` links to this plan's directories, whose names end in hashes."""
+    for run in plan:
+        if run.stage in ("report", "score", "paper") and run.done(root):
+            link = root / run.path.rsplit("-", 1)[0]
+            if link.is_symlink() and os.readlink(link) == run.path:
+                continue
+            fresh = link.with_name(link.name + ".unfinished")
+            fresh.unlink(missing_ok=True)
+            fresh.symlink_to(run.path)
+            os.replace(fresh, link)
 
 
 def _log(run: PlannedRun) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import os
@@ -14,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from multiberts.launch.markers.markers import Lease, attempts_of, begin_attempt, end_attempt
@@ -141,33 +139,27 @@ def test_attempts_whose_process_is_gone_are_noted_as_lost(tmp_path: Path, start:
 
 
 @pytest.mark.usefixtures("quick_stages")
-def test_workers_that_cannot_see_that_their_launcher_is_gone(
+def test_stopped_workers_of_a_killed_launcher_leave_no_process_and_their_attempts_are_closed(
     start_launcher: Callable[..., Launcher],
 ) -> None:
     waits = [quick_run("wait", f"wait_{number}", release="never") for number in range(2)]
     launcher = start_launcher(waits)
     launcher.wait_for(*waits)
-    # Without the shells that wait for them.
-    others = [one for one in launcher.processes() if VARIABLE in one.environ()]
     assert left_processes(launcher.root) == []
-    try:
-        for process in others:
-            process.suspend()
-        launcher.process.kill()
-        launcher.process.wait()
-        status = collect_status(launcher.root)
-        assert status.launcher is None
-        assert {attempt.path for attempt in status.orphans} == {"wait_0", "wait_1"}
-        left = {one.process.pid for one in left_processes(launcher.root)}
-        assert left == {one.pid for one in others}
-        assert left > {launcher.worker_of(run).pid for run in waits}
-        reap(root=launcher.root)
-        assert wait_until(lambda: not launcher.processes(), 10)
-        assert collect_status(launcher.root).orphans == ()
-    finally:
-        for process in others:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.resume()
+    # The kernel hangs up a group whose leader's parent is gone if some of its processes are stopped.
+    for process in [one for one in launcher.processes() if VARIABLE in one.environ()]:
+        process.suspend()
+    launcher.process.kill()
+    launcher.process.wait()
+    assert wait_until(lambda: not launcher.processes(), 60)
+    reap(root=launcher.root)
+    status = collect_status(launcher.root)
+    assert status.launcher is None and status.orphans == ()
+    found = attempts_of(launcher.root)
+    assert {path: one.outcome for path, (one,) in found.items()} == {
+        "wait_0": "lost",
+        "wait_1": "lost",
+    }
 
 
 def test_a_missing_root_is_refused(tmp_path: Path) -> None:
