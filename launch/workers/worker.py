@@ -36,8 +36,8 @@ from multiberts.launch.workers.guardian import (
     leave_with_launcher,
     watch_from_environment,
 )
-from multiberts.runs.allocator import give_back_memory
 from multiberts.launch.workers.node import PoolAddress
+from multiberts.runs.allocator import give_back_memory
 from multiberts.runs.directory import DONE, LOCK
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import PreemptedError, preemption_notice
