@@ -7,7 +7,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 
 
-.PHONY: demo test real check-data bench-stats bench-data bench-pretrain bench-finetune bench-predictions bench-launch calibrate stress-resume lint format lock packages \
+.PHONY: demo quick test test-all real check-data bench-stats bench-data bench-pretrain bench-finetune bench-predictions bench-launch calibrate stress-resume lint format lock packages docs \
   clean
 
 # Five seeds of the synthetic world, pre-trained, fine-tuned and compared: report/index.html.
@@ -16,9 +16,19 @@ demo: $(VENV)/installed
 	ln -sfn demo/report report
 	@echo "Open report/index.html"
 
-# Style, types, then all tests: three at a time, as the launcher's often wait.
+# The README's command and CI's: style, types, and all tests but the slow ones. Three at a time on two
+# cores, as the launcher's tests often wait.
+TESTS = $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=25
 test: lint
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(TESTS) -m "not slow"
+
+# Tests that start no process and import no TensorFlow: under a minute.
+quick: $(VENV)/installed-for-tests
+	$(BIN)/python -m pytest -n 2 --quick -m "not slow" --durations=25
+
+# All tests, those that are slow by nature included (installs, browser, compiles, rehearsals).
+test-all: lint
+	$(TESTS)
 
 # The same pipeline on real text and real tasks: make real DATA=folder.
 real: check-data $(VENV)/installed
@@ -29,20 +39,20 @@ check-data:
 	@test -d "$(DATA)" || { \
 	  echo "error: DATA is '$(DATA)', expected the folder of the data; give make real DATA=folder"; exit 1; }
 
-# The Multi-Bootstrap beside plain loops, scikit-learn and SciPy, as ratios.
+# The Multi-Bootstrap against plain loops, scikit-learn and SciPy, as ratios.
 bench-stats: $(VENV)/installed-for-tests
 	$(BIN)/python -m benchmarks.multibootstrap_speed
 
-# Tokenising and batches beside the original tokeniser and the library's, as ratios.
+# Tokenising and batches against the original tokeniser and the library's, as ratios.
 bench-data: $(VENV)/installed-for-tests
 	$(BIN)/python -m benchmarks.data_speed
 
-# Our training step beside PyTorch's and a plain Keras model's, as ratios.
+# Our training step against PyTorch's and a plain Keras model's, as ratios.
 bench-pretrain: $(VENV)/installed-for-tests
 	$(BIN)/pip install --quiet --no-deps -r requirements-bench.txt
 	$(BIN)/python -m benchmarks.pretraining_speed
 
-# A whole sweep of fine-tuning in one process beside one process of the usual script for each run.
+# A whole sweep of fine-tuning in one process against one process of the usual script per run.
 bench-finetune: $(VENV)/installed-for-tests
 	$(BIN)/pip install --quiet --no-deps -r requirements-bench.txt
 	$(BIN)/python -m benchmarks.finetuning_speed
@@ -59,7 +69,7 @@ bench-predictions: $(VENV)/installed
 stress-resume: $(VENV)/installed
 	$(BIN)/python -m benchmarks.stress_resume --stops=20
 
-# Coverage and error rates of every interval and test by simulation; killed, it goes on.
+# Coverage and error rates of every interval and test by simulation; stopped, it resumes.
 calibrate: $(VENV)/installed-for-tests
 	$(BIN)/python -m benchmarks.calibration --gin_param="calibrate.num_processes = 2"
 
@@ -94,6 +104,14 @@ $(VENV)/installed: requirements.txt pyproject.toml
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
 	mkdir -p $(VENV)/link
 	ln -sfn $(CURDIR) $(VENV)/link/multiberts
+	touch $@
+
+# The site, in the folder site/; warnings are errors.
+docs: $(VENV)/installed-for-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+$(VENV)/installed-for-docs: $(VENV)/installed requirements-docs.txt
+	$(BIN)/pip install --quiet -r requirements-docs.txt
 	touch $@
 
 $(VENV)/installed-for-tests: $(VENV)/installed requirements-test.txt requirements-oracle.txt

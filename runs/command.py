@@ -239,10 +239,7 @@ def _positional(given: Sequence[str], names: Sequence[str]) -> dict[str, list[st
 
 def help_of(function: Callable[..., object]) -> str:
     """Returns what `--help` prints: the description, then every parameter with type and meaning."""
-    text = inspect.getdoc(function) or ""
-    description, _, rest = text.partition("\n\nArgs:\n")
-    meanings, _, notes = rest.partition("\n\n")
-    told = _meanings(meanings)
+    description, meanings, notes = described_function(function)
     lines = [f"usage: {sys.argv[0]} [--parameter=value ...] [--gin_file=...]", "", description, ""]
     lines.append(f"Parameters, as --name=value or as {function.__name__}.name in Gin:")
     annotations = annotations_of(function)
@@ -250,8 +247,15 @@ def help_of(function: Callable[..., object]) -> str:
         default = parameter.default
         kind = "required" if default is parameter.empty else f"default {default!r}"
         lines.append(f"  --{name} ({described(annotations[name])}; {kind})")
-        lines += [f"      {line}" for line in told.get(name, [])]
+        lines += [f"      {line}" for line in meanings.get(name, [])]
     return "\n".join([*lines, "", notes]).rstrip()
+
+
+def described_function(function: Callable[..., object]) -> tuple[str, dict[str, list[str]], str]:
+    """Returns a docstring's description, the lines on each parameter, and what follows them."""
+    description, _, rest = (inspect.getdoc(function) or "").partition("\n\nArgs:\n")
+    meanings, _, notes = rest.partition("\n\n")
+    return description, _meanings(meanings), notes
 
 
 def _meanings(section: str) -> dict[str, list[str]]:

@@ -1,4 +1,4 @@
-"""Shared by all tests: where the real data are, and how commands are run."""
+"""Shared by all tests: their tiers, where the real data are, and how commands are run."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import importlib
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,15 +17,64 @@ ROOT = Path(__file__).resolve().parent.parent
 # The environment that every command sets for itself, before anything imports TensorFlow.
 importlib.import_module("multiberts.runs.environment")
 
+# What `--quick` leaves out: Python reports these to audit hooks, whoever does them.
+_SLOW_IMPORTS = {"keras", "tensorflow"}
+_STARTS = {"os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Popen"}
+# What it leaves out, too: beginnings of the names of tests that take seconds, or whose threads
+# start processes.
+_TAKES_SECONDS = (
+    "benchmarks/test_b3_experiment.py",
+    "bert/test_tokenization.py::test_ids_are_the_originals_on_every_assigned_code_point",
+    "bert/test_tokenization.py::test_every_assigned_code_point",
+    "launch/estimate/test_work.py::test_products_by_an_independent_count",
+    "launch/status/test_picture.py::test_ten_thousand_runs",
+    "launch/tpu/",
+    "launch/workers/",
+    "pretrain/corpus/test_runners.py",
+)
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The launcher's tests first: they often wait, and leave cores to those beside them."""
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--quick",
+        action="store_true",
+        help="skip a test at the point where it starts a process or imports TensorFlow",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # pytest-xdist's own process starts the workers, which run the tests.
+    runs_tests = hasattr(config, "workerinput") or not config.getoption("numprocesses", None)
+    if config.getoption("quick") and runs_tests:
+        sys.addaudithook(_skip_what_takes_long)
+
+
+def _skip_what_takes_long(event: str, arguments: tuple[object, ...]) -> None:
+    # In another thread a skip would be lost, and the test would wait for the thread.
+    if threading.current_thread() is not threading.main_thread():
+        return
+    if event == "import" and str(arguments[0]).partition(".")[0] in _SLOW_IMPORTS:
+        pytest.skip("imports TensorFlow", allow_module_level=True)
+    elif event in _STARTS:
+        pytest.skip("starts a process", allow_module_level=True)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Sorts the launcher's tests first: they often wait, and leave cores to the others."""
+    if config.getoption("quick"):
+        long = [item for item in items if _name(item).startswith(_TAKES_SECONDS)]
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in long]
     items.sort(key=lambda item: "launch" not in item.path.parts)
+
+
+def _name(item: pytest.Item) -> str:
+    return item.nodeid.removeprefix("tests/")
 
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """The folder of real data beside the project; the test is skipped where it is absent."""
+    """The folder of real data; a test is skipped where it is absent."""
     path = Path(os.environ.get("DATA", ROOT.parent / "shared" / "data"))
     if not path.is_dir():
         pytest.skip(f"needs the real data, which are not at {path} (set DATA=folder)")

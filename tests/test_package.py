@@ -105,15 +105,12 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run([base, "-m", "venv", folder / "venv"], check=True)
     programs = folder / "venv" / "bin"
     constraint = str(ROOT / "requirements-test.txt")
-    for arguments in (
-        ["wheel", "--no-deps", "--wheel-dir", "dist", "source"],
-        ["install", "--constraint", constraint, "--find-links", "dist", "multiberts"],
+    for command in (
+        "wheel --no-deps --wheel-dir dist ./source",
+        f"install --constraint {constraint} dist/*.whl",
     ):
         result = subprocess.run(
-            [programs / "pip", *arguments, *(["--pre"] if arguments[0] == "install" else [])],
-            cwd=folder,
-            capture_output=True,
-            text=True,
+            f"{programs}/pip {command}", shell=True, cwd=folder, capture_output=True, text=True
         )
         if "NewConnectionError" in result.stderr or "Temporary failure" in result.stderr:
             pytest.skip("needs a package index: pip reaches none")

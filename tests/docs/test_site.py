@@ -1,0 +1,53 @@
+"""The site: its Python blocks run, every page is in its menu, and it builds without a warning."""
+
+import contextlib
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+# Pages whose blocks other tests run, with what the blocks should give.
+ELSEWHERE = {"docs/statistics.md", "docs/tasks.md", "docs/worked_example.md"}
+
+
+def pages_with_blocks() -> list[str]:
+    pages = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+    names = {str(page.relative_to(ROOT)) for page in pages if "```python" in page.read_text()}
+    return sorted(names - ELSEWHERE)
+
+
+@pytest.mark.parametrize("page", pages_with_blocks())
+def test_the_blocks_of_a_page_run_in_their_order(page: str, tmp_path: Path) -> None:
+    names: dict[str, object] = {}
+    with contextlib.chdir(tmp_path):
+        for block in re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), flags=re.DOTALL):
+            exec(compile(block, page, "exec"), names)
+
+
+def test_every_page_is_in_the_menu() -> None:
+    menu = set(re.findall(r"[\w/]+\.md", (ROOT / "mkdocs.yml").read_text().partition("\nnav:")[2]))
+    pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
+    pages = {page for page in pages if not page.endswith(".template.md")}
+    assert menu == pages | {"reference/commands.md"}
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    if importlib.util.find_spec("mkdocs") is None or not importlib.util.find_spec("mkdocstrings"):
+        pytest.skip("needs mkdocs (requirements-docs.txt)")
+    result = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path / "site"],
+        cwd=ROOT,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1", "DISABLE_MKDOCS_2_WARNING": "true"},
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stderr
+    commands = (tmp_path / "site" / "reference" / "commands.html").read_text()
+    assert "pretrain_seed" in commands and "launch doctor" in commands
