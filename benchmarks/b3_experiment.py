@@ -38,7 +38,7 @@ from multiberts.runs.errors import UserError
 from multiberts.runs.figure_style import COLOURS, GREY, LINES, MARKERS, canvas, save_figure
 from multiberts.runs.files import write_atomically
 from multiberts.stats.b3.fit import search_b3, solve_b3
-from multiberts.stats.b3.leakage import LeakageDesign, leakage_levels
+from multiberts.stats.b3.leakage import LeakageDesign, LeakageSampling, leakage_levels
 from multiberts.stats.b3.trend_filter import Regularisation
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ _CANDIDATES = tuple(number / 50 for number in range(16))
 _CHUNK = 1000
 
 
-class World(NamedTuple):
+class ClusteredSamples(NamedTuple):
     """Samples whose true clusters are known.
 
     Attributes:
@@ -183,7 +183,7 @@ def _check(parameters: Mapping[str, Any]) -> None:
 # --- The world ----------------------------------------------------------------------------------
 
 
-def make_world(parameters: Mapping[str, Any], num_clusters: int, *key: int) -> World:
+def make_world(parameters: Mapping[str, Any], num_clusters: int, *key: int) -> ClusteredSamples:
     """Clusters made afresh; the direction w is (1, ..., 1) / sqrt(features) in every world.
 
     Args:
@@ -199,7 +199,7 @@ def make_world(parameters: Mapping[str, Any], num_clusters: int, *key: int) -> W
     noise = parameters["label_noise"] * generator.normal(size=(num_clusters, size))
     signal = (x @ (np.ones((width, 1)) / np.sqrt(width) + tilts))[..., 0] + noise
     clusters = np.repeat(np.arange(num_clusters), size)
-    return World(x.reshape(-1, width), np.where(signal > 0, 1.0, -1.0).ravel(), clusters)
+    return ClusteredSamples(x.reshape(-1, width), np.where(signal > 0, 1.0, -1.0).ravel(), clusters)
 
 
 def observe(clusters: Indices, noise: float, directions: str, generator: Any) -> Indices:
@@ -254,7 +254,7 @@ class RidgeLearner:
     A training set is how often each sample is in it, so that its sums of squares are one product.
     """
 
-    def __init__(self, world: World, ridge: float):
+    def __init__(self, world: ClusteredSamples, ridge: float):
         x = np.column_stack([np.ones(len(world.labels)), world.features])
         self._x, self._labels, self._ridge = x, world.labels, ridge
         self._upper = np.triu_indices(x.shape[1])
@@ -280,7 +280,7 @@ class RidgeLearner:
         scores = np.einsum("dtw,dw->dt", self._x[test], self.fit(train))
         return np.mean((scores > 0) != (self._labels[test] > 0), axis=1)
 
-    def errors_on(self, train: Indices, other: World) -> float:
+    def errors_on(self, train: Indices, other: ClusteredSamples) -> float:
         """Mean share of another world's samples misclassified."""
         x = np.column_stack([np.ones(len(other.labels)), other.features])
         scores = x @ self.fit(train).T  # [samples, draws]
@@ -314,7 +314,7 @@ def _one_world(parameters: Mapping[str, Any], repetition: int) -> list[dict[str,
 
 def _b3_row(
     learner: RidgeLearner,
-    world: World,
+    world: ClusteredSamples,
     observed: Indices,
     parameters: Mapping[str, Any],
     repetition: int,
@@ -343,12 +343,12 @@ def _b3_row(
 
 
 def _design(groups: Indices, parameters: Mapping[str, Any], repetition: int) -> LeakageDesign:
-    return LeakageDesign(
-        groups,
+    sampling = LeakageSampling(
         num_train=parameters["num_train"],
         num_draws=parameters["num_draws"],
         bootstrap_seed=parameters["bootstrap_seed"] + repetition,
     )
+    return LeakageDesign(groups, sampling)
 
 
 def _level_loss(learner: RidgeLearner, design: LeakageDesign, level: int) -> float:
@@ -360,7 +360,7 @@ def _level_loss(learner: RidgeLearner, design: LeakageDesign, level: int) -> flo
 
 
 def _k_fold(
-    learner: RidgeLearner, world: World, parameters: Mapping[str, Any], repetition: int
+    learner: RidgeLearner, world: ClusteredSamples, parameters: Mapping[str, Any], repetition: int
 ) -> float:
     """Folds of samples, as if they were independent; n' draws from the other folds."""
     generator = _generator(parameters["simulation_seed"], repetition, 3)
@@ -376,8 +376,8 @@ def _k_fold(
 
 def _truth(
     learner: RidgeLearner,
-    world: World,
-    fresh: World,
+    world: ClusteredSamples,
+    fresh: ClusteredSamples,
     parameters: Mapping[str, Any],
     repetition: int,
 ) -> float:

@@ -1,4 +1,4 @@
-"""Solving A e = b: expected losses by the number of training samples from the test sample's cluster.
+"""Solves A e = b: expected losses by the number of training samples from the test sample's cluster.
 
 The model and its derivation are in `stats.b3.model`.
 """
@@ -14,18 +14,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from multiberts.stats.b3.leakage import binomial_matrix, leakage_levels
 from multiberts.stats.b3.trend_filter import Regularisation, penalty, solve_regularised
-from multiberts.stats.bootstrap.arms import DataError
+from multiberts.stats.bootstrap.arms import DataError, check_choice
 
 SearchRule = Literal["largest_consistent", "smallest_residual"]
 Floats = NDArray[np.float64]
 
-# A search takes p_0 for consistent while the sum of squares grows by this many noise variances:
-# about the 95 % point of a profile likelihood in one parameter.
+# A search accepts p_0 as consistent while the sum of squares grows by at most this many noise
+# variances: about the 95 % point of a profile likelihood in one parameter.
 _SEARCH_NOISE = 4.0
 
 
 class SearchProfile(NamedTuple):
-    """What every candidate of a search gives.
+    """The solutions of all candidates of a search.
 
     Attributes:
       candidates: p_0 [candidates], rising.
@@ -46,14 +46,14 @@ class B3Fit:
       e: expected loss with j of n' training samples of the test sample's cluster [n' + 1].
       e_0: the first of them, the loss on a new cluster.
       residual: ||A e - b||, without the penalty.
-      objective: what was made small, penalty and all.
+      objective: the minimised value, with the penalty.
       p_0: leakage of the first level.
-      purity: leakage of draws from the own observed cluster; 1 in one direction, or where only
-        leakages were given.
+      purity: leakage of draws from the sample's own observed cluster; 1 in one direction, or where
+        only leakages were given.
       leakages: p_i [levels].
       losses: b [levels].
       fitted: A e [levels].
-      search: the profile over p_0, or None where it was known.
+      search: the profile over p_0, or None where p_0 was known.
     """
 
     e: Floats
@@ -76,9 +76,8 @@ def solve_b3(
 ) -> B3Fit:
     """Solves A e = b for e.
 
-    Without an l1 penalty or upper bound a monotone e is a cumulative sum of non-negative steps, and
-    the steps are `scipy.optimize.nnls`. An unconstrained e is least squares of smallest norm
-    (useless beyond n' of about 15). All else is one convex quadratic programme.
+    See `stats.b3.trend_filter.solve_regularised` for the methods. An unconstrained e is useless
+    beyond n' of about 15.
 
     Args:
       num_train: n'.
@@ -96,12 +95,12 @@ def solve_b3(
     b = np.asarray(losses, dtype=np.float64)
     if b.shape != levels.shape:
         raise DataError(
-            f"found {b.shape} losses and {levels.shape} leakages, expected one loss a leakage"
+            f"found {b.shape} losses and {levels.shape} leakages, expected one loss per leakage"
         )
     if not np.isfinite(b).all():
         raise DataError(
             f"losses: found {b[~np.isfinite(b)][0]} at level {int(np.argmax(~np.isfinite(b)))}, "
-            "expected finite values; look at the learner's runs there"
+            "expected finite values; check the learner's runs there"
         )
     e = solve_regularised(matrix, b, rules)
     fitted = matrix @ e
@@ -139,10 +138,9 @@ def search_b3(
       losses: b [levels].
       candidates: values of p_0 to try.
       purities: r for each candidate; 1 for all by default.
-      rule: `largest_consistent` takes the largest p_0 whose sum of squares is as small as the
-        smallest but for noise; `smallest_residual` takes the smallest as it stands, which the
-        monotone constraint always puts at the smallest candidate (see the module's
-        docstring).
+      rule: `largest_consistent` takes the largest p_0 whose sum of squares equals the smallest up
+        to noise; `smallest_residual` takes the smallest, which the monotone constraint always puts
+        at the smallest candidate (see `stats.b3.model`).
       regularisation: as in `solve_b3`.
 
     Raises:
@@ -151,10 +149,7 @@ def search_b3(
     values = np.sort(np.asarray(candidates, dtype=np.float64))
     if values.ndim != 1 or not values.size:
         raise DataError("found no candidates for p_0; give at least one, such as 0.1")
-    if rule not in ("largest_consistent", "smallest_residual"):
-        raise DataError(
-            f"found search rule {rule!r}, expected 'largest_consistent' or 'smallest_residual'"
-        )
+    check_choice("search rule", rule, SearchRule)
     pure = np.ones(len(values)) if purities is None else np.asarray(purities, dtype=np.float64)
     if pure.shape != values.shape:
         raise DataError(f"found {len(pure)} purities for {len(values)} candidates of p_0")
@@ -179,10 +174,10 @@ def search_b3(
 
 
 def noise_variance(losses: ArrayLike) -> float:
-    """Variance of the noise of b [levels] around any smooth curve, from fourth differences.
+    """Estimates the variance of the noise of b [levels] around a smooth curve.
 
-    Differences of order k of independent noise have (2k choose k) times its variance, those of a
-    smooth curve next to none.
+    Differences of order k (here 4) of independent noise have (2k choose k) times its variance,
+    those of a smooth curve almost none.
     """
     from scipy.special import comb
 
@@ -191,3 +186,76 @@ def noise_variance(losses: ArrayLike) -> float:
     if order < 1:
         return 0.0
     return float(np.mean(np.diff(b, order) ** 2) / comb(2 * order, order))
+
+
+# --- The distribution of the loss ---------------------------------------------------------------
+
+
+class LossHistogram(NamedTuple):
+    """The distribution of the loss on new clusters.
+
+    Attributes:
+      edges: of the bins [bins + 1].
+      probabilities: of a loss on a new cluster [bins]; they sum to 1.
+      by_count: the same with j of n' training samples of the test sample's cluster
+        [n' + 1, bins]; its first row is `probabilities`.
+    """
+
+    edges: Floats
+    probabilities: Floats
+    by_count: Floats
+
+
+def loss_histogram(
+    num_train: int,
+    leakages: ArrayLike,
+    losses: ArrayLike,
+    edges: ArrayLike,
+    regularisation: Regularisation | None = None,
+) -> LossHistogram:
+    """Estimates the distribution of losses on new clusters, not only their mean.
+
+    Whether a loss reaches an inner edge is itself a loss of 0 or 1 and is solved like one; a
+    monotone e means that samples of a sample's own cluster do not make large losses more likely.
+    Isotonic regression over edges at each j then sorts the solutions of all edges (which keeps the
+    order over j), so that bins are not negative and sum to 1.
+
+    Args:
+      num_train: n'.
+      leakages: p_i [levels], as `B3Fit.leakages`.
+      losses: single losses [levels, draws] or [levels, draws, tests], as `B3Result.losses`.
+      edges: of the bins, rising [bins + 1]; as in NumPy a bin includes its lower edge, the last bin
+        both edges.
+      regularisation: as in `solve_b3`; its bounds are replaced by 0 and 1.
+
+    Raises:
+      DataError: edges do not rise, or a loss is outside of them.
+    """
+    from scipy.optimize import isotonic_regression
+
+    limits = np.asarray(edges, dtype=np.float64)
+    values = np.asarray(losses, dtype=np.float64)
+    if limits.ndim != 1 or len(limits) < 2 or not np.all(np.diff(limits) > 0):
+        raise DataError(f"found edges {limits}, expected two or more that rise")
+    if values.ndim not in (2, 3) or len(values) != len(np.asarray(leakages)):
+        raise DataError(
+            f"found losses of shape {values.shape} for {len(np.asarray(leakages))} leakages, "
+            "expected [levels, draws] or [levels, draws, tests]"
+        )
+    low, high = float(values.min()), float(values.max())
+    if not (low >= limits[0] and high <= limits[-1]):
+        raise DataError(
+            f"found losses from {low:.4g} to {high:.4g} outside the edges {limits[0]:.4g} to "
+            f"{limits[-1]:.4g}; widen the edges"
+        )
+    rules = replace(regularisation or Regularisation(), lower=0.0, upper=1.0)
+    reached = np.ones((num_train + 1, len(limits)))  # P(loss >= edge) by count and edge
+    reached[:, -1] = 0
+    flat = values.reshape(len(values), -1)
+    for column, edge in enumerate(limits[1:-1], start=1):
+        share = (flat >= edge).mean(axis=1)
+        reached[:, column] = np.clip(solve_b3(num_train, leakages, share, rules).e, 0, 1)
+    for row in reached:
+        row[1:-1] = isotonic_regression(row[1:-1], increasing=False).x if len(row) > 2 else []
+    bins = -np.diff(reached, axis=1)
+    return LossHistogram(limits, bins[0], bins)

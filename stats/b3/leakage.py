@@ -1,10 +1,11 @@
-"""Leakage of a sample's own cluster into training sets: what it is, and draws that add to it.
+"""Leakage of a sample's own cluster into training sets, and draws that add known doses of it.
 
 The model, with its terms p_0, purity and dose, is that of `stats.b3.model`.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -21,7 +22,7 @@ _GOLDEN = 0.6180339887498949
 
 
 def binomial_matrix(num_train: int, leakages: ArrayLike) -> Floats:
-    """A of A e = b: the distribution of the number of same-cluster samples at each leakage.
+    """Computes A of A e = b: the distribution of the number of same-cluster samples per leakage.
 
     Args:
       num_train: training samples n'.
@@ -29,8 +30,8 @@ def binomial_matrix(num_train: int, leakages: ArrayLike) -> Floats:
 
     Returns:
       Binomial(n', p_i).pmf(j) at [i, j], float64 [levels, n' + 1]; rows sum to 1. The condition
-      numbers 32, 2e3, 9e6, 5e15 at n' = 5, 10, 20, 50 are those of 2 n' + 1 leakages evenly
-      spaced from .1 to 1.
+      numbers for 2 n' + 1 leakages evenly spaced from .1 to 1 are 32, 2e3, 9e6, 5e15 at n' = 5, 10,
+      20, 50.
 
     Raises:
       DataError: n' is below 1 or a leakage outside [0, 1].
@@ -42,11 +43,11 @@ def binomial_matrix(num_train: int, leakages: ArrayLike) -> Floats:
         raise DataError(f"found num_train {num_train}, expected at least 1 training sample")
     if levels.ndim != 1 or not np.all((levels >= 0) & (levels <= 1)):
         raise DataError(f"found leakages {levels}, expected probabilities [levels] in [0, 1]")
-    return binom.pmf(np.arange(num_train + 1)[None, :], num_train, levels[:, None])
+    return np.asarray(binom.pmf(np.arange(num_train + 1)[None, :], num_train, levels[:, None]))
 
 
 def leakage_levels(p_0: float, injections: ArrayLike, purity: float = 1.0) -> Floats:
-    """(1 - q) p_0 + q r, the leakage at each dose.
+    """Computes (1 - q) p_0 + q r, the leakage at each dose.
 
     Args:
       p_0: leakage of draws from other observed clusters.
@@ -73,7 +74,7 @@ def leakage_levels(p_0: float, injections: ArrayLike, purity: float = 1.0) -> Fl
 
 
 def matching_purity(groups: ArrayLike, p_0: float, min_size: int = 2) -> float:
-    """The purity that goes with p_0 where observed clusters are as large as true ones.
+    """Computes the purity that follows from p_0 where observed clusters are as large as true ones.
 
     A sample of an observed cluster of n among N samples has n - 1 companions in its true cluster:
     r (n - 1) in the observed cluster and p_0 (N - n) outside, so r = 1 - p_0 (N - n) / (n - 1),
@@ -90,8 +91,8 @@ def matching_purity(groups: ArrayLike, p_0: float, min_size: int = 2) -> float:
     return float(1 - p_0 * np.average((total - sizes) / (sizes - 1), weights=sizes))
 
 
-class Draws(NamedTuple):
-    """Training sets and what they are tested on; all are indices of samples.
+class LeakageDraws(NamedTuple):
+    """Training sets and their test samples; all are indices of samples.
 
     Attributes:
       train: [draws, num_train], with repetitions.
@@ -104,8 +105,30 @@ class Draws(NamedTuple):
     cluster: Indices
 
 
+@dataclass(frozen=True)
+class LeakageSampling:
+    """Sizes and seed of the draws of B3.
+
+    Attributes:
+      num_train: n', training samples per draw (paper: 100).
+      num_levels: levels, m + 1; None for the paper's m = 2 n'.
+      num_draws: draws t at each level (paper: 2500, synthetic data 1000).
+      max_injection: the largest dose.
+      num_test: samples tested per draw; None for half of the smallest cluster of two or more, at
+        most 10. Clusters of `num_test` samples or fewer only train.
+      bootstrap_seed: identifies the draws.
+    """
+
+    num_train: int = 100
+    num_levels: int | None = None
+    num_draws: int = 2500
+    max_injection: float = 1.0
+    num_test: int | None = None
+    bootstrap_seed: int = 0
+
+
 class LeakageDesign:
-    """Which samples train and test in every draw of every level.
+    """The samples that train and test in every draw of every level.
 
     A draw tests `num_test` random samples of one observed cluster and trains on n' draws with
     replacement: with probability q_i from the rest of that cluster, else from all other observed
@@ -113,78 +136,76 @@ class LeakageDesign:
     differences between clusters do not blur differences between levels.
 
     Every draw is a function of (bootstrap_seed, level, draw): the order does not matter, and more
-    draws keep those that were there.
+    draws keep the earlier ones.
 
     Attributes:
       injections: doses q_i, evenly from 0 to max_injection [num_levels].
     """
 
-    def __init__(
-        self,
-        groups: ArrayLike,
-        *,
-        num_train: int = 100,
-        num_levels: int | None = None,
-        num_draws: int = 2500,
-        max_injection: float = 1.0,
-        num_test: int | None = None,
-        bootstrap_seed: int = 0,
-    ):
+    def __init__(self, groups: ArrayLike, sampling: LeakageSampling | None = None):
         """Checks the clusters and sizes.
 
         Args:
           groups: observed cluster of each sample [samples].
-          num_train: n', training samples a draw.
-          num_levels: levels, m + 1; None for the paper's m = 2 n'.
-          num_draws: draws t at each level (paper: 2500, synthetic data 1000).
-          max_injection: the largest dose.
-          num_test: samples tested a draw; None for half of the smallest cluster of two or more,
-            at most 10. Clusters of `num_test` samples or fewer only train.
-          bootstrap_seed: names the draws.
+          sampling: sizes and seed of the draws; `LeakageSampling()` by default.
 
         Raises:
-          DataError: there is one cluster only, no cluster can be tested, n' is larger than the
+          DataError: there is only one cluster, no cluster can be tested, n' is larger than the
             data, or a size or share is out of range.
         """
+        sampling = sampling or LeakageSampling()
         labels = np.asarray(groups)
         if labels.ndim != 1 or not labels.size:
-            raise DataError(f"found groups of shape {labels.shape}, expected one a sample")
+            raise DataError(f"found groups of shape {labels.shape}, expected one group per sample")
         names, codes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
-        if len(names) < 2:
-            raise DataError(
-                f"found one observed cluster only ({names.tolist()[0]!r}) in groups, expected at "
-                "least 2: one is held out and the others train"
-            )
-        if not 1 <= num_train <= len(labels):
-            raise DataError(
-                f"found num_train {num_train} for {len(labels)} samples, expected 1 to "
-                f"{len(labels)}; draw fewer training samples"
-            )
-        self.num_levels = 2 * num_train + 1 if num_levels is None else num_levels
-        if self.num_levels < 2 or num_draws < 1:
-            raise DataError(
-                f"found {self.num_levels} levels and {num_draws} draws, expected at least 2 and 1"
-            )
-        if not 0 < max_injection <= 1:
-            raise DataError(f"found max_injection {max_injection}, expected a share in (0, 1]")
-        if not 0 <= bootstrap_seed < 2**64:
-            raise DataError(f"found bootstrap_seed {bootstrap_seed}, expected 0 to 2**64 - 1")
-        if not (sizes >= 2).any():
-            raise DataError(
-                "found only observed clusters of one sample in groups, expected some of 2 or more: "
-                "one sample is tested and others are injected"
-            )
-        if num_test is None:
+        num_train, num_draws, num_test = sampling.num_train, sampling.num_draws, sampling.num_test
+        num_levels = 2 * num_train + 1 if sampling.num_levels is None else sampling.num_levels
+        if num_test is None and (sizes >= 2).any():
             num_test = min(_MAX_TESTS, max(1, int(sizes[sizes >= 2].min()) // 2))
-        if not (num_test >= 1 and (sizes > num_test).any()):
-            raise DataError(
-                f"found num_test {num_test}, expected at least 1 and below the size of the largest "
-                f"observed cluster, {sizes.max()}"
-            )
+        num_test = num_test or 0
+        for wrong, found, expected in (
+            (
+                len(names) < 2,
+                f"one observed cluster only ({names.tolist()[0]!r}) in groups",
+                "2 or more: one is held out and the others train",
+            ),
+            (
+                not 1 <= num_train <= len(labels),
+                f"num_train {num_train} for {len(labels)} samples",
+                f"1 to {len(labels)}; draw fewer training samples",
+            ),
+            (
+                num_levels < 2 or num_draws < 1,
+                f"{num_levels} levels and {num_draws} draws",
+                "at least 2 and 1",
+            ),
+            (
+                not 0 < sampling.max_injection <= 1,
+                f"max_injection {sampling.max_injection}",
+                "a share in (0, 1]",
+            ),
+            (
+                not 0 <= sampling.bootstrap_seed < 2**64,
+                f"bootstrap_seed {sampling.bootstrap_seed}",
+                "0 to 2**64 - 1",
+            ),
+            (
+                not (sizes >= 2).any(),
+                "only observed clusters of one sample in groups",
+                "some of 2 or more: one sample is tested and others are injected",
+            ),
+            (
+                not (num_test >= 1 and (sizes > num_test).any()),
+                f"num_test {num_test}",
+                f"at least 1 and below the size of the largest observed cluster, {sizes.max()}",
+            ),
+        ):
+            if wrong:
+                raise DataError(f"found {found}, expected {expected}")
         self.num_train, self.num_draws, self.num_test = num_train, num_draws, num_test
-        self.max_injection, self.bootstrap_seed = max_injection, bootstrap_seed
+        self.num_levels, self.bootstrap_seed = num_levels, sampling.bootstrap_seed
         self.groups = labels
-        self.injections = max_injection * np.linspace(0, 1, self.num_levels)
+        self.injections = sampling.max_injection * np.linspace(0, 1, num_levels)
         self._sizes = sizes
         self._starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
         self._order = np.argsort(codes, kind="stable")  # samples, cluster by cluster
@@ -193,19 +214,19 @@ class LeakageDesign:
 
     @cached_property
     def clusters(self) -> Indices:
-        """The cluster tested in each draw [num_draws], the same at every level."""
+        """The tested cluster of each draw [num_draws], the same at every level."""
         ends = np.cumsum(self._sizes[self._tested])
         # A Weyl sequence spreads any number of draws evenly over the samples.
         places = (np.arange(self.num_draws) * _GOLDEN + 0.5) % 1 * ends[-1]
-        return self._tested[np.searchsorted(ends, places, side="right")]
+        return np.asarray(self._tested[np.searchsorted(ends, places, side="right")])
 
     @property
     def min_size(self) -> int:
-        """The smallest cluster that is tested has at least this many samples."""
+        """The smallest number of samples of a cluster that is tested."""
         return self.num_test + 1
 
-    def draws(self, level: int, start: int = 0, stop: int | None = None) -> Draws:
-        """Draws `start` to `stop` (all by default) of a level.
+    def draws(self, level: int, start: int = 0, stop: int | None = None) -> LeakageDraws:
+        """Returns draws `start` to `stop` (all by default) of a level.
 
         Raises:
           DataError: there is no such level or draw.
@@ -229,11 +250,13 @@ class LeakageDesign:
         inside_place = self.num_test + (places * (size - self.num_test)).astype(np.int64)
         inside_place = np.take_along_axis(rank, inside_place, axis=1)
         train = self._order[np.where(inside, first + inside_place, outside_place)]
-        return Draws(train, self._order[first + test], cluster)
+        return LeakageDraws(train, self._order[first + test], cluster)
 
     def _members(self, cluster: Indices, start: int) -> Indices:
-        """A random order of the members of each draw's cluster [draws, largest size]; places past
-        the end of a cluster come last. Levels share it, so the last one is kept."""
+        """Orders the members of each draw's cluster at random [draws, largest size].
+
+        Places past the end of a cluster come last. All levels use the same order, so it is kept.
+        """
         if self._kept is not None and self._kept[:2] == (start, len(cluster)):
             return self._kept[2]
         width = int(self._sizes[self._tested].max())
@@ -245,7 +268,7 @@ class LeakageDesign:
 
 
 def _uniforms(bootstrap_seed: int, stream: int, start: int, stop: int, width: int) -> Floats:
-    """Uniform numbers [stop - start, width], each a function of its place alone."""
+    """Draws uniform numbers [stop - start, width], each a function of its position only."""
     blocks = -(-width // 4)  # Philox makes four numbers at a time
     bits = np.random.Philox(key=[bootstrap_seed, stream], counter=[start * blocks, 0, 0, 0])
     generator = np.random.Generator(bits)

@@ -1,11 +1,11 @@
-"""The loss of a learner on new clusters, where the clusters are known only roughly.
+"""Estimates the loss of a learner on new clusters, where the clusters are known only roughly.
 
 The Binomial Block Bootstrap (B3) of Barnes and Dubrawski, "The Binomial Block Bootstrap Estimator
 for Evaluating Loss on Dependent Clusters" (UAI 2017).
 
 Samples fall into latent clusters. Holding out the *observed* cluster of a test sample is not
-enough: the rest of its true cluster hides in other observed clusters and leaks into the training
-set. B3 cannot take that leakage away, so it adds more, in known doses, and works back to none.
+enough: the rest of its true cluster is in other observed clusters and leaks into the training set.
+B3 cannot remove that leakage, so it adds more, in known doses, and extrapolates back to none.
 
 **The model.** A training set is `num_train` = n' draws with replacement. Each draw comes, with
 probability q, from the test sample's own observed cluster (without the samples tested), and
@@ -28,76 +28,129 @@ one row of A e = b for every dose. e_0 is the loss on a new cluster.
 
 **Four algorithms.** In *one* direction leakage comes only from outside: observed clusters are
 parts of true ones, r = 1, so p(q) = p_0 + q (1 - p_0). In *two* directions observed clusters also
-hold strangers, r < 1, which is given or follows from p_0 where observed clusters are as large as
-true ones (`matching_purity`). In each, p_0 is known or searched.
+hold samples of other clusters, r < 1, which is given or follows from p_0 where observed clusters
+are as large as true ones (`matching_purity`). In each, p_0 is known or searched.
 
-**What is assumed.** p_0 and r are those of every test sample; where they differ between samples the
-counts are mixtures of binomials and only their means are right. Draws of one's own cluster repeat
-where it is small (`max_injection` lowers the doses).
+**Assumptions.** p_0 and r are the same for every test sample; where they differ between samples the
+counts are mixtures of binomials and only their means are right. Draws from a small own cluster
+repeat (`max_injection` lowers the doses).
 
-**What a search can and cannot find.** p(q) is linear in q whatever p_0 and r are, so b is the same
+**Limits of the search.** p(q) is linear in q whatever p_0 and r are, so b is the same
 polynomial in q of degree n', and only its extrapolation to q = -p_0 / (r - p_0) depends on p_0.
 Some e with A e = b therefore exists for *every* p_0. With the monotone constraint more is true: a
 monotone e at one p_0 gives a monotone one at each smaller p_0 (subdivision of a Bézier curve keeps
 its control points in order), so the residual never falls as p_0 grows, and its smallest value is
 always at the smallest candidate, which is the plain estimate again. The losses bound p_0 from
-above, not from below. The search here thus takes the *largest* p_0 whose residual is as small as
-the smallest but for noise. It finds the truth where the losses are level before they fall (a few
-samples of a cluster do not help yet), and otherwise errs to a large e_0. `B3Fit.search` holds the
+above, not from below. The search therefore takes the *largest* p_0 whose residual equals the
+smallest up to noise. It finds the truth where the losses are constant before they fall (a few
+samples of a cluster do not help yet), and otherwise overestimates e_0. `B3Fit.search` holds the
 whole profile; a known p_0 is always better.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from multiberts.stats.b3.fit import (
-    B3Fit,
-    SearchProfile,
-    SearchRule,
-    noise_variance,
-    search_b3,
-    solve_b3,
-)
+from multiberts.stats.b3.fit import B3Fit, SearchRule, search_b3, solve_b3
 from multiberts.stats.b3.leakage import (
-    Draws,
     LeakageDesign,
-    binomial_matrix,
+    LeakageSampling,
     leakage_levels,
     matching_purity,
 )
 from multiberts.stats.b3.trend_filter import Regularisation
-from multiberts.stats.bootstrap.arms import DataError
+from multiberts.stats.bootstrap.arms import DataError, check_choice
 from multiberts.stats.bootstrap.intervals import Interval, percentile_interval
-
-__all__ = [
-    "B3Fit",
-    "B3Result",
-    "Draws",
-    "LeakageDesign",
-    "Regularisation",
-    "SearchProfile",
-    "b3",
-    "binomial_matrix",
-    "leakage_levels",
-    "matching_purity",
-    "noise_variance",
-    "sample_losses",
-    "search_b3",
-    "solve_b3",
-]
 
 Directions = Literal["one", "two"]
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 _CHUNK_DRAWS = 4096
+
+
+# --- The four algorithms -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class B3Model:
+    """One of the four algorithms: `directions` with p_0 given or None (searched).
+
+    Attributes:
+      p_0: leakage of draws from other observed clusters (paper: .1), or None to search it.
+      directions: `one` where observed clusters are parts of true ones, `two` where they also hold
+        samples of others.
+      purity: with `two`, the leakage of draws from the own observed cluster; None for
+        `matching_purity`.
+      candidates: values of p_0 for the search; 0, .01, ..., .3 by default.
+      search_rule: see `search_b3`.
+      regularisation: see `Regularisation`.
+    """
+
+    p_0: float | None = 0.1
+    directions: Directions = "one"
+    purity: float | None = None
+    candidates: Sequence[float] | None = None
+    search_rule: SearchRule = "largest_consistent"
+    regularisation: Regularisation = field(default_factory=Regularisation)
+
+    def check(self, design: LeakageDesign) -> None:
+        """Refuses settings and leakages that are not possible, before anything is trained."""
+        check_choice("directions", self.directions, Directions)
+        check_choice("search rule", self.search_rule, SearchRule)
+        if self.directions == "one" and self.purity not in (None, 1, 1.0):
+            raise DataError(
+                f"found purity {self.purity} with one direction, where it is 1; set directions to "
+                "'two'"
+            )
+        if self.p_0 is not None and self.candidates is not None:
+            raise DataError(
+                f"found both p_0 {self.p_0} and candidates; set p_0 to None to search among them"
+            )
+        self.regularisation.check(design.num_train)
+        if self.p_0 is None:
+            self._searched(design)
+        else:
+            leakage_levels(self.p_0, design.injections, self.purity_at(design, self.p_0))
+
+    def purity_at(self, design: LeakageDesign, p_0: float) -> float:
+        """Returns the purity, given or derived from p_0."""
+        if self.directions == "one":
+            return 1.0
+        if self.purity is not None:
+            return self.purity
+        return matching_purity(design.groups, p_0, design.min_size)
+
+    def _searched(self, design: LeakageDesign) -> tuple[list[float], list[float]]:
+        given = self.candidates is not None
+        values = list(self.candidates or ()) if given else [number / 100 for number in range(31)]
+        purities = [self.purity_at(design, p_0) for p_0 in values]
+        if not given:  # impossible defaults are left out; impossible candidates are refused
+            kept = [row for row, p_0 in enumerate(values) if p_0 < purities[row]]
+            values, purities = [values[row] for row in kept], [purities[row] for row in kept]
+        for p_0, r in zip(values, purities, strict=True):
+            leakage_levels(p_0, design.injections, r)
+        return values, purities
+
+    def fit(self, design: LeakageDesign, losses: Floats) -> B3Fit:
+        """Solves A e = b for the mean losses b [levels]."""
+        if self.p_0 is None:
+            values, purities = self._searched(design)
+            return search_b3(
+                design.num_train, design.injections, losses, values, purities,
+                self.search_rule, self.regularisation,
+            )  # fmt: skip
+        purity = self.purity_at(design, self.p_0)
+        levels = leakage_levels(self.p_0, design.injections, purity)
+        fit = solve_b3(design.num_train, levels, losses, self.regularisation)
+        return replace(fit, purity=purity)
 
 
 # --- The estimator ------------------------------------------------------------------------------
@@ -109,9 +162,9 @@ class B3Result:
 
     Attributes:
       e_0: the estimate.
-      interval: percentile interval over observed clusters resampled as tested; p_0 and the
-        training sets stay, so it is too short where few clusters train. None where fewer than
-        two clusters are tested.
+      interval: percentile interval over resampled tested clusters; p_0 and the training sets are
+        held fixed, so it is too short where few clusters train. None where fewer than two clusters
+        are tested.
       fit: the solution behind it; `fit.losses[0]` is the plain held-out-cluster estimate.
       injections: doses [levels].
       losses: [levels, draws, tests].
@@ -129,27 +182,16 @@ def b3(
     X: Any,
     y: Any,
     groups: ArrayLike,
+    model: B3Model | None = None,
+    sampling: LeakageSampling | None = None,
     *,
     loss: Literal["zero_one", "squared"] | Callable[[NDArray, NDArray], Any] = "zero_one",
-    p_0: float | None = 0.1,
-    directions: Directions = "one",
-    purity: float | None = None,
-    candidates: Sequence[float] | None = None,
-    search_rule: SearchRule = "largest_consistent",
-    num_train: int = 100,
-    num_levels: int | None = None,
-    num_draws: int = 2500,
-    max_injection: float = 1.0,
-    num_test: int | None = None,
-    regularisation: Regularisation | None = None,
     confidence: float = 0.95,
     num_bootstrap: int = 200,
-    bootstrap_seed: int = 0,
 ) -> B3Result:
-    """A learner's expected loss on samples of clusters it has not seen.
+    """Estimates a learner's expected loss on samples of clusters it has not seen.
 
-    The four algorithms are `directions` with p_0 given or None (searched). The learner is trained
-    `num_levels` x `num_draws` times.
+    The learner is trained once per draw of every level.
 
     Args:
       learner: an estimator with `fit(X, y)` and `predict(X)`, copied for every draw; or a
@@ -158,37 +200,24 @@ def b3(
       X: features [samples, ...], an array or data frame.
       y: targets [samples].
       groups: observed clusters [samples].
+      model: the algorithm; `B3Model()` by default.
+      sampling: sizes and seed of the draws; `LeakageSampling()` by default.
       loss: `zero_one`, `squared`, or a function (y_true, y_pred) -> losses [tests] or their mean.
-      p_0: leakage of draws from other observed clusters (paper: .1), or None to search it.
-      directions: `one` where observed clusters are parts of true ones, `two` where they also
-        hold samples of others.
-      purity: with `two`, the leakage of draws from the own observed cluster; None for
-        `matching_purity`.
-      candidates: values of p_0 for the search; 0, .01, ..., .3 by default.
-      search_rule: see `search_b3`.
-      num_train: n' (paper: 100).
-      num_levels: levels; None for 2 n' + 1.
-      num_draws: draws at each level (paper: 2500).
-      max_injection: the largest dose.
-      num_test: samples tested a draw; see `LeakageDesign`.
-      regularisation: as in `solve_b3`.
       confidence: level of the interval.
       num_bootstrap: bootstrap samples for it.
-      bootstrap_seed: names all draws.
 
     Raises:
-      DataError: bad clusters, sizes, leakages, or losses that are not finite.
+      DataError: the clusters, sizes or leakages are not possible, or a loss is not finite.
+
+    Example:
+      >>> import numpy as np
+      >>> sampling = LeakageSampling(num_train=5, num_draws=4)
+      >>> result = b3(lambda train, test: 0.25, None, None, np.repeat(range(4), 10), None, sampling)
+      >>> round(result.e_0, 6), result.losses.shape
+      (0.25, (11, 4, 1))
     """
-    design = LeakageDesign(
-        groups,
-        num_train=num_train,
-        num_levels=num_levels,
-        num_draws=num_draws,
-        max_injection=max_injection,
-        num_test=num_test,
-        bootstrap_seed=bootstrap_seed,
-    )
-    model = B3Model(directions, p_0, purity, candidates, search_rule, regularisation)
+    model = model or B3Model()
+    design = LeakageDesign(groups, sampling)
     model.check(design)
     losses = sample_losses(design, _loss_function(learner, X, y, loss, len(design.groups)))
     return estimate_loss(design, losses, model, confidence, num_bootstrap)
@@ -226,12 +255,12 @@ def sample_losses(
                     if value.shape not in ((1,), (design.num_test,)):
                         raise DataError(
                             f"{where}: found losses of shape {value.shape}, expected one number or "
-                            f"{design.num_test}, one a sample tested"
+                            f"{design.num_test}, one per tested sample"
                         )
                     if not np.isfinite(value).all():
                         raise DataError(
                             f"{where}: found the loss {value[~np.isfinite(value)][0]}, expected "
-                            "finite losses; look at what the learner predicts there"
+                            "finite losses; check the learner's predictions there"
                         )
                     if table is None:
                         table = np.empty((design.num_levels, design.num_draws, len(value)))
@@ -252,7 +281,7 @@ def _loss_function(
 ) -> Callable[[NDArray, NDArray], Any]:
     if not (hasattr(learner, "fit") and hasattr(learner, "predict")):
         if callable(learner):
-            return learner
+            return cast("Callable[[NDArray, NDArray], Any]", learner)
         raise DataError(
             f"found the learner {learner!r}, expected an estimator with fit and predict, or a "
             "function of the indices (train, test)"
@@ -265,7 +294,7 @@ def _loss_function(
     if len(X) != num_samples or len(targets) != num_samples:
         raise DataError(
             f"found {len(X)} rows of X and {len(targets)} of y for {num_samples} groups, expected "
-            "as many of each"
+            "equal numbers"
         )
     score = loss if callable(loss) else _LOSSES[loss]
     features = X.iloc if hasattr(X, "iloc") else np.asarray(X)
@@ -278,73 +307,10 @@ def _loss_function(
     return train_and_test
 
 
-@dataclass(frozen=True)
-class B3Model:
-    """One of the four algorithms."""
-
-    directions: Directions
-    p_0: float | None
-    purity: float | None
-    candidates: Sequence[float] | None
-    search_rule: SearchRule
-    regularisation: Regularisation | None
-
-    def check(self, design: LeakageDesign) -> None:
-        """Refuses bad leakages before anything is trained."""
-        if self.directions not in ("one", "two"):
-            raise DataError(f"found directions {self.directions!r}, expected 'one' or 'two'")
-        if self.directions == "one" and self.purity not in (None, 1, 1.0):
-            raise DataError(
-                f"found purity {self.purity} with one direction, where it is 1; set directions to "
-                "'two'"
-            )
-        if self.p_0 is not None and self.candidates is not None:
-            raise DataError(
-                f"found both p_0 {self.p_0} and candidates; set p_0 to None to search among them"
-            )
-        (self.regularisation or Regularisation()).check(design.num_train)
-        if self.p_0 is None:
-            self._searched(design)
-        else:
-            leakage_levels(self.p_0, design.injections, self.purity_at(design, self.p_0))
-
-    def purity_at(self, design: LeakageDesign, p_0: float) -> float:
-        if self.directions == "one":
-            return 1.0
-        if self.purity is not None:
-            return self.purity
-        return matching_purity(design.groups, p_0, design.min_size)
-
-    def _searched(self, design: LeakageDesign) -> tuple[list[float], list[float]]:
-        given = self.candidates is not None
-        values = list(self.candidates) if self.candidates is not None else [
-            number / 100 for number in range(31)
-        ]  # fmt: skip
-        purities = [self.purity_at(design, p_0) for p_0 in values]
-        if not given:  # a default that cannot be is left out; one that was asked for is refused
-            kept = [row for row, p_0 in enumerate(values) if p_0 < purities[row]]
-            values, purities = [values[row] for row in kept], [purities[row] for row in kept]
-        for p_0, r in zip(values, purities, strict=True):
-            leakage_levels(p_0, design.injections, r)
-        return values, purities
-
-    def fit(self, design: LeakageDesign, losses: Floats) -> B3Fit:
-        """Solves for b [levels]."""
-        if self.p_0 is None:
-            values, purities = self._searched(design)
-            return search_b3(
-                design.num_train, design.injections, losses, values, purities,
-                self.search_rule, self.regularisation,
-            )  # fmt: skip
-        purity = self.purity_at(design, self.p_0)
-        levels = leakage_levels(self.p_0, design.injections, purity)
-        fit = solve_b3(design.num_train, levels, losses, self.regularisation)
-        return replace(fit, purity=purity)
-
-
 def estimate_loss(
     design: LeakageDesign, losses: Floats, model: B3Model, confidence: float, num_bootstrap: int
 ) -> B3Result:
+    """Estimates the loss on new clusters from losses [levels, draws, tests]; see `b3`."""
     means = losses.mean(axis=2)  # [levels, draws]
     fit = model.fit(design, means.mean(axis=1))
     tested, codes = np.unique(design.clusters, return_inverse=True)
@@ -363,3 +329,114 @@ def estimate_loss(
         ]
         interval = percentile_interval(replicates, confidence)
     return B3Result(fit.e_0, interval, fit, design.injections, losses)
+
+
+# --- scikit-learn --------------------------------------------------------------------------------
+
+
+class B3CrossValidator:
+    """B3 as a cross-validator: any estimator, through `sklearn.model_selection`.
+
+    Splits come level by level, `num_draws` each; `levels` and `leakages` identify them. Training
+    indices repeat, as draws with replacement do.
+
+    Example:
+      >>> import numpy as np
+      >>> from sklearn.dummy import DummyClassifier
+      >>> from sklearn.model_selection import cross_val_score
+      >>> X, y, groups = np.zeros((40, 1)), np.zeros(40), np.repeat(range(4), 10)
+      >>> validator = B3CrossValidator(sampling=LeakageSampling(num_train=5, num_draws=2))
+      >>> scores = cross_val_score(DummyClassifier(), X, y, groups=groups, cv=validator)
+      >>> result = validator.estimate(1 - scores, groups)
+      >>> abs(round(result.e_0, 6))
+      0.0
+    """
+
+    def __init__(self, model: B3Model | None = None, sampling: LeakageSampling | None = None):
+        """Sets the model and the draws; by default 25 draws per level, as estimators take time."""
+        self._model = model or B3Model()
+        self._sampling = sampling or LeakageSampling(num_draws=25)
+        train, levels = self._sampling.num_train, self._sampling.num_levels
+        self.num_levels = 2 * train + 1 if levels is None else levels
+        self.num_draws = self._sampling.num_draws
+
+    def get_n_splits(self, *_data: Any, **_named: Any) -> int:
+        """Returns levels x draws, whatever the data."""
+        return self.num_levels * self.num_draws
+
+    @property
+    def levels(self) -> Indices:
+        """The level of each split [splits]."""
+        return np.repeat(np.arange(self.num_levels), self.num_draws)
+
+    def leakages(self, groups: ArrayLike) -> Floats:
+        """Computes the leakage of each split [splits].
+
+        Raises:
+          DataError: p_0 is searched, so it is not known before `estimate`.
+        """
+        if self._model.p_0 is None:
+            raise DataError("found p_0 None, expected a number: leakages are unknown in a search")
+        design = self._design(groups)
+        purity = self._model.purity_at(design, self._model.p_0)
+        return leakage_levels(self._model.p_0, design.injections, purity)[self.levels]
+
+    def split(
+        self, X: Any, y: Any = None, groups: ArrayLike | None = None
+    ) -> Iterator[tuple[Indices, Indices]]:
+        """Yields training [n'] and test [tests] indices of every draw of every level.
+
+        Raises:
+          DataError: groups are missing, or not possible with these sizes.
+        """
+        del y  # part of scikit-learn's interface
+        if groups is None:
+            raise DataError("found no groups; give the observed cluster of every sample")
+        if X is not None and len(X) != len(np.asarray(groups)):
+            raise DataError(
+                f"found {len(X)} samples and {len(np.asarray(groups))} groups, expected one group "
+                "per sample"
+            )
+        design = self._design(groups)
+        levels = (design.draws(level) for level in range(design.num_levels))
+        return itertools.chain.from_iterable(zip(d.train, d.test, strict=True) for d in levels)
+
+    def estimate(
+        self,
+        losses: ArrayLike,
+        groups: ArrayLike,
+        confidence: float = 0.95,
+        num_bootstrap: int = 200,
+    ) -> B3Result:
+        """Estimates the loss on new clusters, from the losses of the splits.
+
+        Args:
+          losses: one per split, smaller is better [splits]: 1 - accuracy, or minus scikit-learn's
+            `neg_...` scores.
+          groups: the observed clusters of `split` [samples].
+          confidence: level of the interval.
+          num_bootstrap: bootstrap samples for it.
+
+        Raises:
+          DataError: there are not as many losses as splits, or one is not finite.
+        """
+        values = np.asarray(losses, dtype=np.float64)
+        if values.shape != (self.get_n_splits(),):
+            raise DataError(
+                f"found losses of shape {values.shape}, expected one for each of the "
+                f"{self.get_n_splits()} splits"
+            )
+        if not np.isfinite(values).all():
+            raise DataError(
+                f"losses: found {values[~np.isfinite(values)][0]} at split "
+                f"{int(np.argmax(~np.isfinite(values)))}, expected finite values; use "
+                "error_score='raise' to see the estimator's error"
+            )
+        design = self._design(groups)
+        table = values.reshape(self.num_levels, self.num_draws, 1)
+        return estimate_loss(design, table, self._model, confidence, num_bootstrap)
+
+    def _design(self, groups: ArrayLike) -> LeakageDesign:
+        design = LeakageDesign(groups, self._sampling)
+        self._model.check(design)
+        return design

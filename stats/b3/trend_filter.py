@@ -1,4 +1,4 @@
-"""Least squares whose solution is smooth in pieces, does not rise, or stays within bounds.
+"""Least squares with a piecewise smooth, monotone or bounded solution.
 
 Trend filtering: Kim, Koh, Boyd and Gorinevsky, "l1 Trend Filtering" (SIAM Review 51, 2009).
 """
@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from multiberts.stats.bootstrap.arms import DataError
+from multiberts.stats.bootstrap.arms import DataError, check_choice
 
 Penalty = Literal["l1", "squared"]
 Floats = NDArray[np.float64]
@@ -21,16 +21,16 @@ _MAX_ITERATIONS = 200
 
 @dataclass(frozen=True)
 class Regularisation:
-    """What is asked of e besides A e = b.
+    """Penalty and constraints of e.
 
-    e makes ||A e - b||^2 + weight x ||D^k e||_1 small (or weight x ||D^k e||^2 for `squared`), with
-    D^k the differences of order k: the trend filter of order k lets e be a polynomial of degree
-    k - 1 in pieces.
+    e minimises ||A e - b||^2 + weight x ||D^k e||_1 (or weight x ||D^k e||^2 for `squared`), with
+    D^k the differences of order k: the trend filter of order k prefers piecewise polynomials of
+    degree k - 1.
 
     Attributes:
-      monotone: e never rises with j: samples of one's own cluster do not harm.
+      monotone: e never rises with j: samples of the own cluster do no harm.
       trend_order: k, 2 to 4 in the paper (1 or more here); None for no trend filter.
-      trend_weight: lambda. The paper has .1 for its synthetic data and 10 for real ones.
+      trend_weight: lambda, in the paper .1 for synthetic data and 10 for real data.
       penalty: `l1`, the trend filter, or `squared`, a smoothing spline of the same order.
       lower: no loss is below this; None for no bound.
       upper: no loss is above this; None for no bound.
@@ -44,7 +44,7 @@ class Regularisation:
     upper: float | None = None
 
     def check(self, num_train: int) -> None:
-        """Refuses what cannot be solved.
+        """Refuses settings that cannot be solved.
 
         Raises:
           DataError: a weight, order, penalty or bound is not usable with n' = `num_train`.
@@ -52,13 +52,11 @@ class Regularisation:
         order = self.trend_order
         if order is not None and not 1 <= order <= num_train:
             raise DataError(
-                f"found trend_order {order}, expected None or 1 to num_train = {num_train} (the "
-                "paper has 2, 3 and 4)"
+                f"found trend_order {order}, expected None or 1 to num_train = {num_train}, such as 3"
             )
         if not (np.isfinite(self.trend_weight) and self.trend_weight >= 0):
             raise DataError(f"found trend_weight {self.trend_weight}, expected 0 or more")
-        if self.penalty not in ("l1", "squared"):
-            raise DataError(f"found penalty {self.penalty!r}, expected 'l1' or 'squared'")
+        check_choice("penalty", self.penalty, Penalty)
         if self.lower is not None and self.upper is not None and not self.lower < self.upper:
             raise DataError(
                 f"found bounds {self.lower} to {self.upper} of the loss, expected lower < upper"
@@ -66,13 +64,13 @@ class Regularisation:
 
 
 def _differences(size: int, order: int) -> Floats:
-    """D^k, [size - k, size]."""
+    """Returns D^k, [size - k, size]."""
     differences: Floats = np.diff(np.eye(size), order, axis=0)
     return differences
 
 
 def penalty(e: Floats, rules: Regularisation) -> float:
-    """weight x ||D^k e||_1, or weight x ||D^k e||^2."""
+    """Computes weight x ||D^k e||_1, or weight x ||D^k e||^2."""
     if rules.trend_order is None:
         return 0.0
     bends = np.diff(e, rules.trend_order)
@@ -81,11 +79,11 @@ def penalty(e: Floats, rules: Regularisation) -> float:
 
 
 def solve_regularised(matrix: Floats, b: Floats, rules: Regularisation) -> Floats:
-    """e [size] for a matrix [rows, size] and b [rows]; see `Regularisation` for what is made small.
+    """Solves for e [size], for a matrix [rows, size] and b [rows]; see `Regularisation`.
 
-    A monotone e above a lower bound is a cumulative sum of non-negative steps, and these are
-    `scipy.optimize.nnls`; what has no constraint is least squares of smallest norm; all else is a
-    convex quadratic programme.
+    A monotone e above a lower bound, without an l1 penalty or an upper bound, is a cumulative sum
+    of non-negative steps, which `scipy.optimize.nnls` finds. Without any constraint it is the least
+    squares solution of smallest norm. Everything else is a convex quadratic programme.
     """
     from scipy.optimize import nnls
 
@@ -109,7 +107,7 @@ def solve_regularised(matrix: Floats, b: Floats, rules: Regularisation) -> Float
 
 
 def _constraints(size: int, rules: Regularisation) -> tuple[Floats, Floats]:
-    """G and h of G e >= h."""
+    """Returns G and h of G e >= h."""
     identity = np.eye(size)
     rows: list[Floats] = []
     limits: list[Floats] = []
@@ -130,9 +128,10 @@ def _constraints(size: int, rules: Regularisation) -> tuple[Floats, Floats]:
 
 
 def _trend_basis(size: int, order: int) -> tuple[Floats, Floats]:
-    """Coordinates in which the differences of order k stand alone.
+    """Builds coordinates in which the differences of order k are single elements.
 
-    In e itself heavy penalties drown the polynomials, which have none, in rounding.
+    In e itself, rounding of heavily penalised differences would swamp the polynomials, which have
+    none.
 
     Returns:
       B [size, size] and scales [size - k], with e = B x and D^k e = x[k:] / scales: first the
@@ -149,7 +148,7 @@ def _trend_basis(size: int, order: int) -> tuple[Floats, Floats]:
 
 
 def _interior_point(rows: Floats, b: Floats, l1: int | None, rules: Regularisation) -> Floats:
-    """min ||rows e - b||^2 + weight sum |D^k e| with G e >= h, in the coordinates of the trend."""
+    """Minimises ||rows e - b||^2 + weight sum |D^k e| with G e >= h, in the trend's coordinates."""
     size = rows.shape[1]
     constraints, limits = _constraints(size, rules)
     if l1 is None:
@@ -162,7 +161,7 @@ def _interior_point(rows: Floats, b: Floats, l1: int | None, rules: Regularisati
 def _quadratic_programme(
     rows: Floats, b: Floats, constraints: Floats, limits: Floats, weights: Floats
 ) -> Floats:
-    """min ||rows x - b||^2 + weights . |last of x| with constraints x >= limits.
+    """Minimises ||rows x - b||^2 + weights . |last of x| with constraints x >= limits.
 
     Mehrotra's predictor-corrector interior-point method.
 
@@ -171,20 +170,20 @@ def _quadratic_programme(
       b: [rows].
       constraints: [constraints, size]; there is a feasible x.
       limits: [constraints].
-      weights: one for each of the last elements of x [penalised], positive.
+      weights: positive, one per element at the end of x that is penalised [penalised].
 
     Returns:
       x [size].
 
     Raises:
-      ArithmeticError: no convergence, which would be a fault of this function.
+      ArithmeticError: no convergence, which would be a bug of this function.
     """
     programme = _Programme(rows, b, constraints, limits, weights)
     point = programme.start()
     scale = 1 + float(np.abs(b).max())
     for iteration in range(_MAX_ITERATIONS):
         gap, faults = float(point.slack @ point.dual), programme.faults(point)
-        # Met soon where the problem is well conditioned; rounding may stop it a little earlier.
+        # Well conditioned problems converge soon; for others rounding limits the precision.
         loose = 1.0 if iteration < 40 else 1e3
         feasible = faults.largest < 1e-9 * loose * (scale + np.abs(point.x).max())
         if feasible and gap < 1e-11 * loose * scale**2:
@@ -192,7 +191,7 @@ def _quadratic_programme(
         newton = _Newton(programme, point, faults)
         guess = newton.step(point.slack * point.dual)
         ahead = _moved(point.slack, guess.slack) @ _moved(point.dual, guess.dual)
-        # A gap far below the faults would leave no room to mend them.
+        # A gap far below the faults would leave no room to correct them.
         average = gap / len(point.slack)
         share = (ahead / gap) ** 3 if feasible or average > 1e-2 * faults.largest else 1.0
         step = newton.step(point.slack * point.dual + guess.slack * guess.dual - share * average)
@@ -213,7 +212,7 @@ class _Point(NamedTuple):
 
 
 class _Faults(NamedTuple):
-    """How far a point is from the conditions of Karush, Kuhn and Tucker."""
+    """The violations of the conditions of Karush, Kuhn and Tucker at a point."""
 
     x: Floats
     t: Floats
@@ -237,11 +236,11 @@ class _Programme:
         self.cuts = (len(limits), len(limits) + len(weights))
 
     def apply(self, x: Floats, t: Floats) -> Floats:
-        """Left sides of the inequalities."""
+        """Computes the left sides of the inequalities."""
         return np.concatenate([self.constraints @ x, t - x[self.free :], t + x[self.free :]])
 
     def transposed(self, dual: Floats) -> tuple[Floats, Floats]:
-        """`apply` transposed."""
+        """Applies the transpose of `apply`."""
         first, minus, plus = np.split(dual, self.cuts)
         pull = self.constraints.T @ first
         pull[self.free :] += plus - minus
@@ -264,7 +263,7 @@ class _Programme:
 
 
 class _Newton:
-    """Newton's system at a point; t is eliminated, so that it has the size of x."""
+    """Newton's system at a point, with t eliminated: it has the size of x."""
 
     def __init__(self, programme: _Programme, point: _Point, faults: _Faults):
         from scipy.linalg import cho_factor
@@ -281,7 +280,7 @@ class _Newton:
         self._factor = cho_factor(even)
 
     def step(self, products: Floats) -> _Point:
-        """The step that mends the faults and takes `products` off slack x dual, to first order."""
+        """Computes the step that, to first order, removes faults and `products` of slack x dual."""
         programme, free = self._programme, self._programme.free
         off = products / self._point.slack
         shift_x, shift_t = programme.transposed(off + self._ratio * self._faults.slack)
@@ -293,16 +292,17 @@ class _Newton:
         return _Point(x, t, slack, -off - self._ratio * slack)
 
     def _solved(self, right: Floats) -> Floats:
-        """With one refinement, for the small number added to the diagonal."""
+        """Solves with one refinement, because a small number was added to the diagonal."""
         from scipy.linalg import cho_solve
 
-        answer = self._shrink * cho_solve(self._factor, self._shrink * right)
+        answer: Floats = self._shrink * cho_solve(self._factor, self._shrink * right)
         fault = right - self._matrix @ answer
-        return answer + self._shrink * cho_solve(self._factor, self._shrink * fault)
+        answer += self._shrink * cho_solve(self._factor, self._shrink * fault)
+        return answer
 
 
 def _reach(values: Floats, step: Floats) -> float:
-    """The longest step, at most 1, that leaves all values positive."""
+    """Computes the longest step, at most 1, that keeps all values positive."""
     falling = step < 0
     return float(np.min(-values[falling] / step[falling], initial=1.0))
 

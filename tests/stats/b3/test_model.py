@@ -6,25 +6,38 @@ import pytest
 import scipy.optimize
 import scipy.stats
 
-from multiberts.stats.b3.cross_validation import B3CrossValidator
-from multiberts.stats.b3.loss_distribution import loss_histogram
-from multiberts.stats.b3.model import (
+from multiberts.stats.b3.fit import loss_histogram, noise_variance, search_b3, solve_b3
+from multiberts.stats.b3.leakage import (
     LeakageDesign,
-    Regularisation,
-    b3,
+    LeakageSampling,
     binomial_matrix,
     leakage_levels,
     matching_purity,
-    noise_variance,
-    sample_losses,
-    search_b3,
-    solve_b3,
 )
-from multiberts.stats.b3.trend_filter import penalty
+from multiberts.stats.b3.model import B3CrossValidator, B3Model, b3, sample_losses
+from multiberts.stats.b3.trend_filter import Regularisation, penalty
 from multiberts.stats.bootstrap.arms import DataError
 
 PLAIN = Regularisation(monotone=False, trend_order=None, lower=None)
 MONOTONE = Regularisation(trend_order=None)
+
+
+def designed(groups, **sizes):
+    return LeakageDesign(groups, LeakageSampling(**sizes))
+
+
+def settings(options):
+    """Takes the fields of the model and of the sampling out of some options."""
+    return (
+        kind(**{name: options.pop(name) for name in kind.__dataclass_fields__ if name in options})
+        for kind in (B3Model, LeakageSampling)
+    )
+
+
+def estimated(learner, groups, X=None, y=None, **options):
+    """`b3` with its settings by name."""
+    model, sampling = settings(options)
+    return b3(learner, X, y, groups, model, sampling, **options)
 
 
 def rising_leakages(num_train, p_0=0.1):
@@ -238,7 +251,7 @@ PAIRED_P_0, PAIRED_PURITY = 30 / 240, 29 / 59
     ("observed", "p_0", "purity"), [(HALVES, HALVES_P_0, 1), (PAIRED, PAIRED_P_0, PAIRED_PURITY)]
 )
 def test_drawn_leakage_is_that_of_the_model(observed, p_0, purity):
-    design = LeakageDesign(observed, num_train=20, num_draws=3000, num_test=3, bootstrap_seed=1)
+    design = designed(observed, num_train=20, num_draws=3000, num_test=3, bootstrap_seed=1)
     leakages = leakage_levels(p_0, design.injections, purity)
     for level in (0, 10, 20, 40):
         drawn = design.draws(level)
@@ -252,7 +265,7 @@ def test_drawn_leakage_is_that_of_the_model(observed, p_0, purity):
 
 
 def test_tests_are_never_trained_on_and_doses_are_kept():
-    design = LeakageDesign(HALVES, num_train=20, num_draws=500, bootstrap_seed=3)
+    design = designed(HALVES, num_train=20, num_draws=500, bootstrap_seed=3)
     for level in (0, 7, 40):
         train, test, cluster = design.draws(level)
         assert not (train[:, :, None] == test[:, None, :]).any()
@@ -265,7 +278,7 @@ def test_tests_are_never_trained_on_and_doses_are_kept():
 def test_every_sample_is_tested_alike():
     sizes = [4, 10, 30]
     groups = np.repeat(["a", "b", "c"], sizes)
-    design = LeakageDesign(groups, num_train=5, num_draws=4400, num_test=1)
+    design = designed(groups, num_train=5, num_draws=4400, num_test=1)
     tested = np.bincount(design.draws(0).test.ravel(), minlength=44)
     assert np.abs(tested - 100).max() < 5 * np.sqrt(100)
     shares = np.bincount(design.clusters) / 4400
@@ -273,12 +286,12 @@ def test_every_sample_is_tested_alike():
 
 
 def test_draws_do_not_depend_on_order_or_number():
-    design = LeakageDesign(HALVES, num_train=7, num_draws=50, bootstrap_seed=9)
-    more = LeakageDesign(HALVES, num_train=7, num_draws=90, bootstrap_seed=9)
+    design = designed(HALVES, num_train=7, num_draws=50, bootstrap_seed=9)
+    more = designed(HALVES, num_train=7, num_draws=90, bootstrap_seed=9)
     whole = design.draws(5)
     for part, expected in zip(more.draws(5, 20, 30), whole, strict=True):
         np.testing.assert_array_equal(part, expected[20:30])
-    other = LeakageDesign(HALVES, num_train=7, num_draws=50, bootstrap_seed=10).draws(5)
+    other = designed(HALVES, num_train=7, num_draws=50, bootstrap_seed=10).draws(5)
     assert not np.array_equal(other.train, whole.train)
     assert not np.array_equal(design.draws(6).train, whole.train)
 
@@ -305,7 +318,7 @@ def made_up_learner(curve, key=0, noise=0.1):
 def repeated(curve, observed, num_draws=200, **options):
     """Five runs with other noise and other draws."""
     return [
-        b3(made_up_learner(curve, key), None, None, observed, num_draws=num_draws, num_bootstrap=0,
+        estimated(made_up_learner(curve, key), observed, num_draws=num_draws, num_bootstrap=0,
            num_train=len(curve) - 1, bootstrap_seed=key, **options)
         for key in range(5)
     ]  # fmt: skip
@@ -355,11 +368,11 @@ def test_searched_p_0_recovers_it_where_it_can_be_found(observed, directions, p_
 def test_interval_covers_draws_and_clusters():
     curve = 0.1 + 0.4 * (1 - np.arange(6) / 5)
     options = {"p_0": HALVES_P_0, "num_train": 5, "num_bootstrap": 100}
-    wide = b3(made_up_learner(curve), None, None, HALVES, num_draws=20, **options)
-    tight = b3(made_up_learner(curve), None, None, HALVES, num_draws=500, **options)
+    wide = estimated(made_up_learner(curve), HALVES, num_draws=20, **options)
+    tight = estimated(made_up_learner(curve), HALVES, num_draws=500, **options)
     assert tight.interval.high - tight.interval.low < (wide.interval.high - wide.interval.low) / 3
     assert tight.interval.low < 0.5 < tight.interval.high
-    again = b3(made_up_learner(curve), None, None, HALVES, num_draws=500, **options)
+    again = estimated(made_up_learner(curve), HALVES, num_draws=500, **options)
     assert again.interval == tight.interval and again.e_0 == tight.e_0
     assert wide.losses.shape == (11, 20, 10)
     assert wide.fit.p_0 == HALVES_P_0
@@ -379,7 +392,7 @@ def test_histogram_recovers_the_distribution_on_new_clusters():
         number = generator.random(len(test))
         return np.where(number < two[same], 2.0, np.where(number < two[same] + one[same], 1.0, 0.0))
 
-    result = b3(learner, None, None, HALVES, num_train=10, num_draws=1000, num_bootstrap=0,
+    result = estimated(learner, HALVES, num_train=10, num_draws=1000, num_bootstrap=0,
                 p_0=HALVES_P_0, regularisation=Regularisation(trend_order=3))  # fmt: skip
     histogram = loss_histogram(
         10, result.fit.leakages, result.losses, [0, 0.5, 1.5, 2], Regularisation(trend_order=3)
@@ -425,12 +438,14 @@ def test_cross_validator_works_in_scikit_learn():
     from sklearn.model_selection import cross_val_score, cross_validate
 
     x, y = tilted_data()
-    validator = B3CrossValidator(p_0=HALVES_P_0, num_train=10, num_draws=6, bootstrap_seed=4)
+    validator = B3CrossValidator(
+        *settings({"p_0": HALVES_P_0, "num_train": 10, "num_draws": 6, "bootstrap_seed": 4})
+    )
     scores = cross_val_score(RidgeClassifier(), x, y, groups=HALVES, cv=validator)
     assert len(scores) == validator.get_n_splits() == 21 * 6
     assert np.isfinite(scores).all()
     result = validator.estimate(1 - scores, HALVES)
-    same = b3(RidgeClassifier(), x, y, HALVES, p_0=HALVES_P_0, num_train=10, num_draws=6,
+    same = estimated(RidgeClassifier(), HALVES, x, y, p_0=HALVES_P_0, num_train=10, num_draws=6,
               bootstrap_seed=4)  # fmt: skip
     assert result.e_0 == pytest.approx(same.e_0, abs=1e-9)
     assert result.interval == pytest.approx(same.interval, abs=1e-6)
@@ -438,14 +453,14 @@ def test_cross_validator_works_in_scikit_learn():
         RidgeClassifier(), x, y, groups=HALVES, cv=validator, scoring=["accuracy", "f1_macro"]
     )
     np.testing.assert_array_equal(both["test_accuracy"], scores)
-    squared = b3(RidgeClassifier(), x, y, HALVES, p_0=HALVES_P_0, num_train=10, num_draws=6,
+    squared = estimated(RidgeClassifier(), HALVES, x, y, p_0=HALVES_P_0, num_train=10, num_draws=6,
                  bootstrap_seed=4, loss=mean_squared_error)  # fmt: skip
     assert squared.e_0 == pytest.approx(4 * same.e_0, rel=0.2)
 
 
 def test_cross_validator_says_the_leakage_of_each_split():
     x, y = tilted_data()
-    validator = B3CrossValidator(p_0=HALVES_P_0, num_train=10, num_draws=40)
+    validator = B3CrossValidator(*settings({"p_0": HALVES_P_0, "num_train": 10, "num_draws": 40}))
     same = [
         (TRUE[train][:, None] == TRUE[test]).mean() for train, test in validator.split(x, y, HALVES)
     ]
@@ -464,7 +479,7 @@ def test_any_object_with_fit_and_predict_will_do():
             return np.full(len(X), self.value)
 
     y = np.zeros(300, dtype=int)
-    result = b3(Majority(), np.zeros((300, 1)), y, HALVES, num_train=5, num_draws=3)
+    result = estimated(Majority(), HALVES, np.zeros((300, 1)), y, num_train=5, num_draws=3)
     assert result.e_0 == pytest.approx(0, abs=1e-6)
 
 
@@ -481,7 +496,7 @@ def test_any_object_with_fit_and_predict_will_do():
         ({"p_0": float("nan")}, "found p_0 nan"),
         ({"num_train": 301}, "found num_train 301 for 300 samples"),
         ({"num_train": 0}, "found num_train 0"),
-        ({"directions": "three"}, "expected 'one' or 'two'"),
+        ({"directions": "three"}, "expected one of one, two"),
         ({"purity": 0.5}, "set directions to 'two'"),
         ({"directions": "two", "purity": 0.05}, "found purity 0.05"),
         ({"directions": "two", "p_0": 0.3}, "must hold more of a sample's true cluster"),
@@ -501,15 +516,15 @@ def test_any_object_with_fit_and_predict_will_do():
     ],
 )  # fmt: skip
 def test_bad_input_is_refused_in_one_line(options, message):
-    given = {"learner": lambda train, test: 0.5, "X": None, "y": None, "groups": HALVES}
+    given = {"learner": lambda train, test: 0.5, "groups": HALVES}
     given |= {"num_train": 10, "num_draws": 2} | options
     with pytest.raises(DataError, match=message) as caught:
-        b3(**given)
+        estimated(**given)
     assert "\n" not in str(caught.value)
 
 
 def test_bad_arrays_are_refused():
-    with pytest.raises(DataError, match="expected one loss a leakage"):
+    with pytest.raises(DataError, match="expected one loss per leakage"):
         solve_b3(5, [0.1, 0.5], [0.3])
     with pytest.raises(DataError, match="found nan at level 1"):
         solve_b3(5, [0.1, 0.5], [0.3, np.nan])
@@ -517,14 +532,14 @@ def test_bad_arrays_are_refused():
         binomial_matrix(5, [0.5, 1.1])
     with pytest.raises(DataError, match="rows of X"):
         b3(type("E", (), {"fit": 0, "predict": 0})(), np.zeros((3, 1)), [0, 1, 1], HALVES)
-    validator = B3CrossValidator(num_train=5, num_draws=2)
+    validator = B3CrossValidator(*settings({"num_train": 5, "num_draws": 2}))
     with pytest.raises(DataError, match="found no groups"):
         validator.split(np.zeros((300, 1)))
     with pytest.raises(DataError, match="expected one for each of the 22 splits"):
         validator.estimate(np.zeros(3), HALVES)
     with pytest.raises(DataError, match="found nan at split 1"):
         validator.estimate([0.0, np.nan] + [0.0] * 20, HALVES)
-    design = LeakageDesign(HALVES, num_train=5, num_draws=2)
+    design = designed(HALVES, num_train=5, num_draws=2)
     with pytest.raises(DataError, match="found level 11"):
         design.draws(11)
     assert sample_losses(design, lambda train, test: 0.5).shape == (11, 2, 1)
