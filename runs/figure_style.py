@@ -38,7 +38,7 @@ _SETTINGS: dict[Any, Any] = {
 @contextmanager
 def canvas(
     width: float, height: float, columns: int = 1, rows: int = 1, **options: Any
-) -> Iterator[tuple]:
+) -> Iterator[tuple[Figure, Any]]:
     """Opens a figure in this style; its parts are laid out when the block ends.
 
     Args:

@@ -1,4 +1,4 @@
-"""Figures of a family of tasks, of where the variance comes from, and of planning."""
+"""Figures of a family of tasks, of sources of variance, and of planning."""
 
 from __future__ import annotations
 
@@ -8,12 +8,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from multiberts.runs.figure_style import COLOURS, GREY, LINES, MARKERS, canvas
+from multiberts.runs.figure_style import COLOURS, GREY, canvas
 from multiberts.stats.bootstrap.arms import DataError
 from multiberts.stats.bootstrap.task_family import TaskComparisons
 from multiberts.stats.paper.tables import COMPONENT_NAMES
 from multiberts.stats.planning.components import VarianceComponents
 from multiberts.stats.planning.power import Study
+from multiberts.stats.presentation.figures import (
+    curve_style,
+    draw_difference,
+    legend_below,
+    name_rows,
+    title_above,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,16 +37,16 @@ _FILLS = {
 
 
 def family_figure(family: TaskComparisons, method: str = "holm", title: str = "") -> Figure:
-    """Forest plot of a family of tasks: differences with t intervals, the macro-average below, and
-    corrected p-values at the right.
+    """Draws a forest plot of a family of tasks: differences with t intervals, the macro-average
+    below, and corrected p-values at the right.
 
     Args:
       family: see `stats.compare_tasks`.
       method: of the correction, a key of `family.adjusted`.
-      title: stands above.
+      title: a line above the figure.
 
     Raises:
-      DataError: the method is none of those, or the tasks have one side.
+      DataError: the method is not one of those, or the tasks have one side.
     """
     if method not in family.adjusted:
         raise DataError(
@@ -53,13 +60,7 @@ def family_figure(family: TaskComparisons, method: str = "holm", title: str = ""
     with canvas(7.0, 1.6 + 0.36 * len(items)) as (figure, axes):
         for row, (item, p) in enumerate(zip(items, adjusted, strict=True)):
             last = row == len(items) - 1
-            colour, marker = (COLOURS[1], "D") if last else (COLOURS[0], "o")
-            clear = item.t.low > 0 or item.t.high < 0
-            axes.plot([item.t.low, item.t.high], [row] * 2, color=colour, linewidth=2)
-            axes.plot(
-                item.estimate, row, marker, markersize=7, color=colour,
-                markerfacecolor=colour if clear else "white", markeredgewidth=1.6,
-            )  # fmt: skip
+            draw_difference(axes, row, item, *((COLOURS[1], "D") if last else (COLOURS[0], "o")))
             axes.text(
                 1.02, row, "-" if p is None else _p_text(float(p)), va="center",
                 transform=axes.get_yaxis_transform(), fontsize=9,
@@ -74,8 +75,7 @@ def family_figure(family: TaskComparisons, method: str = "holm", title: str = ""
         names_of_rows = [
             f"{task}, {item.metric.replace('_', ' ')}" for task, item in family.comparisons.items()
         ]
-        axes.set_yticks(range(len(items)), [*names_of_rows, "macro-average"])
-        axes.set_ylim(len(items) - 0.4, -0.6)
+        name_rows(axes, [*names_of_rows, "macro-average"])
         axes.set_xlabel(f"difference, {first.confidence:.0%} t interval (filled: it excludes 0)")
         axes.set_title(title or f"{first.experiment.name} - {first.base.name}")
     return figure
@@ -90,57 +90,46 @@ def variance_figure(
     sizes: Mapping[str, tuple[float, float, float]] | None = None,
     title: str = "",
 ) -> Figure:
-    """Shares of variance by where it comes from, a bar an evaluation set: of one run's score on one
-    example, and beside it of the mean score.
+    """Draws the shares of variance by source, one bar per evaluation set: of one run's score on one
+    example, and of the mean score.
 
     Args:
       components: by evaluation set.
-      sizes: by evaluation set the numbers of seeds, of runs a seed and of examples over which the
+      sizes: by evaluation set the numbers of seeds, of runs per seed and of examples over which the
         mean was taken; None leaves the second panel out.
-      title: stands above.
+      title: a line above the figure.
 
     Raises:
-      DataError: no components, or an evaluation set without sizes.
+      DataError: there are no components, or an evaluation set lacks its sizes.
     """
     if not components:
-        raise DataError(
-            "found no variance components to draw, expected one evaluation set at least"
-        )
+        raise DataError("found no variance components to draw, expected at least one set")
     missing = [name for name in components if sizes is not None and name not in sizes]
     if missing:
-        raise DataError(f"found no sizes of {', '.join(missing)}; give one for each bar, or none")
-    panels = [
-        ("of one run on one example", {name: _cell(part) for name, part in components.items()})
-    ]
-    if sizes is not None:
-        parts = {name: _mean(part, *sizes[name]) for name, part in components.items()}
-        panels.append(("of the mean score", parts))
+        raise DataError(f"found no sizes of {', '.join(missing)}, expected one per bar, or none")
+    one_of_each: Mapping = dict.fromkeys(components, (1, 1, 1))
+    panels = [("of one run on one example", one_of_each)]
+    panels += [("of the mean score", sizes)] if sizes is not None else []
     height = 1.7 + 0.36 * len(components)
     with canvas(1.6 + 3.1 * len(panels), height, len(panels), squeeze=False, sharey=True) as (
         figure,
         grid,
     ):
-        for axes, (name, parts) in zip(grid[0], panels, strict=True):
+        for axes, (name, numbers) in zip(grid[0], panels, strict=True):
+            parts = {key: _shares(part, *numbers[key]) for key, part in components.items()}
             _draw_shares(axes, parts)
             axes.set_xlabel("share of variance (%)")
             axes.set_title(name, fontsize=10)
-        grid[0, 0].set_yticks(range(len(components)), list(components))
-        grid[0, 0].set_ylim(len(components) - 0.4, -0.6)
-        handles, labels = grid[0, 0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower left", ncols=3)
-        if title:
-            figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+        name_rows(grid[0, 0], list(components))
+        legend_below(figure, grid[0, :1], 3)
+        title_above(figure, title)
     return figure
 
 
-def _cell(found: VarianceComponents) -> dict[str, float]:
-    return {name: getattr(found, name) for name in _FILLS}
-
-
-def _mean(
+def _shares(
     found: VarianceComponents, num_seeds: float, num_runs: float, num_examples: float
 ) -> dict[str, float]:
-    """The terms of `stats.planning.power.Study.variance`."""
+    """Returns the terms of `stats.planning.power.Study.variance`."""
     numbers = {
         "seed": num_seeds,
         "run": num_seeds * num_runs,
@@ -172,17 +161,17 @@ def power_figure(
     target_power: float = 0.8,
     title: str = "",
 ) -> Figure:
-    """Power against the number of pre-training seeds, a curve an effect.
+    """Draws power against the number of pre-training seeds, one curve per effect.
 
     Args:
-      effects: true differences to be found.
-      numbers_of_seeds: whole numbers from 2 on, rising.
-      study: everything but the number of seeds.
-      target_power: drawn as a line; a curve's name says from how many seeds on it is reached.
-      title: stands above.
+      effects: true differences.
+      numbers_of_seeds: whole numbers from 2 on, increasing.
+      study: everything except the number of seeds.
+      target_power: drawn as a line; the legend gives the number of seeds that reach it.
+      title: a line above the figure.
 
     Raises:
-      DataError: no effects, fewer than two seeds, or a level that is none.
+      DataError: there are no effects or numbers of seeds, or a parameter is out of its range.
     """
     seeds = np.asarray(numbers_of_seeds)
     if not len(effects) or not seeds.size:
@@ -195,10 +184,9 @@ def power_figure(
             reached = np.flatnonzero(curve >= target_power)
             enough = f"{seeds[reached[0]]} seeds" if reached.size else f"over {seeds[-1]} seeds"
             axes.plot(
-                seeds, curve, linestyle=LINES[place % len(LINES)], linewidth=1.7,
-                color=COLOURS[place % len(COLOURS)], marker=MARKERS[place % len(MARKERS)],
-                markersize=5, markevery=(place, max(1, len(seeds) // 6)),
-                label=f"effect {effect:.3g}: {enough}",
+                seeds, curve, linewidth=1.7, markersize=5,
+                markevery=(place, max(1, len(seeds) // 6)),
+                label=f"effect {effect:.3g}: {enough}", **curve_style(place),
             )  # fmt: skip
         axes.axhline(target_power, color=GREY, linewidth=0.9, linestyle=":")
         axes.set_ylim(0, 1.02)

@@ -1,7 +1,7 @@
 """Figures of the MultiBERTs paper (Sellam et al., ICLR 2022), from dumps.
 
 Every function returns a Matplotlib figure, which `runs.figure_style.save_figure` writes. The
-paper shows scores on GLUE and SQuAD over pre-training seeds beside the original BERT (`score_figure`), and in
+paper shows scores on GLUE and SQuAD over pre-training seeds with the original BERT (`score_figure`), and in
 figure 3 (section 4) and figures 5 and 6 (appendix D) the gender bias of coreference
 (`seeds_figure`, `occupations_figure`). Figures of bootstrap distributions are in
 `stats.paper.bootstrap_figures`, of planning and of variance in `stats.paper.design_figures`.
@@ -11,25 +11,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from multiberts.runs.figure_style import COLOURS, GREY, LINES, MARKERS, canvas
+from multiberts.runs.figure_style import COLOURS, GREY, LINES, canvas
 from multiberts.stats.bootstrap.arms import DataError, sorted_seeds
 from multiberts.stats.instances.run_agreement import Agreement
 from multiberts.stats.paper.comparisons import BIAS
-from multiberts.stats.presentation.figures import Cloud, Curve, bias_figure, jitter
+from multiberts.stats.presentation.figures import (
+    bias_figure,
+    dot_style,
+    draw_boxes,
+    jitter,
+    legend_below,
+    name_rows,
+    title_above,
+)
 from multiberts.stats.report.dumps import Dump, RunScores
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Runs of a seed from which on a box sums them up.
+# Least numbers of runs of a seed, and of seeds, that a box summarises.
 _ENOUGH_FOR_BOX = 8
-# Seeds from which on a box sums them up.
 _ENOUGH_SEEDS = 4
 _PANELS_A_ROW = 4
 
@@ -40,8 +46,8 @@ class ScorePanel:
 
     Attributes:
       title, measure: of the panel.
-      arms: procedures, each with a box and a dot a seed.
-      reference: one checkpoint to hold them against, such as the original BERT, or None.
+      arms: procedures, each with a box and a dot per seed.
+      reference: one checkpoint to compare them with, such as the original BERT, or None.
     """
 
     title: str
@@ -51,19 +57,19 @@ class ScorePanel:
 
 
 def score_figure(panels: Sequence[ScorePanel], title: str = "", one_scale: bool = False) -> Figure:
-    """Scores over pre-training seeds, a panel an evaluation set: a dot a seed (the mean of its
-    runs), a box, and a dashed line where the reference scores.
+    """Draws scores over pre-training seeds, one panel per evaluation set: a dot per seed (the mean of
+    its runs), a box, and a dashed line for the reference.
 
-    The paper's figures of the GLUE tasks and of SQuAD 1.1 and 2.0; with the parts of HANS or of
-    stress sets as panels the same for these.
+    The paper's figures of the GLUE tasks and of SQuAD 1.1 and 2.0; also for the parts of HANS or of
+    stress sets as panels.
 
     Args:
-      panels: one an evaluation set, or a part of one.
-      title: stands above.
+      panels: one per evaluation set, or part of one.
+      title: a line above the figure.
       one_scale: whether all panels share one axis of scores.
 
     Raises:
-      DataError: no panels, or one without procedures.
+      DataError: there are no panels, or one lacks procedures.
     """
     if not panels or not all(panel.arms for panel in panels):
         raise DataError("found nothing to draw scores of, expected a procedure in every panel")
@@ -79,18 +85,9 @@ def score_figure(panels: Sequence[ScorePanel], title: str = "", one_scale: bool 
             _draw_scores(axes, panel, names)
             if one_scale:
                 axes.label_outer()
-        found: dict[str, Any] = {}
-        for axes in grid.flat[: len(panels)]:
-            handles, labels = axes.get_legend_handles_labels()
-            found |= dict(zip(labels, handles, strict=True))
-        order = [name for name in names if name in found]
-        order += [name for name in found if name not in order]
-        figure.legend(
-            [found[name] for name in order], order, loc="outside lower left",
-            ncols=1 if columns < 3 else 3,
-        )  # fmt: skip
-        if title:
-            figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+        # Procedures first, then references, as `names` has them.
+        legend_below(figure, grid.flat[: len(panels)], 1 if columns < 3 else 3, names)
+        title_above(figure, title)
     return figure
 
 
@@ -99,11 +96,10 @@ def _draw_scores(axes: Axes, panel: ScorePanel, names: Sequence[str]) -> None:
         style = names.index(arm.name)
         scores = arm.seed_scores
         if len(scores) >= _ENOUGH_SEEDS:
-            _draw_box(axes, scores, place, 0.62)
+            draw_boxes(axes, [scores], [place], 0.62, linewidth=0.8)
         axes.plot(
-            place + 1.8 * jitter(len(scores)), scores, MARKERS[style % len(MARKERS)],
-            color=COLOURS[style % len(COLOURS)], markersize=5, alpha=0.85,
-            markeredgecolor="white", markeredgewidth=0.5, zorder=3, label=arm.name,
+            place + 1.8 * jitter(len(scores)), scores, alpha=0.85, zorder=3, label=arm.name,
+            **dot_style(style, size=5),
         )  # fmt: skip
     if panel.reference is not None:
         axes.axhline(
@@ -118,29 +114,19 @@ def _draw_scores(axes: Axes, panel: ScorePanel, names: Sequence[str]) -> None:
     axes.set_title(panel.title, fontsize=10)
 
 
-def _draw_box(axes: Axes, values: NDArray, place: float, width: float) -> None:
-    boxes = axes.boxplot(
-        [values], positions=[place], widths=width, showfliers=False, patch_artist=True, zorder=1,
-        manage_ticks=False, medianprops={"color": "black", "linewidth": 1.4},
-        boxprops={"color": GREY, "linewidth": 0.8}, whiskerprops={"color": GREY, "linewidth": 0.8},
-        capprops={"color": GREY, "linewidth": 0.8},
-    )  # fmt: skip
-    boxes["boxes"][0].set_facecolor("#F2F2F2")
-
-
 def seeds_figure(arms: Sequence[RunScores], measure: str, title: str = "") -> Figure:
-    """Every pre-training seed by itself: a small dot a run, a large marker the mean of the seed, a
-    box where a seed has many runs; a grey line joins what two procedures make of one seed.
+    """Draws every pre-training seed: a small dot per run, a large marker for the mean of the seed, a
+    box where a seed has many runs; a grey line joins the procedures of one seed.
 
     The paper's figure of the bias correlation of every seed before and after incremental CDA; with
-    the base's first five seeds and 25 runs of each its figure 6. Seeds stand in the order of the
-    first procedure's scores.
+    the base's first five seeds and 25 runs of each its figure 6. Seeds are ordered by the scores of
+    the first procedure.
 
     Raises:
-      DataError: no procedure was given.
+      DataError: there is no procedure.
     """
     if not arms:
-        raise DataError("found no scores to draw seeds of, expected one procedure at least")
+        raise DataError("found no scores to draw seeds of, expected at least one procedure")
     order = [arms[0].seeds[place] for place in np.argsort(arms[0].seed_scores, kind="stable")]
     others = sorted_seeds([seed for arm in arms for seed in arm.seeds if seed not in order])
     column = {seed: place for place, seed in enumerate([*order, *others])}
@@ -172,12 +158,12 @@ def seeds_figure(arms: Sequence[RunScores], measure: str, title: str = "") -> Fi
 
 
 def _draw_seeds(axes: Axes, arm: RunScores, column: Mapping, shift: float, index: int) -> None:
-    colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
+    colour = COLOURS[index % len(COLOURS)]
     means = []
     for seed, scores in arm.by_seed.items():
         place = column[seed] + shift
         if len(scores) >= _ENOUGH_FOR_BOX:
-            _draw_box(axes, scores, place, 0.4)
+            draw_boxes(axes, [scores], [place], 0.4, linewidth=0.8)
         if len(scores) > 1:
             axes.plot(
                 place + jitter(len(scores)), scores, ".", color=colour, markersize=4, alpha=0.55,
@@ -187,8 +173,7 @@ def _draw_seeds(axes: Axes, arm: RunScores, column: Mapping, shift: float, index
     runs = sorted({len(scores) for scores in arm.by_seed.values()})
     number = str(runs[0]) if len(runs) == 1 else f"{runs[0]} to {runs[-1]}"
     axes.plot(
-        *zip(*means, strict=True), marker, color=colour, markersize=6.5, markeredgecolor="white",
-        markeredgewidth=0.6, linestyle="none", zorder=4,
+        *zip(*means, strict=True), zorder=4, **dot_style(index, size=6.5, edge=0.6),
         label=f"{arm.name}: mean of {number} run{'s' if number != '1' else ''}",
     )  # fmt: skip
     axes.axhline(
@@ -198,59 +183,22 @@ def _draw_seeds(axes: Axes, arm: RunScores, column: Mapping, shift: float, index
 
 
 def occupations_figure(dumps: Sequence[Dump], measure: str = BIAS, title: str = "") -> Figure:
-    """Bias of every occupation against its share of women, a panel a procedure, with the fitted
-    line; the mean over seeds of their runs' means.
+    """Draws the bias of every occupation against its share of women, one panel per procedure, with
+    the fitted line; values are means over seeds of their runs' means.
 
     Raises:
       UserError: a dump lacks occupations, genders or shares.
     """
-    clouds = []
-    for dump in dumps:
-        data, _ = dump.measured(measure)
-        means = data["prediction"].groupby("pretrain_seed").mean().mean("pretrain_seed")
-        clouds.append(Cloud(dump.procedure, data["label"].to_numpy(), means.to_numpy()))
+    clouds = [dump.cloud(measure, dump.procedure) for dump in dumps]
     label = "P(feminine pronoun)" if measure.startswith("probe") else "bias score of the occupation"
     return bias_figure(clouds, label, title)
 
 
-def curve_of_dumps(dumps: Sequence[Dump], measure: str) -> Curve:
-    """Scores of one procedure along its steps, for `stats.presentation.figures.training_figure`.
-
-    Seeds that lack a step are left out: a mean that loses or gains seeds on its way moves without
-    any of them moving.
-
-    Args:
-      dumps: of one procedure and evaluation set, each with a step.
-      measure: their score.
-
-    Raises:
-      DataError: a step is not known, the dumps are not of one procedure, or no seed has every
-        step.
-    """
-    procedures = sorted({dump.procedure for dump in dumps})
-    if len(procedures) != 1 or any(dump.step is None for dump in dumps):
-        raise DataError(
-            f"found dumps of {', '.join(procedures) or 'no procedure'} at steps "
-            f"{[dump.step for dump in dumps]}, expected one procedure at known steps"
-        )
-    ordered = sorted(dumps, key=lambda dump: dump.step or 0)
-    found = [dump.run_scores(measure) for dump in ordered]
-    tables = [dict(zip(scores.seeds, scores.seed_scores, strict=True)) for scores in found]
-    seeds = sorted_seeds(list(set.intersection(*(set(table) for table in tables))))
-    if not seeds:
-        raise DataError(
-            f"{ordered[0].set_name}: no seed of {procedures[0]} has every step of "
-            f"{[dump.step for dump in ordered]}; leave steps out or add runs"
-        )
-    table = {seed: np.array([scores[seed] for scores in tables]) for seed in seeds}
-    return Curve(procedures[0], np.array([dump.step for dump in ordered]), table)
-
-
 def agreement_figure(agreements: Mapping[str, Agreement], title: str = "") -> Figure:
-    """Agreement of two runs of one pre-training seed and of two, a line an evaluation set, with
-    intervals over examples."""
+    """Draws the agreement of two runs with the same and with different pre-training seeds, one row
+    per evaluation set, with intervals over examples."""
     if not agreements:
-        raise DataError("found no agreements to draw, expected one evaluation set at least")
+        raise DataError("found no agreements to draw, expected at least one evaluation set")
     with canvas(6.4, 1.4 + 0.42 * len(agreements)) as (figure, axes):
         for row, item in enumerate(agreements.values()):
             for index, (estimate, label) in enumerate(
@@ -266,23 +214,17 @@ def agreement_figure(agreements: Mapping[str, Agreement], title: str = "") -> Fi
                     100 * np.array(estimate.interval), [place] * 2, color=COLOURS[index],
                     linewidth=1.8,
                 )  # fmt: skip
-                axes.plot(
-                    100 * estimate.value, place, MARKERS[index], color=COLOURS[index],
-                    markersize=6.5, markeredgecolor="white", markeredgewidth=0.5, label=label,
-                )  # fmt: skip
+                axes.plot(100 * estimate.value, place, label=label, **dot_style(index, size=6.5))
         names = [
             name + (" (r)" if item.kind == "correlation" else "")
             for name, item in agreements.items()
         ]
-        axes.set_yticks(range(len(names)), names)
-        axes.set_ylim(len(names) - 0.4, -0.6)
+        name_rows(axes, names)
         on_a_scale = any(item.kind == "correlation" for item in agreements.values())
         axes.set_xlabel(
             "pairs of runs that agree (%)" + ("; r: correlation of answers, x 100" * on_a_scale)
         )
         if title:
             axes.set_title(title)
-        handles, labels = axes.get_legend_handles_labels()
-        known = dict(zip(labels, handles, strict=True))
-        figure.legend(list(known.values()), list(known), loc="outside lower left", ncols=2)
+        legend_below(figure, [axes], 2)
     return figure

@@ -1,9 +1,9 @@
 """Tables of the MultiBERTs paper (Sellam et al., ICLR 2022), from comparisons and dumps.
 
-Every function gives a `stats.presentation.table_writer.Table`, which writes Markdown, LaTeX and CSV.
-`stats.paper.comparisons` says which of the paper's tables a comparison stands in; the columns here
-hold what the paper prints (bootstrap mean of the difference, percentile interval, one-sided p)
-beside the plug-in estimates and the recommended interval and p.
+Every function returns a `stats.presentation.table_writer.Table`, which writes Markdown, LaTeX and CSV.
+`stats.paper.comparisons` names the paper's table of each comparison; the columns here hold what the
+paper prints (bootstrap mean of the difference, percentile interval, one-sided p) alongside the plug-in
+estimates and the recommended interval and p.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import numpy as np
 
 from multiberts.stats.bootstrap.arms import DataError
 from multiberts.stats.bootstrap.conclusion import Comparison
+from multiberts.stats.bootstrap.intervals import Interval
 from multiberts.stats.bootstrap.task_family import TaskComparisons
-from multiberts.stats.instances.run_agreement import Agreement, Estimate
+from multiberts.stats.instances.run_agreement import Agreement
 from multiberts.stats.paper.comparisons import SOURCES
 from multiberts.stats.planning.components import VarianceComponents
 from multiberts.stats.presentation.table_writer import Cell, Table
 from multiberts.stats.report.dumps import RunScores
-from multiberts.stats.report.selection import Choice
 
 Direction = Literal["greater", "less"]
-_SAID = {"Set": "", "Experiment": "experiment ", "Base": "base "}
+_PREFIXES = {"Set": "", "Experiment": "experiment ", "Base": "base "}
 COMPONENT_NAMES = {
     "seed": "pre-training seed",
     "run": "fine-tuning run",
@@ -39,24 +39,32 @@ def comparison_table(
     title: str = "",
     direction: Direction = "greater",
 ) -> Table:
-    """Comparisons in the columns of the paper's tables 1, 2 and 4, and ours beside them.
+    """Makes the columns of the paper's tables 1, 2 and 4, and the recommended ones.
 
     Args:
       comparisons: of one level of confidence.
-      title: stands above.
+      title: a line above the table.
       direction: the side that the one-sided published p tests: `less` where the experiment is
         meant to lower the score, as in the tables of bias.
 
     Raises:
-      DataError: no comparisons, a single design among them, or different levels.
+      DataError: there are no comparisons, one has a single design, or levels differ.
     """
     if direction not in get_args(Direction):
         raise DataError(f"found direction {direction!r}, expected greater or less")
-    _check_comparisons(comparisons)
-    level = f"{comparisons[0].confidence:.0%}"
+    levels = sorted({item.confidence for item in comparisons})
+    if len(levels) != 1:
+        raise DataError(
+            f"found {len(comparisons)} comparisons of confidence {levels}, expected comparisons of one level"
+        )
+    level = f"{levels[0]:.0%}"
     rows: list[Sequence[Cell]] = []
     for item in comparisons:
-        assert item.experiment and item.p_t and item.p_published
+        if item.experiment is None or item.p_t is None or item.p_published is None:
+            raise DataError(
+                f"{item.name or item.evaluation_set}: found a single design, expected a "
+                "comparison of two sides; use stats.presentation.comparison_tables"
+            )
         base, experiment = (column.mean() for column in item.samples.T)
         rows.append(
             (
@@ -78,52 +86,30 @@ def comparison_table(
     return _without_repeats(Table(columns, rows, formats, title))
 
 
-def _check_comparisons(comparisons: Sequence[Comparison]) -> None:
-    if not comparisons:
-        raise DataError("found no comparisons to write a table of, expected one at least")
-    for item in comparisons:
-        if item.experiment is None:
-            raise DataError(
-                f"{item.name or item.evaluation_set}: found a single design, expected a "
-                "comparison of two sides; use stats.presentation.tables"
-            )
-    levels = sorted({item.confidence for item in comparisons})
-    if len(levels) > 1:
-        raise DataError(f"found confidence {levels} in one table, expected one level for all")
-
-
 def _without_repeats(table: Table) -> Table:
-    """Leaves out set, base and experiment where all rows have the same, and says them above."""
-    kept = list(range(len(table.columns)))
-    same: dict[str, Cell] = {}
-    for name in ("Set", "Base", "Experiment"):
-        place = table.columns.index(name)
-        values = {row[place] for row in table.rows}
-        if len(values) == 1:
-            kept.remove(place)
-            same[name] = values.pop()
-    parts = [table.title]
-    parts += [f"{word}{same[name]}" for name, word in _SAID.items() if name in same]
+    """Moves set, base and experiment from columns to the title where all rows have the same."""
+    values = dict(zip(table.columns, map(list, zip(*table.rows, strict=True)), strict=True))
+    same = {name: values[name][0] for name in _PREFIXES if len(set(values[name])) == 1}
+    kept = [place for place, name in enumerate(table.columns) if name not in same]
+    title = [table.title, *(f"{_PREFIXES[name]}{value}" for name, value in same.items())]
     return Table(
         [table.columns[place] for place in kept],
         [[row[place] for place in kept] for row in table.rows],
         table.formats,
-        ", ".join(filter(None, parts)),
+        ", ".join(filter(None, title)),
     )
 
 
 def family_table(family: TaskComparisons, title: str = "") -> Table:
-    """Differences on several tasks with corrected two-sided p-values, and their macro-average."""
+    """Makes a table of differences on several tasks, corrected p-values and the macro-average."""
     rows: list[Sequence[Cell]] = []
     methods = list(family.adjusted)
     items = [*family.comparisons.items(), ("macro-average", family.macro_average)]
     for place, (task, item) in enumerate(items):
         if item.experiment is None or item.p_t is None:
             raise DataError("found tasks of a single design, expected comparisons of two sides")
-        corrected: list[Cell] = [
-            float(family.adjusted[method][place]) if place < len(family.comparisons) else None
-            for method in methods
-        ]
+        last = place == len(items) - 1
+        corrected = [None if last else float(family.adjusted[name][place]) for name in methods]
         rows.append(
             (
                 task, item.metric, item.base.estimate, item.experiment.estimate, item.estimate,
@@ -142,27 +128,24 @@ def family_table(family: TaskComparisons, title: str = "") -> Table:
 
 
 def agreement_table(agreements: Mapping[str, Agreement], title: str = "") -> Table:
-    """Agreement of two runs in per cent, with the same and with different pre-training seeds.
+    """Makes a table of the agreement of two runs, in per cent, within and between seeds.
 
     The paper's table of instance-level agreement (appendix); the intervals are ours.
 
     Args:
       agreements: by evaluation set, see `stats.instances.run_agreement.agreement`.
-      title: stands above.
+      title: a line above the table.
     """
+    kinds = {"classes": "equal answers", "correlation": "correlation"}
     rows: list[Sequence[Cell]] = []
     for name, item in agreements.items():
-        rows.append(
-            (
-                name,
-                {"classes": "equal answers", "correlation": "correlation"}[item.kind],
-                item.num_seeds,
-                item.num_runs,
-                *_percent_cells(item.same_seed),
-                *_percent_cells(item.different_seeds),
-                *_percent_cells(item.difference),
-            )
-        )
+        cells: list[Cell] = [name, kinds[item.kind], item.num_seeds, item.num_runs]
+        for estimate in (item.same_seed, item.different_seeds, item.difference):
+            if estimate is None:
+                cells += [None, None]
+            else:
+                cells += [100 * estimate.value, Interval(*(100 * end for end in estimate.interval))]
+        rows.append(cells)
     columns = (
         "Set", "Measure", "Seeds", "Runs", "Same seed (%)", "Same seed (% CI)",
         "Different seeds (%)", "Different seeds (% CI)", "Difference", "Difference (CI)",
@@ -170,32 +153,24 @@ def agreement_table(agreements: Mapping[str, Agreement], title: str = "") -> Tab
     return Table(columns, rows, dict.fromkeys(columns[4:], ".2f"), title)
 
 
-def _percent_cells(estimate: Estimate | None) -> tuple[Cell, Cell]:
-    if estimate is None:
-        return None, None
-    low, high = estimate.interval
-    return 100 * estimate.value, type(estimate.interval)(100 * low, 100 * high)
-
-
 def score_table(scores: Mapping[tuple[str, str], Sequence[RunScores]], title: str = "") -> Table:
-    """Scores over pre-training seeds, their runs averaged.
+    """Makes a table of scores over pre-training seeds, their runs averaged.
 
     The numbers behind the paper's figures of GLUE and SQuAD scores.
 
     Args:
       scores: by (evaluation set, measure), the procedures that were scored.
-      title: stands above.
+      title: a line above the table.
     """
     rows: list[Sequence[Cell]] = []
     for (name, measure), arms in scores.items():
         for arm in arms:
-            several = len(arm.seeds) > 1
+            of_seeds = arm.seed_scores
             rows.append(
                 (
-                    name, measure, arm.name, len(arm.seeds), arm.num_runs, arm.mean,
-                    float(arm.seed_scores.std(ddof=1)) if several else None,
-                    float(arm.seed_scores.min()), float(np.median(arm.seed_scores)),
-                    float(arm.seed_scores.max()), _deviation_of_runs(arm),
+                    name, measure, arm.name, len(of_seeds), arm.num_runs, arm.mean,
+                    float(of_seeds.std(ddof=1)) if len(of_seeds) > 1 else None, float(of_seeds.min()),
+                    float(np.median(of_seeds)), float(of_seeds.max()), _deviation_of_runs(arm),
                 )
             )  # fmt: skip
     columns = (
@@ -206,7 +181,7 @@ def score_table(scores: Mapping[tuple[str, str], Sequence[RunScores]], title: st
 
 
 def _deviation_of_runs(arm: RunScores) -> float | None:
-    """Pooled over seeds; None where no seed has two runs."""
+    """Returns the deviation pooled over seeds; None where no seed has two runs."""
     freedom = sum(len(scores) - 1 for scores in arm.by_seed.values())
     if not freedom:
         return None
@@ -217,11 +192,11 @@ def _deviation_of_runs(arm: RunScores) -> float | None:
 def component_table(
     components: Mapping[tuple[str, str], VarianceComponents], title: str = ""
 ) -> Table:
-    """Variances of one run's score on one example, by where they come from.
+    """Makes a table of the variances of one run's score on one example, by their source.
 
     Args:
       components: by (evaluation set, measure).
-      title: stands above.
+      title: a line above the table.
     """
     rows: list[Sequence[Cell]] = []
     for (name, measure), found in components.items():
@@ -231,25 +206,3 @@ def component_table(
     names = [name.capitalize() for name in COMPONENT_NAMES.values()]
     columns = ("Set", "Metric", *names, "Total", "Share of seeds", "Estimated below 0")
     return Table(columns, rows, {"Share of seeds": ".3%"}, title)
-
-
-def learning_rate_table(choices: Sequence[Choice], title: str = "") -> Table:
-    """Which learning rate was chosen for every task, procedure and step, by the mean over runs."""
-    rows: list[Sequence[Cell]] = [
-        (
-            choice.group.task,
-            choice.group.procedure,
-            choice.group.step,
-            choice.evaluation_set,
-            choice.metric,
-            f"{rate:g}",
-            mean,
-            rate == choice.learning_rate,
-        )
-        for choice in choices
-        for rate, mean in choice.means.items()
-    ]
-    columns = (
-        "Task", "Procedure", "Step", "Set", "Metric", "Learning rate", "Mean score", "Chosen",
-    )  # fmt: skip
-    return Table(columns, rows, {"Mean score": ".4f"}, title)

@@ -1,11 +1,8 @@
-"""Figures of comparisons: readable by the colour-blind and in grey, the same bytes every time.
-
-Colours are those of Okabe and Ito; every colour goes with a marker or line style of its own.
-"""
+"""Figures of comparisons, of scores over pre-training and of occupations, and parts of figures."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +24,8 @@ class Curve:
 
     Attributes:
       name: the procedure.
-      steps: pre-training steps [steps], rising.
-      scores: by seed, the score at each step [steps], NaN where there is none.
+      steps: pre-training steps [steps], increasing.
+      scores: by seed, the score at each step [steps], NaN where the seed was not scored.
     """
 
     name: str
@@ -44,7 +41,7 @@ class Cloud:
       name: the procedure.
       share: share of women [occupations] in [0, 1].
       values: mean over seeds of the bias score or probe [occupations].
-      truth: the slope of the world the data came from, or None where it is not known.
+      truth: the true slope of synthetic data, or None where it is not known.
     """
 
     name: str
@@ -54,22 +51,87 @@ class Cloud:
 
 
 def jitter(count: int) -> NDArray:
-    """Small fixed shifts that part the dots of equal scores."""
+    """Returns small fixed shifts [count] that separate the dots of equal scores."""
     return ((np.arange(count) * 0.618034) % 1 - 0.5) * 0.16
 
 
+def curve_style(index: int) -> dict[str, Any]:
+    """Returns colour, line style and marker of the curve at this place in the order of use."""
+    return {
+        "color": COLOURS[index % len(COLOURS)],
+        "linestyle": LINES[index % len(LINES)],
+        "marker": MARKERS[index % len(MARKERS)],
+    }
+
+
+def dot_style(index: int, size: float = 6, edge: float = 0.5) -> dict[str, Any]:
+    """Returns the look of single dots with white edges, at this place in the order of use."""
+    return curve_style(index) | {
+        "linestyle": "none",
+        "markersize": size,
+        "markeredgecolor": "white",
+        "markeredgewidth": edge,
+    }
+
+
+def legend_below(
+    figure: Figure, panels: Iterable[Axes], ncols: int, first: Sequence[str] = ()
+) -> None:
+    """Puts one legend below all panels, with each label once, those of `first` in front."""
+    known: dict[str, Any] = {}
+    for axes in panels:
+        handles, labels = axes.get_legend_handles_labels()
+        known |= dict(zip(labels, handles, strict=True))
+    known = {name: known[name] for name in first if name in known} | known
+    figure.legend(list(known.values()), list(known), loc="outside lower left", ncols=ncols)
+
+
+def title_above(figure: Figure, title: str) -> None:
+    """Puts a title above all panels, unless it is empty."""
+    if title:
+        figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+
+
+def name_rows(axes: Axes, names: Sequence[str]) -> None:
+    """Names rows from top to bottom."""
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+
+
+def draw_boxes(
+    axes: Axes,
+    values: Sequence[NDArray],
+    places: Sequence[float] | NDArray,
+    width: float,
+    **lines: Any,
+) -> None:
+    """Draws a grey box plot of each of some samples behind their dots."""
+    grey = {"color": GREY, **lines}
+    boxes = axes.boxplot(
+        list(values), positions=places, widths=width, showfliers=False, patch_artist=True,
+        zorder=1, manage_ticks=False, medianprops={"color": "black", "linewidth": 1.4},
+        boxprops=dict(grey), whiskerprops=grey, capprops=grey,
+    )  # fmt: skip
+    for box in boxes["boxes"]:
+        box.set_facecolor("#F2F2F2")
+
+
+def draw_difference(axes: Axes, row: int, item: Comparison, colour: str, marker: str) -> None:
+    """Draws the estimate and t interval of a row; the marker is filled where they exclude 0."""
+    clear = item.t.low > 0 or item.t.high < 0
+    axes.plot([item.t.low, item.t.high], [row] * 2, color=colour, linewidth=2)
+    axes.plot(
+        item.estimate, row, marker, markersize=7, color=colour,
+        markerfacecolor=colour if clear else "white", markeredgewidth=1.6,
+    )  # fmt: skip
+
+
 def seed_figure(comparison: Comparison) -> Figure:
-    """A dot a seed and a box a procedure; thin lines join the two scores of a paired seed."""
+    """Draws a dot per seed and a box per procedure; thin lines join the scores of a paired seed."""
     arms = [arm for arm in (comparison.base, comparison.experiment) if arm is not None]
     with canvas(1.3 + 1.15 * len(arms), 3.2) as (figure, axes):
         positions = np.arange(len(arms))
-        boxes = axes.boxplot(
-            [arm.seed_scores for arm in arms], positions=positions, widths=0.5, showfliers=False,
-            medianprops={"color": "black", "linewidth": 1.4}, boxprops={"color": GREY},
-            whiskerprops={"color": GREY}, capprops={"color": GREY}, patch_artist=True, zorder=1,
-        )  # fmt: skip
-        for box in boxes["boxes"]:
-            box.set_facecolor("#F2F2F2")
+        draw_boxes(axes, [arm.seed_scores for arm in arms], positions, 0.5)
         shifts = [
             jitter(len(arm.seeds)) + place for arm, place in zip(arms, positions, strict=True)
         ]
@@ -80,10 +142,7 @@ def seed_figure(comparison: Comparison) -> Figure:
                     color=GREY, linewidth=0.8, zorder=2,
                 )  # fmt: skip
         for index, (arm, shift) in enumerate(zip(arms, shifts, strict=True)):
-            axes.plot(
-                shift, arm.seed_scores, MARKERS[index], color=COLOURS[index], markersize=6,
-                markeredgecolor="white", markeredgewidth=0.6, zorder=3,
-            )  # fmt: skip
+            axes.plot(shift, arm.seed_scores, zorder=3, **dot_style(index, edge=0.6))
         axes.set_xticks(positions, [f"{arm.name}\n({len(arm.seeds)} seeds)" for arm in arms])
         axes.set_xlim(-0.6, len(arms) - 0.4)
         axes.set_ylabel(comparison.metric)
@@ -92,8 +151,7 @@ def seed_figure(comparison: Comparison) -> Figure:
 
 
 def delta_figure(comparison: Comparison) -> Figure:
-    """The bootstrap distribution of the difference, with both intervals and the line of no
-    difference."""
+    """Draws the bootstrap distribution of the difference, both intervals, and a line at 0."""
     differences = comparison.differences
     with canvas(5.9, 2.7) as (figure, axes):
         violin = axes.violinplot(
@@ -131,19 +189,12 @@ def delta_figure(comparison: Comparison) -> Figure:
 
 
 def forest_figure(comparisons: Sequence[Comparison], title: str = "") -> Figure:
-    """Differences with their t intervals, one line an evaluation set and metric."""
+    """Draws differences with their t intervals, one row per evaluation set and metric."""
     with canvas(6.6, 1.3 + 0.36 * len(comparisons)) as (figure, axes):
         for row, item in enumerate(comparisons):
-            clear = item.t.low > 0 or item.t.high < 0
-            axes.plot([item.t.low, item.t.high], [row] * 2, color=COLOURS[0], linewidth=2)
-            axes.plot(
-                item.estimate, row, "o", markersize=7, color=COLOURS[0],
-                markerfacecolor=COLOURS[0] if clear else "white", markeredgewidth=1.6,
-            )  # fmt: skip
+            draw_difference(axes, row, item, COLOURS[0], "o")
         axes.axvline(0, color="black", linewidth=0.9, linestyle=":")
-        labels = [f"{item.evaluation_set}, {item.metric}" for item in comparisons]
-        axes.set_yticks(range(len(comparisons)), labels)
-        axes.set_ylim(len(comparisons) - 0.4, -0.6)
+        name_rows(axes, [f"{item.evaluation_set}, {item.metric}" for item in comparisons])
         axes.set_xlabel(
             f"difference, {comparisons[0].confidence:.0%} t interval (filled: it excludes 0)"
         )
@@ -154,19 +205,19 @@ def forest_figure(comparisons: Sequence[Comparison], title: str = "") -> Figure:
 def training_figure(
     curves: Sequence[Curve], evaluation_set: str, metric: str, confidence: float | None = None
 ) -> Figure:
-    """Score against pre-training step: seeds as thin lines, their mean as a thick one.
+    """Draws scores against pre-training steps: seeds as thin lines, their mean as a thick one.
 
     Args:
-      curves: one a procedure.
+      curves: one per procedure.
       evaluation_set, metric: title and label.
-      confidence: draws a band of t intervals of the mean, of seeds alone, at steps with two
-        seeds or more; None draws none.
+      confidence: level of a band of t intervals of the mean over seeds, at steps with two seeds
+        or more; None draws no band.
     """
     from matplotlib.ticker import EngFormatter
 
     with canvas(4.8, 3.3) as (figure, axes):
         for index, curve in enumerate(curves):
-            colour, line = COLOURS[index % len(COLOURS)], LINES[index % len(LINES)]
+            colour = COLOURS[index % len(COLOURS)]
             for scores in curve.scores.values():
                 axes.plot(
                     curve.steps, scores, ".-", color=colour, linewidth=0.7, markersize=4, alpha=0.55
@@ -175,9 +226,8 @@ def training_figure(
             if confidence is not None:
                 _draw_band(axes, curve.steps, table, confidence, colour)
             axes.plot(
-                curve.steps, np.nanmean(table, axis=0), linestyle=line, color=colour,
-                marker=MARKERS[index % len(MARKERS)], linewidth=2.2,
-                label=f"{curve.name}: mean of {len(table)} seeds",
+                curve.steps, np.nanmean(table, axis=0), linewidth=2.2,
+                label=f"{curve.name}: mean of {len(table)} seeds", **curve_style(index),
             )  # fmt: skip
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))  # 600, 50k, 2M
         axes.set_xlabel("pre-training step")
@@ -191,7 +241,7 @@ def training_figure(
 def _draw_band(
     axes: Axes, steps: NDArray, table: NDArray[np.float64], confidence: float, colour: str
 ) -> None:
-    """t intervals of the mean over seeds [seeds, steps], where two seeds were scored."""
+    """Draws t intervals of the mean over seeds [seeds, steps], where two seeds were scored."""
     numbers = np.isfinite(table).sum(axis=0)
     several = np.flatnonzero(numbers > 1)
     if not several.size:
@@ -208,14 +258,14 @@ def _draw_band(
 
 
 def bias_figure(clouds: Sequence[Cloud], label: str, title: str = "") -> Figure:
-    """Bias of every occupation against its share of women, with fitted and, where known, true
-    slope."""
+    """Draws the bias of every occupation against its share of women, with the fitted slope and,
+    where it is known, the true one."""
     options = {"sharex": True, "sharey": True, "squeeze": False}
     with canvas(1 + 3.0 * len(clouds), 3.5, len(clouds), **options) as (figure, panels):
         for index, (cloud, axes) in enumerate(zip(clouds, panels[0], strict=True)):
             _draw_cloud(axes, cloud, index)
         panels[0, 0].set_ylabel(label)
-        figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+        title_above(figure, title)
     return figure
 
 
@@ -223,8 +273,7 @@ def _draw_cloud(axes: Axes, cloud: Cloud, index: int) -> None:
     percent = 100 * cloud.share
     axes.axhline(0, color=GREY, linewidth=0.6)
     axes.plot(
-        percent, cloud.values, MARKERS[index], color=COLOURS[index], alpha=0.75, markersize=5,
-        markeredgecolor="white", markeredgewidth=0.4,
+        percent, cloud.values, alpha=0.75, **dot_style(index, size=5, edge=0.4),
     )  # fmt: skip
     ends = np.array([percent.min(), percent.max()])
     mean_share, mean_value = cloud.share.mean(), cloud.values.mean()

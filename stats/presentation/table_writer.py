@@ -1,8 +1,9 @@
-"""A table of any content, written as Markdown, LaTeX or CSV from the same cells."""
+"""Tables of any content, written as Markdown, LaTeX, HTML or CSV from the same cells."""
 
 from __future__ import annotations
 
 import csv
+import html
 import io
 import re
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 from multiberts.stats.bootstrap.intervals import Interval
 
 Cell = str | int | float | bool | Interval | None
-# What stands where there is no value.
+# Shown where there is no value.
 NONE = "-"
 
 
@@ -19,14 +20,14 @@ NONE = "-"
 class Table:
     """Rows of cells under named columns.
 
-    A cell is text, a number, an `Interval` or None (nothing to say). Readers see numbers rounded;
-    CSV holds them in full, and an interval as two columns, `<name> low` and `<name> high`.
+    A cell is text, a number, an `Interval` or None (no value). Readers see rounded numbers; CSV holds
+    them in full, and an interval as two columns, `<name> low` and `<name> high`.
 
     Attributes:
-      columns: names.
-      rows: as many cells each as there are columns.
-      formats: by column, how readers see its numbers, such as `.1%`; by default see `format_cell`.
-      title: a line above it, or nothing.
+      columns: their names.
+      rows: each has as many cells as there are columns.
+      formats: by column, how readers see its numbers (see `format_cell`).
+      title: a line above the table, or nothing.
     """
 
     columns: Sequence[str]
@@ -44,10 +45,12 @@ class Table:
                 )
         unknown = set(self.formats) - set(self.columns)
         if unknown:
-            raise ValueError(f"formats for {sorted(unknown)}, which are no columns")
+            raise ValueError(
+                f"found formats for {sorted(unknown)}, expected columns: {', '.join(self.columns)}"
+            )
 
     def texts(self) -> list[tuple[str, ...]]:
-        """The cells as readers see them, without the names of the columns."""
+        """Returns the cells as readers see them, without the names of the columns."""
         return [
             tuple(
                 format_cell(cell, self.formats.get(name, ""))
@@ -57,7 +60,7 @@ class Table:
         ]
 
     def markdown(self) -> str:
-        """A Markdown table, its columns padded to equal width."""
+        """Writes a Markdown table, its columns padded to equal width."""
         lines = [
             tuple(cell.replace("|", "\\|") for cell in row)
             for row in (tuple(self.columns), *self.texts())
@@ -74,7 +77,7 @@ class Table:
         return "\n".join([*title, *texts]) + "\n"
 
     def latex(self) -> str:
-        """A LaTeX tabular with rules of the booktabs package."""
+        """Writes a LaTeX tabular with rules of the booktabs package."""
         layout = "".join("r" if right else "l" for right in self._numeric())
         lines = [f"% {self.title}"] if self.title else []
         lines += [rf"\begin{{tabular}}{{{layout}}}", r"\toprule"]
@@ -82,8 +85,20 @@ class Table:
         lines += [" & ".join(map(latex_text, row)) + r" \\" for row in self.texts()]
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
+    def html(self) -> str:
+        """Writes an HTML table; cells of numeric columns have the class `n`."""
+        kinds = [' class="n"' if right else "" for right in self._numeric()]
+        lines = [
+            "".join(
+                f"<{tag}{kind}>{html.escape(with_minus(cell))}</{tag}>"
+                for cell, kind in zip(cells, kinds, strict=True)
+            )
+            for tag, cells in (("th", self.columns), *(("td", row) for row in self.texts()))
+        ]
+        return "\n".join(["<table>", *(f"<tr>{line}</tr>" for line in lines), "</table>"])
+
     def csv(self) -> str:
-        """Comma-separated values with a header, every number in full."""
+        """Writes comma-separated values with a header, every number in full."""
         intervals = [
             any(isinstance(row[place], Interval) for row in self.rows)
             for place in range(len(self.columns))
@@ -105,7 +120,7 @@ class Table:
         return stream.getvalue()
 
     def _numeric(self) -> list[bool]:
-        """Columns of which no cell is text, which stand to the right."""
+        """Finds the columns without text; they are aligned to the right."""
         return [
             bool(self.rows) and not any(isinstance(row[place], str) for row in self.rows)
             for place in range(len(self.columns))
@@ -113,21 +128,25 @@ class Table:
 
 
 def format_cell(cell: Cell, number_format: str = "") -> str:
-    """A cell as readers see it.
+    """Formats a cell as readers see it.
 
     Args:
-      cell: text stays; None and NaN become a dash; an interval becomes `low to high`.
-      number_format: a Python format for numbers. By default whole numbers are written out, and
-        others have three decimals, four below 0.1, fewer where they are large.
+      cell: text stays; None and NaN become a dash; an interval becomes `low to high`, as a dash
+        between negative numbers misleads.
+      number_format: a Python format for numbers such as `.1%`, or `p` for p-values. By default
+        whole numbers are written out, and others have three decimals, four below 0.1, fewer
+        where they are large.
     """
     if cell is None or cell != cell:
         return NONE
     if isinstance(cell, str):
         return cell
     if isinstance(cell, Interval):
-        return " to ".join(format_cell(end, number_format) for end in (cell.low, cell.high))
+        return " to ".join(format_cell(end, number_format) for end in cell)
     if isinstance(cell, bool):
         return "yes" if cell else "no"
+    if number_format == "p":
+        return "< 0.0001" if cell < 1e-4 else f"{cell:.2g}"
     if number_format:
         text = format(cell, number_format)
         return text[1:] if re.fullmatch(r"-0(\.0*)?%?", text) else text
@@ -157,8 +176,13 @@ _LATEX_ESCAPES = {
 
 
 def latex_text(text: str) -> str:
-    """Text for LaTeX: special characters escaped, minus signs and dashes as typography has them."""
+    """Escapes text for LaTeX; minus signs and dashes become those of typography."""
     if text == NONE:
         return "--"
     escaped = "".join(_LATEX_ESCAPES.get(character, character) for character in text)
     return re.sub(r"(?<![\w.])-(?=\d)", "$-$", escaped)
+
+
+def with_minus(text: str) -> str:
+    """Puts a true minus sign before negative numbers; a hyphen breaks at the end of a line."""
+    return re.sub(r"(?<![\w.])-(?=\d)", "\N{MINUS SIGN}", text)

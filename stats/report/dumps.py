@@ -1,45 +1,60 @@
-"""Dumps of predictions, one for every task, evaluation set, procedure and step, and their scores.
+"""Dumps of predictions, one per task, evaluation set, procedure and step, and what is made of them.
 
-Tables and figures start from these: from finished runs on disk (`dumps_of_runs`) or from labelled
-arrays at hand (`dumps_of_datasets`).
+Tables and figures start from these: from finished runs on disk (see
+`stats.report.learning_rate_choice.dumps_of_runs`) or from labelled arrays (`dumps_of_datasets`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.evaluate.metrics.column_metric import Metric
 from multiberts.evaluate.metrics.ranks import RankMetric
-from multiberts.evaluate.metrics.register import METRICS
+from multiberts.evaluate.metrics.register import METRICS, metric_input, metric_variables
 from multiberts.evaluate.metrics.winogender_bias import (
     OCCUPATION_MEASURES,
     occupation_metric,
     occupation_scores,
 )
 from multiberts.stats.bootstrap.arm_scores import arm_table
-from multiberts.stats.bootstrap.arms import Arm, DataError, align, arm_from_arrays, pair
-from multiberts.stats.bootstrap.resampling import seed_scores
+from multiberts.stats.bootstrap.arms import (
+    Arm,
+    DataError,
+    align,
+    arm_from_arrays,
+    pair,
+    sorted_seeds,
+)
+from multiberts.stats.bootstrap.comparison import compare
+from multiberts.stats.bootstrap.conclusion import Comparison, DrawOrder
 from multiberts.stats.planning.components import (
     VarianceComponents,
     nested_variance_components,
     variance_components,
 )
-from multiberts.stats.report.selection import (
-    Choice,
-    Group,
-    PredictionReader,
-    Run,
-    choose_learning_rate,
-    make_groups,
-)
+from multiberts.stats.presentation.figures import Cloud, Curve
 
 if TYPE_CHECKING:
     import xarray
+
+
+@dataclass(frozen=True)
+class Bootstrap:
+    """How comparisons are made; the defaults are those of the MultiBERTs paper.
+
+    Attributes:
+      num_bootstrap, bootstrap_seed, confidence, draws: see `stats.compare`.
+    """
+
+    num_bootstrap: int = 1000
+    bootstrap_seed: int = 42
+    confidence: float = 0.95
+    draws: DrawOrder = "published"
 
 
 @dataclass(frozen=True)
@@ -48,15 +63,21 @@ class RunScores:
 
     Attributes:
       name: how figures call the runs.
-      seeds: the distinct pre-training seeds, sorted.
-      by_seed: by seed, the scores of its runs [runs of the seed].
-      seed_scores: the score of each seed, its runs averaged [seeds], in the order of `seeds`.
+      by_seed: by pre-training seed, sorted, the scores of its runs [runs of the seed].
     """
 
     name: str
-    seeds: tuple[Hashable, ...]
     by_seed: Mapping[Hashable, NDArray[np.float64]]
-    seed_scores: NDArray[np.float64]
+
+    @property
+    def seeds(self) -> tuple[Hashable, ...]:
+        """The distinct pre-training seeds, sorted."""
+        return tuple(self.by_seed)
+
+    @property
+    def seed_scores(self) -> NDArray[np.float64]:
+        """The score of each seed, its runs averaged [seeds], in the order of `seeds`."""
+        return np.array([scores.mean() for scores in self.by_seed.values()])
 
     @property
     def mean(self) -> float:
@@ -65,6 +86,7 @@ class RunScores:
 
     @property
     def num_runs(self) -> int:
+        """The number of runs of all seeds."""
         return sum(len(scores) for scores in self.by_seed.values())
 
 
@@ -73,10 +95,10 @@ class Dump:
     """Predictions of one procedure at one step of pre-training on one evaluation set.
 
     Attributes:
-      task, evaluation_set, procedure: what the runs are and were given.
+      task, evaluation_set, procedure: of all runs.
       step: of pre-training, or None where it is not known.
       measures: names of the metrics, the task's own first.
-      data: as `evaluate.dumps.predictions.read_predictions` gives it.
+      data: as `evaluate.dumps.predictions.read_predictions` returns it.
     """
 
     task: str
@@ -88,17 +110,19 @@ class Dump:
 
     @property
     def set_name(self) -> str:
-        """How tables call the evaluation set."""
-        from multiberts.stats.report.analysis import set_name
-
-        return set_name(self.task, self.evaluation_set)
+        """The evaluation set as tables name it: with its task, unless the name contains it."""
+        task, name = self.task.lower(), self.evaluation_set.lower()
+        if name.startswith(task) or task.endswith(name):
+            return self.evaluation_set
+        return f"{self.task}/{self.evaluation_set}"
 
     @property
     def name(self) -> str:
+        """The procedure and its step."""
         return self.procedure if self.step is None else f"{self.procedure}, {step_name(self.step)}"
 
     def measured(self, measure: str) -> tuple[xarray.Dataset, Metric | RankMetric]:
-        """Predictions as a measure needs them, and its metric.
+        """Returns predictions as a measure needs them, and its metric.
 
         Raises:
           DataError: there is no such measure.
@@ -109,41 +133,71 @@ class Dump:
         if measure not in METRICS:
             raise DataError(
                 f"{self.set_name}: found measure {measure!r}, expected one of "
-                f"{', '.join(sorted([*METRICS, *OCCUPATION_MEASURES]))}"
+                f"{', '.join(sorted([*METRICS, *OCCUPATION_MEASURES]))}; correct the metrics in "
+                "run.json"
             )
         return self.data, METRICS[measure]
 
+    def scores_of_runs(self, measure: str) -> NDArray[np.float64]:
+        """Returns the score of every run [runs], each on all examples.
+
+        Raises:
+          DataError: there is no such measure, or the predictions do not suit it.
+        """
+        data, metric = self.measured(measure)
+        label, prediction = metric_variables(metric, data)
+        try:
+            given = metric_input(metric, data[prediction], data.get("scores"))
+            return metric.score(data[label].to_numpy(), given)
+        except ValueError as error:
+            raise DataError(f"{self.set_name}, {self.name}: {error}") from error
+
     def run_scores(self, measure: str, name: str = "") -> RunScores:
-        """Scores of all runs under a measure, each on all examples.
+        """Scores all runs under a measure, sorted by pre-training seed.
 
         Args:
           measure: a key of `METRICS` or `OCCUPATION_MEASURES`.
-          name: how figures call the runs; the dump's own name unless given.
+          name: how figures call the runs; by default the dump's own name.
         """
-        arm, metric = self._arm(measure)
-        apart = _runs_as_seeds(arm)
-        scores = seed_scores(apart, metric)
-        members: dict[Hashable, list[int]] = {seed: [] for seed in arm.seeds}
-        for row, seed in enumerate(arm.run_seeds):
-            members[seed].append(row)
-        return RunScores(
-            name or self.name,
-            arm.seeds,
-            {seed: scores[rows] for seed, rows in members.items()},
-            scores @ arm.seed_weights,
-        )
+        scores = self.scores_of_runs(measure)
+        seeds = self.data["pretrain_seed"].to_numpy().tolist()
+        by_seed = {
+            seed: scores[[row for row, own in enumerate(seeds) if own == seed]]
+            for seed in sorted_seeds(seeds)
+        }
+        return RunScores(name or self.name, by_seed)
+
+    def cloud(
+        self, measure: str, name: str, seeds: Sequence | None = None, truth: float | None = None
+    ) -> Cloud:
+        """Averages a measure of occupations over runs and then over seeds.
+
+        Args:
+          measure: a key of `OCCUPATION_MEASURES`.
+          name: how figures call it.
+          seeds: pre-training seeds to average over; by default all.
+          truth: the true slope, where it is known.
+        """
+        data, _ = self.measured(measure)
+        means = data["prediction"].groupby("pretrain_seed").mean()
+        if seeds is not None:
+            means = means.sel(pretrain_seed=list(seeds))
+        return Cloud(name, data["label"].to_numpy(), means.mean("pretrain_seed").to_numpy(), truth)
 
     def components(self, measure: str) -> VarianceComponents:
-        """Variance components of one run's score on one example.
+        """Estimates variance components of one run's score on one example.
 
-        With fine-tuning runs apart where some seed has several. Of a metric that is no mean they
-        are those of its pseudo-values (see `stats.bootstrap.arm_scores`).
+        Fine-tuning runs are a component of their own where some seed has several. For a metric that
+        is not a mean, the components are those of its pseudo-values (see
+        `stats.bootstrap.arm_scores`).
 
         Raises:
           DataError: fewer than two seeds or examples.
         """
         arm, metric = self._arm(measure)
-        table = np.concatenate(list(arm_table(_runs_as_seeds(arm), metric).blocks()), axis=1)
+        places = tuple(range(len(arm.run_seeds)))
+        runs = replace(arm, run_seeds=places, seeds=places, inner_levels=None)
+        table = np.concatenate(list(arm_table(runs, metric).blocks()), axis=1)
         rows = {
             seed: table[[row for row, own in enumerate(arm.run_seeds) if own == seed]]
             for seed in arm.seeds
@@ -153,11 +207,11 @@ class Dump:
         return variance_components(table)
 
     def split(self, by: str, names: Mapping[Hashable, str] | None = None) -> dict[str, Dump]:
-        """The dump cut by a coordinate of its examples (or `label`), such as the parts of HANS.
+        """Splits the dump by a coordinate of its examples (or `label`), such as the parts of HANS.
 
         Args:
           by: `label`, or the name of a coordinate along `example`.
-          names: by value of it, how figures call the part.
+          names: by value, how figures call the part.
 
         Raises:
           DataError: there is no such coordinate.
@@ -181,9 +235,13 @@ class Dump:
         return parts
 
     def difference_components(self, experiment: Dump, measure: str) -> VarianceComponents:
-        """Components of the difference experiment - this dump, for planning paired comparisons.
+        """Estimates components of the difference experiment - this dump, to plan paired comparisons.
 
-        Of the seeds that both have, the runs of each averaged.
+        Only seeds that both have count; the runs of each are averaged.
+
+        Args:
+          experiment: the other side.
+          measure: a key of `METRICS` or `OCCUPATION_MEASURES`.
 
         Raises:
           DataError: the dumps do not fit together, or have fewer than two seeds in common.
@@ -194,13 +252,13 @@ class Dump:
         if len(sides[0].seeds) < 2:
             raise DataError(
                 f"{self.set_name}: {self.name} and {experiment.name} have "
-                f"{len(sides[0].seeds)} seeds in common, expected two at least"
+                f"{len(sides[0].seeds)} seeds in common, expected at least two"
             )
         tables = [np.concatenate(list(arm_table(side, metric).blocks()), axis=1) for side in sides]
         return variance_components(tables[1] - tables[0])
 
     def _arm(self, measure: str) -> tuple[Arm, Metric | RankMetric]:
-        """The runs, checked to suit the measure."""
+        """Returns the runs, checked to suit the measure, and the metric."""
         data, metric = self.measured(measure)
         name = f"{self.set_name}, {self.name}"
         arm = arm_from_arrays(name, data, metric=metric)
@@ -212,59 +270,97 @@ class Dump:
 
 
 def step_name(step: int) -> str:
-    """`2M steps`, `50k steps`, `600 steps`."""
+    """Formats a step as `2M steps`, `50k steps` or `600 steps`."""
     for size, letter in ((1_000_000, "M"), (1_000, "k")):
         if step and step % size == 0:
             return f"{step // size}{letter} steps"
     return f"{step} steps"
 
 
-def _runs_as_seeds(arm: Arm) -> Arm:
-    """The arm with every run by itself."""
-    places = tuple(range(len(arm.run_seeds)))
-    return replace(arm, run_seeds=places, seeds=places, inner_levels=None)
-
-
-def dumps_of_runs(runs: Sequence[Run]) -> tuple[list[Dump], list[Choice]]:
-    """Reads finished runs, with one learning rate chosen a task, procedure and step.
+def compare_dumps(
+    base: Dump,
+    experiment: Dump | None,
+    measure: str,
+    bootstrap: Bootstrap,
+    base_name: str,
+    experiment_name: str,
+    **options: Any,
+) -> Comparison:
+    """Compares two dumps under a measure (see `stats.compare`).
 
     Args:
-      runs: as `Run(*found) for found in evaluate.dumps.run_file.find_runs(folder)`.
-
-    Returns:
-      A dump for every evaluation set of every group, and how learning rates were chosen.
+      base: one side.
+      experiment: the other side, or None in a single design.
+      measure: a key of `METRICS` or `OCCUPATION_MEASURES`.
+      bootstrap: how.
+      base_name, experiment_name: how tables call the sides.
+      **options: of `stats.compare`: `design`, `resample`, `studentised`; and `name`, by default
+        "<experiment> against <base>".
 
     Raises:
-      UserError: a file is damaged, runs do not belong together, or a run has no seed.
+      DataError: the dumps do not fit together.
     """
-    from multiberts.evaluate.dumps.predictions import read_predictions
+    data, metric = base.measured(measure)
+    other = None if experiment is None else experiment.measured(measure)[0]
+    name = options.pop("name", f"{experiment_name} against {base_name}")
+    try:
+        return compare(
+            data,
+            other,
+            metric,
+            **options,
+            **asdict(bootstrap),
+            name=name,
+            evaluation_set=base.set_name,
+            base_name=base_name,
+            experiment_name=experiment_name,
+        )
+    except ValueError as error:
+        raise DataError(f"{name} on {base.set_name}, {measure}: {error}") from error
 
-    reader = PredictionReader(read_predictions)
-    dumps, choices = [], []
-    for group in make_groups(runs):
-        kept, choice = choose_learning_rate(group, reader)
-        choices += [choice] if choice is not None else []
-        dumps += [_dump_of_group(kept, name, reader) for name in kept.evaluation_sets()]
-    return dumps, choices
 
+def curve_of_dumps(dumps: Sequence[Dump], measure: str, all_steps: bool = True) -> Curve:
+    """Scores one procedure along its steps, for `stats.presentation.figures.training_figure`.
 
-def _dump_of_group(group: Group, evaluation_set: str, reader: PredictionReader) -> Dump:
-    return Dump(
-        group.task,
-        evaluation_set,
-        group.procedure,
-        group.step,
-        tuple(group.evaluation_sets()[evaluation_set]),
-        reader(group, evaluation_set),
-    )
+    Args:
+      dumps: of one procedure and evaluation set, each with a step.
+      measure: their score.
+      all_steps: leave out seeds that lack a step, because a mean that loses or gains seeds on its
+        way moves although no seed does; otherwise their missing scores are NaN.
+
+    Raises:
+      DataError: a step is not known, the dumps are not of one procedure, or no seed has every
+        step.
+    """
+    procedures = sorted({dump.procedure for dump in dumps})
+    if len(procedures) != 1 or any(dump.step is None for dump in dumps):
+        raise DataError(
+            f"found dumps of {', '.join(procedures) or 'no procedure'} at steps "
+            f"{[dump.step for dump in dumps]}, expected one procedure at known steps"
+        )
+    ordered = sorted(dumps, key=lambda dump: dump.step or 0)
+    found = [dump.run_scores(measure) for dump in ordered]
+    tables = [dict(zip(scores.seeds, scores.seed_scores, strict=True)) for scores in found]
+    seeds = sorted_seeds([seed for table in tables for seed in table])
+    if all_steps:
+        seeds = tuple(seed for seed in seeds if all(seed in table for table in tables))
+    if not seeds:
+        raise DataError(
+            f"{ordered[0].set_name}: no seed of {procedures[0]} has every step of "
+            f"{[dump.step for dump in ordered]}; leave steps out or add runs"
+        )
+    scores_of_seeds = {
+        seed: np.array([table.get(seed, np.nan) for table in tables]) for seed in seeds
+    }
+    return Curve(procedures[0], np.array([dump.step for dump in ordered]), scores_of_seeds)
 
 
 def dumps_of_datasets(datasets: Iterable[xarray.Dataset]) -> list[Dump]:
-    """Cuts labelled arrays into dumps of one procedure and step each.
+    """Splits labelled arrays into dumps of one procedure and step each.
 
     Args:
-      datasets: as `evaluate.dumps.predictions.read_predictions` gives them: dims (run, example),
-        coordinates procedure, step and pretrain_seed along run, attributes task,
+      datasets: as `evaluate.dumps.predictions.read_predictions` returns them: dims (run,
+        example), coordinates procedure, step and pretrain_seed along run, attributes task,
         evaluation_set and metrics. A step of -1 is not known.
 
     Raises:
@@ -290,7 +386,7 @@ def _dumps_of_dataset(number: int, data: xarray.Dataset) -> list[Dump]:
     if missing or not len(data.attrs["metrics"]):
         raise DataError(
             f"dataset {number} lacks {', '.join(missing) or 'metrics'}; expected a dataset as "
-            "multiberts.evaluate.dumps.predictions.read_predictions gives it"
+            "multiberts.evaluate.dumps.predictions.read_predictions returns it"
         )
     kinds = list(
         zip(map(str, data["procedure"].to_numpy()), data["step"].to_numpy().tolist(), strict=True)

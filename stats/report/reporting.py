@@ -1,4 +1,4 @@
-"""The report stage: dumped predictions in, tables, figures and one HTML page out."""
+"""The report stage: from dumped predictions to tables, figures and one HTML page."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from multiberts.runs.errors import UserError
 from multiberts.runs.identity import Identity
 from multiberts.stats.bootstrap.conclusion import Design
 from multiberts.stats.bootstrap.score_tables import Resample
-from multiberts.stats.report.analysis import Settings, analyse
+from multiberts.stats.report.analysis import analyse
+from multiberts.stats.report.dumps import Bootstrap
+from multiberts.stats.report.learning_rate_choice import RULES, LearningRateRule
 from multiberts.stats.report.page import write_page
-from multiberts.stats.report.selection import RULES, LearningRateRule, Run, select
+from multiberts.stats.report.selection import finished_runs, select
 
 _COMPARISON_FIELDS = {"name", "base", "experiment", "design", "resample"}
 
@@ -37,7 +39,7 @@ def report(
     """Compares procedures on every evaluation set and metric, and writes an HTML page about it.
 
     Where a procedure was fine-tuned with several learning rates, one is chosen per task, procedure
-    and step by the mean over runs, and the page says by which rule.
+    and step by the mean over runs; the page shows the rule and the choices.
 
     Args:
       run_dir: where to write `index.html`, `tables/` and `figures/`.
@@ -45,8 +47,8 @@ def report(
       title: heading of the page.
       comparisons: what to compare, each a dict with `name`, `base` and `experiment` (dicts of
         `procedure` and optionally `step`, `task`, `learning_rate`; without a step the last
-        one), `design` (`paired` unless said) and `resample` (`both` unless said). Without
-        `experiment` the design is `single`.
+        one), `design` (default `paired`) and `resample` (default `both`). Without `experiment`
+        the design is `single`.
       truth: JSON file {"<evaluation set>/<metric>": {"<procedure>": value}} of values known from
         how the data were made, or None.
       num_bootstrap: bootstrap replicates.
@@ -60,37 +62,37 @@ def report(
       UserError: there is nothing to compare, a field is unknown, or a file is damaged.
     """
     parameters, _ = IDENTITY.of(locals())
-    from multiberts.evaluate.dumps.run_file import find_runs
-
     if not 0 < confidence < 1 or num_bootstrap < 1:
         raise UserError(
             f"found confidence {confidence} and num_bootstrap {num_bootstrap}, expected a number "
-            "between 0 and 1 and at least 1; correct the parameters"
+            "between 0 and 1, and at least 1"
         )
     if learning_rate_rule not in RULES:
         raise UserError(
             f"found learning_rate_rule {learning_rate_rule!r}, expected one of {', '.join(RULES)}"
         )
-    folders = [predictions] if isinstance(predictions, str) else list(predictions)
-    runs = [Run(*found) for folder in folders for found in find_runs(folder)]
-    if not runs:
-        raise UserError(f"{', '.join(folders)}: found no finished run; run the fine-tuning first")
-    requests = [_checked_request(request) for request in comparisons]
-    selected = [_selected(runs, request) for request in requests]
+    runs = finished_runs(predictions)
+    requests = []
+    for checked in map(_checked_request, comparisons):
+        for side in ("base", "experiment"):
+            if checked[side] is not None:
+                what = f"comparison {checked['name']!r}, {side}"
+                checked[side] = select(runs, checked[side], what)
+        requests.append(checked)
     truths = _read_truth(truth)
-    inputs: dict[str, Any] = {"predictions": [str(run.directory) for run in runs]}
     directory = RunDirectory(
         run_dir,
         stage="report",
         parameters={**parameters, "comparisons": [dict(request) for request in comparisons]},
-        inputs=inputs if truth is None else {**inputs, "truth": truth},
+        inputs={"predictions": [str(run.directory) for run in runs]}
+        | ({} if truth is None else {"truth": truth}),
     )
     if directory.done:
         return
-    settings = Settings(num_bootstrap, bootstrap_seed, confidence, learning_rate_rule)
-    content = analyse(runs, requests, selected, truths, settings)
+    bootstrap = Bootstrap(num_bootstrap, bootstrap_seed, confidence, draws="keyed")
+    content = analyse(runs, requests, truths, bootstrap, learning_rate_rule)
     with directory:
-        directory.finish(write_page(directory.path, title, content, settings))
+        directory.finish(write_page(directory.path, title, content, bootstrap, learning_rate_rule))
 
 
 def _checked_request(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -118,14 +120,6 @@ def _checked_request(request: Mapping[str, Any]) -> dict[str, Any]:
             + "; correct the comparison"
         )
     return checked
-
-
-def _selected(runs: Sequence[Run], request: Mapping[str, Any]) -> dict[str, list[Run]]:
-    return {
-        side: select(runs, request[side], f"comparison {request['name']!r}, {side}")
-        for side in ("base", "experiment")
-        if request[side] is not None
-    }
 
 
 def _read_truth(path: str | None) -> dict[str, dict[str, float]]:

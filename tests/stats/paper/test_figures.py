@@ -19,7 +19,6 @@ from multiberts.stats.paper.design_figures import family_figure, power_figure, v
 from multiberts.stats.paper.figures import (
     ScorePanel,
     agreement_figure,
-    curve_of_dumps,
     occupations_figure,
     score_figure,
     seeds_figure,
@@ -27,7 +26,7 @@ from multiberts.stats.paper.figures import (
 from multiberts.stats.planning.components import VarianceComponents
 from multiberts.stats.planning.power import Study
 from multiberts.stats.presentation.figures import training_figure
-from multiberts.stats.report.dumps import RunScores
+from multiberts.stats.report.dumps import RunScores, curve_of_dumps
 
 BOOTSTRAP = Bootstrap(num_bootstrap=200)
 PARTS = VarianceComponents(seed=0.02, example=0.1, residual=0.3, run=0.01, run_residual=0.2)
@@ -139,7 +138,7 @@ def test_seeds_stand_in_order_of_the_first_procedure(drawn, dumps):
 def test_boxes_sum_up_many_runs():
     random = np.random.default_rng(0)
     by_seed = {seed: random.normal(seed, 0.3, 25) for seed in range(3)}
-    arm = RunScores("many", (0, 1, 2), by_seed, np.array([run.mean() for run in by_seed.values()]))
+    arm = RunScores("many", by_seed)
     (axes,) = seeds_figure([arm], "score").axes
     assert len(axes.patches) == 3
     assert not seeds_figure([dataclasses.replace(arm, by_seed={

@@ -22,10 +22,10 @@ from multiberts.stats.paper.tables import (
     comparison_table,
     component_table,
     family_table,
-    learning_rate_table,
     score_table,
 )
-from multiberts.stats.report.selection import Choice, Group, Run
+from multiberts.stats.report.learning_rate_choice import LearningRateChoice, learning_rate_table
+from multiberts.stats.report.selection import FinishedRun, RunGroup
 
 BOOTSTRAP = Bootstrap(num_bootstrap=200)
 
@@ -141,9 +141,9 @@ def test_scores_and_components(dumps):
 
 
 def test_learning_rates():
-    run = Run(Path("run"), {"pretrain_seed": 0, "learning_rate": 2e-5})
-    group = Group("RTE", "base", 600, (run,))
-    choice = Choice(group, 2e-5, "dev", "accuracy", {2e-5: 0.75, 3e-5: 0.5})
+    run = FinishedRun(Path("run"), {"pretrain_seed": 0, "learning_rate": 2e-5})
+    group = RunGroup("RTE", "base", 600, (run,))
+    choice = LearningRateChoice(group, 2e-5, "dev", "accuracy", {2e-5: 0.75, 3e-5: 0.5})
     table = learning_rate_table([choice])
     check_notations(table)
     assert [(row["Learning rate"], row["Chosen"]) for row in read(table)] == [
@@ -154,9 +154,9 @@ def test_learning_rates():
 def test_refusals(bias, dumps):
     with pytest.raises(DataError, match="found direction 'down', expected greater or less"):
         comparison_table(bias, direction="down")
-    with pytest.raises(DataError, match="found no comparisons to write a table of"):
+    with pytest.raises(DataError, match="found 0 comparisons of confidence"):
         comparison_table([])
-    with pytest.raises(DataError, match=r"found confidence \[0.9, 0.95\] in one table"):
+    with pytest.raises(DataError, match=r"comparisons of confidence \[0.9, 0.95\]"):
         comparison_table([bias[0], dataclasses.replace(bias[0], confidence=0.9)])
     with pytest.raises(DataError, match="found a single design, expected a comparison"):
         comparison_table([dataclasses.replace(bias[0], experiment=None)])

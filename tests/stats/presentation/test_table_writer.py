@@ -65,5 +65,5 @@ def test_rows_that_do_not_fit_are_refused():
         Table(("a", "b"), [(1, 2), (1,)])
     with pytest.raises(ValueError, match="same name"):
         Table(("a", "a"), [])
-    with pytest.raises(ValueError, match="no columns"):
+    with pytest.raises(ValueError, match="expected columns: a"):
         Table(("a",), [], {"b": ".2f"})

@@ -15,9 +15,9 @@ from multiberts.evaluate.dumps.run_file import find_runs
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.stats.bootstrap.comparison import compare
 from multiberts.stats.instances.run_agreement import agreement
-from multiberts.stats.report.dumps import dumps_of_runs
+from multiberts.stats.report.learning_rate_choice import dumps_of_runs
 from multiberts.stats.report.reporting import report
-from multiberts.stats.report.selection import Run
+from multiberts.stats.report.selection import finished_runs
 
 NUMBER = 60
 WORDS = ("denver", "broncos", "1066", "the", "normans", "of")
@@ -49,7 +49,8 @@ def write_run(path: Path, texts, references, **facts) -> None:
         "evaluation_sets": entries, **facts,
     }  # fmt: skip
     (path / "run.json").write_text(json.dumps(content))
-    (path / "DONE").write_text("{}")
+    digest = hashlib.sha256((path / "run.json").read_bytes()).hexdigest()
+    (path / "DONE").write_text(json.dumps({"outputs": {}, "run": digest}))
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +86,7 @@ def answers(tmp_path_factory):
 def test_intervals_are_those_of_the_scores_example_by_example(answers):
     """F1 is a mean, so that comparing F1 of each example by `mean` must come out the same."""
     root, references, texts = answers
-    dumps, _ = dumps_of_runs([Run(*found) for found in find_runs(root)])
+    dumps, _ = dumps_of_runs(finished_runs(str(root)))
     assert [(dump.procedure, dump.evaluation_set) for dump in dumps] == [
         ("base", "dev"), ("longer", "dev"),
     ]  # fmt: skip
@@ -116,7 +117,7 @@ def test_intervals_are_those_of_the_scores_example_by_example(answers):
 
 def test_scores_of_runs_and_variance_components(answers):
     root, references, texts = answers
-    dumps, _ = dumps_of_runs([Run(*found) for found in find_runs(root)])
+    dumps, _ = dumps_of_runs(finished_runs(str(root)))
     scores = dumps[0].run_scores("squad_exact_match").by_seed
     exact = METRICS["squad_exact_match"]
     for seed in range(4):

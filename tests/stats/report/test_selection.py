@@ -7,10 +7,9 @@ import pytest
 import xarray
 
 from multiberts.runs.errors import UserError
+from multiberts.stats.report.learning_rate_choice import DumpReader, choose_learning_rate
 from multiberts.stats.report.selection import (
-    PredictionReader,
-    Run,
-    choose_learning_rate,
+    FinishedRun,
     last_steps,
     make_groups,
     select,
@@ -27,7 +26,7 @@ def run(number, *, task="t", procedure="base", step=10, rate=None, pretrain_seed
         "pretrain_seed": pretrain_seed,
         "evaluation_sets": sets,
     }
-    return Run(Path(f"run{number}"), facts)
+    return FinishedRun(Path(f"run{number}"), facts)
 
 
 def reader(hits):
@@ -42,7 +41,7 @@ def reader(hits):
             {"prediction": (("run", "example"), predictions), "label": ("example", np.ones(10))}
         )
 
-    return PredictionReader(read)
+    return DumpReader(read)
 
 
 def test_groups_share_task_procedure_and_step():
@@ -151,5 +150,5 @@ def test_selection_takes_the_last_step_unless_told():
 
 def test_an_unknown_metric_is_named():
     (group,) = make_groups([run(0, metrics=["blue"])])
-    with pytest.raises(UserError, match="names metric 'blue'"):
-        reader({"run0": 1}).measured(group, "dev", "blue")
+    with pytest.raises(UserError, match="found measure 'blue'"):
+        reader({"run0": 1})(group, "dev").measured("blue")

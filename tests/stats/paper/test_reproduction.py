@@ -7,8 +7,9 @@ import pytest
 
 from multiberts.runs.errors import UserError
 from multiberts.stats.bootstrap.arms import DataError
+from multiberts.stats.paper.catalogue import Roles
 from multiberts.stats.paper.comparisons import Bootstrap
-from multiberts.stats.paper.folder import Roles, paper_report
+from multiberts.stats.paper.reproduction import paper_report
 
 BOOTSTRAP = Bootstrap(num_bootstrap=100)
 
@@ -94,5 +95,5 @@ def test_refusals(dumps, tmp_path):
     with pytest.raises(DataError, match="procedure 'base', only none at all"):
         paper_report([], tmp_path / "none")
     assert not (tmp_path / "none").exists()
-    with pytest.raises(UserError, match="exists and is no report of this kind; give another"):
+    with pytest.raises(UserError, match="exists and is not a report of this kind; give another"):
         paper_report(dumps, tmp_path)

@@ -10,15 +10,13 @@ import xarray
 
 from multiberts.stats import compare
 from multiberts.stats.bootstrap.intervals import Interval, PValues
-from multiberts.stats.presentation.tables import (
-    CSV_COLUMNS,
-    csv_table,
-    format_interval,
-    format_number,
+from multiberts.stats.presentation.comparison_tables import (
+    FULL_COLUMNS,
     format_p,
-    latex_table,
-    markdown_table,
+    full_table,
+    summary_table,
 )
+from multiberts.stats.presentation.table_writer import format_cell
 from multiberts.stats.presentation.wording import finding, warnings
 
 
@@ -39,27 +37,27 @@ def comparison():
 
 
 def test_numbers():
-    texts = [format_number(x) for x in (0, 0.5, -0.15, 0.0125, 0.00001, 3.14159, 42.0, 1234.5)]
+    texts = [format_cell(x) for x in (0, 0.5, -0.15, 0.0125, 0.00001, 3.14159, 42.0, 1234.5)]
     assert texts == ["0", "0.500", "-0.150", "0.0125", "1.0e-05", "3.142", "42.00", "1234.5"]
-    assert format_interval(Interval(-0.25, 0.5)) == "-0.250 to 0.500"
+    assert format_cell(Interval(-0.25, 0.5)) == "-0.250 to 0.500"
     assert format_p(None) == "-"
     assert format_p(PValues(1, 1, 0.00001)) == "< 0.0001"
     assert format_p(PValues(1, 1, 0.0123)) == "0.012"
 
 
 def test_csv_holds_numbers_in_full(comparison):
-    (row,) = csv.DictReader(io.StringIO(csv_table([comparison])))
+    (row,) = csv.DictReader(io.StringIO(full_table([comparison]).csv()))
     assert float(row["estimate"]) == comparison.estimate
     assert float(row["t_low"]) == comparison.t.low
     assert row["name"] == "a|b"
     single = dataclasses.replace(comparison, experiment=None, p_t=None, p_sign_flip=None)
-    (row,) = csv.DictReader(io.StringIO(csv_table([single])))
+    (row,) = csv.DictReader(io.StringIO(full_table([single]).csv()))
     assert row["p_t_two_sided"] == row["experiment_estimate"] == ""
 
 
 def test_csv_holds_every_interval_test_and_effect(comparison):
-    (row,) = csv.DictReader(io.StringIO(csv_table([comparison])))
-    assert tuple(row) == CSV_COLUMNS
+    (row,) = csv.DictReader(io.StringIO(full_table([comparison]).csv()))
+    assert tuple(row) == FULL_COLUMNS
     for kind in ("t", "percentile", "basic", "bca", "studentised"):
         ends = (float(row[f"{kind}_low"]), float(row[f"{kind}_high"]))
         assert ends == getattr(comparison, kind)
@@ -71,12 +69,12 @@ def test_csv_holds_every_interval_test_and_effect(comparison):
     assert float(row["experiment_bootstrap_mean"]) == comparison.samples[:, 1].mean()
     assert float(row["cliffs_delta"]) == comparison.effect.cliffs_delta
     plain = dataclasses.replace(comparison, effect=None, studentised=None)
-    (row,) = csv.DictReader(io.StringIO(csv_table([plain])))
+    (row,) = csv.DictReader(io.StringIO(full_table([plain]).csv()))
     assert row["cohens_d"] == row["studentised_high"] == ""
 
 
 def test_markdown_has_as_many_cells_in_every_row(comparison):
-    lines = markdown_table([comparison, comparison]).splitlines()
+    lines = summary_table([comparison, comparison]).markdown().splitlines()
     assert len(lines) == 4
     assert {line.replace("\\|", "").count("|") for line in lines} == {9}
     assert "a\\|b" in lines[2]
@@ -85,7 +83,7 @@ def test_markdown_has_as_many_cells_in_every_row(comparison):
 
 
 def test_latex_is_escaped(comparison):
-    text = latex_table([comparison])
+    text = summary_table([comparison]).latex()
     assert r"x\_y \& z" in text
     assert "$-$0.250 ($-$0.250 to $-$0.250)" in text
     assert text.count("&") == 2 * 7 + 1
@@ -96,10 +94,10 @@ def test_words(comparison):
     text = finding(comparison)
     assert "Across 4 paired seeds (4 and 4 runs) and 10 shared examples" in text
     assert "mean of new is lower than that of old by 0.250" in text
-    assert "unlikely to be the luck of seeds and examples: p < 0.0001" in text
+    assert "unlikely to be due to chance in the choice of seeds and examples: p < 0.0001" in text
     assert any("1/16 = 0.062" in warning for warning in warnings(comparison))
     unclear = dataclasses.replace(comparison, p_t=PValues(0.9, 0.1, 0.2), below_seed_floor=False)
-    assert "may well be the luck of seeds and examples: p = 0.2" in finding(unclear)
+    assert "may be due to chance in the choice of seeds and examples: p = 0.2" in finding(unclear)
     assert warnings(unclear) == []
     counted = dataclasses.replace(unclear, degenerate_replicates=3)
     assert "In 3 of 99 bootstrap samples" in warnings(counted)[0]

@@ -1,0 +1,81 @@
+"""Tables of comparisons: what readers see, and every number in full."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from multiberts.stats.bootstrap.conclusion import Comparison
+from multiberts.stats.bootstrap.intervals import PValues
+from multiberts.stats.presentation.table_writer import NONE, Table, format_cell
+
+INTERVALS = ("t", "percentile", "basic", "bca", "studentised")
+TESTS = ("t", "percentile", "published", "sign_flip", "permutation")
+# Columns of the table in full, one row per comparison.
+FULL_COLUMNS = (
+    "name", "evaluation_set", "metric", "design", "resample", "base_name", "experiment_name",
+    "base_estimate", "experiment_estimate", "estimate", "standard_error", "degrees_of_freedom",
+    "confidence",
+    *(f"{kind}_{end}" for kind in INTERVALS for end in ("low", "high")),
+    "bootstrap_mean", "base_bootstrap_mean", "experiment_bootstrap_mean", "bias",
+    "bootstrap_standard_error",
+    *(f"p_{test}_{side}" for test in TESTS for side in PValues._fields),
+    "relative_difference", "cohens_d", "hedges_g", "probability_of_superiority", "cliffs_delta",
+    "seed_floor", "below_seed_floor", "base_seeds", "experiment_seeds", "base_runs",
+    "experiment_runs", "num_examples", "num_bootstrap", "bootstrap_seed", "degenerate_replicates",
+)  # fmt: skip
+
+
+def full_table(comparisons: Sequence[Comparison]) -> Table:
+    """Makes the table of `FULL_COLUMNS`; None where something does not apply."""
+    rows = [_full_row(comparison) for comparison in comparisons]
+    return Table(FULL_COLUMNS, [[row.get(name) for name in FULL_COLUMNS] for row in rows])
+
+
+def _full_row(item: Comparison) -> dict:
+    values = {
+        name: getattr(source, name)
+        for source in (item, item.effect)
+        for name in FULL_COLUMNS
+        if hasattr(source, name)
+    }
+    for prefix, names in (("", INTERVALS), ("p_", TESTS)):
+        for name in names:
+            found = getattr(item, prefix + name)  # an Interval or PValues
+            if found is not None:
+                values |= {f"{prefix}{name}_{part}": x for part, x in found._asdict().items()}
+    for place, (side, arm) in enumerate((("base", item.base), ("experiment", item.experiment))):
+        if arm is not None:
+            values |= {
+                f"{side}_name": arm.name,
+                f"{side}_estimate": arm.estimate,
+                f"{side}_seeds": len(arm.seeds),
+                f"{side}_runs": arm.num_runs,
+                f"{side}_bootstrap_mean": float(item.samples[:, place].mean()),
+            }
+    return values
+
+
+def summary_table(comparisons: Sequence[Comparison], title: str = "") -> Table:
+    """Makes the table that readers see, with estimates and intervals in one cell."""
+    rows = []
+    for item in comparisons:
+        estimate = f"{format_cell(item.estimate)} ({format_cell(item.t)})"
+        sides = [format_cell(item.base.estimate), NONE, NONE]
+        if item.experiment is None:
+            sides[0] = estimate
+        else:
+            sides[1:] = [format_cell(item.experiment.estimate), estimate]
+        p_values = [format_p(item.p_t), format_p(item.p_sign_flip)]
+        rows.append([item.name, item.evaluation_set, item.metric, *sides, *p_values])
+    levels = sorted({item.confidence for item in comparisons})
+    level = f"{levels[0]:.0%} CI" if len(levels) == 1 else "CI"
+    columns = (
+        "Compared", "Set", "Metric", "Base", "Experiment", f"Difference ({level})", "p (t)",
+        "p (sign flip)",
+    )  # fmt: skip
+    return Table(columns, rows, title=title)
+
+
+def format_p(p_values: PValues | None) -> str:
+    """Formats the two-sided p, or a dash where there is no such test."""
+    return format_cell(p_values.two_sided if p_values else None, "p")

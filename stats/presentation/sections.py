@@ -1,0 +1,129 @@
+"""The model of every report: named tables and figures, written as files, Markdown and HTML."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from multiberts.runs.errors import UserError
+from multiberts.runs.figure_style import save_figure
+from multiberts.runs.files import replaced
+from multiberts.stats.presentation.table_writer import Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class ReportSection:
+    """A table or figure of a report.
+
+    Attributes:
+      name: of its files, without an ending; the heading in Markdown.
+      caption: what it shows, also for readers who cannot see a figure.
+      make: makes the table or figure; raises UserError where the data do not allow it.
+    """
+
+    name: str
+    caption: str
+    make: Callable[[], Table | Figure]
+
+
+@dataclass(frozen=True)
+class WrittenReport:
+    """What a report consists of.
+
+    Attributes:
+      written: by name of a section, its files relative to the folder.
+      left_out: by name, why it could not be made.
+    """
+
+    written: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+
+def write_content(folder: Path, name: str, content: Table | Figure) -> tuple[str, ...]:
+    """Writes a table into `folder`/tables, or a figure into `folder`/figures.
+
+    Returns:
+      The files, relative to `folder`.
+    """
+    place = folder / ("tables" if isinstance(content, Table) else "figures") / name
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(content, Table):
+        texts = {"md": content.markdown(), "tex": content.latex(), "csv": content.csv()}
+        files = [place.with_name(f"{name}.{ending}") for ending in texts]
+        for file, text in zip(files, texts.values(), strict=True):
+            file.write_text(text, encoding="utf-8")
+    else:
+        files = save_figure(content, place)
+    return tuple(f"{file.parent.name}/{file.name}" for file in files)
+
+
+def write_report(
+    directory: Path,
+    title: str,
+    sections: Iterable[ReportSection],
+    further_files: Mapping[str, Callable[[], str]] | None = None,
+) -> WrittenReport:
+    """Writes all sections that can be made: `tables/`, `figures/` and the page `index.md`.
+
+    Args:
+      directory: is replaced where it is such a report already.
+      title: heading of the page.
+      sections: made and written in this order.
+      further_files: by name, the text of files that are made after the sections.
+
+    Returns:
+      What was written, and what was left out and why.
+
+    Raises:
+      UserError: the directory holds something else.
+    """
+    if directory.exists() and not (directory / "index.md").is_file():
+        raise UserError(f"{directory} exists and is not a report of this kind; give another folder")
+    report = WrittenReport()
+    lines = [f"# {title}", ""]
+    with replaced(directory) as folder:
+        for name in ("tables", "figures"):
+            (folder / name).mkdir(parents=True)
+        for section in sections:
+            try:
+                content = section.make()
+            except UserError as error:
+                report.left_out[section.name] = str(error)
+                continue
+            report.written[section.name] = write_content(folder, section.name, content)
+            shown = f"![{section.name}](figures/{section.name}.png)"
+            if isinstance(content, Table):
+                shown = content.markdown().rstrip("\n")
+            lines += [f"## {section.name}", "", section.caption, "", shown, ""]
+        if report.left_out:
+            lines += ["## Left out", ""]
+            lines += [f"- {name}: {reason}" for name, reason in report.left_out.items()]
+        further_files = {"index.md": lambda: "\n".join(lines).rstrip() + "\n"} | dict(
+            further_files or {}
+        )
+        for name, text in further_files.items():
+            (folder / name).write_text(text(), encoding="utf-8")
+    return report
+
+
+def figure_html(folder: Path, section: ReportSection) -> str:
+    """Returns HTML that embeds the written figure of a section and links to its PNG file."""
+    data = (folder / "figures" / f"{section.name}.svg").read_bytes()
+    source = "data:image/svg+xml;base64," + base64.b64encode(data).decode()
+    return (
+        f'<a href="figures/{section.name}.png"><img src="{source}" '
+        f'alt="{escape(section.caption)}"></a>'
+    )
+
+
+def slug(text: str) -> str:
+    """Returns text as part of a file name: lower case, with dashes for all other characters."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
