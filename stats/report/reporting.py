@@ -65,7 +65,7 @@ def report(
     if not 0 < confidence < 1 or num_bootstrap < 1:
         raise UserError(
             f"found confidence {confidence} and num_bootstrap {num_bootstrap}, expected a number "
-            "between 0 and 1, and at least 1"
+            "between 0 and 1, and at least 1; correct the parameters"
         )
     if learning_rate_rule not in RULES:
         raise UserError(
