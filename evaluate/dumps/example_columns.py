@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -157,7 +158,7 @@ def decode(records: Records) -> dict[str, Column]:
     try:
         return _Cursor(normal).columns()
     except _OtherLayoutError:
-        raise _first_difference(normal) from None
+        raise ForeignRecord(1, "found a feature whose name is not a text") from None
 
 
 def _normalised(records: Records) -> Records:
@@ -166,46 +167,32 @@ def _normalised(records: Records) -> Records:
     from google.protobuf.message import DecodeError
 
     written = []
-    for index in range(len(records)):
+    first: dict[str, str] = {}
+    for number in range(1, len(records) + 1):
         try:
-            example = tf.train.Example.FromString(records[index])
+            example = tf.train.Example.FromString(records[number - 1])
         except DecodeError as error:
-            raise ForeignRecord(
-                index + 1, "found something else than a tf.train.Example"
-            ) from error
+            raise ForeignRecord(number, "found something else than a tf.train.Example") from error
         example.DiscardUnknownFields()
         written.append(example.SerializeToString(deterministic=True))
+        shapes = {name: _shape(feature) for name, feature in example.features.feature.items()}
+        first = first if number > 1 else shapes
+        for name in sorted({*shapes, *first}):
+            here, there = shapes.get(name, "no feature"), first.get(name, "no feature")
+            if here != there or here == _NO_KIND:
+                raise ForeignRecord(number, f"found {here} {name}, expected {there} as in record 1")
     return split(framed(written), verify=False)
 
 
-def _first_difference(records: Records) -> ForeignRecord:
-    """Names the first record whose features are not those of the first one."""
-    import tensorflow as tf
-
-    shapes: list[dict[str, tuple[str, int | None]]] = []
-    for index in range(len(records)):
-        features = tf.train.Example.FromString(records[index]).features.feature
-        shape: dict[str, tuple[str, int | None]] = {}
-        for name, feature in features.items():
-            kind = feature.WhichOneof("kind") or "no kind"
-            values = len(getattr(feature, kind).value) if kind.endswith("_list") else 0
-            shape[name] = (kind, None if kind == "bytes_list" else values)
-        shapes.append(shape)
-        for name in sorted({*shape, *shapes[0]}):
-            here, first = shape.get(name), shapes[0].get(name)
-            if here != first or here == ("no kind", 0):
-                return ForeignRecord(
-                    index + 1,
-                    f"found {_shown(here)} {name}, expected {_shown(first)} as in record 1",
-                )
-    return ForeignRecord(1, "found a feature whose name is not a text")
+_NO_KIND = "no values in"
 
 
-def _shown(shape: tuple[str, int | None] | None) -> str:
-    if shape is None:
-        return "no feature"
-    kind, number = shape
-    return "texts in" if number is None else f"{number} values ({kind}) in"
+def _shape(feature: Any) -> str:
+    """Returns the kind and the number of values of a feature, for messages."""
+    kind = feature.WhichOneof("kind")
+    if kind in (None, "bytes_list"):
+        return "texts in" if kind else _NO_KIND
+    return f"{len(getattr(feature, kind).value)} values ({kind}) in"
 
 
 class _Cursor:

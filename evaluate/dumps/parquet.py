@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from tqdm import tqdm
 
-from multiberts.evaluate.dumps.predictions import labelled_array, read_run_predictions
+from multiberts.evaluate.dumps.predictions import read_run_predictions
 from multiberts.evaluate.dumps.run_file import RUN_COORDINATES, find_runs, set_of
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import replaced
@@ -69,7 +69,6 @@ def frame_of(
     import pandas
 
     dump = read_run_predictions(run_dir, name, content=content, known=known)
-    data = labelled_array([run_dir], [content], [dump], name)
     entry = content["evaluation_sets"][name]
     columns: dict[str, object] = {
         "task": content["task"],
@@ -77,7 +76,7 @@ def frame_of(
         "epochs": entry.get("epochs"),
         **{field: content[field] for field in RUN_COORDINATES},
         "example_id": dump.example_ids,
-        "label": data["label"].to_numpy(),
+        "label": dump.labels.astype(np.float64),
         "prediction": dump.predictions.astype(np.float64),
         "scores": list(dump.scores),
     }
@@ -85,11 +84,6 @@ def frame_of(
         lists = values.dtype == object and isinstance(values[0], tuple)
         columns[column] = [list(texts) for texts in values] if lists else values
     frame = pandas.DataFrame(columns, index=range(len(dump.example_ids)))
-    types = {
-        "epochs": "Float64",
-        "learning_rate": "Float64",
-        "label": "Float64",
-        "procedure": "string",
-    }
+    types = dict.fromkeys(("epochs", "learning_rate", "label"), "Float64")
     types |= dict.fromkeys(("pretrain_seed", "data_seed", "step", "finetune_seed"), "Int64")
-    return frame.astype(types)
+    return frame.astype({**types, "procedure": "string"})

@@ -299,18 +299,15 @@ def _read_records(path: Path, sha256: str | None, examples: int | None) -> Recor
             f"{path} record {error.number}: the file ends inside the record, is damaged there, or is "
             "not a TFRecord file; remove the run's directory and run it again"
         ) from error
+    problem = None
     if not len(records):
-        raise UserError(f"{path} has no record; remove the run's directory and run it again")
-    if examples is not None and len(records) != examples:
-        raise UserError(
-            f"{path}: found {len(records)} records, expected {examples} as in run.json; remove the "
-            "run's directory and run it again"
-        )
-    if sha256 is not None and not whole:
-        raise UserError(
-            f"{path}: its SHA-256 is not that of run.json; remove the run's directory and "
-            "run it again"
-        )
+        problem = " has no record"
+    elif examples is not None and len(records) != examples:
+        problem = f": found {len(records)} records, expected {examples} as in run.json"
+    elif sha256 is not None and not whole:
+        problem = ": its SHA-256 is not that of run.json"
+    if problem is not None:
+        raise UserError(f"{path}{problem}; remove the run's directory and run it again")
     return records
 
 

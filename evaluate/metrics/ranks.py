@@ -79,21 +79,6 @@ class RankMetric:
             )
         return BoundRankMetric(self, label_array, prediction_array, mask)
 
-    def weighted(
-        self, labels: ArrayLike, predictions: ArrayLike, weights: ArrayLike
-    ) -> tuple[Array, Flags]:
-        """Computes scores under weights, and where they are defined values.
-
-        Args:
-          labels: [examples].
-          predictions: [runs, examples].
-          weights: [replicates, examples], non-negative.
-
-        Returns:
-          float64 [replicates, runs] and bool [replicates, runs].
-        """
-        return self.bind(labels, predictions).weighted(weights)
-
     def score(
         self, labels: ArrayLike, predictions: ArrayLike, weights: ArrayLike | None = None
     ) -> Array:

@@ -65,20 +65,17 @@ def occupation_bias(
     _check_genders(genders)
     if not np.isin(choices, (0, 1)).all():
         raise ValueError("found choices other than 0 (occupation) and 1 (participant)")
-    chose_occupation = (choices == OCCUPATION_CHOSEN).astype(np.float64)
-    names = sorted(set(occupations.tolist()))
-    bias = np.empty((len(choices), len(names)))
-    for column, name in enumerate(names):
-        means = {}
-        for gender in ("feminine", "masculine"):
-            rows = (occupations == name) & (genders == gender)
-            if not rows.any():
-                raise ValueError(
-                    f"occupation {name!r} has no {gender} sentence, expected at least one"
-                )
-            means[gender] = chose_occupation[:, rows].mean(axis=1)
-        bias[:, column] = means["feminine"] - means["masculine"]
-    return names, bias
+    names, means = sorted(set(occupations.tolist())), []
+    for gender in ("feminine", "masculine"):
+        rows = genders == gender
+        missing = sorted(set(names) - set(occupations[rows].tolist()))
+        if missing:
+            raise ValueError(
+                f"occupation {missing[0]!r} has no {gender} sentence, expected at least one"
+            )
+        chose_occupation = choices[:, rows] == OCCUPATION_CHOSEN
+        means.append(occupation_means(chose_occupation, occupations[rows])[1])
+    return names, means[0] - means[1]
 
 
 def gotcha_column(

@@ -90,8 +90,10 @@ def test_chunks_of_replicates_and_of_examples_do_not_change_the_scores(name, dec
     predictions = np.round(random.normal(size=(3, 150)), decimals)
     weights = random.integers(0, 4, (150, 150))
     metric = METRICS[name]
-    scores, degenerate = metric.weighted(labels, predictions, weights)
-    pieces = [metric.weighted(labels, predictions, weights[k : k + 37])[0] for k in (0, 37, 74)]
+    scores, degenerate = metric.bind(labels, predictions).weighted(weights)
+    pieces = [
+        metric.bind(labels, predictions).weighted(weights[k : k + 37])[0] for k in (0, 37, 74)
+    ]
     np.testing.assert_array_equal(np.concatenate(pieces), scores[:111])
     for limit, value in (
         *(("_ELEMENTS", 1), ("_ELEMENTS", 160 * 8)),
@@ -99,7 +101,7 @@ def test_chunks_of_replicates_and_of_examples_do_not_change_the_scores(name, dec
     ):
         with monkeypatch.context() as patch:
             patch.setattr(rank_moments, limit, value)
-            again = metric.weighted(labels, predictions, weights)
+            again = metric.bind(labels, predictions).weighted(weights)
         np.testing.assert_array_equal(again[0], scores)
         np.testing.assert_array_equal(again[1], degenerate)
 
@@ -111,9 +113,9 @@ def test_fractional_weights_do_not_depend_on_their_neighbours(name):
     labels, predictions = random.integers(0, 2, 500), random.normal(size=(2, 500))
     weights = random.random((70, 500))
     metric = METRICS[name]
-    scores, _ = metric.weighted(labels, predictions, weights)
+    scores, _ = metric.bind(labels, predictions).weighted(weights)
     for replicate in (0, 63, 64, 69):
-        alone, _ = metric.weighted(labels, predictions, weights[replicate : replicate + 1])
+        alone, _ = metric.bind(labels, predictions).weighted(weights[replicate : replicate + 1])
         np.testing.assert_array_equal(alone[0], scores[replicate])
 
 
@@ -129,7 +131,7 @@ def test_score_takes_any_leading_axes(name):
     assert metric.score(labels, predictions[1, 2]) == plain[1, 2]
     assert metric.score(labels, predictions[1, 2], weights[3]) == weighted[1, 2, 3]
     np.testing.assert_array_equal(
-        metric.weighted(labels, predictions[0], weights)[0], weighted[0].T
+        metric.bind(labels, predictions[0]).weighted(weights)[0], weighted[0].T
     )
 
 
@@ -200,7 +202,7 @@ def test_bad_values_are_refused():
     with pytest.raises(ValueError, match="spearman is for numbers, found .*'a'"):
         METRICS["spearman"].score(["a", "b"], [0.1, 0.2])
     with pytest.raises(ValueError, match="expected \\[replicates, 2\\]"):
-        METRICS["auc"].weighted([0, 1], [[0.1, 0.2]], [1, 1])
+        METRICS["auc"].bind([0, 1], [[0.1, 0.2]]).weighted([1, 1])
     with pytest.raises(ValueError, match="expected \\[runs, examples\\]"):
         METRICS["auc"].bind([0, 1], [0.1, 0.2])
     with pytest.raises(ValueError, match="expected that of the predictions"):
