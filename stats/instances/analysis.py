@@ -1,5 +1,7 @@
-"""Everything that Zhong et al. (Findings of ACL 2021) look at, from the correctness of runs of
-several sizes on several tasks; `stats.instances.tables` and `stats.instances.figures` show it."""
+"""The analyses of Zhong et al. (Findings of ACL 2021), for several sizes and tasks.
+
+`stats.instances.tables` and `stats.instances.figures` show the results.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,12 @@ from multiberts.stats.instances.decomposition import (
     disagreement,
 )
 from multiberts.stats.instances.ensembles import ensemble, runs_of_seed, single_runs
-from multiberts.stats.instances.fisher import FisherTests, fisher_tests
 from multiberts.stats.instances.instance_level import (
+    FisherTests,
     InstanceBound,
     ThresholdBias,
     decay_bound,
+    fisher_tests,
     improvement_bound,
     instance_accuracy,
     threshold_bias,
@@ -36,12 +39,12 @@ Tasks = Mapping[str, Mapping[str, Runs]]
 
 @dataclass(frozen=True)
 class SizeAccuracy:
-    """How accurate a size is.
+    """The accuracy of a size.
 
     Attributes:
       mean: over seeds and examples.
       seed_scores: accuracy of every pre-training seed, its runs averaged [seeds].
-      ensembled: accuracy with the runs of every seed voting, or None where there is one a seed.
+      ensembled: accuracy with the runs of every seed voting, or None where there is one per seed.
       num_runs, num_examples: how many.
     """
 
@@ -60,8 +63,8 @@ class PairOfSizes:
       task, small, large: names.
       gain: accuracy of the larger minus that of the smaller.
       of_one_seed: mean over pairs of pre-training seeds of the decay bound from the fine-tuning
-        runs of just these two models, or None where there is one run a seed. It holds for those
-        models, and not for the sizes.
+        runs of just these two models, or None where there is one run per seed. It holds for those
+        models, not for the sizes.
       single: decay bound of the first run of every seed.
       decay: decay bound of ensembled runs.
       improvement: improvement bound of ensembled runs.
@@ -83,11 +86,11 @@ class PairOfSizes:
 
 @dataclass(frozen=True)
 class InstanceAnalysis:
-    """What `analyse_sizes` found.
+    """The results of `analyse_sizes`.
 
     Attributes:
       accuracies, decompositions, disagreements: by task and size. A decomposition needs two runs
-        that differ in each level alone; sizes without are left out.
+        that differ only in each level; other sizes are left out.
       pairs: every smaller and larger size of a task.
       momenta: by task and triple of sizes; triples whose middle size has fewer than 3 seeds are
         left out.
@@ -117,14 +120,14 @@ def analyse_sizes(
     Args:
       tasks: by task and size, smallest first, 0/1 correctness as `NestedRuns` or arrays
         [pretrain_seeds, (finetune_seeds, checkpoints,) examples].
-      ensembled: the same with one voted run a seed; by default `ensemble` of the correctness.
+      ensembled: the same with one voted run per seed; by default `ensemble` of the correctness.
         Give `ensemble(predictions, labels)` where there are more than two classes.
       levels: false discovery rates of the Fisher tests.
       num_buckets: of the momentum.
       num_bootstrap: bootstrap samples of examples.
       bootstrap_seed: of these.
-      split_seed: of the partings of seeds for momentum and curves.
-      with_curves: fit the variance given bias too, which needs scikit-learn.
+      split_seed: of the splits of seeds for momentum and curves.
+      with_curves: whether to fit the variance given bias too.
 
     Raises:
       DataError: no task, or data that cannot be compared.
@@ -177,7 +180,7 @@ def _aligned(sizes: Mapping[str, Runs]) -> dict[str, NestedRuns]:
 
 
 def _spread(sizes: Mapping[str, NestedRuns]) -> Iterator[tuple[str, NestedRuns]]:
-    """Sizes where in every level some runs differ in that level alone."""
+    """Yields sizes where in every level some runs differ only in that level."""
     for name, runs in sizes.items():
         depths = range(len(runs.levels))
         if all(len(runs.groups(depth + 1)) > len(runs.groups(depth)) for depth in depths):

@@ -1,4 +1,4 @@
-"""Expected loss taken apart: squared bias, and a variance for every source of randomness.
+"""Decomposes the expected loss: squared bias, and a variance for every source of randomness.
 
 Zhong, Ghosh, Klein and Steinhardt, "Are Larger Pretrained Language Models Uniformly Better?"
 (Findings of ACL 2021), section 5 and appendix H. A run's score v on an example has the loss
@@ -29,7 +29,7 @@ _BLOCK_CELLS = 1 << 20
 
 
 @dataclass(frozen=True)
-class Part:
+class LossPart:
     """A mean over examples with its standard error, seeds held fixed."""
 
     mean: float
@@ -38,7 +38,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Decomposition:
-    """Loss of one size, example by example.
+    """The loss of one size, by example.
 
     Attributes:
       loss: [examples].
@@ -53,7 +53,7 @@ class Decomposition:
     variances: Mapping[str, Array]
 
     @property
-    def parts(self) -> dict[str, Part]:
+    def parts(self) -> dict[str, LossPart]:
         """Means over examples: `bias_squared`, every level's variance, and `loss`, their sum."""
         columns = {"bias_squared": self.bias_squared, **self.variances, "loss": self.loss}
         return {name: part(values) for name, values in columns.items()}
@@ -61,7 +61,7 @@ class Decomposition:
 
 @dataclass(frozen=True)
 class Disagreement:
-    """How often two runs differ.
+    """The rates at which two runs differ.
 
     Attributes:
       rates: by level, the mean squared difference [examples] of two runs that share all levels
@@ -72,33 +72,33 @@ class Disagreement:
     rates: Mapping[str, Array]
 
     @property
-    def parts(self) -> dict[str, Part]:
+    def parts(self) -> dict[str, LossPart]:
+        """Means over examples, by level."""
         return {name: part(values) for name, values in self.rates.items()}
 
 
-def part(values: Array) -> Part:
-    """Mean and standard error over examples; NaN where there is one example only."""
+def part(values: Array) -> LossPart:
+    """Computes the mean and standard error over examples; the error of one example is NaN."""
     number = len(values)
     spread = values.std(ddof=1) / np.sqrt(number) if number > 1 else np.nan
-    return Part(float(values.mean()), float(spread))
+    return LossPart(float(values.mean()), float(spread))
 
 
 def decompose(runs: Runs, target: ArrayLike = 1.0) -> Decomposition:
-    """Squared bias and nested variances of the loss (score - target)^2.
+    """Estimates the squared bias and nested variances of the loss (score - target)^2.
 
-    From the innermost level outwards: the variance of the members' means, minus the mean of what
-    the levels below leave in each of these means. The members of a node count the same, however
-    many runs they have. A node with one member says nothing of the variance at that level; what
-    that variance leaves in the node's mean is then taken from the other nodes. So trees may be
-    unbalanced; every estimate is unbiased, given that the numbers of runs have nothing to do with
-    the scores.
+    From the innermost level outwards: the variance of the members' means, minus the mean variance
+    that the levels below contribute to these means. The members of a node have equal weight,
+    however many runs they have. A node with one member contains no information on the variance at
+    that level; its contribution to the node's mean is then taken from the other nodes. So trees may
+    be unbalanced; every estimate is unbiased if the numbers of runs do not depend on the scores.
 
     Args:
       runs: scores as `NestedRuns`, or an array [pretrain_seeds, ..., examples].
-      target: what a perfect run scores, one number or [examples].
+      target: the score of a perfect run, one number or [examples].
 
     Returns:
-      The parts, which add up to the loss exactly.
+      The parts, whose sum is exactly the loss.
 
     Raises:
       DataError: a level where no node has two members.
@@ -121,7 +121,7 @@ def decompose(runs: Runs, target: ArrayLike = 1.0) -> Decomposition:
 
 
 def _members(nested: NestedRuns, depth: int) -> dict[Key, list[int]]:
-    """For every node at `depth` the places of its members among the nodes one level below."""
+    """Returns, for every node at `depth`, its members' positions among the nodes one level below."""
     members: dict[Key, list[int]] = {}
     for place, key in enumerate(nested.groups(depth + 1)):
         members.setdefault(key[:depth], []).append(place)
@@ -129,7 +129,7 @@ def _members(nested: NestedRuns, depth: int) -> dict[Key, list[int]]:
 
 
 def _mean_over_nodes(values: Mapping[Key, Array], levels: tuple[str, ...]) -> Array:
-    """The mean [examples] of what some nodes of one depth say, siblings averaged first."""
+    """Averages values [examples] of some nodes of one depth, siblings first."""
     keys = tuple(values)
     if not keys[0]:  # the root alone
         return values[()]
@@ -140,15 +140,15 @@ def _refuse_lone_levels(nested: NestedRuns) -> None:
     for depth, level in enumerate(nested.levels):
         if max(map(len, _members(nested, depth).values())) < 2:
             raise DataError(
-                f"no two runs differ in {level} alone, and its variance cannot be known; add runs, "
-                f"or leave {level} out of the keys"
+                f"found no two runs that differ in {level} alone, expected some to estimate its "
+                f"variance; add runs, or leave {level} out of the keys"
             )
 
 
 def _variances(nested: NestedRuns, scores: Array) -> dict[str, Array]:
-    """The variance of every level, outermost first, from scores [runs, examples] of a block."""
+    """Computes the variance of every level, outermost first, from scores [runs, examples]."""
     means = scores
-    # What the levels below leave in each mean, as a variance [nodes, examples].
+    # The variance of each mean that comes from the levels below [nodes, examples].
     noise = np.zeros_like(scores)
     found: dict[str, Array] = {}
     for depth in range(len(nested.levels) - 1, -1, -1):
@@ -171,12 +171,12 @@ def _variances(nested: NestedRuns, scores: Array) -> dict[str, Array]:
 
 
 def disagreement(runs: Runs) -> Disagreement:
-    """Mean squared difference of two runs, by the outermost level in which they differ.
+    """Computes the mean squared difference of two runs, by the outermost level that differs.
 
-    For right-or-wrong scores, the share of pairs of which one is right. Within a
+    For right-or-wrong scores this is the share of pairs of which one is right. Within a
     pre-training seed it is twice the fine-tuning variance, across seeds twice the sum of both
-    variances, and so on: exactly so for what `decompose` gives, where every node has two members or
-    more.
+    variances, and so on: exactly the variances of `decompose` where every node has two or more
+    members.
 
     Args:
       runs: as for `decompose`.
@@ -206,6 +206,7 @@ def disagreement(runs: Runs) -> Disagreement:
 
 
 def _mean_product(values: Array) -> Array:
-    """The mean product of two different rows of [members, examples]."""
+    """Averages the products of two different rows of [members, examples]."""
     number = len(values)
-    return (values.sum(axis=0) ** 2 - (values**2).sum(axis=0)) / (number * (number - 1))
+    products = values.sum(axis=0) ** 2 - (values**2).sum(axis=0)
+    return np.asarray(products / (number * (number - 1)))

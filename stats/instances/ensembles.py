@@ -1,4 +1,4 @@
-"""One right-or-wrong outcome a pre-training seed, from its fine-tuning runs."""
+"""One right-or-wrong outcome per pre-training seed, from its fine-tuning runs."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Array = NDArray[np.float64]
 
 
 def ensemble(runs: Runs, labels: ArrayLike | None = None, depth: int = 1) -> NestedRuns:
-    """Lets the runs of a seed vote: one run a seed, right (1) or wrong (0).
+    """Takes a vote of the runs of each seed: one run per seed, right (1) or wrong (0).
 
-    The theorem behind `decay_bound` asks for one right-or-wrong outcome a pre-training seed. The
-    mean of a seed's fine-tuning runs is none, and the bound can then exceed the truth.
+    The theorem behind `decay_bound` needs one right-or-wrong outcome per pre-training seed. With
+    the mean of a seed's fine-tuning runs instead, the bound can exceed the truth.
 
     With labels the most frequent answer counts. Without, a seed is right where more than half of
     its runs are, which is the same for two classes. A tie is decided by the first tied run in the
@@ -35,7 +35,7 @@ def ensemble(runs: Runs, labels: ArrayLike | None = None, depth: int = 1) -> Nes
       depth: number of outer levels kept; 1 leaves pre-training seeds.
 
     Raises:
-      DataError: without labels, scores other than 0 and 1.
+      DataError: without labels, a score is not 0 or 1.
     """
     nested = as_nested_runs(runs)
     if labels is None:
@@ -49,7 +49,7 @@ def ensemble(runs: Runs, labels: ArrayLike | None = None, depth: int = 1) -> Nes
             raise DataError(
                 f"found labels of shape {wanted.shape}, expected [{nested.num_examples} examples]"
             )
-        # A label that no run ever gave is nobody's answer.
+        # A label that no run predicted equals no answer.
         place = np.minimum(np.searchsorted(classes, wanted), len(classes) - 1)
         right = np.where(classes[place] == wanted, place, -1)
     groups = nested.groups(depth)
@@ -66,9 +66,9 @@ def ensemble_probabilities(
     depth: int = 1,
     example_ids: ArrayLike | None = None,
 ) -> NestedRuns:
-    """Averages the class probabilities of a seed's runs: one run a seed, right (1) or wrong (0).
+    """Averages the class probabilities of each seed's runs: one run per seed, right or wrong.
 
-    The other way to `ensemble`. Of classes with the same mean probability the first one counts.
+    The alternative to `ensemble`. Of classes with the same mean probability the first one counts.
 
     Args:
       probabilities: [runs, examples, classes].
@@ -78,7 +78,7 @@ def ensemble_probabilities(
       example_ids: [examples] or None.
 
     Raises:
-      DataError: shapes do not fit, or a label is no class.
+      DataError: shapes do not fit, or a label is not a class.
     """
     table, right = np.asarray(probabilities), np.asarray(labels)
     if table.ndim != 3 or right.shape != table.shape[1:2]:
@@ -87,7 +87,7 @@ def ensemble_probabilities(
             "expected [runs, examples, classes] and [examples]"
         )
     if not ((right >= 0) & (right < table.shape[2]) & (right == np.floor(right))).all():
-        raise DataError(f"found labels that are no whole numbers below {table.shape[2]}")
+        raise DataError(f"found other labels than the integers from 0 to {table.shape[2] - 1}")
     classes = [
         make_nested_runs(table[:, :, number], keys, example_ids=example_ids).averaged(depth)
         for number in range(table.shape[2])
@@ -97,8 +97,7 @@ def ensemble_probabilities(
 
 
 def single_runs(runs: Runs) -> NestedRuns:
-    """The first run of every pre-training seed, in the order of keys: one outcome a seed, as the
-    bound needs it, with the noise of fine-tuning left in."""
+    """Returns the first run of every pre-training seed by key, with its noise of fine-tuning."""
     nested = as_nested_runs(runs)
     rows = [members[0] for members in nested.groups(1).values()]
     return replace(
@@ -107,9 +106,9 @@ def single_runs(runs: Runs) -> NestedRuns:
 
 
 def runs_of_seed(runs: Runs, seed: Hashable) -> NestedRuns:
-    """The runs below one pre-training seed, its fine-tuning seeds now the outermost level.
+    """Returns the runs below one pre-training seed, with fine-tuning seeds as the outermost level.
 
-    What is found of these is true of two pre-trained models, and not of two sizes.
+    Results for these hold for two pre-trained models, not for two sizes.
 
     Raises:
       DataError: there is no level below.
@@ -121,17 +120,17 @@ def runs_of_seed(runs: Runs, seed: Hashable) -> NestedRuns:
 
 
 def _vote(answers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The most frequent answer of [runs, examples], of tied ones the one given first."""
+    """Returns the most frequent answer of [runs, examples]; the first of tied answers."""
     votes = np.stack([(answers == answer).sum(axis=0) for answer in answers])  # [runs, examples]
     first = votes.argmax(axis=0)  # argmax takes the first of equals
-    return np.take_along_axis(answers, first[None], axis=0)[0]
+    return np.asarray(np.take_along_axis(answers, first[None], axis=0)[0])
 
 
 def refuse_fractions(scores: NDArray) -> None:
     """Refuses scores other than 0 and 1.
 
     Raises:
-      DataError: a score is neither.
+      DataError: a score is not 0 or 1.
     """
     wrong = (scores != 0) & (scores != 1)
     if wrong.any():

@@ -1,13 +1,13 @@
 """Figures of instance-level analyses, after those of Zhong et al. (Findings of ACL 2021).
 
-Every function takes what `stats.instances.analysis.analyse_sizes` found, or a part of it, and gives
-a Matplotlib figure; `all_figures` gives them all, and `runs.figure_style.save_figure` writes them.
+Every function takes the results of `stats.instances.analysis.analyse_sizes`, or a part of them, and
+returns a Matplotlib figure; `all_figures` returns all, and `runs.figure_style.save_figure` writes them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Fills that differ in grey: light to dark, with hatches of their own.
+# Fills that differ in grey: light to dark, each with its own hatch.
 _FILLS = (
     ("#E6E6E6", ""),
     ("#56B4E9", "///"),
@@ -32,11 +32,11 @@ _FILLS = (
     ("#009E73", "xxx"),
     ("#CC79A7", "\\\\\\"),
 )
-_PANEL = 3.1  # inches a task
+_PANEL = 3.1  # inches per task
 
 
 def all_figures(analysis: InstanceAnalysis) -> dict[str, Figure]:
-    """By name, every figure that the data allow."""
+    """Draws every figure that the data allow, by name."""
     figures = {
         "accuracy": accuracy_figure(analysis.accuracies),
         "bounds": bounds_figure(analysis.pairs) if analysis.pairs else None,
@@ -59,41 +59,55 @@ def all_figures(analysis: InstanceAnalysis) -> dict[str, Figure]:
     return {name: figure for name, figure in figures.items() if figure is not None}
 
 
-def accuracy_figure(accuracies: Mapping[str, Mapping[str, SizeAccuracy]]) -> Figure:
-    """Accuracy of every size: a dot a pre-training seed, a line through the means, and a dashed one
-    through the ensembled."""
-    with canvas(0.6 + _PANEL * len(accuracies), 3.4, len(accuracies), squeeze=False) as (
-        figure,
-        panels,
-    ):
-        for axes, (task, sizes) in zip(panels[0], accuracies.items(), strict=True):
-            places = np.arange(len(sizes))
-            for place, found in zip(places, sizes.values(), strict=True):
-                # Beside the means, which would hide them.
-                shifts = jitter(len(found.seed_scores)) - 0.25
-                axes.plot(
-                    place + shifts, found.seed_scores, "o", color=COLOURS[5], markersize=4,
-                    alpha=0.8, markeredgecolor="white", markeredgewidth=0.4, zorder=1,
-                    label="a pre-training seed" if place == 0 else None,
-                )  # fmt: skip
-            axes.plot(
-                places, [found.mean for found in sizes.values()], LINES[0], marker=MARKERS[1],
-                color=COLOURS[0], label="mean",
-            )  # fmt: skip
-            votes = [found.ensembled for found in sizes.values()]
-            if None not in votes:
-                axes.plot(
-                    places, votes, linestyle=LINES[1], marker=MARKERS[2], color=COLOURS[1],
-                    label="fine-tuning runs ensembled",
-                )  # fmt: skip
+def _sizes_figure(
+    tasks: Mapping[str, Mapping[str, Any]],
+    draw: Callable[[Axes, Mapping[str, Any]], None],
+    ylabel: str,
+    height: float,
+    legend_columns: int,
+) -> Figure:
+    """Draws one panel per task, with a place for every size, and a common legend."""
+    width = 0.6 + _PANEL * len(tasks)
+    with canvas(width, height, len(tasks), squeeze=False) as (figure, panels):
+        for axes, (task, sizes) in zip(panels[0], tasks.items(), strict=True):
+            draw(axes, sizes)
             _name_sizes(axes, sizes)
             axes.set_title(task)
-        panels[0, 0].set_ylabel("accuracy")
+        panels[0, 0].set_ylabel(ylabel)
         handles, labels = panels[0, 0].get_legend_handles_labels()
-        figure.legend(
-            handles, labels, loc="outside lower left", ncols=1 if len(panels[0]) == 1 else 3
-        )
+        columns = 1 if len(tasks) == 1 else legend_columns
+        figure.legend(handles, labels, loc="outside lower left", ncols=columns)
     return figure
+
+
+def accuracy_figure(accuracies: Mapping[str, Mapping[str, SizeAccuracy]]) -> Figure:
+    """Draws the accuracy of every size.
+
+    A dot is a pre-training seed; lines connect the means, and the accuracies of ensembled runs.
+    """
+    return _sizes_figure(accuracies, _draw_accuracy, "accuracy", 3.4, 3)
+
+
+def _draw_accuracy(axes: Axes, sizes: Mapping[str, SizeAccuracy]) -> None:
+    places = np.arange(len(sizes))
+    for place, found in zip(places, sizes.values(), strict=True):
+        # Next to the means, which would hide them.
+        shifts = jitter(len(found.seed_scores)) - 0.25
+        axes.plot(
+            place + shifts, found.seed_scores, "o", color=COLOURS[5], markersize=4, alpha=0.8,
+            markeredgecolor="white", markeredgewidth=0.4, zorder=1,
+            label="a pre-training seed" if place == 0 else None,
+        )  # fmt: skip
+    axes.plot(
+        places, [found.mean for found in sizes.values()], LINES[0], marker=MARKERS[1],
+        color=COLOURS[0], label="mean",
+    )  # fmt: skip
+    votes = [found.ensembled for found in sizes.values() if found.ensembled is not None]
+    if len(votes) == len(sizes):
+        axes.plot(
+            places, votes, linestyle=LINES[1], marker=MARKERS[2], color=COLOURS[1],
+            label="fine-tuning runs ensembled",
+        )  # fmt: skip
 
 
 def _name_sizes(axes: Axes, sizes: Mapping[str, object]) -> None:
@@ -105,8 +119,11 @@ def _name_sizes(axes: Axes, sizes: Mapping[str, object]) -> None:
 
 
 def decay_figure(pair: PairOfSizes) -> Figure:
-    """Observed differences against the random baseline: as a histogram, and as the two CDFs below 0
-    with the gap that is the bound."""
+    """Draws observed differences and the random baseline.
+
+    The left panel is a histogram; the right one shows both CDFs below 0 and the gap that is the
+    bound.
+    """
     with canvas(7.4, 3.4, 2) as (figure, (left, right)):
         _draw_histogram(left, pair.decay, pair.large, pair.small)
         _draw_gap(right, pair.decay)
@@ -139,7 +156,7 @@ def _draw_histogram(axes: Axes, bound: InstanceBound, large: str, small: str) ->
 
 
 def _steps(distribution: Distribution) -> tuple[np.ndarray, np.ndarray]:
-    """Corners of the CDF between -1 and just below 0."""
+    """Returns the corners of the CDF between -1 and just below 0."""
     support = distribution.support
     inside = support[support < 0]
     places = np.concatenate([[-1.05], inside, [0.0]])
@@ -164,7 +181,7 @@ def _draw_gap(axes: Axes, bound: InstanceBound) -> None:
         upper[-1], lower[-1] = upper[-2], lower[-2]
         axes.fill_between(
             points, lower, np.maximum(upper, lower), step="post", color=COLOURS[4], alpha=0.35,
-            linewidth=0, hatch="....", edgecolor=GREY, label="more decay than luck",
+            linewidth=0, hatch="....", edgecolor=GREY, label="more decay than chance",
         )  # fmt: skip
         top, bottom = (
             100 * float(item.cdf(bound.threshold)) for item in (bound.difference, bound.baseline)
@@ -181,8 +198,11 @@ def _draw_gap(axes: Axes, bound: InstanceBound) -> None:
 
 
 def bounds_figure(pairs: Sequence[PairOfSizes]) -> Figure:
-    """Decay bounds of every pair of sizes, a panel a task: of the models of single pre-training
-    seeds, of one run a seed, of ensembled runs, and corrected for the threshold."""
+    """Draws the decay bounds of every pair of sizes, one panel per task.
+
+    The bounds are those of the models of single pre-training seeds, of one run per seed, of
+    ensembled runs, and corrected for the threshold.
+    """
     tasks = list(dict.fromkeys(pair.task for pair in pairs))
     rows = max(sum(pair.task == task for pair in pairs) for task in tasks)
     width = 1.6 + _PANEL * len(tasks)
@@ -210,7 +230,7 @@ def _draw_bounds(axes: Axes, row: int, pair: PairOfSizes) -> None:
     one_run_each = pair.of_one_seed is None and pair.single.bound == pair.decay.bound
     values = [
         ("fine-tuning runs of one pre-training seed", pair.of_one_seed, 3, -0.24),
-        ("one run a seed", None if one_run_each else pair.single.bound, 1, -0.08),
+        ("one run per seed", None if one_run_each else pair.single.bound, 1, -0.08),
         ("ensembled", pair.decay.bound, 2, 0.08),
     ]
     for name, value, style, shift in values:
@@ -228,8 +248,7 @@ def _draw_bounds(axes: Axes, row: int, pair: PairOfSizes) -> None:
 
 
 def fisher_figure(pairs: Sequence[PairOfSizes]) -> Figure:
-    """Share of examples found to decay one by one, at several false discovery rates, beside the
-    bound."""
+    """Draws the share of decaying examples by single tests, at several rates, and the bound."""
     levels = sorted({level for pair in pairs for level in pair.fisher})
     labels = [f"{pair.task}: {pair.small} to {pair.large}" for pair in pairs]
     with canvas(6.4, 1.5 + 0.3 * len(pairs)) as (figure, axes):
@@ -255,69 +274,57 @@ def fisher_figure(pairs: Sequence[PairOfSizes]) -> Figure:
 
 
 def decomposition_figure(decompositions: Mapping[str, Mapping[str, Decomposition]]) -> Figure:
-    """Loss of every size as a stack of squared bias and variances, a panel a task."""
+    """Draws the loss of every size as a stack of squared bias and variances."""
     chosen = {task: sizes for task, sizes in decompositions.items() if sizes}
-    width = 0.6 + _PANEL * len(chosen)
-    with canvas(width, 3.7, len(chosen), squeeze=False) as (figure, panels):
-        for axes, (task, sizes) in zip(panels[0], chosen.items(), strict=True):
-            names = dict.fromkeys(
-                name for found in sizes.values() for name in found.parts if name != "loss"
-            )
-            places, bottom = np.arange(len(sizes)), np.zeros(len(sizes))
-            for (colour, hatch), name in zip(_FILLS, names, strict=False):
-                parts = [found.parts.get(name) for found in sizes.values()]
-                # An unbiased estimate of a small variance may be negative; it has no height.
-                heights = np.array([max(part.mean, 0.0) if part else 0.0 for part in parts])
-                errors = np.array([part.standard_error if part else 0.0 for part in parts])
-                label = level_name(name) + ("" if name == "bias_squared" else " variance")
-                axes.bar(
-                    places, heights, 0.68, bottom, color=colour, hatch=hatch, edgecolor="black",
-                    linewidth=0.6, label=label,
-                )  # fmt: skip
-                bottom += heights
-                axes.errorbar(
-                    places, bottom, errors, fmt="none", ecolor="black", elinewidth=0.9, capsize=2
-                )
-            _name_sizes(axes, sizes)
-            axes.set_title(task)
-        panels[0, 0].set_ylabel("expected loss")
-        handles, labels = panels[0, 0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower left", ncols=1 if len(chosen) == 1 else 4)
-    return figure
+    return _sizes_figure(chosen, _draw_decomposition, "expected loss", 3.7, 4)
+
+
+def _draw_decomposition(axes: Axes, sizes: Mapping[str, Decomposition]) -> None:
+    names = dict.fromkeys(
+        name for found in sizes.values() for name in found.parts if name != "loss"
+    )
+    places, bottom = np.arange(len(sizes)), np.zeros(len(sizes))
+    for (colour, hatch), name in zip(_FILLS, names, strict=False):
+        parts = [found.parts.get(name) for found in sizes.values()]
+        # An unbiased estimate of a small variance may be negative; it has no height.
+        heights = np.array([max(part.mean, 0.0) if part else 0.0 for part in parts])
+        errors = np.array([part.standard_error if part else 0.0 for part in parts])
+        label = level_name(name) + ("" if name == "bias_squared" else " variance")
+        axes.bar(
+            places, heights, 0.68, bottom, color=colour, hatch=hatch, edgecolor="black",
+            linewidth=0.6, label=label,
+        )  # fmt: skip
+        bottom += heights
+        axes.errorbar(places, bottom, errors, fmt="none", ecolor="black", elinewidth=0.9, capsize=2)
 
 
 def variances_figure(decompositions: Mapping[str, Mapping[str, Decomposition]]) -> Figure:
-    """Every variance against size, with a standard error: does the noise of fine-tuning grow?"""
+    """Draws every variance against size with a standard error: does fine-tuning noise grow?"""
     chosen = {task: sizes for task, sizes in decompositions.items() if sizes}
-    width = 0.6 + _PANEL * len(chosen)
-    with canvas(width, 3.2, len(chosen), squeeze=False) as (figure, panels):
-        for axes, (task, sizes) in zip(panels[0], chosen.items(), strict=True):
-            levels = dict.fromkeys(level for found in sizes.values() for level in found.variances)
-            for place, level in enumerate(levels):
-                known = [
-                    (where, found.parts[level])
-                    for where, found in enumerate(sizes.values())
-                    if level in found.variances
-                ]
-                axes.errorbar(
-                    [where for where, _ in known], [part.mean for _, part in known],
-                    [part.standard_error for _, part in known], linestyle=LINES[place % len(LINES)],
-                    marker=MARKERS[place % len(MARKERS)], color=COLOURS[place % len(COLOURS)],
-                    capsize=3, label=f"{level_name(level)} variance",
-                )  # fmt: skip
-            axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
-            _name_sizes(axes, sizes)
-            axes.set_title(task)
-        panels[0, 0].set_ylabel("variance")
-        handles, labels = panels[0, 0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower left", ncols=1 if len(chosen) == 1 else 3)
-    return figure
+    return _sizes_figure(chosen, _draw_variances, "variance", 3.2, 3)
+
+
+def _draw_variances(axes: Axes, sizes: Mapping[str, Decomposition]) -> None:
+    levels = dict.fromkeys(level for found in sizes.values() for level in found.variances)
+    for place, level in enumerate(levels):
+        known = [
+            (where, found.parts[level])
+            for where, found in enumerate(sizes.values())
+            if level in found.variances
+        ]
+        axes.errorbar(
+            [where for where, _ in known], [part.mean for _, part in known],
+            [part.standard_error for _, part in known], linestyle=LINES[place % len(LINES)],
+            marker=MARKERS[place % len(MARKERS)], color=COLOURS[place % len(COLOURS)], capsize=3,
+            label=f"{level_name(level)} variance",
+        )  # fmt: skip
+    axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
 
 
 def variance_curve_figure(
     curves: Mapping[str, VarianceCurve], level: str = "finetune_seed", title: str = ""
 ) -> Figure:
-    """Expected variance given squared bias, a curve a size with its band."""
+    """Draws the expected variance given squared bias, one curve with its band per size."""
     with canvas(5.2, 3.7) as (figure, axes):
         for place, (size, curve) in enumerate(curves.items()):
             colour = COLOURS[place % len(COLOURS)]
@@ -338,8 +345,10 @@ def variance_curve_figure(
 
 
 def momentum_figure(momenta: Mapping[tuple[str, str, str], Momentum], title: str = "") -> Figure:
-    """Correlation of two successive improvements by accuracy of the middle size, with intervals; a
-    panel a middle size."""
+    """Draws the correlation of two successive improvements, one panel per middle size.
+
+    The correlation is drawn by accuracy of the middle size, with intervals.
+    """
     middles = list(dict.fromkeys(names[1] for names in momenta))
     most = max(sum(names[1] == middle for names in momenta) for middle in middles)
     height = 3.2 + 0.2 * most + (0.3 if title else 0)

@@ -1,14 +1,13 @@
-"""Is a larger model better on every single example? Differences example by example, against what
-randomness alone would give.
+"""Differences between two model sizes on single examples, compared with a random baseline.
 
 Zhong, Ghosh, Klein and Steinhardt, "Are Larger Pretrained Language Models Uniformly Better?
 Comparing Performance at the Instance Level" (Findings of ACL 2021).
 
-An example's instance accuracy is the probability that a run of a size is right on it. It is known
-from few seeds only, so that many examples look worse under the larger size by luck. The random
-baseline shows how many: it exchanges seeds of the two sizes, so that neither side is larger, and
-looks at the difference again. Whether improvement continues from size to size is in
-`stats.instances.momentum_test`.
+The instance accuracy of an example is the probability that a run of a size is right on it. It is
+estimated from few seeds, so that many examples look worse under the larger size by chance. The
+random baseline shows how many: it exchanges seeds of the two sizes, so that neither side is larger,
+and computes the difference again. `fisher_tests` tests each example separately instead.
+`stats.instances.momentum_test` asks whether improvement continues from size to size.
 """
 
 from __future__ import annotations
@@ -22,19 +21,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from multiberts.stats.bootstrap.arms import DataError
+from multiberts.stats.bootstrap.corrections import adjusted_p_values
 from multiberts.stats.instances.ensembles import refuse_fractions
 from multiberts.stats.instances.nested_runs import NestedRuns, Runs, aligned, as_nested_runs
 
 Array = NDArray[np.float64]
 Direction = Literal["decay", "improvement"]
-# Cells of one block of work, which bounds the memory whatever the number of examples.
+# Cells of one block, which bounds the memory for any number of examples.
 _BLOCK_CELLS = 1 << 21
 _MAX_LATTICE = 1 << 22
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """A distribution on finitely many values.
+    """A distribution on a finite set of values.
 
     Attributes:
       support: values, ascending.
@@ -45,13 +45,13 @@ class Distribution:
     probability: Array
 
     def cdf(self, values: ArrayLike) -> Array:
-        """P(X <= value) for each value, a value within rounding of the support counted as there."""
+        """Computes P(X <= value) for each value; within rounding of the support values are equal."""
         shares = np.append(0.0, np.cumsum(self.probability))
         places = np.searchsorted(self.support, np.asarray(values, float) + 1e-12, side="right")
-        return np.minimum(shares[places], 1.0)
+        return np.asarray(np.minimum(shares[places], 1.0))
 
     def mirrored(self) -> Distribution:
-        """The distribution of the negative."""
+        """Returns the distribution of the negative."""
         return Distribution(-self.support[::-1], self.probability[::-1])
 
 
@@ -61,14 +61,15 @@ class InstanceBound:
 
     Attributes:
       direction: decay or improvement.
-      bound: largest over thresholds, or at the given threshold, of the share of examples whose
-        difference passes the threshold minus that of the random baseline.
-      threshold: where; -inf (inf for improvement) if no threshold gives more than 0.
-      difference: observed differences, larger minus smaller, over the examples.
-      baseline: the random baseline's, averaged over the examples.
-      adaptive: the threshold was picked on these data, which makes the bound a little too large;
-        see `threshold_bias`.
-      standard_error: of the bound over examples, with seeds and threshold held fixed.
+      bound: the share of examples whose difference passes the threshold, minus that of the random
+        baseline.
+      threshold: given, or the one of the largest bound; -inf (inf for improvement) if no threshold
+        gives more than 0.
+      difference: distribution of the observed differences, larger minus smaller, over the examples.
+      baseline: the same of the random baseline, exact over all exchanges of seeds.
+      adaptive: whether the threshold was chosen on these data, which makes the bound slightly too
+        large; see `threshold_bias`.
+      standard_error: of the bound over examples, with seeds and threshold fixed.
       num_seeds: pre-training seeds of the smaller and the larger size.
       num_examples: examples.
     """
@@ -86,15 +87,15 @@ class InstanceBound:
 
 @dataclass(frozen=True)
 class ThresholdBias:
-    """What picking the best threshold on the same examples adds to a bound.
+    """The bias of a bound whose threshold was chosen on the same examples.
 
     Attributes:
       bound: the bound with the adaptive threshold.
       bias: mean over bootstrap samples of (bound of the sample) - (the full data's value at the
         sample's threshold).
       corrected: bound - bias.
-      cross_fitted: mean of two bounds, the threshold picked on one half of the examples and
-        applied to the other; no such bias, by construction.
+      cross_fitted: mean of two bounds, the threshold chosen on one half of the examples and
+        applied to the other; without this bias, by construction.
       standard_error: of the adaptive bound over bootstrap samples of examples.
       low, high: interval of the corrected bound, from the spread of the samples' bounds.
       num_bootstrap, bootstrap_seed: of the bootstrap.
@@ -112,7 +113,7 @@ class ThresholdBias:
 
 
 def instance_accuracy(runs: Runs) -> Array:
-    """The mean score of every example: fine-tuning runs within seeds first, then seeds.
+    """Averages the scores of every example: fine-tuning runs within seeds first, then seeds.
 
     Args:
       runs: `NestedRuns`, or an array [pretrain_seeds, ..., examples].
@@ -123,17 +124,11 @@ def instance_accuracy(runs: Runs) -> Array:
     return as_nested_runs(runs).mean()
 
 
-def instance_difference(small: Runs, large: Runs) -> Array:
-    """Instance accuracy of the larger size minus that of the smaller [examples]."""
-    first, second = aligned(small, large)
-    return second.mean() - first.mean()
-
-
 @dataclass(frozen=True)
 class _Lattice:
-    """Sums over seeds of two sizes, in whole units, by distinct pattern of examples.
+    """Sums over seeds of two sizes, in integer units, by distinct pattern of examples.
 
-    Differences are whole multiples of 1 / `unit`, so that thresholds are compared exactly.
+    Differences are integer multiples of 1 / `unit`, so that thresholds are compared exactly.
     """
 
     small: NDArray[np.int64]  # [patterns, small seeds], each seed's mean score, in units
@@ -144,17 +139,17 @@ class _Lattice:
 
     @property
     def unit(self) -> int:
-        return self.scale * self.small.shape[1] * self.large.shape[1]
+        return int(self.scale * self.small.shape[1] * self.large.shape[1])
 
     @property
     def differences(self) -> NDArray[np.int64]:
         """[patterns], in 1 / unit."""
         (_, few), (_, many) = self.small.shape, self.large.shape
-        return self.large.sum(axis=1) * few - self.small.sum(axis=1) * many
+        return np.asarray(self.large.sum(axis=1) * few - self.small.sum(axis=1) * many)
 
     @property
     def shares(self) -> Array:
-        return self.counts / self.counts.sum()
+        return np.asarray(self.counts / self.counts.sum())
 
 
 def _lattice(small: NestedRuns, large: NestedRuns) -> _Lattice:
@@ -163,8 +158,8 @@ def _lattice(small: NestedRuns, large: NestedRuns) -> _Lattice:
     scale = math.lcm(_denominator(small), _denominator(large))
     if scale * len(small.seeds) * len(large.seeds) > _MAX_LATTICE:
         raise DataError(
-            f"found trees whose means need a denominator of {scale} a seed, too fine for exact "
-            "sums; ensemble the runs of a seed first"
+            f"found runs whose means need a denominator of {scale} per seed, too fine for exact "
+            "sums; ensemble the runs of each seed first"
         )
     # Seeds are exchangeable: sorting them leaves few distinct patterns.
     tables = [np.sort(_whole_sums(runs, scale), axis=0) for runs in (small, large)]
@@ -175,7 +170,7 @@ def _lattice(small: NestedRuns, large: NestedRuns) -> _Lattice:
 
 
 def _path_products(runs: NestedRuns) -> list[int]:
-    """For every run the product of the numbers of siblings on the way down to it [runs]."""
+    """Multiplies, for every run, the numbers of siblings on the path to it [runs]."""
     siblings = []
     for depth in range(1, len(runs.levels)):
         children: dict[tuple, set] = {}
@@ -193,7 +188,7 @@ def _denominator(runs: NestedRuns) -> int:
 
 
 def _whole_sums(runs: NestedRuns, scale: int) -> NDArray[np.int64]:
-    """The mean of every seed in units of 1 / scale [seeds, examples]."""
+    """Computes the mean of every seed in units of 1 / scale [seeds, examples]."""
     weights = [scale // product for product in _path_products(runs)]
     sums = np.zeros((len(runs.seeds), runs.num_examples), np.int64)
     for place, rows in enumerate(runs.groups(1).values()):
@@ -203,8 +198,10 @@ def _whole_sums(runs: NestedRuns, scale: int) -> NDArray[np.int64]:
 
 
 def _exchanges(few: int, many: int) -> list[tuple[int, float]]:
-    """How many seeds of each size change sides, with probabilities: few * many / (few + many) on
-    average, so that both sides hold the two sizes in the same proportion; with equal numbers, half.
+    """Returns numbers of seeds of each size that change sides, with probabilities.
+
+    The mean is few * many / (few + many), so that both sides hold the two sizes in the same
+    proportion; with equal numbers, half change sides.
     """
     whole, rest = divmod(few * many, few + many)
     share = rest / (few + many)
@@ -212,10 +209,11 @@ def _exchanges(few: int, many: int) -> list[tuple[int, float]]:
 
 
 def _subset_sums(values: NDArray[np.int64], size: int) -> Array:
-    """The distribution of the sum of `size` of the seeds drawn without replacement.
+    """Computes the distribution of the sum of `size` seeds drawn without replacement.
 
     Args:
-      values: [patterns, seeds], whole and not negative.
+      values: [patterns, seeds], integers of 0 or more.
+      size: number of seeds drawn.
 
     Returns:
       [patterns, sums from 0 to the largest possible].
@@ -232,16 +230,18 @@ def _subset_sums(values: NDArray[np.int64], size: int) -> Array:
         for taken in range(min(seed + 1, size), 0, -1):
             moved = np.take_along_axis(ways[taken - 1], source, axis=1)
             ways[taken] += np.where(inside, moved, 0)
-    return ways[size] / math.comb(number, size)
+    return np.asarray(ways[size] / math.comb(number, size))
 
 
 def _baseline_blocks(lattice: _Lattice) -> Iterator[tuple[slice, Array, NDArray[np.int64]]]:
-    """The baseline's difference by pattern: (patterns, probabilities [patterns, sums], differences
-    in units [patterns, sums]).
+    """Yields the baseline's difference by pattern, block by block.
 
     The sum of the first side is a draw of the larger size's seeds plus a draw of the smaller's, so
-    its distribution over all splits is a convolution (of hypergeometric ones, where a seed is
-    right or wrong).
+    its distribution over all splits is a convolution (of hypergeometric distributions, where a seed
+    is right or wrong).
+
+    Yields:
+      Patterns, probabilities [patterns, sums] and differences in units [patterns, sums].
     """
     few, many = lattice.small.shape[1], lattice.large.shape[1]
     sums = lattice.scale * many + 1
@@ -260,7 +260,7 @@ def _baseline_blocks(lattice: _Lattice) -> Iterator[tuple[slice, Array, NDArray[
 
 
 def _convolved(first: Array, second: Array, length: int) -> Array:
-    """Row by row, the distribution of the sum of two independent draws [patterns, length]."""
+    """Computes, row by row, the distribution of the sum of two independent draws."""
     result = np.zeros((len(first), length))
     for shift in range(second.shape[1]):
         weight = second[:, shift, None]
@@ -277,35 +277,19 @@ def _distribution(units: NDArray[np.int64], weights: Array, unit: int) -> Distri
     return Distribution((kept - unit) / float(unit), mass[kept])
 
 
-def difference_distribution(small: Runs, large: Runs) -> Distribution:
-    """How the observed instance differences are distributed over the examples."""
-    lattice = _lattice(*aligned(small, large))
-    return _distribution(lattice.differences, lattice.shares, lattice.unit)
-
-
-def random_baseline(small: Runs, large: Runs) -> Distribution:
-    """The difference between two sides that mix both sizes, over all splits and examples, exactly.
-
-    The first side has as many seeds as the larger size, the second as the smaller, and k seeds of
-    each size have changed sides: half of them where both have the same even number. Else k is the
-    whole number below or above few * many / (few + many), with probabilities that make this the
-    mean. Then both sides have the same expected accuracy; and, if an example's two sizes are
-    equally good, the baseline's difference is distributed as the real one.
-
-    Args:
-      small, large: 0/1 correctness, as `NestedRuns` or arrays [pretrain_seeds, ..., examples].
-        Pre-training seeds change sides with all their runs.
-
-    Raises:
-      DataError: scores other than 0 and 1, or other examples.
-    """
-    return _mixed_baseline(_lattice(*aligned(small, large)))
-
-
 def _mixed_baseline(lattice: _Lattice) -> Distribution:
+    """Computes the random baseline, exactly, over all splits and examples.
+
+    It is the difference between two sides that mix both sizes. The first side has as many seeds as
+    the larger size, the second as the smaller, and k seeds of each size have changed sides: half of
+    them where both have the same even number. Else k is the integer below or above
+    few * many / (few + many), with probabilities that make this the mean. Then both sides have the
+    same expected accuracy; and, if an example's two sizes are equally good, the baseline's
+    difference is distributed as the observed one. Seeds change sides with all their runs.
+    """
     unit, mass = lattice.unit, np.zeros(2 * lattice.unit + 1)
     for rows, chances, units in _baseline_blocks(lattice):
-        # A sum out of reach has no chance, and its difference may lie outside the range.
+        # A sum that cannot occur has probability 0, and its difference may be outside the range.
         reached = chances > 0
         weights = (lattice.shares[rows, None] * chances)[reached]
         mass += np.bincount(units[reached] + unit, weights, minlength=len(mass))
@@ -314,21 +298,22 @@ def _mixed_baseline(lattice: _Lattice) -> Distribution:
 
 
 def decay_bound(small: Runs, large: Runs, threshold: float | None = None) -> InstanceBound:
-    """A lower bound on the share of examples on which the larger size is worse.
+    """Computes a lower bound on the share of examples on which the larger size is worse.
 
-    The largest, over thresholds t < 0, of P(difference <= t) - P(baseline's difference <= t). For
-    an example on which the larger size is no worse, exchanging seeds of the two sizes can only
-    move the difference down, so it adds nothing above 0 in expectation. Therefore the value at a
-    fixed t does not exceed the true share in expectation over seeds, where every pre-training seed
-    is right or wrong by itself: one run a seed, or `ensemble`d runs. With the mean of several runs
-    a seed it is no bound.
+    The bound is the largest, over thresholds t < 0, of P(difference <= t) - P(baseline's
+    difference <= t). For an example on which the larger size is not worse, exchanging seeds of the
+    two sizes can only move the difference down, so it adds nothing above 0 in expectation.
+    Therefore the value at a fixed t does not exceed the true share in expectation over seeds,
+    provided that every pre-training seed has one right-or-wrong outcome: one run per seed, or
+    `ensemble`d runs. With the mean of several runs per seed it is not a bound.
 
     Args:
-      small, large: 0/1 correctness, as `NestedRuns` or arrays [pretrain_seeds, ..., examples].
-      threshold: a t < 0 fixed beforehand; by default the best one.
+      small: 0/1 correctness, as `NestedRuns` or an array [pretrain_seeds, ..., examples].
+      large: the same of the larger size.
+      threshold: a t < 0 fixed in advance; by default the best one.
 
     Raises:
-      DataError: scores other than 0 and 1, other examples, or a threshold that is not negative.
+      DataError: a score is not 0 or 1, the examples differ, or the threshold is not negative.
     """
     if threshold is not None and not threshold < 0:
         raise DataError(f"found a threshold of {threshold}, expected one below 0")
@@ -353,12 +338,12 @@ def decay_bound(small: Runs, large: Runs, threshold: float | None = None) -> Ins
 
 
 def improvement_bound(small: Runs, large: Runs, threshold: float | None = None) -> InstanceBound:
-    """A lower bound on the share of examples on which the larger size is better: the mirror image
-    of `decay_bound`.
+    """Computes a lower bound on the share of examples on which the larger size is better.
 
     Args:
-      small, large: as there.
-      threshold: a t > 0 fixed beforehand; by default the best one. Differences of at least t
+      small: as for `decay_bound`, of which this is the mirror image.
+      large: as for `decay_bound`.
+      threshold: a t > 0 fixed in advance; by default the best one. Differences of at least t
         count.
     """
     if threshold is not None and not threshold > 0:
@@ -372,12 +357,12 @@ def improvement_bound(small: Runs, large: Runs, threshold: float | None = None) 
 
 
 def _in_units(thresholds: list[float], unit: int) -> NDArray[np.int64]:
-    """The largest whole number of units that is not above each threshold; all below -1 are one."""
+    """Returns the largest integer number of units not above each threshold."""
     return np.floor(np.maximum(thresholds, -2.0) * unit + 1e-6).astype(np.int64)
 
 
 def _excess(lattice: _Lattice, thresholds: NDArray[np.int64]) -> Array:
-    """By pattern and threshold, 1(difference <= t) - P(baseline <= t) [patterns, thresholds]."""
+    """Computes 1(difference <= t) - P(baseline <= t) [patterns, thresholds]."""
     result = (lattice.differences[:, None] <= thresholds).astype(float)
     few, many = lattice.small.shape[1], lattice.large.shape[1]
     for rows, chances, units in _baseline_blocks(lattice):
@@ -397,12 +382,13 @@ def threshold_bias(
     bootstrap_seed: int = 0,
     confidence: float = 0.95,
 ) -> ThresholdBias:
-    """How much a bound gains because its threshold was picked on the same examples.
+    """Estimates how much a bound gains because its threshold was chosen on the same examples.
 
     Examples are resampled; seeds are held fixed.
 
     Args:
-      small, large: as for `decay_bound`.
+      small: as for `decay_bound`.
+      large: as for `decay_bound`.
       direction: decay or improvement.
       num_bootstrap: bootstrap samples of examples.
       bootstrap_seed: of the samples and of the halves for cross-fitting.
@@ -440,3 +426,77 @@ def _cross_fitted(lattice: _Lattice, excess: Array, half: NDArray[np.intp]) -> f
     second = lattice.counts - first
     values = [counts @ excess / max(counts.sum(), 1) for counts in (first, second)]
     return float((values[1][values[0].argmax()] + values[0][values[1].argmax()]) / 2)
+
+
+# --- Tests of single examples -------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FisherTests:
+    """One-sided Fisher exact tests, one per example.
+
+    Attributes:
+      p_values: [examples].
+      adjusted: after Benjamini and Hochberg [examples].
+      level: the requested false discovery rate.
+      direction: decay or improvement.
+    """
+
+    p_values: Array
+    adjusted: Array
+    level: float
+    direction: Direction
+
+    @property
+    def discovered(self) -> NDArray[np.bool_]:
+        """Whether each example is discovered [examples]."""
+        return self.adjusted <= self.level
+
+    @property
+    def num_discoveries(self) -> int:
+        """The number of discovered examples."""
+        return int(self.discovered.sum())
+
+    @property
+    def share(self) -> float:
+        """The discovered share of the examples, minus the share of false ones at this level."""
+        return self.num_discoveries * (1 - self.level) / len(self.p_values)
+
+
+def fisher_tests(
+    small: Runs, large: Runs, direction: Direction = "decay", level: float = 0.05
+) -> FisherTests:
+    """Tests every example by Fisher's exact test, with Benjamini and Hochberg's correction.
+
+    The paper compares it with the bound: with 10 seeds per side few examples can pass the test,
+    whereas the bound pools all examples. There are few distinct tables of right and wrong seeds, so
+    each is tested once.
+
+    Args:
+      small: one 0/1 run per pre-training seed; `ensemble` further runs first.
+      large: the same of the larger size.
+      direction: decay tests whether the larger size is worse; improvement, whether it is better.
+      level: the false discovery rate.
+
+    Raises:
+      DataError: there are several runs per seed, or a score is not 0 or 1.
+    """
+    from scipy.stats import hypergeom
+
+    sides = aligned(small, large)
+    for runs in sides:
+        refuse_fractions(runs.scores)
+        if len(runs.seeds) != len(runs.keys):
+            raise DataError(
+                f"found {len(runs.keys)} runs of {len(runs.seeds)} pre-training seeds, expected one "
+                "per seed; combine them with stats.instances.ensembles.ensemble"
+            )
+    right = [runs.scores.sum(axis=0, dtype=np.int64) for runs in sides]  # [examples] each
+    few, many = (len(runs.keys) for runs in sides)
+    # Given the number of all right answers, those of the hypothetically better side.
+    better, size = (right[0], few) if direction == "decay" else (right[1], many)
+    tables, place = np.unique(np.stack([right[0] + right[1], better]), axis=1, return_inverse=True)
+    tails = hypergeom.sf(tables[1] - 1, few + many, tables[0], size)
+    p_values = np.minimum(tails, 1.0)[place.ravel()]
+    adjusted = np.asarray(adjusted_p_values(p_values, "bh"), dtype=np.float64)
+    return FisherTests(p_values, adjusted, level, direction)

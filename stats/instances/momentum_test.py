@@ -1,14 +1,13 @@
-"""Do examples that improved from a small to a middle size improve further to a large one?
+"""Tests whether examples that improve from a small to a middle size improve further to a large one.
 
 Zhong, Ghosh, Klein and Steinhardt, "Are Larger Pretrained Language Models Uniformly Better?"
 (Findings of ACL 2021), on the momentum of instance accuracy.
 
-The middle size's accuracy enters three times: it ends the first difference, begins the second, and
-says which examples are alike. Luck in one and the same estimate would tie the two differences
-together: downwards by itself, upwards once examples of equal estimates are looked at. So the middle
-size's pre-training seeds are parted at random into three, one part for each use, and the result is
-averaged over many such partings. Luck in the parts still shrinks the correlation towards 0, more so
-with fewer seeds.
+The middle size's accuracy is used three times: in the first difference, in the second, and to group
+similar examples. Noise in one common estimate would correlate the two differences: negatively by
+itself, positively among examples of equal estimates. So the middle size's pre-training seeds are
+split at random into three parts, one for each use, and the result is averaged over many such
+splits. Noise in the parts still shrinks the correlation towards 0, more so with fewer seeds.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ class Momentum:
     """Correlation of two improvements, by accuracy of the middle size.
 
     Attributes:
-      edges: limits of the buckets of the middle size's accuracy [buckets + 1]; a bucket holds its
-        lower limit, the last one its upper limit too.
-      correlation: [buckets], mean over partings; NaN where a bucket has no spread.
+      edges: limits of the buckets of the middle size's accuracy [buckets + 1]; a bucket includes its
+        lower limit, the last bucket both limits.
+      correlation: [buckets], mean over splits; NaN where a bucket has no spread.
       low, high: percentile interval over examples [buckets], seeds held fixed.
-      counts: mean number of examples over partings [buckets].
+      counts: mean number of examples over splits [buckets].
       pooled, pooled_low, pooled_high: the mean over buckets, weighted by their examples.
       kind: pearson or spearman.
-      num_partings, num_bootstrap: random partings of seeds, bootstrap samples of examples.
+      num_splits, num_bootstrap: random splits of seeds, bootstrap samples of examples.
       split_seed, bootstrap_seed: of the two.
     """
 
@@ -54,7 +53,7 @@ class Momentum:
     pooled_low: float
     pooled_high: float
     kind: Correlation
-    num_partings: int
+    num_splits: int
     num_bootstrap: int
     split_seed: int
     bootstrap_seed: int
@@ -67,7 +66,7 @@ def momentum(
     num_buckets: int = 5,
     kind: Correlation = "pearson",
     edges: Sequence[float] | None = None,
-    num_partings: int = 10,
+    num_splits: int = 10,
     num_bootstrap: int = 500,
     split_seed: int = 0,
     bootstrap_seed: int = 0,
@@ -76,14 +75,15 @@ def momentum(
     """Correlates (middle - small) with (large - middle) within buckets of the middle's accuracy.
 
     Args:
-      small, middle, large: `NestedRuns` or arrays [pretrain_seeds, ..., examples]; the middle
-        size has 3 pre-training seeds or more.
+      small: `NestedRuns` or an array [pretrain_seeds, ..., examples].
+      middle: the same, with 3 or more pre-training seeds.
+      large: the same.
       num_buckets: buckets of equal width between 0 and 1, unless `edges` are given.
       kind: pearson, or spearman (ranks within a bucket).
       edges: limits of the buckets, rising.
-      num_partings: random partings of the middle size's seeds to average over.
+      num_splits: random splits of the middle size's seeds to average over.
       num_bootstrap: bootstrap samples of examples for the interval.
-      split_seed: of the partings.
+      split_seed: of the splits.
       bootstrap_seed: of the samples.
       confidence: of the interval.
 
@@ -102,20 +102,18 @@ def momentum(
         raise DataError(f"found limits of buckets {limits.tolist()}, expected rising numbers")
     before, after = sizes[0].mean(), sizes[2].mean()
     random = np.random.Generator(np.random.Philox(key=split_seed))
-    partings = []
-    for _ in range(num_partings):
-        ends, begins, tells = (
+    splits = []
+    for _ in range(num_splits):
+        first_mean, second_mean, bucket_mean = (
             seeds[part].mean(axis=0) for part in np.array_split(random.permutation(len(seeds)), 3)
         )
-        bucket = np.searchsorted(limits, tells + 1e-9, side="right") - 1
-        bucket[np.isclose(tells, limits[-1])] = len(limits) - 2
-        partings.append((bucket, ends - before, after - begins))
+        bucket = np.searchsorted(limits, bucket_mean + 1e-9, side="right") - 1
+        bucket[np.isclose(bucket_mean, limits[-1])] = len(limits) - 2
+        splits.append((bucket, first_mean - before, after - second_mean))
     number, width = seeds.shape[1], len(limits) - 1
-    counts = np.array(
-        [np.bincount(b[(b >= 0) & (b < width)], minlength=width) for b, *_ in partings]
-    )
-    whole = _correlations(partings, np.ones((1, number)), width, kind)[0]
-    samples = _bootstrap(partings, number, width, kind, num_bootstrap, bootstrap_seed)
+    counts = np.array([np.bincount(b[(b >= 0) & (b < width)], minlength=width) for b, *_ in splits])
+    whole = _correlations(splits, np.ones((1, number)), width, kind)[0]
+    samples = _bootstrap(splits, number, width, kind, num_bootstrap, bootstrap_seed)
     weights = counts.mean(axis=0)
     tails = [(1 - confidence) / 2, (1 + confidence) / 2]
     low, high = _quantiles(samples, tails)
@@ -123,18 +121,20 @@ def momentum(
     (pooled_low,), (pooled_high,) = _quantiles(pooled[:, None], tails)
     return Momentum(
         limits, whole, low, high, weights, float(_pooled(whole[None], weights)[0]),
-        float(pooled_low), float(pooled_high), kind, num_partings, num_bootstrap, split_seed,
+        float(pooled_low), float(pooled_high), kind, num_splits, num_bootstrap, split_seed,
         bootstrap_seed,
     )  # fmt: skip
 
 
-Parting = tuple[NDArray[np.intp], Array, Array]  # bucket, first and second difference [examples]
+ThreeWaySplit = tuple[
+    NDArray[np.intp], Array, Array
+]  # bucket, first and second difference [examples]
 
 
 def _bootstrap(
-    partings: list[Parting], number: int, width: int, kind: Correlation, samples: int, key: int
+    splits: list[ThreeWaySplit], number: int, width: int, kind: Correlation, samples: int, key: int
 ) -> Array:
-    """Correlations of bootstrap samples of examples [samples, buckets]."""
+    """Computes correlations of bootstrap samples of examples [samples, buckets]."""
     random = np.random.Generator(np.random.Philox(key=key))
     found = []
     block = max(1, _BLOCK_CELLS // number)
@@ -142,21 +142,23 @@ def _bootstrap(
         draws = min(block, samples - start)
         picked = random.integers(0, number, size=(draws, number))
         counts = np.stack([np.bincount(row, minlength=number) for row in picked]).astype(float)
-        found.append(_correlations(partings, counts, width, kind))
+        found.append(_correlations(splits, counts, width, kind))
     return np.concatenate(found)
 
 
-def _correlations(partings: list[Parting], counts: Array, width: int, kind: Correlation) -> Array:
-    """By sample and bucket, the mean over partings [samples, buckets].
+def _correlations(
+    splits: list[ThreeWaySplit], counts: Array, width: int, kind: Correlation
+) -> Array:
+    """Averages the correlations over splits, by sample and bucket [samples, buckets].
 
     Args:
-      partings: see `Parting`.
+      splits: see `ThreeWaySplit`.
       counts: how often each example was drawn [samples, examples].
       width: number of buckets.
       kind: pearson or spearman.
     """
-    values = np.full((len(partings), len(counts), width), np.nan)
-    for place, (bucket, first, second) in enumerate(partings):
+    values = np.full((len(splits), len(counts), width), np.nan)
+    for place, (bucket, first, second) in enumerate(splits):
         for number in range(width):
             inside = np.flatnonzero(bucket == number)
             if len(inside) < 3:
@@ -171,8 +173,10 @@ def _correlations(partings: list[Parting], counts: Array, width: int, kind: Corr
 
 
 def _pearson(counts: Array, x: Array, y: Array) -> Array:
-    """Pearson's r of examples drawn `counts` [samples, examples] times; x and y [examples] or
-    [samples, examples]. NaN where one of them has no spread."""
+    """Computes Pearson's r of examples drawn `counts` [samples, examples] times.
+
+    x and y are [examples] or [samples, examples]; r is NaN where one of them has no spread.
+    """
     total = counts.sum(axis=1)
 
     def mean(values: Array) -> Array:
@@ -188,13 +192,13 @@ def _pearson(counts: Array, x: Array, y: Array) -> Array:
 
 
 def _ranks(counts: Array, values: Array) -> Array:
-    """Mid-ranks within every sample, centred [samples, examples]."""
+    """Computes centred mid-ranks within every sample [samples, examples]."""
     distinct, place = np.unique(np.round(values, 12), return_inverse=True)
     member = np.zeros((len(values), len(distinct)))
     member[np.arange(len(values)), place] = 1
     drawn = counts @ member  # [samples, distinct values]
     middle = np.cumsum(drawn, axis=1) - drawn / 2
-    return (middle - counts.sum(axis=1, keepdims=True) / 2)[:, place]
+    return np.asarray((middle - counts.sum(axis=1, keepdims=True) / 2)[:, place])
 
 
 def _mean_of_known(values: Array, axis: int) -> Array:
@@ -204,7 +208,7 @@ def _mean_of_known(values: Array, axis: int) -> Array:
 
 
 def _quantiles(values: Array, tails: list[float]) -> Array:
-    """Quantiles along the first axis of what is known, NaN where nothing is [tails, ...]."""
+    """Computes quantiles [tails, ...] along the first axis, without NaN values."""
     result = np.full((len(tails), values.shape[1]), np.nan)
     for column, samples in enumerate(values.T):
         known = samples[~np.isnan(samples)]
@@ -214,7 +218,7 @@ def _quantiles(values: Array, tails: list[float]) -> Array:
 
 
 def _pooled(values: Array, weights: Array) -> Array:
-    """Weighted mean over the buckets that are known [samples]."""
+    """Computes the weighted mean over the buckets that are not NaN [samples]."""
     shares = np.where(np.isnan(values), 0.0, weights)
     total = shares.sum(axis=1)
     summed = (np.nan_to_num(values) * shares).sum(axis=1)

@@ -1,8 +1,8 @@
-"""Runs that share seeds: pre-training seeds, their fine-tuning runs, the checkpoints of these.
+"""Nested runs: pre-training seeds, their fine-tuning runs, and the checkpoints of these.
 
-Randomness is nested: a run is known by a key such as (pretrain_seed, finetune_seed, checkpoint),
-outermost first, and two runs with the same first parts share what these stand for. The number of
-runs below a seed may differ.
+A run is identified by a key such as (pretrain_seed, finetune_seed, checkpoint), outermost first. Two
+runs whose keys begin with the same parts share that randomness. The numbers of runs below a seed may
+differ.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ LEVELS = ("pretrain_seed", "finetune_seed", "checkpoint")
 
 @dataclass(frozen=True)
 class NestedRuns:
-    """Scores of runs in a tree.
+    """The scores of runs that form a tree.
 
     Attributes:
       scores: [runs, examples], such as 1 where the run is right.
-      keys: [runs], one tuple a run, outermost level first; in sorted order.
+      keys: [runs], one tuple per run, outermost level first; sorted.
       levels: the names of the levels.
       example_ids: [examples], or None where examples are known by position alone.
     """
@@ -41,6 +41,7 @@ class NestedRuns:
 
     @property
     def num_examples(self) -> int:
+        """The number of examples."""
         return self.scores.shape[1]
 
     @property
@@ -49,7 +50,7 @@ class NestedRuns:
         return sorted_seeds([key[0] for key in self.keys])
 
     def groups(self, depth: int) -> dict[Key, list[int]]:
-        """Rows of the runs that share the first `depth` parts of their keys."""
+        """Groups the rows of runs that share the first `depth` parts of their keys."""
         found: dict[Key, list[int]] = {}
         for row, key in enumerate(self.keys):
             found.setdefault(key[:depth], []).append(row)
@@ -58,8 +59,8 @@ class NestedRuns:
     def averaged(self, depth: int = 1) -> NestedRuns:
         """Averages the levels below the first `depth`, innermost first.
 
-        So every seed counts the same, and every fine-tuning run within a seed, however many there
-        are below it.
+        So every seed has the same weight, and every fine-tuning run within a seed, however many
+        runs there are below it.
         """
         runs = self
         while len(runs.levels) > depth:
@@ -74,11 +75,11 @@ class NestedRuns:
         return runs
 
     def mean(self) -> NDArray[np.float64]:
-        """The mean of every example [examples], all levels averaged."""
-        return self.averaged(1).scores.mean(axis=0, dtype=np.float64)
+        """Averages every example over all levels [examples]."""
+        return np.asarray(self.averaged(1).scores.mean(axis=0, dtype=np.float64))
 
     def with_seeds(self, seeds: Sequence[Hashable]) -> NestedRuns:
-        """The runs of these outermost seeds only."""
+        """Returns the runs of these outermost seeds only."""
         kept = [row for row, key in enumerate(self.keys) if key[0] in seeds]
         return replace(self, scores=self.scores[kept], keys=tuple(self.keys[row] for row in kept))
 
@@ -92,11 +93,11 @@ def make_nested_runs(
     levels: Sequence[str] | None = None,
     example_ids: ArrayLike | None = None,
 ) -> NestedRuns:
-    """Checks scores and keys, and puts the runs in order.
+    """Checks scores and keys, and sorts the runs.
 
     Args:
       scores: finite numbers [runs, examples].
-      keys: [runs], a tuple a run, outermost level first, or a seed where there is one level.
+      keys: [runs], a tuple per run, outermost level first, or a seed where there is one level.
       levels: names of the levels; by default those of `LEVELS`, as many as a key has parts.
       example_ids: [examples], unique, or None.
 
@@ -108,8 +109,8 @@ def make_nested_runs(
         raise DataError(f"found scores of shape {scores.shape}, expected [runs, examples]")
     if len(keys) != len(scores):
         raise DataError(
-            f"found {len(keys)} keys for scores of shape {scores.shape}, expected a key a run; give "
-            "[runs, examples], transposed if the axes are swapped"
+            f"found {len(keys)} keys for scores of shape {scores.shape}, expected one key per run; "
+            "transpose the scores if the axes are swapped"
         )
     tuples = [key if isinstance(key, tuple) else (key,) for key in keys]
     depths = sorted({len(key) for key in tuples})
@@ -120,7 +121,7 @@ def make_nested_runs(
         twice = next(key for place, key in enumerate(tuples) if key in tuples[:place])
         raise DataError(
             f"two runs have the key {twice} ({', '.join(names)}); leave one out or add a level that "
-            "tells them apart"
+            "distinguishes them"
         )
     if scores.dtype.kind not in "biuf":
         raise DataError(f"found scores of type {scores.dtype}, expected numbers")
@@ -128,13 +129,13 @@ def make_nested_runs(
         row, column = np.argwhere(~np.isfinite(scores))[0].tolist()
         raise DataError(
             f"found {scores[row, column]} in run {tuples[row]}, example {column}; expected finite "
-            "scores; leave out runs that diverged and say so"
+            "scores; leave out runs that diverged and report it"
         )
     ids = None if example_ids is None else np.asarray(example_ids)
     if ids is not None and (len(ids) != scores.shape[1] or len(set(ids.tolist())) != len(ids)):
         raise DataError(
             f"found {len(ids)} example ids, {len(set(ids.tolist()))} of them different, for "
-            f"{scores.shape[1]} examples; give every example an id of its own"
+            f"{scores.shape[1]} examples; give every example a unique id"
         )
     order = sorted(range(len(tuples)), key=lambda row: _sortable(tuples[row]))
     in_order = order == list(range(len(order)))
@@ -144,7 +145,7 @@ def make_nested_runs(
 
 
 def _sortable(key: Key) -> tuple:
-    """Numbers before text, the same order in every process."""
+    """Returns a sort key: numbers before text, the same order in every process."""
     return tuple((isinstance(part, str), part) for part in key)
 
 
@@ -160,12 +161,11 @@ def _level_names(levels: Sequence[str] | None, depth: int) -> tuple[str, ...]:
 def nested_runs_from_array(
     scores: ArrayLike, levels: Sequence[str] | None = None, example_ids: ArrayLike | None = None
 ) -> NestedRuns:
-    """Runs from an array with one axis a level.
+    """Builds runs from an array with one axis per level.
 
     Args:
       scores: [pretrain_seeds, examples], [pretrain_seeds, finetune_seeds, examples] or with
-        further levels before the examples. A cell that is NaN on every example is a run that
-        was not made.
+        further levels before the examples. A cell that is NaN on every example is a missing run.
       levels: names of all axes but the last.
       example_ids: [examples] or None.
     """
@@ -187,14 +187,14 @@ def nested_runs_from_dataset(
     variable: str = "correct",
     levels: Sequence[str] = ("pretrain_seed", "finetune_seed"),
 ) -> NestedRuns:
-    """Runs from the labelled arrays that `evaluate.dumps.predictions.read_predictions` gives.
+    """Builds runs from the labelled arrays of `evaluate.dumps.predictions.read_predictions`.
 
     Args:
       data: dims (run, example); variables `prediction` and `label`; coordinates named in `levels`
         along run, `example_id` along example.
       variable: `correct`, 1 where the prediction is the label, or a variable of the Dataset with
         dims (run, example), such as `prediction`.
-      levels: coordinates that make a run's key, outermost first.
+      levels: coordinates that form a run's key, outermost first.
 
     Raises:
       DataError: a variable, dim or coordinate is missing.
@@ -220,15 +220,15 @@ def nested_runs_from_dataset(
 
 
 def as_nested_runs(runs: Runs) -> NestedRuns:
-    """Arrays [pretrain_seeds, ..., examples] become runs; runs stay as they are."""
+    """Converts an array [pretrain_seeds, ..., examples] to runs; returns runs unchanged."""
     return runs if isinstance(runs, NestedRuns) else nested_runs_from_array(runs)
 
 
 def aligned(*sizes: Runs) -> list[NestedRuns]:
-    """Puts the examples of all into the order of the first.
+    """Sorts the examples of all into the order of the first.
 
     Raises:
-      DataError: they hold other examples.
+      DataError: they hold different examples.
     """
     first, *others = (as_nested_runs(runs) for runs in sizes)
     return [first, *(_in_order_of(first, runs) for runs in others)]
@@ -247,7 +247,7 @@ def _in_order_of(first: NestedRuns, runs: NestedRuns) -> NestedRuns:
     missing = [example for example in wanted if example not in place]
     if missing:
         raise DataError(
-            f"{len(missing)} examples, such as {missing[0]!r}, are in one set of runs alone; "
+            f"{len(missing)} examples, such as {missing[0]!r}, are in one set of runs only; "
             "evaluate all on the same examples"
         )
     order = [place[example] for example in wanted]

@@ -1,19 +1,18 @@
-"""How far two runs give the same answers: runs of one pre-training seed, and of two.
+"""Agreement of the answers of two runs, with the same and with different pre-training seeds.
 
 The MultiBERTs paper (Sellam et al., 2022, appendix) gives for every task the share of examples on
-which two runs agree, when they share their pre-training seed and when they do not. What is
+which two runs agree, when they share their pre-training seed and when they do not. Two numbers are
 estimated here:
 
-- same seed: the chance that two runs of a seed drawn at random agree on an example drawn at random;
-- different seeds: the same for one run each of two seeds drawn at random.
+- same seed: the probability that two random runs of a random seed agree on a random example;
+- different seeds: the same for one run each of two random seeds.
 
-Every seed counts the same however many runs it has, and within a seed (or two) every pair of runs,
-so that both are unbiased with unequal numbers of runs. Seeds with one run say nothing of the first.
+Every seed has the same weight however many runs it has, and within a seed (or two) every pair of
+runs, so that both are unbiased with unequal numbers of runs. The first needs seeds with two runs.
 
 Answers that are numbers on a scale, such as the similarities of STS-B, are hardly ever equal. For
-these the Pearson correlation of the two runs' answers takes the place of the share; how the paper
-treated them its text at hand does not say. Rounding instead would make the value depend on where
-the classes are cut.
+these the Pearson correlation of the two runs' answers takes the place of the share; the paper does
+not state its method. With rounding instead, the value would depend on where the classes are cut.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from multiberts.stats.bootstrap.arms import Arm, DataError, arm_from_arrays
+from multiberts.stats.bootstrap.arms import Arm, DataError, arm_from_arrays, check_choice
 from multiberts.stats.bootstrap.intervals import Interval, t_interval
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 Kind = Literal["classes", "correlation"]
-# Examples are taken in blocks of about so many cells.
+# Examples are processed in blocks of about this many cells.
 _BLOCK_CELLS = 1 << 20
 
 
@@ -62,7 +61,7 @@ class Agreement:
       same_seed: of two runs of one pre-training seed; None where no seed has two runs.
       different_seeds: of runs of two seeds; None with one seed.
       difference: same_seed - different_seeds, from the same examples; None where one is None.
-      num_seeds, num_runs, num_examples: what it rests on.
+      num_seeds, num_runs, num_examples: numbers of each.
     """
 
     kind: Kind
@@ -77,31 +76,31 @@ class Agreement:
 def agreement(
     data: xarray.Dataset, kind: Kind | None = None, confidence: float = 0.95
 ) -> Agreement:
-    """Mean agreement of two runs, within and between pre-training seeds.
+    """Estimates the mean agreement of two runs, within and between pre-training seeds.
 
     Args:
       data: predictions of runs with the coordinate `pretrain_seed`, as
-        `evaluate.dumps.predictions.read_predictions` gives them; numbers or texts. Labels play no
-        part and may be unknown. Where there is `prediction_text`, answers are compared by it,
-        word by word as they stand.
-      kind: how answers are compared; unless said, as classes where all are texts or whole
-        numbers, else by correlation. A run whose answers are all alike correlates 0.
+        `evaluate.dumps.predictions.read_predictions` returns them; numbers or texts. Labels are not
+        used. Where there is `prediction_text`, answers agree where these texts are equal.
+      kind: how answers are compared; by default as classes where all are texts or integers, else
+        by correlation. The correlation of a run with constant answers is 0.
       confidence: level of the intervals, over examples.
 
     Raises:
-      DataError: one run or one example only, a missing prediction, or a kind that is none.
+      DataError: there is one run or one example only, a prediction is missing, or the kind is
+        unknown.
     """
     import xarray
 
     answers = data["prediction_text" if "prediction_text" in data else "prediction"]
     unused = xarray.DataArray(np.zeros(data.sizes.get("example", 0)), dims="example")
     arm = arm_from_arrays("predictions", answers, unused)
-    if kind is not None and kind not in get_args(Kind):
-        raise DataError(f"found kind {kind!r}, expected one of {', '.join(get_args(Kind))}")
+    if kind is not None:
+        check_choice("kind", kind, Kind)
     if len(arm.run_seeds) < 2 or arm.num_examples < 2:
         raise DataError(
-            f"found {len(arm.run_seeds)} runs and {arm.num_examples} examples, expected two of "
-            "each at least to see how far runs agree"
+            f"found {len(arm.run_seeds)} runs and {arm.num_examples} examples, expected two or "
+            "more of each"
         )
     kind = kind or ("classes" if _are_classes(arm.predictions) else "correlation")
     same, different = _pair_weights(arm)
@@ -134,7 +133,7 @@ def _are_classes(predictions: NDArray) -> bool:
 
 
 def _pair_weights(arm: Arm) -> tuple[Array | None, Array | None]:
-    """Weights [runs, runs] of the pairs of runs, summing to 1: within seeds, and between them."""
+    """Computes weights [runs, runs] of pairs of runs within and between seeds; each sums to 1."""
     member = np.array([[seed == other for other in arm.seeds] for seed in arm.run_seeds])
     counts = member.sum(axis=0)  # [seeds]
     of_run = counts[member.argmax(axis=1)]  # [runs]
@@ -155,7 +154,7 @@ def _blocks(shape: tuple[int, ...]) -> Iterator[slice]:
 
 
 def _equal_answers(predictions: NDArray, weights: list[Array]) -> list[Array]:
-    """For each table of weights the weighted share of pairs that agree [examples]."""
+    """Computes, for each table of weights, the weighted share of pairs that agree [examples]."""
     found = [np.zeros(predictions.shape[1]) for _ in weights]
     for block in _blocks(predictions.shape):
         ranks = _ranks_of_answers(predictions[:, block])
@@ -169,7 +168,7 @@ def _equal_answers(predictions: NDArray, weights: list[Array]) -> list[Array]:
 
 
 def _ranks_of_answers(predictions: NDArray) -> NDArray[np.int64]:
-    """Each answer as its place among the different answers to its own example [runs, examples]."""
+    """Ranks each answer among the different answers to its example [runs, examples]."""
     codes = np.unique(predictions, return_inverse=True)[1].reshape(predictions.shape)
     order = codes.argsort(axis=0)
     rises = np.diff(np.take_along_axis(codes, order, axis=0), axis=0, prepend=0) > 0
@@ -180,10 +179,10 @@ def _ranks_of_answers(predictions: NDArray) -> NDArray[np.int64]:
 
 
 def _correlations(predictions: NDArray, weights: list[Array]) -> list[Array]:
-    """For each table of weights, [examples] whose mean is the weighted mean correlation.
+    """Computes, for each table of weights, values [examples] with the mean correlation as mean.
 
-    They are r plus the influence of each example on it, so that their spread gives the standard
-    error by the delta method. Influence on r of two runs: z1 z2 - r (z1^2 + z2^2) / 2.
+    They are r plus the influence of each example on r, so that their spread gives the standard
+    error by the delta method. The influence on r of two runs is z1 z2 - r (z1^2 + z2^2) / 2.
     """
     values = np.asarray(predictions, dtype=np.float64)
     centred = values - values.mean(axis=1, keepdims=True)

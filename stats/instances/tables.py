@@ -1,7 +1,7 @@
 """Tables of instance-level analyses, after those of Zhong et al. (Findings of ACL 2021).
 
-Every function takes what `stats.instances.analysis.analyse_sizes` found, or a part of it, and gives
-a `stats.presentation.table_writer.Table`, which writes Markdown, LaTeX and CSV. `all_tables` gives them all.
+Every function takes the results of `stats.instances.analysis.analyse_sizes`, or a part of them, and
+returns a `stats.presentation.table_writer.Table`. `all_tables` returns all.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LEVEL_NAMES = {
 
 
 def all_tables(analysis: InstanceAnalysis) -> dict[str, Table]:
-    """By name, every table that the data allow."""
+    """Returns every table that the data allow, by name."""
     tables = {
         "accuracy": accuracy_table(analysis.accuracies),
         "decay": decay_table(analysis.pairs),
@@ -40,12 +40,12 @@ def all_tables(analysis: InstanceAnalysis) -> dict[str, Table]:
 
 
 def level_name(level: str) -> str:
-    """How readers know a level or part of the loss."""
+    """Returns the readable name of a level or part of the loss."""
     return LEVEL_NAMES.get(level, level.replace("_", " "))
 
 
 def accuracy_table(accuracies: Mapping[str, Mapping[str, SizeAccuracy]]) -> Table:
-    """Accuracy of every size, its spread over pre-training seeds, and with runs ensembled."""
+    """Tabulates accuracy by size, its spread over pre-training seeds, and with runs ensembled."""
     rows: list[Sequence[Cell]] = []
     for task, sizes in accuracies.items():
         for size, found in sizes.items():
@@ -66,12 +66,12 @@ def accuracy_table(accuracies: Mapping[str, Mapping[str, SizeAccuracy]]) -> Tabl
 
 
 def _interval(bias: ThresholdBias) -> Interval | None:
-    """None where the bound is 0, for all samples' bounds may be 0 too and their spread says nothing."""
+    """Returns None where the bound is 0: the bounds of all samples may then be 0 too."""
     return Interval(bias.low, bias.high) if bias.bound > 0 else None
 
 
 def decay_table(pairs: Sequence[PairOfSizes]) -> Table:
-    """Lower bounds on the share of examples that a larger size is worse on."""
+    """Tabulates lower bounds on the share of examples on which a larger size is worse."""
     rows: list[Sequence[Cell]] = []
     for pair in pairs:
         bound, bias = pair.decay, pair.decay_bias
@@ -84,7 +84,7 @@ def decay_table(pairs: Sequence[PairOfSizes]) -> Table:
         )  # fmt: skip
     columns = (
         "Task", "Smaller", "Larger", "Accuracy gain", "Decay, one pre-training seed",
-        "Decay, one run a seed", "Decay, ensembled", "Threshold", "Threshold bias", "Corrected",
+        "Decay, one run per seed", "Decay, ensembled", "Threshold", "Threshold bias", "Corrected",
         "Corrected (95% CI)", "Cross-fitted",
     )  # fmt: skip
     formats = dict.fromkeys(columns[3:], ".2%") | {"Threshold": ".2f"}
@@ -92,7 +92,7 @@ def decay_table(pairs: Sequence[PairOfSizes]) -> Table:
 
 
 def improvement_table(pairs: Sequence[PairOfSizes]) -> Table:
-    """Bounds on the shares of examples that get better and worse, beside the gain in accuracy."""
+    """Tabulates bounds on the shares of examples that get better and worse, and the gain."""
     rows = [
         (
             pair.task, pair.small, pair.large, pair.gain, pair.improvement.bound, pair.decay.bound,
@@ -109,7 +109,7 @@ def improvement_table(pairs: Sequence[PairOfSizes]) -> Table:
 
 
 def fisher_table(pairs: Sequence[PairOfSizes]) -> Table:
-    """Decaying examples found one by one (Fisher exact, Benjamini-Hochberg), beside the bound."""
+    """Tabulates decaying examples found by single tests, alongside the bound."""
     levels = sorted({level for pair in pairs for level in pair.fisher})
     rows: list[Sequence[Cell]] = []
     for pair in pairs:
@@ -132,7 +132,7 @@ def fisher_table(pairs: Sequence[PairOfSizes]) -> Table:
 def decomposition_table(
     decompositions: Mapping[str, Mapping[str, Decomposition]], digits: int = 4
 ) -> Table:
-    """Loss as the sum of squared bias and variances, each with its standard error."""
+    """Tabulates the loss as the sum of squared bias and variances, with standard errors."""
     levels = _levels(
         found.variances for sizes in decompositions.values() for found in sizes.values()
     )
@@ -152,7 +152,7 @@ def decomposition_table(
 
 
 def disagreement_table(disagreements: Mapping[str, Mapping[str, Disagreement]]) -> Table:
-    """How often two runs disagree in being right, by the outermost seed they differ in."""
+    """Tabulates how often one of two runs is right, by the outermost seed that differs."""
     levels = _levels(found.rates for sizes in disagreements.values() for found in sizes.values())
     rows: list[Sequence[Cell]] = []
     for task, sizes in disagreements.items():
@@ -168,7 +168,7 @@ def disagreement_table(disagreements: Mapping[str, Mapping[str, Disagreement]]) 
 
 
 def momentum_table(momenta: Mapping[str, Mapping[tuple[str, str, str], Momentum]]) -> Table:
-    """Correlation of the two improvements, by accuracy of the middle size."""
+    """Tabulates the correlation of the two improvements, by accuracy of the middle size."""
     found = [
         (task, names, item) for task, triples in momenta.items() for names, item in triples.items()
     ]
@@ -191,5 +191,5 @@ def momentum_table(momenta: Mapping[str, Mapping[tuple[str, str, str], Momentum]
 
 
 def _levels(mappings: Iterable[Mapping[str, object]]) -> list[str]:
-    """All levels of some mappings by level, outermost first."""
+    """Collects the levels of some mappings, outermost first."""
     return list(dict.fromkeys(level for mapping in mappings for level in mapping))

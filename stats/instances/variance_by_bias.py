@@ -1,13 +1,13 @@
-"""Variance as a function of bias: are larger models noisier on examples of the same difficulty?
+"""Variance as a function of bias: compares the noise of sizes on examples of equal difficulty.
 
 Zhong, Ghosh, Klein and Steinhardt, "Are Larger Pretrained Language Models Uniformly Better?"
 (Findings of ACL 2021). Variance depends strongly on how hard an example is, so sizes are compared
 at equal squared bias, with a Gaussian process through the examples.
 
-An exact Gaussian process over n examples needs n^2 memory and n^3 time, out of reach for the 10,000
-and more of a test set. So examples are grouped by bias, and the process sees every group's mean
-with the variance of that mean as its noise. Groups much narrower than the curve's own scale lose
-next to nothing by this.
+An exact Gaussian process over n examples needs n^2 memory and n^3 time, too much for the 10,000
+and more of a test set. So examples are grouped by bias, and the process is fitted to the mean of
+every group with the variance of that mean as its noise. If groups are much narrower than the length
+scale of the curve, this loses almost nothing.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ def variance_curve(
 ) -> VarianceCurve:
     """Fits the expected variance as a smooth function of squared bias.
 
-    A squared exponential kernel over the absolute bias: near 0 the variance rises with that, and
+    The kernel is squared exponential in the absolute bias: near 0 the variance rises with that, and
     would be infinitely steep in its square. (An estimate below 0 keeps its sign.) The noise of
     every group is known from its spread; amplitude and length scale maximise the marginal
     likelihood. The two arguments are best estimated from different runs, as `conditional_variance`
-    does: else the luck that raises one lowers the other.
+    does: otherwise noise that raises one lowers the other.
 
     Args:
       bias_squared: [examples].
@@ -100,7 +100,7 @@ def variance_curve(
     kernel = ConstantKernel(1.0, (1e-2, 1e3)) * RBF(width / 4, (width / 20, width * 10))
     process = GaussianProcessRegressor(kernel, alpha=(errors / spread) ** 2, n_restarts_optimizer=0)
     with warnings.catch_warnings():
-        # A straight or flat curve has no longest length scale: the limit is then right.
+        # A straight or flat curve has an unbounded length scale: the upper limit is then right.
         warnings.simplefilter("ignore", ConvergenceWarning)
         process.fit(places[:, None], (means - centre) / spread)
     points = (
@@ -122,7 +122,7 @@ def _absolute(bias_squared: Array) -> Array:
 
 
 def _groups(x: Array, y: Array, num_bins: int) -> tuple[Array, Array, Array, NDArray[np.int64]]:
-    """Mean bias, mean variance, its standard error and the number of examples of every group."""
+    """Computes the mean bias, mean variance, its standard error and the size of every group."""
     order = np.argsort(x, kind="stable")
     x, y = x[order], y[order]
     starts = np.unique(np.searchsorted(x, x[np.arange(num_bins) * len(x) // num_bins]))
@@ -134,7 +134,7 @@ def _groups(x: Array, y: Array, num_bins: int) -> tuple[Array, Array, Array, NDA
         )
     means = np.add.reduceat(y, starts) / counts
     squares = (y - np.repeat(means, counts)) ** 2
-    # Small groups know their own spread badly: one example's worth of the common spread is added.
+    # The spread of small groups is uncertain: one example's share of the common spread is added.
     common = squares.sum() / (len(y) - len(starts)) if len(y) > len(starts) else y.var()
     spread = (np.add.reduceat(squares, starts) + common) / counts
     floor = 1e-8 * max(float(y.var()), np.finfo(float).tiny)
@@ -150,17 +150,18 @@ def conditional_variance(
     confidence: float = 0.95,
     split_seed: int = 0,
 ) -> VarianceCurve:
-    """The expected variance of one level given squared bias, from the runs of one size.
+    """Fits the expected variance of one level given squared bias, from the runs of one size.
 
-    Half of the pre-training seeds, drawn at random, tell the bias and the other half the variance,
-    so that luck in one does not carry over to the other. The curve is given the estimated bias,
-    which few seeds blur.
+    A random half of the pre-training seeds estimates the bias and the other half the variance, so
+    that their noise is independent. The bias is an estimate, which is noisy with few seeds.
 
     Args:
       runs: correctness or probabilities of the right answer, as `NestedRuns` or an array
         [pretrain_seeds, ..., examples], of 4 or more pre-training seeds.
-      level: which variance.
-      num_bins, grid, confidence: see `variance_curve`.
+      level: the level of the variance.
+      num_bins: see `variance_curve`.
+      grid: see `variance_curve`.
+      confidence: see `variance_curve`.
       split_seed: of the halves.
 
     Raises:

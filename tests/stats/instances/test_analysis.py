@@ -8,8 +8,7 @@ from multiberts.stats.instances.analysis import analyse_sizes
 from multiberts.stats.instances.decomposition import decompose
 from multiberts.stats.instances.ensembles import ensemble, runs_of_seed
 from multiberts.stats.instances.figures import all_figures
-from multiberts.stats.instances.fisher import fisher_tests
-from multiberts.stats.instances.instance_level import decay_bound
+from multiberts.stats.instances.instance_level import decay_bound, fisher_tests
 from multiberts.stats.instances.momentum_test import momentum
 from multiberts.stats.instances.tables import all_tables
 

@@ -83,7 +83,7 @@ def test_bounds_show_every_kind_where_it_is_known(analysis):
     expected = (pair.of_one_seed, pair.single.bound, pair.decay.bound)
     np.testing.assert_allclose(points, [100 * value for value in expected])
     assert len(lines_of(axes)) == 3 * 5 + 1  # four kinds and an interval a pair, and a line at 0
-    assert len(lines_of(other)) == 3 * 3 + 1  # with one run a seed, two kinds are left
+    assert len(lines_of(other)) == 3 * 3 + 1  # with one run per seed, two kinds are left
 
 
 def test_discoveries_stand_before_the_bound(analysis):

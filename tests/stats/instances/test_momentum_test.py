@@ -45,12 +45,12 @@ def test_correlation_of_true_improvements_is_found():
     shape = (30, 20)  # so many runs that little luck is left
     found = momentum(
         draws(random, accuracy - step, shape), draws(random, accuracy, shape),
-        draws(random, accuracy + step, shape), num_bootstrap=50, num_partings=3,
+        draws(random, accuracy + step, shape), num_bootstrap=50, num_splits=3,
     )  # fmt: skip
     assert (found.correlation[1:-1] > 0.9).all()
     opposite = momentum(
         draws(random, accuracy - step, shape), draws(random, accuracy, shape),
-        draws(random, accuracy - step, shape), num_bootstrap=50, num_partings=3,
+        draws(random, accuracy - step, shape), num_bootstrap=50, num_splits=3,
     )  # fmt: skip
     assert (opposite.correlation[1:-1] < -0.9).all()
 
@@ -60,9 +60,7 @@ def test_one_parting_and_one_bucket_equal_scipy(kind):
     """Three seeds with different averages, so that the parting drawn can be told from the answer."""
     random = np.random.default_rng(2)
     small, middle, large = (random.random((3, 50)) for _ in range(3))
-    found = momentum(
-        small, middle, large, kind=kind, edges=[-1, 2], num_partings=1, num_bootstrap=20
-    )
+    found = momentum(small, middle, large, kind=kind, edges=[-1, 2], num_splits=1, num_bootstrap=20)
     correlate = {"pearson": scipy.stats.pearsonr, "spearman": scipy.stats.spearmanr}[kind]
     possible = [
         correlate(middle[i] - small.mean(axis=0), large.mean(axis=0) - middle[j]).statistic
@@ -81,7 +79,7 @@ def test_interval_covers_the_error_of_examples():
     for _ in range(40):
         accuracy = random.choice(LEVELS, 600)
         found = momentum(
-            *(draws(random, accuracy, (6,)) for _ in range(3)), num_partings=3, num_bootstrap=100
+            *(draws(random, accuracy, (6,)) for _ in range(3)), num_splits=3, num_bootstrap=100
         )
         pooled.append(found.pooled)
         widths.append((found.pooled_high - found.pooled_low) / 3.92)
