@@ -33,21 +33,21 @@ from multiberts.runs.identity import Identity, Values
 if TYPE_CHECKING:
     import xarray
 
-SCORES_FILE = "scores.csv"
-PARTS_FILE = "parts.csv"
-CALIBRATION_FILE = "calibration.csv"
 CHECKS_FILE = "checks.csv"
 _RUN = ("procedure", "pretrain_seed", "step", "learning_rate", "finetune_seed")
 COLUMNS = ("task", "evaluation_set", "metric", *_RUN, "score", "missing_runs")
-PARTS_COLUMNS = (
-    *("task", "evaluation_set", "metric", "by", "part", "label", *_RUN),
-    *("examples", "score"),
-)
-CALIBRATION_COLUMNS = (
-    *("task", "evaluation_set", *_RUN),
-    *("low", "high", "examples", "confidence", "accuracy"),
-)
-CHECKS_COLUMNS = ("check", "task", "evaluation_set", *_RUN, "message")
+TABLE_COLUMNS = {
+    "scores.csv": COLUMNS,
+    "parts.csv": (
+        *("task", "evaluation_set", "metric", "by", "part", "label", *_RUN),
+        *("examples", "score"),
+    ),
+    "calibration.csv": (
+        *("task", "evaluation_set", *_RUN),
+        *("low", "high", "examples", "confidence", "accuracy"),
+    ),
+    CHECKS_FILE: ("check", "task", "evaluation_set", *_RUN, "message"),
+}
 # More findings than this are in the file only.
 _SHOWN = 20
 
@@ -73,7 +73,7 @@ class Tables:
     unlabelled: dict[tuple[str, str], int] = field(default_factory=dict)
 
 
-def _settle(parameters: Values, inputs: Values) -> None:
+def _settle(parameters: Values, _inputs: Values) -> None:
     # Stated where given, so that directories made before it existed stay valid.
     metrics = list(parameters.pop("extra_metrics"))
     if metrics:
@@ -88,14 +88,14 @@ def score(
 ) -> None:
     """Scores and checks every finished fine-tuning run below a folder.
 
-    Writes to run_dir tidy tables, sorted:
+    Writes to run_dir tidy tables (`TABLE_COLUMNS`), sorted:
 
-    * `scores.csv` (`COLUMNS`): one row per run, evaluation set and metric. Early checkpoints are sets
+    * `scores.csv`: one row per run, evaluation set and metric. Early checkpoints are sets
       such as `dev@2.5`. `missing_runs` counts the holes in the grid of runs that the row is part of.
-    * `parts.csv` (`PARTS_COLUMNS`): the same for parts of the examples (the heuristics of HANS,
+    * `parts.csv`: the same for parts of the examples (the heuristics of HANS,
       genders, labels), under the first metric that is a mean over examples.
-    * `calibration.csv` (`CALIBRATION_COLUMNS`): the reliability table of every run with logits.
-    * `checks.csv` (`CHECKS_COLUMNS`): warnings: runs that are missing, unfinished or repeated, missing
+    * `calibration.csv`: the reliability table of every run with logits.
+    * `checks.csv`: warnings: runs that are missing, unfinished or repeated, missing
       evaluation sets, mixed vocabularies or training data, sets without labels, which have no score.
 
     Args:
@@ -151,14 +151,10 @@ def score(
         for finding in tables.findings
     ]
     with run:
-        for file, rows, columns in (
-            (SCORES_FILE, tables.scores, COLUMNS),
-            (PARTS_FILE, tables.parts, PARTS_COLUMNS),
-            (CALIBRATION_FILE, tables.calibration, CALIBRATION_COLUMNS),
-            (CHECKS_FILE, checks, CHECKS_COLUMNS),
-        ):
+        contents = (tables.scores, tables.parts, tables.calibration, checks)
+        for (file, columns), rows in zip(TABLE_COLUMNS.items(), contents, strict=True):
             write_atomically(run.path / file, _csv(rows, columns))
-        run.finish([SCORES_FILE, PARTS_FILE, CALIBRATION_FILE, CHECKS_FILE])
+        run.finish(list(TABLE_COLUMNS))
 
 
 def scores_of(run_dir: Path, evaluation_set: str) -> dict[str, float]:

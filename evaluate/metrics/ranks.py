@@ -125,16 +125,8 @@ class RankMetric:
 
     def _influence(self, labels: _PlainRanks, predictions: _PlainRanks) -> Array:
         number = len(labels.ranks)
-        moments = RankMoments(
-            *(
-                np.asarray(value)
-                for value in (
-                    labels.ranks @ predictions.ranks,
-                    labels.ranks @ labels.ranks,
-                    predictions.ranks @ predictions.ranks,
-                )
-            )
-        )
+        x, y = labels.ranks, predictions.ranks
+        moments = RankMoments(*map(np.asarray, (x @ y, x @ x, y @ y)))
         if self.degenerate(moments):
             return np.zeros(number)
         by_joint, by_label_spread, by_prediction_spread = self.partials(

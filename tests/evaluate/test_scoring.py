@@ -149,7 +149,7 @@ def test_parts_of_made_up_examples():
     }
 
 
-def test_labels_on_a_scale_are_no_parts():
+def test_labels_on_a_scale_are_not_parts():
     columns = {"genre": np.array(["a", "b"] * 10)}
     found = [(part.by, part.label) for part in parts_of(np.linspace(0, 5, 20), columns)]
     assert found == [("genre", None), ("genre", None)]

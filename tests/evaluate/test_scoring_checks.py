@@ -52,7 +52,7 @@ def test_damaged_and_disagreeing_dumps_are_each_named_and_nothing_is_written(
     assert not (tmp_path / "scores").exists()
 
 
-def test_a_missing_run_is_a_warning_beside_the_scores(tmp_path: Path, make_run, capsys):
+def test_a_missing_run_is_a_warning_next_to_the_scores(tmp_path: Path, make_run, capsys):
     for seed in range(3):
         for rate in (2e-5, 3e-5):
             if (seed, rate) != (1, 3e-5):

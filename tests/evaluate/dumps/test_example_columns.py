@@ -1,4 +1,4 @@
-"""tf.train.Example as columns, beside TensorFlow's Protocol Buffers."""
+"""tf.train.Example as columns, against TensorFlow's Protocol Buffers."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_steps_of_few_seeds_are_named_once():
     assert finding.message == "missing: base has no run of pretrain_seed 5, 6 at step 10, 20"
 
 
-def test_more_finetune_seeds_in_one_procedure_are_no_hole():
+def test_more_finetune_seeds_in_one_procedure_are_not_a_hole():
     runs = grid(["RTE"], ["base"], [1], range(5), [1], range(5))
     assert find_all(runs + grid(["RTE"], ["extra"], [1], range(2), [1], range(25))) == []
 

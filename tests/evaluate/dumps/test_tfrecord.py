@@ -1,4 +1,4 @@
-"""TFRecord files beside TensorFlow's own, published checksums, and damage of every kind."""
+"""TFRecord files against TensorFlow's own, published checksums, and damage of every kind."""
 
 from __future__ import annotations
 

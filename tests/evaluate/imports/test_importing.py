@@ -87,7 +87,7 @@ def test_release_of_glue(tmp_path: Path, glue: Path):
     assert stsb.attrs["metrics"][0] == "pearson"
 
 
-def test_imported_runs_are_the_arrays_and_are_left_alone(tmp_path: Path, glue: Path):
+def test_imported_runs_are_the_arrays_and_stay_as_they_are(tmp_path: Path, glue: Path):
     runs = imported(tmp_path, "multiberts", glue)
     in_memory = imported_array(
         [run for run in read_release(glue) if run.facts["task"] == "RTE"], "dev"
@@ -162,7 +162,7 @@ def test_odd_index_lines_are_refused(tmp_path: Path, glue: Path):
     assert not (tmp_path / "runs").exists()
 
 
-def test_probabilities_and_logits_are_told_apart():
+def test_probabilities_and_logits_are_distinguished():
     random = np.random.default_rng(0)
     probabilities = random.dirichlet(np.ones(3), 50)
     np.testing.assert_allclose(softmax(as_logits(probabilities)), probabilities, atol=1e-12)
@@ -239,7 +239,7 @@ def test_coreference_groups_that_do_not_fit_are_refused(tmp_path: Path, corefere
         imported(tmp_path, "multiberts_coreference", coreference)
 
 
-def test_sentences_are_called_as_winogender_calls_them(tmp_path: Path, shared_data: Path):
+def test_sentences_have_their_winogender_ids(tmp_path: Path, shared_data: Path):
     """Every id of the 720 sentences comes out of what label_info.tsv says of it."""
     lines = (shared_data / "winogender" / "all_sentences.tsv").read_text().splitlines()[1:]
     genders = {"male": "MASCULINE", "female": "FEMININE", "neutral": "UNKNOWN"}

@@ -91,7 +91,7 @@ def test_columns_of_blocks_are_the_columns(name):
 
 
 @pytest.mark.parametrize("name", COLUMN_METRICS)
-def test_a_row_of_zeros_is_no_example(name):
+def test_a_row_of_zeros_does_not_count_as_an_example(name):
     random = np.random.default_rng(2)
     labels, predictions = suited(name, 2, 30, random)
     metric = METRICS[name]

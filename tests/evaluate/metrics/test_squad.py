@@ -86,7 +86,7 @@ def test_words_of_an_answer():
         ((), "Denver", 0, 0),
         (("Denver",), "", 0, 0),
         (("",), "", 1, 1),
-        (("Denver", ""), "", 0, 0),  # a reference without words does not count beside others
+        (("Denver", ""), "", 0, 0),  # a reference without words does not count next to others
         (("The",), "a", 1, 1),
         ("Denver", "denver", 1, 1),
     ],
