@@ -154,7 +154,7 @@ def batches(corpus: Path) -> list[bool]:
     one = fastest(lambda: make_batches(corpus, range(STEPS)))
     rate = STEPS / one
     print(f"  batches of {BATCH_SIZE} x {SEQUENCE_LENGTH}, one core {rate:8.1f} a second")
-    met = [told("batches a second", rate, BATCHES_A_SECOND)]
+    met = [told("batches per second", rate, BATCHES_A_SECOND)]
     context = multiprocessing.get_context("spawn")
     rates = {}
     for workers in (1, 2):

@@ -9,7 +9,7 @@ same files, without alignment, ids as bytes and checks of its own alone. A secon
 words.
 
 Targets: reading under 5 s on 2 cores, writing a file under 1 s. Both are judged by the time of the
-process's own (one) core, which other work on the machine does not touch; the wall's stands beside it.
+process's own (one) core, which other work on the machine does not touch; the wall's stands next to it.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ process of its own:
 - keras fit: KerasHub's BertBackbone, its MaskedLMHead and a next-sentence head in `Model.fit` with
   AdamW and global clipping, compiled by XLA or not, whichever is faster.
 
-What counts are CPU seconds a step (`time.process_time`, the least of the repeats: other work on the
+What counts are CPU seconds per step (`time.process_time`, the least of the repeats: other work on the
 machine can only add), because wall time depends on who else is there. `start` is importing and
 building, `first` the first step with its compilation, both in wall seconds. MFU is the model's
 products (`bert.model.operations`) a CPU second, as a share of what a square product of float32 reaches a CPU
@@ -57,7 +57,7 @@ TORCH = (
 )
 KERAS = ("keras_fit_xla", "keras_fit")
 WAYS = (*OURS, *TORCH, *KERAS)
-# Ours must beat the best of a group by this factor in CPU seconds a step.
+# Ours must beat the best of a group by this factor in CPU seconds per step.
 TARGETS = {"tiny": {"torch": 1.5, "keras": 1.0}, "mini": {"torch": 1.2, "keras": 1.0}}
 LEARNING_RATE, WEIGHT_DECAY, CLIP_NORM = 1e-4, 0.01, 1.0
 

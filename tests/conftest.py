@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # The environment that every command sets for itself, before anything imports TensorFlow.
 importlib.import_module("multiberts.runs.environment")
 
-# What `--quick` leaves out: Python reports these to audit hooks, whoever does them.
+# What `--quick` leaves out: Python reports these to audit hooks.
 _SLOW_IMPORTS = {"keras", "tensorflow"}
 _STARTS = {"os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Popen"}
 # What it leaves out, too: beginnings of the names of tests that take seconds, or whose threads
@@ -30,7 +30,17 @@ _TAKES_SECONDS = (
     "launch/status/test_picture.py::test_ten_thousand_runs",
     "launch/tpu/",
     "launch/workers/",
+    "pretrain/corpus/test_preparation.py",
     "pretrain/corpus/test_runners.py",
+    "stats/b3/test_model.py::test_cross_validator",
+    "stats/bootstrap/test_designs.py::test_clusters",
+    "stats/bootstrap/test_designs.py::test_missing_cells",
+    "stats/bootstrap/test_designs.py::test_ranks",
+    "stats/instances/test_instance_level.py::test_the_null_excess",
+    "stats/instances/test_variance_by_bias.py",
+    "stats/paper/",
+    "stats/report/",
+    "stats/test_calibration.py",
 )
 
 
