@@ -32,8 +32,9 @@ from multiberts.launch.plan.experiment import Experiment, make_plan
 from multiberts.launch.plan.input_digests import FILE as DIGESTS
 from multiberts.launch.plan.input_digests import InputDigests
 from multiberts.launch.plan.planned_run import STAGES, PlannedRun, stage_function
-from multiberts.runs.command import parse_gin, run_main
+from multiberts.runs.command import run_main
 from multiberts.runs.errors import UserError
+from multiberts.runs.gin_files import parse_gin
 from multiberts.runs.scopes import refuse_unknown_scopes, scoped_bindings
 
 
@@ -142,7 +143,8 @@ def _main(arguments: Sequence[str]) -> None:
     function = command.load()
     needs_plan = "plan" in inspect.signature(function).parameters
     _register(command, function, needs_plan)
-    parse_gin(flags.FLAGS.gin_file, flags.FLAGS.gin_param)
+    gin_files, gin_params = flags.FLAGS.gin_file, flags.FLAGS.gin_param
+    parse_gin(gin_files, gin_params, allow_imports=flags.FLAGS.allow_gin_imports)
     settings = dict(gin.get_bindings("launch"))
     if _ROOT.value is not None:
         settings["root"] = _ROOT.value
@@ -265,10 +267,8 @@ def _plan(settings: Mapping[str, Any]) -> list[PlannedRun]:
         _check_names(names, settings[names])
         scopes[stage] = set(settings[names])
         arguments[names] = {name: scoped_bindings(stage, name) for name in settings[names]}
-    # A file may bind arguments of more tasks than are wanted now.
     modules = gin.get_bindings("finetune").get("task_modules", ())
-    scopes["finetune"] |= registered_tasks(tuple(modules)).keys()
-    refuse_unknown_scopes(scopes, "launch")
+    refuse_unknown_scopes(scopes, "launch", unused=registered_tasks(tuple(modules)))
     arguments |= {name: gin.get_bindings(stage) or None for name, stage in _OF_STAGES.items()}
     digests = InputDigests(Path(settings["root"]) / DIGESTS)
     imported = imported_runs(settings["root"])

@@ -67,8 +67,8 @@ def _main(arguments: Sequence[str]) -> None:
     names = list(given["tasks"])
     # A file may bind arguments of more tasks than are wanted now.
     modules = gin.get_bindings("finetune").get("task_modules", ())
-    known = {*names, *registered_tasks(tuple(modules))}
-    refuse_unknown_scopes({"finetune": known}, "sweep.tasks")
+    registered = registered_tasks(tuple(modules))
+    refuse_unknown_scopes({"finetune": names}, "sweep.tasks", unused=registered)
     given["tasks"] = {name: in_data_folder(scoped_bindings("finetune", name)) for name in names}
     exit_with(sweep(**given))
 
@@ -128,7 +128,11 @@ def sweep_plan(
     """Lists the runs of a sweep, those that can share work next to each other.
 
     Args:
-      checkpoints, tasks, learning_rates, finetune_seeds, held_out_folds: as in `sweep`.
+      checkpoints: as in `sweep`, like the following.
+      tasks: by name.
+      learning_rates: by task, or of all.
+      finetune_seeds: of all.
+      held_out_folds: by task, or of all.
 
     Raises:
       UserError: as `sweep`.

@@ -110,7 +110,9 @@ def checked_estimates(
       plan: every run after its parents.
       root: the experiment's root.
       budget: dollars that what is left may cost; None: any.
-      device, workers, spot: as in `estimate_plan`.
+      device: as in `estimate_plan`.
+      workers: likewise.
+      spot: likewise.
 
     Returns:
       By path `device`, `seconds`, `dollars`.

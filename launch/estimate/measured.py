@@ -49,9 +49,9 @@ def measure(
     root: PathLike,
     plan: Sequence[PlannedRun],
     done: set[str],
-    counts: Callable[[PlannedRun, str | None], bool] = lambda run, device: True,
+    counts: Callable[[PlannedRun, str | None], bool] = lambda _run, _device: True,
 ) -> Measurements:
-    """Collects what the runs of an experiment tell.
+    """Collects what the runs of an experiment show.
 
     Args:
       root: the experiment's root.

@@ -61,7 +61,8 @@ def critical_seconds(plan: Sequence[PlannedRun], seconds: Mapping[str, float]) -
     """The longest chain of runs, each waiting for the one before: how long it takes at the least.
 
     Args:
-      plan, seconds: as in `wall_seconds`.
+      plan: as in `wall_seconds`.
+      seconds: likewise.
     """
     ends: dict[str, float] = {}
     for run in plan:

@@ -33,7 +33,9 @@ def import_checkpoint(
     Args:
       run_dir: the run's directory.
       checkpoint: a checkpoint directory, ours or a released one.
-      procedure, pretrain_seed, step: whose it is.
+      procedure: whose it is.
+      pretrain_seed: likewise.
+      step: finished updates; None: as the checkpoint records.
       placing: `link` (hard links: no disk space, and they last when the source is removed), `symlink`
         (no disk space, from another file system too), or `copy`.
 

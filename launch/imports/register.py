@@ -39,7 +39,9 @@ def checkpoint_run(
     Its output is `checkpoints/step_<n>`, where n is 0 if the step is not known.
 
     Args:
-      procedure, pretrain_seed, step: whose it is.
+      procedure: whose it is.
+      pretrain_seed: likewise.
+      step: finished updates; None: not known.
       content: SHA-256 of what it holds.
       source: where it was found; counts for nothing.
     """

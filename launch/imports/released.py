@@ -32,6 +32,7 @@ from multiberts.launch.imports.register import (
 from multiberts.launch.imports.released_checkpoints import Found, find_checkpoints
 from multiberts.launch.markers.lease import Lease
 from multiberts.launch.plan.planned_run import CHECKPOINT_STAGE
+from multiberts.runs import console
 from multiberts.runs.directory import fingerprint
 from multiberts.runs.errors import UserError
 
@@ -163,7 +164,7 @@ def _import_checkpoints(root: Path, chosen: Sequence[Found], placing: Placing) -
         by_procedure.setdefault(item.procedure, set()).add(item.pretrain_seed)
     seeds = ", ".join(f"{name} (seeds: {len(found)})" for name, found in by_procedure.items())
     ending = "s" * (len(chosen) != 1)
-    print(f"{root}: {len(chosen)} checkpoint{ending} of {seeds}; {new} new")
+    console.report(f"{root}: {len(chosen)} checkpoint{ending} of {seeds}; {new} new")
 
 
 def _key(entry: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -196,7 +197,7 @@ def _import_predictions(root: Path, arguments: Mapping[str, Any]) -> None:
         entries[path] = entry_of(run)
     write_entries(root, list(entries.values()))
     new = len([path for path in entries if path not in before])
-    print(
+    console.report(
         f"{root}: {len(directories)} run{'s' * (len(directories) != 1)} of predictions from "
         f"{arguments['source']} ({arguments['layout']}); {new} new"
     )

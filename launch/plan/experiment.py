@@ -22,6 +22,7 @@ from multiberts.launch.plan.planned_run import (
     last_of_seeds,
     stage_identity,
 )
+from multiberts.runs import console
 from multiberts.runs.errors import UserError
 
 
@@ -406,4 +407,4 @@ def _refuse_unused(
                 f"launch.finetune_steps {steps} holds no step that pre-training keeps, so {entry} would "
                 "have no runs; correct it or pretrain.checkpoint_steps"
             )
-        print(f"note: {entry} is left out: no checkpoint that was imported is of {steps}")
+        console.report(f"note: {entry} is left out: no checkpoint that was imported is of {steps}")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from multiberts.finetune.coreference.winogender_schemas import FILES as WINOGENDER_FILES
 from multiberts.launch.imports.register import FILE, checkpoint_run, entry_of, write_entries
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -121,14 +122,18 @@ def test_every_table_and_figure_from_checkpoints_of_others(
 
 def _data(folder: Path) -> Path:
     """Files with the names of the real data; a plan looks at what they hold, not what it means."""
-    names = [f"glue/{task}/train.tsv" for task in
-             ("CoLA", "MNLI", "MRPC", "QNLI", "QQP", "RTE", "SST-2", "STS-B")]  # fmt: skip
-    names += ["hans/heuristics_evaluation_set.txt", "squad/dev-v1.1.json", "winogender/a.tsv"]
+    tasks = ("CoLA", "MNLI", "MRPC", "QNLI", "QQP", "RTE", "SST-2", "STS-B")
+    names = [f"glue/{task}/{split}.tsv" for task in tasks for split in ("train", "dev")]
+    names += ["glue/MNLI/dev_matched.tsv", "glue/MNLI/dev_mismatched.tsv"]
+    names += [f"squad/{split}-v{n}.json" for split in ("train", "dev") for n in ("1.1", "2.0")]
+    names += [f"winogender/{name}" for name in WINOGENDER_FILES]
+    names += ["hans/heuristics_evaluation_set.txt"]
     names += [
-        f"conll-2012/v4/data/{part}/data/english/a.conll" for part in ("train", "development")
+        f"conll-2012/v4/data/{part}/data/english/a.v4_gold_conll"
+        for part in ("train", "development")
     ]
     for name in names:
-        (folder / name).parent.mkdir(parents=True)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(name)
     return folder
 
