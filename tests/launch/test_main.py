@@ -150,3 +150,30 @@ def test_help_tells_commands_and_options(run_python: RunPython) -> None:
     assert "pretrain_seeds: seeds of every procedure" in commands and "--gin_file" in commands
     options = run_python("-m", "launch", "plan", "--help").stdout
     assert "budget: dollars that what is left may cost" in options and "plan.<option>" in options
+
+
+def test_tasks_are_those_of_the_register_and_of_the_users_modules(
+    tmp_path: Path, run_python: RunPython, config: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In Gin a hyphen is an underscore; a module of one's own says that its task trains nothing."""
+    (tmp_path / "my_tasks.py").write_text(
+        "from multiberts.finetune.coreference.pronoun_probe import TASKS as PROBES\n"
+        "import dataclasses\n"
+        "TASKS = (dataclasses.replace(PROBES[0], name='mine'),)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    bindings = (
+        "launch.tasks = ['SST-2', 'mine']",
+        "launch.learning_rates = [1e-3, 1e-4]",
+        "launch.held_out_folds = {'SST-2': [None, 0]}",
+        "SST_2/finetune.num_epochs = 1",
+        "mine/finetune.data_dir = None",
+        "mine/finetune.winogender_dir = 'world:winogender'",
+        "finetune.task_modules = ['my_tasks']",
+    )
+    flags = [f"--gin_param={binding}" for binding in bindings]
+    result = run_python("-m", "launch", "plan", config, *flags)
+    assert result.returncode == 0, result.stderr
+    # Of each of two checkpoints one run of the probe; of SST-2 two rates, with and without a fold.
+    assert "finetune: 10 runs" in result.stdout
+    assert result.stdout.count("-fold_0-") == 4
