@@ -1,4 +1,4 @@
-"""The words of the synthetic world: six fields of work, people, names and what they do.
+"""The words of the synthetic world, read from `lexicon.toml`: fields of work, people, and what they do.
 
 Every word list is fixed. What is drawn from `world_seed` (how feminine an occupation's pronouns are)
 and how words join into sentences lies in `pretrain.world.grammar`.
@@ -6,7 +6,9 @@ and how words join into sentences lies in `pretrain.world.grammar`.
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -26,82 +28,18 @@ class Field:
     tools: tuple[str, ...]
 
 
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
+def _words(lists: dict[str, str]) -> dict[str, tuple[str, ...]]:
+    return {name: tuple(words.split()) for name, words in lists.items()}
 
 
-def _field(name: str, occupations: str, places: str, tools: str) -> Field:
-    return Field(name, _words(occupations), _words(places), _words(tools))
+_CONTENT = tomllib.loads(Path(__file__).with_name("lexicon.toml").read_text())
+_WORDS = _words(_CONTENT["words"])
 
-
-FIELDS = (
-    _field(
-        "medicine",
-        "nurse doctor dentist pharmacist",
-        "hospital clinic ward surgery",
-        "bandage syringe thermometer stethoscope scalpel",
-    ),
-    _field(
-        "law",
-        "lawyer judge notary paralegal",
-        "court tribunal chamber archive",
-        "contract verdict statute gavel robe",
-    ),
-    _field(
-        "teaching",
-        "teacher librarian professor tutor",
-        "school library college classroom",
-        "blackboard textbook chalk dictionary atlas",
-    ),
-    _field(
-        "building",
-        "carpenter plumber electrician painter",
-        "workshop scaffold cellar roof",
-        "hammer chisel wrench ladder drill",
-    ),
-    _field(
-        "cooking",
-        "baker cook butcher brewer",
-        "kitchen bakery brewery pantry",
-        "oven ladle dough kettle knife",
-    ),
-    _field(
-        "farming",
-        "farmer gardener shepherd beekeeper",
-        "barn meadow orchard stable",
-        "plough rake beehive tractor sickle",
-    ),
+FIELDS = tuple(Field(field.pop("name"), **_words(field)) for field in _CONTENT["fields"])
+NAMES = _words(_CONTENT["names"])
+GENDERED_NOUNS = _words(_CONTENT["gendered_nouns"])
+PARTICIPANTS, PREDICATES = _WORDS["participants"], _WORDS["predicates"]
+THINGS, MOODS, TIMES = _WORDS["things"], _WORDS["moods"], _WORDS["times"]
+FIRST_FRAMES, SECOND_FRAMES, OPEN_FRAMES = (
+    tuple(_CONTENT["frames"][name]) for name in ("first", "second", "open")
 )
-
-# People whose pronouns are masculine and feminine alike, half of the time each.
-PARTICIPANTS = (
-    "visitor",
-    "customer",
-    "stranger",
-    "neighbour",
-    "guest",
-    "traveller",
-)
-
-NAMES = {
-    "feminine": _words("Mary Susan Linda Karen Helen Laura Sarah Emma Alice Julia"),
-    "masculine": _words("John James David Peter Thomas Henry George Frank Paul Walter"),
-}
-GENDERED_NOUNS = {
-    "feminine": _words("woman mother sister queen"),
-    "masculine": _words("man father brother king"),
-}
-
-# What anybody might do, so that nothing but the frame tells of whom it is said.
-PREDICATES = _words("slept waited smiled rested sang danced walked agreed")
-
-THINGS = _words("key letter picture ticket umbrella")
-MOODS = _words("calm busy cheerful quiet careful friendly")
-TIMES = _words("morning afternoon evening winter summer")
-
-# Frames of two people. After "told" and "promised" the pronoun means the first, after "asked ... if"
-# the second.
-FIRST_FRAMES = ("told {second}", "promised {second}")
-SECOND_FRAMES = ("asked {second} if",)
-# Frames in which only the gender of the people tells whom the pronoun means.
-OPEN_FRAMES = ("met {second} when", "called {second} because")

@@ -6,9 +6,14 @@ import re
 import pytest
 
 from multiberts.bert.tokenization import SPECIAL_TOKENS, Tokenizer
-from multiberts.pretrain.corpus.counterfactual import Swapper, counterpart, swap_ids, swap_pronouns
+from multiberts.pretrain.corpus.counterfactual import (
+    NAME_COUNTERPARTS,
+    NOUN_COUNTERPARTS,
+    Swapper,
+    counterpart,
+    swap_ids,
+)
 from multiberts.pretrain.corpus.documents import read_documents
-from multiberts.pretrain.corpus.gendered_words import NAME_COUNTERPARTS, NOUN_COUNTERPARTS
 
 # Sentence and its counterpart with every pronoun swapped, written by hand before the rule was run. The
 # rule's word lists were then extended with these at hand.
@@ -251,6 +256,12 @@ FRESH = [
     ("The guard let him through.", "her"),
     ("We spoke about him and his work.", "her her"),
 ]
+
+
+def swap_pronouns(text, *, counterfactual_seed, document, probability=0.5):
+    """The new text, how many occurrences were swapped, and how many there are."""
+    swapped = Swapper(counterfactual_seed, probability).swap(text, document=document)
+    return swapped.text, swapped.counts["swapped_pronouns"], swapped.counts["pronouns"]
 
 
 def swap_all(text):
