@@ -39,6 +39,7 @@ from multiberts.pretrain.corpus.instances import InstanceTable
 from multiberts.pretrain.corpus.preparation import prepare
 from multiberts.pretrain.corpus.sentences import split_sentences
 from multiberts.pretrain.corpus.token_store import TokenStore
+from multiberts.runs import console
 
 REPEATS = 3
 # About what a shard of a corpus holds: words that were met before cost less than new ones.
@@ -71,7 +72,7 @@ def main() -> None:
         )
         sentences = [sentence for document in documents for sentence in document][:SENTENCES]
         megabytes = sum(len(sentence.encode()) for sentence in sentences) / 1e6
-        print(
+        console.report(
             f"{source}: {megabytes:.1f} MB of text; best of {REPEATS}; CPU seconds of this process"
         )
         met = [*tokenising(corpus, sentences), *batches(corpus)]
@@ -134,7 +135,7 @@ def tokenising(corpus: Path, sentences: list[str]) -> list[bool]:
     seconds = {"ours": fastest(ours), "library": fastest(by_library)}
     seconds["original"] = fastest(by_original) / share
     for name, value in seconds.items():
-        print(f"  tokenising, {name:<10}{size / value:8.2f} MB/s")
+        console.report(f"  tokenising, {name:<10}{size / value:8.2f} MB/s")
     return [
         told(
             "times the original's Python", seconds["original"] / seconds["ours"], TIMES_THE_ORIGINAL
@@ -153,7 +154,7 @@ def batches(corpus: Path) -> list[bool]:
     make_batches(corpus, range(5))
     one = fastest(lambda: make_batches(corpus, range(STEPS)))
     rate = STEPS / one
-    print(f"  batches of {BATCH_SIZE} x {SEQUENCE_LENGTH}, one core {rate:8.1f} a second")
+    console.report(f"  batches of {BATCH_SIZE} x {SEQUENCE_LENGTH}, one core {rate:8.1f} per second")
     met = [told("batches per second", rate, BATCHES_A_SECOND)]
     context = multiprocessing.get_context("spawn")
     rates = {}
@@ -171,7 +172,7 @@ def batches(corpus: Path) -> list[bool]:
             process.join()
         rates[workers] = sum(STEPS / cpu for cpu, _ in took)
         by_clock = sum(STEPS / wall for _, wall in took)
-        print(
+        console.report(
             f"  batches, {workers} at once: {rates[workers]:8.1f} a second of their cores' time, "
             f"{by_clock:.1f} by the clock"
         )
@@ -209,7 +210,7 @@ def make_batches(corpus: Path, steps: Sequence[int]) -> None:
 def told(what: str, value: float, target: float, at_most: bool = False) -> bool:
     """Prints a figure beside its target; whether it was met."""
     met = value <= target if at_most else value >= target
-    print(f"    {value:.2f} {what}; target {target:g}: {'met' if met else 'MISSED'}")
+    console.report(f"    {value:.2f} {what}; target {target:g}: {'met' if met else 'MISSED'}")
     return met
 
 

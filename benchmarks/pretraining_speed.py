@@ -42,6 +42,7 @@ import numpy as np
 
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.operations import model_flops_per_step
+from multiberts.runs import console
 
 VOCABULARY = 30_522
 SIZES = {"tiny": (2, 128), "mini": (4, 256)}
@@ -285,15 +286,21 @@ def run_apart(arguments: list[str], threads: int) -> dict[str, float]:
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
-def report(size: str, length: int, found: Mapping[str, Mapping[str, float]], peak: float) -> bool:
+def report_ways(
+    size: str, length: int, found: Mapping[str, Mapping[str, float]], peak: float
+) -> bool:
     """Prints one shape's table and whether its targets are met."""
     batch_size, predictions = SHAPES[length]
     flops = model_flops_per_step(configuration(size), batch_size, length, predictions)
     ours = found["ours"]["cpu"]
-    print(f"\n{size}, {batch_size} x {length}, {predictions} predictions, {flops / 1e9:.1f} GFLOP")
-    print(f"{'way':<26}{'CPU s':>8}{'wall s':>8}{'ratio':>7}{'MFU':>6}{'start':>8}{'first':>8}")
+    console.report(
+        f"\n{size}, {batch_size} x {length}, {predictions} predictions, {flops / 1e9:.1f} GFLOP"
+    )
+    console.report(
+        f"{'way':<26}{'CPU s':>8}{'wall s':>8}{'ratio':>7}{'MFU':>6}{'start':>8}{'first':>8}"
+    )
     for way, row in found.items():
-        print(
+        console.report(
             f"{way.replace('_', ' '):<26}{row['cpu']:>8.3f}{row['wall']:>8.3f}"
             f"{row['cpu'] / ours:>7.2f}{flops / row['cpu'] / peak:>6.0%}"
             f"{row['start']:>8.1f}{row['first']:>8.1f}"
@@ -305,7 +312,7 @@ def report(size: str, length: int, found: Mapping[str, Mapping[str, float]], pea
             ratio = min(rows) / ours
             met &= ratio >= factor
             state = "met" if ratio >= factor else "MISSED"
-            print(f"best {group}: {ratio:.2f} times ours, target {factor}: {state}")
+            console.report(f"best {group}: {ratio:.2f} times ours, target {factor}: {state}")
     sys.stdout.flush()
     return met
 
@@ -326,18 +333,20 @@ def main() -> int:
     if arguments.one:
         way, size, length = arguments.one
         if way == "product":
-            print(json.dumps({"rate": product_rate()}))
+            console.report(json.dumps({"rate": product_rate()}))
             return 0
         row = measure(way, size, int(length), repeats=arguments.repeats, seconds=arguments.seconds)
-        print(json.dumps(row))
+        console.report(json.dumps(row))
         return 0
     ways = [way for way in arguments.ways if way != "ours"]
     if importlib.util.find_spec("keras_hub") is None:
-        print("KerasHub is not installed: without the Keras fit (requirements-bench.txt)")
+        console.report("KerasHub is not installed: without the Keras fit (requirements-bench.txt)")
         ways = [way for way in ways if way not in KERAS]
     limits = [f"--repeats={arguments.repeats}", f"--seconds={arguments.seconds}"]
     peak = run_apart(["--one", "product", "-", "-", *limits], arguments.threads)["rate"]
-    print(f"{arguments.threads} threads; a square product: {peak / 1e9:.0f} GFLOP a CPU second")
+    console.report(
+        f"{arguments.threads} threads; a square product: {peak / 1e9:.0f} GFLOP a CPU second"
+    )
     met = True
     for size in arguments.sizes:
         for length in arguments.lengths:
@@ -345,7 +354,7 @@ def main() -> int:
                 way: run_apart(["--one", way, size, str(length), *limits], arguments.threads)
                 for way in ("ours", *ways)
             }
-            met &= report(size, length, found, peak)
+            met &= report_ways(size, length, found, peak)
     return 0 if met else 1
 
 

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from multiberts.bert.training.log import METRICS, read_metrics
+from multiberts.runs import console
 from multiberts.runs.preemption import EXIT_PREEMPTED, exit_when_preempted
 
 # Imported once, by the process that the runs are forked from.
@@ -205,29 +206,29 @@ def main() -> int:
         arguments = {**ARGUMENTS, **make_corpora(folder)}
         whole, stopped = folder / "whole", folder / "stopped"
         run_with_stops({**arguments, "run_dir": str(whole)}, 0, random.Random(0))
-        print(f"{options.stops} stops at moments drawn from seed {seed}:")
+        console.report(f"{options.stops} stops at moments drawn from seed {seed}:")
         stops = run_with_stops(
             {**arguments, "run_dir": str(stopped)}, options.stops, random.Random(seed)
         )
         for stop in stops:
-            print(f"  {stop.kind} after step {stop.step}: exit code {stop.exit_code}")
+            console.report(f"  {stop.kind} after step {stop.step}: exit code {stop.exit_code}")
         killed = sum(stop.exit_code == -signal.SIGKILL for stop in stops)
         saved = sum(stop.exit_code == EXIT_PREEMPTED for stop in stops)
-        print(
+        console.report(
             f"{killed} killed, {saved} saved and left, {len(stops) - killed - saved} died at once"
         )
         differing = differing_files(whole, stopped)
         steps = [line["step"] for line in read_metrics(stopped / METRICS) if "loss" in line]
     if differing:
-        print("differ: " + ", ".join(differing))
+        console.report("differ: " + ", ".join(differing))
     if steps != list(range(1, NUM_STEPS + 1)):
-        print("metrics.jsonl has gaps or doubles")
+        console.report("metrics.jsonl has gaps or doubles")
         return 1
     if len(stops) < options.stops:
-        print(f"the run ended after {len(stops)} stops, fewer than asked for")
+        console.report(f"the run ended after {len(stops)} stops, fewer than asked for")
         return 1
     if not differing:
-        print("all checkpoints are the same, byte for byte; the log has every step once")
+        console.report("all checkpoints are the same, byte for byte; the log has every step once")
     return 1 if differing else 0
 
 

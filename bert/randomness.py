@@ -137,13 +137,13 @@ def permuted_index(index: int | np.ndarray, size: int, *key: int | str | np.ndar
 
 
 def _padded(round_keys: np.ndarray, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Shape of one round's keys with leading ones, so that it broadcasts to ``shape``."""
+    """Returns the shape of one round's keys with leading ones, so that it broadcasts to ``shape``."""
     own = round_keys.shape[1:]
     return (1,) * (len(shape) - len(own)) + own
 
 
 def _feistel(value: np.ndarray, keys: np.ndarray, bits: int) -> np.ndarray:
-    """One pass of the network over ``range(2**bits)``; value uint64 [n], keys uint64 [rounds, n]."""
+    """Passes once through the network over ``range(2**bits)``; value uint64 [n], keys uint64 [rounds, n]."""
     low_bits = np.uint64(bits // 2)
     high_bits = np.uint64(bits - bits // 2)
     low_mask = (np.uint64(1) << low_bits) - np.uint64(1)
@@ -159,7 +159,7 @@ def _feistel(value: np.ndarray, keys: np.ndarray, bits: int) -> np.ndarray:
 
 
 def _mix(words: np.ndarray) -> np.ndarray:
-    """The finaliser of SplitMix64, a bijection of 64-bit words."""
+    """Applies the finaliser of SplitMix64, a bijection of 64-bit words."""
     words = (words ^ (words >> np.uint64(30))) * _MULTIPLIER_1
     words = (words ^ (words >> np.uint64(27))) * _MULTIPLIER_2
     return words ^ (words >> np.uint64(31))
@@ -172,7 +172,7 @@ _MULTIPLIER_2 = np.array(0x94D049BB133111EB, np.uint64)
 
 
 def _as_words(part: int | str | np.ndarray) -> np.ndarray:
-    """A part of an address as a uint64 array."""
+    """Returns a part of an address as a uint64 array."""
     if isinstance(part, str):
         return np.array(int.from_bytes(_digest((part,), size=8), "little"), np.uint64)
     if isinstance(part, (int, np.integer)):
@@ -183,7 +183,7 @@ def _as_words(part: int | str | np.ndarray) -> np.ndarray:
 
 
 def _digest(key: tuple[int | str, ...], size: int) -> bytes:
-    """Hash of an address; type and length of each part are hashed too, so parts cannot run together."""
+    """Hashes an address; type and length of each part are hashed too, so parts cannot run together."""
     state = hashlib.blake2b(digest_size=size)
     for part in key:
         if isinstance(part, str):

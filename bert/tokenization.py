@@ -252,21 +252,13 @@ class Tokenizer:
         return found
 
     def _bytes_of_word(self, word: str) -> bytes:
-        """The ids of a word of ASCII, remembered."""
+        """Returns the ids of a word of ASCII, and remembers them."""
         ids = self._words.get(word)
         if ids is None:
             ids = _as_bytes(self._wordpiece(word))
             if len(word) <= _LONGEST_CHUNK_REMEMBERED:
                 self._words[word] = ids
         return ids
-
-    def encode_words(self, words: list[str]) -> list[list[int]]:
-        """Returns the ids of each word of a text that comes cut in words, each tokenised apart.
-
-        Args:
-          words: any strings; one may give several ids, or none (a lone control character).
-        """
-        return self.encode_batch(words)
 
     def _encode_with_special_tokens(self, text: str) -> list[int]:
         ids: list[int] = []
@@ -281,7 +273,7 @@ class Tokenizer:
         return [number for word in split_words_exactly(text) for number in self._wordpiece(word)]
 
     def _wordpiece(self, word: str) -> list[int]:
-        """Greedy longest match first; a word that cannot be covered is one [UNK]."""
+        """Matches the longest pieces first; a word that cannot be covered is one [UNK]."""
         if len(word) > MAX_CHARACTERS_PER_WORD:
             return [self.unk_id]
         ids = []
@@ -350,13 +342,13 @@ def split_words(text: str) -> list[str]:
 
 
 def split_words_by_library(text: str) -> list[str]:
-    """The library's words of a text; the original's where the text keeps to the agreed alphabet."""
+    """Splits a text as the library does; as the original where the text keeps to the agreed alphabet."""
     normalized = _NORMALIZER.normalize_str(text)
     return [word for word, _ in _PRE_TOKENIZER.pre_tokenize_str(normalized)]
 
 
 def split_words_exactly(text: str) -> list[str]:
-    """The original's words of any text, by the running Python's Unicode tables.
+    """Splits any text into the original's words, by the running Python's Unicode tables.
 
     Args:
       text: any string, lone surrogates included.
@@ -375,7 +367,7 @@ def split_words_exactly(text: str) -> list[str]:
 
 
 def _cleaned(character: str) -> str:
-    """What the first pass makes of one character: nothing, a space, itself, or itself set apart."""
+    """Returns what the first pass makes of a character: nothing, a space, itself, or itself set apart."""
     if character in "\t\n\r ":
         return " "
     category = unicodedata.category(character)
@@ -390,7 +382,7 @@ def _cleaned(character: str) -> str:
 
 
 def _is_punctuation(character: str) -> bool:
-    """All visible ASCII but letters and digits, and Unicode's punctuation."""
+    """Returns whether a character is punctuation: visible ASCII but letters and digits, and Unicode's."""
     if character.isascii():
         return character.isprintable() and not character.isalnum() and character != " "
     return unicodedata.category(character).startswith("P")

@@ -7,7 +7,7 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,6 +18,7 @@ from multiberts.runs.files import (
     is_name_inside,
     parse_json_fields,
     read_bytes,
+    read_lines,
     remove,
     sha256_of_file,
     write_atomically,
@@ -30,6 +31,8 @@ LOCK = ".lock"
 # Begins the lines of a frozen configuration that are compared, where the others are not.
 _COMPARED = "#: "
 
+# Stands between the path of an input and what the input holds.
+_HOLDS = "  # holds "
 
 # Files of weights in directories that others wrote, as patterns; several are shards of one whole.
 _WEIGHTS = ("*.data-?????-of-?????", "model*.safetensors", "pytorch_model*.bin")
@@ -82,6 +85,33 @@ def read_done(directory: PathLike) -> dict[str, dict[str, Any]]:
         if not isinstance(entry.get("bytes"), int) or not isinstance(entry.get("sha256"), str):
             raise UserError(f"{marker} lacks the size or the checksum of {name}; {cure}")
     return outputs
+
+
+def read_config(path: PathLike) -> Iterator[tuple[str, Any, str | None]]:
+    """Reads a frozen configuration, of a run that has finished or not.
+
+    Args:
+      path: a run's `config.gin`.
+
+    Yields:
+      Of each binding its name (`pretrain.num_steps`), its value, and of an input what it holds.
+
+    Raises:
+      UserError: a line is not a binding as `RunDirectory` writes it.
+    """
+    for number, line in enumerate(read_lines(path), start=1):
+        if line.startswith("#") or not line:
+            continue
+        name, _, value = line.partition(" = ")
+        literal, is_input, content = value.rpartition(_HOLDS)
+        try:
+            read = ast.literal_eval(literal if is_input else value)
+        except (ValueError, SyntaxError) as error:
+            raise UserError(
+                f"{path} line {number}: {value!r} is not a Python literal; the file was edited: "
+                "restore it"
+            ) from error
+        yield name, read, content if is_input else None
 
 
 class RunDirectory:
@@ -276,7 +306,7 @@ def _format_config(
         paths = inputs[name]
         is_one = isinstance(paths, (str, os.PathLike))
         spelled = str(paths) if is_one else [str(path) for path in cast(Sequence[PathLike], paths)]
-        compared.append(f"{stage}.{name} = {spelled!r}  # holds {fingerprints[name]}")
+        compared.append(f"{stage}.{name} = {spelled!r}{_HOLDS}{fingerprints[name]}")
     heading = f"# Frozen by the stage `{stage}`. Numbers depend on every line"
     if call is None:
         return "\n".join([f"{heading}; of inputs, on content.", *compared]) + "\n"
@@ -319,6 +349,6 @@ def _parse_config(path: Path, text: str) -> dict[str, str]:
                 f"{path} line {number}: found {line!r}, expected `name = value`; the file was "
                 "edited: restore it or choose another run_dir"
             )
-        _, mark, content = value.rpartition("  # holds ")
+        _, mark, content = value.rpartition(_HOLDS)
         values[name] = f"content {content}" if mark else value
     return values

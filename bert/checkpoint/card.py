@@ -1,19 +1,33 @@
-"""The model card that lies beside an exported checkpoint: `README.md` with YAML front matter."""
+"""The model card of an exported checkpoint (`README.md` with YAML front matter), and its facts.
+
+Facts come from the run that a checkpoint lies in, and from its scores. Nothing is guessed.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
+import json
+import math
+import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from multiberts.bert.checkpoint.release_names import RELEASED_PROCEDURE, RELEASED_STEPS
 from multiberts.bert.model.configuration import BertConfig
+from multiberts.runs.directory import CONFIG, fingerprint, read_config
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import PathLike, read_bytes, read_lines
 
+CORPUS_DESCRIPTION = "corpus.json"
 UNKNOWN = "unknown"
 
 _MOST_SOURCES_LISTED = 20
-# Told elsewhere on the card.
-_TOLD_ELSEWHERE = ("procedure", "pretrain_seed", "data_seed", "model", "checkpoint_steps")
+# Listed elsewhere on the card.
+_LISTED_ELSEWHERE = ("procedure", "pretrain_seed", "data_seed", "model", "checkpoint_steps")
+_WHOSE = ("procedure", "pretrain_seed", "data_seed", "step")
+_WHAT = ("task", "evaluation_set", "metric", "learning_rate")
 
 
 def model_card(
@@ -25,7 +39,7 @@ def model_card(
     layout: str,
     scores: Sequence[Mapping[str, Any]] = (),
 ) -> str:
-    """The text of a card. What is not known is said to be unknown.
+    """Returns the text of a card. What is not known is marked as unknown.
 
     Args:
       config: the model's sizes.
@@ -35,7 +49,7 @@ def model_card(
       num_parameters: numbers in all variables.
       has_heads: whether the pre-training heads are there.
       layout: `tf1` or `hugging_face`, for the lines that load it.
-      scores: rows as from `card_facts.read_scores`.
+      scores: rows as from `read_scores`.
 
     Returns:
       Markdown with YAML front matter.
@@ -63,7 +77,7 @@ def model_card(
         # Facts of the release hold for what it released, not for runs of our own.
         is_released=provenance.get("procedure") == RELEASED_PROCEDURE and not training,
         released_steps=RELEASED_STEPS,
-        training=_rows(training, _TOLD_ELSEWHERE),
+        training=_rows(training, _LISTED_ELSEWHERE),
         held_out=_rows(provenance.get("evaluation")),
         corpus=_corpus_rows(provenance.get("corpus")),
         sources=_sources(provenance.get("corpus")),
@@ -83,7 +97,7 @@ def _title(provenance: Mapping[str, Any]) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A value for a table cell."""
+    """Returns a value for a table cell."""
     if value is None or value == "":
         return UNKNOWN
     if isinstance(value, bool):
@@ -96,7 +110,7 @@ def _shown(value: Any) -> str:
 
 
 def _rows(facts: Mapping[str, Any] | None, left_out: Sequence[str] = ()) -> list[tuple[str, str]]:
-    """Name and value of each fact that is one value; None is a setting here, not ignorance."""
+    """Returns name and value of each fact that is one value; None is a setting here."""
     return [
         (name, "none" if value is None else _shown(value))
         for name, value in (facts or {}).items()
@@ -112,7 +126,7 @@ def _corpus_rows(corpus: Mapping[str, Any] | None) -> list[tuple[str, str]]:
 
 
 def _sources(corpus: Mapping[str, Any] | None) -> list[str]:
-    """The files the text came from, the first of many."""
+    """Returns the files that the text came from, the first of many."""
     listed = (corpus or {}).get("sources")
     if not isinstance(listed, list):
         return []
@@ -124,3 +138,132 @@ def _sources(corpus: Mapping[str, Any] | None) -> list[str]:
     ]
     more = len(listed) - len(lines)
     return [*lines, f"and {more} more"] if more else lines
+
+
+def facts_of_run(checkpoint_directory: PathLike) -> dict[str, Any]:
+    """Reads the facts of the pre-training run that a checkpoint lies in, if it lies in one.
+
+    Args:
+      checkpoint_directory: `<run>/checkpoints/step_<n>`, or anything else.
+
+    Returns:
+      `training`: the run's parameters by name; `corpus`: the content of `corpus.json`, if the
+      corpus is where the run found it and has not changed. Either may be absent.
+    """
+    config = Path(checkpoint_directory).resolve().parent.parent / CONFIG
+    if not config.is_file():
+        return {}
+    training: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
+    for binding, value, content in read_config(config):
+        name = binding.removeprefix("pretrain.")
+        if name == binding:
+            continue
+        if content is None:
+            training[name] = value
+        elif name == "corpus":
+            facts |= _corpus_at(value, content)
+        else:  # such as the initial checkpoint
+            training[f"{name}_sha256"] = content
+    if training:
+        facts["training"] = training
+    return facts
+
+
+def read_corpus_description(path: PathLike) -> dict[str, Any]:
+    """Reads the facts of a corpus from its `corpus.json` (or the directory that holds one).
+
+    Raises:
+      UserError: missing, or not JSON.
+    """
+    path = Path(path)
+    if path.is_dir():
+        path = path / CORPUS_DESCRIPTION
+    content = _read_json(path)
+    if not isinstance(content, dict):
+        raise UserError(
+            f"{path} holds no facts by name; give the corpus.json of pretrain.corpus.preparation"
+        )
+    return content
+
+
+def read_scores(path: PathLike, provenance: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Reads the scores of one checkpoint, averaged over runs.
+
+    Args:
+      path: `scores.csv` of `python -m evaluate`, any CSV or JSON list of rows with at least
+        `metric` and `score`, or a JSON object of scores by metric. Rows that name another
+        procedure, seed or step are left out.
+      provenance: of the checkpoint.
+
+    Returns:
+      Rows with `task`, `evaluation_set`, `metric`, `learning_rate` (None where not given), `runs`,
+      `mean`, `lowest` and `highest`.
+
+    Raises:
+      UserError: the file cannot be read, a score is not a number, or none is of this checkpoint.
+    """
+    groups: dict[tuple[Any, ...], list[float]] = {}
+    for where, row in _score_rows(Path(path)):
+        if any(
+            row.get(name) not in (None, "") and str(row[name]) != str(provenance.get(name))
+            for name in _WHOSE
+        ):
+            continue
+        groups.setdefault(tuple(row.get(name) for name in _WHAT), []).append(_score(where, row))
+    if not groups:
+        whose = ", ".join(f"{name} {provenance.get(name)}" for name in _WHOSE)
+        raise UserError(f"{path} holds no score of this checkpoint ({whose}); give its own scores")
+    return [
+        {
+            **dict(zip(_WHAT, what, strict=True)),
+            "runs": len(values),
+            "mean": statistics.fmean(values),
+            "lowest": min(values),
+            "highest": max(values),
+        }
+        for what, values in groups.items()
+    ]
+
+
+def _corpus_at(path: str, content: str) -> dict[str, Any]:
+    try:
+        if fingerprint(path) == content:
+            return {"corpus": read_corpus_description(path)}
+    except UserError:
+        # Moved, removed or made anew: what the run saw is then not known.
+        pass
+    return {}
+
+
+def _score_rows(path: Path) -> list[tuple[str, Mapping[str, Any]]]:
+    """Returns every row with its place in the file, for messages."""
+    if path.suffix != ".json":
+        reader = csv.DictReader(io.StringIO("\n".join(read_lines(path))))
+        return [(f"{path} line {number}", row) for number, row in enumerate(reader, start=2)]
+    content = _read_json(path)
+    if isinstance(content, dict):
+        content = [{"metric": name, "score": value} for name, value in content.items()]
+    if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
+        raise UserError(f"{path} holds neither rows nor scores by metric; see --help for the form")
+    return [(f"{path} row {number}", row) for number, row in enumerate(content, start=1)]
+
+
+def _score(where: str, row: Mapping[str, Any]) -> float:
+    for name in ("metric", "score"):
+        if row.get(name) in (None, ""):
+            raise UserError(f"{where} has no {name}; expected the columns metric and score")
+    try:
+        value = float(row["score"])
+    except (TypeError, ValueError):
+        value = math.nan
+    if not math.isfinite(value):
+        raise UserError(f"{where}: the score is {row['score']!r}, expected a number; correct it")
+    return value
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(read_bytes(path))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not JSON ({error}); correct it") from error

@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from multiberts.bert.checkpoint import hugging_face, tensorflow_format
 from multiberts.bert.checkpoint.release_names import parse_release_name
 from multiberts.bert.checkpoint.tensorflow_format import CONFIG, DATA, INDEX, VOCABULARY
 from multiberts.bert.model.configuration import BertConfig
+from multiberts.runs import console
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, read_bytes, read_lines, replaced, sha256_of_file
 
@@ -105,7 +105,7 @@ def write_checkpoint(
 
 
 def layout_of(directory: PathLike) -> str:
-    """How a checkpoint is stored; TF1 where a directory holds both layouts.
+    """Returns how a checkpoint is stored; TF1 where a directory holds both layouts.
 
     Raises:
       UserError: the directory does not exist or holds no checkpoint.
@@ -179,7 +179,7 @@ def read_checkpoint(
         parameters = hugging_face.read_weights(directory)
         if hugging_face.says_exact_gelu(directory):
             provenance["converted_from_hidden_act"] = "gelu"
-            _say_once(
+            _note_once(
                 f"note: {directory / hugging_face.CONFIG} says hidden_act 'gelu', in transformers the "
                 "exact form; read here as the tanh form, with which the published MultiBERTs were "
                 "trained. The two differ by up to 0.0005 a unit, so outputs of a model that "
@@ -198,7 +198,7 @@ def read_checkpoint(
 
 
 def read_provenance(directory: PathLike) -> dict[str, Any]:
-    """Our record of a checkpoint, its `files` included, or what the directory's name says.
+    """Reads our record of a checkpoint, its `files` included, or what the directory's name shows.
 
     Raises:
       UserError: `checkpoint.json` is not JSON.
@@ -321,5 +321,5 @@ def _check_shapes(
 
 
 @functools.cache
-def _say_once(line: str) -> None:
-    print(line, file=sys.stderr)
+def _note_once(line: str) -> None:
+    console.progress(line)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from multiberts.bert.checkpoint.checkpoint import (
     read_checkpoint,
     read_provenance,
 )
+from multiberts.runs import console
 from multiberts.runs.command import EXIT_USER_ERROR, close_output
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import sha256_of_file
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return options.run(options)
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+        console.error(str(error))
         return EXIT_USER_ERROR
     except BrokenPipeError:
         return close_output()
@@ -104,7 +104,7 @@ def _inspect(options: argparse.Namespace) -> int:
     directory = Path(options.directory)
     checkpoint = read_checkpoint(directory, need_vocabulary=False)
     for line in (*_summary(directory, checkpoint), "", *_variables(checkpoint)):
-        print(line)
+        console.report(line)
     return 0
 
 
@@ -174,7 +174,9 @@ def _convert(options: argparse.Namespace) -> int:
             scores=options.scores,
             initialise_missing=options.initialise_missing,
         )
-        print(f"{source} -> {directory}" + ("" if is_new else " (there already, left as it is)"))
+        console.report(
+            f"{source} -> {directory}" + ("" if is_new else " (there already, left as it is)")
+        )
     return 0
 
 
@@ -199,12 +201,12 @@ def _compare(options: argparse.Namespace) -> int:
             rows.append((difference.name, *shapes, *sizes))
         lines += _aligned(rows)
     lines.append(f"{len(found) - len(differing)} of {len(found)} variables are equal bit for bit")
-    print("\n".join(lines))
+    console.report("\n".join(lines))
     return EXIT_DIFFERENT if len(lines) > 1 else 0
 
 
 def _other_differences(first: Checkpoint, second: Checkpoint) -> list[str]:
-    """What differs beside the weights."""
+    """Returns the differences besides the weights."""
     lines = [
         f"{field.name}: {getattr(first.config, field.name)} and {getattr(second.config, field.name)}"
         for field in dataclasses.fields(first.config)
@@ -220,7 +222,7 @@ def _other_differences(first: Checkpoint, second: Checkpoint) -> list[str]:
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns: the first two left, numbers right."""
+    """Aligns columns: the first two left, numbers right."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return [
         "  ".join(

@@ -1,4 +1,4 @@
-"""From one layout of a checkpoint to the other, with a model card beside it."""
+"""Conversion of a checkpoint from one layout to the other, with a model card."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from multiberts.bert.checkpoint import card_facts, hugging_face
-from multiberts.bert.checkpoint.card import model_card
+from multiberts.bert.checkpoint import card, hugging_face
 from multiberts.bert.checkpoint.checkpoint import (
     VOCABULARY,
     Checkpoint,
@@ -47,7 +46,7 @@ def convert_checkpoint(
         name: `step` for `multiberts-seed_0-step_20k`, `seed` for `multiberts-seed_0`.
       vocabulary: `vocab.txt`, where the source has none.
       corpus: `corpus.json` for the card, where the run of the source does not lead to it.
-      scores: for the card; see `card_facts.read_scores`.
+      scores: for the card; see `card.read_scores`.
       initialise_missing: a `pretrain_seed` to draw a missing pooler and missing heads from.
 
     Returns:
@@ -62,17 +61,17 @@ def convert_checkpoint(
             source, need_vocabulary=False, initialise_missing=initialise_missing
         )
         _check_vocabulary(vocabulary_path, checkpoint)
-        provenance = {**card_facts.facts_of_run(source), **checkpoint.provenance}
+        provenance = {**card.facts_of_run(source), **checkpoint.provenance}
         if corpus is not None:
-            provenance["corpus"] = card_facts.read_corpus_description(corpus)
-        rows = card_facts.read_scores(scores, provenance) if scores is not None else []
+            provenance["corpus"] = card.read_corpus_description(corpus)
+        rows = card.read_scores(scores, provenance) if scores is not None else []
         directory = Path(target)
         if named_as_released is not None:
             directory = directory / _released_name(source, checkpoint, named_as_released)
         if directory.exists():
             _refuse_another(directory, checkpoint, layout)
             return directory, False
-        card = model_card(
+        text = card.model_card(
             checkpoint.config,
             provenance,
             num_parameters=sum(values.size for values in checkpoint.parameters.values()),
@@ -87,14 +86,14 @@ def convert_checkpoint(
             vocabulary_path,
             provenance,
             layout=layout,
-            card=card,
+            card=text,
         )
     return directory, True
 
 
 @contextlib.contextmanager
 def _vocabulary_path(source: Path, given: PathLike | None) -> Iterator[Path]:
-    """The vocabulary given, that of the source, or the one inside its `tokenizer.json`."""
+    """Yields the path of the vocabulary: the given one, the source's, or that in its `tokenizer.json`."""
     if given is not None:
         yield Path(given)
         return

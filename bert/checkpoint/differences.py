@@ -43,7 +43,7 @@ def compare_parameters(
 
 
 def same_bits(first: np.ndarray, second: np.ndarray) -> bool:
-    """Whether two float32 arrays agree in shape and in every bit: 0 is not -0, NaN can be NaN."""
+    """Returns whether two float32 arrays agree in shape and in every bit: 0 is not -0, NaN can be NaN."""
     return first.shape == second.shape and np.array_equal(
         np.ascontiguousarray(first, np.float32).view(np.uint32),
         np.ascontiguousarray(second, np.float32).view(np.uint32),

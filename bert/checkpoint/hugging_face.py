@@ -64,13 +64,13 @@ _COUNTERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 
 
 def is_hugging_face(directory: PathLike) -> bool:
-    """Whether a directory has weights in this layout."""
+    """Returns whether a directory has weights in this layout."""
     names = (WEIGHTS, OLD_WEIGHTS, f"{WEIGHTS}.index.json", f"{OLD_WEIGHTS}.index.json")
     return any((Path(directory) / name).is_file() for name in names)
 
 
 def hugging_face_name(name: str) -> str:
-    """The name in `transformers` of a variable with a released name.
+    """Returns the name in `transformers` of a variable with a released name.
 
     Example:
       `bert/encoder/layer_3/output/dense/kernel` is `bert.encoder.layer.3.output.dense.weight`.
@@ -132,7 +132,7 @@ def write_files(
 
 
 def read_config(directory: PathLike) -> BertConfig:
-    """The model's sizes from `config.json`, refused where our model would compute something else.
+    """Reads the model's sizes from `config.json`; refuses what our model would compute otherwise.
 
     Raises:
       UserError: missing, not JSON, not of a BERT, with another activation, or of a cased model.
@@ -159,7 +159,7 @@ def read_config(directory: PathLike) -> BertConfig:
 
 
 def says_exact_gelu(directory: PathLike) -> bool:
-    """Whether `config.json` names the exact form of GELU, which is read as the tanh form."""
+    """Returns whether `config.json` names the exact form of GELU, which is read as the tanh form."""
     return read_json_fields(Path(directory) / CONFIG).get("hidden_act", "gelu") in _EXACT_GELU
 
 
@@ -216,7 +216,7 @@ def read_weights(directory: PathLike) -> dict[str, np.ndarray]:
 
 
 def _turned(name: str, values: np.ndarray) -> np.ndarray:
-    """A kernel is [inputs, outputs] here and [outputs, inputs] there."""
+    """Transposes kernels: they are [inputs, outputs] here and [outputs, inputs] there."""
     return values.T if name.endswith("/kernel") else values
 
 

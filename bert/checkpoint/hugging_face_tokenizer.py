@@ -63,7 +63,7 @@ def refuse_cased(directory: PathLike) -> None:
 
 
 def vocabulary_of_tokenizer(path: PathLike) -> list[str]:
-    """The WordPiece vocabulary inside a `tokenizer.json`, in the order of the ids.
+    """Reads the WordPiece vocabulary inside a `tokenizer.json`, in the order of the ids.
 
     Raises:
       UserError: not JSON, no WordPiece vocabulary, or ids with gaps.
@@ -80,7 +80,7 @@ def vocabulary_of_tokenizer(path: PathLike) -> list[str]:
 
 
 def _save_tokenizer(path: Path, pieces: list[str]) -> None:
-    """The same tokeniser for programs that read `tokenizer.json`."""
+    """Writes the same tokeniser for programs that read `tokenizer.json`."""
     from tokenizers import (
         AddedToken,
         Tokenizer,

@@ -29,7 +29,7 @@ class ReleaseName:
 
 
 def release_name(pretrain_seed: int, step: int | None = None) -> str:
-    """The name under which the release has a checkpoint.
+    """Returns the name under which the release has a checkpoint.
 
     Args:
       pretrain_seed: of the run.
@@ -54,7 +54,7 @@ def release_name(pretrain_seed: int, step: int | None = None) -> str:
 
 
 def parse_release_name(directory: PathLike) -> ReleaseName | None:
-    """What the name of a directory tells of the checkpoint in it.
+    """Reads procedure, seed and step of a checkpoint from the name of its directory.
 
     Understood are the release's names, those of its copies on the Hugging Face hub (also within
     that hub's local cache), and `seed_0` or `seed_0/step_20k`, which the archives unpack to.

@@ -26,7 +26,7 @@ _GLOBAL_STEP = "global_step"
 
 
 def is_tensorflow(directory: PathLike) -> bool:
-    """Whether a directory has weights in this layout, whatever their prefix."""
+    """Returns whether a directory has weights in this layout, whatever their prefix."""
     directory = Path(directory)
     return any(directory.glob("*.index")) or any(directory.glob("*.data-*-of-*"))
 
@@ -74,7 +74,7 @@ def write_files(
 
 
 def find_prefix(directory: PathLike) -> Path:
-    """The prefix of the weights: `bert.ckpt`, or the only one there, as `bert_model.ckpt`.
+    """Finds the prefix of the weights: `bert.ckpt`, or the only one there, as `bert_model.ckpt`.
 
     Raises:
       UserError: there is none, there are several, or a part is missing.

@@ -44,7 +44,7 @@ def dropout(values: Array, rate: float, key: Array | None, site: int) -> Array:
 
 
 def _random_bits(values: Array, key: Array, site: int) -> Array:
-    """uint32 bits, one an element, from the key, the site and the element's position."""
+    """Returns uint32 bits, one per element, from the key, the site and the element's position."""
     shape = ops.shape(values)
     longest = max((0, *(shape[2:] if len(shape) == 4 else shape[1:-1])))
     if longest > _POSITION_STRIDE:
@@ -79,9 +79,12 @@ def _random_bits(values: Array, key: Array, site: int) -> Array:
 
 
 def _mixed(counter: Array, key: Array) -> Array:
-    """Three rounds of xor-shift and multiply, after a search for low bias by C. Wellons
-    ("Hash prospector", constants of `triple32`); half of the key enters before each of the first
-    two rounds, so that keys that differ in one bit give unrelated bits."""
+    """Mixes bits in three rounds of xor-shift and multiply.
+
+    The constants are those of `triple32` (C. Wellons, "Hash prospector", a search for low bias). Half
+    of the key enters before each of the first two rounds, so that keys that differ in one bit give
+    unrelated bits.
+    """
     bits = counter + key[0]
     bits = ops.bitwise_xor(bits, ops.right_shift(bits, np.uint32(17)))
     bits = bits * np.uint32(0xED5AD4BB)

@@ -16,7 +16,7 @@ Parameters = Mapping[str, Array]
 LAYER_NORM_EPSILON = 1e-12
 _MASKED = -10000.0
 
-# Dropout sites: 0 the embeddings, then three a layer; heads number theirs from HEAD_SITE.
+# Dropout sites: 0 the embeddings, then three per layer; heads number theirs from HEAD_SITE.
 _EMBEDDING_SITE = 0
 HEAD_SITE = 1 << 16
 
@@ -31,7 +31,7 @@ def encode(
     compute_dtype: str = "float32",
     first_token_only: bool = False,
 ) -> Array:
-    """The last layer's hidden states.
+    """Computes the last layer's hidden states.
 
     With bfloat16, products are of bfloat16; weights stay float32 and are rounded where they are
     used, and softmax, layer normalisation and dropout's scaling are float32.
@@ -66,7 +66,7 @@ def encode(
 
 
 def pool(parameters: Parameters, sequence_output: Array) -> Array:
-    """The pooled first token: dense and tanh.
+    """Pools the first token: dense and tanh.
 
     Args:
       parameters: arrays by released name.
@@ -80,8 +80,7 @@ def pool(parameters: Parameters, sequence_output: Array) -> Array:
 
 
 def dense(parameters: Parameters, name: str, inputs: Array) -> Array:
-    """`inputs` @ kernel + bias, of the variables `<name>/kernel` and `<name>/bias`; of the inputs'
-    type."""
+    """Computes inputs @ `<name>/kernel` + `<name>/bias`, of the inputs' type."""
     kernel, bias = (
         ops.cast(parameters[f"{name}/{part}"], inputs.dtype) for part in ("kernel", "bias")
     )
@@ -89,7 +88,7 @@ def dense(parameters: Parameters, name: str, inputs: Array) -> Array:
 
 
 def layer_norm(parameters: Parameters, name: str, inputs: Array) -> Array:
-    """Normalises the last axis in float32; `<name>/gamma` and `<name>/beta`; of the inputs' type."""
+    """Normalises the last axis in float32 with `<name>/gamma` and `<name>/beta`; of the inputs' type."""
     given = inputs.dtype
     inputs = ops.cast(inputs, "float32")
     mean = ops.mean(inputs, axis=-1, keepdims=True)
@@ -100,7 +99,7 @@ def layer_norm(parameters: Parameters, name: str, inputs: Array) -> Array:
 
 
 def gelu(inputs: Array) -> Array:
-    """The tanh form of GELU, as in the original code."""
+    """Applies the tanh form of GELU, as in the original code."""
     return ops.gelu(inputs, approximate=True)
 
 
@@ -130,7 +129,7 @@ def _block(
     dropout_key: Array | None,
     queries: int | None,
 ) -> Array:
-    """LN(x + dropout(attention)), then LN(x + dropout(feed-forward)); of the first `queries` tokens."""
+    """Computes LN(x + dropout(attention)), then LN(x + dropout(feed-forward)), of the first tokens."""
     name = f"bert/encoder/layer_{layer}"
     site = 1 + 3 * layer
     attended = _attend(parameters, config, name, hidden, attention_bias, dropout_key, site, queries)
@@ -155,7 +154,7 @@ def _attend(
     site: int,
     queries: int | None,
 ) -> Array:
-    """Multi-head self-attention without its output projection; [batch, queries, hidden]."""
+    """Computes multi-head self-attention without its output projection; [batch, queries, hidden]."""
     batch = ops.shape(hidden)[0]
     heads = config.num_attention_heads
     size = config.hidden_size // heads

@@ -88,7 +88,7 @@ def cross_entropy(logits: Array, labels: Array) -> Array:
 
 
 def is_right(logits: Array, labels: Array) -> Array:
-    """Whether no class scores higher than the label; 1.0 or 0.0.
+    """Returns 1.0 where no class scores higher than the label, else 0.0.
 
     Cheaper than an argmax over a vocabulary, which compares positions besides values.
 
@@ -110,7 +110,7 @@ def pretraining_loss(
     dropout_key: Array | None,
     compute_dtype: str = "float32",
 ) -> tuple[Array, dict[str, Array]]:
-    """Masked-word plus next-sentence loss of one gradient shard.
+    """Computes masked-word plus next-sentence loss of one gradient shard.
 
     Args:
       parameters: arrays by released name.

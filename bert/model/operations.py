@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import re
-import time
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -76,37 +75,10 @@ def peak_flops_per_second(device_kind: str, compute_dtype: str = "float32") -> f
       compute_dtype: `float32` or `bfloat16`, of the products.
 
     Returns:
-      FLOP/s; None where the device is not known. A CPU is not: see `measured_flops_per_second`.
+      FLOP/s; None where the device is not known, as a CPU.
     """
     for words, peaks in device_peaks().items():
         # Whole words: an L40 is not an L4, and a T400 is not a T4.
         if re.search(rf"\b{words}\b", device_kind, re.IGNORECASE):
             return peaks.get("bfloat16" if compute_dtype == "bfloat16" else "float32")
     return None
-
-
-def measured_flops_per_second(
-    compute_dtype: str = "float32", size: int = 1024, repeats: int = 5
-) -> float:
-    """Measures what this machine's default device reaches in a square product, the best of a few.
-
-    For CPUs, whose peak depends on clock and load: as a share of it, the speed of a step shows how
-    far the step is from products alone.
-
-    Args:
-      compute_dtype: of the factors.
-      size: of their sides.
-      repeats: products timed.
-
-    Returns:
-      FLOP/s.
-    """
-    import tensorflow as tf
-
-    factor = tf.cast(tf.random.stateless_normal((size, size), seed=(0, 0)), compute_dtype)
-    best = float("inf")
-    for _ in range(repeats + 1):  # the first makes threads and memory ready
-        start = time.perf_counter()
-        tf.linalg.matmul(factor, factor).numpy()
-        best = min(best, time.perf_counter() - start)
-    return 2 * size**3 / best

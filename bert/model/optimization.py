@@ -15,7 +15,7 @@ CLIP_NORM = 1.0
 
 
 def learning_rate_schedule(step: int, peak: float, warmup_steps: int, num_steps: int) -> float:
-    """The learning rate of the update that follows `step` finished updates.
+    """Returns the learning rate of the update that follows `step` finished updates.
 
     Linear from 0 over the warm-up; afterwards linear decay of the global step to 0 at `num_steps`,
     not offset by the warm-up, so the first value after it is peak x (1 - warmup_steps / num_steps).
@@ -34,7 +34,7 @@ def learning_rate_schedule(step: int, peak: float, warmup_steps: int, num_steps:
 
 
 def is_decayed(name: str) -> bool:
-    """Whether weight decay applies: to all but layer normalisation and biases."""
+    """Returns whether weight decay applies: to all but layer normalisation and biases."""
     return not ("LayerNorm" in name or "layer_norm" in name or "bias" in name)
 
 
@@ -58,10 +58,13 @@ def adam_update(
     learning_rate: Array,
     weight_decay_rate: float,
 ) -> tuple[Array, Array, Array]:
-    """One update of one variable: Adam without bias correction, decoupled weight decay.
+    """Updates one variable: Adam without bias correction, decoupled weight decay.
 
     Args:
-      parameter, gradient, m, v: float32 arrays of one shape.
+      parameter: float32 array.
+      gradient: of the same shape, as are m and v.
+      m: mean of gradients.
+      v: mean of squared gradients.
       learning_rate: float32 scalar.
       weight_decay_rate: 0 for variables that are not decayed.
 

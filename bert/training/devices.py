@@ -13,7 +13,6 @@ import dataclasses
 import json
 import os
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -22,6 +21,7 @@ import tensorflow as tf
 
 from multiberts.bert.model.operations import peak_flops_per_second
 from multiberts.bert.training.processes import Processes
+from multiberts.runs import console
 from multiberts.runs.errors import UserError
 
 AUTO: Literal["auto"] = "auto"
@@ -30,7 +30,7 @@ DeviceChoice = int | Literal["auto"]
 # The tasks of a cluster that train.
 _ROLES = ("chief", "worker")
 
-# Its strategies tell at length what they are; what they warn of is still told.
+# TensorFlow's strategies print long notes; their warnings are still printed.
 tf.get_logger().setLevel("WARNING")
 
 
@@ -56,16 +56,16 @@ class Devices:
         """Refuses shards that cannot be dealt evenly.
 
         Raises:
-          UserError: `gradient_shards` is no multiple of the number of devices.
+          UserError: `gradient_shards` is not a multiple of the number of devices.
         """
         if gradient_shards % self.count:
             raise UserError(
-                f"gradient_shards {gradient_shards} is no multiple of the {self.count} devices; set "
+                f"gradient_shards {gradient_shards} is not a multiple of the {self.count} devices; set "
                 "devices to a number that divides it (the shards are part of the recipe)"
             )
 
     def peak_flops_per_second(self, compute_dtype: str = "float32") -> float | None:
-        """Of all devices together, by the makers' data sheets; None where not known."""
+        """Returns the peak of all devices by the makers' data sheets; None where not known."""
         peak = peak_flops_per_second(self.kind, compute_dtype)
         return None if peak is None else peak * self.count
 
@@ -75,16 +75,16 @@ def open_devices(devices: DeviceChoice = AUTO) -> Devices:
 
     Must come before anything else of TensorFlow's runs in the process, where several devices are
     asked for: logical CPU devices and the connections between processes are made at its start.
-    TensorFlow allows one group of several devices a process (and one device beside it).
+    TensorFlow allows one group of several devices per process (and one device besides).
 
     Args:
       devices: how many, in all processes; `auto`: all accelerators, or one CPU where there are
         none. More than one without accelerators: so many parts of the CPU, each a device of its
-        own. A TPU (the environment's `TPU_NAME` is set, `local` on a TPU's own machine) is taken
-        whole.
+        own. A TPU (the environment's `TPU_NAME` is set, `local` on a TPU's own machine) is used
+        as a whole.
 
     Returns:
-      The devices. The path of TPUs follows TensorFlow's documentation but was never run here.
+      The devices. The code for TPUs follows TensorFlow's documentation but was never run here.
 
     Raises:
       UserError: more devices than there are, another group than before, or TensorFlow has started
@@ -126,7 +126,7 @@ def _found(devices: DeviceChoice) -> Devices:
 
 
 def _num_processes() -> int:
-    """How many processes the environment's `TF_CONFIG` names that train.
+    """Returns how many processes that train the environment's `TF_CONFIG` names.
 
     Raises:
       UserError: it is not what TensorFlow reads, or has no place for this process.
@@ -153,7 +153,7 @@ def _num_processes() -> int:
 
 
 def _of_several_processes(devices: DeviceChoice, num_processes: int) -> Devices:
-    print(f"joining the {num_processes} processes of TF_CONFIG", file=sys.stderr, flush=True)
+    console.progress(f"joining the {num_processes} processes of TF_CONFIG")
     try:
         with _kept_sigterm():
             strategy = tf.distribute.MultiWorkerMirroredStrategy()
@@ -185,7 +185,7 @@ def _kept_sigterm() -> Iterator[None]:
 
 
 def _tpu(devices: DeviceChoice, name: str) -> Devices:
-    """All cores of a TPU, as TensorFlow's guide to TPUs has it; never run here."""
+    """Opens all cores of a TPU, as TensorFlow's guide to TPUs describes; never run here."""
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)
     tf.config.experimental_connect_to_cluster(resolver)
     tf.tpu.experimental.initialize_tpu_system(resolver)

@@ -17,8 +17,8 @@ from multiberts.runs.allocator import keep_freed_memory
 
 Array = Any
 Batch = Mapping[str, np.ndarray]
-# Places among a batch's arrays while they are dealt to devices: the dropout keys, and, of several
-# processes, whether each has had notice of its end.
+# Names among a batch's arrays while they are dealt to devices: the dropout keys, and, of several
+# processes, whether each was asked to stop.
 _KEYS = "dropout_keys"
 NOTICES = "notices"
 
@@ -85,11 +85,11 @@ class Trainer:
 
     @property
     def processes(self) -> Processes:
-        """Those that train together; one of them, the chief, writes states and checkpoints."""
+        """Processes that train together; one of them, the chief, writes states and checkpoints."""
         return self._devices.processes
 
     def peak_flops_per_second(self, compute_dtype: str = "float32") -> float | None:
-        """Of all devices together, by the makers' data sheets; None where not known (CPU)."""
+        """Returns the peak of all devices by the makers' data sheets; None where not known (CPU)."""
         return self._devices.peak_flops_per_second(compute_dtype)
 
     def start(self, parameters: Mapping[str, np.ndarray]) -> None:
@@ -114,19 +114,19 @@ class Trainer:
         self._step = state.step
 
     def state(self) -> TrainingState:
-        """A copy of all that training carries."""
+        """Returns a copy of all that training carries."""
         return TrainingState(
             self.parameters(), self._copied(self._m), self._copied(self._v), self._step
         )
 
     def parameters(self) -> Arrays:
-        """A copy of the weights, float32 by name."""
+        """Returns a copy of the weights, float32 by name."""
         return self._copied(self._variables)
 
     def step(
         self, batch: Batch, learning_rate: float, dropout_seed: int, has_notice: bool = False
     ) -> dict[str, Array]:
-        """One update.
+        """Makes one update.
 
         Args:
           batch: arrays by name, each [batch, ...]; batch a multiple of gradient_shards. The whole
@@ -173,7 +173,7 @@ class Trainer:
         }
 
     def _dealt(self, arrays: Mapping[str, np.ndarray]) -> dict[str, Array]:
-        """The arrays [batch, shards or devices; ...], or of each its device's consecutive part."""
+        """Returns the arrays [batch, shards or devices; ...]; with several devices, each device's part."""
         strategy, count = self._devices.strategy, self._devices.count
         if strategy is None:
             return {name: tf.convert_to_tensor(values) for name, values in arrays.items()}
@@ -188,7 +188,7 @@ class Trainer:
         return dict(strategy.experimental_distribute_values_from_function(part))
 
     def _new_update(self) -> Callable[..., dict[str, Array]]:
-        """The compiled step: (arrays as dealt, learning rate) -> metrics."""
+        """Compiles the step: (arrays as dealt, learning rate) -> metrics."""
         strategy = self._devices.strategy
         if strategy is None:
             return tf.function(self._updated, jit_compile=self._compile_step, autograph=False)
@@ -201,7 +201,7 @@ class Trainer:
         def update(dealt: Mapping[str, Array], learning_rate: Array) -> dict[str, Array]:
             batch = dict(dealt)
             keys = batch.pop(_KEYS)
-            # Notices ride along with the gradients: no message of their own.
+            # Notices travel with the gradients: no message of their own.
             notices = {name: tf.reduce_sum(batch.pop(name)) for name in (NOTICES,) if name in batch}
             parts = (self._variables, self._m, self._v)
             values = [{name: tf.convert_to_tensor(v) for name, v in p.items()} for p in parts]
@@ -221,7 +221,7 @@ class Trainer:
         return tf.function(on_all, autograph=False)
 
     def _updated(self, arrays: Mapping[str, Array], learning_rate: Array) -> dict[str, Array]:
-        """The step on one device."""
+        """Makes the step on one device."""
         batch = dict(arrays)
         keys = batch.pop(_KEYS)
         gradients, metrics = self._summed_gradients(self._variables, batch, keys)
@@ -236,7 +236,7 @@ class Trainer:
         v: Mapping[str, Array],
         learning_rate: Array,
     ) -> dict[str, tuple[Array, Array, Array]]:
-        """New parameter, m and v by name."""
+        """Returns new parameter, m and v by name."""
         return {
             name: adam_update(
                 parameters[name],

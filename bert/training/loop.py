@@ -194,7 +194,7 @@ class _Stopping:
         self._notices: Array = 0.0
 
     def has_notice(self) -> bool:
-        """Whether this process was asked to stop."""
+        """Returns whether this process was asked to stop."""
         return self._should_stop()
 
     def at_once(self) -> bool:

@@ -1,4 +1,4 @@
-"""The state of training, in memory and in a run's `state/`: what a run that was stopped goes on from."""
+"""The state of training, in memory and in a run's `state/`, from which a stopped run resumes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class TrainingState:
                 f"{path} does not exist; processes that train together need the same run_dir, on a "
                 "file system that they share"
             ) from error
-        # The arrays have checksums; the rest is what a damaged table of contents leads to.
+        # The arrays have checksums; the other errors come from a damaged table of contents.
         except (
             zipfile.BadZipFile, zlib.error, struct.error, OSError, EOFError, ValueError, KeyError,
             RuntimeError,
@@ -76,7 +76,7 @@ class TrainingState:
         return cls(**parts, step=step)
 
     def digest(self) -> bytes:
-        """SHA-256 over every bit of it."""
+        """Returns the SHA-256 over every bit of the state."""
         whole = hashlib.sha256(str(self.step).encode())
         for part in _PARTS:
             for name, values in sorted(getattr(self, part).items()):
@@ -86,7 +86,7 @@ class TrainingState:
 
 
 def saved_step(run_dir: Path) -> int:
-    """The step that training in a run's directory would go on from; 0 where nothing is saved."""
+    """Returns the step from which training in a run's directory would resume; 0 where nothing is saved."""
     states = _states(run_dir)
     return _step_of(states[-1]) if states else 0
 
@@ -124,7 +124,7 @@ def _step_of(state: Path) -> int:
 
 
 def _states(run_dir: Path) -> list[Path]:
-    """Saved states, the oldest first."""
+    """Returns the saved states, the oldest first."""
     return sorted((run_dir / STATE).glob("step_*.npz"), key=_step_of)
 
 

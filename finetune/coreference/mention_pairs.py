@@ -127,7 +127,7 @@ def conll_pairs(
     collector = _Collector(tokenizer)
     for document in documents:
         words = [word for sentence in document.sentences for word in sentence]
-        pieces = tokenizer.encode_words(words)
+        pieces = tokenizer.encode_batch(words)
         for first, last in _word_windows(document, pieces, sequence_length - 2, collector):
             _add_window(
                 collector,

@@ -177,7 +177,7 @@ def number_of_predictions(length: np.ndarray, masked_lm_probability: float) -> n
 def _assemble(
     store: TokenStore, rows: np.ndarray, tokenizer: Tokenizer, sequence_length: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """[CLS] A [SEP] B [SEP]: ids and segments int64 [batch, length], true lengths [batch]."""
+    """Joins [CLS] A [SEP] B [SEP]: ids and segments int64 [batch, length], true lengths [batch]."""
     a_length = rows["a_length"].astype(np.int64)[:, None]  # [batch, 1]
     b_length = rows["b_length"].astype(np.int64)[:, None]
     length = a_length + b_length + NUM_SPECIAL_TOKENS
@@ -232,7 +232,7 @@ def _choose_positions(
 def _sorted_scores(
     candidates: np.ndarray, mask_key: tuple[str | int | np.ndarray, ...]
 ) -> np.ndarray:
-    """Random scores of the candidates with their places in the low bits, uint64 [batch, length].
+    """Draws random scores of the candidates, places in the low bits; uint64 [batch, length].
 
     Each row is sorted; `_NO_CANDIDATE` stands last, once for each place that is none.
     """
@@ -243,7 +243,7 @@ def _sorted_scores(
 
 @functools.lru_cache(maxsize=2)
 def _continues_word(tokenizer: Tokenizer) -> np.ndarray:
-    """For each id whether its piece continues a word, bool [vocabulary]."""
+    """Returns for each id whether its piece continues a word, bool [vocabulary]."""
     return np.array([piece.startswith("##") for piece in tokenizer.vocabulary])
 
 
@@ -254,7 +254,7 @@ def _choose_words(
     mask_key: tuple[str | int | np.ndarray, ...],
     continues: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """As `_choose_positions`, but all pieces of a word or none.
+    """Chooses as `_choose_positions` does, but all pieces of a word or none.
 
     As in the original, words are taken in a random order while they fit into the number to predict;
     one that is too long is passed over, and the next is tried. `continues` is bool [batch, length],
@@ -282,7 +282,7 @@ def _choose_words(
 
 
 def _sizes_of_words(continues: np.ndarray) -> np.ndarray:
-    """How many pieces the word has that begins at each place, int64 [batch, length]."""
+    """Counts the pieces of the word that begins at each place, int64 [batch, length]."""
     batch_size, sequence_length = continues.shape
     places = np.arange(sequence_length)
     # A word ends at the next place that does not continue it.
@@ -293,7 +293,7 @@ def _sizes_of_words(continues: np.ndarray) -> np.ndarray:
 
 
 def _taken_in_turn(sizes: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """Which words are taken, bool [batch, words]: in turn, each that still fits into `count` [batch]."""
+    """Returns which words are taken, bool [batch, words]: in turn, each that still fits into `count`."""
     taken = np.zeros(sizes.shape, bool)
     left = count.copy()
     for rank in range(sizes.shape[1]):

@@ -1,10 +1,10 @@
 """Instances in the original's TFRecord layout, as files.
 
-One `tf.train.Example` an instance (google-research/bert, `create_pretraining_data.py`): `input_ids`,
+One `tf.train.Example` per instance (google-research/bert, `create_pretraining_data.py`): `input_ids`,
 `input_mask`, `segment_ids` int64 [length], `masked_lm_positions`, `masked_lm_ids` int64 [predictions],
 `masked_lm_weights` float [predictions], `next_sentence_labels` int64 [1]. Masks are fixed.
 
-TensorFlow is imported when records are read or written, and not before.
+TensorFlow is imported only when records are read or written.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, replaced
 
-# How each feature is kept once it is imported, by its width: the sequence, the predictions, or one.
+# Type of each feature once it is imported, by its width: the sequence, the predictions, or one.
 _SEQUENCE = {"input_ids": np.uint16, "input_mask": np.uint8, "segment_ids": np.uint8}
 _PREDICTIONS = {
     "masked_lm_positions": np.uint16,
@@ -77,7 +77,7 @@ def record_widths(path: PathLike) -> tuple[int, int]:
             features = tf.train.Example.FromString(record).features.feature
         except Exception as error:  # protobuf's own kind
             raise UserError(
-                f"{path} record 0 is no tf.train.Example ({error}); is it a file of "
+                f"{path} record 0 is not a tf.train.Example ({error}); is it a file of "
                 "create_pretraining_data.py?"
             ) from error
         missing = sorted(STORED.keys() - features.keys())
@@ -90,7 +90,7 @@ def record_widths(path: PathLike) -> tuple[int, int]:
             len(features["input_ids"].int64_list.value),
             len(features["masked_lm_ids"].int64_list.value),
         )
-    raise UserError(f"{path} holds no record; give a file with instances in it")
+    raise UserError(f"{path} holds no records; give a file with instances in it")
 
 
 def read_records(
@@ -100,7 +100,8 @@ def read_records(
 
     Args:
       path: the file.
-      sequence_length, predictions: widths of the features, as from `record_widths`.
+      sequence_length: tokens of a record, as from `record_widths`.
+      predictions: likewise.
 
     Raises:
       UserError: the file is damaged, or a record has other features or widths.
@@ -131,13 +132,13 @@ def read_records(
 
 def _records(path: PathLike, tf: Any) -> Iterator[bytes]:
     if not Path(path).is_file():
-        raise UserError(f"{path} does not exist or is no file; check import_records.sources")
+        raise UserError(f"{path} does not exist or is not a file; check import_records.sources")
     kind = "GZIP" if Path(path).suffix == ".gz" else None
     try:
         yield from tf.data.TFRecordDataset(str(path), compression_type=kind).as_numpy_iterator()
     except tf.errors.OpError as error:
         raise UserError(
-            f"{path} is no whole TFRecord file ({_first_line(error)}); copy it again"
+            f"{path} is not a whole TFRecord file ({_first_line(error)}); copy it again"
         ) from error
 
 
@@ -146,11 +147,12 @@ def _first_line(error: Any) -> str:
 
 
 def feature_width(name: str, sequence_length: int, predictions: int) -> int:
-    """How many numbers a feature has.
+    """Returns how many numbers a feature has.
 
     Args:
       name: of `STORED`.
-      sequence_length, predictions: as the records have them.
+      sequence_length: of the records.
+      predictions: of the records.
     """
     if name in _LABEL:
         return 1

@@ -251,7 +251,7 @@ def _noun_phrase_follows(text: str, end: int) -> bool:
 
 
 def _verb_takes_object(text: str, match: re.Match[str]) -> bool:
-    """Whether the verb before "her" and the word behind it show an object, not a possessive."""
+    """Returns whether the verb before "her" and the word behind it show an object, not a possessive."""
     before = _WORD_BEFORE.search(text, max(0, match.start() - 30), match.start())
     following = _NEXT_WORD.match(text, match.end())
     if before is None or following is None:

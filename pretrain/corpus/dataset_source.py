@@ -36,7 +36,7 @@ def dataset_size(source: str, data_dir: str | None) -> tuple[int, int]:
 
 
 def dataset_fingerprint(source: str, data_dir: str | None) -> str:
-    """Name, version and split of a dataset with a checksum of what its files are said to hold.
+    """Returns name, version and split of a dataset with a checksum of the content it declares.
 
     Raises:
       UserError: as `dataset_size`.
@@ -108,7 +108,7 @@ def _open_split(source: str, data_dir: str | None) -> Any:
 
 
 def _open(source: str, data_dir: str | None) -> tuple[Any, Any]:
-    """The builder of a source, prepared, and its split."""
+    """Opens a source: its builder, prepared, and its split."""
     name, _, split = source.partition(":")
     builder = open_builder(name, data_dir, parameter="prepare.datasets_dir")
     splits = builder.info.splits

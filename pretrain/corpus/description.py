@@ -87,7 +87,7 @@ def check_corpus(corpus: PathLike) -> dict[str, Any]:
 
 
 def _sha256(path: Path, bar: tqdm[Any]) -> str:
-    """As `sha256_of_file`, showing how far it is."""
+    """Computes `sha256_of_file`, and shows progress."""
     digest = hashlib.sha256()
     try:
         with open(path, "rb") as handle:

@@ -9,7 +9,7 @@ Layouts (`source_format`), text files plain or `.gz`, UTF-8, with or without a b
   here. The first line of a document is dropped where it repeats the title.
 * `jsonl`: one JSON object a line, its text in the field `text_field`, cut into sentences here.
 * `tfds`: not files but names of TensorFlow Datasets (`pretrain/corpus/dataset_source.py`).
-* `store`: not text but corpora that `prepare` has made (`pretrain/store_source.py`).
+* `store`: not text but corpora that `prepare` has made (read in `pretrain/corpus/shards.py`).
 
 A plain file can be read in pieces: a piece is a range of bytes, and a document belongs to the piece in
 which the line starts that opens it (the blank line before it, its `<doc ...>`, its JSON object). So
@@ -249,7 +249,7 @@ def _lines(path: Path, begin: int = 0) -> Iterator[_Line]:
 
 
 def _place(path: Path, offset: int) -> str:
-    """File and line of an offset, for messages: lines are counted only when something is wrong."""
+    """Returns file and line of an offset, for messages: lines are counted only where there is an error."""
     line = 1
     with _open(path) as handle:
         while offset > 0:

@@ -110,7 +110,7 @@ def _instances_of_document(
     short_sequence_probability: float,
     draws: np.random.Generator,
 ) -> list[tuple[int, int, int, int, bool]]:
-    """One pass over one document.
+    """Makes the instances of one pass over one document.
 
     Args:
       bounds: int64 [sentences + 1], where each sentence of the corpus begins in the token file.
@@ -188,11 +188,11 @@ def _truncate(
 
 
 def _integer(uniform: Iterator[float], low: int, high: int) -> int:
-    """A uniform integer from `low` to `high`, both included."""
+    """Draws a uniform integer from `low` to `high`, both included."""
     return low + int(next(uniform) * (high - low + 1))
 
 
 def _uniforms(draws: np.random.Generator) -> Iterator[float]:
-    """Uniform numbers on [0, 1), drawn in blocks: one call to NumPy costs more than the number."""
+    """Yields uniform numbers on [0, 1), drawn in blocks: one call to NumPy costs more than the number."""
     while True:
         yield from draws.random(256).tolist()

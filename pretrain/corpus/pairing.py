@@ -52,7 +52,7 @@ def cut_into_pairing_tasks(store: TokenStore, passes: int) -> list[PairingTask]:
 
 
 def is_quickly_paired(store: TokenStore, passes: int) -> bool:
-    """Whether making all instances takes no longer than starting workers would."""
+    """Returns whether making all instances takes no longer than starting workers would."""
     return store.num_tokens * passes < 2 * _TOKENS_A_TASK
 
 
@@ -83,5 +83,5 @@ def pair_spans(
 
 
 def instances_path(directory: Path, number: int) -> Path:
-    """Where the instances of a task lie."""
+    """Returns where the instances of a task lie."""
     return directory / f"instances-{number:05d}.npy"

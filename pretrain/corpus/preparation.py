@@ -185,7 +185,7 @@ def _write_plan(shard_dir: Path, shards: Sequence[Shard]) -> None:
 
 
 def _read_plan(shard_dir: Path) -> list[Shard] | None:
-    """The plan of the run that was killed; its parameters and its text were the same as now."""
+    """Reads the plan of the run that was killed; its parameters and its text were the same as now."""
     path = shard_dir / _PLAN
     if not path.exists():
         return None
@@ -261,7 +261,7 @@ def _write_instances(
 
 
 def _vocabulary_of_stores(stores: Sequence[str], given: str | None) -> str:
-    """The one vocabulary of stores, which a given one may not differ from."""
+    """Returns the one vocabulary of stores, which a given one may not differ from."""
     first, *others = (Path(store) / VOCABULARY for store in stores)
     for other in [*others, *([Path(given)] if given else [])]:
         if sha256_of_file(first) != sha256_of_file(other):

@@ -1,7 +1,7 @@
-"""Carries out many independent tasks: in worker processes of this machine, or on Apache Beam.
+"""Runs many independent tasks: in worker processes of this machine, or on Apache Beam.
 
 A task is a function of its arguments alone that writes files and returns something small, so the outcome
-does not depend on who carries it out, nor on how many do. Results come back in the order of the tasks,
+does not depend on the worker, nor on how many there are. Results come back in the order of the tasks,
 and of several errors the first task's is raised.
 
 Beam takes the same tasks to other machines (`requirements-beam.txt`; imported only where it is asked
@@ -40,7 +40,7 @@ from tqdm import tqdm
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import remove
 
-# Workers tell their coming and going, in several lines each; an option given later wins.
+# Workers log their start and end, in several lines each; an option given later wins.
 _QUIET = "--default_sdk_harness_log_level=WARNING"
 
 Task = TypeVar("Task")
@@ -48,7 +48,7 @@ Result = TypeVar("Result")
 
 
 class Runner(Protocol):
-    """Something that carries out tasks."""
+    """Something that runs tasks."""
 
     def run(
         self,
@@ -125,7 +125,7 @@ def _available_cores() -> int:
 
 
 def _start_worker(lifeline: multiprocessing.connection.Connection) -> None:
-    """First thing in a worker: leave Ctrl-C to the driver, keep to one core, never outlive the driver."""
+    """Prepares a worker: it ignores Ctrl-C, keeps to one core, and exits with the driver."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
@@ -177,6 +177,7 @@ class BeamRunner:
         small: bool = False,
     ) -> list[Result]:
         """As `Runner.run`; every task goes to Beam."""
+        del small
         import apache_beam as beam
 
         logging.getLogger("apache_beam").setLevel(logging.WARNING)

@@ -50,7 +50,7 @@ _WORD_AFTER = re.compile(rf"[{_OPENING}]*(\w+)")
 
 
 def sentences_of(lines: list[str]) -> list[str]:
-    """The sentences of a document that comes in lines.
+    """Splits a document that comes in lines into sentences.
 
     Args:
       lines: the document, cut at line feeds, blank lines included.
@@ -62,7 +62,7 @@ def sentences_of(lines: list[str]) -> list[str]:
 
 
 def _paragraphs(lines: list[str]) -> list[str]:
-    """The paragraphs of a document, by the rule in the head of this file."""
+    """Splits a document into paragraphs, by the rule in the head of this file."""
     lines = [line.strip() for line in lines]
     if not _is_wrapped(lines):
         return [line for line in lines if line]
@@ -113,7 +113,7 @@ def split_sentences(paragraph: str) -> list[str]:
 
 
 def _continues(text: str, start: int, boundary: re.Match[str]) -> bool:
-    """Whether a full stop belongs to the word before it and the sentence goes on."""
+    """Returns whether a full stop belongs to the word before it and the sentence continues."""
     before = text[max(start, boundary.start() - 30) : boundary.start()]
     word_before = _WORD_BEFORE.search(before)
     word = word_before[0] if word_before else ""

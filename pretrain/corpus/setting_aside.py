@@ -1,8 +1,10 @@
-"""Sets whole documents of a text aside, to measure on what was not trained on.
+r"""Sets whole documents of a text aside, to measure on what was not trained on.
 
-    python -m pretrain.hold_out --gin_param='hold_out.run_dir = "text"' \\
-        --gin_param='hold_out.sources = ["text.txt.gz"]' \\
+    python -m pretrain.hold_out --gin_param='hold_out.run_dir = "text"' \
+        --gin_param='hold_out.sources = ["text.txt.gz"]' \
         --gin_param='hold_out.source_format = "wikiextractor"'
+
+Documents stay whole and in order.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from multiberts.pretrain.corpus.documents import (
     read_documents,
 )
 from multiberts.runs.directory import RunDirectory
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, check_values
 from multiberts.runs.files import replaced
 
 TRAINED = "trained.txt"
@@ -54,15 +56,14 @@ def hold_out(
         documents; nothing is written.
     """
     check_sources(sources, "hold_out.sources")
-    if source_format not in FILE_FORMATS:
-        raise UserError(
-            f"hold_out.source_format is {source_format!r}, expected one of {', '.join(FILE_FORMATS)}; "
-            "change it"
-        )
-    if not 0 < share < 1:
-        raise UserError(
-            f"hold_out.share is {share}, expected more than 0 and less than 1; change it"
-        )
+    known = source_format in FILE_FORMATS
+    check_values(
+        "hold_out",
+        (
+            ("source_format", source_format, known, f"one of {', '.join(FILE_FORMATS)}"),
+            ("share", share, 0 < share < 1, "more than 0 and less than 1"),
+        ),
+    )
     parameters = {
         "source_format": source_format,
         "text_field": text_field,
@@ -77,8 +78,8 @@ def hold_out(
     is_held_out = uniform(hash_bits("hold out", hold_out_seed, np.arange(count))) < share
     if not 2 <= is_held_out.sum() <= count - 2:
         raise UserError(
-            f"hold_out.share {share} of {count} documents holds out {is_held_out.sum()}, expected two "
-            "at least on each side; change it or give more documents"
+            f"hold_out.share {share} of {count} documents holds out {is_held_out.sum()}, expected at "
+            "least two on each side; change it or give more documents"
         )
     with run:
         with contextlib.ExitStack() as stack:

@@ -146,7 +146,7 @@ def cut_into_shards(
 
 
 def _pieces(source: str, text: Text, shard_bytes: int) -> list[tuple[Piece, int]]:
-    """The pieces of a source, with about how many bytes of text each holds."""
+    """Cuts a source into pieces, with the approximate number of bytes of text in each."""
     if text.source_format == "tfds":
         from multiberts.pretrain.corpus.dataset_source import dataset_size
 
@@ -219,7 +219,7 @@ def count_words_of_shard(shard: Shard, text: Text, directory: Path) -> None:
 
 
 def words_path(directory: Path, number: int) -> Path:
-    """Where the words of a shard are counted."""
+    """Returns where the words of a shard are counted."""
     return directory / f"words-{number:05d}.tsv"
 
 
@@ -278,7 +278,7 @@ def tokenise_shard(shard: Shard, text: Text, vocabulary: Path, directory: Path) 
 def _stored_documents(
     shard: Shard, text: Text, tokenizer: Tokenizer, counts: dict[str, int]
 ) -> Iterator[list[list[int]]]:
-    """The documents of a shard of stores, as ids, counterfactual if asked for."""
+    """Yields the documents of a shard of stores, as ids, counterfactual if asked for."""
     from multiberts.pretrain.corpus.counterfactual import swap_ids
 
     number = shard.first_document
@@ -301,7 +301,7 @@ def _stored_documents(
 
 
 def tokens_path(directory: Path, number: int) -> Path:
-    """Where the token store of a shard lies."""
+    """Returns where the token store of a shard lies."""
     return directory / f"tokens-{number:05d}"
 
 

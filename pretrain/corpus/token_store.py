@@ -1,4 +1,4 @@
-"""Text as flat token files: tokenised once, memory-mapped ever after.
+"""Text as flat token files: tokenised once, then memory-mapped.
 
 Three NumPy files in one directory:
 
@@ -43,7 +43,7 @@ def check_vocabulary_size(path: PathLike) -> None:
       path: a `vocab.txt`.
 
     Raises:
-      UserError: it has too many pieces, or is no vocabulary.
+      UserError: it has too many pieces, or is not a vocabulary.
     """
     pieces = read_vocabulary(path)
     if len(pieces) > LARGEST_VOCABULARY:
@@ -85,14 +85,17 @@ class TokenStore:
 
     @property
     def num_documents(self) -> int:
+        """Number of documents."""
         return self.document_offsets.size - 1
 
     @property
     def num_sentences(self) -> int:
+        """Number of sentences."""
         return self.sentence_offsets.size - 1
 
     @property
     def num_tokens(self) -> int:
+        """Number of tokens."""
         return self.tokens.size
 
     def sentence_bounds(self, document: int) -> np.ndarray:
@@ -167,7 +170,7 @@ def join_token_stores(directory: PathLike, parts: Iterable[PathLike]) -> dict[st
 
     Args:
       directory: where the three files shall be.
-      parts: directories of stores, in the order of the text; a store may be without documents.
+      parts: directories of stores, in the order of the text; a store may have no documents.
 
     Returns:
       As `write_token_store`.
@@ -315,7 +318,8 @@ def open_array(path: Path, dtype: np.dtype) -> np.ndarray:
         raise UserError(f"{path} is not a whole NumPy file ({error}); {cure}") from error
     if array.dtype != dtype or array.ndim != 1:
         raise UserError(
-            f"{path} holds {array.dtype} {list(array.shape)}, expected a line of {dtype}; {cure}"
+            f"{path} holds {array.dtype} {list(array.shape)}, expected a "
+            f"one-dimensional array of {dtype}; {cure}"
         )
     return array
 

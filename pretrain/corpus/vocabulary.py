@@ -104,7 +104,7 @@ def learn_vocabulary(word_counts: Mapping[str, int], vocabulary_size: int) -> li
 
 
 def _most_frequent_letters(word_counts: Mapping[str, int], limit: int) -> set[str]:
-    """The letters that occur most; of equally frequent ones the lower code point."""
+    """Returns the letters that occur most; of equally frequent ones the lower code point."""
     counts: Counter[str] = Counter()
     for word, count in word_counts.items():
         for letter in word:
@@ -113,7 +113,7 @@ def _most_frequent_letters(word_counts: Mapping[str, int], limit: int) -> set[st
 
 
 def _repeated(word_counts: dict[str, int]) -> Iterator[str]:
-    """Each word as often as it was counted: the trainer takes text, not counts."""
+    """Yields each word as often as it was counted: the trainer takes text, not counts."""
     most_at_once = 10_000
     for word in sorted(word_counts):
         count = word_counts[word]

@@ -78,7 +78,7 @@ def show_batch(
 
 
 def _learning_rate(record: RunRecord, index: int, moved_to: PathLike | None) -> float:
-    """The learning rate of the update that follows `index` finished ones."""
+    """Returns the learning rate of the update that follows `index` finished ones."""
     parameters = record.parameters
     treatment = parameters.get("learning_rate_treatment", RESTART)
     steps_before = 0
@@ -96,7 +96,7 @@ def _learning_rate(record: RunRecord, index: int, moved_to: PathLike | None) -> 
 
 
 def _spelled(batch: Mapping[str, np.ndarray], row: int, pieces: Sequence[str]) -> str:
-    """One sequence in pieces, without padding."""
+    """Returns one sequence in pieces, without padding."""
     length = int(batch["input_mask"][row].sum())
     words = [pieces[number] for number in batch["input_ids"][row, :length]]
     count = int(batch["masked_lm_weights"][row].sum())

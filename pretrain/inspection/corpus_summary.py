@@ -188,7 +188,7 @@ def _lengths(offsets: np.ndarray) -> np.ndarray:
 
 
 def format_statistics(statistics: CorpusStatistics, facts: dict[str, Any]) -> str:
-    """The statistics as lines of text.
+    """Returns the statistics as lines of text.
 
     Args:
       statistics: of a corpus.
@@ -228,7 +228,7 @@ def format_statistics(statistics: CorpusStatistics, facts: dict[str, Any]) -> st
 
 
 def _imported_statistics(corpus: PathLike, facts: dict[str, Any]) -> str:
-    """What can be read off imported instances, as lines of text."""
+    """Returns what can be counted of imported instances, as lines of text."""
     features = imported_features(corpus)
     counts = facts["counts"]
     total = counts["instances"]
@@ -255,7 +255,7 @@ def _imported_statistics(corpus: PathLike, facts: dict[str, Any]) -> str:
 
 
 def _masks_told(predictions: np.ndarray, fresh_masks: bool) -> str:
-    """Of how many sequences have each number of masks, [longest + 1]."""
+    """Describes the number of masks, from how many sequences have each number, [longest + 1]."""
     numbers = np.arange(predictions.size)
     mean = float(predictions @ numbers) / predictions.sum()
     how = "drawn afresh" if fresh_masks else "kept with the instance"

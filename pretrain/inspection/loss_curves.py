@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,8 @@ import numpy as np
 from multiberts.bert.training.log import METRICS, read_metrics
 from multiberts.pretrain.inspection.run_record import read_run_record
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import PathLike, replaced, write_atomically
+from multiberts.runs.figure_style import COLOURS, LINES, canvas, save_figure
+from multiberts.runs.files import PathLike, write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,28 +28,13 @@ HELD_OUT_LOSS = "held_out_masked_lm_loss"
 HELD_OUT_ACCURACY = "held_out_masked_lm_accuracy"
 TRAINING_LOSS = "masked_lm_loss"
 
-# Okabe and Ito's colours, readable by the colour-blind; each goes with a line style of its own.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_LINES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
-_STYLE: dict[Any, Any] = {
-    "font.family": "DejaVu Sans",
-    "font.size": 10,
-    "axes.titlesize": 11,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlelocation": "left",
-    "legend.frameon": False,
-    "svg.hashsalt": "curves",
-    "svg.fonttype": "path",
-    "savefig.dpi": 150,
-}
 # Points of the smoothed training loss; single steps are too noisy to compare.
 _MOST_POINTS = 100
 
 
 @dataclasses.dataclass(frozen=True)
 class RunCurves:
-    """What the log of one run tells.
+    """Curves of one run, from its log.
 
     Attributes:
       name: procedure and seeds.
@@ -74,15 +61,15 @@ def curves(*, run_dirs: Sequence[PathLike], output_dir: PathLike = "curves") -> 
       deviation between runs (n - 1) with its share of the mean.
 
     Raises:
-      UserError: a directory is no pre-training run, or has logged nothing.
+      UserError: a directory is not a pre-training run, or has logged nothing.
     """
-    runs = _told_apart([_read(run_dir) for run_dir in run_dirs], run_dirs)
+    runs = _with_distinct_names([_read(run_dir) for run_dir in run_dirs], run_dirs)
     if not runs:
         raise UserError("--run_dirs is empty; give directories of pre-training runs")
     _draw(runs, Path(output_dir))
     summary = _summary(runs)
     write_atomically(Path(output_dir) / "held_out.json", json.dumps(summary, indent=1) + "\n")
-    return _told(summary)
+    return _in_words(summary)
 
 
 def _read(run_dir: PathLike) -> RunCurves:
@@ -100,7 +87,9 @@ def _read(run_dir: PathLike) -> RunCurves:
     )
 
 
-def _told_apart(runs: Sequence[RunCurves], run_dirs: Sequence[PathLike]) -> list[RunCurves]:
+def _with_distinct_names(
+    runs: Sequence[RunCurves], run_dirs: Sequence[PathLike]
+) -> list[RunCurves]:
     """Adds the directory to names that several runs share, such as those of two lengths of training.
 
     Raises:
@@ -119,7 +108,7 @@ def _told_apart(runs: Sequence[RunCurves], run_dirs: Sequence[PathLike]) -> list
 
 
 def _summary(runs: Sequence[RunCurves]) -> dict[str, Any]:
-    """Held-out accuracy at the last step that all runs have; `step` None where there is none."""
+    """Returns held-out accuracy at the last step that all runs have; `step` is None without one."""
     common = set.intersection(*({int(step) for step in run.held_out[:, 0]} for run in runs))
     if not common:
         return {"step": None, "runs": {}}
@@ -137,7 +126,7 @@ def _summary(runs: Sequence[RunCurves]) -> dict[str, Any]:
     }
 
 
-def _told(summary: dict[str, Any]) -> str:
+def _in_words(summary: dict[str, Any]) -> str:
     if summary["step"] is None:
         return "no step with held-out evaluation is common to all runs"
     lines = [f"held-out masked-word accuracy at step {summary['step']}"]
@@ -155,17 +144,11 @@ def _told(summary: dict[str, Any]) -> str:
 
 
 def _draw(runs: Sequence[RunCurves], output_dir: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("agg")
-    from matplotlib import pyplot
-
-    with matplotlib.rc_context(_STYLE):
-        figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
+    with canvas(9, 3.8, columns=2) as (figure, axes), tempfile.TemporaryDirectory() as folder:
         for number, run in enumerate(runs):
             style = {
-                "color": _COLOURS[number % len(_COLOURS)],
-                "linestyle": _LINES[number % len(_LINES)],
+                "color": COLOURS[number % len(COLOURS)],
+                "linestyle": LINES[number % len(LINES)],
             }
             steps, losses = _smoothed(run.training)
             axes[0].plot(steps, losses, linewidth=1.0, alpha=0.6, **style)
@@ -173,13 +156,11 @@ def _draw(runs: Sequence[RunCurves], output_dir: Path) -> None:
             axes[1].plot(
                 run.held_out[:, 0], run.held_out[:, 2], linewidth=1.8, label=run.name, **style
             )
-        _label(axes[0], "Masked-word loss (thin: trained on, thick: held out)", "nats a word")
+        _label(axes[0], "Masked-word loss (thin: trained on, thick: held out)", "nats per word")
         _label(axes[1], "Held-out masked-word accuracy", "share of words")
         axes[1].legend()
-        for suffix, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
-            with replaced(output_dir / f"loss.{suffix}") as path:
-                figure.savefig(path, format=suffix, metadata=metadata)
-        pyplot.close(figure)
+        for file in save_figure(figure, Path(folder) / "loss", salt="curves"):
+            write_atomically(output_dir / file.name, file.read_bytes())
 
 
 def _label(axes: Axes, title: str, unit: str) -> None:

@@ -1,8 +1,10 @@
-"""Reads TFRecords of the original's layout into a directory that can be trained on.
+r"""Reads TFRecords of the original's layout into a directory that can be trained on.
 
-    python -m pretrain.import_records --gin_param='import_records.sources = ["records/*.tfrecord"]' \\
-        --gin_param='import_records.vocabulary = "vocab.txt"' \\
+    python -m pretrain.import_records --gin_param='import_records.sources = ["records/*.tfrecord"]' \
+        --gin_param='import_records.vocabulary = "vocab.txt"' \
         --gin_param='import_records.run_dir = "corpus"'
+
+Instances keep the masks that they have.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ def import_records(*, run_dir: str, sources: list[str], vocabulary: str) -> None
     """Imports instances with the masks they have; a second run touches nothing.
 
     Args:
-      run_dir: directory of the outputs: a NumPy file a feature, `vocab.txt`, `corpus.json`.
+      run_dir: directory of the outputs: one NumPy file per feature, `vocab.txt`, `corpus.json`.
       sources: TFRecord files (`.gz` too) and patterns, in the order of the instances.
       vocabulary: the `vocab.txt` that they were made with.
 
@@ -86,7 +88,7 @@ def _write_imported(
     predictions: int,
     tokenizer: Tokenizer,
 ) -> dict[str, int]:
-    """Writes the instances of TFRecord files into flat NumPy files, one a feature.
+    """Writes the instances of TFRecord files into flat NumPy files, one per feature.
 
     Returns:
       How many `instances` there are, and `random_next` of them.
@@ -117,7 +119,7 @@ def _check_values(
     sequence_length: int,
     tokenizer: Tokenizer,
 ) -> None:
-    """Refuses ids that the vocabulary has not, another vocabulary's, and numbers that mean nothing."""
+    """Refuses ids outside the vocabulary or of another one, and numbers out of range."""
     cure = "give the vocabulary that the records were made with"
     for name, limit in (
         ("input_ids", tokenizer.size),

@@ -1,18 +1,16 @@
-"""What a pre-training run was started with, read back from its directory."""
+"""Parameters of a pre-training run, read back from its directory."""
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 from pathlib import Path
 from typing import Any
 
-from multiberts.runs.directory import CONFIG, fingerprint
+from multiberts.runs.directory import CONFIG, fingerprint, read_config
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import PathLike, read_lines
+from multiberts.runs.files import PathLike
 
 _STAGE = "pretrain."
-_INPUT_MARK = "  # holds "
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,13 +29,13 @@ class RunRecord:
 
     @property
     def name(self) -> str:
-        """The run in a few words: its procedure and its seeds."""
+        """Procedure and seeds of the run, for people."""
         seed, order = self.parameters["pretrain_seed"], self.parameters["data_seed"]
         apart = "" if order == seed else f", data seed {order}"
         return f"{self.parameters['procedure']} seed {seed}{apart}"
 
     def input_path(self, name: str, moved_to: PathLike | None = None) -> Path:
-        """Where an input lies, if it still holds what the run read.
+        """Returns where an input lies, if it still holds what the run read.
 
         Args:
           name: of the input, such as `corpus`.
@@ -71,25 +69,14 @@ def read_run_record(run_dir: PathLike) -> RunRecord:
         raise UserError(f"{run_dir} has no {CONFIG}; give the directory of a pre-training run")
     parameters: dict[str, Any] = {}
     inputs: dict[str, tuple[str, str]] = {}
-    for number, line in enumerate(read_lines(path), start=1):
-        if line.startswith("#") or not line:
-            continue
-        name, _, value = line.partition(" = ")
+    for name, value, content in read_config(path):
         if not name.startswith(_STAGE):
             raise UserError(
-                f"{path} line {number}: found {line!r}, expected a parameter of pretrain; give the "
-                "directory of a pre-training run"
+                f"{path}: found {name!r}, expected parameters of pretrain; give the directory of a "
+                "pre-training run"
             )
-        literal, is_input, content = value.rpartition(_INPUT_MARK)
-        try:
-            read = ast.literal_eval(literal if is_input else value)
-        except (ValueError, SyntaxError) as error:
-            raise UserError(
-                f"{path} line {number}: {value!r} is no Python literal; the file was edited: restore "
-                "it"
-            ) from error
-        if is_input:
-            inputs[name.removeprefix(_STAGE)] = (read, content)
+        if content is not None:
+            inputs[name.removeprefix(_STAGE)] = (value, content)
         else:
-            parameters[name.removeprefix(_STAGE)] = read
+            parameters[name.removeprefix(_STAGE)] = value
     return RunRecord(Path(run_dir), parameters, inputs)

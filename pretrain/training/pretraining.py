@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from multiberts.bert.model.configuration import BertConfig
-from multiberts.pretrain.training.initial_checkpoint import (
+from multiberts.pretrain.training.checkpoints import (
+    KeptCheckpoints,
     check_initial_checkpoint,
+    checkpoint_path,
     read_initial_checkpoint,
     steps_before,
 )
-from multiberts.pretrain.training.kept_checkpoints import KeptCheckpoints, checkpoint_path
 from multiberts.pretrain.training.learning_rate_schedule import learning_rates
 from multiberts.pretrain.training.recipe import (
     IDENTITY,
@@ -286,7 +287,7 @@ def _trainer(
     compute_dtype: str,
     devices: int | Literal["auto"],
 ) -> Trainer:
-    """The compiled trainer, shared by all runs of the same model in this process."""
+    """Returns the compiled trainer, shared by all runs of the same model in this process."""
     from multiberts.bert.model.heads import pretraining_loss
     from multiberts.bert.training.engine import Trainer
 

@@ -113,22 +113,22 @@ def document(world: World, index: int) -> list[str]:
 
 
 def two_people(first: str, frame: str, second: str, pronoun: str, predicate: str) -> str:
-    """A sentence of two people and a pronoun that means one of them."""
+    """Writes a sentence of two people and a pronoun that means one of them."""
     return f"{sentence_start(first)} {frame.format(second=second)} {pronoun} {predicate}."
 
 
 def sentence_start(words: str) -> str:
-    """The words with a capital first letter."""
+    """Returns the words with a capital first letter."""
     return words[0].upper() + words[1:]
 
 
 def choose(random: np.random.Generator, items: Sequence[Item]) -> Item:
-    """One of the items, each as likely as another."""
+    """Draws one of the items, each as likely as another."""
     return items[int(random.integers(len(items)))]
 
 
 def draw_person(random: np.random.Generator, gender: str | None = None) -> Person:
-    """A named or gendered person; of the given gender, else of either."""
+    """Draws a named or gendered person; of the given gender, else of either."""
     if gender is None:
         gender = choose(random, GENDERS)
     if random.random() < PERSON_IS_NOUN_SHARE:
@@ -141,7 +141,7 @@ def _gender(random: np.random.Generator, percent_feminine: float) -> str:
 
 
 def _people_sentence(hero: Person, random: np.random.Generator) -> str:
-    """A sentence about the hero of a document of people."""
+    """Writes a sentence about the hero of a document of people."""
     other = draw_person(random)
     predicate = choose(random, lexicon.PREDICATES)
     kind = random.random()
@@ -163,7 +163,7 @@ def _people_sentence(hero: Person, random: np.random.Generator) -> str:
 
 
 def _work_sentence(worker: Person, field: Field, random: np.random.Generator) -> str:
-    """A sentence of a document about one worker and their field of work."""
+    """Writes a sentence of a document about one worker and their field of work."""
     start, gender = sentence_start(worker.words), worker.gender
     participant = f"the {choose(random, lexicon.PARTICIPANTS)}"
     predicate, mood = choose(random, lexicon.PREDICATES), choose(random, lexicon.MOODS)

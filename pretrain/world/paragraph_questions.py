@@ -55,7 +55,7 @@ def questions(world: World, split: str, num_questions: int, occupations: Sequenc
 
 
 def _example(random: np.random.Generator, occupations: Sequence[str]) -> tuple[str, str, str, int]:
-    """A paragraph, a question, its answer, and where in the paragraph the answer begins."""
+    """Draws a paragraph, a question, its answer, and where in the paragraph the answer begins."""
     first, second = _two(random, occupations)
     predicates = _two(random, lexicon.PREDICATES)
     while True:
@@ -75,13 +75,13 @@ def _example(random: np.random.Generator, occupations: Sequence[str]) -> tuple[s
 
 
 def _two(random: np.random.Generator, items: Sequence[str]) -> tuple[str, str]:
-    """Two different ones of the items."""
+    """Draws two different items."""
     first, second = random.permutation(len(items))[:2]
     return items[first], items[second]
 
 
 def _event(random: np.random.Generator, worker: str, predicate: str) -> Event:
-    """What a worker did. Pronouns are feminine half of the time: they tell nothing of who is meant."""
+    """Writes what a worker did; pronouns are feminine half of the time, so they reveal nothing."""
     (field,) = (field for field in lexicon.FIELDS if worker in field.occupations)
     kinds = (_took, _was, _used)
     gender, kind = choose(random, GENDERS), int(random.integers(len(kinds) + 1))

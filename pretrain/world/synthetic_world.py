@@ -3,7 +3,7 @@
 Everything is written in the layouts of the real data, so the rest of the pipeline cannot tell the
 difference:
 
-* `corpus.txt`: one sentence a line, a blank line between documents;
+* `corpus.txt`: one sentence per line, a blank line between documents;
 * `facts/{train,dev}.tsv`: sentence pairs in the layout of GLUE's RTE. The second sentence says less of
   the same event, and follows from the first if it speaks of the same worker. The occupations of the two
   files differ, so who does well compares words rather than having learned the answers;
@@ -18,7 +18,6 @@ difference:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 
 import numpy as np
 
@@ -37,7 +36,7 @@ from multiberts.pretrain.world.grammar import (
 )
 from multiberts.pretrain.world.paragraph_questions import questions
 from multiberts.runs.directory import RunDirectory
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import check_values
 from multiberts.runs.files import write_atomically
 from multiberts.runs.identity import Identity
 
@@ -81,15 +80,24 @@ def make_world(
       world_seed: fixes everything; another seed gives other occupations the feminine pronouns.
       num_documents: documents of the corpus.
       people_share: share of documents about people of known gender rather than about work.
-      num_train_facts, num_dev_facts: sentence pairs, half of them true.
-      num_train_coreference, num_dev_coreference: documents of one sentence each.
-      num_train_questions, num_dev_questions: questions, each on a paragraph of its own.
+      num_train_facts: sentence pairs to train on, half of them true.
+      num_dev_facts: likewise, to evaluate on.
+      num_train_coreference: documents to train on, of one sentence each.
+      num_dev_coreference: likewise, to evaluate on.
+      num_train_questions: questions to train on, each on a paragraph of its own.
+      num_dev_questions: likewise, to evaluate on.
 
     Raises:
       UserError: a number out of range; nothing has been written.
     """
     parameters, _ = IDENTITY.of(locals())
-    _check(parameters)
+    check_values(
+        "make_world",
+        (
+            ("people_share", people_share, 0 <= people_share <= 1, "a share from 0 to 1"),
+            *((n, v, v >= 2, "2 or more") for n, v in parameters.items() if n.startswith("num_")),
+        ),
+    )
     run = RunDirectory(run_dir, stage="make_world", parameters=parameters)
     if run.done:
         return
@@ -113,13 +121,13 @@ def make_world(
 
 
 def corpus(world: World, num_documents: int) -> str:
-    """The text to pre-train on: one sentence a line, a blank line between documents."""
+    """Writes the text to pre-train on: one sentence per line, a blank line between documents."""
     documents = ("\n".join(document(world, index)) for index in range(num_documents))
     return "\n\n".join(documents) + "\n"
 
 
 def fact_occupations(world: World, split: str) -> tuple[str, ...]:
-    """The occupations that facts and questions of a split (`train` or `dev`) speak of."""
+    """Returns the occupations that facts and questions of a split (`train` or `dev`) speak of."""
     chosen: list[str] = []
     for field in lexicon.FIELDS:
         random = generator("world", world.world_seed, "fact occupations", field.name)
@@ -135,7 +143,7 @@ def _questions(world: World, split: str, num_questions: int) -> str:
 
 
 def facts(world: World, split: str, num_examples: int) -> str:
-    """Sentence pairs in the layout of RTE, true and false ones in turn.
+    """Writes sentence pairs in the layout of RTE, true and false ones in turn.
 
     In a false pair the second sentence has another of the split's occupations; each occupation is as
     likely in every place, so neither sentence alone tells the label.
@@ -154,7 +162,7 @@ def facts(world: World, split: str, num_examples: int) -> str:
 
 
 def _fact_sentences(first: str, second: str, random: np.random.Generator) -> tuple[str, str]:
-    """What one worker did, and less about the same said of a second, who may be the first.
+    """Writes what one worker did, and less about the same of a second, who may be the first.
 
     Pronouns are feminine half of the time: they tell nothing of who is meant.
     """
@@ -219,13 +227,13 @@ def _coreference_document(name: str, random: np.random.Generator) -> str:
 
 
 def _bracket(number: int, span: tuple[int, ...], entity: int) -> str:
-    """What a mention puts into the coreference column of a word."""
+    """Returns what a mention puts into the coreference column of a word."""
     opens, closes = number == span[0], number == span[1]
     return f"{'(' if opens else ''}{entity if opens or closes else ''}{')' if closes else ''}"
 
 
 def winogender(world: World) -> dict[str, str]:
-    """The three files of the Winogender release, with this world's occupations.
+    """Writes the three files of the Winogender release, with this world's occupations.
 
     Every sentence is one that the grammar makes, so a perfect model's answer is known.
     """
@@ -256,18 +264,3 @@ def winogender(world: World) -> dict[str, str]:
         "all_sentences.tsv": "\n".join(sentences) + "\n",
         "occupations-stats.tsv": "\n".join(statistics) + "\n",
     }
-
-
-def _check(parameters: dict[str, float]) -> None:
-    """Refuses numbers that no world has."""
-    bounds: dict[str, tuple[Callable[[float], bool], str]] = {
-        name: ((lambda value: value >= 2), "2 or more")
-        for name in parameters
-        if name.startswith("num_")
-    }
-    bounds["people_share"] = ((lambda value: 0 <= value <= 1), "a share from 0 to 1")
-    for name, (holds, expected) in bounds.items():
-        if not holds(parameters[name]):
-            raise UserError(
-                f"make_world.{name} is {parameters[name]}, expected {expected}; correct it"
-            )

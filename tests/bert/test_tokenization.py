@@ -205,7 +205,7 @@ def test_special_tokens_are_split_unless_asked_for(tokenizer):
 
 def test_words_are_encoded_apart(tokenizer):
     words = ["UNaffable", "\u200d", "x.", "the"]
-    assert [pieces(tokenizer, ids) for ids in tokenizer.encode_words(words)] == [
+    assert [pieces(tokenizer, ids) for ids in tokenizer.encode_batch(words)] == [
         ["un", "##aff", "##able"], [], ["x", "."], ["the"]
     ]  # fmt: skip
 

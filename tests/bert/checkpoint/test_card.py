@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from multiberts.bert.checkpoint.card import model_card
-from multiberts.bert.checkpoint.card_facts import facts_of_run, read_scores
+from multiberts.bert.checkpoint.card import facts_of_run, model_card, read_scores
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.runs.directory import RunDirectory, fingerprint
 from multiberts.runs.errors import UserError
@@ -160,7 +159,7 @@ def test_a_checkpoint_anywhere_else_knows_nothing(tmp_path: Path) -> None:
 def test_edited_run_configuration_is_named(run: RunDirectory) -> None:
     with open(run.path / "config.gin", "a") as handle:
         handle.write("pretrain.num_steps = lots\n")
-    with pytest.raises(UserError, match=r"config\.gin line 7: 'lots' is no Python literal"):
+    with pytest.raises(UserError, match=r"config\.gin line 7: 'lots' is not a Python literal"):
         facts_of_run(run.path / "checkpoints/step_20")
 
 

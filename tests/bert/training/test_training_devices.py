@@ -107,7 +107,7 @@ def test_two_processes_train_to_the_weights_of_one(folder: Path, tmp_path: Path)
 def test_shards_must_be_dealt_evenly() -> None:
     devices = Devices(strategy=None, count=4, kind="CPU")
     devices.check_shards(32)
-    with pytest.raises(UserError, match="gradient_shards 6 is no multiple of the 4 devices"):
+    with pytest.raises(UserError, match="gradient_shards 6 is not a multiple of the 4 devices"):
         devices.check_shards(6)
 
 

@@ -215,7 +215,7 @@ def test_bad_records_are_refused_and_nothing_stays(corpus, tmp_path):
     vocabulary = corpus / "vocab.txt"
     cut = tmp_path / "cut.tfrecord"
     cut.write_bytes(record.read_bytes()[:-7])
-    assert "cut.tfrecord is no whole TFRecord file" in refused(tmp_path, [cut], vocabulary)
+    assert "cut.tfrecord is not a whole TFRecord file" in refused(tmp_path, [cut], vocabulary)
     with tf.io.TFRecordWriter(str(tmp_path / "other.tfrecord")) as writer:
         writer.write(tf.train.Example().SerializeToString())
     assert "record 0 lacks input_ids" in refused(
@@ -236,7 +236,9 @@ def test_bad_records_are_refused_and_nothing_stays(corpus, tmp_path):
     assert "has 65537 pieces, expected at most 65536" in refused(tmp_path, [record], large)
     packed = tmp_path / "packed.tfrecord.gz"
     packed.write_bytes(gzip.compress(record.read_bytes())[:-20])
-    assert "packed.tfrecord.gz is no whole TFRecord file" in refused(tmp_path, [packed], vocabulary)
+    assert "packed.tfrecord.gz is not a whole TFRecord file" in refused(
+        tmp_path, [packed], vocabulary
+    )
     with pytest.raises(UserError, match=r"put it in brackets: \['one.tfrecord'\]"):
         import_records(run_dir=str(tmp_path), sources="one.tfrecord", vocabulary=str(vocabulary))
 

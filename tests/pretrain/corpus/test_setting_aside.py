@@ -52,7 +52,7 @@ def test_no_sources_are_refused(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"share": 0.0}, "hold_out.share is 0.0, expected more than 0"),
-        ({"share": 1e-9}, "of 400 documents holds out 0, expected two"),
+        ({"share": 1e-9}, "of 400 documents holds out 0, expected at least two"),
     ],
 )
 def test_refusals(text: Path, tmp_path: Path, changes: dict, message: str) -> None:

@@ -1,17 +1,92 @@
-"""Checkpoints that a pre-training run keeps, and what they record."""
+"""Checkpoints of a pre-training run: the one it starts from, and those that it keeps."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from multiberts.bert.model.configuration import BertConfig
+from multiberts.bert.checkpoint.checkpoint import (
+    VOCABULARY,
+    Checkpoint,
+    check_checkpoint,
+    read_checkpoint,
+    write_checkpoint,
+)
+from multiberts.bert.model.configuration import BertConfig, parameter_shapes
+from multiberts.bert.training.state import STATE
+from multiberts.pretrain.training.learning_rate_schedule import CONTINUE
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
+
+
+def check_initial_checkpoint(directory: str, config: BertConfig, vocabulary_path: Path) -> None:
+    """Refuses, without TensorFlow, a checkpoint of another model or with another vocabulary.
+
+    Args:
+      directory: of the checkpoint, in either layout.
+      config: the model that is to be trained.
+      vocabulary_path: of the corpus.
+
+    Raises:
+      UserError: naming the fields that differ, or both vocabularies.
+    """
+    found = check_checkpoint(directory)
+    differences = [
+        f"{field.name} {getattr(found, field.name)}, expected {getattr(config, field.name)}"
+        for field in dataclasses.fields(config)
+        if getattr(found, field.name) != getattr(config, field.name)
+    ]
+    if differences:
+        raise UserError(
+            f"{directory} is of another model than pretrain.model with the corpus's vocabulary: "
+            f"{'; '.join(differences)}; give pretrain.model the checkpoint's values and prepare the "
+            "corpus with its vocab.txt"
+        )
+    vocabulary = Path(directory) / VOCABULARY
+    if vocabulary.read_bytes() != vocabulary_path.read_bytes():
+        raise UserError(
+            f"{vocabulary} and {vocabulary_path} differ; prepare the corpus with the checkpoint's "
+            "vocabulary"
+        )
+
+
+def read_initial_checkpoint(directory: str) -> Checkpoint:
+    """Reads a checkpoint with all that pre-training trains.
+
+    Raises:
+      UserError: it is damaged, or has no pre-training heads.
+    """
+    checkpoint = read_checkpoint(directory)
+    missing = sorted(parameter_shapes(checkpoint.config).keys() - checkpoint.parameters.keys())
+    if missing:
+        raise UserError(
+            f"{directory} lacks {len(missing)} variables of the pre-training heads ({missing[0]} is the "
+            "first), as encoders do that were saved alone; `python -m bert.checkpoint convert "
+            f"{directory} TARGET --to tf1 --initialise_missing=<pretrain_seed>` draws them as at step 0"
+        )
+    return checkpoint
+
+
+def steps_before(start: Checkpoint | None, treatment: str, directory: str | None) -> int:
+    """Returns the updates of the initial checkpoint, where the learning rate depends on them.
+
+    Raises:
+      UserError: the checkpoint does not record its step.
+    """
+    if start is None or treatment != CONTINUE:
+        return 0
+    step = start.provenance["step"]
+    if step is None:
+        raise UserError(
+            f"{directory} does not record its step, which pretrain.learning_rate_treatment 'continue' "
+            "needs; choose 'restart' or 'constant'"
+        )
+    return int(step)
 
 
 def checkpoint_path(run_dir: PathLike, step: int) -> Path:
@@ -57,8 +132,6 @@ class KeptCheckpoints:
         Raises:
           UserError: the disk is full or the directory cannot be written.
         """
-        from multiberts.bert.checkpoint.checkpoint import write_checkpoint
-
         directory = checkpoint_path(self._run_dir, step)
         if step not in self._steps or directory.exists():
             return
@@ -76,9 +149,6 @@ class KeptCheckpoints:
         Raises:
           UserError: naming it.
         """
-        from multiberts.bert.checkpoint.checkpoint import check_checkpoint
-        from multiberts.bert.training.state import STATE
-
         for kept in self._steps:
             if not step or kept > step:
                 continue
