@@ -84,18 +84,20 @@ def test_two_steps_equal_float64_numpy(shards: int) -> None:
     weights = {name: values * scale for name, values in initial_parameters(CONFIG, 1).items()}
     batch = _batch(8)
     # Uncompiled: the gradients then come from the very kernels the reference uses, and what is
-    # compared is the optimiser. (Adam's division amplifies rounding where a gradient is tiny.)
+    # compared is the optimiser.
     trainer = Trainer(_loss, gradient_shards=shards, compile_step=False)
     trainer.start(weights)
     rates = [1e-2, 2e-2]
 
     expected = {name: values.astype(np.float64) for name, values in weights.items()}
-    m = {name: np.zeros_like(values) for name, values in expected.items()}
-    v = {name: np.zeros_like(values) for name, values in expected.items()}
+    m, v, m_error, root_error, allowed = (
+        {name: np.zeros_like(values) for name, values in expected.items()} for _ in range(5)
+    )
     clipped = 0
     for rate in rates:
         total = {name: np.zeros_like(values) for name, values in expected.items()}
-        now = {name: values.astype(np.float32) for name, values in expected.items()}
+        # At the trainer's own weights, so that both have the same gradient but for rounding.
+        now = trainer.parameters()
         for rows in np.split(np.arange(8), shards):
             gradient = _gradient(now, {name: values[rows] for name, values in batch.items()})
             norm = np.sqrt(sum((g**2).sum() for g in gradient.values()))
@@ -109,8 +111,23 @@ def test_two_steps_equal_float64_numpy(shards: int) -> None:
             if name.endswith(("kernel", "embeddings", "weights")):
                 update = update + 0.01 * values
             expected[name] = values - rate * update
+            # Processors sum in other orders: an element of the gradient errs by 2e-6 of the largest,
+            # and the quotient by that over the root of v, however small the root is. The gradient of
+            # a key's bias is zero but for rounding; its terms are those of the query's.
+            error = 2e-6 * np.abs(total[name.replace("/key/bias", "/query/bias")]).max()
+            m_error[name] = 0.9 * m_error[name] + 0.1 * error
+            root_error[name] = np.sqrt(0.999 * root_error[name] ** 2 + 0.001 * error**2)
+            share = (m_error[name] + np.abs(update) * root_error[name]) / (np.sqrt(v[name]) + 1e-6)
+            rounding = 8 * 2.0**-24 * (np.abs(values) + rate * np.abs(update))
+            allowed[name] = allowed[name] + rate * share + rounding
         trainer.step(batch, rate, 0)
 
     assert clipped > 0
-    for name, values in trainer.parameters().items():
-        np.testing.assert_allclose(values, expected[name], rtol=2e-4, atol=2e-5, err_msg=name)
+    found = trainer.state()
+    for name, values in found.parameters.items():
+        usual = 2e-5 + 2e-4 * np.abs(expected[name])
+        worst = np.abs(values - expected[name]) / np.maximum(usual, allowed[name])
+        assert worst.max() <= 1.0, f"{name}: {worst.max():.2f} times what is allowed"
+        np.testing.assert_allclose(found.m[name], m[name], rtol=1e-5, atol=m_error[name].max())
+        # Most elements keep the usual bound; the others have a gradient near zero.
+        assert name.endswith("/key/bias") or (allowed[name] > usual).mean() < 0.5, name
