@@ -154,7 +154,9 @@ def batches(corpus: Path) -> list[bool]:
     make_batches(corpus, range(5))
     one = fastest(lambda: make_batches(corpus, range(STEPS)))
     rate = STEPS / one
-    console.report(f"  batches of {BATCH_SIZE} x {SEQUENCE_LENGTH}, one core {rate:8.1f} per second")
+    console.report(
+        f"  batches of {BATCH_SIZE} x {SEQUENCE_LENGTH}, one core {rate:8.1f} per second"
+    )
     met = [told("batches per second", rate, BATCHES_A_SECOND)]
     context = multiprocessing.get_context("spawn")
     rates = {}
