@@ -107,8 +107,7 @@ class B3Model:
         check_choice("search rule", self.search_rule, SearchRule)
         if self.directions == "one" and self.purity not in (None, 1, 1.0):
             raise DataError(
-                f"found purity {self.purity} with one direction, where it is 1; set directions to "
-                "'two'"
+                f"found purity {self.purity} with one direction, where it is 1; set directions to 'two'"
             )
         if self.p_0 is not None and self.candidates is not None:
             raise DataError(
@@ -394,8 +393,7 @@ class B3CrossValidator:
             raise DataError("found no groups; give the observed cluster of every sample")
         if X is not None and len(X) != len(np.asarray(groups)):
             raise DataError(
-                f"found {len(X)} samples and {len(np.asarray(groups))} groups, expected one group "
-                "per sample"
+                f"found {len(X)} samples and {len(np.asarray(groups))} groups, expected one group per sample"
             )
         design = self._design(groups)
         levels = (design.draws(level) for level in range(design.num_levels))

@@ -217,8 +217,7 @@ def _clusters_of(
     # A coordinate of either kind of array, or a variable of a Dataset.
     if clusters not in data.coords and clusters not in getattr(data, "data_vars", ()):
         raise DataError(
-            f"{name}: found no coordinate {clusters!r} to cluster by, only "
-            f"{', '.join(map(str, data.coords))}"
+            f"{name}: found no coordinate {clusters!r} to cluster by, only {', '.join(map(str, data.coords))}"
         )
     found = data[clusters]
     if found.dims != ("example",):

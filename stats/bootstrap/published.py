@@ -18,7 +18,7 @@ from multiberts.evaluate.metrics.ranks import RankMetric
 from multiberts.evaluate.metrics.register import METRICS, metric_named
 from multiberts.runs import console
 from multiberts.stats.bootstrap.arms import Arm, DataError, make_arm, pair
-from multiberts.stats.bootstrap.resampling import Score, resample
+from multiberts.stats.bootstrap.resampling import PublishedDraws, Score, ScoreJob, bootstrap
 
 if TYPE_CHECKING:
     import pandas
@@ -105,16 +105,17 @@ def multibootstrap(
         raise DataError(f"found nboot = {nboot}, expected at least 1")
     if verbose:
         _describe(base, experiment, paired_seeds)
-    replicates = resample(
-        (base, experiment),
+    score, examples = (
         _fast_metric(score_fn, base, experiment),
-        paired=paired_seeds,
-        sample_seeds=sample_seeds,
-        sample_examples=sample_examples,
-        num_bootstrap=nboot,
-        rng=np.random.RandomState(rng) if isinstance(rng, int | np.integer) else rng,
-        progress=progress_indicator,
+        "examples" if sample_examples else None,
     )
+    pools = ("seeds", "seeds") if paired_seeds else ("seeds of base", "seeds of experiment")
+    jobs = [
+        ScoreJob(arm, score, pool if sample_seeds else None, examples)
+        for arm, pool in zip((base, experiment), pools, strict=True)
+    ]
+    draws = PublishedDraws(np.random.RandomState(rng) if isinstance(rng, int | np.integer) else rng)
+    replicates = bootstrap(jobs, draws, nboot, progress=progress_indicator)
     return [(base_score, score) for base_score, score in replicates.scores.tolist()]
 
 

@@ -182,41 +182,6 @@ def bootstrap(
     return Replicates(scores, undefined)
 
 
-def resample(
-    arms: Sequence[Arm],
-    score: Score,
-    *,
-    paired: bool,
-    sample_seeds: bool,
-    sample_examples: bool,
-    num_bootstrap: int,
-    rng: Any,
-    progress: Callable[[Iterable[int]], Iterable[int]] = lambda replicates: replicates,
-) -> Replicates:
-    """Bootstraps arms that share their examples, in the published order of draws.
-
-    Args:
-      arms: one or more, on the same examples; with the same seeds if `paired`.
-      score: a metric, or a function of (labels [examples], predictions [examples]).
-      paired: one draw of seeds for all arms.
-      sample_seeds: whether seeds are resampled.
-      sample_examples: whether examples are resampled.
-      num_bootstrap: replicates.
-      rng: see `PublishedDraws`.
-      progress: wraps the range of replicates, as tqdm does.
-    """
-    jobs = [
-        ScoreJob(
-            arm,
-            score,
-            ("seeds" if paired else f"seeds of arm {number}") if sample_seeds else None,
-            "examples" if sample_examples else None,
-        )
-        for number, arm in enumerate(arms)
-    ]
-    return bootstrap(jobs, PublishedDraws(rng), num_bootstrap, progress=progress)
-
-
 def _chunks(
     draws: DrawSource,
     pools: Mapping[str, int],

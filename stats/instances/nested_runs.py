@@ -42,7 +42,7 @@ class NestedRuns:
     @property
     def num_examples(self) -> int:
         """The number of examples."""
-        return self.scores.shape[1]
+        return int(self.scores.shape[1])
 
     @property
     def seeds(self) -> tuple[Hashable, ...]:

@@ -99,8 +99,7 @@ def agreement(
         check_choice("kind", kind, Kind)
     if len(arm.run_seeds) < 2 or arm.num_examples < 2:
         raise DataError(
-            f"found {len(arm.run_seeds)} runs and {arm.num_examples} examples, expected two or "
-            "more of each"
+            f"found {len(arm.run_seeds)} runs and {arm.num_examples} examples, expected two or more of each"
         )
     kind = kind or ("classes" if _are_classes(arm.predictions) else "correlation")
     same, different = _pair_weights(arm)

@@ -209,8 +209,7 @@ def _run_tables(runs: Runs) -> list[Array]:
         or len({shape[1] for shape in shapes}) > 1
     ):
         raise DataError(
-            f"found runs of shapes {shapes}, expected [runs, examples] for each seed, with the "
-            "same examples"
+            f"found runs of shapes {shapes}, expected [runs, examples] for each seed, with the same examples"
         )
     return tables
 

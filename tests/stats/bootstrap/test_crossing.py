@@ -11,7 +11,7 @@ from multiberts.evaluate.metrics.register import METRICS
 from multiberts.stats.bootstrap.arm_scores import arm_table
 from multiberts.stats.bootstrap.arms import DataError, make_arm
 from multiberts.stats.bootstrap.crossing import crossing_of_tables
-from multiberts.stats.bootstrap.resampling import resample
+from multiberts.stats.bootstrap.resampling import PublishedDraws, ScoreJob, bootstrap
 from multiberts.stats.bootstrap.score_tables import (
     ResidualTable,
     SumTable,
@@ -87,10 +87,12 @@ def test_monte_carlo_standard_error_agrees_with_the_exact_one(paired):
         for seeds in (base_seeds, experiment_seeds)
     ]
     num_bootstrap = 20_000
-    replicates = resample(
-        arms, METRICS["accuracy"], paired=paired, sample_seeds=True, sample_examples=True,
-        num_bootstrap=num_bootstrap, rng=np.random.default_rng(0),
-    )  # fmt: skip
+    pools = ("seeds", "seeds") if paired else ("seeds of base", "seeds of experiment")
+    jobs = [
+        ScoreJob(arm, METRICS["accuracy"], pool, "examples")
+        for arm, pool in zip(arms, pools, strict=True)
+    ]
+    replicates = bootstrap(jobs, PublishedDraws(np.random.default_rng(0)), num_bootstrap)
     simulated = (replicates.scores[:, 1] - replicates.scores[:, 0]).std()
     tables = [arm_table(arm, METRICS["accuracy"]) for arm in arms]
     exact = (
@@ -113,10 +115,8 @@ def test_linearised_variance_agrees_with_the_bootstrap(name):
         predictions = np.where(random.random((4, 500)) < 0.8, labels, 1 - labels)
     arm = make_arm("arm", predictions, labels, range(4))
     num_bootstrap = 8_000
-    replicates = resample(
-        [arm], METRICS[name], paired=False, sample_seeds=True, sample_examples=True,
-        num_bootstrap=num_bootstrap, rng=np.random.default_rng(1),
-    )  # fmt: skip
+    jobs = [ScoreJob(arm, METRICS[name], "seeds", "examples")]
+    replicates = bootstrap(jobs, PublishedDraws(np.random.default_rng(1)), num_bootstrap)
     exact = np.sqrt(crossing_of_tables([arm_table(arm, METRICS[name])]).bootstrap_variance())
     assert replicates.scores.std() / exact == pytest.approx(1, abs=0.05)
 
