@@ -42,8 +42,10 @@ def canvas(
     """Opens a figure in this style; its parts are laid out when the block ends.
 
     Args:
-      width, height: in inches.
-      columns, rows: number of panels.
+      width: in inches.
+      height: in inches.
+      columns: number of panels in a row.
+      rows: number of rows of panels.
       **options: of `matplotlib.figure.Figure.subplots`, such as `sharey` or `squeeze`.
 
     Yields:

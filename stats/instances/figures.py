@@ -1,13 +1,16 @@
 """Figures of instance-level analyses, after those of Zhong et al. (Findings of ACL 2021).
 
-Every function takes the results of `stats.instances.analysis.analyse_sizes`, or a part of them, and
-returns a Matplotlib figure; `all_figures` returns all, and `runs.figure_style.save_figure` writes them.
+Every function takes the result of `stats.instances.analysis.analyse_sizes`, or a part of it, and
+returns a Matplotlib figure; `all_figures` returns them all, and `runs.figure_style.save_figure` writes them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,15 +19,24 @@ from multiberts.stats.instances.analysis import InstanceAnalysis, PairOfSizes, S
 from multiberts.stats.instances.decomposition import Decomposition
 from multiberts.stats.instances.instance_level import Distribution, InstanceBound
 from multiberts.stats.instances.momentum_test import Momentum
-from multiberts.stats.instances.tables import level_name
+from multiberts.stats.instances.tables import all_tables, level_name
 from multiberts.stats.instances.variance_by_bias import VarianceCurve
-from multiberts.stats.presentation.figures import jitter
+from multiberts.stats.presentation.figures import (
+    curve_style,
+    dot_style,
+    jitter,
+    legend_below,
+    name_rows,
+    title_above,
+)
+from multiberts.stats.presentation.sections import ReportSection, WrittenReport, write_report
+from multiberts.stats.presentation.table_writer import Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Fills that differ in grey: light to dark, each with its own hatch.
+# Fills that differ in grey: light to dark, with hatches of their own.
 _FILLS = (
     ("#E6E6E6", ""),
     ("#56B4E9", "///"),
@@ -35,8 +47,29 @@ _FILLS = (
 _PANEL = 3.1  # inches per task
 
 
+def write_instances(analysis: InstanceAnalysis, directory: Path) -> WrittenReport:
+    """Writes every table and figure that the data allow, and `index.md`, into a folder.
+
+    Args:
+      analysis: what to show.
+      directory: a new folder, or one with such a report, which is replaced.
+
+    Raises:
+      UserError: the directory holds something else.
+    """
+    made: dict[str, Table | Figure] = {**all_tables(analysis)}
+    made |= {f"figure_{name}": figure for name, figure in all_figures(analysis).items()}
+    sections = [
+        ReportSection(
+            name, name.replace("_", " ").capitalize() + ".", partial(made.__getitem__, name)
+        )
+        for name in made
+    ]
+    return write_report(directory, "Instance-level analysis", sections)
+
+
 def all_figures(analysis: InstanceAnalysis) -> dict[str, Figure]:
-    """Draws every figure that the data allow, by name."""
+    """Returns every figure that the data allow, by name."""
     figures = {
         "accuracy": accuracy_figure(analysis.accuracies),
         "bounds": bounds_figure(analysis.pairs) if analysis.pairs else None,
@@ -59,79 +92,64 @@ def all_figures(analysis: InstanceAnalysis) -> dict[str, Figure]:
     return {name: figure for name, figure in figures.items() if figure is not None}
 
 
-def _sizes_figure(
-    tasks: Mapping[str, Mapping[str, Any]],
-    draw: Callable[[Axes, Mapping[str, Any]], None],
-    ylabel: str,
-    height: float,
-    legend_columns: int,
-) -> Figure:
-    """Draws one panel per task, with a place for every size, and a common legend."""
-    width = 0.6 + _PANEL * len(tasks)
-    with canvas(width, height, len(tasks), squeeze=False) as (figure, panels):
-        for axes, (task, sizes) in zip(panels[0], tasks.items(), strict=True):
-            draw(axes, sizes)
-            _name_sizes(axes, sizes)
-            axes.set_title(task)
-        panels[0, 0].set_ylabel(ylabel)
-        handles, labels = panels[0, 0].get_legend_handles_labels()
-        columns = 1 if len(tasks) == 1 else legend_columns
-        figure.legend(handles, labels, loc="outside lower left", ncols=columns)
+def accuracy_figure(accuracies: Mapping[str, Mapping[str, SizeAccuracy]]) -> Figure:
+    """Draws the accuracy of every size: a dot per pre-training seed, a line through the means, and a
+    dashed line through the ensembles.
+    """
+    with _panels(accuracies, 3.4, "accuracy", 3) as (figure, panels):
+        for axes, (task, sizes) in zip(panels, accuracies.items(), strict=True):
+            places = np.arange(len(sizes))
+            for place, found in zip(places, sizes.values(), strict=True):
+                # To the left of the means, which would hide them.
+                shifts = jitter(len(found.seed_scores)) - 0.25
+                look = dot_style(5, size=4, edge=0.4) | {"marker": "o"}
+                axes.plot(
+                    place + shifts, found.seed_scores, alpha=0.8, zorder=1,
+                    label="a pre-training seed" if place == 0 else None, **look,
+                )  # fmt: skip
+            axes.plot(
+                places, [found.mean for found in sizes.values()], LINES[0], marker=MARKERS[1],
+                color=COLOURS[0], label="mean",
+            )  # fmt: skip
+            votes = [found.ensembled for found in sizes.values() if found.ensembled is not None]
+            if len(votes) == len(sizes):
+                axes.plot(
+                    places, votes, linestyle=LINES[1], marker=MARKERS[2], color=COLOURS[1],
+                    label="fine-tuning runs ensembled",
+                )  # fmt: skip
+            _name_sizes(axes, sizes, task)
     return figure
 
 
-def accuracy_figure(accuracies: Mapping[str, Mapping[str, SizeAccuracy]]) -> Figure:
-    """Draws the accuracy of every size.
-
-    A dot is a pre-training seed; lines connect the means, and the accuracies of ensembled runs.
-    """
-    return _sizes_figure(accuracies, _draw_accuracy, "accuracy", 3.4, 3)
-
-
-def _draw_accuracy(axes: Axes, sizes: Mapping[str, SizeAccuracy]) -> None:
-    places = np.arange(len(sizes))
-    for place, found in zip(places, sizes.values(), strict=True):
-        # Next to the means, which would hide them.
-        shifts = jitter(len(found.seed_scores)) - 0.25
-        axes.plot(
-            place + shifts, found.seed_scores, "o", color=COLOURS[5], markersize=4, alpha=0.8,
-            markeredgecolor="white", markeredgewidth=0.4, zorder=1,
-            label="a pre-training seed" if place == 0 else None,
-        )  # fmt: skip
-    axes.plot(
-        places, [found.mean for found in sizes.values()], LINES[0], marker=MARKERS[1],
-        color=COLOURS[0], label="mean",
-    )  # fmt: skip
-    votes = [found.ensembled for found in sizes.values() if found.ensembled is not None]
-    if len(votes) == len(sizes):
-        axes.plot(
-            places, votes, linestyle=LINES[1], marker=MARKERS[2], color=COLOURS[1],
-            label="fine-tuning runs ensembled",
-        )  # fmt: skip
+@contextmanager
+def _panels(
+    tasks: Collection[str], height: float, label: str, ncols: int
+) -> Iterator[tuple[Figure, Sequence[Axes]]]:
+    """Opens a figure with one panel per task, and one legend for all."""
+    with canvas(0.6 + _PANEL * len(tasks), height, len(tasks), squeeze=False) as (figure, panels):
+        yield figure, panels[0]
+        panels[0, 0].set_ylabel(label)
+        legend_below(figure, panels[0, :1], 1 if len(tasks) == 1 else ncols)
 
 
-def _name_sizes(axes: Axes, sizes: Mapping[str, object]) -> None:
+def _name_sizes(axes: Axes, sizes: Mapping[str, object], title: str) -> None:
     axes.set_xticks(range(len(sizes)), list(sizes))
     if max(map(len, sizes)) * len(sizes) > 28:
         for label in axes.get_xticklabels():
             label.set(rotation=30, ha="right", rotation_mode="anchor")
     axes.set_xlim(-0.5, len(sizes) - 0.5)
+    axes.set_title(title)
 
 
 def decay_figure(pair: PairOfSizes) -> Figure:
-    """Draws observed differences and the random baseline.
-
-    The left panel is a histogram; the right one shows both CDFs below 0 and the gap that is the
-    bound.
+    """Draws observed differences and the random baseline: as a histogram, and as the two CDFs below
+    0 with the gap that is the bound.
     """
     with canvas(7.4, 3.4, 2) as (figure, (left, right)):
         _draw_histogram(left, pair.decay, pair.large, pair.small)
         _draw_gap(right, pair.decay)
-        figure.suptitle(
-            f"{pair.task}: {pair.large} against {pair.small}", x=0.01, ha="left", fontsize=11
-        )
-        handles, labels = right.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower left", ncols=3)
+        title_above(figure, f"{pair.task}: {pair.large} against {pair.small}")
+        legend_below(figure, [right], 3)
     return figure
 
 
@@ -198,10 +216,8 @@ def _draw_gap(axes: Axes, bound: InstanceBound) -> None:
 
 
 def bounds_figure(pairs: Sequence[PairOfSizes]) -> Figure:
-    """Draws the decay bounds of every pair of sizes, one panel per task.
-
-    The bounds are those of the models of single pre-training seeds, of one run per seed, of
-    ensembled runs, and corrected for the threshold.
+    """Draws decay bounds of every pair of sizes, one panel per task: of the models of single
+    pre-training seeds, of one run per seed, of ensembled runs, and corrected for the threshold.
     """
     tasks = list(dict.fromkeys(pair.task for pair in pairs))
     rows = max(sum(pair.task == task for pair in pairs) for task in tasks)
@@ -212,17 +228,10 @@ def bounds_figure(pairs: Sequence[PairOfSizes]) -> Figure:
             for row, pair in enumerate(chosen):
                 _draw_bounds(axes, row, pair)
             axes.axvline(0, color=GREY, linewidth=0.8, linestyle=":")
-            names = [f"{pair.small} to {pair.large}" for pair in chosen]
-            axes.set_yticks(range(len(chosen)), names)
-            axes.set_ylim(len(chosen) - 0.4, -0.6)
+            name_rows(axes, [f"{pair.small} to {pair.large}" for pair in chosen])
             axes.set_xlabel("decaying examples, at least (%)")
             axes.set_title(task)
-        handles, labels = panels[0, 0].get_legend_handles_labels()
-        known = dict(zip(labels, handles, strict=True))
-        figure.legend(
-            list(known.values()), list(known), loc="outside lower left",
-            ncols=1 if len(tasks) == 1 else 2,
-        )  # fmt: skip
+        legend_below(figure, panels[0, :1], 1 if len(tasks) == 1 else 2)
     return figure
 
 
@@ -235,20 +244,17 @@ def _draw_bounds(axes: Axes, row: int, pair: PairOfSizes) -> None:
     ]
     for name, value, style, shift in values:
         if value is not None:
-            axes.plot(
-                100 * value, row + shift, MARKERS[style], color=COLOURS[style], markersize=6,
-                markeredgecolor="white", markeredgewidth=0.5, label=name,
-            )  # fmt: skip
+            axes.plot(100 * value, row + shift, label=name, **dot_style(style))
     bias = pair.decay_bias
     axes.plot([100 * bias.low, 100 * bias.high], [row + 0.26] * 2, color=COLOURS[0], linewidth=1.6)
-    axes.plot(
-        100 * bias.corrected, row + 0.26, MARKERS[0], color=COLOURS[0], markersize=6,
-        markeredgecolor="white", markeredgewidth=0.5, label="ensembled, corrected, 95% interval",
-    )  # fmt: skip
+    name = "ensembled, corrected, 95% interval"
+    axes.plot(100 * bias.corrected, row + 0.26, label=name, **dot_style(0))
 
 
 def fisher_figure(pairs: Sequence[PairOfSizes]) -> Figure:
-    """Draws the share of decaying examples by single tests, at several rates, and the bound."""
+    """Draws the share of examples found to decay one by one, at several false discovery rates, with
+    the bound.
+    """
     levels = sorted({level for pair in pairs for level in pair.fisher})
     labels = [f"{pair.task}: {pair.small} to {pair.large}" for pair in pairs]
     with canvas(6.4, 1.5 + 0.3 * len(pairs)) as (figure, axes):
@@ -260,13 +266,10 @@ def fisher_figure(pairs: Sequence[PairOfSizes]) -> Figure:
         for place, level in enumerate(levels):
             shares = [100 * pair.fisher[level].share for pair in pairs]
             axes.plot(
-                shares, rows + 0.2 * (place - (len(levels) - 1) / 2), MARKERS[place % len(MARKERS)],
-                color=COLOURS[place % len(COLOURS)], markersize=6, markeredgecolor="white",
-                markeredgewidth=0.5, clip_on=False, zorder=3,
-                label=f"Fisher tests, false discovery rate {level:g}",
+                shares, rows + 0.2 * (place - (len(levels) - 1) / 2), clip_on=False, zorder=3,
+                label=f"Fisher tests, false discovery rate {level:g}", **dot_style(place),
             )  # fmt: skip
-        axes.set_yticks(rows, labels)
-        axes.set_ylim(len(pairs) - 0.4, -0.6)
+        name_rows(axes, labels)
         axes.set_xlim(left=0)
         axes.set_xlabel("decaying examples (%)")
         figure.legend(loc="outside lower left", ncols=2)
@@ -274,51 +277,52 @@ def fisher_figure(pairs: Sequence[PairOfSizes]) -> Figure:
 
 
 def decomposition_figure(decompositions: Mapping[str, Mapping[str, Decomposition]]) -> Figure:
-    """Draws the loss of every size as a stack of squared bias and variances."""
+    """Draws the loss of every size as a stack of squared bias and variances, one panel per task."""
     chosen = {task: sizes for task, sizes in decompositions.items() if sizes}
-    return _sizes_figure(chosen, _draw_decomposition, "expected loss", 3.7, 4)
-
-
-def _draw_decomposition(axes: Axes, sizes: Mapping[str, Decomposition]) -> None:
-    names = dict.fromkeys(
-        name for found in sizes.values() for name in found.parts if name != "loss"
-    )
-    places, bottom = np.arange(len(sizes)), np.zeros(len(sizes))
-    for (colour, hatch), name in zip(_FILLS, names, strict=False):
-        parts = [found.parts.get(name) for found in sizes.values()]
-        # An unbiased estimate of a small variance may be negative; it has no height.
-        heights = np.array([max(part.mean, 0.0) if part else 0.0 for part in parts])
-        errors = np.array([part.standard_error if part else 0.0 for part in parts])
-        label = level_name(name) + ("" if name == "bias_squared" else " variance")
-        axes.bar(
-            places, heights, 0.68, bottom, color=colour, hatch=hatch, edgecolor="black",
-            linewidth=0.6, label=label,
-        )  # fmt: skip
-        bottom += heights
-        axes.errorbar(places, bottom, errors, fmt="none", ecolor="black", elinewidth=0.9, capsize=2)
+    with _panels(chosen, 3.7, "expected loss", 4) as (figure, panels):
+        for axes, (task, sizes) in zip(panels, chosen.items(), strict=True):
+            names = dict.fromkeys(
+                name for found in sizes.values() for name in found.parts if name != "loss"
+            )
+            places, bottom = np.arange(len(sizes)), np.zeros(len(sizes))
+            for (colour, hatch), name in zip(_FILLS, names, strict=False):
+                parts = [found.parts.get(name) for found in sizes.values()]
+                # An unbiased estimate of a small variance may be negative; it has no height.
+                heights = np.array([max(part.mean, 0.0) if part else 0.0 for part in parts])
+                errors = np.array([part.standard_error if part else 0.0 for part in parts])
+                label = level_name(name) + ("" if name == "bias_squared" else " variance")
+                axes.bar(
+                    places, heights, 0.68, bottom, color=colour, hatch=hatch, edgecolor="black",
+                    linewidth=0.6, label=label,
+                )  # fmt: skip
+                bottom += heights
+                axes.errorbar(
+                    places, bottom, errors, fmt="none", ecolor="black", elinewidth=0.9, capsize=2
+                )
+            _name_sizes(axes, sizes, task)
+    return figure
 
 
 def variances_figure(decompositions: Mapping[str, Mapping[str, Decomposition]]) -> Figure:
-    """Draws every variance against size with a standard error: does fine-tuning noise grow?"""
+    """Draws every variance against size, with its standard error."""
     chosen = {task: sizes for task, sizes in decompositions.items() if sizes}
-    return _sizes_figure(chosen, _draw_variances, "variance", 3.2, 3)
-
-
-def _draw_variances(axes: Axes, sizes: Mapping[str, Decomposition]) -> None:
-    levels = dict.fromkeys(level for found in sizes.values() for level in found.variances)
-    for place, level in enumerate(levels):
-        known = [
-            (where, found.parts[level])
-            for where, found in enumerate(sizes.values())
-            if level in found.variances
-        ]
-        axes.errorbar(
-            [where for where, _ in known], [part.mean for _, part in known],
-            [part.standard_error for _, part in known], linestyle=LINES[place % len(LINES)],
-            marker=MARKERS[place % len(MARKERS)], color=COLOURS[place % len(COLOURS)], capsize=3,
-            label=f"{level_name(level)} variance",
-        )  # fmt: skip
-    axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
+    with _panels(chosen, 3.2, "variance", 3) as (figure, panels):
+        for axes, (task, sizes) in zip(panels, chosen.items(), strict=True):
+            levels = dict.fromkeys(level for found in sizes.values() for level in found.variances)
+            for place, level in enumerate(levels):
+                known = [
+                    (where, found.parts[level])
+                    for where, found in enumerate(sizes.values())
+                    if level in found.variances
+                ]
+                axes.errorbar(
+                    [where for where, _ in known], [part.mean for _, part in known],
+                    [part.standard_error for _, part in known], capsize=3,
+                    label=f"{level_name(level)} variance", **curve_style(place),
+                )  # fmt: skip
+            axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
+            _name_sizes(axes, sizes, task)
+    return figure
 
 
 def variance_curve_figure(
@@ -332,9 +336,8 @@ def variance_curve_figure(
                 curve.grid, curve.low, curve.high, color=colour, alpha=0.18, linewidth=0
             )
             axes.plot(
-                curve.grid, curve.mean, linestyle=LINES[place % len(LINES)], color=colour,
-                marker=MARKERS[place % len(MARKERS)], markersize=5, linewidth=1.6,
-                markevery=(3 + 3 * place, max(1, len(curve.grid) // 5)), label=size,
+                curve.grid, curve.mean, markersize=5, linewidth=1.6, label=size,
+                markevery=(3 + 3 * place, max(1, len(curve.grid) // 5)), **curve_style(place),
             )  # fmt: skip
         axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
         axes.set_xlabel("squared bias")
@@ -345,9 +348,8 @@ def variance_curve_figure(
 
 
 def momentum_figure(momenta: Mapping[tuple[str, str, str], Momentum], title: str = "") -> Figure:
-    """Draws the correlation of two successive improvements, one panel per middle size.
-
-    The correlation is drawn by accuracy of the middle size, with intervals.
+    """Draws the correlation of two successive improvements by accuracy of the middle size, with
+    intervals; one panel per middle size.
     """
     middles = list(dict.fromkeys(names[1] for names in momenta))
     most = max(sum(names[1] == middle for names in momenta) for middle in middles)
@@ -366,8 +368,7 @@ def momentum_figure(momenta: Mapping[tuple[str, str, str], Momentum], title: str
             axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2), fontsize=9)
         kind = {"pearson": "Pearson", "spearman": "Spearman"}[next(iter(momenta.values())).kind]
         panels[0, 0].set_ylabel(f"{kind} r of improvements")
-        if title:
-            figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+        title_above(figure, title)
     return figure
 
 
@@ -377,7 +378,5 @@ def _draw_momentum(axes: Axes, place: int, number: int, name: str, item: Momentu
     errors = np.abs(np.stack([item.correlation - item.low, item.high - item.correlation]))
     axes.errorbar(
         centres + spread * (place - (number - 1) / 2), item.correlation, errors, capsize=2,
-        linestyle=LINES[place % len(LINES)], marker=MARKERS[place % len(MARKERS)],
-        color=COLOURS[place % len(COLOURS)], linewidth=1.3, markersize=5,
-        label=f"{name} ({item.pooled:.2f})",
+        linewidth=1.3, markersize=5, label=f"{name} ({item.pooled:.2f})", **curve_style(place),
     )  # fmt: skip

@@ -196,7 +196,8 @@ def occupations_figure(dumps: Sequence[Dump], measure: str = BIAS, title: str = 
 
 def agreement_figure(agreements: Mapping[str, Agreement], title: str = "") -> Figure:
     """Draws the agreement of two runs with the same and with different pre-training seeds, one row
-    per evaluation set, with intervals over examples."""
+    per evaluation set, with intervals over examples.
+    """
     if not agreements:
         raise DataError("found no agreements to draw, expected at least one evaluation set")
     with canvas(6.4, 1.4 + 0.42 * len(agreements)) as (figure, axes):

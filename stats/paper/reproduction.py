@@ -1,6 +1,6 @@
 """The tables and figures of the MultiBERTs paper from finished fine-tuning runs or from dumps.
 
-    python -m stats.paper --gin_param='paper.run_dir = "results/paper"' \\
+    python -m stats.paper --gin_param='paper.run_dir = "results/paper"'
         --gin_param='paper.predictions = "results"'
 
 What the runs do not allow is left out, and the report says why.
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 REPORT = "report"
 
 
-def _settle(parameters: Values, inputs: Values) -> None:
+def _settle(parameters: Values, _: Values) -> None:
     parameters["parts"] = dict(parameters["parts"] or {})
 
 
@@ -77,13 +77,18 @@ def paper(
     Args:
       run_dir: of this report.
       predictions: folder (or folders) with finished fine-tuning runs, at any depth.
-      base, incremental, full, original, extra: which procedure plays which part of the paper
-        (see `stats.paper.catalogue.Roles`).
+      base: which procedure is the base (see `stats.paper.catalogue.Roles`).
+      incremental: which one is incremental CDA.
+      full: which one is full CDA.
+      original: which one is the published checkpoint.
+      extra: which one has many fine-tuning runs per seed.
       early_step: the earlier step that the base's last is compared with; None: half of the last.
       parts: by evaluation set, the coordinate of its examples (or `label`) by which scores are
         drawn separately, such as {"hans": "label"}.
-      num_bootstrap, bootstrap_seed, confidence, draws: of every comparison (see
-        `stats.compare`); by default the draws of the published library.
+      num_bootstrap: bootstrap replicates of every comparison.
+      bootstrap_seed: seed of their draws.
+      confidence: level of all intervals.
+      draws: `published`: those of the published library; or `keyed` (see `stats.compare`).
 
     Raises:
       UserError: there are no runs, none of the base, or a file is damaged.

@@ -209,7 +209,8 @@ def training_figure(
 
     Args:
       curves: one per procedure.
-      evaluation_set, metric: title and label.
+      evaluation_set: the title.
+      metric: the label of the scores.
       confidence: level of a band of t intervals of the mean over seeds, at steps with two seeds
         or more; None draws no band.
     """
@@ -259,7 +260,8 @@ def _draw_band(
 
 def bias_figure(clouds: Sequence[Cloud], label: str, title: str = "") -> Figure:
     """Draws the bias of every occupation against its share of women, with the fitted slope and,
-    where it is known, the true one."""
+    where it is known, the true one.
+    """
     options = {"sharex": True, "sharey": True, "squeeze": False}
     with canvas(1 + 3.0 * len(clouds), 3.5, len(clouds), **options) as (figure, panels):
         for index, (cloud, axes) in enumerate(zip(clouds, panels[0], strict=True)):

@@ -49,6 +49,21 @@ class Table:
                 f"found formats for {sorted(unknown)}, expected columns: {', '.join(self.columns)}"
             )
 
+    @classmethod
+    def from_records(
+        cls, records: Sequence[Mapping[str, Cell]], formats: Mapping[str, str], title: str = ""
+    ) -> Table:
+        """Makes a table of records with the same keys, which are its columns.
+
+        Args:
+          records: one per row.
+          formats: by column; those of other columns are left out.
+          title: see the class.
+        """
+        columns = list(records[0]) if records else []
+        known = {name: text for name, text in formats.items() if name in columns}
+        return cls(columns, [tuple(record.values()) for record in records], known, title)
+
     def texts(self) -> list[tuple[str, ...]]:
         """Returns the cells as readers see them, without the names of the columns."""
         return [

@@ -293,7 +293,8 @@ def compare_dumps(
       experiment: the other side, or None in a single design.
       measure: a key of `METRICS` or `OCCUPATION_MEASURES`.
       bootstrap: how.
-      base_name, experiment_name: how tables call the sides.
+      base_name: how tables call one side.
+      experiment_name: how tables call the other.
       **options: of `stats.compare`: `design`, `resample`, `studentised`; and `name`, by default
         "<experiment> against <base>".
 

@@ -31,7 +31,8 @@ def write_page(
       path: the run directory.
       title: heading of the page.
       content: what the page shows.
-      bootstrap, rule: how its numbers were made.
+      bootstrap: how its comparisons were made.
+      rule: how its learning rates were chosen.
 
     Returns:
       What was written, relative to `path`.

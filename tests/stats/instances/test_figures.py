@@ -14,7 +14,9 @@ from multiberts.stats.instances.figures import (
     momentum_figure,
     variance_curve_figure,
     variances_figure,
+    write_instances,
 )
+from multiberts.stats.instances.tables import all_tables
 
 SIZES = ("mini", "medium", "large")
 
@@ -29,6 +31,17 @@ def test_figures_are_drawn(analysis):
     for name in (*names, "accuracy", "bounds", "fisher", "decomposition", "momentum_NLI",
                  "variance_given_bias_NLI_finetune_seed"):  # fmt: skip
         assert name in figures
+
+
+def test_the_folder_has_every_table_and_figure(analysis, tmp_path):
+    written = write_instances(analysis, tmp_path / "report").written
+    expected = {*all_tables(analysis), *(f"figure_{name}" for name in all_figures(analysis))}
+    assert set(written) == expected
+    page = (tmp_path / "report" / "index.md").read_text()
+    assert all(f"## {name}\n" in page for name in expected)
+    assert all(
+        (tmp_path / "report" / file).is_file() for files in written.values() for file in files
+    )
 
 
 def test_decay_figure_marks_the_bound(analysis):
