@@ -84,6 +84,7 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {**folders, "base_extra_seeds": folders["base"]}
 
 
+@pytest.mark.slow
 def test_every_table_and_figure_from_checkpoints_of_others(
     tmp_path: Path, checkpoints: dict[str, str]
 ) -> None:

@@ -19,6 +19,8 @@ from multiberts.launch.status.page import render_status_page, write_status_page
 from multiberts.launch.status.picture import collect_status
 from multiberts.tests.launch.made_up import MadeUp, make_sweep
 
+pytestmark = pytest.mark.slow
+
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )

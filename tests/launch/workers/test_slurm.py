@@ -18,6 +18,8 @@ from multiberts.runs.errors import UserError
 from multiberts.tests.launch.launchers import Launcher, quick_run, wait_until
 from multiberts.tests.launch.slurm_cluster import PROGRAMS, SlurmCluster
 
+pytestmark = pytest.mark.slow
+
 OPTIONS = {
     "partition": "test",
     "gpus": 2,

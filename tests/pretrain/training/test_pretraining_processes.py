@@ -97,6 +97,7 @@ def assert_close(found: Path, expected: Path) -> None:
         assert np.linalg.norm(weights[name] - values) <= 1e-5 * size, name
 
 
+@pytest.mark.slow
 def test_two_processes_train_stop_and_go_on_as_one(
     arguments: Arguments, start: Start, tmp_path: Path
 ) -> None:

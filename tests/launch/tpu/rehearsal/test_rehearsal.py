@@ -13,6 +13,8 @@ import pytest
 
 from multiberts.launch.markers.attempts import attempts_at
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parent.parent.parent.parent.parent
 
 pytest.importorskip("google.cloud.tpu_v2", reason="needs requirements-cloud.txt")
