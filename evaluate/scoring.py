@@ -389,4 +389,7 @@ def _csv(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
     import pandas
 
     table = pandas.DataFrame(rows, columns=list(columns))
-    return table.sort_values(list(columns), kind="stable").to_csv(index=False, lineterminator="\n")
+    text: str = table.sort_values(list(columns), kind="stable").to_csv(
+        index=False, lineterminator="\n"
+    )
+    return text

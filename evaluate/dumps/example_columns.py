@@ -292,7 +292,8 @@ class _Cursor:
         self._require((names == names[0]).all(axis=1))
         self._position = end
         try:
-            return names[0].tobytes().decode()
+            name: str = names[0].tobytes().decode()
+            return name
         except UnicodeDecodeError:
             raise _OtherLayoutError from None
 
@@ -308,7 +309,8 @@ class _Cursor:
             raise _OtherLayoutError
         raw = self._content[self._position[:, None] + np.arange(width)]
         self._position = end
-        return raw.view("<f4")
+        values: NDArray[np.float32] = raw.view("<f4")
+        return values
 
     def _integers(self, end: Integers) -> Integers:
         if not (end - self._position).any():

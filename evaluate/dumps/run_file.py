@@ -149,7 +149,7 @@ def read_run(run_dir: PathLike) -> dict[str, Any]:
     if not path.is_file():
         raise UserError(f"{path} does not exist; give the directory of a finished fine-tuning run")
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise UserError(f"{path} is not JSON ({error}); run the fine-tuning again") from error
     except OSError as error:
@@ -208,7 +208,8 @@ def set_at(evaluation_set: str, epochs: float) -> str:
 
 def set_of(name: str, entry: Mapping[str, Any]) -> str:
     """Returns the evaluation set of an entry, the same for all checkpoints of the run."""
-    return entry.get("set", name)
+    evaluation_set: str = entry.get("set", name)
+    return evaluation_set
 
 
 def is_final(name: str, entry: Mapping[str, Any]) -> bool:

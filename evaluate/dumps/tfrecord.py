@@ -64,7 +64,10 @@ def framed(records: Sequence[bytes]) -> bytes:
 def checksum(data: bytes) -> bytes:
     """Returns the masked CRC-32C, 4 bytes."""
     value = google_crc32c.value(data)
-    return ((value >> 15 | value << 17) + 0xA282EAD8 & 0xFFFFFFFF).to_bytes(_CHECKSUM, "little")
+    masked: bytes = ((value >> 15 | value << 17) + 0xA282EAD8 & 0xFFFFFFFF).to_bytes(
+        _CHECKSUM, "little"
+    )
+    return masked
 
 
 def split(data: bytes, *, verify: bool = True) -> Records:

@@ -147,7 +147,8 @@ def as_logits(scores: np.ndarray) -> np.ndarray:
     scores = np.asarray(scores, dtype=np.float64)
     if (scores < 0).any() or np.abs(scores.sum(axis=-1) - 1).max() > _SUM_TOLERANCE:
         return scores
-    return np.log(np.maximum(scores, np.finfo(np.float32).tiny))
+    logits: np.ndarray = np.log(np.maximum(scores, np.finfo(np.float32).tiny))
+    return logits
 
 
 def content_of(run: ImportedRun, entries: Mapping[str, Any]) -> dict[str, Any]:

@@ -53,7 +53,8 @@ def distinct(values: NDArray) -> NDArray:
             kind, first = values.dtype, values.dtype.type(low)
             present = np.zeros(high - low + 1, dtype=bool)
             present[(values - first).astype(f"u{kind.itemsize}")] = True
-            return np.flatnonzero(present).astype(kind) + first
+            found: NDArray = np.flatnonzero(present).astype(kind) + first
+            return found
     return np.unique(values)
 
 

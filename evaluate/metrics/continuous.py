@@ -76,7 +76,7 @@ class _Centring:
         self._rounding = 8 * np.finfo(np.float64).eps * size
 
     def __call__(self, values: NDArray) -> Array:
-        centred = values.astype(np.float64) - self._mean
+        centred: Array = values.astype(np.float64) - self._mean
         centred[np.abs(centred) <= self._rounding] = 0.0
         return centred
 

@@ -37,7 +37,8 @@ def softmax(logits: ArrayLike) -> Array:
     """Computes probabilities of classes from logits [..., classes], float64 of the same shape."""
     values = np.asarray(logits, dtype=np.float64)
     shifted = np.exp(values - values.max(axis=-1, keepdims=True))
-    return shifted / shifted.sum(axis=-1, keepdims=True)
+    probabilities: Array = shifted / shifted.sum(axis=-1, keepdims=True)
+    return probabilities
 
 
 def _check_probabilities(name: str, labels: NDArray, predictions: NDArray, classes: bool) -> None:

@@ -196,7 +196,8 @@ def _dot(first: Array, second: Array) -> Array:
         second[:whole].reshape(-1, fold * width),
     )
     rest = np.einsum("ij,ij->j", first[whole:], second[whole:])
-    return wide.reshape(fold, width).sum(axis=0) + rest
+    total: Array = wide.reshape(fold, width).sum(axis=0) + rest
+    return total
 
 
 class SortedRuns:
@@ -302,7 +303,8 @@ class _WeightedLabels:
 
 
 def _cubes(weights: Array) -> Array:
-    return np.einsum("ij,ij,ij->j", weights, weights, weights)
+    centred: Array = np.einsum("ij,ij,ij->j", weights, weights, weights)
+    return centred
 
 
 def _spread(total: Array, cubes: Array) -> Array:

@@ -169,7 +169,8 @@ class _PlainRanks:
         """
         sums = np.bincount(self._group, others, minlength=len(self._sizes))
         until = np.cumsum(sums)
-        return ((until[-1] - 2 * until + sums) / 2)[self._group]
+        derivatives: Array = ((until[-1] - 2 * until + sums) / 2)[self._group]
+        return derivatives
 
     @property
     def spread_derivative(self) -> Array:
