@@ -6,15 +6,14 @@ from `run.json`, which says how many examples a task has.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from multiberts.bert.training.log import tail_of_metrics
 from multiberts.launch.estimate.work import shape_of
 from multiberts.launch.markers.attempts import Attempt, attempts_of
 from multiberts.launch.plan.planned_run import PlannedRun
@@ -22,7 +21,6 @@ from multiberts.runs.files import PathLike
 
 # As many runs of a shape tell enough.
 _RUNS_OF_A_SHAPE = 8
-_BYTES_OF_TAIL = 64 * 1024
 
 Shape = tuple[Any, ...]
 
@@ -67,7 +65,7 @@ def measure(
     examples: dict[tuple[str, int | None], tuple[int, int]] = {}
     for run in plan:
         if run.stage == "pretrain":
-            lines = last_lines(Path(root) / run.path / "metrics.jsonl")
+            lines = tail_of_metrics(Path(root) / run.path / "metrics.jsonl")
             if lines and run.path not in done:
                 steps[run.path] = int(lines[-1]["step"])
             seconds = _seconds_per_step(lines)
@@ -108,7 +106,7 @@ def _note_run(
         if attempt.outcome == "done" and attempt.ended is not None
     ]
     if not took and run.stage == "finetune":
-        took = _seconds_of_log(last_lines(Path(root) / run.path / "metrics.jsonl"))
+        took = _seconds_of_log(tail_of_metrics(Path(root) / run.path / "metrics.jsonl"))
     if took:
         per_run.setdefault(shape, []).append(took[-1])
 
@@ -116,24 +114,6 @@ def _note_run(
 def _device(attempts: Sequence[Attempt]) -> str | None:
     """What a run was carried out on last."""
     return attempts[-1].device if attempts else None
-
-
-def last_lines(path: Path) -> list[dict[str, Any]]:
-    """The whole lines at the end of a log, which may be being written; those with a step."""
-    try:
-        with open(path, "rb") as log:
-            size = os.fstat(log.fileno()).st_size
-            log.seek(max(0, size - _BYTES_OF_TAIL))
-            text = log.read().decode(errors="replace")
-    except OSError:
-        return []
-    lines = []
-    for line in text.splitlines():
-        with contextlib.suppress(ValueError):
-            entry = json.loads(line)
-            if isinstance(entry, dict) and isinstance(entry.get("step"), int):
-                lines.append(entry)
-    return lines
 
 
 def _seconds_per_step(lines: Sequence[Mapping[str, Any]]) -> float | None:

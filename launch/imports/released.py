@@ -31,7 +31,7 @@ from multiberts.launch.imports.register import (
 )
 from multiberts.launch.imports.released_checkpoints import Found, find_checkpoints
 from multiberts.launch.markers.lease import Lease
-from multiberts.launch.plan.planned_run import CHECKPOINT_STAGE
+from multiberts.launch.plan.planned_run import CHECKPOINT_STAGE, with_leaves
 from multiberts.runs import console
 from multiberts.runs.directory import fingerprint
 from multiberts.runs.errors import UserError
@@ -93,16 +93,18 @@ def import_released(
 
 
 def _located(value: Any, data: str | None) -> Any:
-    """The value with paths `data:<file>` put into the folder of data."""
-    if isinstance(value, Mapping):
-        return {name: _located(item, data) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_located(item, data) for item in value]
-    if not isinstance(value, str) or not value.startswith(_IN_DATA):
-        return value
-    if data is None:
-        raise UserError(f"{value!r} lies in the folder of data, but launch.data is not set; set it")
-    return str(Path(data) / value.removeprefix(_IN_DATA))
+    """Returns the value with paths `data:<file>` put into the folder of data."""
+
+    def put(leaf: Any) -> Any:
+        if not isinstance(leaf, str) or not leaf.startswith(_IN_DATA):
+            return leaf
+        if data is None:
+            raise UserError(
+                f"{leaf!r} lies in the folder of data, but launch.data is not set; set it"
+            )
+        return str(Path(data) / leaf.removeprefix(_IN_DATA))
+
+    return with_leaves(value, put)
 
 
 def _chosen(

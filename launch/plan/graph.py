@@ -12,13 +12,20 @@ import functools
 import hashlib
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from multiberts.launch.plan.input_digests import InputDigests
-from multiberts.launch.plan.planned_run import Output, PlannedRun, stage_function, stage_identity
+from multiberts.launch.plan.planned_run import (
+    Output,
+    PlannedRun,
+    leaves,
+    stage_function,
+    stage_identity,
+    with_leaves,
+)
 from multiberts.runs.errors import UserError
 
 # A path `<name>:<inside>` lies in the folder of data, or in the directory of the world or of the
@@ -79,8 +86,8 @@ class Graph:
         arguments = complete(stage, name, given)
         declared = stage_identity(stage)
         for parameter in declared.of(arguments)[1]:
-            where = f"{stage}.{parameter}"
-            arguments[parameter] = _placed(arguments[parameter], places, where)
+            place_one = functools.partial(_placed, places=places, name=f"{stage}.{parameter}")
+            arguments[parameter] = with_leaves(arguments[parameter], place_one)
         parameters, inputs = declared.on_disk(arguments)
         # Such as the files that a pattern stands for now.
         arguments |= {name: inputs[name] for name in inputs if name in arguments}
@@ -88,7 +95,8 @@ class Graph:
         if self._is_hashed:
             identity = identity_of(stage, parameters, inputs, self._digests)
             place = f"{place}-{identity[:8]}"
-        parents = tuple(dict.fromkeys(output.run for output in _outputs(arguments)))
+        outputs = (leaf for leaf in leaves(arguments) if isinstance(leaf, Output))
+        parents = tuple(dict.fromkeys(output.run for output in outputs))
         run = PlannedRun(stage, name, arguments, parents, identity, place)
         return self._runs.setdefault((run.path, identity), run)
 
@@ -168,24 +176,20 @@ def _signature(function: Callable[..., None]) -> tuple[dict[str, Any], frozenset
 
 
 def placed_in(value: Any) -> set[str]:
-    """The names that paths `<name>:<inside>` in a value refer to, if these are names at all."""
-    if isinstance(value, Mapping):
-        return {name for item in value.values() for name in placed_in(item)}
-    if isinstance(value, (list, tuple)):
-        return {name for item in value for name in placed_in(item)}
-    match = _PLACED_PATH.fullmatch(value) if isinstance(value, str) else None
-    return set() if match is None else {match["place"]}
+    """Returns the names that paths `<name>:<inside>` in a value refer to, if these are names at all.
+
+    Args:
+      value: a parameter's value, or several by name.
+    """
+    texts = (leaf for leaf in leaves(value) if isinstance(leaf, str))
+    return {match["place"] for text in texts if (match := _PLACED_PATH.fullmatch(text))}
 
 
-def _placed(value: Any, places: Mapping[str, PlannedRun | Path], name: str) -> Any:
-    """Turns paths `<name>:<inside>` into outputs of the run of that name."""
-    if isinstance(value, Mapping):
-        return {key: _placed(item, places, name) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_placed(item, places, name) for item in value]
-    match = _PLACED_PATH.fullmatch(value) if isinstance(value, str) else None
+def _placed(path: Any, places: Mapping[str, PlannedRun | Path], name: str) -> Any:
+    """Turns a path `<name>:<inside>` into an output of the run of that name."""
+    match = _PLACED_PATH.fullmatch(path) if isinstance(path, str) else None
     if match is None:
-        return value
+        return path
     place = places.get(match["place"])
     if isinstance(place, PlannedRun):
         return Output(place, match["inside"])
@@ -196,17 +200,5 @@ def _placed(value: Any, places: Mapping[str, PlannedRun | Path], name: str) -> A
         DATA: "launch.data is not set; set it",
     }
     if match["place"] in cures:
-        raise UserError(f"{name} is {value!r} but {cures[match['place']]}, or give a path")
-    return value
-
-
-def _outputs(value: Any) -> Iterator[Output]:
-    """All outputs of other runs in a value."""
-    if isinstance(value, Output):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _outputs(item)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _outputs(item)
+        raise UserError(f"{name} is {path!r} but {cures[match['place']]}, or give a path")
+    return path

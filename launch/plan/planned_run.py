@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -59,8 +59,13 @@ class PlannedRun:
 
     def arguments(self, root: str | Path) -> dict[str, Any]:
         """The stage's keyword arguments, `run_dir` and parents' paths included."""
-        located = {name: _located(value, Path(root)) for name, value in self.parameters.items()}
-        return {"run_dir": str(Path(root) / self.path), **located}
+
+        def located(leaf: Any) -> Any:
+            if isinstance(leaf, Output):
+                return str(Path(root) / leaf.run.path / leaf.inside)
+            return leaf
+
+        return {"run_dir": str(Path(root) / self.path), **with_leaves(self.parameters, located)}
 
     def done(self, root: str | Path) -> bool:
         """Whether the run's DONE marker is there."""
@@ -93,12 +98,30 @@ def stage_identity(stage: str) -> Identity:
     return getattr(importlib.import_module(module), "IDENTITY", Identity())
 
 
-def _located(value: Any, root: Path) -> Any:
-    """The value with outputs replaced by their paths."""
-    if isinstance(value, Output):
-        return str(root / value.run.path / value.inside)
+def leaves(value: Any) -> Iterator[Any]:
+    """Yields all that a parameter holds, at any depth of mappings and lists.
+
+    Args:
+      value: a parameter's value, or several by name.
+    """
     if isinstance(value, Mapping):
-        return {key: _located(item, root) for key, item in value.items()}
+        value = list(value.values())
     if isinstance(value, (list, tuple)):
-        return [_located(item, root) for item in value]
-    return value
+        for item in value:
+            yield from leaves(item)
+    else:
+        yield value
+
+
+def with_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Returns a parameter's value with all that it holds changed, at any depth.
+
+    Args:
+      value: a parameter's value, or several by name.
+      change: returns what stands in the place of a leaf.
+    """
+    if isinstance(value, Mapping):
+        return {key: with_leaves(item, change) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [with_leaves(item, change) for item in value]
+    return change(value)
