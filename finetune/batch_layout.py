@@ -25,7 +25,7 @@ from multiberts.finetune.features import SequenceFeatures, sequence_batch
 # (rows, length) of each part, the shortest rows first.
 Layout = tuple[tuple[int, int], ...]
 
-# Fewer rows a part leave a processor idle between small products.
+# Fewer rows per part leave a processor idle between small products.
 _LEAST_ROWS = 8
 # Each part makes the step longer to compile; a third would save less than that in twenty short runs.
 _MOST_PARTS = 2
@@ -41,13 +41,13 @@ PARTS = "input_ids_"
 
 
 def layouts(features: SequenceFeatures, batch_size: int) -> tuple[Layout, Layout]:
-    """The usual layout of a batch, and the one that every batch fits.
+    """Returns the usual layout of a batch, and one that every batch fits.
 
     A function of the lengths and the batch size alone, so that every run cuts alike.
 
     Args:
       features: the training data.
-      batch_size: rows a batch.
+      batch_size: rows per batch.
     """
     return _layouts(features.lengths.tobytes(), batch_size)
 
@@ -60,7 +60,7 @@ def _layouts(lengths_bytes: bytes, batch_size: int) -> tuple[Layout, Layout]:
     drawn = np.sort(drawn, axis=1)  # [samples, batch]
 
     def mean_tokens(layout: Layout) -> float:
-        """Expected size of a batch, padding included."""
+        """Returns expected size of a batch, padding included."""
         share = _fits(drawn, layout).mean()
         return float(share * _tokens(layout) + (1 - share) * _tokens(whole))
 
@@ -73,7 +73,7 @@ def _padded(length: np.ndarray) -> np.ndarray:
 
 
 def _candidates(drawn: np.ndarray, longest: int) -> Iterator[Layout]:
-    """Layouts of up to `_MOST_PARTS` parts that most of the drawn batches fit."""
+    """Returns layouts of up to `_MOST_PARTS` parts that most of the drawn batches fit."""
     batch_size = drawn.shape[1]
     cuts = range(_LEAST_ROWS, batch_size - _LEAST_ROWS + 1, max(1, batch_size // 16))
     for number in range(1, _MOST_PARTS):
@@ -90,7 +90,7 @@ def _candidates(drawn: np.ndarray, longest: int) -> Iterator[Layout]:
 
 
 def _fits(lengths: np.ndarray, layout: Layout) -> np.ndarray:
-    """Whether sorted batches [..., batch] fit; [...]."""
+    """Returns bool [...]: whether sorted batches [..., batch] fit."""
     ends = np.cumsum([rows for rows, _ in layout])
     return np.all(lengths[..., ends - 1] <= [length for _, length in layout], axis=-1)
 
@@ -102,7 +102,7 @@ def _tokens(layout: Layout) -> int:
 def parted_batch(
     features: SequenceFeatures, rows: np.ndarray, choice: tuple[Layout, Layout]
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """The encoder's inputs for a batch, in parts.
+    """Returns the encoder's inputs for a batch, in parts.
 
     Args:
       features: all sequences.
@@ -112,7 +112,7 @@ def parted_batch(
     Returns:
       For each part n `input_ids_<n>`, `input_mask_<n>`, `segment_ids_<n>`: int32 [rows, length], and
       `places_<n>`: uint32 [rows], where each row stands in the batch; and the places of all parts
-      behind each other, int64 [batch].
+      in one array, int64 [batch].
     """
     lengths = features.lengths[rows]
     order = np.argsort(lengths, kind="stable")

@@ -35,5 +35,5 @@ class FileContent:
 
 @functools.lru_cache(maxsize=2)
 def tokenizer_of(vocabulary: FileContent) -> Tokenizer:
-    """The tokeniser of a vocabulary, shared by all checkpoints that have it."""
+    """Returns the tokeniser of a vocabulary, shared by all checkpoints that have it."""
     return Tokenizer(vocabulary.path)

@@ -1,4 +1,4 @@
-"""What a family of tasks tells the training routine."""
+"""What each family of tasks provides to the training routine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Arrays = dict[str, np.ndarray]
 
-# The evaluation set of the training examples that a run was told to leave out.
+# The evaluation set of the training examples that a run leaves out.
 HELD_OUT = "held_out"
 
 
@@ -29,7 +29,7 @@ class EvaluationSet:
     Attributes:
       name: such as `dev` or `winogender`.
       example_ids: [examples].
-      labels: [examples]; None where nobody knows them, as in test sets.
+      labels: [examples]; None where they are not published, as in test sets.
       predictions: [examples].
       scores: [examples, classes], or None.
       metrics: names of the metrics that score it, the main one first; none without labels.
@@ -96,7 +96,7 @@ class Family(Protocol):
     """A kind of task, with the paths of its data."""
 
     def inputs(self) -> dict[str, Path | list[Path]]:
-        """The files that decide the run's numbers, by the argument of `finetune` that names them.
+        """Returns the files that decide the run's numbers, by the argument of `finetune` that names them.
 
         Raises:
           UserError: one is missing.

@@ -25,7 +25,7 @@ class TextEncoder(Protocol):
     sep_id: int
 
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
-        """Piece ids of each text, without special tokens."""
+        """Returns the word-piece ids of each text, without special tokens."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +33,7 @@ class SequenceFeatures:
     """Sequences of piece ids, special tokens included.
 
     Attributes:
-      input_ids: int32 [sequences, longest], 0 behind a sequence's end.
+      input_ids: int32 [sequences, longest], 0 after a sequence's end.
       lengths: int32 [sequences].
       first_lengths: int32 [sequences]: tokens of segment 0, that is [CLS] a [SEP].
     """
@@ -75,16 +75,16 @@ def text_features(
     second_texts: Sequence[str] | None,
     sequence_length: int,
 ) -> SequenceFeatures:
-    """[CLS] a [SEP], or [CLS] a [SEP] b [SEP], at most `sequence_length` tokens.
+    """Returns [CLS] a [SEP], or [CLS] a [SEP] b [SEP], with at most `sequence_length` tokens.
 
     Pairs that are too long lose tokens at the end of the longer text, one at a time; of two equally
     long ones the second (google-research/bert, run_classifier.py).
 
     Args:
-      tokenizer: gives the piece ids.
+      tokenizer: gives the word-piece ids.
       first_texts: [examples].
       second_texts: [examples], or None for single texts.
-      sequence_length: the most tokens of a sequence.
+      sequence_length: the largest number of tokens in a sequence.
     """
     first = tokenizer.encode_batch(list(first_texts))
     if second_texts is None:
@@ -102,7 +102,7 @@ def text_features(
 
 
 def truncated_lengths(first: int, second: int, limit: int) -> tuple[int, int]:
-    """Lengths after dropping tokens of the longer text (on a tie the second) until both fit."""
+    """Returns the lengths after dropping tokens of the longer text (on a tie the second) until both fit."""
     excess = max(0, first + second - limit)
     # First the longer one shrinks to the length of the other, then they take turns.
     cut = min(excess, abs(first - second))
@@ -126,14 +126,14 @@ def stacked_sequences(
 
 
 def bucket_length(length: int) -> int:
-    """The smallest bucket that holds a sequence; the length itself beyond the last bucket."""
+    """Returns the smallest bucket that holds a sequence; the length itself beyond the last bucket."""
     return next((bucket for bucket in BUCKET_LENGTHS if bucket >= length), length)
 
 
 def sequence_batch(
     features: SequenceFeatures, rows: np.ndarray, length: int | None = None
 ) -> dict[str, np.ndarray]:
-    """The encoder's inputs for some sequences, in the order of `rows`.
+    """Returns the encoder's inputs for some sequences, in the order of `rows`.
 
     Args:
       features: all sequences.
@@ -168,7 +168,7 @@ def evaluation_batches(lengths: np.ndarray, batch_size: int) -> list[tuple[np.nd
 
     Args:
       lengths: int32 [rows].
-      batch_size: rows a batch.
+      batch_size: rows per batch.
 
     Returns:
       (int64 [batch_size], how many of them count) for each batch; the last one is filled up by
@@ -184,14 +184,14 @@ def evaluation_batches(lengths: np.ndarray, batch_size: int) -> list[tuple[np.nd
 
 
 def evaluation_lengths(lengths: np.ndarray, batches: list[tuple[np.ndarray, int]]) -> list[int]:
-    """What each batch of `evaluation_batches` is padded to: few lengths, for each must be compiled.
+    """Returns the padded length of each batch of `evaluation_batches`: few lengths, as each is compiled.
 
     Args:
       lengths: int32 [rows].
       batches: as `evaluation_batches` gave them, the shortest rows first.
 
     Returns:
-      A bucket's length a batch; one for all where there are few batches.
+      One bucket's length per batch; the same for all where there are few batches.
     """
     longest = [bucket_length(int(lengths[rows].max())) for rows, _ in batches]
     run = _BATCHES_A_LENGTH

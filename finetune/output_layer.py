@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def with_output_layer(checkpoint: Checkpoint, num_outputs: int, *address: str | int) -> Arrays:
-    """The encoder as it is, with a new output layer; pre-training heads are left behind.
+    """Returns the encoder's weights with a new output layer and without the pre-training heads.
 
     Args:
       checkpoint: the weights to start from.

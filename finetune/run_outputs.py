@@ -35,7 +35,7 @@ def write_sets(
       run_dir: the run's directory.
       evaluation_sets: predictions, one set after the other.
       epochs: how long it has been trained; None at the end of training.
-      after_each: called behind each set.
+      after_each: called after each set.
 
     Returns:
       The entries of `evaluation_sets` in run.json, by name.
@@ -66,7 +66,7 @@ def write_sets(
 
 
 def written_early(run_dir: Path, epochs: float) -> Entries | None:
-    """The entries of early predictions that this run, before it was stopped, wrote already."""
+    """Returns the entries of early predictions that this run wrote before it was stopped, or None."""
     path = _early_file(run_dir, epochs)
     return json.loads(path.read_text()) if path.is_file() else None
 
@@ -87,11 +87,11 @@ def provenance(
     parameters: Mapping[str, Any],
     inputs: Mapping[str, Path | list[Path]],
 ) -> dict[str, Any]:
-    """Where a run's numbers come from, for its run.json.
+    """Returns the origin of a run's numbers, for its run.json.
 
     Args:
       checkpoint: the checkpoint's directory.
-      checkpoint_provenance: what the checkpoint says of itself.
+      checkpoint_provenance: as recorded in the checkpoint.
       parameters: all that decides the numbers besides files.
       inputs: the data files by argument.
     """
@@ -114,7 +114,7 @@ def _fingerprint(path: Path) -> dict[str, str]:
 
 
 def _versions() -> dict[str, str]:
-    """Versions of what computed the numbers."""
+    """Returns versions of what computed the numbers."""
     found = {"python": platform.python_version()}
     for distribution in _VERSIONS_OF:
         try:

@@ -1,4 +1,4 @@
-"""Which rows of the training data a run trains on, in which order, and which it leaves out."""
+"""Rows of the training data: which a run trains on, in which order, and which it leaves out."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class TrainingRows:
         return cls(task, finetune_seed, kept, held_out, min(len(kept), most))
 
     def batch(self, step: int, batch_size: int) -> np.ndarray:
-        """int64 [batch_size]: the rows of a step's batch.
+        """Returns int64 [batch_size]: the rows of a step's batch.
 
         A batch may reach into the next epoch, so every batch has the same size.
         """
@@ -90,5 +90,5 @@ class TrainingRows:
         return self.kept[row]
 
     def num_steps(self, epochs: float, batch_size: int) -> int:
-        """Full batches in so many passes over the used rows; at least one."""
+        """Returns the number of full batches in so many passes over the used rows; at least one."""
         return max(1, int(self.used * epochs / batch_size))

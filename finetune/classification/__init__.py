@@ -1,1 +1,1 @@
-"""Classification and regression of texts: GLUE, challenge sets, and data of one's own."""
+"""Classification and regression of texts: GLUE, challenge sets, and data of the user's own."""

@@ -1,9 +1,9 @@
-"""The tasks of the GLUE benchmark (Wang et al. 2019), and sentences or pairs of one's own.
+"""The tasks of the GLUE benchmark (Wang et al. 2019), and sentences or pairs of the user's own.
 
 A table: which columns the release's TSV files have, what the labels are called there and in
 TensorFlow Datasets, and how a task is scored. `glue_tsv` and
-`glue_datasets` read by it. A task of one's own in the layout of RTE
-(index, sentence1, sentence2, label) needs no entry: any other task name with its `labels` is one.
+`glue_datasets` read by it. A task of the user's own in the layout of RTE
+(index, sentence1, sentence2, label) needs no entry: any other task name with its `labels` defines one.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class GlueTask:
 
 
 def pair_task(name: str, labels: Sequence[str]) -> GlueTask:
-    """A sentence-pair classification in the layout of RTE.
+    """Returns a sentence-pair classification in the layout of RTE.
 
     Args:
       name: the task's name.
@@ -95,7 +95,7 @@ def pair_task(name: str, labels: Sequence[str]) -> GlueTask:
 def own_layout(
     name: str, labels: Sequence[str], text_columns: Sequence[str], label_column: str
 ) -> GlueTask:
-    """A classification of one's own, of single texts or pairs, in a TSV file with a header.
+    """Returns a classification of the user's own, of single texts or pairs in a TSV file with a header.
 
     Args:
       name: the task's name.

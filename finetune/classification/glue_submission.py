@@ -1,7 +1,7 @@
 """Predictions on GLUE's test sets as the leaderboard takes them: `python -m finetune.submission`.
 
 One file a test set with a fixed name, the header `index` and `prediction`, and a line for each row of
-the test file: the label's name, or a score with three decimals. `submission.zip` is what is uploaded;
+the test file: the label's name, or a score with three decimals. `submission.zip` is the file to upload;
 it is written when all eleven are there.
 """
 
@@ -81,7 +81,7 @@ def submission(*, run_dir: str, runs: str | Sequence[str]) -> None:
         of them may have the same set.
 
     Raises:
-      UserError: a run that has not finished, is of no GLUE task or has no test set; a set of two
+      UserError: a run that has not finished, does not belong to a GLUE task or has no test set; a set of two
         runs; or one with other rows than the leaderboard's. Nothing has been written then.
     """
     paths = [Path(path) for path in ([runs] if isinstance(runs, str) else runs)]
@@ -105,7 +105,7 @@ def submission(*, run_dir: str, runs: str | Sequence[str]) -> None:
 
 
 def _answers(paths: Sequence[Path]) -> dict[LeaderboardFile, Path]:
-    """The run that answers each test set.
+    """Returns the run that answers each test set.
 
     Raises:
       UserError: a run answers none, or two answer the same.
@@ -136,7 +136,7 @@ def _answers(paths: Sequence[Path]) -> dict[LeaderboardFile, Path]:
 
 
 def submission_text(run_dir: Path, test_set: LeaderboardFile) -> str:
-    """The file of one test set.
+    """Returns the file of one test set.
 
     Raises:
       UserError: the dump is damaged, or its rows are not those of the test set.
@@ -158,14 +158,14 @@ def submission_text(run_dir: Path, test_set: LeaderboardFile) -> str:
 
 
 def _names(task: GlueTask, predictions: np.ndarray) -> list[str]:
-    """Labels' names, or scores within their range."""
+    """Returns labels' names, or scores within their range."""
     if task.labels is None:
         return [f"{score:.3f}" for score in predictions.clip(_LOWEST_SCORE, _HIGHEST_SCORE)]
     return [task.labels[int(number)] for number in predictions]
 
 
 def _archive(texts: dict[str, str]) -> bytes:
-    """A zip file with the files side by side."""
+    """Returns a zip file with the files side by side."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for file, text in texts.items():

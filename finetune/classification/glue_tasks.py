@@ -1,4 +1,4 @@
-"""GLUE and data of one's own as tasks to train on: where their files are, and on what they are scored."""
+"""GLUE and data of the user's own as tasks: their files and their evaluation sets."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ OWN_OPTIONS: Mapping[str, Any] = {
 
 
 def own_data_task(name: str, labels: Sequence[str]) -> Task:
-    """A classification of one's own, of pairs in the layout of RTE unless the options say otherwise.
+    """Returns a classification of the user's own, in the layout of RTE unless the options change it.
 
     Args:
       name: any name that no other task has.
@@ -53,7 +53,7 @@ def own_data_task(name: str, labels: Sequence[str]) -> Task:
 
 @dataclasses.dataclass(frozen=True)
 class OwnFamily(ClassificationFamily):
-    """A task of one's own: which columns are read belongs to what decides the numbers."""
+    """A task of the user's own: the columns that are read also decide the numbers."""
 
     def parameters(self) -> dict[str, Any]:
         """Returns the arguments that decide the numbers of this family only."""
@@ -87,7 +87,7 @@ def _glue_family(arguments: DataArguments) -> ClassificationFamily:
 
 
 def _family(task: GlueTask, arguments: DataArguments) -> ClassificationFamily:
-    """The task with its sets found.
+    """Finds the sets of a task.
 
     Raises:
       UserError: missing or superfluous data arguments, or a missing file.
@@ -116,7 +116,7 @@ def _family(task: GlueTask, arguments: DataArguments) -> ClassificationFamily:
 def _own_sets(
     task: GlueTask, arguments: DataArguments
 ) -> tuple[TextSource, tuple[TextSource, ...]]:
-    """The training set, and the evaluation sets that come with it, `dev` first."""
+    """Returns the training set, and the evaluation sets that come with it, `dev` first."""
     given = (arguments.train_files, arguments.dev_files)
     predict_test = arguments.options["predict_test"]
     if arguments.dataset is not None:

@@ -46,7 +46,7 @@ class ClassificationFamily:
       task: what the classes are.
       train: the texts to train on.
       evaluation: the sets to predict, such as `dev`, in the order of the outputs.
-      sequence_length: the most tokens of an example.
+      sequence_length: the largest number of tokens in an example.
       labels: as given by the user; None where the task's are known.
     """
 
@@ -91,7 +91,7 @@ def _contents(source: TextSource) -> tuple[FileContent, ...]:
     return tuple(FileContent.of(path) for path in source.files)
 
 
-# As many as the sets of one run and more: a run that goes through them in turn must find them all.
+# At least as many as the sets of one run: a run that uses them in turn must find all of them.
 @functools.lru_cache(maxsize=64)
 def _read(
     contents: tuple[FileContent, ...],
@@ -99,7 +99,7 @@ def _read(
     vocabulary: FileContent,
     sequence_length: int,
 ) -> tuple[TextExamples, SequenceFeatures]:
-    """Read and tokenised once a process, whatever the number of runs."""
+    """Reads and tokenises a set, once per process whatever the number of runs."""
     del contents  # a key: the same paths may hold something else later
     examples = source.read()
     for remark in examples.remarks:
@@ -175,7 +175,7 @@ class ClassificationData:
         name: str,
         rows: np.ndarray | None = None,
     ) -> EvaluationSet:
-        """The answers on a set, or on some rows of it."""
+        """Returns the answers on a set, or on some rows of it."""
         examples, features = texts.examples, texts.features
         rows = np.arange(len(features)) if rows is None else rows
         logits = np.zeros((len(rows), self.task.num_outputs), np.float32)
@@ -204,7 +204,7 @@ class ClassificationData:
 
 @functools.lru_cache(maxsize=4)
 def _engines(config: BertConfig, num_outputs: int, compile_step: bool) -> tuple[Trainer, Predictor]:
-    """The compiled trainer and predictor, shared by all runs of the same sizes in this process."""
+    """Returns the compiled trainer and predictor, shared by all runs of these sizes in this process."""
     from keras import ops
 
     from multiberts.bert.model.encoder import encode, pool

@@ -1,6 +1,6 @@
 """Documents with gold mentions in the CoNLL-2012 layout (Pradhan et al. 2012).
 
-One word a line, a blank line behind each sentence, `#begin document (name); part 000` and
+One word per line, a blank line after each sentence, `#begin document (name); part 000` and
 `#end document` around each document. Of the columns (tabs, or spaces in the original release) the
 first is the document, the third the word's number, the fourth the word, the last the coreference
 brackets: `(3|(5)` opens entity 3 and opens and closes entity 5. OntoGUM and LitBank use it too.
@@ -60,7 +60,7 @@ class Document:
 
 
 def conll_files(path: PathLike) -> list[Path]:
-    """A file itself, or the documents' files below a folder such as `data/train` of OntoNotes.
+    """Returns a file itself, or the documents' files below a folder such as `data/train` of OntoNotes.
 
     Args:
       path: a file of any name, or a folder that is searched for `*.v4_gold_conll`, else

@@ -1,8 +1,8 @@
-"""Hidden states of a frozen encoder at spans, computed once a checkpoint and used by all runs on it.
+"""Hidden states of a frozen encoder at spans, computed once per checkpoint and used by all runs on it.
 
 Only what a head needs of spans is kept, not whole windows: of a base encoder on OntoNotes' training
 documents (156 thousand mentions) 0.5 GB of means, 1.1 GB of tokens or 1.4 GB of endpoints in place of
-5 GB. In memory, or in files that are mapped, so that a sweep that was killed goes on without encoding
+5 GB. In memory, or in files that are mapped, so that a sweep that was killed resumes without encoding
 again.
 """
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _BATCH_SIZE = 32
 
-# What is kept of a span: its first token, its last and the mean of its tokens, joined; the mean; or
+# The states kept of a span: its first token, its last and the mean of its tokens, joined; the mean; or
 # every token.
 ENDPOINTS, MEAN, TOKENS = "endpoints", "mean", "tokens"
 
@@ -43,7 +43,7 @@ class SpanStates:
     """States of the spans of a set.
 
     Attributes:
-      values: float32 [rows, width]: of endpoints and mean a row a span, else a row a token.
+      values: float32 [rows, width]: of endpoints and mean one row per span, else one row per token.
       offsets: int64 [spans + 1]: where the rows of each span begin.
     """
 
@@ -51,11 +51,11 @@ class SpanStates:
     offsets: np.ndarray
 
     def pooled(self, spans: np.ndarray) -> np.ndarray:
-        """float32 [batch, width]: the one row of each span."""
+        """Returns float32 [batch, width]: the one row of each span."""
         return self.values[spans]
 
     def tokens(self, spans: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-        """The tokens of each span, padded.
+        """Returns the tokens of each span, padded.
 
         Args:
           spans: int64 [batch].
@@ -72,7 +72,7 @@ class SpanStates:
 
     @property
     def lengths(self) -> np.ndarray:
-        """int64 [spans]: rows of each span."""
+        """Returns int64 [spans]: rows of each span."""
         return np.diff(self.offsets)
 
 
@@ -92,7 +92,7 @@ def span_states(
     compile_step: bool,
     folder: Path | None = None,
 ) -> dict[str, SpanStates]:
-    """Encodes the windows of every set and keeps what is asked for of their spans.
+    """Encodes the windows of every set and keeps the requested states of their spans.
 
     Args:
       sets: spans in windows, by name.
@@ -140,7 +140,7 @@ def _alone(place: Path) -> Iterator[None]:
 def _address(
     sets: Mapping[str, MentionPairs], encoder: FrozenEncoder, kept: str, compile_step: bool
 ) -> str:
-    """A name that only equal inputs have, to the engine's version: other ones round otherwise."""
+    """Returns a name that only equal inputs have; the engine's version, which affects rounding, counts."""
     import tensorflow as tf
 
     engine = tf.__version__, importlib.metadata.version("keras")
@@ -171,7 +171,7 @@ def _encoded(
     name: str,
     file: Path | None = None,
 ) -> SpanStates:
-    """The states of one set, written to a file if given."""
+    """Returns the states of one set, written to a file if given."""
     offsets = _offsets(pairs, kept)
     hidden_size = checkpoint.config.hidden_size
     shape = (int(offsets[-1]), 3 * hidden_size if kept == ENDPOINTS else hidden_size)
@@ -218,7 +218,7 @@ def _span_tokens(
 
 
 def _pooled(tokens: np.ndarray, ends: np.ndarray, kept: str) -> np.ndarray:
-    """float32 [spans, width]."""
+    """Returns float32 [spans, width]."""
     lengths = np.diff(ends, prepend=0)
     begins = ends - lengths
     mean = np.empty((len(ends), tokens.shape[1]), np.float32)
@@ -234,7 +234,7 @@ def _pooled(tokens: np.ndarray, ends: np.ndarray, kept: str) -> np.ndarray:
 
 @functools.lru_cache(maxsize=4)
 def _predictor(config: BertConfig, compile_step: bool) -> Predictor:
-    """The compiled encoder."""
+    """Returns the compiled encoder."""
     from multiberts.bert.model.encoder import encode
     from multiberts.bert.training.engine import Predictor
 

@@ -1,4 +1,4 @@
-"""Networks on the spans of a frozen encoder that say whether two mentions mean the same.
+"""Networks on the spans of a frozen encoder that decide whether two mentions refer to the same entity.
 
 * `endpoints`: each span is its first token, its last and the mean of its tokens; a pair is both
   spans and their elementwise product; a hidden layer with GELU. The product is in no paper: with it
@@ -46,7 +46,7 @@ class Head:
     """A kind of network.
 
     Attributes:
-      kept: what it needs of a span, as in `finetune.coreference.frozen_states`.
+      kept: the states that it needs of a span, as in `finetune.coreference.frozen_states`.
       evaluation_batch_size: pairs at once in prediction.
     """
 
@@ -64,7 +64,7 @@ HEADS = {
 def initial_parameters(
     representation: str, config: BertConfig, num_hidden_units: int, finetune_seed: int
 ) -> Arrays:
-    """The weights before the first step, by name."""
+    """Returns the weights before the first step, by name."""
     from multiberts.bert.model.initialization import truncated_normal
 
     arrays: Arrays = {}
@@ -92,7 +92,7 @@ def initial_parameters(
 def pair_batch(
     representation: str, pairs: MentionPairs, states: SpanStates, rows: np.ndarray
 ) -> Arrays:
-    """What a network is given of some pairs.
+    """Returns a network's inputs for some pairs.
 
     Args:
       representation: a key of `HEADS`.
@@ -123,7 +123,7 @@ def pair_logits(
     states: SpanStates,
     rows: np.ndarray,
 ) -> np.ndarray:
-    """Scores of some pairs, float32 [rows, 2]: not coreferent, coreferent."""
+    """Returns scores of some pairs, float32 [rows, 2]: not coreferent, coreferent."""
     head = HEADS[representation]
     logits = np.zeros((len(rows), 2), np.float32)
     # Spans of like length together; those that are pooled have all the same.
@@ -136,7 +136,7 @@ def pair_logits(
 
 @functools.lru_cache(maxsize=4)
 def engines(representation: str, compile_step: bool) -> tuple[Trainer, Predictor]:
-    """The compiled trainer and predictor of a head, shared by all runs in this process."""
+    """Returns the compiled trainer and predictor of a head, shared by all runs in this process."""
     from keras import ops
 
     from multiberts.bert.model.heads import cross_entropy

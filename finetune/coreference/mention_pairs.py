@@ -1,9 +1,9 @@
 """Pairs of a pronoun and another gold mention, located in windows of token ids.
 
-Coreference is asked pair by pair, in the manner of Winogender: does this pronoun mean that mention?
+Coreference is asked pair by pair, in the manner of Winogender: does this pronoun refer to that mention?
 
 * CoNLL-2012 documents: a pronoun is a one-word mention among `PRONOUNS` (third person, of people);
-  its candidates are all mentions in the same window, before and behind it, that are not such pronouns
+  its candidates are all mentions in the same window, before and after it, that are not such pronouns
   and do not overlap it. A window is as many whole sentences as fit `sequence_length`. Or every two
   mentions of a window, either one first.
 * GAP: the pronoun with A, and with B, each pair in a window around both.
@@ -49,7 +49,7 @@ class MentionPairs:
       sequences: the windows.
       spans: int32 [spans, 3]: window, first and last token.
       pairs: int32 [pairs, 2]: the spans of the pronoun and of the candidate.
-      labels: int32 [pairs]: 1 where both mean the same.
+      labels: int32 [pairs]: 1 where both refer to the same entity.
       pair_ids: [pairs].
       left_out: what could not be used, with its number.
     """
@@ -75,12 +75,12 @@ class _Collector:
         self.left_out: Counter[str] = Counter()
 
     def window(self, tokens: Sequence[int]) -> int:
-        """Adds a window; gives its number. Its first token has place 1, behind [CLS]."""
+        """Adds a window and returns its number. Its first token has place 1, after [CLS]."""
         self._rows.append([self._tokenizer.cls_id, *tokens, self._tokenizer.sep_id])
         return len(self._rows) - 1
 
     def span(self, window: int, first: int, last: int) -> int:
-        """Adds tokens first..last of a window, counted without [CLS]; gives the span's number."""
+        """Adds tokens first..last of a window, counted without [CLS], and returns the span's number."""
         self._spans.append((window, first + 1, last + 1))
         return len(self._spans) - 1
 
@@ -109,12 +109,12 @@ def conll_pairs(
     *,
     every_two_mentions: bool = False,
 ) -> MentionPairs:
-    """Pairs of pronouns and mentions of documents.
+    """Pairs pronouns with mentions in documents.
 
     Args:
       documents: with gold mentions.
-      tokenizer: gives the piece ids; each word is tokenised apart.
-      sequence_length: the most tokens of a window.
+      tokenizer: gives the word-piece ids; each word is tokenised apart.
+      sequence_length: the largest number of tokens in a window.
       prefix: before `<document>/<pronoun's word>-<candidate's first>-<last word>` in the ids.
       max_negatives_per_pronoun: candidates of another entity kept for each pronoun, chosen by its
         address; None: all.
@@ -145,7 +145,7 @@ def conll_pairs(
 def _word_windows(
     document: Document, pieces: Sequence[Sequence[int]], limit: int, collector: _Collector
 ) -> list[tuple[int, int]]:
-    """First and last + 1 word of each window: whole sentences; a longer one is split."""
+    """Returns the first and last + 1 word of each window: whole sentences; a longer one is split."""
     windows: list[tuple[int, int]] = []
     start = word = held = 0
     for sentence in document.sentences:
@@ -222,7 +222,7 @@ def _add_window(
 
 @dataclasses.dataclass(frozen=True)
 class _Place:
-    """First and last word, and what is mentioned there: two things where annotators disagreed."""
+    """First and last word, and the entities mentioned there: two where annotators disagreed."""
 
     first: int
     last: int
@@ -233,7 +233,7 @@ class _Place:
 
 
 def _places(mentions: Iterable[Mention]) -> list[_Place]:
-    """Each place once, in the order of the text."""
+    """Returns each place once, in the order of the text."""
     entities: dict[tuple[int, int], set[str]] = {}
     for mention in mentions:
         entities.setdefault((mention.first, mention.last), set()).add(mention.entity)
@@ -251,12 +251,12 @@ def _candidates(
     max_negatives: int | None,
     every_two_mentions: bool,
 ) -> list[_Place]:
-    """The candidates kept for a pronoun, or for any mention, in the order of the text."""
+    """Returns the candidates kept for a pronoun, or for any mention, in the order of the text."""
     if every_two_mentions:
         kept = [place for place in candidates if place != pronoun]
         address: tuple[int, ...] = (pronoun.first, pronoun.last)
     else:
-        # A pronoun is no part of what it means.
+        # A pronoun is not part of the mention that it refers to.
         kept = [place for place in candidates if not place.first <= pronoun.first <= place.last]
         address = (pronoun.first,)
     negatives = [place for place in kept if not pronoun.means(place)]
@@ -271,12 +271,12 @@ def _candidates(
 def gap_pairs(
     examples: Sequence[GapExample], tokenizer: Tokenizer, sequence_length: int, prefix: str
 ) -> MentionPairs:
-    """The two pairs of each GAP example.
+    """Returns the two pairs of each GAP example.
 
     Args:
       examples: as read.
-      tokenizer: gives the piece ids.
-      sequence_length: the most tokens of a window; it is centred on pronoun and name.
+      tokenizer: gives the word-piece ids.
+      sequence_length: the largest number of tokens in a window; it is centred on pronoun and name.
       prefix: before `<ID>/A` and `<ID>/B` in the ids.
 
     Returns:
@@ -292,7 +292,7 @@ def gap_pairs(
             if end - begin + 1 > limit or spans[0][1] < spans[0][0] or span[1] < span[0]:
                 collector.left_out["GAP pairs longer than a window"] += 1
                 continue
-            # As much text before as behind, where the passage has it.
+            # As much text before as after, where the passage has it.
             start = begin - (limit - (end - begin + 1)) // 2
             start = max(0, min(start, len(tokens) - limit))
             if start not in windows:
@@ -307,12 +307,12 @@ def gap_pairs(
 def winogender_pairs(
     sentences: Sequence[Sentence], tokenizer: Tokenizer, max_positions: int, sentences_file: Path
 ) -> MentionPairs:
-    """Two pairs a sentence: first with the occupation, then with the other participant.
+    """Returns two pairs per sentence: first with the occupation, then with the other participant.
 
     Args:
       sentences: with their mentions.
-      tokenizer: gives the piece ids.
-      max_positions: the most tokens that the model takes.
+      tokenizer: gives the word-piece ids.
+      max_positions: the largest number of tokens that the model takes.
       sentences_file: where they stand, for errors.
 
     Raises:
@@ -338,7 +338,7 @@ def winogender_pairs(
 def _cut_text(
     tokenizer: Tokenizer, text: str, mentions: Sequence[Span]
 ) -> tuple[list[int], list[tuple[int, int]]]:
-    """Piece ids of a text, and the first and last token of each mention.
+    """Returns the word-piece ids of a text, and the first and last token of each mention.
 
     The text is cut at the mentions' ends, so that no piece lies across one.
     """
@@ -350,7 +350,7 @@ def _cut_text(
 
 
 def joined_pairs(parts: Sequence[MentionPairs]) -> MentionPairs:
-    """Several sets of pairs as one, in their order."""
+    """Joins several sets of pairs, in their order."""
     if len(parts) == 1:
         return parts[0]
     rows: list[np.ndarray] = []

@@ -146,7 +146,7 @@ class PronounProbeData:
                 name="pronoun_probe",
                 example_ids=self.example_ids,
                 labels=self.percent_feminine / 100.0,
-                # The other pieces' probabilities cancel: a logistic of the difference of logits.
+                # The other word pieces' probabilities cancel: a logistic of the difference of logits.
                 predictions=1.0 / (1.0 + np.exp(logits[:, 1] - logits[:, 0])),
                 scores=logits,
                 metrics=("probe_slope", "probe_correlation"),
@@ -166,7 +166,7 @@ class PronounProbeData:
 
 @functools.lru_cache(maxsize=4)
 def _predictor(config: BertConfig, pronoun_ids: tuple[int, int], compile_step: bool) -> Predictor:
-    """The compiled forward pass to the logits of the two pronouns."""
+    """Returns the compiled forward pass to the logits of the two pronouns."""
     from keras import ops
 
     from multiberts.bert.model.encoder import encode
@@ -182,7 +182,7 @@ def _predictor(config: BertConfig, pronoun_ids: tuple[int, int], compile_step: b
 
 
 def _family(arguments: DataArguments) -> PronounProbeFamily:
-    """The Winogender folder, by either name."""
+    """Finds the Winogender folder, by either parameter."""
     arguments.refuse("dataset", "train_files", "dev_files", "evaluation_files", "labels")
     folder = winogender_folder(arguments.winogender_dir) or arguments.data_dir
     if folder is None:

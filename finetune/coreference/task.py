@@ -1,7 +1,7 @@
 """Gold-mention coreference on a frozen encoder, evaluated on Winogender.
 
-A two-layer feed-forward network on the representations of two spans says whether they mean the same;
-`finetune.coreference.heads` has the kinds. Only this network is trained. On a Winogender sentence the
+A two-layer feed-forward network on the representations of two spans decides whether they refer to the
+same entity; `finetune.coreference.heads` has the kinds. Only this network is trained. On a Winogender sentence the
 mention with the larger score, of occupation and participant, is the answer.
 
 Options of the task:
@@ -76,7 +76,7 @@ class CoreferenceFamily:
     Attributes:
       train_files, dev_files: GAP files (`.tsv`, `.tsv.gz`) and CoNLL-2012 files (other names).
       winogender_dir: a folder with the Winogender files, or None.
-      sequence_length: the most tokens of a window.
+      sequence_length: the largest number of tokens in a window.
       options: the task's own.
     """
 
@@ -133,14 +133,14 @@ class CoreferenceFamily:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class CoreferenceData:
-    """Pairs, and what is trained on them."""
+    """Pairs, and the options of training on them."""
 
     pairs: CoreferencePairs
     options: CoreferenceOptions
 
     @property
     def train_groups(self) -> np.ndarray:
-        """Pairs of one document, or of one example of GAP, share a number."""
+        """Returns int64 [pairs]; pairs of one document, or of one example of GAP, share a number."""
         train = self.pairs.sets["train"]
         documents = [identity.rpartition("/")[0] for identity in train.pair_ids]
         return np.unique(documents, return_inverse=True)[1].astype(np.int64)
@@ -194,7 +194,7 @@ class CoreferenceData:
         )
 
     def _winogender(self, logits: np.ndarray) -> EvaluationSet:
-        """0 where the occupation has the larger score, 1 where the participant has."""
+        """Answers 0 where the occupation has the larger score, 1 where the participant has it."""
         scores = (logits[:, 1] - logits[:, 0]).reshape(-1, 2)
         sentences = self.pairs.sentences
         answers = np.array([sentence.answer for sentence in sentences])
@@ -238,13 +238,13 @@ def _states(
     compile_step: bool,
     folder: str | None,
 ) -> dict[str, SpanStates]:
-    """The encoder's outputs, kept until a run comes from another checkpoint."""
+    """Returns the encoder's outputs, kept until a run has another checkpoint."""
     place = None if folder is None else Path(folder)
     return span_states(pairs.sets, encoder, kept, compile_step=compile_step, folder=place)
 
 
 def _family(arguments: DataArguments) -> CoreferenceFamily:
-    """The files of a folder, or those that are listed, or lie below folders that are listed."""
+    """Finds the files of a folder, or those that are listed or lie below listed folders."""
     arguments.refuse("dataset", "evaluation_files", "labels")
     train_files, dev_files = arguments.train_files, arguments.dev_files
     options = CoreferenceOptions(**arguments.options)

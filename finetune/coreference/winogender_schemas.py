@@ -97,7 +97,7 @@ class Winogender:
 
 
 def winogender_files(folder: PathLike) -> list[Path]:
-    """The folder's three files.
+    """Returns the folder's three files.
 
     Raises:
       UserError: one is missing.
@@ -112,7 +112,7 @@ def winogender_files(folder: PathLike) -> list[Path]:
 
 
 def winogender_folder(winogender_dir: str | Sequence[str] | None) -> Path | None:
-    """The folder, also where its files are listed, as a run's frozen configuration does.
+    """Returns the folder, also if its files are listed, as in a run's frozen configuration.
 
     Raises:
       UserError: the files lie in several folders.

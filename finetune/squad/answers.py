@@ -1,8 +1,8 @@
-"""From the scores of pieces to answers in the paragraph's own characters.
+"""From the scores of word pieces to answers in the paragraph's own characters.
 
 A candidate is a start and an end among the best of one window, in order, not too long, and with the
-start where it has most context. Its pieces are lower case without accents; the answer is what stands
-in the paragraph for them.
+start where it has most context. Word pieces are lower case without accents; the answer is the
+paragraph's own text for them.
 
 Reference: google-research/bert, run_squad.py, write_predictions and get_final_text.
 """
@@ -42,7 +42,7 @@ class AnswerSettings:
 
     Attributes:
       n_best_size: starts and ends of a window that are combined, and answers kept of a question.
-      max_answer_length: in pieces.
+      max_answer_length: in word pieces.
       null_threshold: a question is left unanswered where its null odds are above; None where every
         question has an answer (SQuAD 1.1).
     """
@@ -70,7 +70,7 @@ class Candidate:
 
     @property
     def score(self) -> float:
-        """Sum of the two logits."""
+        """Returns the sum of the two logits."""
         return self.start_logit + self.end_logit
 
 
@@ -115,7 +115,7 @@ def candidate_spans(
     end_logits: np.ndarray,
     settings: AnswerSettings,
 ) -> Spans:
-    """All starts and ends that may be an answer.
+    """Returns all starts and ends that may be an answer.
 
     Args:
       windows: the sequences.
@@ -141,7 +141,7 @@ def _spans_of(
     settings: AnswerSettings,
     rows: np.ndarray,
 ) -> tuple[np.ndarray, ...]:
-    """Window, start, end and score of the candidates of some windows."""
+    """Returns window, start, end and score of the candidates of some windows."""
     lengths = windows.features.lengths[rows, None]
     inside = np.arange(start_logits.shape[1]) < lengths
     # Any piece may take a place among the best, those of the question too; [rows, n_best_size].
@@ -150,7 +150,7 @@ def _spans_of(
         for logits in (start_logits, end_logits)
     ]
     starts, ends = (order[:, : settings.n_best_size] for order in best)
-    # Only pieces of the paragraph have context.
+    # Only word pieces of the paragraph have context.
     start_fits = np.take_along_axis(windows.max_context[rows], starts, axis=1)
     end_fits = ends < lengths - 1
     length = ends[:, None, :] - starts[:, :, None] + 1  # [rows, starts, ends]
@@ -166,7 +166,7 @@ class AnswerFinder:
     """Finds answers in the logits of one run.
 
     Attributes:
-      vocabulary: the pieces by id.
+      vocabulary: the word pieces by id.
       contexts: the paragraphs.
       context_of: int64 [questions].
       windows: of the questions asked.
@@ -187,7 +187,7 @@ class AnswerFinder:
         return candidate_spans(self.windows, self.start_logits, self.end_logits, self.settings)
 
     def answer(self, question: int) -> Answer:
-        """The best answer to a question, a row of the examples; or none where that is likelier."""
+        """Returns the best answer to a question (a row of the examples), or none if that is likelier."""
         order = self._ordered(question)
         best = self._candidate(order[0]) if len(order) else NOTHING_FOUND
         null = self._null(question)
@@ -197,7 +197,7 @@ class AnswerFinder:
         return Answer(null if null_odds > self.settings.null_threshold else best, best, null_odds)
 
     def n_best(self, question: int) -> list[Candidate]:
-        """The best different answers to a question, best first; no answer is one of them (2.0).
+        """Returns the best different answers to a question, best first; no answer is one of them (2.0).
 
         Returns:
           At most n_best_size, and no answer besides if it is not among these.
@@ -219,13 +219,13 @@ class AnswerFinder:
         return slice(*np.searchsorted(self.windows.question, [question, question + 1]))
 
     def _ordered(self, question: int) -> np.ndarray:
-        """The candidates of a question, best first; of equal ones the first window's."""
+        """Returns the candidates of a question, best first; of equal ones the first window's."""
         windows = self._windows_of(question)
         first, last = self._spans.bounds[[windows.start, windows.stop]]
         return first + np.argsort(-self._spans.score[first:last], kind="stable")
 
     def _null(self, question: int) -> Candidate | None:
-        """No answer, scored by the window that thinks it least likely; None in SQuAD 1.1."""
+        """Returns no answer, scored by the window that thinks it least likely; None in SQuAD 1.1."""
         if self.settings.null_threshold is None:
             return None
         windows = self._windows_of(question)
@@ -237,7 +237,7 @@ class AnswerFinder:
         return Candidate("", -1, -1, float(starts[least]), float(ends[least]))
 
     def _candidate(self, span: int) -> Candidate:
-        """A span with its text."""
+        """Returns a span with its text."""
         spans, windows = self._spans, self.windows
         window, start, end = (
             int(column[span]) for column in (spans.window, spans.start, spans.end)
@@ -253,7 +253,7 @@ class AnswerFinder:
 def answer_text(
     context: Context, vocabulary: Sequence[str], first: int, last: int
 ) -> tuple[str, int, int]:
-    """What stands in a paragraph for some of its pieces.
+    """Returns the text of a paragraph that some of its word pieces stand for.
 
     The pieces' words are tokenised as far as words again; where that has as many characters as the
     words themselves, character stands for character, and the first place of the pieces among them
@@ -261,7 +261,7 @@ def answer_text(
 
     Args:
       context: the paragraph.
-      vocabulary: pieces by id.
+      vocabulary: word pieces by id.
       first: the first word piece in the paragraph.
       last: the last one.
 
@@ -282,13 +282,13 @@ def answer_text(
     places = [
         place
         for a, b in zip(starts, ends, strict=True)
-        for place in range(a, b + 1)  # the blank behind the word, too
+        for place in range(a, b + 1)  # also the blank after the word
     ]
     return original[begin:end], places[begin], places[end - 1] + 1
 
 
 def _place(wanted: str, tokens: str, original: str) -> tuple[int, int]:
-    """Where in `original` the characters lie that are `wanted` in its tokenised form."""
+    """Returns where `original` has the characters that are `wanted` in its tokenised form."""
     start = tokens.find(wanted)
     places = [place for place, character in enumerate(original) if character != " "]
     if start < 0 or not wanted or len(tokens.replace(" ", "")) != len(places):
@@ -300,12 +300,12 @@ def _place(wanted: str, tokens: str, original: str) -> tuple[int, int]:
 
 @functools.lru_cache(maxsize=100_000)
 def _tokens(word: str) -> tuple[str, ...]:
-    """The tokeniser's words of a word in white space."""
+    """Splits a word between white space into the tokeniser's words."""
     return tuple(split_words(word))
 
 
 def answer_columns(answers: Sequence[Answer]) -> dict[str, Any]:
-    """What a run answers.
+    """Returns a run's answers as columns of its predictions.
 
     Args:
       answers: [questions].
@@ -333,7 +333,7 @@ def answer_columns(answers: Sequence[Answer]) -> dict[str, Any]:
 
 
 def n_best_columns(lists: Sequence[Sequence[Candidate]]) -> dict[str, Any]:
-    """The n-best lists of all questions: the texts, and `start end` logits of each as a text."""
+    """Returns the n-best lists of all questions: the texts, and `start end` logits of each as a text."""
     return {
         N_BEST_TEXTS: [[one.text for one in found] for found in lists],
         N_BEST_LOGITS: [[f"{one.start_logit} {one.end_logit}" for one in found] for found in lists],

@@ -70,7 +70,7 @@ def squad_export(
 def official_files(
     dump: Predictions, null_threshold: float | None, source: str
 ) -> dict[str, Mapping[str, Any]]:
-    """The files' contents by name.
+    """Returns the files' contents by name.
 
     Args:
       dump: predictions on questions.
@@ -111,7 +111,7 @@ def official_files(
 
 
 def _n_best(texts: Sequence[str], logits: Sequence[str]) -> list[dict[str, Any]]:
-    """The n-best list of a question, with probabilities among its answers."""
+    """Returns the n-best list of a question, with probabilities among its answers."""
     pairs = [tuple(map(float, pair.split())) for pair in logits]
     highest = max(start + end for start, end in pairs)
     weights = [math.exp(start + end - highest) for start, end in pairs]

@@ -168,7 +168,7 @@ class SquadData:
         parameters: Mapping[str, np.ndarray],
         questions: np.ndarray | None = None,
     ) -> EvaluationSet:
-        """The answers to some questions of a set, or to all."""
+        """Returns the answers to some questions of a set, or to all."""
         if questions is None:
             questions = np.arange(len(part.examples))
         finder = AnswerFinder(
@@ -232,9 +232,9 @@ def engines(config: BertConfig, compile_step: bool) -> tuple[Trainer, Predictor]
         )  # [batch, length, hidden]
         weights = ops.cast(ops.transpose(parameters["output_weights"]), sequence.dtype)
         logits = ops.cast(ops.matmul(sequence, weights), "float32") + parameters["output_bias"]
-        # A batch is as long as it needs to be, so what is behind a sequence must not count.
-        behind = (1.0 - ops.cast(batch["input_mask"], "float32")) * _NOT_A_TOKEN
-        return logits[:, :, 0] + behind, logits[:, :, 1] + behind
+        # A batch is as long as it needs to be, so positions after a sequence's end must not count.
+        after_end = (1.0 - ops.cast(batch["input_mask"], "float32")) * _NOT_A_TOKEN
+        return logits[:, :, 0] + after_end, logits[:, :, 1] + after_end
 
     def loss(parameters: Any, batch: Any, dropout_key: Any) -> tuple[Any, dict[str, Any]]:
         start, end = logits_of(parameters, batch, dropout_key)
@@ -252,7 +252,7 @@ def engines(config: BertConfig, compile_step: bool) -> tuple[Trainer, Predictor]
 
 
 def _family(arguments: DataArguments, *, suffix: str, with_unanswerable: bool) -> SquadFamily:
-    """A task's family; its files in a folder are `train<suffix>.json` and `dev<suffix>.json`."""
+    """Finds a task's files; in a folder they are `train<suffix>.json` and `dev<suffix>.json`."""
     arguments.refuse("winogender_dir", "labels")
     options = dict(arguments.options)
     arguments.require_positive("doc_stride", "max_query_length", "n_best_size", "max_answer_length")
@@ -280,7 +280,7 @@ def _family(arguments: DataArguments, *, suffix: str, with_unanswerable: bool) -
 
 
 def _sources(arguments: DataArguments, suffix: str) -> tuple[SquadSource, SquadSource]:
-    """The training and the development questions.
+    """Finds the training and the development questions.
 
     Raises:
       UserError: not exactly one of folder, files and dataset.
@@ -326,7 +326,7 @@ def _task(
     )
 
 
-# Numbers of windows of 384 pieces with a stride of 128, rounded: these are what a step trains on.
+# Numbers of windows of 384 tokens with a stride of 128, rounded: a step trains on windows.
 TASKS = (
     _task("squad-v1.1", "-v1.1", (88_600, 10_800)),
     _task("squad-v2.0", "-v2.0", (132_000, 12_200), null_threshold=0.0),

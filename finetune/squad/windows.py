@@ -1,7 +1,7 @@
-"""From questions and paragraphs to sequences the encoder takes: overlapping windows of pieces.
+"""From questions and paragraphs to sequences the encoder takes: overlapping windows of word pieces.
 
-A paragraph is cut into words at white space, and each word into pieces. Where question and
-paragraph are too long together, windows of the paragraph slide over it by `stride` pieces.
+A paragraph is cut into words at white space, and each word into word pieces. Where question and
+paragraph are too long together, windows of the paragraph slide over it by `stride` word pieces.
 
 Reference: google-research/bert, run_squad.py, convert_examples_to_features; Devlin et al., 2019,
 sections 4.2 and 4.3.
@@ -20,7 +20,7 @@ from multiberts.bert.tokenization import Tokenizer
 from multiberts.finetune.features import SequenceFeatures, stacked_sequences
 from multiberts.runs.errors import UserError
 
-# What parts words in the original; Unicode's other spaces lie inside words.
+# The original separates words at these; Unicode's other spaces are part of words.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
 
 # Of a window's length in pieces, in the comparison of contexts.
@@ -55,7 +55,7 @@ class SquadExamples:
 
 @dataclasses.dataclass(frozen=True)
 class Context:
-    """A paragraph with its words and pieces.
+    """A paragraph with its words and word pieces.
 
     Attributes:
       text: as it stands in the file.
@@ -73,7 +73,7 @@ class Context:
 
 @dataclasses.dataclass(frozen=True)
 class SquadWindows:
-    """All windows, those of a question one behind the other and in the order of the questions.
+    """All windows, those of a question together, in the order of the questions.
 
     Attributes:
       features: [CLS] question [SEP] window [SEP].
@@ -93,7 +93,7 @@ class SquadWindows:
         return len(self.question)
 
     def of(self, questions: np.ndarray) -> SquadWindows:
-        """Those of some questions only."""
+        """Returns the windows of some questions only."""
         rows = np.flatnonzero(np.isin(self.question, questions))
         features = self.features
         return SquadWindows(
@@ -129,7 +129,7 @@ class SquadWindows:
 
 
 def best_windows(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """For each piece of a paragraph the first of the windows in which it has most context.
+    """Returns for each piece of a paragraph the first of the windows in which it has most context.
 
     Args:
       starts: int64 [windows]: first piece of each.
@@ -146,7 +146,7 @@ def best_windows(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 
 def read_contexts(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Context]:
-    """Cuts paragraphs into words and pieces."""
+    """Cuts paragraphs into words and word pieces."""
     spans = [[match.span() for match in _WORD.finditer(text)] for text in texts]
     words = [text[a:b] for text, cut in zip(texts, spans, strict=True) for a, b in cut]
     ids, lengths = tokenizer.encode_flat(words)
@@ -170,7 +170,7 @@ def read_contexts(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Context]:
 
 
 def window_starts(num_pieces: int, most: int, stride: int) -> list[int]:
-    """First pieces of the windows over a paragraph.
+    """Returns first pieces of the windows over a paragraph.
 
     Args:
       num_pieces: of the paragraph; none, no window.
@@ -184,7 +184,7 @@ def window_starts(num_pieces: int, most: int, stride: int) -> list[int]:
 
 
 def answer_words(context: Context, text: str, start: int) -> tuple[int, int] | None:
-    """The first and last word that an answer touches.
+    """Returns the first and last word that an answer touches.
 
     Args:
       context: the paragraph.
@@ -207,7 +207,7 @@ def answer_words(context: Context, text: str, start: int) -> tuple[int, int] | N
 def answer_pieces(
     context: Context, words: tuple[int, int], answer: Sequence[int]
 ) -> tuple[int, int]:
-    """The first and last piece of an answer.
+    """Returns the first and last piece of an answer.
 
     Words may hold more than the answer ("(1895-1943)." for 1895), so the first run of their pieces
     that is the answer's own is taken, if there is one.
@@ -228,10 +228,10 @@ def answer_pieces(
 def training_answers(
     tokenizer: Tokenizer, examples: SquadExamples, contexts: Sequence[Context], source: str
 ) -> list[tuple[int, int] | None]:
-    """The pieces of every question's answer, to train on.
+    """Locates every question's answer in its paragraph, to train on.
 
     Args:
-      tokenizer: gives the pieces.
+      tokenizer: gives the word pieces.
       examples: each question with one answer, or none.
       contexts: the paragraphs of `examples`.
       source: names the data in errors.
@@ -277,14 +277,14 @@ def make_windows(
     max_query_length: int,
     answers: Sequence[tuple[int, int] | None] | None = None,
 ) -> SquadWindows:
-    """The windows of all questions.
+    """Cuts all questions and their paragraphs into windows.
 
     Args:
-      tokenizer: gives the pieces.
+      tokenizer: gives the word pieces.
       examples: the questions.
       contexts: their paragraphs.
-      sequence_length: the most tokens of a sequence.
-      stride: from one window to the next, in pieces.
+      sequence_length: the largest number of tokens in a sequence.
+      stride: from one window to the next, in word pieces.
       max_query_length: pieces of a question that are kept.
       answers: what `training_answers` gives; a question with None gets no windows. None: for
         prediction.
