@@ -1,8 +1,8 @@
 """Gold-mention coreference on a frozen encoder, evaluated on Winogender.
 
 A two-layer feed-forward network on the representations of two spans decides whether they refer to the
-same entity; `finetune.coreference.heads` has the kinds. Only this network is trained. On a Winogender sentence the
-mention with the larger score, of occupation and participant, is the answer.
+same entity; `finetune.coreference.heads` has the kinds. Only this network is trained. On a Winogender
+sentence the mention with the larger score, of occupation and participant, is the answer.
 
 Options of the task:
 

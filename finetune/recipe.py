@@ -1,0 +1,276 @@
+"""Parameters of a fine-tuning run: the settings, their checks, and which of them identify the run."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from multiberts.evaluate.dumps.run_file import set_at
+from multiberts.finetune.classification.challenge_sets import DATASET_PREFIX
+from multiberts.finetune.family import Family
+from multiberts.finetune.tasks import DataArguments, Task, task_named
+from multiberts.finetune.training_rows import NUM_FOLDS
+from multiberts.runs.errors import UserError
+from multiberts.runs.identity import Identity, Values
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FinetuningSettings:
+    """Settings of a fine-tuning run.
+
+    Attributes:
+      run_dir: the run's directory.
+      checkpoint: a checkpoint directory, of this project or a released one.
+      task: a name of `finetune.tasks`, or any other one together with `labels`.
+      data_dir: a folder with the task's files: `train.tsv` and `dev.tsv` (or `.tsv.gz`) of a GLUE task,
+        `train.conll` and `dev.conll` (or `.conll.gz`) of coreference, the Winogender files of the probe.
+        With `dataset`: the folder of TensorFlow Datasets.
+      dataset: a name in TensorFlow Datasets, such as `glue/rte`, in place of files.
+      train_files: in place of data_dir; coreference takes several (GAP where the name ends in `.tsv` or
+        `.tsv.gz`, else CoNLL-2012), other tasks one.
+      dev_files: likewise, for evaluation; texts and pairs do not need them with a held_out_fold.
+      evaluation_files: further evaluation sets by name, such as {"hans": "path"}.
+      winogender_dir: for coreference and the probe, a folder with the Winogender files, or the list of
+        the three.
+      labels: label names of a task of the user's own.
+      options: the task's own, such as {"num_hidden_units": 64} of coreference; see its file.
+      task_modules: names of modules outside the tree that register further tasks, such as
+        ["my_tasks.reviews"]; Python must find them (PYTHONPATH). See docs/tasks.md.
+      learning_rate: peak of the schedule.
+      finetune_seed: of the order of the examples, the head's initial weights and dropout.
+      batch_size: examples (coreference: pairs, SQuAD: windows) per step.
+      num_epochs: passes over the training examples; may be a fraction.
+      warmup_proportion: share of the steps with rising learning rate.
+      sequence_length: the largest number of tokens in a sequence; longer texts are cut, longer documents
+        are split.
+      max_train_examples: trains on so many examples only, the same for every seed; None: all.
+      held_out_fold: 0 to 4: trains on the other four fifths of the training examples and predicts this
+        one too, as evaluation set `held_out`; the fifths are the same for every seed. None: trains on all.
+      prediction_epochs: numbers of epochs (may be fractions) after which the same predictions are made
+        early, as `dev@2.5`; training then continues unchanged.
+      save_state_every_steps: the largest number of steps that a kill can cost.
+      log_every_steps: steps between lines of `metrics.jsonl`.
+      compile_step: whether XLA compiles the step: some seconds per process, then faster steps.
+    """
+
+    run_dir: str
+    checkpoint: str
+    task: str
+    data_dir: str | None = None
+    dataset: str | None = None
+    train_files: Sequence[str] | None = None
+    dev_files: Sequence[str] | None = None
+    evaluation_files: Mapping[str, str] | None = None
+    winogender_dir: str | Sequence[str] | None = None
+    labels: Sequence[str] | None = None
+    options: Mapping[str, Any] | None = None
+    task_modules: Sequence[str] = ()
+    learning_rate: float = 5e-5
+    finetune_seed: int = 0
+    batch_size: int = 32
+    num_epochs: float = 3
+    warmup_proportion: float = 0.1
+    sequence_length: int = 128
+    max_train_examples: int | None = None
+    held_out_fold: int | None = None
+    prediction_epochs: Sequence[float] = ()
+    save_state_every_steps: int = 500
+    log_every_steps: int = 50
+    compile_step: bool = True
+
+    def call(self) -> dict[str, Any]:
+        """Returns the arguments that make the run again, as values that Gin can spell."""
+        names = [field.name for field in dataclasses.fields(self) if field.name != "run_dir"]
+        call = {name: _literal(getattr(self, name)) for name in names}
+        if not self.task_modules:
+            del call["task_modules"]
+        return call
+
+
+def _literal(value: Any) -> Any:
+    """Returns an argument as the plain Python value that Gin can spell."""
+    if isinstance(value, Mapping):
+        return {key: _literal(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_literal(item) for item in value]
+    return value
+
+
+# Arguments that train something: they do not count where a task trains nothing.
+_OF_TRAINING = (
+    "learning_rate", "finetune_seed", "batch_size", "num_epochs", "warmup_proportion",
+    "sequence_length", "max_train_examples", "held_out_fold", "prediction_epochs",
+)  # fmt: skip
+_OF_DATA = ("data_dir", "train_files", "dev_files", "evaluation_files", "winogender_dir")
+
+
+def _settle(parameters: Values, inputs: Values) -> None:
+    """Leaves out what has no effect, and takes names in TensorFlow Datasets for names."""
+    chosen = task_of(parameters)
+    options = chosen.completed(parameters["options"] or {})
+    parameters["options"] = {
+        name: value for name, value in options.items() if name not in chosen.place_options
+    }
+    # Stated where given, so that directories made before they existed stay valid.
+    for name in ("held_out_fold", "prediction_epochs", "task_modules"):
+        if not parameters.get(name) and parameters.get(name) != 0:
+            parameters.pop(name, None)
+    if not chosen.trains:
+        for name in _OF_TRAINING:
+            parameters.pop(name, None)
+    if parameters["dataset"] is not None:
+        del inputs["data_dir"]  # where TensorFlow Datasets keeps its data sets
+    further = inputs["evaluation_files"] or {}
+    names = {name: path for name, path in further.items() if str(path).startswith(DATASET_PREFIX)}
+    if names:
+        parameters["evaluation_sets"] = names
+        inputs["evaluation_files"] = {
+            name: path for name, path in further.items() if name not in names
+        }
+
+
+def _find_files(arguments: Mapping[str, Any], inputs: Values) -> None:
+    """Replaces folders of data by the files that the task reads, where all data are on this machine."""
+    data = {name: inputs[name] for name in _OF_DATA if name in inputs}
+    named = (
+        arguments["dataset"] is not None
+        or data.get("evaluation_files") != arguments["evaluation_files"]
+    )
+    if named or not all(map(_is_path, data.values())):
+        return
+    decisive = {name: arguments.get(name) for name in (*_OF_DATA, *_OF_TASK)}
+    for name in data:
+        del inputs[name]
+    inputs["files"] = _files_of(json.dumps(decisive))
+
+
+def _is_path(value: Any) -> bool:
+    """Whether all of a value are paths, rather than something that another run will make."""
+    if isinstance(value, Mapping):
+        return all(map(_is_path, value.values()))
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_path, value))
+    return value is None or isinstance(value, str)
+
+
+# So that a plan of thousands of runs looks once.
+@functools.lru_cache(maxsize=64)
+def _files_of(arguments: str) -> dict[str, Path | list[Path]]:
+    return family_of(json.loads(arguments)).inputs()
+
+
+def task_of(arguments: Mapping[str, Any]) -> Task:
+    """Returns the task of a call of `finetune`.
+
+    Args:
+      arguments: of the call.
+
+    Raises:
+      UserError: there is no such task.
+    """
+    return task_named(arguments["task"], arguments["labels"], arguments.get("task_modules") or ())
+
+
+def family_of(arguments: Mapping[str, Any]) -> Family:
+    """Finds the data of a call of `finetune`.
+
+    Args:
+      arguments: of the call.
+
+    Raises:
+      UserError: a missing file, or arguments that do not fit the task.
+    """
+    chosen = task_of(arguments)
+    labels = arguments["labels"]
+    return chosen.family(
+        DataArguments(
+            task=arguments["task"],
+            data_dir=arguments["data_dir"],
+            dataset=arguments["dataset"],
+            train_files=tuple(arguments["train_files"] or ()),
+            dev_files=tuple(arguments["dev_files"] or ()),
+            evaluation_files=dict(arguments["evaluation_files"] or {}),
+            winogender_dir=arguments["winogender_dir"],
+            labels=None if labels is None else tuple(labels),
+            sequence_length=arguments["sequence_length"],
+            options=chosen.completed(arguments["options"] or {}),
+            holds_out=arguments["held_out_fold"] is not None,
+        )
+    )
+
+
+# Besides the data: what decides which of them are read.
+_OF_TASK = (
+    "task", "dataset", "labels", "options", "task_modules", "sequence_length", "held_out_fold",
+)  # fmt: skip
+
+IDENTITY = Identity(
+    inputs=("checkpoint", *_OF_DATA),
+    speed=("save_state_every_steps", "log_every_steps", "compile_step"),
+    settle=_settle,
+    find_files=_find_files,
+)
+
+
+def run_parameters(call: Mapping[str, Any], family: Family) -> dict[str, Any]:
+    """Returns the parameters that a run's directory and its run.json record.
+
+    Args:
+      call: the arguments of `finetune`.
+      family: the data of the call.
+
+    Raises:
+      UserError: a value out of range.
+    """
+    if task_of(call).trains:
+        _check_training(call)
+    counted, _ = IDENTITY.of(call)
+    names = [name for name in (*_OF_TRAINING, "task_modules") if name in counted]
+    return {
+        "task": call["task"],
+        **family.parameters(),
+        **{name: counted[name] for name in names},
+    }
+
+
+def _is_positive(value: float) -> bool:
+    return math.isfinite(value) and value > 0
+
+
+_RANGES = (
+    ("learning_rate", _is_positive, "a positive number"),
+    ("num_epochs", _is_positive, "a positive number"),
+    ("batch_size", _is_positive, "a positive number"),
+    ("warmup_proportion", lambda share: 0 <= share <= 1, "0 to 1"),
+    ("max_train_examples", lambda most: most is None or most >= 1, "1 or more, or None for all"),
+    (
+        "held_out_fold",
+        lambda fold: fold is None or fold in range(NUM_FOLDS),
+        f"0 to {NUM_FOLDS - 1}, or None to train on all",
+    ),
+)
+
+
+def _check_training(call: Mapping[str, Any]) -> None:
+    """Refuses values out of range."""
+    for name, fits, expected in _RANGES:
+        if not fits(call[name]):
+            raise UserError(f"finetune.{name} is {call[name]}; give {expected}")
+    prediction_epochs, num_epochs = call["prediction_epochs"], call["num_epochs"]
+    for epochs in prediction_epochs:
+        if not 0 < epochs < num_epochs:
+            raise UserError(
+                f"finetune.prediction_epochs holds {epochs}, expected numbers above 0 and below "
+                f"num_epochs, {num_epochs}: at the end predictions are made anyway; correct the list"
+            )
+    names = [set_at("dev", epochs) for epochs in prediction_epochs]
+    if len(set(names)) < len(names):
+        raise UserError(
+            f"finetune.prediction_epochs is {prediction_epochs}, expected each number once (to "
+            "four digits); remove the repeated one"
+        )
