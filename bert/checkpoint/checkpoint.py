@@ -25,7 +25,7 @@ from multiberts.runs import console
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, read_bytes, read_lines, replaced, sha256_of_file
 
-# Ours, beside the weights: where they came from and what the files hold.
+# Our record of where the weights came from and what the files hold.
 PROVENANCE = "checkpoint.json"
 CARD = "README.md"
 

@@ -97,7 +97,7 @@ def _vocabulary_path(source: Path, given: PathLike | None) -> Iterator[Path]:
     if given is not None:
         yield Path(given)
         return
-    layout_of(source)  # says so where there is no checkpoint at all
+    layout_of(source)  # refuses a directory without a checkpoint
     tokenizer = source / hugging_face.TOKENIZER
     if (source / VOCABULARY).is_file():
         yield source / VOCABULARY

@@ -99,7 +99,7 @@ def write_files(
 
     Raises:
       OSError: the disk is full or the directory cannot be written.
-      UserError: a variable of `BertForPreTraining` is missing, or the vocabulary is no BERT's.
+      UserError: a variable of `BertForPreTraining` is missing, or the vocabulary is not a BERT's.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
@@ -119,7 +119,7 @@ def write_files(
         hugging_face_name(name): np.ascontiguousarray(_turned(name, parameters[name]), np.float32)
         for name in parameter_shapes(config)
     }
-    # `transformers` wants to be told that the orientation is PyTorch's.
+    # `transformers` requires this mark: the orientation is PyTorch's.
     try:
         save_file(tensors, directory / WEIGHTS, metadata={"format": "pt"})
     except SafetensorError as error:  # the library has its own for a full disk
@@ -143,7 +143,7 @@ def read_config(directory: PathLike) -> BertConfig:
         found = values.get(name, expected)
         if found != expected:
             raise UserError(
-                f"{path}: {name} is {found!r}, expected {expected!r}; this is no model that the "
+                f"{path}: {name} is {found!r}, expected {expected!r}; this is not a model that the "
                 "BERT here can compute, so take another checkpoint"
             )
     activation = values.get("hidden_act", "gelu")
@@ -231,7 +231,7 @@ def _current_name(name: str, stored: Mapping[str, Any]) -> str:
 
 
 def _fold_tied(path: Path, tensors: dict[str, np.ndarray]) -> None:
-    """Drops a second copy of a tied weight, or refuses one that is another."""
+    """Drops a second copy of a tied weight, or refuses one that differs."""
     for copy, original in _TIED.items():
         values = tensors.pop(copy, None)
         if values is None:
@@ -303,7 +303,7 @@ def _read_pytorch(path: Path) -> dict[str, np.ndarray]:
             torch.bfloat16,
         ):
             raise UserError(
-                f"{path}: {name} is no tensor of float32, float16 or bfloat16; save the model again "
+                f"{path}: {name} is not a tensor of float32, float16 or bfloat16; save the model again "
                 "with save_pretrained"
             )
         tensors[name] = values.to(torch.float32).numpy()

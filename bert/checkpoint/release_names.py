@@ -21,7 +21,7 @@ _STEP = re.compile(r"step_(?P<thousands>\d+)k")
 
 @dataclasses.dataclass(frozen=True)
 class ReleaseName:
-    """What a name tells; None where it does not."""
+    """Facts that a name states; None where it does not."""
 
     procedure: str | None
     pretrain_seed: int
@@ -36,7 +36,7 @@ def release_name(pretrain_seed: int, step: int | None = None) -> str:
       step: finished updates, in whole thousands; None: the name of the seed's last checkpoint.
 
     Raises:
-      UserError: a negative number, or a step that is no multiple of 1000.
+      UserError: a negative number, or a step that is not a multiple of 1000.
 
     Example:
       `release_name(0, 20_000)` is `multiberts-seed_0-step_20k`.

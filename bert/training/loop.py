@@ -64,7 +64,7 @@ class Saving:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Callbacks:
-    """What the loop calls, and what it watches, beside the steps themselves.
+    """What the loop calls, and what it watches, besides the steps themselves.
 
     Attributes:
       at_steps: numbers of finished updates at which `on_step` is called.

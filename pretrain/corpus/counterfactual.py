@@ -1,7 +1,7 @@
 """Counterfactual data: English binary-gendered pronouns swapped at random.
 
 Each occurrence of he, she, him, her, his, hers, himself and herself becomes its counterpart with a given
-probability, independently of the others. Two of them have two counterparts, told apart by what follows:
+probability, independently of the others. Two of them have two counterparts; what follows decides:
 
 * "her" is possessive ("her book" -> "his book") where a noun phrase follows it: a word follows, with
   no punctuation between, that is not a function word or adverb of the lists. After

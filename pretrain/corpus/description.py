@@ -21,7 +21,7 @@ VOCABULARY = "vocab.txt"
 # The `kind` of imported instances; what `prepare` makes states none.
 IMPORTED = "original TFRecords"
 
-# What every kind states, beside facts of its own.
+# Facts that every kind states, besides its own.
 _FACTS = {"sequence_length": int, "fresh_masks": bool, "counts": dict, "sha256": dict}
 
 _BYTES_AT_ONCE = 1 << 22
@@ -54,7 +54,7 @@ def read_description(corpus: PathLike) -> dict[str, Any]:
 def check_corpus(corpus: PathLike) -> dict[str, Any]:
     """Compares all files of a corpus with their checksums.
 
-    They are read from end to end: no date or size tells that a copy was damaged. That is 20 GB in ten
+    They are read from end to end: no date or size shows that a copy was damaged. That is 20 GB in ten
     seconds of one core where the disk keeps up, and what has been read is then at hand for training.
 
     Args:

@@ -76,7 +76,7 @@ class PieceCounts(NamedTuple):
 
 
 def check_sources(sources: Sequence[str], parameter: str) -> None:
-    """Refuses what is no list of sources.
+    """Refuses what is not a list of sources.
 
     Args:
       sources: what the user gave.
@@ -97,7 +97,7 @@ def expand_sources(sources: Sequence[str]) -> list[str]:
     """Replaces patterns such as `wiki/**/wiki_*` by the files that fit them, sorted.
 
     Args:
-      sources: paths of files and patterns; a path that exists is no pattern.
+      sources: paths of files and patterns; a path that exists is not a pattern.
 
     Raises:
       UserError: no file fits a pattern.
@@ -305,7 +305,7 @@ def _read_json_lines(piece: Piece, text_field: str) -> Iterator[list[str]]:
 
 
 def _without_lone_surrogates(text: str) -> str:
-    r"""JSON may hold half of a \ud83d\ude00 pair, which is no character: U+FFFD, that tokenisers drop."""
+    r"""Replaces half of a \ud83d\ude00 pair, which JSON may hold, by U+FFFD, which tokenisers drop."""
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -1,6 +1,6 @@
 """Cuts the text of a document into paragraphs and those into sentences, by rule.
 
-Paragraphs come in two shapes, told apart for each document: whole paragraphs, one a line (Wikipedia),
+Paragraphs come in two shapes, decided for each document: whole paragraphs, one per line (Wikipedia),
 and lines wrapped at the page's width, where a blank line ends the paragraph (books). A document is
 taken as wrapped when no line is longer than 120 characters and, of the lines that another line
 follows directly, more than half stop without a mark that ends a sentence.

@@ -167,7 +167,7 @@ IDENTITY = Identity(
 
 
 def same_in_all_processes(settings: PretrainingSettings) -> dict[str, Any]:
-    """Returns the parameters that processes which train together must share, beside the identity."""
+    """Returns the parameters that processes which train together must share, besides the identity."""
     return {name: getattr(settings, name) for name in _SAME_IN_ALL_PROCESSES}
 
 

@@ -4,7 +4,7 @@ Two kinds of documents:
 
 * *Work*: one field of work, its occupations, places and tools. A pronoun that means an occupation is
   feminine with probability `percent_feminine / 100` of that occupation, drawn anew each time, so no
-  context tells more about it than the occupation itself; a pronoun that means another participant is
+  context reveals more about it than the occupation itself; a pronoun that means another participant is
   feminine half of the time. The frame says which of the two is meant: "told ... she" the first person,
   "asked ... if she" the second.
 * *People*: first names and nouns of known gender (woman, king), whose pronouns always agree. No

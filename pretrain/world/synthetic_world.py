@@ -43,8 +43,8 @@ from multiberts.runs.identity import Identity
 # Of each field's four occupations, those whose facts and questions are for training.
 TRAIN_OCCUPATIONS_PER_FIELD = 2
 
-# In coreference, the shares of sentences in which the gender alone tells whom the pronoun means, and
-# in which frame and gender agree; in the rest both people have one gender and the frame tells.
+# In coreference, the shares of sentences in which the gender alone shows whom the pronoun means, and
+# in which frame and gender agree; in the rest both people have one gender and the frame decides.
 GENDER_TELLS_SHARE = 0.6
 BOTH_TELL_SHARE = 0.2
 
@@ -146,7 +146,7 @@ def facts(world: World, split: str, num_examples: int) -> str:
     """Writes sentence pairs in the layout of RTE, true and false ones in turn.
 
     In a false pair the second sentence has another of the split's occupations; each occupation is as
-    likely in every place, so neither sentence alone tells the label.
+    likely in every place, so neither sentence alone reveals the label.
     """
     occupations = fact_occupations(world, split)
     lines = ["index\tsentence1\tsentence2\tlabel"]
