@@ -276,7 +276,8 @@ class RidgeLearner:
 
     def errors(self, train: Indices, test: Indices) -> Floats:
         """Share of samples misclassified [draws], after training on `train` [draws, n'], of `test`
-        [draws, tests]."""
+        [draws, tests].
+        """
         scores = np.einsum("dtw,dw->dt", self._x[test], self.fit(train))
         return np.mean((scores > 0) != (self._labels[test] > 0), axis=1)
 

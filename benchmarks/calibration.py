@@ -41,6 +41,7 @@ from multiberts.benchmarks.crossed_model import (
     MetricName,
     all_conditions,
 )
+from multiberts.runs import console
 from multiberts.runs.command import run_command
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
@@ -141,7 +142,7 @@ def calibrate(
         },
     )
     if run.done:
-        print(f"{run_dir} is finished")
+        console.report(f"{run_dir} is finished")
         return
     conditions = all_conditions()
     with run:
@@ -165,7 +166,7 @@ def calibrate(
         figures = save_figure(coverage_figure(outcomes), run.path / "calibration")
         kept = [str(_file_of(run.path, c).relative_to(run.path)) for c in conditions]
         run.finish(["calibration.md", "calibration.csv", *(f.name for f in figures), *kept])
-    print(f"See {run.path / 'calibration.md'}")
+    console.report(f"See {run.path / 'calibration.md'}")
 
 
 def _in_processes(
@@ -192,6 +193,7 @@ def simulate_and_keep(
 
 
 def read_outcome(path: Path) -> Outcome:
+    """Reads the counts of a condition."""
     content = json.loads(path.read_text())
     return Outcome(**{**content, "shares": tuple(content["shares"])})
 
@@ -302,7 +304,8 @@ def above_level(outcomes: Outcomes) -> list[tuple[Condition, str, float, float]]
 
 def known_table(outcomes: Outcomes) -> Table:
     """What is known of few seeds that dominate, beside what was found; z is their distance in
-    standard errors of both."""
+    standard errors of both.
+    """
     columns = ("seeds", "what", "known", "found", "z")
     rows: list[list[Cell]] = []
     for number, condition in _KNOWN_CONDITIONS.items():
@@ -378,7 +381,8 @@ def report(outcomes: Outcomes, num_bootstrap: int) -> str:
 
 def coverage_figure(outcomes: Outcomes) -> Figure:
     """Coverage against R by interval, of paired comparisons; a column for what dominates, a row for
-    each metric."""
+    each metric.
+    """
     options = {"sharex": True, "sharey": True}
     with canvas(8.0, 4.9, len(CORRELATIONS), len(_METRICS), **options) as (figure, panels):
         for row, (metric, metric_label) in zip(panels, _METRICS.items(), strict=True):

@@ -79,6 +79,7 @@ class Condition:
 
     @property
     def name(self) -> str:
+        """The name of the condition's file."""
         return f"{self.metric}-{self.design}-{self.dominant}-{self.num_seeds}"
 
     @property

@@ -13,6 +13,7 @@ import time
 import numpy as np
 import xarray
 
+from multiberts.runs import console
 from multiberts.stats import compare
 
 NUM_EXAMPLES = 1_000_000
@@ -22,6 +23,7 @@ LOOP_REPLICATES = 3
 
 
 def main() -> None:
+    """Prints our seconds, the loop's seconds and the peak memory."""
     random = np.random.default_rng(0)
     labels = random.integers(0, 2, NUM_EXAMPLES).astype(np.uint8)
     predictions = np.empty((NUM_SEEDS, NUM_EXAMPLES), np.uint8)
@@ -41,7 +43,7 @@ def main() -> None:
         for row in predictions:
             np.mean(labels[examples] == row[examples])
     loop = (time.perf_counter() - start) * NUM_BOOTSTRAP / LOOP_REPLICATES
-    print(f"{ours} {loop} {peak}")
+    console.report(f"{ours} {loop} {peak}")
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ import sklearn.metrics
 import xarray
 from numpy.typing import NDArray
 
+from multiberts.runs import console
 from multiberts.stats import Task, compare, compare_tasks, multibootstrap
 from multiberts.stats.bootstrap.arms import arm_from_arrays
 
@@ -137,32 +138,39 @@ def by_scipy(sides: list[xarray.Dataset], score: Callable, replicates: int) -> f
 
 
 def accuracy(labels: NDArray, predictions: NDArray) -> float:
+    """Scores by NumPy."""
     return float(np.mean(labels == predictions))
 
 
 def f1(labels: NDArray, predictions: NDArray) -> float:
+    """Scores by NumPy."""
     return float(2 * np.sum(labels * predictions) / (np.sum(labels) + np.sum(predictions)))
 
 
 def matthews(labels: NDArray, predictions: NDArray) -> float:
+    """Scores by NumPy."""
     return float(np.corrcoef(labels, predictions)[0, 1])
 
 
 def both(labels: NDArray, predictions: NDArray) -> float:
+    """Returns the sum of F1 and Matthews' correlation."""
     return f1(labels, predictions) + matthews(labels, predictions)
 
 
 def both_by_library(labels: NDArray, predictions: NDArray) -> float:
+    """Returns the same sum by scikit-learn."""
     return sklearn.metrics.f1_score(labels, predictions) + sklearn.metrics.matthews_corrcoef(
         labels, predictions
     )
 
 
 def pearson_by_library(labels: NDArray, predictions: NDArray) -> float:
+    """Returns Pearson's correlation by SciPy."""
     return float(scipy.stats.pearsonr(labels, predictions)[0])
 
 
 def times_faster(ours: float, other: float | None) -> float:
+    """Returns how many times faster ours is, or NaN without the other."""
     return 0.0 if other is None else other / ours
 
 
@@ -212,6 +220,7 @@ def bench() -> list[Row]:
 
 
 def exact_error(table: NDArray[np.float64]) -> float:
+    """Returns the exact standard error of the bootstrap."""
     from multiberts.stats.bootstrap.crossing import crossing_of_tables
 
     return float(np.sqrt(crossing_of_tables([table]).bootstrap_variance()))
@@ -253,21 +262,24 @@ def published_stream() -> Row:
 
 
 def main() -> None:
-    print(f"{NUM_BOOTSTRAP} replicates; seconds, and how many times slower than ours\n")
-    print(f"{'case':<58}{'ours':>9}{'loop':>9}{'library':>9}{'scipy':>9}   target")
+    """Prints the table of times."""
+    console.report(f"{NUM_BOOTSTRAP} replicates; seconds, and how many times slower than ours\n")
+    console.report(f"{'case':<58}{'ours':>9}{'loop':>9}{'library':>9}{'scipy':>9}   target")
     for row in bench():
         others = "".join(
             f"{'-' if other is None else f'{other / row.ours:.0f}x':>9}"
             for other in (row.loop, row.library, row.scipy)
         )
         verdict = "met" if row.met else "MISSED"
-        print(f"{row.case:<58}{row.ours:>8.4f}s{others}   {row.target}: {verdict}", flush=True)
+        console.report(f"{row.case:<58}{row.ours:>8.4f}s{others}   {row.target}: {verdict}")
     command = [sys.executable, "-m", "benchmarks.multibootstrap_memory"]
     out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     ours, loop, peak = (float(value) for value in out.split())
     case = f"25 seeds, 1M examples, accuracy: peak memory {peak:.0f} MB"
     verdict = "met" if peak < 300 else "MISSED"
-    print(f"{case:<58}{ours:>8.1f}s{loop / ours:>8.0f}x{'-':>9}{'-':>9}   300 MB in all: {verdict}")
+    console.report(
+        f"{case:<58}{ours:>8.1f}s{loop / ours:>8.0f}x{'-':>9}{'-':>9}   300 MB in all: {verdict}"
+    )
 
 
 if __name__ == "__main__":

@@ -66,11 +66,6 @@ class Replicates:
     scores: NDArray[np.float64]
     undefined: NDArray[np.bool_]
 
-    @property
-    def degenerate(self) -> int:
-        """The number of replicates where the score of any job was 0/0."""
-        return int(self.undefined.any(axis=1).sum())
-
 
 class DrawSource(Protocol):
     """A source of draws; called for one replicate after another, in a fixed order."""
