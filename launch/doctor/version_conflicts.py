@@ -204,9 +204,8 @@ def _pins(*files: str) -> Iterator[tuple[str, str]]:
         path = _PROJECT / f"requirements{file}.txt"
         for line in path.read_text().splitlines() if path.is_file() else ():
             requirement = _applicable(line.partition("#")[0].strip())
-            for specifier in requirement.specifier if requirement else ():
-                if specifier.operator == "==":
-                    yield requirement.name, specifier.version
+            if requirement is not None:
+                yield requirement.name, str(requirement.specifier).removeprefix("==")
 
 
 def _tensorflows(installed: Mapping[str, str]) -> list[Finding]:
