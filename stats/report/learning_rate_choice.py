@@ -1,7 +1,7 @@
 """Chooses a learning rate per task, procedure and step, and reads the runs that have it.
 
-python -m stats.learning_rates --gin_param='learning_rates.predictions = "results/sweep"'
---gin_param='learning_rates.rule = "dev"'
+Example: `python -m stats.learning_rates` with the parameters `learning_rates.predictions = "results/sweep"`
+and `learning_rates.rule = "dev"`.
 """
 
 from __future__ import annotations
