@@ -22,12 +22,15 @@ from pathlib import Path
 from typing import Any
 
 from multiberts.launch.markers.attempts import begin_attempt, end_attempt
-from multiberts.launch.markers.markers import write_plan
+from multiberts.launch.markers.planned import write_plan
 from multiberts.launch.plan.experiment import Experiment, make_plan
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.running import run_plan
 from multiberts.launch.status.command import show_status
+from multiberts.launch.status.page import render_status_page
+from multiberts.launch.status.picture import collect_status
 from multiberts.launch.status.plan_report import show_plan
+from multiberts.runs.console import report
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.files import write_atomically
 
@@ -69,6 +72,8 @@ def main() -> None:
         _mark(plan, Path(scratch))
         _, seconds = _timed(_quietly, show_status, root=scratch)
         rows.append((f"status of {len(plan)} runs", seconds, SECONDS_TO_SHOW))
+        _, seconds = _timed(lambda: render_status_page(collect_status(scratch)))
+        rows.append((f"status page of {len(plan)} runs", seconds, SECONDS_TO_SHOW))
     with tempfile.TemporaryDirectory() as scratch:
         plan = _no_ops(given.carried_out)
         settings: dict[str, Any] = {"plan": plan, "root": scratch, "workers": given.workers}
@@ -77,9 +82,9 @@ def main() -> None:
         rows.append((f"{len(plan)} runs, {given.workers} workers", seconds, SECONDS_TO_RUN))
         _, seconds = _timed(_quietly, run_plan, **settings)
         rows.append(("the same again, all done", seconds, SECONDS_TO_LOOK))
-    print(f"{'':34}{'seconds':>9}{'target':>9}")
+    report(f"{'':34}{'seconds':>9}{'target':>9}")
     for what, seconds, target in rows:
-        print(f"{what:34}{seconds:9.2f}{target:9.0f}{'' if seconds <= target else '  missed'}")
+        report(f"{what:34}{seconds:9.2f}{target:9.0f}{'' if seconds <= target else '  missed'}")
     sys.exit(any(seconds > target for _, seconds, target in rows))
 
 

@@ -24,9 +24,11 @@ from typing import Any
 
 import psutil
 
-from multiberts.launch.markers.markers import Holder, Lease, attempts_of, end_attempt
+from multiberts.launch.markers.attempts import attempts_of, end_attempt
+from multiberts.launch.markers.lease import Holder, Lease
 from multiberts.launch.markers.orphans import has_process
 from multiberts.launch.workers.guardian import VARIABLE, Watch
+from multiberts.runs.console import report
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
 from multiberts.runs.processes import process_is_alive
@@ -69,11 +71,11 @@ def reap(
         ended += delete_resources(root, engine_options or {}, everything=everything)
     closed = close_attempts(root)
     for line in ended:
-        print(line)
+        report(line)
     if closed:
-        print(f"{closed} attempts of processes that are gone noted as lost")
+        report(f"{closed} attempts of processes that are gone noted as lost")
     if not ended:
-        print(f"nothing to end: all that runs for {root} has its launcher, or nothing runs")
+        report(f"nothing to end: all that runs for {root} has its launcher, or nothing runs")
 
 
 @dataclass(frozen=True)

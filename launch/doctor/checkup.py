@@ -16,6 +16,7 @@ from multiberts.launch.doctor.machine_check import (
     check_schedulers,
 )
 from multiberts.launch.doctor.version_conflicts import check_versions
+from multiberts.runs.console import report
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
 
@@ -62,8 +63,8 @@ def doctor(
         checks.append(("Cloud TPU", lambda: check_project(project, zones)))
     for subject, check in checks:
         findings += _carried_out(subject, check)
-    print(in_words(findings))
-    print(_summary(findings))
+    report(in_words(findings))
+    report(_summary(findings))
     return 1 if any(finding.level == PROBLEM for finding in findings) else 0
 
 

@@ -14,7 +14,8 @@ import psutil
 
 from multiberts.launch.doctor.findings import OK, PROBLEM, WARNING, Finding
 from multiberts.launch.estimate.quantities import moment
-from multiberts.launch.markers.markers import Lease, done_paths, read_plan
+from multiberts.launch.markers.lease import Lease
+from multiberts.launch.markers.planned import done_paths, read_plan
 from multiberts.launch.reaping import left_processes
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike

@@ -18,7 +18,7 @@ from multiberts.launch.estimate.measured import Measurements, measure
 from multiberts.launch.estimate.prices import Device, Prices, load_prices
 from multiberts.launch.estimate.schedule import critical_seconds, wall_seconds
 from multiberts.launch.estimate.work import Work, finetuning_work, pretraining_work, shape_of
-from multiberts.launch.markers.markers import done_paths
+from multiberts.launch.markers.planned import done_paths
 from multiberts.launch.plan.planned_run import Output, PlannedRun
 from multiberts.runs.errors import UserError
 

@@ -79,7 +79,7 @@ def imported_runs(root: PathLike) -> list[PlannedRun]:
     Raises:
       UserError: the list is damaged, or what it lists is gone.
     """
-    from multiberts.launch.markers.markers import done_paths
+    from multiberts.launch.markers.planned import done_paths
 
     runs = [_run(entry) for entry in read_entries(root)]
     done = done_paths(root, [run.path for run in runs])

@@ -7,7 +7,8 @@ import socket
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
-from multiberts.launch.markers.markers import Attempt, Holder
+from multiberts.launch.markers.attempts import Attempt
+from multiberts.launch.markers.lease import Holder
 from multiberts.runs.files import UNFINISHED_SUFFIX, PathLike
 from multiberts.runs.processes import creation_time
 

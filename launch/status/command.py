@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from multiberts.launch.status.picture import collect_status
+from multiberts.runs.console import report
 from multiberts.runs.files import PathLike
 
 SECONDS_BETWEEN_LOOKS = 5.0
@@ -34,7 +35,7 @@ def show_status(*, root: PathLike, html: PathLike | None = None, watch: bool = F
         print_status(status)
         if html is not None:
             _write_page(root, html, refreshes=False)
-            print(f"page: {Path(html).resolve()}")
+            report(f"page: {Path(html).resolve()}")
         return
     with contextlib.suppress(KeyboardInterrupt):
         if sys.stdout.isatty():

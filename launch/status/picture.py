@@ -12,21 +12,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from multiberts.launch.markers.markers import (
-    Attempt,
-    Holder,
-    Lease,
-    MarkedRun,
-    attempts_of,
-    done_paths,
-    read_plan,
-)
+from multiberts.launch.markers.attempts import Attempt, attempts_of
+from multiberts.launch.markers.lease import Holder, Lease
 from multiberts.launch.markers.orphans import (
     ENGINES_WITHOUT_LAUNCHER,
     is_alive,
     orphaned,
     unplanned_directories,
 )
+from multiberts.launch.markers.planned import MarkedRun, done_paths, read_plan
 from multiberts.launch.plan.planned_run import STAGES
 from multiberts.launch.status.progress import Pretraining, dollars_of, pretraining_of, seconds_of
 from multiberts.runs.errors import UserError

@@ -14,8 +14,10 @@ from multiberts.launch.estimate.estimate import (
     refuse_above,
 )
 from multiberts.launch.estimate.prices import load_prices
-from multiberts.launch.markers.markers import done_paths
+from multiberts.launch.estimate.quantities import duration
+from multiberts.launch.markers.planned import done_paths
 from multiberts.launch.plan.planned_run import STAGES, PlannedRun
+from multiberts.runs.console import report
 
 # Above so many runs a folder is one line, as long as its runs are in the same state.
 RUNS_SHOWN = 300
@@ -51,7 +53,7 @@ def show_plan(
     Raises:
       UserError: the estimate is above the budget, or the device is unknown.
     """
-    print(tree(plan, root))
+    report(tree(plan, root))
     options = engine_options or {}
     stages = DEVICE_STAGES
     if engine == "tpu":
@@ -67,7 +69,7 @@ def show_plan(
         spot=bool(spot),
         device_stages=stages,
     )
-    print(estimate_text(plan, estimate, root))
+    report(estimate_text(plan, estimate, root))
     refuse_above(estimate, budget)
 
 
@@ -178,17 +180,6 @@ def _room(root: str | Path, estimate: PlanEstimate) -> str:
         place = place.parent
     free = shutil.disk_usage(place).free
     return f", MORE THAN THE {size(free)} THAT ARE FREE" if estimate.bytes > free else ""
-
-
-def duration(seconds: float) -> str:
-    """A time for people, in the two largest units that say enough."""
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    if seconds < 3600:
-        return f"{seconds / 60:.0f} min"
-    if seconds < 48 * 3600:
-        return f"{seconds / 3600:.1f} h"
-    return f"{seconds / 86400:.1f} days"
 
 
 def size(count: float) -> str:

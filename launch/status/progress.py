@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from multiberts.launch.markers.markers import Attempt, MarkedRun
+from multiberts.bert.training.log import tail_of_metrics
+from multiberts.launch.markers.attempts import Attempt
+from multiberts.launch.markers.planned import MarkedRun
 from multiberts.runs.files import PathLike
 
 METRICS = "metrics.jsonl"
@@ -19,7 +20,6 @@ FOLDERS_OF_STATES = ("checkpoints", "state")
 
 # Speed is taken over so many seconds before the last line of the log.
 SECONDS_OF_SPEED = 600.0
-_BYTES_OF_TAIL = 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def pretraining_of(
     directory = os.path.join(root, run.path)
     num_steps = int(run.facts.get("num_steps") or 0)
     is_done = state == "done"
-    lines = tail_of_metrics(directory)
+    lines = tail_of_metrics(os.path.join(directory, METRICS))
     step = num_steps if is_done else max((line["step"] for line in lines), default=0)
     last = attempts[-1] if attempts else None
     # A run that goes on was idle before: its lines from then say nothing about its speed now.
@@ -105,24 +105,6 @@ def pretraining_of(
         device=(last.device or "") if last else "",
         zone=(last.zone or "") if last else "",
     )
-
-
-def tail_of_metrics(directory: PathLike) -> list[dict[str, Any]]:
-    """The last whole lines of a run's log, which may be growing; none where there is no log."""
-    try:
-        with open(os.path.join(directory, METRICS), "rb") as stream:
-            size = stream.seek(0, os.SEEK_END)
-            stream.seek(max(0, size - _BYTES_OF_TAIL))
-            texts = stream.read().splitlines()
-    except OSError:
-        return []
-    lines = []
-    for text in texts:
-        with contextlib.suppress(ValueError):
-            line = json.loads(text)
-            if isinstance(line, dict) and isinstance(line.get("step"), int):
-                lines.append(line)
-    return lines
 
 
 def speed_of(lines: Sequence[Mapping[str, Any]]) -> float | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from multiberts.runs.console import report
+
 
 def check_accelerator(kind: str) -> str:
     """Multiplies two matrices on every device of a kind.
@@ -37,4 +39,4 @@ def check_accelerator(kind: str) -> str:
 
 
 if __name__ == "__main__":
-    print(check_accelerator(sys.argv[1]), flush=True)
+    report(check_accelerator(sys.argv[1]))

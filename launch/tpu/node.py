@@ -7,7 +7,6 @@ started again.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -18,8 +17,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from multiberts.bert.training.log import tail_of_metrics
 from multiberts.runs.bucket.mirror import local_copy
 from multiberts.runs.bucket.objects import Bucket
+from multiberts.runs.console import report
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import EXIT_PREEMPTED
 
@@ -100,19 +101,19 @@ class Node:
             return None
         return f"its check ended with status {result.returncode}: {self._last_error()}"
 
-    def _pass_on(self, number: int, frame: object) -> None:
+    def _pass_on(self, _number: int, _frame: object) -> None:
         self._asked_to_stop = True
         if self._trainer is not None and self._trainer.poll() is None:
             self._trainer.terminate()
 
     def _enter(self, phase: str) -> None:
         self._phase = phase
-        print(f"--- {phase}", flush=True)
+        report(f"--- {phase}")
         self._tell()
 
     def _fail(self, kind: str, message: str, status: int) -> int:
         self._error = {"kind": kind, "message": message}
-        print(f"{kind}: {message}", flush=True)
+        report(f"{kind}: {message}")
         self._enter("failed")
         return status
 
@@ -155,7 +156,7 @@ class Node:
                     _write(self._settings["log_url"], self._tail())
                     self._told_log = size
             except UserError as error:
-                print(f"{error} (tried again with the next heartbeat)", flush=True)
+                report(f"{error} (tried again with the next heartbeat)")
 
 
 def _write(url: str, data: bytes) -> None:
@@ -164,14 +165,9 @@ def _write(url: str, data: bytes) -> None:
 
 
 def last_step(metrics: Path) -> int | None:
-    """The step of the last whole line of a metrics file that is being written."""
-    with contextlib.suppress(OSError):
-        with open(metrics, "rb") as stream:
-            stream.seek(max(0, os.path.getsize(metrics) - 4096))
-            for line in reversed(stream.read().splitlines()):
-                with contextlib.suppress(ValueError, KeyError, TypeError):
-                    return int(json.loads(line)["step"])
-    return None
+    """Returns the step of the last whole line of a metrics file that is being written."""
+    lines = tail_of_metrics(metrics)
+    return lines[-1]["step"] if lines else None
 
 
 if __name__ == "__main__":

@@ -91,7 +91,7 @@ class Places:
         """
         for parent in run.parents:
             push_finished(root / parent.path, f"{self.url}/{parent.path}")
-        arguments = self._located(run.arguments(_ROOT))
+        arguments: dict[str, Any] = self._located(run.arguments(_ROOT))
         for name in _INPUTS:
             path = arguments.get(name)
             if path is not None and not is_url(path):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from multiberts.launch.markers.markers import MarkedRun, done_paths, read_plan
+from multiberts.launch.markers.planned import MarkedRun, done_paths, read_plan
 from multiberts.launch.tpu.client import DELETING, EXPERIMENT, Provisioner, TpuError
 from multiberts.launch.tpu.places import Places
 from multiberts.runs.errors import UserError

@@ -14,7 +14,8 @@ from typing import Any
 from multiberts.launch.estimate.estimate import checked_estimates
 from multiberts.launch.markers.attempts import attempts_at
 from multiberts.launch.markers.failures import Failure
-from multiberts.launch.markers.markers import Lease, write_plan
+from multiberts.launch.markers.lease import Lease
+from multiberts.launch.markers.planned import write_plan
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.tpu.client import Provisioner
 from multiberts.launch.tpu.offer_check import preflight
@@ -26,6 +27,7 @@ from multiberts.launch.tpu.startup import PROJECT, Machine
 from multiberts.launch.workers.engines import make_engine
 from multiberts.launch.workers.one_pass import carry_out_plan
 from multiberts.runs.bucket.objects import is_url
+from multiberts.runs.console import report
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import PreemptedError, preemption_notice
 
@@ -175,7 +177,7 @@ def run_on_tpu(
                 given_up = _look(reconciler, pretraining, root)
             except UserError as error:
                 # The first look went well, so this passes; nodes need nobody meanwhile.
-                print(f"{error} (looked at again in {poll_seconds:.0f} s)", flush=True)
+                report(f"{error} (looked at again in {poll_seconds:.0f} s)")
     _tell_the_end(plan, pretraining, root)
     return [_failure(run, given_up[run.path], root) for run in open_runs if run.path in given_up]
 
@@ -252,9 +254,9 @@ def _pause(seconds: float, is_over: Any) -> None:
 def _tell_the_end(plan: Sequence[PlannedRun], pretraining: Sequence[PlannedRun], root: str) -> None:
     done = sum(run.done(root) for run in pretraining)
     left = sum(run.stage != STAGE and not run.done(root) for run in plan)
-    print(f"{done} of {len(pretraining)} pre-training runs of {root} are done")
+    report(f"{done} of {len(pretraining)} pre-training runs of {root} are done")
     if left and done == len(pretraining):
-        print(f"{left} runs come after them: run.engine = 'local' carries them out here")
+        report(f"{left} runs come after them: run.engine = 'local' carries them out here")
 
 
 def _failure(run: PlannedRun, end: GiveUp, root: str) -> Failure:

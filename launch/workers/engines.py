@@ -133,7 +133,8 @@ def make_engine(
                 f"run.{given} is {value}, expected 1 or more; correct it or leave it out"
             )
     if name == "local":
-        return _local(_checked(name, options, {}), workers, workers_per_accelerator)
+        _checked(name, options, {})
+        return _local(workers, workers_per_accelerator)
     if name == "slurm":
         return _slurm(_checked(name, options, SLURM_OPTIONS), workers, workers_per_accelerator)
     if name == "kubernetes":
@@ -166,7 +167,7 @@ def _checked(name: str, options: Mapping[str, Any], known: Mapping[str, Any]) ->
     return complete
 
 
-def _local(options: Mapping[str, Any], workers: int | None, workers_per_accelerator: int) -> Engine:
+def _local(workers: int | None, workers_per_accelerator: int) -> Engine:
     cores = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )

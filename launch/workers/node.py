@@ -98,7 +98,7 @@ def keep_workers(block: str, address: PoolAddress) -> int:
       The exit status: 1 if a worker ended before it could connect.
     """
     asked_to_stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda number, frame: asked_to_stop.set())
+    signal.signal(signal.SIGTERM, lambda *_: asked_to_stop.set())
     workers = [_Worker(block, rank) for rank in range(address.workers)]
     status = 0
     while not status and not asked_to_stop.wait(_SECONDS_BETWEEN_LOOKS):

@@ -11,19 +11,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tqdm import tqdm
+
+from multiberts.bert.training.log import tail_of_metrics
+from multiberts.launch.markers.attempts import attempts_at, end_attempt
 from multiberts.launch.markers.failures import Failure
-from multiberts.launch.markers.markers import (
-    Lease,
-    attempts_at,
-    done_paths,
-    end_attempt,
-    write_plan,
-)
+from multiberts.launch.markers.lease import Lease
+from multiberts.launch.markers.planned import done_paths, write_plan
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.workers.bundles import Bundle, WaitingRuns
 from multiberts.launch.workers.engines import Engine
 from multiberts.launch.workers.guardian import SECONDS_TO_SAVE
-from multiberts.launch.workers.headway import Headway
 from multiberts.launch.workers.pool import SECONDS_TO_END, LostWorkerError, Pool
 from multiberts.launch.workers.worker import Call, Error, Place
 from multiberts.runs.console import progress, report
@@ -125,16 +123,15 @@ class OnePass:
         self._close_attempts_of_others()
         with (
             preemption_notice() as should_stop,
-            Headway(self._root, len(self._plan), len(self._done)) as headway,
+            tqdm(total=len(self._plan), initial=len(self._done), unit="run", disable=None) as bar,
         ):
             try:
                 while not (should_stop() or lease.lost.is_set()):
                     self._start_jobs(lease.owner)
                     if not self._jobs:
                         break
-                    self._take_finished(headway)
-                    running = list(self._jobs.values())[: self._engine.workers]
-                    headway.show([job.bundle for job in running], self._done)
+                    self._take_finished(bar)
+                    self._show_progress(bar)
             except BaseException:
                 if self._pool is not None:
                     self._pool.end(SECONDS_TO_END)
@@ -179,19 +176,19 @@ class OnePass:
             self._jobs[future] = Job(bundle, known)
             future.add_done_callback(self._finished.put)
 
-    def _take_finished(self, headway: Headway) -> None:
+    def _take_finished(self, bar: tqdm[Any]) -> None:
         """Waits a little for bundles to finish, and notes how they went."""
         try:
             future = self._finished.get(timeout=SECONDS_BETWEEN_LOOKS)
             while True:
-                self._take(future, headway)
+                self._take(future, bar)
                 future = self._finished.get_nowait()
         except queue.Empty:
             pass
         if self._pool is not None:
             self._pool.look_after(len(self._jobs))
 
-    def _take(self, future: Future[Any], headway: Headway) -> None:
+    def _take(self, future: Future[Any], bar: tqdm[Any]) -> None:
         """Notes how a bundle went."""
         job = self._jobs.pop(future)
         try:
@@ -202,7 +199,25 @@ class OnePass:
         for run, (outcome, error) in zip(job.bundle.runs, outcomes, strict=False):
             self._note(run, outcome, error)
         self._waiting.put_back(job.bundle.runs[len(outcomes) :])
-        headway.tell(job.bundle, seconds, len(self._done))
+        if bar.disable:
+            report(f"[{len(self._done)}/{len(self._plan)}] {job.bundle.name}: {seconds:.0f} s")
+
+    def _show_progress(self, bar: tqdm[Any]) -> None:
+        """Draws the bar of a terminal: runs done, and what is being carried out."""
+        if bar.disable:
+            return
+        running = [job.bundle for job in list(self._jobs.values())[: self._engine.workers]]
+        within = (run for bundle in running for run in bundle.runs if run.path not in self._done)
+        bar.n = len(self._done) + sum(run.done(self._root) for run in within)
+        bar.set_postfix_str(" | ".join(map(self._in_words, running)))
+
+    def _in_words(self, bundle: Bundle) -> str:
+        """Returns a bundle's name, with the step that a pre-training has reached."""
+        run = bundle.runs[0]
+        lines = tail_of_metrics(self._root / run.path / "metrics.jsonl")
+        if run.stage != "pretrain" or not lines:
+            return bundle.name
+        return f"{bundle.name} {lines[-1]['step']}/{run.parameters['num_steps']}"
 
     def _take_lost(self, job: Job) -> None:
         """Notes how far a bundle came whose worker is gone: the markers tell."""
@@ -293,7 +308,9 @@ def carry_out_plan(
       root: directory of the experiment.
       engine: how to get workers.
       workers_per_accelerator: how many workers share a GPU.
-      attempts, budget, silent_seconds: see `launch.running.run_plan`.
+      attempts: how often a run is tried that fails through no fault of its input.
+      budget: dollars that what is left may be estimated to cost; None: any.
+      silent_seconds: a worker without a heartbeat for so long is ended.
 
     Returns:
       The runs that failed.

@@ -71,7 +71,7 @@ class LocalBlocks:
         self._errors = folder / "errors"
         self._blocks: dict[str, subprocess.Popen[bytes]] = {}
 
-    def submit(self, command: str, tasks_per_node: int, job_name: str = "") -> str:
+    def submit(self, command: str, _tasks_per_node: int, _job_name: str) -> str:
         """Starts a block in a process group of its own; returns its name."""
         with open(self._errors, "ab") as stream:
             block = subprocess.Popen(

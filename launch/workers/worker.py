@@ -38,6 +38,7 @@ from multiberts.launch.workers.guardian import (
 )
 from multiberts.launch.workers.node import PoolAddress
 from multiberts.runs.allocator import give_back_memory
+from multiberts.runs.console import progress, report
 from multiberts.runs.directory import DONE, LOCK
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import PreemptedError, preemption_notice
@@ -133,7 +134,7 @@ def _asked_to_stop() -> Iterator[_Notice]:
         came: list[int] = []
         notice = _Notice(lambda: noted() or bool(came))
 
-        def stop(number: int, frame: object) -> None:
+        def stop(number: int, _frame: object) -> None:
             came.append(number)
             if notice.interrupts:
                 raise PreemptedError("asked to stop: it cannot save, so it will start again")
@@ -171,7 +172,7 @@ def _carry_out(call: Call, place: Place, device: str, notice: _Notice) -> tuple[
 def _call(call: Call, notice: _Notice) -> tuple[str, Error | None]:
     """Calls the stage; what went wrong is printed and returned."""
     run_dir = call.arguments["run_dir"]
-    print(f"--- {call.stage} {run_dir}", flush=True)
+    report(f"--- {call.stage} {run_dir}")
     try:
         notice.interrupts = True
         try:
@@ -180,10 +181,10 @@ def _call(call: Call, notice: _Notice) -> tuple[str, Error | None]:
         finally:
             notice.interrupts = False
     except PreemptedError as error:
-        print(error, flush=True)
+        report(error)
         return "preempted", {"kind": PreemptedError.__name__, "message": str(error)}
     except UserError as error:
-        print(f"error: {error}", flush=True)
+        report(f"error: {error}")
         described = {"kind": UserError.__name__, "message": str(error)}
     except (Exception, SystemExit) as error:
         traceback.print_exc()
@@ -347,7 +348,7 @@ def save_and_leave() -> None:
     """Has the run save, and leaves."""
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(SECONDS_TO_SAVE)
-    print(f"not saved within {SECONDS_TO_SAVE:.0f} s on {socket.gethostname()}", file=sys.stderr)
+    progress(f"not saved within {SECONDS_TO_SAVE:.0f} s on {socket.gethostname()}")
     os._exit(1)
 
 

@@ -9,9 +9,9 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from multiberts.launch.markers.attempts import file_of_attempt
+from multiberts.launch.markers.attempts import begin_attempt, end_attempt, file_of_attempt
 from multiberts.launch.markers.lease import FILE as LEASE
-from multiberts.launch.markers.markers import begin_attempt, end_attempt, write_plan
+from multiberts.launch.markers.planned import write_plan
 from multiberts.launch.plan.planned_run import Output, PlannedRun
 
 NUM_STEPS = 2_000_000

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from multiberts.launch.markers.markers import Lease, attempts_of, begin_attempt, end_attempt
+from multiberts.launch.markers.attempts import attempts_of, begin_attempt, end_attempt
+from multiberts.launch.markers.lease import Lease
 from multiberts.launch.reaping import end_processes, left_processes, reap
 from multiberts.launch.status.picture import collect_status
 from multiberts.launch.tpu.reaping import delete_resources

@@ -29,6 +29,7 @@ from multiberts.launch.tpu.running import STAGE, carry_out_before, run_on_tpu
 from multiberts.launch.tpu.startup import Machine
 from multiberts.runs.bucket.mirror import read_manifest
 from multiberts.runs.bucket.objects import Bucket
+from multiberts.runs.console import report
 from multiberts.runs.errors import UserError
 
 _TYPE, _RUNTIME = "v4-8", "tpu-ubuntu2204-base"
@@ -194,7 +195,7 @@ def rehearse(
         tuple(compared),
         time.monotonic() - started,
     )
-    print("\n".join(account.lines()))
+    report("\n".join(account.lines()))
     return account
 
 

@@ -23,7 +23,6 @@ from google.longrunning import operations_pb2
 from google.protobuf import any_pb2
 
 from multiberts.launch.tpu.rehearsal.local_node import end_node, start_node
-from multiberts.launch.tpu.rehearsal.service_messages import handlers_of
 
 # Enumerations as the client library has them; no type checker knows their names.
 _STATES: Any = tpu_v2.QueuedResourceState.State
@@ -104,7 +103,7 @@ class TpuService:
 
     def __enter__(self) -> TpuService:
         self._server = grpc.server(futures.ThreadPoolExecutor(4))
-        handlers = handlers_of(
+        handlers = _handlers_of(
             {
                 "CreateQueuedResource": self._guarded(self._create),
                 "DeleteQueuedResource": self._guarded(self._delete),
@@ -300,7 +299,7 @@ class TpuService:
         )
 
     def _places(
-        self, request: locations_pb2.ListLocationsRequest
+        self, _request: locations_pb2.ListLocationsRequest
     ) -> locations_pb2.ListLocationsResponse:
         return locations_pb2.ListLocationsResponse(
             locations=[locations_pb2.Location(location_id=zone) for zone in self._zones]
@@ -351,3 +350,65 @@ def _finished(request: operations_pb2.GetOperationRequest) -> operations_pb2.Ope
     packed = any_pb2.Any()
     packed.Pack(tpu_v2.QueuedResource.pb(tpu_v2.QueuedResource(name=request.name)))
     return operations_pb2.Operation(name=request.name, done=True, response=packed)
+
+
+Handler = Callable[[Any, grpc.ServicerContext], Any]
+
+_OPERATION = operations_pb2.Operation
+
+# By service and call, the messages in and out.
+_MESSAGES: dict[str, dict[str, tuple[Any, Any]]] = {
+    "google.cloud.tpu.v2.Tpu": {
+        "CreateQueuedResource": (tpu_v2.CreateQueuedResourceRequest, _OPERATION),
+        "DeleteQueuedResource": (tpu_v2.DeleteQueuedResourceRequest, _OPERATION),
+        "GetQueuedResource": (tpu_v2.GetQueuedResourceRequest, tpu_v2.QueuedResource),
+        "ListQueuedResources": (
+            tpu_v2.ListQueuedResourcesRequest,
+            tpu_v2.ListQueuedResourcesResponse,
+        ),
+        "GetNode": (tpu_v2.GetNodeRequest, tpu_v2.Node),
+        "ListAcceleratorTypes": (
+            tpu_v2.ListAcceleratorTypesRequest,
+            tpu_v2.ListAcceleratorTypesResponse,
+        ),
+        "ListRuntimeVersions": (
+            tpu_v2.ListRuntimeVersionsRequest,
+            tpu_v2.ListRuntimeVersionsResponse,
+        ),
+    },
+    "google.longrunning.Operations": {
+        "GetOperation": (operations_pb2.GetOperationRequest, _OPERATION)
+    },
+    "google.cloud.location.Locations": {
+        "ListLocations": (locations_pb2.ListLocationsRequest, locations_pb2.ListLocationsResponse)
+    },
+}
+
+
+def _handlers_of(calls: Mapping[str, Handler]) -> tuple[grpc.GenericRpcHandler, ...]:
+    """What a gRPC server needs to answer.
+
+    Args:
+      calls: for every call of the three services, who answers it.
+    """
+    return tuple(
+        grpc.method_handlers_generic_handler(
+            service,
+            {
+                name: grpc.unary_unary_rpc_method_handler(
+                    calls[name], _reader(request), _writer(answer)
+                )
+                for name, (request, answer) in methods.items()
+            },
+        )
+        for service, methods in _MESSAGES.items()
+    )
+
+
+def _reader(message: Any) -> Any:
+    """Messages of the client library have their own methods, unlike those of Protocol Buffers."""
+    return message.deserialize if hasattr(message, "deserialize") else message.FromString
+
+
+def _writer(message: Any) -> Any:
+    return message.serialize if hasattr(message, "serialize") else message.SerializeToString

@@ -20,7 +20,7 @@ from multiberts.launch.markers.attempts import (
     end_attempt,
 )
 from multiberts.launch.markers.lease import SECONDS_UNTIL_STALE, Lease, read_lease
-from multiberts.launch.markers.markers import done_paths, facts_of, read_plan, write_plan
+from multiberts.launch.markers.planned import done_paths, facts_of, read_plan, write_plan
 from multiberts.launch.plan.planned_run import Output, PlannedRun
 from multiberts.runs.errors import UserError
 

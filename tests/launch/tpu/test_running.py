@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from multiberts.launch.markers.attempts import attempts_at, begin_attempt
-from multiberts.launch.markers.markers import Lease, read_plan
+from multiberts.launch.markers.lease import Lease
+from multiberts.launch.markers.planned import read_plan
 from multiberts.launch.plan.graph import complete
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.tpu.client import LABEL, OUR_LABEL, Provisioner

@@ -1,7 +1,7 @@
-"""Markers of an experiment, all that status needs: the plan, who launches it, attempts, what is done.
+"""The marker of the plan, `<root>/launch/plan.json`, and which of its runs are done.
 
-They lie below `<root>/launch/`, apart from the DONE of each run. Here is `plan.json`; `launch.markers.lease`
-has the lease and `launch.markers.attempts` the attempts, whose names can be imported from here, too.
+Markers are all that status needs: this one, the lease (`launch.markers.lease`), the attempts
+(`launch.markers.attempts`), and the DONE of each run.
 """
 
 from __future__ import annotations
@@ -14,37 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from multiberts.launch.markers.attempts import (
-    Attempt,
-    attempts_at,
-    attempts_of,
-    beat,
-    begin_attempt,
-    end_attempt,
-    folder_of_attempts,
-)
-from multiberts.launch.markers.lease import Holder, Lease, read_lease
 from multiberts.launch.plan.planned_run import Output, PlannedRun
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, write_atomically
-
-__all__ = [
-    "Attempt",
-    "Holder",
-    "Lease",
-    "MarkedRun",
-    "attempts_at",
-    "attempts_of",
-    "beat",
-    "begin_attempt",
-    "done_paths",
-    "end_attempt",
-    "facts_of",
-    "folder_of_attempts",
-    "read_lease",
-    "read_plan",
-    "write_plan",
-]
 
 FILE = "launch/plan.json"
 VERSION = 2
