@@ -5,52 +5,43 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from multiberts.launch.tpu.client import Provisioner, TpuError
+from multiberts.launch.tpu.reconcile import TpuSettings
 from multiberts.runs.bucket.objects import Bucket
 from multiberts.runs.errors import UserError
 
 _SHOWN = 12
 
 
-def preflight(
-    provisioner: Provisioner,
-    *,
-    zones: Sequence[str],
-    accelerator_type: str,
-    runtime_version: str,
-    bucket: str,
-) -> None:
+def preflight(provisioner: Provisioner, settings: TpuSettings) -> None:
     """Refuses a request that could never be met; creates nothing.
 
     Args:
       provisioner: of the project.
-      zones: to try, in order.
-      accelerator_type: such as `v5litepod-8`.
-      runtime_version: of the nodes' software.
-      bucket: URL that runs are kept at.
+      settings: zones, accelerator, software and bucket.
 
     Raises:
       UserError: no such zone, accelerator or software; a bucket that is missing or may not be
         written; a project that is unknown or has the service switched off.
     """
-    if not zones:
+    if not settings.zones:
         raise UserError(
             "zones is empty, expected at least one, such as ['us-central2-b']; name some"
         )
-    place = Bucket(bucket)
+    place = Bucket(settings.bucket)
     place.check_conditional()
     place.check_writable()
     try:
         known = provisioner.zones()
-        for zone in zones:
+        for zone in settings.zones:
             _refuse_unless_in(zone, known, "zones", f"the zones of project {provisioner.project}")
             _refuse_unless_in(
-                accelerator_type,
+                settings.accelerator_type,
                 provisioner.accelerator_types(zone),
                 "accelerator_type",
                 f"what {zone} offers",
             )
             _refuse_unless_in(
-                runtime_version,
+                settings.runtime_version,
                 provisioner.runtime_versions(zone),
                 "runtime_version",
                 f"what {zone} offers",

@@ -16,6 +16,7 @@ from multiberts.launch.tpu.client import (
     Resource,
     kind_of_message,
 )
+from multiberts.runs.errors import UserError
 
 # Errors of an attempt after which the next one is made in the next zone.
 _OF_THE_ZONE = frozenset({"Stockout", "Quota", "Refused"})
@@ -23,6 +24,76 @@ _OF_THE_ZONE = frozenset({"Stockout", "Quota", "Refused"})
 _FINAL = frozenset({"UserError"})
 # A node in one of these was taken away.
 _TAKEN = frozenset({"PREEMPTED", "TERMINATED", "STOPPED", "STOPPING", "DELETING"})
+
+
+@dataclasses.dataclass(frozen=True)
+class TpuSettings:
+    """What the user sets for Cloud TPU, as `run.engine_options`.
+
+    Attributes:
+      project: of Google Cloud.
+      zones: in the order in which they are tried, such as `['us-central2-b']`.
+      accelerator_type: a single-host slice, such as `v4-8`, `v5litepod-8`, `v6e-8`.
+      runtime_version: of the node's software, such as `tpu-ubuntu2204-base`.
+      bucket: URL below which all is kept, such as `gs://my-bucket/my-experiment`; one per experiment.
+      spot: whether nodes may be taken away, for less money.
+      patience_minutes: how long a request waits for a node before the next zone is tried.
+      heartbeat_minutes: without a heartbeat or a step, a node is given up after this time; about
+        three times the time between two saved states.
+      boot_minutes: until a node's first heartbeat.
+      max_attempts: of one run.
+      max_failures: of one run in a row that were not the zone's fault.
+      backoff_seconds: before a further attempt where one got nowhere; doubled each time.
+      budget: dollars for all nodes together, then they are deleted; None: no limit.
+      dollars_per_hour: of a node; None: that of `launch/prices.toml`.
+      service_account, network, subnetwork: of the nodes; None: the project's default ones.
+      poll_seconds: between looks.
+      compute: `tensorflow` or `jax`: whose pinned requirements nodes install.
+    """
+
+    project: str
+    zones: Sequence[str]
+    accelerator_type: str
+    runtime_version: str
+    bucket: str
+    spot: bool = True
+    patience_minutes: float = 120.0
+    heartbeat_minutes: float = 45.0
+    boot_minutes: float = 30.0
+    max_attempts: int = 100
+    max_failures: int = 5
+    backoff_seconds: float = 60.0
+    budget: float | None = None
+    dollars_per_hour: float | None = None
+    service_account: str | None = None
+    network: str | None = None
+    subnetwork: str | None = None
+    poll_seconds: float = 60.0
+    compute: str = "tensorflow"
+
+    def check(self) -> None:
+        """Refuses numbers out of range.
+
+        Raises:
+          UserError: naming the first of them.
+        """
+        for name in ("patience_minutes", "heartbeat_minutes", "max_attempts", "poll_seconds"):
+            value = getattr(self, name)
+            if value <= 0:
+                raise UserError(f"{name} is {value}, expected more than 0; correct it")
+
+    def policy(self) -> Policy:
+        """Returns how to look after runs."""
+        return Policy(
+            zones=tuple(self.zones),
+            patience=self.patience_minutes * 60,
+            seconds_until_stale=self.heartbeat_minutes * 60,
+            seconds_to_boot=self.boot_minutes * 60,
+            max_attempts=self.max_attempts,
+            max_failures=self.max_failures,
+            backoff=self.backoff_seconds,
+            budget=self.budget,
+        )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -37,6 +37,7 @@ from multiberts.launch.tpu.reconcile import (
     Policy,
     Seen,
     Show,
+    TpuSettings,
     Wait,
     decide,
 )
@@ -44,29 +45,11 @@ from multiberts.launch.tpu.startup import Machine, startup_script
 from multiberts.runs.bucket.copies import fetch_run
 from multiberts.runs.bucket.mirror import read_manifest
 from multiberts.runs.bucket.objects import Bucket
+from multiberts.runs.console import report
 from multiberts.runs.directory import DONE
 from multiberts.runs.files import write_atomically
 
 ENGINE = "tpu"
-
-
-@dataclasses.dataclass(frozen=True)
-class Slice:
-    """What to ask for.
-
-    Attributes:
-      accelerator_type, runtime_version, spot, service_account, network, subnetwork: see
-        `launch.tpu.client.Request`.
-      dollars_per_hour: of one; None where unknown.
-    """
-
-    accelerator_type: str
-    runtime_version: str
-    spot: bool = True
-    service_account: str | None = None
-    network: str | None = None
-    subnetwork: str | None = None
-    dollars_per_hour: float | None = None
 
 
 class Reconciler:
@@ -79,10 +62,10 @@ class Reconciler:
         places: Places,
         root: Path,
         policy: Policy,
-        slice_: Slice,
+        settings: TpuSettings,
         machine: Machine,
         source: tuple[str, str],
-        tell: Callable[[str], None] = print,
+        tell: Callable[[str], None] = report,
     ):
         """Opens no connection.
 
@@ -91,7 +74,7 @@ class Reconciler:
           places: of the experiment in the bucket.
           root: of the experiment on this machine, with the markers.
           policy: how to go about it.
-          slice_: what to ask for.
+          settings: what to ask for.
           machine: what a node is.
           source: URL and SHA-256 of the packed program.
           tell: gets a line for people.
@@ -100,7 +83,7 @@ class Reconciler:
         self._places = places
         self._root = root
         self._policy = policy
-        self._slice = slice_
+        self._settings = settings
         self._machine = machine
         self._source = source
         self._tell = tell
@@ -186,7 +169,7 @@ class Reconciler:
         """Notes since when a node costs money, and gives a sign of life."""
         since = since or (word.booted if word is not None else None)
         if since is not None and attempt.started != since:
-            price = self._slice.dollars_per_hour
+            price = self._settings.dollars_per_hour
             attempt = dataclasses.replace(attempt, started=since, dollars_per_hour=price)
             write_attempt(self._root, attempt)
         beat(self._root, attempt)
@@ -232,7 +215,7 @@ class Reconciler:
                 engine=ENGINE,
                 host=self._places.name(run),
                 pid=0,
-                device=self._slice.accelerator_type,
+                device=self._settings.accelerator_type,
                 zone=zone,
                 log=log,
             )
@@ -269,14 +252,14 @@ class Reconciler:
             name=self._places.name(run),
             zone=zone,
             attempt=attempt.attempt,
-            accelerator_type=self._slice.accelerator_type,
-            runtime_version=self._slice.runtime_version,
+            accelerator_type=self._settings.accelerator_type,
+            runtime_version=self._settings.runtime_version,
             startup_script=script,
             labels=self._places.labels(run, attempt.attempt),
-            spot=self._slice.spot,
-            service_account=self._slice.service_account,
-            network=self._slice.network,
-            subnetwork=self._slice.subnetwork,
+            spot=self._settings.spot,
+            service_account=self._settings.service_account,
+            network=self._settings.network,
+            subnetwork=self._settings.subnetwork,
         )
 
     def _delete(self, resource: Resource) -> bool:

@@ -6,6 +6,7 @@ that has the experiment's root; a launcher that stays only looks again and again
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,8 +21,8 @@ from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.tpu.client import Provisioner
 from multiberts.launch.tpu.offer_check import preflight
 from multiberts.launch.tpu.places import Places
-from multiberts.launch.tpu.reconcile import Action, GiveUp, Policy
-from multiberts.launch.tpu.reconciler import ENGINE, Reconciler, Slice
+from multiberts.launch.tpu.reconcile import Action, GiveUp, TpuSettings
+from multiberts.launch.tpu.reconciler import ENGINE, Reconciler
 from multiberts.launch.tpu.source_archive import pack
 from multiberts.launch.tpu.startup import PROJECT, Machine
 from multiberts.launch.workers.engines import make_engine
@@ -38,57 +39,22 @@ def run_on_tpu(
     *,
     plan: list[PlannedRun],
     root: str,
-    project: str,
-    zones: Sequence[str],
-    accelerator_type: str,
-    runtime_version: str,
-    bucket: str,
+    settings: TpuSettings,
     once: bool = False,
-    spot: bool = True,
-    patience_minutes: float = 120.0,
-    heartbeat_minutes: float = 45.0,
-    boot_minutes: float = 30.0,
-    max_attempts: int = 100,
-    max_failures: int = 5,
-    backoff_seconds: float = 60.0,
-    budget: float | None = None,
-    dollars_per_hour: float | None = None,
-    service_account: str | None = None,
-    network: str | None = None,
-    subnetwork: str | None = None,
-    poll_seconds: float = 60.0,
-    compute: str = "tensorflow",
     machine: Machine | None = None,
     provisioner: Provisioner | None = None,
 ) -> list[Failure]:
     """Carries out the pre-training of a plan on Cloud TPU, and before it here what that needs.
 
-    The same call after whatever happened goes on where things are. Runs that pre-training needs
+    The same call after any interruption resumes where things are. Runs that pre-training needs
     (texts, corpora) are carried out on this machine; those that need pre-training are left to the
     local or another engine. Where the launcher is stopped, nodes train on: call again, or reap.
 
     Args:
       plan: every run after its parents.
       root: directory of the experiment here: markers, and in the end what was trained.
-      project: of Google Cloud.
-      zones: in the order in which they are tried, such as `['us-central2-b']`.
-      accelerator_type: a single-host slice, such as `v4-8`, `v5litepod-8`, `v6e-8`.
-      runtime_version: of the node's software, such as `tpu-ubuntu2204-base`.
-      bucket: URL below which all is kept, such as `gs://my-bucket/my-experiment`; one an experiment.
+      settings: what to ask for, and how long to wait for it.
       once: look once, do what is due, and return.
-      spot: whether nodes may be taken away, for less money.
-      patience_minutes: how long a request waits for a node before the next zone is tried.
-      heartbeat_minutes: without a sign of life or a step, a node is given up after these; about
-        three times what lies between two saved states.
-      boot_minutes: until a node's first sign of life.
-      max_attempts: of one run.
-      max_failures: of one run in a row that were not the zone's fault.
-      backoff_seconds: before a further attempt where one got nowhere; doubled each time.
-      budget: dollars for all nodes together, then they are deleted; None: no limit.
-      dollars_per_hour: of a node; None: that of `launch/prices.toml`.
-      service_account, network, subnetwork: of the nodes; None: the project's default ones.
-      poll_seconds: between looks.
-      compute: `tensorflow` or `jax`: whose pinned requirements nodes install.
       machine: what else nodes are; None: Cloud TPU's machines.
       provisioner: None: the project's.
 
@@ -100,46 +66,33 @@ def run_on_tpu(
         has the root, or nobody is signed in. Nothing has been created.
       PreemptedError: SIGTERM came; nodes train on.
     """
-    machine = Machine(compute=compute) if machine is None else machine
-    _check_numbers(patience_minutes, heartbeat_minutes, max_attempts, poll_seconds)
+    machine = Machine(compute=settings.compute) if machine is None else machine
+    settings.check()
     machine.check()
-    if not is_url(bucket):
-        raise UserError(f"bucket is {bucket!r}, expected a URL such as gs://bucket/experiment")
+    if not is_url(settings.bucket):
+        raise UserError(
+            f"bucket is {settings.bucket!r}, expected a URL such as gs://bucket/experiment"
+        )
     pretraining = [run for run in plan if run.stage == STAGE]
-    provisioner = Provisioner(project) if provisioner is None else provisioner
-    preflight(
-        provisioner,
-        zones=zones,
-        accelerator_type=accelerator_type,
-        runtime_version=runtime_version,
-        bucket=bucket,
-    )
+    provisioner = Provisioner(settings.project) if provisioner is None else provisioner
+    preflight(provisioner, settings)
     estimates = None
-    if dollars_per_hour is None:
-        dollars_per_hour = _listed_price(accelerator_type, spot, budget)
-        if dollars_per_hour is not None:
+    if settings.dollars_per_hour is None:
+        price = _listed_price(settings)
+        settings = dataclasses.replace(settings, dollars_per_hour=price)
+        if price is not None:
             estimates = checked_estimates(
                 plan=pretraining,
                 root=root,
-                budget=budget,
-                device=accelerator_type,
+                budget=settings.budget,
+                device=settings.accelerator_type,
                 workers=len(pretraining),
-                spot=spot,
+                spot=settings.spot,
             )
     failures = carry_out_before(plan, pretraining, root)
     if failures:
         return failures
-    places = Places(bucket)
-    policy = Policy(
-        zones=tuple(zones),
-        patience=patience_minutes * 60,
-        seconds_until_stale=heartbeat_minutes * 60,
-        seconds_to_boot=boot_minutes * 60,
-        max_attempts=max_attempts,
-        max_failures=max_failures,
-        backoff=backoff_seconds,
-        budget=budget,
-    )
+    places = Places(settings.bucket)
     with Lease(root) as lease, preemption_notice() as should_stop:
         write_plan(root, plan, estimates)
         packed, digest = pack(PROJECT)
@@ -147,16 +100,8 @@ def run_on_tpu(
             provisioner=provisioner,
             places=places,
             root=Path(root),
-            policy=policy,
-            slice_=Slice(
-                accelerator_type,
-                runtime_version,
-                spot,
-                service_account,
-                network,
-                subnetwork,
-                dollars_per_hour,
-            ),
+            policy=settings.policy(),
+            settings=settings,
             machine=machine,
             source=(places.put_source(packed, digest), digest),
         )
@@ -165,7 +110,7 @@ def run_on_tpu(
             open_runs = [run for run in pretraining if not run.done(root)]
             if once or all(run.path in given_up for run in open_runs):
                 break
-            _pause(poll_seconds, lambda: should_stop() or lease.lost.is_set())
+            _pause(settings.poll_seconds, lambda: should_stop() or lease.lost.is_set())
             if lease.lost.is_set():
                 raise UserError(f"another launcher took over {root}; let it go on, or stop it")
             if should_stop():
@@ -177,7 +122,7 @@ def run_on_tpu(
                 given_up = _look(reconciler, pretraining, root)
             except UserError as error:
                 # The first look went well, so this passes; nodes need nobody meanwhile.
-                report(f"{error} (looked at again in {poll_seconds:.0f} s)")
+                report(f"{error} (looked at again in {settings.poll_seconds:.0f} s)")
     _tell_the_end(plan, pretraining, root)
     return [_failure(run, given_up[run.path], root) for run in open_runs if run.path in given_up]
 
@@ -218,28 +163,14 @@ def carry_out_before(
     return carry_out_plan(before, root, make_engine("local", {}, None, 1))
 
 
-def _check_numbers(
-    patience_minutes: float, heartbeat_minutes: float, max_attempts: int, poll_seconds: float
-) -> None:
-    given = {
-        "patience_minutes": patience_minutes,
-        "heartbeat_minutes": heartbeat_minutes,
-        "max_attempts": max_attempts,
-        "poll_seconds": poll_seconds,
-    }
-    for name, value in given.items():
-        if value <= 0:
-            raise UserError(f"{name} is {value}, expected more than 0; correct it")
-
-
-def _listed_price(accelerator_type: str, spot: bool, budget: float | None) -> float | None:
-    """Dollars an hour from the price file; None where it has none and no budget needs it."""
+def _listed_price(settings: TpuSettings) -> float | None:
+    """Returns dollars per hour from the price file; None where it has none and no budget needs it."""
     from multiberts.launch.estimate.prices import load_prices
 
     try:
-        return load_prices().device(accelerator_type).dollars_per_hour(spot)
+        return load_prices().device(settings.accelerator_type).dollars_per_hour(settings.spot)
     except UserError:
-        if budget is None:
+        if settings.budget is None:
             return None
         raise
 

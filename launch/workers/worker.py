@@ -181,7 +181,7 @@ def _call(call: Call, notice: _Notice) -> tuple[str, Error | None]:
         finally:
             notice.interrupts = False
     except PreemptedError as error:
-        report(error)
+        report(str(error))
         return "preempted", {"kind": PreemptedError.__name__, "message": str(error)}
     except UserError as error:
         report(f"error: {error}")

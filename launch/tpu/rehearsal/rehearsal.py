@@ -24,6 +24,7 @@ from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.tpu.client import Provisioner
 from multiberts.launch.tpu.node import last_step
 from multiberts.launch.tpu.places import Places
+from multiberts.launch.tpu.reconcile import TpuSettings
 from multiberts.launch.tpu.rehearsal.service import Mishaps, TpuService
 from multiberts.launch.tpu.running import STAGE, carry_out_before, run_on_tpu
 from multiberts.launch.tpu.startup import Machine
@@ -164,15 +165,17 @@ def rehearse(
             given_up = run_on_tpu(
                 plan=plan,
                 root=str(experiment),
-                project="rehearsal",
-                zones=list(zones),
-                accelerator_type=_TYPE,
-                runtime_version=_RUNTIME,
-                bucket=places.url,
-                patience_minutes=2 / 60,
-                backoff_seconds=0.5,
-                poll_seconds=0.25,
-                dollars_per_hour=1.0,
+                settings=TpuSettings(
+                    project="rehearsal",
+                    zones=list(zones),
+                    accelerator_type=_TYPE,
+                    runtime_version=_RUNTIME,
+                    bucket=places.url,
+                    patience_minutes=2 / 60,
+                    backoff_seconds=0.5,
+                    poll_seconds=0.25,
+                    dollars_per_hour=1.0,
+                ),
                 machine=Machine(accelerator="CPU", python=sys.executable, heartbeat=0.5, push=0.5),
                 provisioner=Provisioner("rehearsal", service.client(), seconds_to_retry=1.0),
             )

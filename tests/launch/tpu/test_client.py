@@ -18,6 +18,7 @@ from multiberts.launch.tpu.client import (
     request_id,
 )
 from multiberts.launch.tpu.offer_check import preflight
+from multiberts.launch.tpu.reconcile import TpuSettings
 from multiberts.runs.errors import UserError
 
 MakeService = Callable[..., Any]
@@ -156,15 +157,16 @@ def test_what_is_not_on_offer_is_one_line(
     make_service: MakeService, tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
     service = make_service()
-    wanted = {
+    wanted: dict[str, Any] = {
+        "project": "some-project",
         "zones": ["zone-a", "zone-b"],
         "accelerator_type": "v4-8",
         "runtime_version": "tpu-ubuntu2204-base",
         "bucket": f"file://{tmp_path}",
     }
-    preflight(provisioner(service), **wanted)  # type: ignore[arg-type]
+    preflight(provisioner(service), TpuSettings(**wanted))
     with pytest.raises(UserError, match=message) as error:
-        preflight(provisioner(service), **{**wanted, **changes})
+        preflight(provisioner(service), TpuSettings(**{**wanted, **changes}))
     assert "\n" not in str(error.value)
     assert service.created == []
 
@@ -175,8 +177,11 @@ def test_the_accelerator_is_looked_for_in_every_zone(
     with pytest.raises(UserError, match=r"'v4-16', which is not among what zone-a offers"):
         preflight(
             provisioner(make_service()),
-            zones=["zone-b", "zone-a"],
-            accelerator_type="v4-16",
-            runtime_version="tpu-ubuntu2204-base",
-            bucket=f"file://{tmp_path}",
+            TpuSettings(
+                project="some-project",
+                zones=["zone-b", "zone-a"],
+                accelerator_type="v4-16",
+                runtime_version="tpu-ubuntu2204-base",
+                bucket=f"file://{tmp_path}",
+            ),
         )

@@ -31,6 +31,7 @@ from multiberts.launch.tpu.client import (
     TpuError,
 )
 from multiberts.launch.tpu.offer_check import preflight
+from multiberts.launch.tpu.reconcile import TpuSettings
 from multiberts.runs.bucket.lease import BucketLease, LeaseLostError
 from multiberts.runs.bucket.objects import Bucket
 from multiberts.runs.errors import UserError
@@ -91,10 +92,13 @@ def test_what_does_not_exist_is_refused(cloud: Provisioner) -> None:
     with pytest.raises(UserError, match="nowhere-central1-a"):
         preflight(
             cloud,
-            zones=["nowhere-central1-a"],
-            accelerator_type="v4-8",
-            runtime_version="x",
-            bucket="memory://contract",
+            TpuSettings(
+                project="some-project",
+                zones=["nowhere-central1-a"],
+                accelerator_type="v4-8",
+                runtime_version="x",
+                bucket="memory://contract",
+            ),
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import sys
 import time
@@ -18,6 +19,7 @@ from multiberts.launch.plan.graph import complete
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.tpu.client import LABEL, OUR_LABEL, Provisioner
 from multiberts.launch.tpu.places import Places
+from multiberts.launch.tpu.reconcile import TpuSettings
 from multiberts.launch.tpu.running import run_on_tpu
 from multiberts.launch.tpu.startup import Machine
 from multiberts.runs.directory import RunDirectory
@@ -66,7 +68,10 @@ def look(tmp_path: Path) -> Callable[..., Any]:
             "dollars_per_hour": 3.6,
             "backoff_seconds": 0.0,
         }
-        return run_on_tpu(plan=plan, **{**arguments, **changes})
+        arguments |= changes
+        names = {field.name for field in dataclasses.fields(TpuSettings)}
+        settings = TpuSettings(**{name: arguments.pop(name) for name in names & arguments.keys()})
+        return run_on_tpu(plan=plan, settings=settings, **arguments)
 
     return once
 
