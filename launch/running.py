@@ -6,13 +6,13 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from multiberts.launch.markers.failures import Failure, describe
+from multiberts.launch.markers.failures import FailedRun, describe
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.workers.engines import ENGINES, make_engine
 from multiberts.launch.workers.one_pass import carry_out_plan
 from multiberts.runs.errors import UserError
 
-__all__ = ["Failure", "describe", "run_plan"]
+__all__ = ["FailedRun", "describe", "run_plan"]
 
 
 def run_plan(
@@ -27,7 +27,7 @@ def run_plan(
     budget: float | None = None,
     once: bool = False,
     silent_seconds: float = 90.0,
-) -> list[Failure]:
+) -> list[FailedRun]:
     """Carries out what of a plan is not done yet.
 
     The same call after a kill or a failure goes on where it stopped. On SIGTERM the workers are asked
@@ -75,7 +75,7 @@ def run_plan(
 
 def _run_on_tpu(
     plan: list[PlannedRun], root: str, options: Mapping[str, Any], budget: float | None, once: bool
-) -> list[Failure]:
+) -> list[FailedRun]:
     """Hands the pre-training over to Cloud TPU."""
     from multiberts.launch.tpu.reconcile import TpuSettings
     from multiberts.launch.tpu.running import run_on_tpu

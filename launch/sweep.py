@@ -24,7 +24,7 @@ from tqdm import tqdm
 from multiberts.bert.checkpoint.checkpoint import check_checkpoint
 from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.tasks import registered_tasks
-from multiberts.launch.markers.failures import Failure, exit_with
+from multiberts.launch.markers.failures import FailedRun, exit_with
 from multiberts.launch.plan.experiment import Axes, finetuning_runs, is_trained, of_task
 from multiberts.launch.plan.graph import Graph
 from multiberts.launch.plan.planned_run import PlannedRun, stage_function
@@ -81,7 +81,7 @@ def sweep(
     learning_rates: Sequence[float] | Mapping[str, Sequence[float]],
     finetune_seeds: Sequence[int] = (0,),
     held_out_folds: Folds = (None,),
-) -> list[Failure]:
+) -> list[FailedRun]:
     """Makes every run that is missing; a run that fails does not stop the others.
 
     Runs lie in `root/<task>/<checkpoint>/lr_<rate>-ft_seed_<seed>[-fold_<fold>]`. The same call resumes
@@ -174,7 +174,7 @@ def sweep_plan(
     return graph.runs
 
 
-def run_here(plan: Sequence[PlannedRun], root: str) -> list[Failure]:
+def run_here(plan: Sequence[PlannedRun], root: str) -> list[FailedRun]:
     """Carries out what of a plan is not done, one run after the other in this process.
 
     Args:
@@ -187,7 +187,7 @@ def run_here(plan: Sequence[PlannedRun], root: str) -> list[Failure]:
     Raises:
       PreemptedError: SIGTERM came; the same call resumes.
     """
-    failures: list[Failure] = []
+    failures: list[FailedRun] = []
     done = sum(run.done(root) for run in plan)
     with (
         preemption_notice() as should_stop,
@@ -212,17 +212,17 @@ def run_here(plan: Sequence[PlannedRun], root: str) -> list[Failure]:
     return failures
 
 
-def _carry_out(run: PlannedRun, root: str) -> Failure | None:
+def _carry_out(run: PlannedRun, root: str) -> FailedRun | None:
     try:
         stage_function(run.stage)(**run.arguments(root))
     except UserError as error:
-        return Failure(run, str(error), is_user_error=True, log=None)
+        return FailedRun(run, str(error), is_user_error=True, log=None)
     except PreemptedError:
         raise
     except Exception as error:
         # Our own mistake, or a machine's: the other runs may still be good.
         traceback.print_exc()
-        return Failure(run, f"{type(error).__name__}: {error}", is_user_error=False, log=None)
+        return FailedRun(run, f"{type(error).__name__}: {error}", is_user_error=False, log=None)
     finally:
         give_back_memory()
     return None

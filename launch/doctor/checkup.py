@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from multiberts.launch.doctor.data_check import check_data
 from multiberts.launch.doctor.device_probe import check_devices
-from multiberts.launch.doctor.findings import OK, PROBLEM, WARNING, Finding, in_words
+from multiberts.launch.doctor.findings import OK, PROBLEM, WARNING, CheckResult, in_words
 from multiberts.launch.doctor.machine_check import (
     check_clock,
     check_disk,
@@ -44,8 +44,8 @@ def doctor(
     Returns:
       0, or 1 if something is broken.
     """
-    findings: list[Finding] = []
-    checks: list[tuple[str, Callable[[], Finding | list[Finding]]]] = [
+    findings: list[CheckResult] = []
+    checks: list[tuple[str, Callable[[], CheckResult | list[CheckResult]]]] = [
         ("machine", check_machine),
         ("versions", check_versions),
         ("accelerator", check_devices),
@@ -68,17 +68,19 @@ def doctor(
     return 1 if any(finding.level == PROBLEM for finding in findings) else 0
 
 
-def _carried_out(subject: str, check: Callable[[], Finding | list[Finding]]) -> list[Finding]:
+def _carried_out(
+    subject: str, check: Callable[[], CheckResult | list[CheckResult]]
+) -> list[CheckResult]:
     """A check's findings; one that breaks down is a finding itself, and the others go on."""
     try:
         found = check()
     except Exception as error:
         words = f"the check itself failed: {type(error).__name__}: {error}"
-        return [Finding(WARNING, subject, words, "report this; the other lines hold")]
+        return [CheckResult(WARNING, subject, words, "report this; the other lines hold")]
     return found if isinstance(found, list) else [found]
 
 
-def _summary(findings: Sequence[Finding]) -> str:
+def _summary(findings: Sequence[CheckResult]) -> str:
     problems = sum(finding.level == PROBLEM for finding in findings)
     warnings = sum(finding.level == WARNING for finding in findings)
     if not problems and not warnings:
@@ -91,7 +93,7 @@ def _summary(findings: Sequence[Finding]) -> str:
     return f"\n{' and '.join(parts)}: what to do stands behind each arrow."
 
 
-def check_bucket(bucket: str) -> Finding:
+def check_bucket(bucket: str) -> CheckResult:
     """Whether a bucket is there and may be written; nothing is written."""
     from multiberts.runs.bucket.objects import Bucket
 
@@ -101,13 +103,13 @@ def check_bucket(bucket: str) -> Finding:
         place.check_writable()
     except UserError as error:
         found, _, cure = str(error).rpartition("; ")
-        return Finding(PROBLEM, "bucket", found or cure, cure if found else "")
-    return Finding(OK, "bucket", f"{bucket} may be read and written")
+        return CheckResult(PROBLEM, "bucket", found or cure, cure if found else "")
+    return CheckResult(OK, "bucket", f"{bucket} may be read and written")
 
 
 def check_project(
     project: str, zones: Sequence[str], provisioner: Provisioner | None = None
-) -> list[Finding]:
+) -> list[CheckResult]:
     """Whether Cloud TPU answers for a project, and what the zones offer.
 
     How much of it the project's quota allows shows only when a node is asked for.
@@ -124,30 +126,32 @@ def check_project(
         known = provisioner.zones()
     except UserError as error:
         found, _, cure = str(error).rpartition("; ")
-        return [Finding(PROBLEM, "Cloud TPU", found, cure)]
+        return [CheckResult(PROBLEM, "Cloud TPU", found, cure)]
     except TpuError as error:
         cure = "check the project's name, that tpu.googleapis.com is enabled, and your role in it"
-        return [Finding(PROBLEM, "Cloud TPU", f"project {project}: {error}", cure)]
+        return [CheckResult(PROBLEM, "Cloud TPU", f"project {project}: {error}", cure)]
     if not zones:
         shown = ", ".join(known[:8])
         return [
-            Finding(OK, "Cloud TPU", f"project {project} answers; {len(known)} zones: {shown} ...")
+            CheckResult(
+                OK, "Cloud TPU", f"project {project} answers; {len(known)} zones: {shown} ..."
+            )
         ]
     findings = []
     for zone in zones:
         if zone not in known:
             found = f"project {project} has no zone {zone!r}"
-            findings.append(Finding(PROBLEM, "Cloud TPU", found, f"one of {', '.join(known)}"))
+            findings.append(CheckResult(PROBLEM, "Cloud TPU", found, f"one of {', '.join(known)}"))
             continue
         try:
             types = provisioner.accelerator_types(zone)
             mine = provisioner.resources(zone)
         except TpuError as error:
             cure = "check your role in the project"
-            findings.append(Finding(PROBLEM, "Cloud TPU", f"{zone}: {error}", cure))
+            findings.append(CheckResult(PROBLEM, "Cloud TPU", f"{zone}: {error}", cure))
             continue
         offered = ", ".join(types[:6]) + (" ..." if len(types) > 6 else "")
         found = f"{zone} offers {offered or 'nothing'}; {len(mine)} queued resources of ours"
         cure = "" if types else "choose another zone"
-        findings.append(Finding(OK if types else PROBLEM, "Cloud TPU", found, cure))
+        findings.append(CheckResult(OK if types else PROBLEM, "Cloud TPU", found, cure))
     return findings

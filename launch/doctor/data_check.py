@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from multiberts.launch.doctor.findings import OK, PROBLEM, WARNING, Finding
+from multiberts.launch.doctor.findings import OK, PROBLEM, WARNING, CheckResult
 from multiberts.runs.files import PathLike
 
 # For each task the folders that it may lie in, and its files; a name may end in .gz besides.
@@ -37,7 +37,7 @@ CORPORA = {
 }
 
 
-def check_data(data: PathLike) -> list[Finding]:
+def check_data(data: PathLike) -> list[CheckResult]:
     """Says which tasks' files lie in a folder, and what the others lack.
 
     Args:
@@ -46,19 +46,21 @@ def check_data(data: PathLike) -> list[Finding]:
     folder = Path(data)
     if not folder.is_dir():
         cure = "check the path; README.md tells what to fetch, and `make demo` needs none"
-        return [Finding(PROBLEM, "data", f"{folder} is no directory", cure)]
+        return [CheckResult(PROBLEM, "data", f"{folder} is no directory", cure)]
     complete, partial, absent = tasks_by_state(folder)
     if not complete and not partial:
         cure = "give the folder that holds glue/, squad/, winogender/ ..."
-        return [Finding(PROBLEM, "data", f"{folder} holds none of the tasks' files", cure)]
-    findings = [Finding(OK, "data", f"complete in {folder}: {', '.join(complete) or 'nothing'}")]
+        return [CheckResult(PROBLEM, "data", f"{folder} holds none of the tasks' files", cure)]
+    findings = [
+        CheckResult(OK, "data", f"complete in {folder}: {', '.join(complete) or 'nothing'}")
+    ]
     if partial:
         lacking = "; ".join(f"{task} lacks {', '.join(files)}" for task, files in partial.items())
         cure = "fetch them, or name what is there as finetune.train_files and dev_files"
-        findings.append(Finding(WARNING, "data", lacking, cure))
+        findings.append(CheckResult(WARNING, "data", lacking, cure))
     if absent:
         cure = "nothing, if the plan does not need them"
-        findings.append(Finding(WARNING, "data", f"not there: {', '.join(absent)}", cure))
+        findings.append(CheckResult(WARNING, "data", f"not there: {', '.join(absent)}", cure))
     return findings
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from multiberts.launch.doctor.findings import OK, PROBLEM, WARNING, Finding
+from multiberts.launch.doctor.findings import OK, PROBLEM, WARNING, CheckResult
 
 SECONDS_FOR_DRIVER = 15.0
 SECONDS_FOR_LIBRARY = 120.0
@@ -57,7 +57,7 @@ class Gpu:
     memory_used: int
 
 
-def check_devices() -> list[Finding]:
+def check_devices() -> list[CheckResult]:
     """Says which accelerators are here, and which of them the installed libraries can use."""
     processes = {
         name: start_probe(script)
@@ -68,10 +68,12 @@ def check_devices() -> list[Finding]:
     chips = [path for pattern in TPU_DEVICES for path in glob.glob(pattern)]
     findings = [driver] if driver is not None else []
     if chips:
-        findings.append(Finding(OK, "TPU", f"{len(chips)} device files ({chips[0]}, ...)"))
+        findings.append(CheckResult(OK, "TPU", f"{len(chips)} device files ({chips[0]}, ...)"))
     if not gpus and not chips:
         findings.append(
-            Finding(OK, "accelerator", "none: runs here are for the CPU, where base size is slow")
+            CheckResult(
+                OK, "accelerator", "none: runs here are for the CPU, where base size is slow"
+            )
         )
     expected = "GPU" if gpus else "TPU" if chips else "CPU"
     end = time.monotonic() + SECONDS_FOR_LIBRARY
@@ -81,7 +83,7 @@ def check_devices() -> list[Finding]:
     return findings
 
 
-def _gpus() -> tuple[list[Gpu], Finding | None]:
+def _gpus() -> tuple[list[Gpu], CheckResult | None]:
     """The GPUs that nvidia-smi lists, and what to say of them."""
     query = "--query-gpu=name,driver_version,memory.total,memory.used"
     try:
@@ -97,11 +99,11 @@ def _gpus() -> tuple[list[Gpu], Finding | None]:
     except subprocess.TimeoutExpired:
         found = f"nvidia-smi did not answer within {SECONDS_FOR_DRIVER:.0f} s"
         cure = "the driver hangs: look at `dmesg`, and start the machine anew"
-        return [], Finding(PROBLEM, "GPU", found, cure)
+        return [], CheckResult(PROBLEM, "GPU", found, cure)
     except (OSError, subprocess.CalledProcessError) as error:
         said = (getattr(error, "stdout", "") or str(error)).strip().splitlines()
         cure = "install the NVIDIA driver for this kernel, or start the machine anew"
-        return [], Finding(PROBLEM, "GPU", f"nvidia-smi fails: {said[-1]}", cure)
+        return [], CheckResult(PROBLEM, "GPU", f"nvidia-smi fails: {said[-1]}", cure)
     return judge_gpus(parse_gpus(listed))
 
 
@@ -115,7 +117,7 @@ def parse_gpus(listed: str) -> list[Gpu]:
     return gpus
 
 
-def judge_gpus(gpus: Sequence[Gpu]) -> tuple[list[Gpu], Finding | None]:
+def judge_gpus(gpus: Sequence[Gpu]) -> tuple[list[Gpu], CheckResult | None]:
     """The GPUs, and what to say of them."""
     if not gpus:
         return [], None
@@ -126,8 +128,8 @@ def judge_gpus(gpus: Sequence[Gpu]) -> tuple[list[Gpu], Finding | None]:
     if busy:
         found += f"; others use the memory of {busy}"
         cure = "see `nvidia-smi`; free it, or choose GPUs with CUDA_VISIBLE_DEVICES"
-        return list(gpus), Finding(WARNING, "GPU", found, cure)
-    return list(gpus), Finding(OK, "GPU", found)
+        return list(gpus), CheckResult(WARNING, "GPU", found, cure)
+    return list(gpus), CheckResult(OK, "GPU", found)
 
 
 def start_probe(script: str) -> subprocess.Popen[str]:
@@ -162,7 +164,7 @@ def take_answer(process: subprocess.Popen[str], seconds: float) -> dict[str, Any
     return {"error": lines[-1] if lines else f"it ended with status {process.returncode}"}
 
 
-def judge(name: str, answer: Mapping[str, Any], expected: str) -> Finding:
+def judge(name: str, answer: Mapping[str, Any], expected: str) -> CheckResult:
     """What to say of a library's answer.
 
     Args:
@@ -173,7 +175,9 @@ def judge(name: str, answer: Mapping[str, Any], expected: str) -> Finding:
     requirements = {"GPU": "-gpu", "TPU": "-tpu", "CPU": ""}[expected]
     cure = f"pip install -r requirements{requirements}.txt into a fresh environment"
     if "error" in answer:
-        return Finding(PROBLEM, name, str(answer["error"]), f"{cure}; see the lines on versions")
+        return CheckResult(
+            PROBLEM, name, str(answer["error"]), f"{cure}; see the lines on versions"
+        )
     kinds = answer["kinds"]
     shown = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))
     found = f"{answer['version']} sees {shown or 'no device'}"
@@ -182,5 +186,5 @@ def judge(name: str, answer: Mapping[str, Any], expected: str) -> Finding:
     # JAX calls a GPU by its platform.
     present = set(kinds) | ({"GPU"} if {"CUDA", "ROCM"} & set(kinds) else set())
     if expected not in present:
-        return Finding(PROBLEM, name, f"{found}, but not the {expected} that is here", cure)
-    return Finding(OK, name, found)
+        return CheckResult(PROBLEM, name, f"{found}, but not the {expected} that is here", cure)
+    return CheckResult(OK, name, found)

@@ -13,7 +13,7 @@ PROBLEM = "problem"
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """One line of the doctor's.
 
     Attributes:
@@ -29,7 +29,7 @@ class Finding:
     cure: str = ""
 
 
-def in_words(findings: Sequence[Finding], width: int | None = None) -> str:
+def in_words(findings: Sequence[CheckResult], width: int | None = None) -> str:
     """Findings as lines for a terminal, the cure of each below it.
 
     Args:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from multiberts.launch.doctor.findings import OK, PROBLEM, WARNING, Finding
+from multiberts.launch.doctor.findings import OK, PROBLEM, WARNING, CheckResult
 from multiberts.launch.estimate.quantities import moment
 from multiberts.launch.markers.lease import Lease
 from multiberts.launch.markers.planned import done_paths, read_plan
@@ -34,7 +34,7 @@ _SCHEDULERS: dict[str, tuple[Sequence[str], Sequence[str] | None]] = {
 }
 
 
-def check_machine() -> Finding:
+def check_machine() -> CheckResult:
     """Cores and memory that a process here may use."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     memory = psutil.virtual_memory()
@@ -42,8 +42,8 @@ def check_machine() -> Finding:
     found = f"{cores} cores, {limit / 2**30:.0f} GiB of memory, {memory.available / 2**30:.0f} free"
     if memory.available < MEMORY_AT_LEAST:
         cure = "end other programs, or start fewer workers at once (run.workers = 1)"
-        return Finding(WARNING, "machine", found, cure)
-    return Finding(OK, "machine", found)
+        return CheckResult(WARNING, "machine", found, cure)
+    return CheckResult(OK, "machine", found)
 
 
 def _memory_limit() -> float:
@@ -56,7 +56,7 @@ def _memory_limit() -> float:
     return float("inf")
 
 
-def check_disk(root: PathLike | None) -> Finding:
+def check_disk(root: PathLike | None) -> CheckResult:
     """Free space where the experiment lies, against what its runs that are not done need.
 
     What a run needs is the mean of those of its stage that are done, so that a plan whose stages have
@@ -67,19 +67,19 @@ def check_disk(root: PathLike | None) -> Finding:
     found = f"{free / 1e9:,.0f} GB free at {place}"
     if not os.access(place, os.W_OK):
         cure = "choose another launch.root, or get the permission"
-        return Finding(PROBLEM, "disk", f"{place} may not be written", cure)
+        return CheckResult(PROBLEM, "disk", f"{place} may not be written", cure)
     needed = None if root is None else bytes_needed(root)
     if needed is not None:
         found += f"; the plan needs some {needed / 1e9:,.2g} GB more, by its runs that are done"
         if needed > free:
             cure = "free some, choose another launch.root, or keep fewer pretrain.checkpoint_steps"
-            return Finding(PROBLEM, "disk", found, cure)
+            return CheckResult(PROBLEM, "disk", found, cure)
     if free < BYTES_FREE_AT_LEAST:
         cure = (
             "free some: a base-size pre-training needs 5 GB and 0.4 more for each checkpoint kept"
         )
-        return Finding(WARNING, "disk", found, cure)
-    return Finding(OK, "disk", found)
+        return CheckResult(WARNING, "disk", found, cure)
+    return CheckResult(OK, "disk", found)
 
 
 def bytes_needed(root: PathLike) -> float | None:
@@ -111,7 +111,7 @@ def _size(folder: Path) -> int:
     )
 
 
-def check_clock(root: PathLike | None) -> Finding:
+def check_clock(root: PathLike | None) -> CheckResult:
     """Whether this machine's clock agrees with that of the disk, which may be another machine's."""
     place = _existing(root)
     try:
@@ -121,16 +121,16 @@ def check_clock(root: PathLike | None) -> Finding:
             behind = os.stat(file.name).st_mtime - before
     except OSError as error:
         cure = "choose another launch.root, or get the permission"
-        return Finding(PROBLEM, "clock", f"{place} may not be written: {error.strerror}", cure)
+        return CheckResult(PROBLEM, "clock", f"{place} may not be written: {error.strerror}", cure)
     found = f"{moment(time.time())}, as the disk at {place} has it"
     if abs(behind) > SECONDS_OF_CLOCK:
         found = f"{moment(time.time())}, but the disk at {place} is {behind:+.0f} s off"
         cure = "have both machines keep time (chrony, ntpd): signs of life are times of files"
-        return Finding(PROBLEM, "clock", found, cure)
-    return Finding(OK, "clock", found)
+        return CheckResult(PROBLEM, "clock", found, cure)
+    return CheckResult(OK, "clock", found)
 
 
-def check_schedulers() -> list[Finding]:
+def check_schedulers() -> list[CheckResult]:
     """Which schedulers' commands are here. A cluster is asked for nothing but its partitions."""
     findings = []
     absent = []
@@ -143,15 +143,15 @@ def check_schedulers() -> list[Finding]:
             is_good, answer = _ask(question)
             said += f"; partitions: {answer}" if is_good else f", but {question[0]}: {answer}"
         if is_good:
-            findings.append(Finding(OK, name, said))
+            findings.append(CheckResult(OK, name, said))
         else:
             cure = (
                 f"nothing, if you do not use run.engine = '{name.lower()}'; else ask its operators"
             )
-            findings.append(Finding(WARNING, name, said, cure))
+            findings.append(CheckResult(WARNING, name, said, cure))
     if absent:
         found = f"no commands of {', '.join(absent)}; run.engine = 'local' needs none"
-        findings.append(Finding(OK, "schedulers", found))
+        findings.append(CheckResult(OK, "schedulers", found))
     return findings
 
 
@@ -171,19 +171,19 @@ def _ask(command: Sequence[str]) -> tuple[bool, str]:
     return done.returncode == 0, ", ".join(lines)[:200] or "no answer"
 
 
-def check_root(root: PathLike) -> Finding:
+def check_root(root: PathLike) -> CheckResult:
     """Who launches an experiment, and whether something was left running."""
     left = left_processes(root)
     if left:
         found = f"{len(left)} processes of a launcher that is gone still run for {root}"
-        return Finding(PROBLEM, "launcher", found, "`python -m launch reap` ends them")
+        return CheckResult(PROBLEM, "launcher", found, "`python -m launch reap` ends them")
     holder = Lease.held(root)
     if holder is not None:
         found = (
             f"process {holder.pid} on {holder.host} launches {root} since {moment(holder.started)}"
         )
-        return Finding(OK, "launcher", found)
-    return Finding(
+        return CheckResult(OK, "launcher", found)
+    return CheckResult(
         OK, "launcher", f"nobody launches {root} now, and nothing is left running for it"
     )
 

@@ -17,7 +17,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from multiberts.launch.doctor.findings import OK, PROBLEM, WARNING, Finding
+from multiberts.launch.doctor.findings import OK, PROBLEM, WARNING, CheckResult
 
 OLDEST_PYTHON = (3, 11)
 # Named in the line on versions, where installed.
@@ -92,7 +92,7 @@ KNOWN = (
 )
 
 
-def check_versions() -> list[Finding]:
+def check_versions() -> list[CheckResult]:
     """Looks at the versions of Python and of all installed packages; imports none of them."""
     installed = installed_versions()
     findings = [_python(), _shown(installed)]
@@ -112,18 +112,18 @@ def installed_versions() -> dict[str, str]:
     return found
 
 
-def known_conflicts(installed: Mapping[str, str]) -> list[Finding]:
+def known_conflicts(installed: Mapping[str, str]) -> list[CheckResult]:
     """The entries of `KNOWN` that hold for versions by canonical name."""
     findings = []
     for conflict in KNOWN:
         pair = (_present(conflict.first, installed), _present(conflict.second, installed))
         if pair[0] and pair[1]:
             found = f"{pair[0]} with {pair[1]}: {conflict.effect} ({conflict.known})"
-            findings.append(Finding(PROBLEM, "versions", found, conflict.cure))
+            findings.append(CheckResult(PROBLEM, "versions", found, conflict.cure))
     return findings
 
 
-def declared_conflicts(installed: Mapping[str, str]) -> list[Finding]:
+def declared_conflicts(installed: Mapping[str, str]) -> list[CheckResult]:
     """What installed packages of ours need and do not have, as they declare it."""
     unmet = []
     ours = {canonicalize_name(name) for name, _ in _pins(*_FILES)}
@@ -144,7 +144,7 @@ def declared_conflicts(installed: Mapping[str, str]) -> list[Finding]:
         return []
     more = f"; and {len(unmet) - 4} more" if len(unmet) > 4 else ""
     cure = "install one of the requirements files into a fresh environment"
-    return [Finding(WARNING, "versions", "; ".join(sorted(set(unmet))[:4]) + more, cure)]
+    return [CheckResult(WARNING, "versions", "; ".join(sorted(set(unmet))[:4]) + more, cure)]
 
 
 def _applicable(text: str) -> Requirement | None:
@@ -171,15 +171,15 @@ def _present(wanted: str, installed: Mapping[str, str]) -> str | None:
     return None
 
 
-def _python() -> Finding:
+def _python() -> CheckResult:
     version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info < OLDEST_PYTHON:
         cure = f"make an environment with Python {'.'.join(map(str, OLDEST_PYTHON))} or later"
-        return Finding(PROBLEM, "Python", version, cure)
-    return Finding(OK, "Python", f"{version} in {sys.prefix}")
+        return CheckResult(PROBLEM, "Python", version, cure)
+    return CheckResult(OK, "Python", f"{version} in {sys.prefix}")
 
 
-def _shown(installed: Mapping[str, str]) -> Finding:
+def _shown(installed: Mapping[str, str]) -> CheckResult:
     shown = ", ".join(f"{name} {installed[name]}" for name in _SHOWN if name in installed)
     off = []
     for name, version in _pins("-core"):
@@ -187,10 +187,10 @@ def _shown(installed: Mapping[str, str]) -> Finding:
         if found != version:
             off.append(f"{name} {found or 'missing'} (pinned: {version})")
     if not off:
-        return Finding(OK, "versions", f"{shown or 'none installed'}; all as pinned")
+        return CheckResult(OK, "versions", f"{shown or 'none installed'}; all as pinned")
     missing = any("missing" in text for text in off)
     more = f" and {len(off) - 4} more" if len(off) > 4 else ""
-    return Finding(
+    return CheckResult(
         PROBLEM if missing else WARNING,
         "versions",
         f"{shown}; other than pinned: {', '.join(off[:4])}{more}",
@@ -208,13 +208,13 @@ def _pins(*files: str) -> Iterator[tuple[str, str]]:
                 yield requirement.name, str(requirement.specifier).removeprefix("==")
 
 
-def _tensorflows(installed: Mapping[str, str]) -> list[Finding]:
+def _tensorflows(installed: Mapping[str, str]) -> list[CheckResult]:
     present = [name for name in _TENSORFLOWS if name in installed]
     if len(present) == 1:
         return []
     if not present:
         cure = "pip install -r requirements.txt (-gpu for NVIDIA, -tpu for Cloud TPU)"
-        return [Finding(PROBLEM, "versions", "TensorFlow is not installed", cure)]
+        return [CheckResult(PROBLEM, "versions", "TensorFlow is not installed", cure)]
     found = f"{' and '.join(present)} are both installed and overwrite each other's files"
     cure = f"pip uninstall {' '.join(present)}, then install the one requirements file you need"
-    return [Finding(PROBLEM, "versions", found, cure)]
+    return [CheckResult(PROBLEM, "versions", found, cure)]

@@ -15,7 +15,7 @@ LOG_LINES_SHOWN = 5
 
 
 @dataclass(frozen=True)
-class Failure:
+class FailedRun:
     """A run that did not finish.
 
     Attributes:
@@ -33,7 +33,7 @@ class Failure:
     attempts: int = 0
 
 
-def describe(failures: Sequence[Failure]) -> str:
+def describe(failures: Sequence[FailedRun]) -> str:
     """The failures for people: one line each, and the log's last lines."""
     lines = []
     for failure in failures:
@@ -46,7 +46,7 @@ def describe(failures: Sequence[Failure]) -> str:
     return "\n".join(lines)
 
 
-def exit_with(failures: Sequence[Failure]) -> None:
+def exit_with(failures: Sequence[FailedRun]) -> None:
     """Prints which runs failed and exits, with 2 where all inputs were at fault; returns if none failed.
 
     Args:

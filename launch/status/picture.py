@@ -92,7 +92,7 @@ class SweepRow:
 
 
 @dataclass(frozen=True)
-class Failure:
+class FailureRow:
     """A run whose last attempt ended with an error.
 
     Attributes:
@@ -143,7 +143,7 @@ class Status:
     pretraining: tuple[Pretraining, ...]
     tasks: tuple[str, ...]
     sweep: tuple[SweepRow, ...]
-    failures: tuple[Failure, ...]
+    failures: tuple[FailureRow, ...]
     orphans: tuple[Attempt, ...]
     unplanned: tuple[str, ...]
     hours: float
@@ -284,8 +284,8 @@ def _failures(
     plan: Sequence[MarkedRun],
     states: Mapping[str, str],
     attempts: Mapping[str, Sequence[Attempt]],
-) -> tuple[Failure, ...]:
-    found: list[Failure] = []
+) -> tuple[FailureRow, ...]:
+    found: list[FailureRow] = []
     for run in plan:
         if states[run.path] != "failed":
             continue
@@ -293,7 +293,7 @@ def _failures(
         error = last.error or {}
         reads = last.log is not None and len(found) < FAILURES_WITH_LOG
         found.append(
-            Failure(
+            FailureRow(
                 path=run.path,
                 name=run.name,
                 stage=run.stage,

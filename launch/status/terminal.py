@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from multiberts.launch.estimate import quantities
-from multiberts.launch.status.picture import STATES, Cell, Failure, Status, SweepRow
+from multiberts.launch.status.picture import STATES, Cell, FailureRow, Status, SweepRow
 from multiberts.launch.status.progress import Pretraining
 
 COLOURS = {
@@ -223,7 +223,7 @@ def _cell(cells: Sequence[Cell], is_narrow: bool) -> Text:
     return text
 
 
-def _failures(failures: Sequence[Failure], rows: int) -> list[RenderableType]:
+def _failures(failures: Sequence[FailureRow], rows: int) -> list[RenderableType]:
     shown = failures[: max(1, rows // 8)]
     parts: list[RenderableType] = [_noted("Failures", len(failures), len(shown))]
     for failure in shown:

@@ -32,7 +32,7 @@ _SECONDS_BETWEEN_STARTS = 2.0
 _BYTES_OF_LOG = 256 * 2**10
 
 
-class Node:
+class NodeBoot:
     """One boot of a node."""
 
     def __init__(self, settings: dict[str, Any], log: Path):
@@ -172,4 +172,4 @@ def last_step(metrics: Path) -> int | None:
 
 if __name__ == "__main__":
     _settings = json.loads(Path(sys.argv[1]).read_text())
-    sys.exit(Node(_settings, Path(sys.argv[2])).carry_out())
+    sys.exit(NodeBoot(_settings, Path(sys.argv[2])).carry_out())

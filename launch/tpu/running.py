@@ -14,7 +14,7 @@ from typing import Any
 
 from multiberts.launch.estimate.estimate import checked_estimates
 from multiberts.launch.markers.attempts import attempts_at
-from multiberts.launch.markers.failures import Failure
+from multiberts.launch.markers.failures import FailedRun
 from multiberts.launch.markers.lease import Lease
 from multiberts.launch.markers.planned import write_plan
 from multiberts.launch.plan.planned_run import PlannedRun
@@ -43,7 +43,7 @@ def run_on_tpu(
     once: bool = False,
     machine: Machine | None = None,
     provisioner: Provisioner | None = None,
-) -> list[Failure]:
+) -> list[FailedRun]:
     """Carries out the pre-training of a plan on Cloud TPU, and before it here what that needs.
 
     The same call after any interruption resumes where things are. Runs that pre-training needs
@@ -148,7 +148,7 @@ def _look(
 
 def carry_out_before(
     plan: Sequence[PlannedRun], pretraining: Sequence[PlannedRun], root: str
-) -> list[Failure]:
+) -> list[FailedRun]:
     """Carries out on this machine what pre-training needs."""
     needed: dict[str, PlannedRun] = {}
     waiting = [run for run in pretraining if not run.done(root)]
@@ -190,8 +190,8 @@ def _tell_the_end(plan: Sequence[PlannedRun], pretraining: Sequence[PlannedRun],
         report(f"{left} runs come after them: run.engine = 'local' carries them out here")
 
 
-def _failure(run: PlannedRun, end: GiveUp, root: str) -> Failure:
+def _failure(run: PlannedRun, end: GiveUp, root: str) -> FailedRun:
     attempts = [one for one in attempts_at(root, run.path) if one.engine == ENGINE]
     log = attempts[-1].log if attempts else None
     path = Path(root) / log if log is not None and (Path(root) / log).is_file() else None
-    return Failure(run, end.message, end.is_user_error, path, len(attempts))
+    return FailedRun(run, end.message, end.is_user_error, path, len(attempts))

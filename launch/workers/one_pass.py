@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from multiberts.bert.training.log import tail_of_metrics
 from multiberts.launch.markers.attempts import attempts_at, end_attempt
-from multiberts.launch.markers.failures import Failure
+from multiberts.launch.markers.failures import FailedRun
 from multiberts.launch.markers.lease import Lease
 from multiberts.launch.markers.planned import done_paths, write_plan
 from multiberts.launch.plan.planned_run import PlannedRun
@@ -39,7 +39,7 @@ _DIED: Error = {
 
 
 @dataclass
-class Job:
+class SubmittedBundle:
     """A bundle that a worker carries out or is about to.
 
     Attributes:
@@ -86,10 +86,10 @@ class OnePass:
         self._estimates = None if self._is_all_done() else self._estimated(budget)
         expected = {path: one["seconds"] for path, one in (self._estimates or {}).items()}
         self._waiting = WaitingRuns(plan, self._done, expected)
-        self._jobs: dict[Future[Any], Job] = {}
+        self._jobs: dict[Future[Any], SubmittedBundle] = {}
         self._finished: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
         self._tries: dict[str, int] = {}
-        self._failures: dict[str, Failure] = {}
+        self._failures: dict[str, FailedRun] = {}
         self._pool: Pool | None = None
 
     def _is_all_done(self) -> bool:
@@ -102,7 +102,7 @@ class OnePass:
         workers = self._engine.workers
         return checked_estimates(plan=self._plan, root=self._root, budget=budget, workers=workers)
 
-    def carry_out(self, lease: Lease) -> list[Failure]:
+    def carry_out(self, lease: Lease) -> list[FailedRun]:
         """Starts bundles as their parents finish, until nothing can be started any more.
 
         Args:
@@ -173,7 +173,7 @@ class OnePass:
             ]
             known = [len(attempts_at(self._root, run.path)) for run in bundle.runs]
             future = self._pool.submit(calls)
-            self._jobs[future] = Job(bundle, known)
+            self._jobs[future] = SubmittedBundle(bundle, known)
             future.add_done_callback(self._finished.put)
 
     def _take_finished(self, bar: tqdm[Any]) -> None:
@@ -219,7 +219,7 @@ class OnePass:
             return bundle.name
         return f"{bundle.name} {lines[-1]['step']}/{run.parameters['num_steps']}"
 
-    def _take_lost(self, job: Job) -> None:
+    def _take_lost(self, job: SubmittedBundle) -> None:
         """Notes how far a bundle came whose worker is gone: the markers tell."""
         has_begun = False
         for run, known in zip(job.bundle.runs, job.known, strict=True):
@@ -253,7 +253,7 @@ class OnePass:
         tries = self._tries[run.path] = self._tries.get(run.path, 0) + 1
         if is_user_error or tries >= self._attempts:
             log = self._root / _log(run)
-            self._fail(Failure(run, error["message"], is_user_error, log, tries))
+            self._fail(FailedRun(run, error["message"], is_user_error, log, tries))
         else:
             self._waiting.put_back([run])
 
@@ -266,12 +266,12 @@ class OnePass:
             time.sleep(0.2)
         return True
 
-    def _fail(self, failure: Failure) -> None:
+    def _fail(self, failure: FailedRun) -> None:
         """Notes a failure, and that the runs that build on it cannot start."""
         self._failures[failure.run.path] = failure
         message = f"not started, for {failure.run.name} failed"
         for run in self._waiting.give_up_after(failure.run):
-            self._failures[run.path] = Failure(run, message, failure.is_user_error, None)
+            self._failures[run.path] = FailedRun(run, message, failure.is_user_error, None)
 
     def _close_attempts_of_others(self) -> None:
         """Ends the attempts that a launcher left open which is gone."""
@@ -300,7 +300,7 @@ def carry_out_plan(
     attempts: int = 3,
     budget: float | None = None,
     silent_seconds: float = 90.0,
-) -> list[Failure]:
+) -> list[FailedRun]:
     """Carries out what of a plan is not done, as the only launcher of its root.
 
     Args:

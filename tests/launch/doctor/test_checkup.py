@@ -22,7 +22,7 @@ from multiberts.launch.doctor.device_probe import (
     start_probe,
     take_answer,
 )
-from multiberts.launch.doctor.findings import OK, PROBLEM, WARNING, Finding, in_words
+from multiberts.launch.doctor.findings import OK, PROBLEM, WARNING, CheckResult, in_words
 from multiberts.launch.doctor.machine_check import bytes_needed, check_clock, check_disk, check_root
 from multiberts.launch.doctor.version_conflicts import (
     KNOWN,
@@ -240,7 +240,11 @@ def test_zones_are_looked_up_with_the_service(tmp_path: Path) -> None:
 
 def test_lines_fit_and_tell_the_cure() -> None:
     text = in_words(
-        [Finding(OK, "disk", "fine"), Finding(PROBLEM, "GPU", "words " * 40, "do this " * 20)], 70
+        [
+            CheckResult(OK, "disk", "fine"),
+            CheckResult(PROBLEM, "GPU", "words " * 40, "do this " * 20),
+        ],
+        70,
     )
     lines = text.splitlines()
     assert max(map(len, lines)) <= 70
