@@ -160,8 +160,8 @@ def rehearse(
         mishaps=mishaps,
     )
     with _uninterrupted(pretraining, experiment, folder, environment), service:
-        foe = _Foe(service, places, pretraining, preemptions, seconds_of_notice)
-        with foe:
+        injector = PreemptionInjector(service, places, pretraining, preemptions, seconds_of_notice)
+        with injector:
             given_up = run_on_tpu(
                 plan=plan,
                 root=str(experiment),
@@ -184,7 +184,7 @@ def rehearse(
         raise RuntimeError(describe(given_up))
     if left:
         raise RuntimeError(f"left in the cloud: {', '.join(left)}")
-    missing = len(pretraining) * len(preemptions) - len(foe.preemptions)
+    missing = len(pretraining) * len(preemptions) - len(injector.preemptions)
     if missing:
         raise RuntimeError(
             f"{missing} preemptions came too late; give pretrain.num_steps more steps"
@@ -192,7 +192,7 @@ def rehearse(
     compared = _compare(pretraining, experiment, folder / "uninterrupted")
     account = Account(
         folder,
-        tuple(foe.preemptions),
+        tuple(injector.preemptions),
         tuple(_outcomes(pretraining, experiment)),
         len(service.refused),
         tuple(compared),
@@ -248,7 +248,7 @@ def _parents(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
     return [parent for run in runs for parent in run.parents]
 
 
-class _Foe:
+class PreemptionInjector:
     """Takes nodes away while they train, by script.
 
     Attributes:
@@ -272,7 +272,7 @@ class _Foe:
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self.preemptions: list[Preemption] = []
 
-    def __enter__(self) -> _Foe:
+    def __enter__(self) -> PreemptionInjector:
         self._thread.start()
         return self
 
