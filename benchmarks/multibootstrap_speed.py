@@ -170,7 +170,7 @@ def pearson_by_library(labels: NDArray, predictions: NDArray) -> float:
 
 
 def times_faster(ours: float, other: float | None) -> float:
-    """Returns how many times faster ours is, or NaN without the other."""
+    """Returns how many times faster ours is; 0 without the other."""
     return 0.0 if other is None else other / ours
 
 
