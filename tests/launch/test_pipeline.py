@@ -74,7 +74,7 @@ def test_killed_and_started_again_ends_in_the_same_bytes(tmp_path: Path) -> None
     assert process.returncode == 0, output
     assert _num_done(whole) == NUM_RUNS
     page = (whole / "report" / "index.html").read_text()
-    assert "probe_slope" in page and "Holds the truth" in page
+    assert "probe_slope" in page and "True and estimated values" in page
 
     clock = random.Random()  # moments differ from run to run: any of them must do
     for target in sorted(clock.sample(range(2, NUM_RUNS - 2), 2)):
