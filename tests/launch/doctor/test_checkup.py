@@ -219,7 +219,9 @@ def test_clock_and_launcher(tmp_path: Path) -> None:
 def test_buckets(tmp_path: Path) -> None:
     assert check_bucket(f"file://{tmp_path}/bucket").level == OK
     finding = check_bucket("no-bucket")
-    assert finding.level == PROBLEM and "expected a URL such as gs://" in finding.found + finding.cure
+    assert (
+        finding.level == PROBLEM and "expected a URL such as gs://" in finding.found + finding.cure
+    )
 
 
 def test_zones_are_looked_up_with_the_service(tmp_path: Path) -> None:
