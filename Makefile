@@ -84,6 +84,7 @@ lint: $(VENV)/installed-for-tests
 	PYTHONPATH=$(VENV)/link $(BIN)/lint-imports --no-logo
 	$(BIN)/python tests/lint/packages.py
 	$(BIN)/python tests/lint/pins.py
+	$(BIN)/python tests/lint/prose.py
 
 # Pins what pyproject.toml asks for in requirements*.txt; `make lock UPGRADE=--upgrade` takes the newest.
 lock: $(VENV)/installed-for-tests

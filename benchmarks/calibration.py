@@ -4,7 +4,7 @@
 
 Simulates the conditions of `benchmarks.crossed_model` with 3, 5, 10 and 25 seeds and 100 examples,
 and counts for every interval and test of `stats.compare` how often it is right. Finished conditions
-are kept, so that a run that was killed goes on where it was; results do not depend on the number of
+are kept, so that a run that was killed resumes where it was; results do not depend on the number of
 processes. Written to `results/calibration/`: `calibration.csv` (everything in full),
 `calibration.md` (tables and verdict) and a figure.
 """

@@ -177,7 +177,7 @@ def _command_name(arguments: Sequence[str]) -> str:
     if _DRY_RUN.value:
         if name not in ("plan", DEFAULT_COMMAND):
             raise UserError(
-                f"--dry_run is no option of {name}; leave it out, or use the command plan"
+                f"--dry_run is not an option of {name}; leave it out, or use the command plan"
             )
         return "plan"
     return name
@@ -201,7 +201,7 @@ def _register(command: Command, function: Callable[..., Any], needs_plan: bool) 
 
 
 def _check_settings(settings: dict[str, Any]) -> None:
-    """Refuses what is no setting of an experiment."""
+    """Refuses what is not a setting of an experiment."""
     known = _SETTINGS.keys() | _OTHER_SETTINGS
     for name in settings.keys() - known:
         if name == "dry_run":
@@ -234,7 +234,7 @@ def _options(name: str, function: Callable[..., Any], settings: dict[str, Any]) 
         if flag.value is None:
             continue
         if option not in known:
-            raise UserError(f"--{option} is no option of {name}; leave it out")
+            raise UserError(f"--{option} is not an option of {name}; leave it out")
         given[option] = flag.value
     missing = [
         option
@@ -278,7 +278,7 @@ def _plan(settings: Mapping[str, Any]) -> list[PlannedRun]:
 
 
 def _check_names(setting: str, names: Any) -> None:
-    """Refuses what is no list of names."""
+    """Refuses what is not a list of names."""
     if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
         raise UserError(
             f"launch.{setting} is {names!r}, expected a list of names such as ['base']; correct it"

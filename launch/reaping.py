@@ -62,7 +62,7 @@ def reap(
       UserError: the root does not exist, or the engine cannot be asked.
     """
     if not Path(root).is_dir():
-        raise UserError(f"{root} is no directory; check launch.root")
+        raise UserError(f"{root} is not a directory; check launch.root")
     ended = [f"{one.describe()}: {how}" for one, how in end_processes(root)]
     ended += _end_slurm_jobs(root, is_needed=engine == "slurm")
     if engine == "tpu":
@@ -158,7 +158,7 @@ def end_processes(
     """
     found = left_processes(root)
     for left in found:
-        # psutil compares the time of birth first: never another process with the same number.
+        # psutil compares the creation time first: never another process with the same number.
         with contextlib.suppress(psutil.NoSuchProcess):
             left.process.terminate()
             # A stopped one hears nothing.

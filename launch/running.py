@@ -1,4 +1,4 @@
-"""Carries out a plan of runs: starts what can start, tries again what failed, goes on where it stopped."""
+"""Carries out a plan of runs: starts what can start, tries again what failed, resumes where it stopped."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run_plan(
 ) -> list[FailedRun]:
     """Carries out what of a plan is not done yet.
 
-    The same call after a kill or a failure goes on where it stopped. On SIGTERM the workers are asked
+    The same call after a kill or a failure resumes where it stopped. On SIGTERM the workers are asked
     to save and leave. When this process dies, however it dies, its workers leave.
 
     Args:
@@ -39,7 +39,7 @@ def run_plan(
       engine: `local` (this machine), `slurm`, `kubernetes` or `tpu`.
       engine_options: of the engine; see `launch.workers.engines` and `launch.tpu`.
       workers: processes on a machine, each with its share of the cores; None: one a GPU (times
-        workers_per_accelerator) where there are any, else one a core.
+        workers_per_accelerator) where there are any, else one per core.
       workers_per_accelerator: how many workers share a GPU.
       attempts: how often a run is tried that fails through no fault of its input.
       budget: dollars that the plan may be estimated to cost; None: any.

@@ -330,7 +330,7 @@ def _binding(stage: str, name: str, value: Any) -> str:
     if isinstance(value, tuple):
         value = list(value)
     if ast.literal_eval(repr(value)) != value:
-        raise TypeError(f"{stage}.{name} = {value!r} is no Python literal")
+        raise TypeError(f"{stage}.{name} = {value!r} is not a Python literal")
     return f"{stage}.{name} = {value!r}"
 
 

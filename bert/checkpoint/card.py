@@ -231,7 +231,7 @@ def _corpus_at(path: str, content: str) -> dict[str, Any]:
         if fingerprint(path) == content:
             return {"corpus": read_corpus_description(path)}
     except UserError:
-        # Moved, removed or made anew: what the run saw is then not known.
+        # Moved, removed or made again: what the run saw is then not known.
         pass
     return {}
 

@@ -46,7 +46,7 @@ def check_data(data: PathLike) -> list[CheckResult]:
     folder = Path(data)
     if not folder.is_dir():
         cure = "check the path; README.md tells what to fetch, and `make demo` needs none"
-        return [CheckResult(PROBLEM, "data", f"{folder} is no directory", cure)]
+        return [CheckResult(PROBLEM, "data", f"{folder} is not a directory", cure)]
     complete, partial, absent = tasks_by_state(folder)
     if not complete and not partial:
         cure = "give the folder that holds glue/, squad/, winogender/ ..."

@@ -163,7 +163,7 @@ def estimate_plan(
       root: the experiment's root, whose done and running runs tell how long such runs take.
       device: a name that `launch.estimate.prices` knows, on which each run is carried out; None: this
         machine's GPU, else its cores, shared among the workers.
-      workers: how many runs go on side by side; None: one a core of this machine, one of another
+      workers: how many runs go on side by side; None: one per core of this machine, one of another
         device.
       spot: prices of capacity that can be taken away.
       device_stages: what is carried out on the device; the rest is, on this machine.

@@ -90,7 +90,7 @@ class Device:
         words = {
             "peak_flops_per_second": f"a peak of {self.peak / 1e12:,.4g} TFLOP/s",
             "utilisation": f"{self.utilisation:.0%} of the peak",
-            "dollars_per_hour": f"{self.dollars:,.2f} dollars an hour",
+            "dollars_per_hour": f"{self.dollars:,.2f} dollars per hour",
             "watts": f"{self.watts:,.0f} W",
         }
         found = [text for name, text in words.items() if self.figures[name].assumed]

@@ -19,7 +19,7 @@ def duration(seconds: float | None) -> str:
         if round(seconds) < limit:
             number = seconds / size
             return f"{number:.1f} {unit}" if unit in ("h", "d") else f"{number:.0f} {unit}"
-    raise ValueError(f"{seconds!r} seconds are no duration")
+    raise ValueError(f"{seconds!r} seconds are not a duration")
 
 
 def dollars(amount: float | None) -> str:

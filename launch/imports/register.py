@@ -1,4 +1,4 @@
-"""What was imported into an experiment, as runs that are done: plans go on from them.
+"""What was imported into an experiment, as runs that are done: plans resume from them.
 
 `<root>/launch/imported.json` lists them. An imported checkpoint is a run that makes one checkpoint,
 as a pre-training run with one step does; an imported run of fine-tuning is one that makes

@@ -2,7 +2,7 @@
 
     python -m launch import --root=paper --gin_param='import_released.checkpoints = "multiberts"'
 
-Plans of the same root then go on from them: fine-tuning from the checkpoints, scores, tables and
+Plans of the same root then resume from them: fine-tuning from the checkpoints, scores, tables and
 figures from the predictions.
 """
 
@@ -159,7 +159,7 @@ def _import_checkpoints(root: Path, chosen: Sequence[Found], placing: Placing) -
             path: entry for path, entry in entries.items() if _key(entry) != _key(entry_of(run))
         }
         entries[run.path] = entry_of(run, source=source)
-        # After each: a call that is killed goes on where it stopped.
+        # After each: a call that is killed resumes where it stopped.
         write_entries(root, list(entries.values()))
     by_procedure: dict[str, set[int]] = {}
     for item in chosen:

@@ -2,7 +2,7 @@
 
 A folder of the MultiBERTs in either of their layouts (`multiberts-seed_0-step_20k`, the archives'
 `seed_0/step_20k`, the hub's local cache), of other checkpoints with one directory each, or of our
-own pre-training runs. Directories that look like a download which has not ended are no checkpoints
+own pre-training runs. Directories that look like a download which has not ended are not checkpoints
 to leave out in silence: they are refused.
 """
 

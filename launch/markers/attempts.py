@@ -192,7 +192,7 @@ def attempts_of(root: PathLike) -> dict[str, list[Attempt]]:
 
 
 def _read_folder(folder: str) -> list[Attempt]:
-    """The attempts whose markers lie in a folder; what is no marker is passed over."""
+    """The attempts whose markers lie in a folder; what is not a marker is passed over."""
     attempts = []
     try:
         with os.scandir(folder) as entries:

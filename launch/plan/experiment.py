@@ -351,7 +351,7 @@ def _check_lists(experiment: Experiment, has_imports: bool) -> None:
 
 
 def _check_numbers(setting: str, values: Any, are_seeds: bool) -> None:
-    """Refuses what is no list of seeds, or of positive numbers."""
+    """Refuses what is not a list of seeds, or of positive numbers."""
     expected = "a list of whole numbers" if are_seeds else "a list of positive numbers"
     if not isinstance(values, Sequence) or isinstance(values, str):
         raise UserError(f"{setting} is {values!r}, expected {expected}; write it in brackets")

@@ -12,7 +12,7 @@ from multiberts.runs.console import report
 from multiberts.runs.files import PathLike
 
 SECONDS_BETWEEN_LOOKS = 5.0
-# Lines of the live view that are no rows of its two long tables.
+# Lines of the live view that are not rows of its two long tables.
 _OTHER_LINES = 24
 
 

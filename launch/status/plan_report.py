@@ -44,7 +44,7 @@ def show_plan(
       budget: dollars that what is left may cost; None: any.
       device: what runs are carried out on, a name of `launch/prices.toml` such as `v4-8`, `H100` or
         `cpu`; None: what this machine has.
-      workers: runs side by side, each on a device of its own; None: one a core or GPU here, one of
+      workers: runs side by side, each on a device of its own; None: one per core or GPU here, one of
         another device.
       spot: prices of capacity that can be taken away; None: where the engine asks for it.
       engine, engine_options: what the plan is to be carried out with. Engine `tpu` pre-trains each seed
@@ -127,7 +127,7 @@ def estimate_text(plan: Sequence[PlannedRun], estimate: PlanEstimate, root: str 
         return "nothing is left to do"
     device = estimate.device
     price = device.dollars_per_hour(estimate.spot)
-    each = "" if price == 0 else f" at {price:,.2f} dollars an hour{' (spot)' * estimate.spot}"
+    each = "" if price == 0 else f" at {price:,.2f} dollars per hour{' (spot)' * estimate.spot}"
     host = "" if estimate.host is device else f", and this machine ({estimate.host.name})"
     lines = [
         f"estimate of what is left, on {estimate.workers} x {device.name} ({device.title}){each}{host}:",

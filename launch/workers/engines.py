@@ -118,7 +118,7 @@ def make_engine(
     Args:
       name: `local`, `slurm` or `kubernetes`.
       options: of the engine; see `SLURM_OPTIONS` and `KUBERNETES_OPTIONS`. The local one has none.
-      workers: processes on a machine; None: one a GPU (times workers_per_accelerator), else one a core.
+      workers: processes on a machine; None: one a GPU (times workers_per_accelerator), else one per core.
       workers_per_accelerator: how many share a GPU.
 
     Raises:

@@ -1,6 +1,6 @@
 """Processes that never outlive their launcher: each watches it, wherever it runs, and leaves with it.
 
-On the launcher's machine its process is watched, by id and time of birth. Elsewhere its lease is: once it
+On the launcher's machine its process is watched, by id and creation time. Elsewhere its lease is: once it
 is gone, held by another launcher or not renewed for long, the process leaves. What to watch stands in the
 environment variable `LAUNCH_WATCH`, which every process of a launch inherits.
 """
@@ -37,7 +37,7 @@ class Watch:
       owner: of the lease.
       place: the machine, and there the space of process ids.
       pid: of the launcher.
-      born: the launcher's time of birth, so that another process with its id is not taken for it.
+      born: the launcher's creation time, so that another process with its id is not taken for it.
       seconds_until_stale: how long a lease elsewhere may go without being renewed.
       folder: removed by the process that sees the launcher gone, on the launcher's machine; or None.
     """

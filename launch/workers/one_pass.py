@@ -156,7 +156,7 @@ class OnePass:
         done = len(done_paths(self._root, (run.path for run in self._plan)))
         raise PreemptedError(
             f"asked to stop: {done} of {len(self._plan)} runs of {self._root} are done; the same "
-            "command goes on from here"
+            "command resumes from here"
         )
 
     def _start_jobs(self, owner: str) -> None:
@@ -322,7 +322,7 @@ def carry_out_plan(
             failures = one_pass.carry_out(lease)
             _point_at_newest_report(plan, Path(root))
     except KeyboardInterrupt:
-        progress("stopped; the same command goes on from here")
+        progress("stopped; the same command resumes from here")
         # What libraries would do at exit takes longer than people wait.
         os._exit(130)
     return failures

@@ -32,7 +32,7 @@ def show_batch(
       step: of the update, from 1.
       rows: how many sequences are spelled out; None or 0: all.
       corpus: where the run's corpus lies, if it was moved.
-      initial_checkpoint: where the checkpoint lies that it went on from, likewise.
+      initial_checkpoint: where the checkpoint lies that it resumed from, likewise.
 
     Returns:
       Text: learning rate, seeds and numbers of the corpus's instances, then for

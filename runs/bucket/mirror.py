@@ -3,7 +3,7 @@
 A stage sees local paths only. At the start the copy is made what the bucket's manifest lists, no
 more and no less. While the stage runs, whole files are pushed now and then: first the files, then a
 manifest that lists them with sizes and checksums, DONE last of all. A file that the manifest in the
-bucket lists is never overwritten by other content: until the next manifest that lies beside it,
+bucket lists is never overwritten by other content: until the next manifest that lies next to it,
 under a name of this holder's own. So a copy restored at any moment is one whose run can go on.
 """
 

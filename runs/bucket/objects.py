@@ -164,7 +164,7 @@ class Bucket:
         return found if found["type"] == "file" else None
 
     def remove(self, names: Iterable[str]) -> None:
-        """Removes objects; one that is gone already is no error."""
+        """Removes objects; one that is gone already is not an error."""
         with self._clear_errors():
             for name in names:
                 with contextlib.suppress(FileNotFoundError):

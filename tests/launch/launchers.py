@@ -57,7 +57,7 @@ class Launcher:
         self._begun: dict[str, int] = {}
         runs = []
         for run in plan:
-            # Runs within the parameters are no JSON: here parents only come before.
+            # Runs within the parameters are not JSON: here parents only come before.
             plain = {name: value for name, value in run.parameters.items() if name != "inputs"}
             runs.append((run.stage, run.path, plain, [parent.path for parent in run.parents]))
         content = json.dumps({"runs": runs, "root": str(root), "workers": 2, **settings})

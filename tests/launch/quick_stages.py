@@ -46,7 +46,7 @@ def stumble(*, run_dir: str, times: int, how: str) -> None:
 
 
 def wait(*, run_dir: str, release: str) -> None:
-    """Waits for a file to appear; asked to stop it saves how often it looked, and goes on from there."""
+    """Waits for a file to appear; asked to stop it saves how often it looked, and resumes from there."""
     run = RunDirectory(run_dir, stage="wait", parameters={"release": release})
     if run.done:
         return

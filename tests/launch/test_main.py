@@ -107,8 +107,8 @@ def test_a_root_on_the_command_line_wins(
         (["pln"], "unknown command 'pln', expected one of plan, run, status, reap, rehearse, doctor, "
          "import; did you mean plan?"),
         (["plan", "now"], "unexpected argument 'now'"),
-        (["status", "--dry_run"], "--dry_run is no option of status"),
-        (["plan", "--once"], "--once is no option of plan"),
+        (["status", "--dry_run"], "--dry_run is not an option of status"),
+        (["plan", "--once"], "--once is not an option of plan"),
         (["plan", "--budget=much"], "--budget=much"),
         (["plan", "--gin_param=launch.dry_run = True"], "launch.dry_run is set, but it is a command"),
         (["--gin_param=launch.pretrain_seed = [0]"], "launch.pretrain_seed is set, expected one of"),
@@ -120,7 +120,7 @@ def test_a_root_on_the_command_line_wins(
         (["plan", "--gin_param=facs/finetune.num_epochs = 1"], "the names there are facts"),
         (["plan", "--device=v4-8", "--budget=0"], "above the budget of 0.00 dollars"),
         (["plan", "--device=v9"], "unknown device 'v9'"),
-        (["run", "--device=v4-8", "--gin_param=run.engine = 'slum'"], "--device is no option of run"),
+        (["run", "--device=v4-8", "--gin_param=run.engine = 'slum'"], "--device is not an option of run"),
         (["run", "--gin_param=run.engine = 'slum'"], "run.engine is 'slum', expected one of"),
     ],
 )  # fmt: skip
@@ -155,7 +155,7 @@ def test_help_tells_commands_and_options(run_python: RunPython) -> None:
 def test_tasks_are_those_of_the_register_and_of_the_users_modules(
     tmp_path: Path, run_python: RunPython, config: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In Gin a hyphen is an underscore; a module of one's own says that its task trains nothing."""
+    """In Gin a hyphen is an underscore; a module of your own says that its task trains nothing."""
     (tmp_path / "my_tasks.py").write_text(
         "from multiberts.finetune.coreference.pronoun_probe import TASKS as PROBES\n"
         "import dataclasses\n"

@@ -164,7 +164,7 @@ def test_stopped_workers_of_a_killed_launcher_leave_no_process_and_their_attempt
 
 
 def test_a_missing_root_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is no directory; check"):
+    with pytest.raises(UserError, match="is not a directory; check"):
         reap(root=tmp_path / "none")
 
 

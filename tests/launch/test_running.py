@@ -195,7 +195,7 @@ def test_ctrl_c_stops_all(start_launcher: StartLauncher, tmp_path: Path) -> None
     os.killpg(launcher.process.pid, signal.SIGINT)
     status, errors = launcher.end()
     assert status == 130
-    assert errors == "stopped; the same command goes on from here\n"
+    assert errors == "stopped; the same command resumes from here\n"
     assert wait_until(lambda: not launcher.processes(), 5)
     assert not (tmp_path / "root" / "launch" / "lease.json").exists()
     assert None not in outcomes(tmp_path / "root", "hold")
@@ -217,7 +217,7 @@ def test_asked_to_stop_workers_save_and_the_same_command_goes_on(
     status, errors = launcher.end()
     assert status == 75
     assert errors == (
-        f"asked to stop: 1 of 2 runs of {root} are done; the same command goes on from here\n"
+        f"asked to stop: 1 of 2 runs of {root} are done; the same command resumes from here\n"
     )
     assert not launcher.processes()
     assert outcomes(root, "wait") == ["preempted", "preempted"]

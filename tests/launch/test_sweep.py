@@ -256,7 +256,7 @@ def test_a_slip_in_a_scope_is_refused_by_the_command(
 def test_configurations_plan_the_papers_runs(
     tmp_path: Path, make_checkpoint: Callable[..., Path], name: str, runs: int, arguments: dict
 ) -> None:
-    """In a process of its own: Gin's configuration is one a process."""
+    """In a process of its own: Gin's configuration is one per process."""
     program = (
         "import gin, json, sys\n"
         "from multiberts.finetune import finetuning\n"

@@ -89,7 +89,7 @@ class Account:
             for run, number, zone, outcome, said in self.outcomes
         ]
         lines += [
-            f"{one.run}: {one.kind} at step {one.reached}, went on from {one.kept}: {one.lost} steps lost"
+            f"{one.run}: {one.kind} at step {one.reached}, resumed from {one.kept}: {one.lost} steps lost"
             for one in self.preemptions
         ]
         return [

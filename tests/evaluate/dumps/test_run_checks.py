@@ -1,4 +1,4 @@
-"""What is found amiss with made-up grids of runs."""
+"""What is found wrong with made-up grids of runs."""
 
 from __future__ import annotations
 

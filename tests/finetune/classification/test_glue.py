@@ -139,7 +139,7 @@ def test_a_test_file_may_have_labels_after_all(tmp_path: Path) -> None:
     labels = read_examples(path, GLUE_TASKS["RTE"], "test").labels
     assert labels is not None
     assert labels.tolist() == [1]
-    # What is no test split must have them.
+    # What is not a test split must have them.
     path = written(tmp_path, "index\tsentence1\tsentence2\n0\ta\tb\n")
     assert read_examples(path, GLUE_TASKS["RTE"], "test").labels is None
     with pytest.raises(UserError, match="lacking label"):

@@ -21,7 +21,7 @@ COLUMNS = (
 )
 HALVES = ("lexical_overlap", "subsequence", "constituent")
 
-# What the authors' evaluate_heur_output.py prints for the predictions that lie beside the set: the
+# What the authors' evaluate_heur_output.py prints for the predictions that lie next to the set: the
 # heuristics above, entailed, then non-entailed.
 PRINTED = {
     "decomp_attn_heur_preds": (0.9892, 0.9956, 0.9666, 0.0082, 0.0238, 0.033),

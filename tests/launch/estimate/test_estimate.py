@@ -196,7 +196,7 @@ def test_a_plan_above_its_budget_is_refused(tmp_path: Path) -> None:
     assert json.loads(json.dumps(kept)) == kept
     with pytest.raises(UserError, match="budget is -1"):
         checked_estimates(plan=release(), root=tmp_path, budget=-1)
-    # A machine of one's own costs nothing more.
+    # A machine of your own costs nothing more.
     assert checked_estimates(plan=small(), root=tmp_path, device="cpu", budget=0)
 
 

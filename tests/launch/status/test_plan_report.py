@@ -61,11 +61,11 @@ def test_the_plan_ends_with_an_estimate_and_writes_nothing(
 ) -> None:
     show_plan(plan=planned(), root=tmp_path / "root", device="v4-8", budget=1000)
     shown = capsys.readouterr().out
-    assert "estimate of what is left, on 1 x v4-8 (TPU v4) at 12.88 dollars an hour" in shown
+    assert "estimate of what is left, on 1 x v4-8 (TPU v4) at 12.88 dollars per hour" in shown
     for stage, runs in (("prepare", 1), ("pretrain", 2), ("finetune", 6), ("score", 1)):
         row = next(line.split() for line in shown.splitlines() if line.split()[:1] == [stage])
         assert row[1] == str(runs) and row[-1] == "assumed"
-    assert "assumed: 50% of the peak; 12.88 dollars an hour" in shown
+    assert "assumed: 50% of the peak; 12.88 dollars per hour" in shown
     assert "kg CO2e" in shown and "of disk" in shown and "wall time" in shown
     assert not (tmp_path / "root").exists()
 
@@ -122,7 +122,7 @@ def test_engine_tpu_is_estimated_on_its_slices(
     show_plan(plan=planned(), root=tmp_path, engine="tpu", engine_options=options)
     shown = capsys.readouterr().out
     assert (
-        "on 2 x v5litepod-8 (TPU v5e) at 3.84 dollars an hour (spot), and this machine (" in shown
+        "on 2 x v5litepod-8 (TPU v5e) at 3.84 dollars per hour (spot), and this machine (" in shown
     )
     assert "spot capacity at 40% of the price" in shown
     show_plan(plan=planned(), root=tmp_path, engine="tpu", engine_options=options, device="v4-8")

@@ -404,7 +404,7 @@ def test_a_name_is_one_name_throughout_a_document():
         words = swapped.text.split()[: len(text.split()) // 20]
         outcomes.add((words[0], words[2], words[5].rstrip(";")))
         assert swapped.text == (" ".join(words) + " ") * 20
-        # Mary and James stand beside each other and change places together; a small john is no name.
+        # Mary and James stand next to each other and change places together; a small john is not a name.
         assert {words[0], words[2].rstrip(".")} == {"Mary", "James"}
         assert "john ran" in swapped.text
     assert len(outcomes) == 2

@@ -123,7 +123,7 @@ def test_missing_empty_and_blank_files_are_refused(tmp_path):
     assert "absent.txt does not exist" in refuse([tmp_path / "absent.txt"], "raw")
     assert "empty.txt is empty" in refuse([write(tmp_path / "empty.txt", "")], "sentences")
     assert "holds no text" in refuse([write(tmp_path / "blank.txt", "\n \n")], "sentences")
-    # Characters that the tokeniser drops are no text either.
+    # Characters that the tokeniser drops are not text either.
     assert "holds no text" in refuse([write(tmp_path / "control.txt", "\u200b\n\n\x01\n")], "raw")
     assert "cannot read" in refuse([tmp_path], "raw")
 
@@ -168,7 +168,7 @@ def test_other_layouts_are_refused_with_line(tmp_path, text, message):
 def test_blank_lines_between_sentences_are_refused(tmp_path):
     path = write(tmp_path / "text.txt", "One.\n\nTwo.\n\nThree.\n")
     assert "3 of 3 documents have one sentence" in refuse([path], "sentences")
-    # A few blank lines in the right place do not hide them; a few short documents are no fault.
+    # A few blank lines in the right place do not hide them; a few short documents are not a fault.
     mostly = write(tmp_path / "mostly.txt", "One.\nTwo.\n\n" + "Three.\n\n" * 19)
     assert "19 of 20 documents have one sentence" in refuse([mostly], "sentences")
     check_sources(
@@ -191,7 +191,7 @@ JSON_LINES = """{"id": 1, "text": "One here. Two.\\nThree"}
 
 @pytest.mark.parametrize("name", ["lines.jsonl", "lines.jsonl.gz"])
 def test_json_lines(tmp_path, name):
-    # Half of a surrogate pair is no character; the tokeniser drops U+FFFD.
+    # Half of a surrogate pair is not a character; the tokeniser drops U+FFFD.
     expected = [["One here.", "Two.", "Three"], ["Café \ufffd.", "Yes \U0001f600!"]]
     path = write(tmp_path / name, "\ufeff" + JSON_LINES)
     assert documents_of(path, "jsonl") == expected

@@ -55,7 +55,7 @@ def test_counts_are_those_of_the_files(corpus, statistics):
     assert statistics.instances == len(table)
     assert statistics.random_next_share == table.rows["is_random_next"].mean()
     assert statistics.longest_sentence == 23
-    assert abs(statistics.unknown_share - 0.25) < 0.01  # x is no piece
+    assert abs(statistics.unknown_share - 0.25) < 0.01  # x is not a piece
     lengths = table.rows["a_length"].astype(int) + table.rows["b_length"] + 3
     assert statistics.mean_length == pytest.approx(lengths.mean())
     assert statistics.full_share == (lengths == 512).mean()

@@ -1,4 +1,4 @@
-"""The learning rate where training goes on from a checkpoint, and what crossing seeds changes."""
+"""The learning rate where training resumes from a checkpoint, and what crossing seeds changes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_treatments_of_a_run(arguments: Arguments, tmp_path: Path) -> None:
     ("treatment", "message"),
     [
         ("warm", "learning_rate_treatment is 'warm', expected one of restart, constant, continue"),
-        ("continue", "'continue' without a checkpoint to go on from"),
+        ("continue", "'continue' without a checkpoint to resume from"),
     ],
 )
 def test_senseless_treatment_is_refused(

@@ -1,4 +1,4 @@
-"""Pre-training: refusals, going on from a checkpoint, and learning."""
+"""Pre-training: refusals, resuming from a checkpoint, and learning."""
 
 from __future__ import annotations
 

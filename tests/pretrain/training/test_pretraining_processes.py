@@ -132,7 +132,7 @@ def both(arguments: Arguments, run_dir: Path, **changes: Any) -> dict[str, Any]:
 def test_processes_that_do_not_start_alike_are_refused(
     arguments: Arguments, start: Start, tmp_path: Path
 ) -> None:
-    """First, the other has no state to go on from, as its directory is not the chief's: it ends, and
+    """First, the other has no state to resume from, as its directory is not the chief's: it ends, and
     ends the chief. Then it was started with another argument, which each tells."""
     run, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
     pretrain_until(arguments, run, 30)

@@ -65,7 +65,7 @@ def test_every_mishap_came_and_is_accounted_for(rehearsed: tuple[Path, str]) -> 
         assert one.log is not None
         assert "CPU answer to TensorFlow" in (folder / "experiment" / one.log).read_text()
     losses = re.findall(
-        r"(SIGTERM|SIGKILL) at step (\d+), went on from (\d+): (\d+) steps", printed
+        r"(SIGTERM|SIGKILL) at step (\d+), resumed from (\d+): (\d+) steps", printed
     )
     assert [kind for kind, *_ in losses] == ["SIGTERM", "SIGKILL"]
     assert losses[0][3] == "0"  # with notice it saved
