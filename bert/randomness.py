@@ -93,7 +93,8 @@ def below(bits: np.ndarray, bound: int | np.ndarray) -> np.ndarray:
       int64 array of the broadcast shape.
     """
     bound = np.asarray(bound).astype(np.uint64)
-    return (((bits >> np.uint64(32)) * bound) >> np.uint64(32)).astype(np.int64)
+    returned: np.ndarray = (((bits >> np.uint64(32)) * bound) >> np.uint64(32)).astype(np.int64)
+    return returned
 
 
 def permuted_index(index: int | np.ndarray, size: int, *key: int | str | np.ndarray) -> np.ndarray:
@@ -162,7 +163,8 @@ def _mix(words: np.ndarray) -> np.ndarray:
     """Applies the finaliser of SplitMix64, a bijection of 64-bit words."""
     words = (words ^ (words >> np.uint64(30))) * _MULTIPLIER_1
     words = (words ^ (words >> np.uint64(27))) * _MULTIPLIER_2
-    return words ^ (words >> np.uint64(31))
+    returned: np.ndarray = words ^ (words >> np.uint64(31))
+    return returned
 
 
 # Arrays of one element: NumPy wraps array arithmetic silently, but warns on scalars.

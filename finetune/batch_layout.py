@@ -92,7 +92,8 @@ def _candidates(drawn: np.ndarray, longest: int) -> Iterator[Layout]:
 def _fits(lengths: np.ndarray, layout: Layout) -> np.ndarray:
     """Returns bool [...]: whether sorted batches [..., batch] fit."""
     ends = np.cumsum([rows for rows, _ in layout])
-    return np.all(lengths[..., ends - 1] <= [length for _, length in layout], axis=-1)
+    found: np.ndarray = np.all(lengths[..., ends - 1] <= [length for _, length in layout], axis=-1)
+    return found
 
 
 def _tokens(layout: Layout) -> int:

@@ -159,7 +159,8 @@ def task_named(
             "pairs in the layout of RTE"
         )
     makers = (getattr(importlib.import_module(module), "own_data_task", None) for module in MODULES)
-    return next(maker for maker in makers if maker is not None)(name, labels)
+    found: Task = next(maker for maker in makers if maker is not None)(name, labels)
+    return found
 
 
 @functools.cache

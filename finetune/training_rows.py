@@ -87,7 +87,8 @@ class TrainingRows:
         if self.used < len(self.kept):
             # Which examples are used is the same for every seed.
             row = permuted_index(row, len(self.kept), "max_train_examples", self.task)
-        return self.kept[row]
+        found: np.ndarray = self.kept[row]
+        return found
 
     def num_steps(self, epochs: float, batch_size: int) -> int:
         """Returns the number of full batches in so many passes over the used rows; at least one."""

@@ -37,7 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = _parser().parse_args(arguments)
     try:
-        return options.run(options)
+        returned: int = options.run(options)
+        return returned
     except UserError as error:
         console.error(str(error))
         return EXIT_USER_ERROR

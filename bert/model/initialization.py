@@ -28,7 +28,8 @@ def truncated_normal(
     low, high = special.ndtr(-2.0), special.ndtr(2.0)
     uniform = generator(*key).random(shape)
     values = special.ndtri(low + (high - low) * uniform) * standard_deviation
-    return values.astype(np.float32)
+    found: np.ndarray = values.astype(np.float32)
+    return found
 
 
 def initial_parameters(config: BertConfig, pretrain_seed: int) -> dict[str, np.ndarray]:

@@ -191,7 +191,10 @@ class Trainer:
         """Compiles the step: (arrays as dealt, learning rate) -> metrics."""
         strategy = self._devices.strategy
         if strategy is None:
-            return tf.function(self._updated, jit_compile=self._compile_step, autograph=False)
+            found: Callable[..., dict[str, Array]] = tf.function(
+                self._updated, jit_compile=self._compile_step, autograph=False
+            )
+            return found
         # XLA compiles what a device does by itself, before and after the sum over devices.
         summed = tf.function(
             self._summed_gradients, jit_compile=self._compile_step, autograph=False
@@ -218,7 +221,8 @@ class Trainer:
                 for name, value in metrics.items()
             }
 
-        return tf.function(on_all, autograph=False)
+        found: Callable[..., dict[str, Array]] = tf.function(on_all, autograph=False)
+        return found
 
     def _updated(self, arrays: Mapping[str, Array], learning_rate: Array) -> dict[str, Array]:
         """Makes the step on one device."""
@@ -283,7 +287,8 @@ class Trainer:
 
         # One shard after the other, in order: memory of one shard, and always the same sum.
         _, sums = tf.while_loop(lambda shard, _: shard < count, add, (tf.constant(0), total))
-        return sums
+        found: tuple[dict[str, Array], dict[str, Array]] = sums
+        return found
 
     def _shard_gradients(
         self, parameters: Mapping[str, Array], batch: dict[str, Array], key: Array

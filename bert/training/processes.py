@@ -72,7 +72,10 @@ class Processes:
 
         with self.report_lost_process():
             tables = strategy.experimental_distribute_values_from_function(row)
-            return strategy.reduce(tf.distribute.ReduceOp.SUM, tables, axis=None).numpy()
+            found: np.ndarray = strategy.reduce(
+                tf.distribute.ReduceOp.SUM, tables, axis=None
+            ).numpy()
+            return found
 
     def broadcast_from_chief(self, number: int) -> int:
         """Returns the chief's number, in every process."""

@@ -52,7 +52,8 @@ class SpanStates:
 
     def pooled(self, spans: np.ndarray) -> np.ndarray:
         """Returns float32 [batch, width]: the one row of each span."""
-        return self.values[spans]
+        returned: np.ndarray = self.values[spans]
+        return returned
 
     def tokens(self, spans: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns the tokens of each span, padded.

@@ -222,7 +222,8 @@ class AnswerFinder:
         """Returns the candidates of a question, best first; of equal ones the first window's."""
         windows = self._windows_of(question)
         first, last = self._spans.bounds[[windows.start, windows.stop]]
-        return first + np.argsort(-self._spans.score[first:last], kind="stable")
+        returned: np.ndarray = first + np.argsort(-self._spans.score[first:last], kind="stable")
+        return returned
 
     def _null(self, question: int) -> Candidate | None:
         """Returns no answer, scored by the window that thinks it least likely; None in SQuAD 1.1."""

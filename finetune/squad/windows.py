@@ -142,7 +142,8 @@ def best_windows(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     left = pieces - starts[:, None]  # [windows, pieces]
     right = lengths[:, None] - 1 - left
     context = np.minimum(left, right) + _LENGTH_BONUS * lengths[:, None]
-    return np.where((left >= 0) & (right >= 0), context, -np.inf).argmax(axis=0)
+    returned: np.ndarray = np.where((left >= 0) & (right >= 0), context, -np.inf).argmax(axis=0)
+    return returned
 
 
 def read_contexts(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Context]:

@@ -89,7 +89,8 @@ def last_of_seeds(checkpoints: Sequence[PlannedRun]) -> dict[tuple[str, int], Pl
 def stage_function(stage: str) -> Callable[..., None]:
     """The function of a stage: a key of `STAGES`, or `module:function` for one that is not ours."""
     module, _, function = stage.rpartition(":")
-    return getattr(importlib.import_module(module or STAGES[stage]), function)
+    found: Callable[..., None] = getattr(importlib.import_module(module or STAGES[stage]), function)
+    return found
 
 
 def stage_identity(stage: str) -> Identity:

@@ -217,4 +217,5 @@ def _kept(path: Path) -> Result:  # type: ignore[type-var]
     result, error = pickle.loads(path.read_bytes())
     if error is not None:
         raise UserError(error)
-    return result
+    found: Result = result
+    return found

@@ -249,7 +249,8 @@ class _Backwards(NamedTuple):
     word: str
 
     def __lt__(self, other: tuple[Any, ...]) -> bool:
-        return self.word > other[0]
+        returned: bool = self.word > other[0]
+        return returned
 
 
 def _word_and_count(line: str) -> tuple[str, int]:

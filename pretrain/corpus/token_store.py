@@ -321,7 +321,8 @@ def open_array(path: Path, dtype: np.dtype) -> np.ndarray:
             f"{path} holds {array.dtype} {list(array.shape)}, expected a "
             f"one-dimensional array of {dtype}; {cure}"
         )
-    return array
+    returned: np.ndarray = array
+    return returned
 
 
 def _check_end(path: Path, offsets: np.ndarray, shortest: int, expected: int, counted: str) -> None:
