@@ -221,7 +221,7 @@ class Trainer:
                 for name, value in metrics.items()
             }
 
-        found: Callable[..., dict[str, Array]] = tf.function(on_all, autograph=False)
+        found = tf.function(on_all, autograph=False)
         return found
 
     def _updated(self, arrays: Mapping[str, Array], learning_rate: Array) -> dict[str, Array]:
