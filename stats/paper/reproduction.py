@@ -9,6 +9,7 @@ What the runs do not allow is left out, and the report says why.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
@@ -17,6 +18,7 @@ from multiberts.runs import console
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.identity import Identity, Values
+from multiberts.runs.parameters import takes_fields_of
 from multiberts.stats.bootstrap.arms import DataError
 from multiberts.stats.bootstrap.conclusion import Comparison, DrawOrder
 from multiberts.stats.paper import bootstrap_figures, design_figures
@@ -54,27 +56,11 @@ def _settle(parameters: Values, _: Values) -> None:
 IDENTITY = Identity(inputs=("predictions",), settle=_settle)
 
 
-def paper(
-    *,
-    run_dir: str,
-    predictions: str | Sequence[str],
-    base: str = "base",
-    incremental: str = "cda_incr",
-    full: str = "cda_full",
-    original: str = "original",
-    extra: str = "base_extra_seeds",
-    early_step: int | None = None,
-    parts: Mapping[str, str] | None = None,
-    num_bootstrap: int = 1000,
-    bootstrap_seed: int = 42,
-    confidence: float = 0.95,
-    draws: DrawOrder = "published",
-) -> None:
-    """Writes `run_dir/report/` with `index.md`, `tables/`, `figures/` and `comparisons.csv`.
+@dataclass(frozen=True, kw_only=True)
+class PaperSettings:
+    """Arguments of `paper`.
 
-    What cannot be made from these runs is left out, and `index.md` gives the reason.
-
-    Args:
+    Attributes:
       run_dir: of this report.
       predictions: folder (or folders) with finished fine-tuning runs, at any depth.
       base: which procedure is the base (see `stats.paper.catalogue.Roles`).
@@ -89,23 +75,53 @@ def paper(
       bootstrap_seed: seed of their draws.
       confidence: level of all intervals.
       draws: `published`: those of the published library; or `keyed` (see `stats.compare`).
+    """
+
+    run_dir: str
+    predictions: str | Sequence[str]
+    base: str = "base"
+    incremental: str = "cda_incr"
+    full: str = "cda_full"
+    original: str = "original"
+    extra: str = "base_extra_seeds"
+    early_step: int | None = None
+    parts: Mapping[str, str] | None = None
+    num_bootstrap: int = 1000
+    bootstrap_seed: int = 42
+    confidence: float = 0.95
+    draws: DrawOrder = "published"
+
+
+@takes_fields_of(PaperSettings)
+def paper(settings: PaperSettings) -> None:
+    """Writes `run_dir/report/` with `index.md`, `tables/`, `figures/` and `comparisons.csv`.
+
+    What cannot be made from these runs is left out, and `index.md` gives the reason.
+
+    Args:
+      settings: the fields of `PaperSettings`.
 
     Raises:
       UserError: there are no runs, none of the base, or a file is damaged.
 
     Reference: Sellam et al., "The MultiBERTs" (ICLR 2022).
     """
-    parameters, _ = IDENTITY.of(locals())
-    if not 0 < confidence < 1 or num_bootstrap < 1 or draws not in get_args(DrawOrder):
+    told = vars(settings)
+    parameters, _ = IDENTITY.of(told)
+    bootstrap, roles = (
+        kind(**{field.name: told[field.name] for field in fields(kind)})
+        for kind in (Bootstrap, Roles)
+    )
+    if not 0 < bootstrap.confidence < 1 or bootstrap.num_bootstrap < 1:
         raise UserError(
-            f"found confidence {confidence}, num_bootstrap {num_bootstrap} and draws {draws!r}, "
-            "expected a number between 0 and 1, at least 1, and keyed or published"
+            f"found confidence {bootstrap.confidence} and num_bootstrap {bootstrap.num_bootstrap}, "
+            "expected a number between 0 and 1, and at least 1"
         )
-    runs = finished_runs(predictions)
-    roles = Roles(base, incremental, full, original, extra)
-    bootstrap = Bootstrap(num_bootstrap, bootstrap_seed, confidence, draws)
+    if bootstrap.draws not in get_args(DrawOrder):
+        raise UserError(f"paper.draws is {bootstrap.draws!r}, expected keyed or published")
+    runs = finished_runs(settings.predictions)
     directory = RunDirectory(
-        run_dir,
+        settings.run_dir,
         stage="paper",
         parameters=parameters,
         inputs={"predictions": [str(run.directory) for run in runs]},
@@ -121,8 +137,8 @@ def paper(
             target,
             roles=roles,
             bootstrap=bootstrap,
-            early_step=early_step,
-            parts=parts,
+            early_step=settings.early_step,
+            parts=settings.parts,
             choices=choices,
         )
         files = sorted(path for path in target.rglob("*") if path.is_file())
