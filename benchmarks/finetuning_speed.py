@@ -8,7 +8,7 @@ pieces of BERT's vocabulary (a median of 56, every eighth cut at 128). A word of
 the label, which is wrong in every twelfth pair. Tiny model (L2/H128, 30,522 pieces) of random weights,
 3 epochs, batch 32, length 128, 4 learning rates x 5 seeds.
 
-- ours: `python -m finetune.sweep`'s function, all runs in one process;
+- ours: `multiberts sweep`'s function, all runs in one process;
 - the peer: one process a run of benchmarks/hugging_face_finetuning.py (transformers' Trainer, from
   our export of the same weights), which pads to 128 as that script does unless told otherwise.
 

@@ -154,7 +154,7 @@ def _context() -> multiprocessing.context.ForkServerContext:
 
 
 def _pretrain(arguments: Mapping[str, Any]) -> None:
-    """In a process of its own: the command `python -m pretrain`, but for the command line."""
+    """In a process of its own: the command `multiberts pretrain`, but for the command line."""
     from multiberts.pretrain.training.pretraining import pretrain
 
     with exit_when_preempted():

@@ -121,7 +121,7 @@ def score(
     if not runs and not tables.problems:
         raise UserError(
             f"{', '.join(folders)} holds no finished fine-tuning run (run.json next to DONE); run "
-            "python -m finetune first, or give another folder"
+            "multiberts finetune first, or give another folder"
         )
     _refuse(tables.problems)
     run = RunDirectory(

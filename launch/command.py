@@ -1,4 +1,4 @@
-"""`python -m launch <command> --gin_file=...`: run an experiment, look at it, price it, clear up.
+"""`multiberts launch <command> --gin_file=...`: run an experiment, look at it, price it, clear up.
 
 The only place of the launcher that knows Gin. A configuration uses the names of the single commands.
 What holds for one corpus, procedure or task stands in its scope:
@@ -206,7 +206,7 @@ def _check_settings(settings: dict[str, Any]) -> None:
     for name in settings.keys() - known:
         if name == "dry_run":
             raise UserError(
-                "launch.dry_run is set, but it is a command: use `python -m launch plan` or --dry_run"
+                "launch.dry_run is set, but it is a command: use `multiberts launch plan` or --dry_run"
             )
         raise UserError(
             f"launch.{name} is set, expected one of {', '.join(sorted(known))}; correct the name"
@@ -295,15 +295,15 @@ def _tell_in_help(arguments: Sequence[str]) -> None:
         command = COMMANDS[name]
         text = inspect.getdoc(command.load()) or ""
         main_module.__doc__ = (
-            f"python -m launch {name}: {command.summary}.\n\n{text}\n\nOptions are bound as "
+            f"multiberts launch {name}: {command.summary}.\n\n{text}\n\nOptions are bound as "
             f"--gin_param='{command.gin_name}.<option> = value' or in a --gin_file; the experiment as "
-            "launch.<setting>, see `python -m launch --help`."
+            "launch.<setting>, see `multiberts launch --help`."
         )
         return
     width = max(map(len, COMMANDS))
     lines = [f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items()]
     main_module.__doc__ = (
-        f"{__doc__}\nCommands (`python -m launch <command> --help` tells more):\n\n"
+        f"{__doc__}\nCommands (`multiberts launch <command> --help` tells more):\n\n"
         + "\n".join(lines)
         + "\n\nThe experiment, as launch.<setting>, with launch.root, the directory that all runs lie "
         f"below:\n\n{inspect.getdoc(Experiment)}\n"

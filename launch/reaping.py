@@ -1,4 +1,4 @@
-"""`python -m launch reap`: ends what a launcher that is gone has left running, and nothing else.
+"""`multiberts launch reap`: ends what a launcher that is gone has left running, and nothing else.
 
 Normally there is nothing to end, as every process of a launch watches its launcher and leaves with it.
 Ours are told by marks that others do not have: on this machine an environment variable that names root

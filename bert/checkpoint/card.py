@@ -191,7 +191,7 @@ def read_scores(path: PathLike, provenance: Mapping[str, Any]) -> list[dict[str,
     """Reads the scores of one checkpoint, averaged over runs.
 
     Args:
-      path: `scores.csv` of `python -m evaluate`, any CSV or JSON list of rows with at least
+      path: `scores.csv` of `multiberts evaluate`, any CSV or JSON list of rows with at least
         `metric` and `score`, or a JSON object of scores by metric. Rows that name another
         procedure, seed or step are left out.
       provenance: of the checkpoint.

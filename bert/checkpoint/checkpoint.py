@@ -2,7 +2,7 @@
 
 A directory in the released TF1 layout (`bert/checkpoint/tensorflow_format.py`) or in that of Hugging Face
 (`bert/checkpoint/hugging_face.py`), and in both, where we wrote it, `checkpoint.json`: where the weights came
-from, and the size and SHA-256 of every file. `python -m bert.checkpoint` looks at checkpoints,
+from, and the size and SHA-256 of every file. `multiberts checkpoint` looks at checkpoints,
 converts and compares them.
 """
 
@@ -255,7 +255,7 @@ def _require(path: Path) -> None:
         cure = f"copy {directory.parent / path.name} into it"
     elif path.name == VOCABULARY and (directory / hugging_face.TOKENIZER).is_file():
         cure = (
-            f"`python -m bert.checkpoint convert {directory} TARGET --to tf1` takes it out of "
+            f"`multiberts checkpoint convert {directory} TARGET --to tf1` takes it out of "
             f"{hugging_face.TOKENIZER}"
         )
     elif path.name == VOCABULARY:
@@ -300,7 +300,7 @@ def _check_shapes(
             if name.startswith("bert/pooler/"):
                 raise UserError(
                     f"{directory} lacks the pooler ({name}), as models saved for masked words alone "
-                    f"do; `python -m bert.checkpoint convert {directory} TARGET "
+                    f"do; `multiberts checkpoint convert {directory} TARGET "
                     "--initialise_missing=<pretrain_seed>` draws one as at step 0"
                 )
             raise UserError(

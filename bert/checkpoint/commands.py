@@ -1,4 +1,4 @@
-"""`python -m bert.checkpoint inspect|convert|compare`."""
+"""`multiberts checkpoint inspect|convert|compare`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m bert.checkpoint",
+        prog="multiberts checkpoint",
         description="Looks at checkpoints of BERT, converts and compares them. A checkpoint is a "
         "directory in the released TF1 layout or in that of Hugging Face.",
     )
@@ -88,7 +88,7 @@ def _add_convert(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     convert.add_argument(
         "--scores",
         metavar="FILE",
-        help="for the card: scores.csv of `python -m evaluate`, any CSV or JSON rows with metric "
+        help="for the card: scores.csv of `multiberts evaluate`, any CSV or JSON rows with metric "
         "and score, or a JSON object of scores by metric",
     )
     convert.add_argument(

@@ -30,7 +30,7 @@ def import_predictions(
 ) -> list[Path]:
     """Writes a run directory below run_dir for every run, as fine-tuning writes them.
 
-    Every later stage then reads them: `python -m evaluate`, `python -m stats`, `read_predictions`.
+    Every later stage then reads them: `multiberts evaluate`, `multiberts stats`, `read_predictions`.
     Runs that are there already are left as they are.
 
     Args:

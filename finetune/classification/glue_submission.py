@@ -1,4 +1,4 @@
-"""Predictions on GLUE's test sets as the leaderboard takes them: `python -m finetune.submission`.
+"""Predictions on GLUE's test sets as the leaderboard takes them: `multiberts submission`.
 
 One file a test set with a fixed name, the header `index` and `prediction`, and a line for each row of
 the test file: the label's name, or a score with three decimals. `submission.zip` is the file to upload;

@@ -1,4 +1,4 @@
-"""A run's answers as SQuAD's official scorer takes them: `python -m finetune.squad_export`.
+"""A run's answers as SQuAD's official scorer takes them: `multiberts squad-export`.
 
 The files have the names and layouts of google-research/bert's run_squad.py: `predictions.json`, for
 SQuAD 2.0 `null_odds.json`, and `nbest_predictions.json` where the run kept its n-best lists

@@ -1,4 +1,4 @@
-"""`python -m launch doctor`: says in one screen what works here, and what to do where something does not."""
+"""`multiberts launch doctor`: says in one screen what works here, and what to do where something does not."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ def check_root(root: PathLike) -> CheckResult:
     left = left_processes(root)
     if left:
         found = f"{len(left)} processes of a launcher that is gone still run for {root}"
-        return CheckResult(PROBLEM, "launcher", found, "`python -m launch reap` ends them")
+        return CheckResult(PROBLEM, "launcher", found, "`multiberts launch reap` ends them")
     holder = Lease.held(root)
     if holder is not None:
         found = (

@@ -1,6 +1,6 @@
-"""`python -m launch import`: released checkpoints and predictions as done runs of an experiment.
+"""`multiberts launch import`: released checkpoints and predictions as done runs of an experiment.
 
-    python -m launch import --root=paper --gin_param='import_released.checkpoints = "multiberts"'
+    multiberts launch import --root=paper --gin_param='import_released.checkpoints = "multiberts"'
 
 Plans of the same root then resume from them: fine-tuning from the checkpoints, scores, tables and
 figures from the predictions.

@@ -98,8 +98,14 @@ def begin_attempt(
     Args:
       root: the experiment's root.
       path: the run's directory, relative to the root.
-      engine, job, device, zone, dollars_per_hour, log: see `Attempt`.
-      host, pid: who carries it out; None: this process.
+      engine: the launcher's engine, such as `local`.
+      job: its number on a cluster.
+      device: what the run computes on.
+      zone: where a cloud's machine is.
+      dollars_per_hour: the price of the device.
+      log: the file with all that the run prints.
+      host: the machine that carries it out; None: this one.
+      pid: the process that carries it out; None: this one.
 
     Returns:
       The attempt, numbered after those before it.

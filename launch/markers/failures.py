@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from multiberts.launch.plan.planned_run import PlannedRun
+from multiberts.runs import console
 from multiberts.runs.command import EXIT_USER_ERROR
 
 LOG_LINES_SHOWN = 5
@@ -53,6 +54,6 @@ def exit_with(failures: Sequence[FailedRun]) -> None:
       failures: of a plan.
     """
     if failures:
-        print(describe(failures), file=sys.stderr)
+        console.progress(describe(failures))
         user_errors_only = all(failure.is_user_error for failure in failures)
         sys.exit(EXIT_USER_ERROR if user_errors_only else 1)

@@ -89,13 +89,13 @@ def read_plan(root: PathLike) -> list[MarkedRun]:
     if not path.is_file():
         raise UserError(
             f"{path} does not exist: nothing was launched in {root}; check launch.root, or start "
-            "`python -m launch run`"
+            "`multiberts launch run`"
         )
     runs = _content(path)
     if runs is None:
         raise UserError(
             f"{path} is damaged or of another version of this program, expected version {VERSION}; "
-            "the next `python -m launch run` writes it anew"
+            "the next `multiberts launch run` writes it anew"
         )
     return [MarkedRun(**{**run, "parents": tuple(run["parents"])}) for run in runs]
 

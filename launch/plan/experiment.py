@@ -332,7 +332,7 @@ def _check_lists(experiment: Experiment, has_imports: bool) -> None:
     if tasks and not procedures and not has_imports:
         raise UserError(
             f"launch.procedures is empty, so {', '.join(tasks)} would have no checkpoint to start "
-            "from; name a procedure, import checkpoints (`python -m launch import`), or empty "
+            "from; name a procedure, import checkpoints (`multiberts launch import`), or empty "
             "launch.tasks"
         )
     for entry, arguments in tasks.items():

@@ -27,12 +27,16 @@ from multiberts.launch.plan.planned_run import (
     with_leaves,
 )
 from multiberts.runs.errors import UserError
+from multiberts.runs.parameters import check_arguments
 
 # A path `<name>:<inside>` lies in the folder of data, or in the directory of the world or of the
 # corpus of that name.
 DATA = "data"
 WORLD = "world"
 _PLACED_PATH = re.compile(r"(?P<place>\w+):(?P<inside>.*)")
+
+# Where a path stands in a plan: what another run makes, or a place on this machine.
+_PATHS = (Output, Path)
 
 
 class Graph:
@@ -139,7 +143,7 @@ def _canonical(value: Any, digests: InputDigests | None) -> str:
 
 
 def complete(stage: str, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """A stage's arguments with its defaults, without `run_dir`.
+    """Returns a stage's arguments with its defaults, without `run_dir`.
 
     Args:
       stage: key of `launch.plan.planned_run.STAGES`.
@@ -147,7 +151,7 @@ def complete(stage: str, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
       given: the arguments that are set.
 
     Raises:
-      UserError: an argument is unknown or missing.
+      UserError: an argument is unknown, missing or of another type.
     """
     defaults, required = _signature(stage_function(stage))
     unknown = sorted(given.keys() - defaults.keys() - required)
@@ -162,6 +166,8 @@ def complete(stage: str, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
             f"{name} lacks {', '.join(f'{stage}.{parameter}' for parameter in missing)}; give it in "
             f"a --gin_file or as --gin_param='{stage}.{missing[0]} = ...'"
         )
+    written = with_leaves(given, lambda leaf: str(leaf) if isinstance(leaf, _PATHS) else leaf)
+    check_arguments(stage_function(stage), written)
     return {**defaults, **given}
 
 

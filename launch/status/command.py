@@ -1,4 +1,4 @@
-"""`python -m launch status`: shows how an experiment stands, once or as it changes."""
+"""`multiberts launch status`: shows how an experiment stands, once or as it changes."""
 
 from __future__ import annotations
 

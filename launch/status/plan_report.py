@@ -47,8 +47,9 @@ def show_plan(
       workers: runs side by side, each on a device of its own; None: one per core or GPU here, one of
         another device.
       spot: prices of capacity that can be taken away; None: where the engine asks for it.
-      engine, engine_options: what the plan is to be carried out with. Engine `tpu` pre-trains each seed
-        on a slice of its own, all at a time, and leaves the rest to this machine.
+      engine: what the plan is to be carried out with. `tpu` pre-trains each seed on a slice of its
+        own, all at a time, and leaves the rest to this machine.
+      engine_options: of the engine.
 
     Raises:
       UserError: the estimate is above the budget, or the device is unknown.

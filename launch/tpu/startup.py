@@ -1,4 +1,4 @@
-"""The start-up script of a node: from a bare machine to `python -m pretrain` against a bucket."""
+"""The start-up script of a node: from a bare machine to `multiberts pretrain` against a bucket."""
 
 from __future__ import annotations
 
@@ -81,8 +81,10 @@ def startup_script(
       run_url: the run's directory in the bucket.
       attempt: its number.
       bucket: URL of the experiment.
-      beat_url, log_url: where the node tells how it is, and what was printed.
-      source_url, source_sha256: the packed program.
+      beat_url: where the node reports its state.
+      log_url: where it puts what was printed.
+      source_url: the packed program.
+      source_sha256: checksum of it, in hexadecimal.
       arguments: of `pretrain`, with URLs.
     """
     import jinja2

@@ -57,7 +57,7 @@ def open_batches(
     """Opens a corpus of either kind; files are mapped, and their checksums are not compared.
 
     Args:
-      corpus: the directory that `python -m pretrain.prepare` or `python -m pretrain.import_records`
+      corpus: the directory that `multiberts prepare` or `multiberts import-records`
         made. Of imported instances the masks stay as they are.
       masking: how instances become sequences; the sequences are at least as long as the instances,
         with at least as many predictions as imported ones have.

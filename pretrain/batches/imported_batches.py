@@ -98,7 +98,7 @@ def imported_features(corpus: PathLike) -> dict[str, np.ndarray]:
     """Memory-maps imported instances.
 
     Args:
-      corpus: the directory that `python -m pretrain.import_records` made.
+      corpus: the directory that `multiberts import-records` made.
 
     Returns:
       For each name of `STORED` an array [instances, width of the records].

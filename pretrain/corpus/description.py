@@ -1,6 +1,6 @@
 """`corpus.json`: what a directory of pre-training instances says of itself, checksums included.
 
-`python -m pretrain.prepare` writes one, and `python -m pretrain.import_records` another kind.
+`multiberts prepare` writes one, and `multiberts import-records` another kind.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def read_description(corpus: PathLike) -> dict[str, Any]:
       UserError: there is no such directory, or its description is not whole.
     """
     path = Path(corpus) / DESCRIPTION
-    cure = "give a directory that python -m pretrain.prepare has finished"
+    cure = "give a directory that multiberts prepare has finished"
     if not path.is_file():
         what = "does not exist" if not Path(corpus).exists() else f"has no {DESCRIPTION}"
         raise UserError(f"{corpus} {what}; {cure}")

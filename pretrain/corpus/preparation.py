@@ -1,13 +1,13 @@
 r"""Text to everything that batches are made of: vocabulary, token store, instance table.
 
-    python -m pretrain.prepare --gin_param='prepare.run_dir = "corpus"' \
+    multiberts prepare --gin_param='prepare.run_dir = "corpus"' \
         --gin_param='prepare.sources = ["text.txt.gz"]' \
         --gin_param='prepare.source_format = "wikiextractor"'
 
 The corpus is cut into shards (`pretrain/corpus/shards.py`), which worker processes of this machine make, or
 Apache Beam (`pretrain/corpus/runners.py`) under one of its runners, with the options that it takes:
 
-    python -m pretrain.prepare --gin_file=corpus.gin --runner=DirectRunner \
+    multiberts prepare --gin_file=corpus.gin --runner=DirectRunner \
         --pipeline_option=--direct_num_workers=8 \
         --pipeline_option=--direct_running_mode=multi_processing
 

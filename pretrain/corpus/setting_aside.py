@@ -1,6 +1,6 @@
 r"""Sets whole documents of a text aside, to measure on what was not trained on.
 
-    python -m pretrain.hold_out --gin_param='hold_out.run_dir = "text"' \
+    multiberts hold-out --gin_param='hold_out.run_dir = "text"' \
         --gin_param='hold_out.sources = ["text.txt.gz"]' \
         --gin_param='hold_out.source_format = "wikiextractor"'
 

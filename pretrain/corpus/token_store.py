@@ -330,5 +330,5 @@ def _check_end(path: Path, offsets: np.ndarray, shortest: int, expected: int, co
         found = int(offsets[-1]) if offsets.size else "nothing"
         raise UserError(
             f"{path} ends at {found}, expected {expected}, the length of {counted}; the files are "
-            "of different runs: run `python -m pretrain.prepare` again into an empty run_dir"
+            "of different runs: run `multiberts prepare` again into an empty run_dir"
         )

@@ -1,6 +1,6 @@
 """What any step of a pre-training run saw.
 
-    python -m pretrain.show_batch --run_dir=results/base-seed_0 --step=1200
+    multiberts show-batch --run_dir=results/base-seed_0 --step=1200
 
 Steps count as in `metrics.jsonl`: the first update is step 1.
 """

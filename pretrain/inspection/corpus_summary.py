@@ -1,6 +1,6 @@
 """What a corpus holds: sizes, lengths, share of random next, masks.
 
-    python -m pretrain.describe --corpus=results/corpus
+    multiberts describe --corpus=results/corpus
 
 The files are compared with their checksums first.
 """

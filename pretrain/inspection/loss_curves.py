@@ -1,6 +1,6 @@
 """Loss curves of several runs in one figure, and their held-out accuracy with the spread of seeds.
 
-python -m pretrain.curves --run_dirs=results/seed_0,results/seed_1 --output_dir=results/curves
+multiberts curves --run_dirs=results/seed_0,results/seed_1 --output_dir=results/curves
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 r"""Writes a prepared corpus as TFRecords of the original's layout, for programs that read those.
 
-    python -m pretrain.export_records --gin_param='export_records.corpus = "corpus"' \
+    multiberts export-records --gin_param='export_records.corpus = "corpus"' \
         --gin_param='export_records.run_dir = "records"'
 
 Masks are those that belong to the instances.

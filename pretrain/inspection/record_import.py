@@ -1,6 +1,6 @@
 r"""Reads TFRecords of the original's layout into a directory that can be trained on.
 
-    python -m pretrain.import_records --gin_param='import_records.sources = ["records/*.tfrecord"]' \
+    multiberts import-records --gin_param='import_records.sources = ["records/*.tfrecord"]' \
         --gin_param='import_records.vocabulary = "vocab.txt"' \
         --gin_param='import_records.run_dir = "corpus"'
 

@@ -66,7 +66,7 @@ def read_initial_checkpoint(directory: str) -> Checkpoint:
     if missing:
         raise UserError(
             f"{directory} lacks {len(missing)} variables of the pre-training heads ({missing[0]} is the "
-            "first), as encoders do that were saved alone; `python -m bert.checkpoint convert "
+            "first), as encoders do that were saved alone; `multiberts checkpoint convert "
             f"{directory} TARGET --to tf1 --initialise_missing=<pretrain_seed>` draws them as at step 0"
         )
     return checkpoint

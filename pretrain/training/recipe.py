@@ -37,7 +37,7 @@ class PretrainingSettings:
 
     Attributes:
       run_dir: the run's directory.
-      corpus: the directory that `python -m pretrain.prepare` made.
+      corpus: the directory that `multiberts prepare` made.
       model: fields of `bert_config.json` except `vocab_size`, which the corpus's vocabulary gives.
       pretrain_seed: of initialisation and dropout.
       num_steps: updates in all.

@@ -1,6 +1,6 @@
 """The tables and figures of the MultiBERTs paper from finished fine-tuning runs or from dumps.
 
-    python -m stats.paper --gin_param='paper.run_dir = "results/paper"'
+    multiberts paper --gin_param='paper.run_dir = "results/paper"'
         --gin_param='paper.predictions = "results"'
 
 What the runs do not allow is left out, and the report says why.
@@ -108,10 +108,8 @@ def paper(settings: PaperSettings) -> None:
     """
     told = vars(settings)
     parameters, _ = IDENTITY.of(told)
-    bootstrap, roles = (
-        kind(**{field.name: told[field.name] for field in fields(kind)})
-        for kind in (Bootstrap, Roles)
-    )
+    bootstrap = Bootstrap(**{field.name: told[field.name] for field in fields(Bootstrap)})
+    roles = Roles(**{field.name: told[field.name] for field in fields(Roles)})
     if not 0 < bootstrap.confidence < 1 or bootstrap.num_bootstrap < 1:
         raise UserError(
             f"found confidence {bootstrap.confidence} and num_bootstrap {bootstrap.num_bootstrap}, "

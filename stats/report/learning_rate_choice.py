@@ -1,6 +1,6 @@
 """Chooses a learning rate per task, procedure and step, and reads the runs that have it.
 
-Example: `python -m stats.learning_rates` with the parameters `learning_rates.predictions = "results/sweep"`
+Example: `multiberts learning-rates` with the parameters `learning_rates.predictions = "results/sweep"`
 and `learning_rates.rule = "dev"`.
 """
 

@@ -1,4 +1,4 @@
-"""`python -m evaluate` on sets of dumps that are odd: what is refused, what is warned of."""
+"""`multiberts evaluate` on sets of dumps that are odd: what is refused, what is warned of."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m bert.checkpoint inspect|convert|compare`, as it is typed."""
+"""`multiberts checkpoint inspect|convert|compare`, as it is typed."""
 
 from __future__ import annotations
 

@@ -399,5 +399,5 @@ def test_vocabulary_inside_the_tokenizer_only(exported: Path) -> None:
     """As transformers 5 saves a tokeniser."""
     _as_foreign(exported)
     (exported / "vocab.txt").unlink()
-    with pytest.raises(UserError, match=r"has no vocab\.txt; `python -m bert\.checkpoint convert"):
+    with pytest.raises(UserError, match=r"has no vocab\.txt; `multiberts checkpoint convert"):
         check_checkpoint(exported)

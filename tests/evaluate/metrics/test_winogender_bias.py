@@ -155,7 +155,7 @@ def test_half_the_gendered_sentences_are_gotchas(shared_data):
 
 
 def test_accuracy_is_cut_by_gender_and_gotcha(tmp_path):
-    """Through the prediction file and the tables of `python -m evaluate`."""
+    """Through the prediction file and the tables of `multiberts evaluate`."""
     import json
 
     import pandas
