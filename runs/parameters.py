@@ -134,7 +134,7 @@ def fits(value: Any, annotation: Any) -> bool:
     if origin is typing.Literal:
         return any(type(value) is type(choice) and value == choice for choice in parts)
     if origin in _SEQUENCES or annotation in _SEQUENCES:
-        is_list = isinstance(value, (list, tuple))
+        is_list = isinstance(value, Sequence) and not isinstance(value, (str, bytes))
         return is_list and all(fits(item, parts[0]) for item in value if parts)
     if origin in _MAPPINGS or annotation in _MAPPINGS:
         return isinstance(value, Mapping) and all(
