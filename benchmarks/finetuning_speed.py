@@ -119,7 +119,7 @@ def sweep_ours(root: Path) -> None:
     """All runs, in this process; prints where the time went as one line of JSON."""
     started = time.perf_counter()
     import multiberts.finetune.finetuning as finetuning
-    from multiberts.launch.sweep import sweep
+    from multiberts.launch.sweeping import sweep
 
     evaluation = 0.0
     write_sets = finetuning.write_sets

@@ -12,7 +12,7 @@ from mkdocs.structure.files import File, Files
 
 from multiberts.launch.command import COMMANDS as LAUNCH_COMMANDS
 from multiberts.launch.plan.experiment import make_plan
-from multiberts.launch.sweep import sweep
+from multiberts.launch.sweeping import sweep
 from multiberts.runs.command import COMMANDS, described_function
 from multiberts.runs.parameters import annotations_of, described
 

@@ -150,7 +150,7 @@ def _find_files(arguments: Mapping[str, Any], inputs: Values) -> None:
 
 
 def _is_path(value: Any) -> bool:
-    """Whether all of a value are paths, rather than something that another run will make."""
+    """Returns whether all of a value are paths, rather than something that another run will make."""
     if isinstance(value, Mapping):
         return all(map(_is_path, value.values()))
     if isinstance(value, (list, tuple)):

@@ -39,7 +39,7 @@ from multiberts.runs.scopes import refuse_unknown_scopes, scoped_bindings
 
 
 @dataclass(frozen=True)
-class Command:
+class LauncherCommand:
     """What a command calls.
 
     Attributes:
@@ -55,47 +55,47 @@ class Command:
     summary: str
 
     def load(self) -> Callable[..., Any]:
-        """The function."""
+        """Returns the function."""
         found: Callable[..., Any] = getattr(importlib.import_module(self.module), self.function)
         return found
 
 
 COMMANDS = {
-    "plan": Command(
+    "plan": LauncherCommand(
         "multiberts.launch.status.plan_report",
         "show_plan",
         "plan",
         "print every run, what is done already, and an estimate of time, dollars, CO2e and disk",
     ),
-    "run": Command(
+    "run": LauncherCommand(
         "multiberts.launch.running",
         "run_plan",
         "run",
         "carry out what is not done yet (without a command, too)",
     ),
-    "status": Command(
+    "status": LauncherCommand(
         "multiberts.launch.status.command",
         "show_status",
         "status",
         "show what is running, done and failed, from any machine that sees launch.root",
     ),
-    "reap": Command(
+    "reap": LauncherCommand(
         "multiberts.launch.reaping",
         "reap",
         "reap",
         "end what a launcher that died has left running",
     ),
-    "rehearse": Command(
+    "rehearse": LauncherCommand(
         "multiberts.launch.tpu.rehearsal.rehearsal",
         "rehearse",
         "rehearse",
         "carry out the plan's Cloud TPU part against a service in this process, with mishaps",
     ),
-    "doctor": Command(
+    "doctor": LauncherCommand(
         "multiberts.launch.doctor.checkup", "doctor", "doctor", "say what works on this machine"
     ),
     # `import` begins another kind of line in Gin.
-    "import": Command(
+    "import": LauncherCommand(
         "multiberts.launch.imports.released",
         "import_released",
         "import_released",
@@ -160,7 +160,7 @@ def _main(arguments: Sequence[str]) -> None:
 
 
 def _command_name(arguments: Sequence[str]) -> str:
-    """The command that stands first on the command line.
+    """Returns the command that stands first on the command line.
 
     Raises:
       UserError: it is none, something stands after it, or it contradicts `--dry_run`.
@@ -183,7 +183,7 @@ def _command_name(arguments: Sequence[str]) -> str:
     return name
 
 
-def _register(command: Command, function: Callable[..., Any], needs_plan: bool) -> None:
+def _register(command: LauncherCommand, function: Callable[..., Any], needs_plan: bool) -> None:
     """Tells Gin the names that a configuration may use.
 
     Those that this command does not need are not imported and take any parameter.
@@ -217,7 +217,7 @@ def _check_settings(settings: dict[str, Any]) -> None:
 
 
 def _options(name: str, function: Callable[..., Any], settings: dict[str, Any]) -> dict[str, Any]:
-    """The keyword arguments of a command but `plan`: from flags, Gin, and the experiment."""
+    """Returns the keyword arguments of a command but `plan`: from flags, Gin, and the experiment."""
     command = COMMANDS[name]
     known = inspect.signature(function).parameters
     bound = dict(gin.get_bindings(command.gin_name))

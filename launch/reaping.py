@@ -97,12 +97,12 @@ class Left:
         return f"process {self.process.pid} ({self.command})"
 
     def is_alive(self) -> bool:
-        """Whether it still runs."""
+        """Returns whether it still runs."""
         return process_is_alive(self.process.pid, self.process.create_time())
 
 
 def left_processes(root: PathLike) -> list[Left]:
-    """The processes on this machine of launchers of an experiment that are gone.
+    """Returns the processes on this machine of launchers of an experiment that are gone.
 
     This process and those it descends from are never among them, nor are those of other users.
     """
@@ -129,7 +129,9 @@ def left_processes(root: PathLike) -> list[Left]:
 
 
 def _has_launcher(watch: Watch, holder: Holder | None) -> bool:
-    """Whether the launcher of a process has the lease; where nobody has, whether it runs on this machine."""
+    """Returns whether the launcher of a process has the lease; where nobody has, whether it runs on
+    this machine.
+    """
     if holder is not None:
         return holder.owner == watch.owner
     return process_is_alive(watch.pid, watch.born)
@@ -221,7 +223,7 @@ def _end_slurm_jobs(root: PathLike, *, is_needed: bool) -> list[str]:
 
 
 def _slurm(*command: str) -> str:
-    """What a command of Slurm prints.
+    """Returns what a command of Slurm prints.
 
     Raises:
       UserError: it fails, or does not answer.

@@ -91,7 +91,7 @@ COMMANDS = {
         "bert.checkpoint.commands:main", "inspect, convert or compare checkpoints"
     ),
     "finetune": Command("finetune.finetuning:finetune", "fine-tune one checkpoint on one task"),
-    "sweep": Command("launch.sweep:main", "fine-tune many checkpoints, tasks, rates and seeds"),
+    "sweep": Command("launch.sweeping:main", "fine-tune many checkpoints, tasks, rates and seeds"),
     "submission": Command(
         "finetune.classification.glue_submission:submission",
         "write predictions on GLUE's test sets as the leaderboard takes them",

@@ -39,7 +39,7 @@ _WEIGHTS = ("*.data-?????-of-?????", "model*.safetensors", "pytorch_model*.bin")
 
 
 def fingerprint(path: PathLike) -> str:
-    """What an input holds, as a SHA-256 in hexadecimal.
+    """Returns what an input holds, as a SHA-256 in hexadecimal.
 
     Args:
       path: a file (its bytes count), a finished run directory (its DONE marker, which holds the
@@ -283,7 +283,7 @@ class RunDirectory:
 
 
 def _fingerprints(paths: PathLike | Sequence[PathLike]) -> str:
-    """What the one or several paths of an input hold."""
+    """Returns what the one or several paths of an input hold."""
     if isinstance(paths, (str, os.PathLike)):
         return fingerprint(paths)
     return "+".join(fingerprint(path) for path in paths)
@@ -296,7 +296,7 @@ def _format_config(
     fingerprints: Mapping[str, str],
     call: Mapping[str, Any] | None,
 ) -> str:
-    """The frozen configuration: Gin bindings that run the same run again.
+    """Returns the frozen configuration: Gin bindings that run the same run again.
 
     An input's content stands in a comment behind its path: the path may change, the content not.
     Where the call has names of its own, all that is compared stands in comments.
@@ -335,7 +335,7 @@ def _binding(stage: str, name: str, value: Any) -> str:
 
 
 def _parse_config(path: Path, text: str) -> dict[str, str]:
-    """What is compared: a parameter's literal, an input's content (not its path)."""
+    """Returns what is compared: a parameter's literal, an input's content (not its path)."""
     values = {}
     lines = list(enumerate(text.splitlines(), start=1))
     compared = [(number, line) for number, line in lines if line.startswith(_COMPARED)]

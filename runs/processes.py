@@ -29,7 +29,7 @@ def creation_time(pid: int) -> float | None:
 
 
 def process_is_alive(pid: int, created: float | None = None) -> bool:
-    """Whether a process runs.
+    """Returns whether a process runs.
 
     Args:
       pid: of a process of this machine.

@@ -29,7 +29,7 @@ class TableRow(dict[str, str]):
 
     @property
     def where(self) -> str:
-        """The file and the line, for messages."""
+        """Returns the file and the line, for messages."""
         return f"{self.path} line {self.line}"
 
     def one_of(self, column: str, choices: Collection[str]) -> str:

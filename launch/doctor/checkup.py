@@ -71,7 +71,7 @@ def doctor(
 def _carried_out(
     subject: str, check: Callable[[], CheckResult | list[CheckResult]]
 ) -> list[CheckResult]:
-    """A check's findings; one that breaks down is a finding itself, and the others go on."""
+    """Returns a check's findings; one that breaks down is a finding itself, and the others go on."""
     try:
         found = check()
     except Exception as error:
@@ -94,7 +94,7 @@ def _summary(findings: Sequence[CheckResult]) -> str:
 
 
 def check_bucket(bucket: str) -> CheckResult:
-    """Whether a bucket is there and may be written; nothing is written."""
+    """Returns whether a bucket is there and may be written; nothing is written."""
     from multiberts.runs.bucket.objects import Bucket
 
     try:
@@ -110,7 +110,7 @@ def check_bucket(bucket: str) -> CheckResult:
 def check_project(
     project: str, zones: Sequence[str], provisioner: Provisioner | None = None
 ) -> list[CheckResult]:
-    """Whether Cloud TPU answers for a project, and what the zones offer.
+    """Returns whether Cloud TPU answers for a project, and what the zones offer.
 
     How much of it the project's quota allows shows only when a node is asked for.
 

@@ -84,7 +84,7 @@ def check_devices() -> list[CheckResult]:
 
 
 def _gpus() -> tuple[list[Gpu], CheckResult | None]:
-    """The GPUs that nvidia-smi lists, and what to say of them."""
+    """Returns the GPUs that nvidia-smi lists, and what to say of them."""
     query = "--query-gpu=name,driver_version,memory.total,memory.used"
     try:
         listed = subprocess.run(
@@ -108,7 +108,7 @@ def _gpus() -> tuple[list[Gpu], CheckResult | None]:
 
 
 def parse_gpus(listed: str) -> list[Gpu]:
-    """The lines of `nvidia-smi --query-gpu=name,driver_version,memory.total,memory.used`."""
+    """Returns the lines of `nvidia-smi --query-gpu=name,driver_version,memory.total,memory.used`."""
     gpus = []
     for line in listed.splitlines():
         name, driver, memory, used = (part.strip() for part in line.rsplit(",", 3))
@@ -118,7 +118,7 @@ def parse_gpus(listed: str) -> list[Gpu]:
 
 
 def judge_gpus(gpus: Sequence[Gpu]) -> tuple[list[Gpu], CheckResult | None]:
-    """The GPUs, and what to say of them."""
+    """Returns the GPUs, and what to say of them."""
     if not gpus:
         return [], None
     first = gpus[0]
@@ -145,7 +145,7 @@ def start_probe(script: str) -> subprocess.Popen[str]:
 
 
 def take_answer(process: subprocess.Popen[str], seconds: float) -> dict[str, Any]:
-    """What a probe printed, or `{"error": what went wrong}`; a probe that hangs is ended."""
+    """Returns what a probe printed, or `{"error": what went wrong}`; a probe that hangs is ended."""
     try:
         printed, complaints = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -165,7 +165,7 @@ def take_answer(process: subprocess.Popen[str], seconds: float) -> dict[str, Any
 
 
 def judge(name: str, answer: Mapping[str, Any], expected: str) -> CheckResult:
-    """What to say of a library's answer.
+    """Returns what to say of a library's answer.
 
     Args:
       name: of the library.

@@ -47,7 +47,7 @@ def check_machine() -> CheckResult:
 
 
 def _memory_limit() -> float:
-    """What a container may use; infinite without a limit."""
+    """Returns what a container may use; infinite without a limit."""
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:
             return float(Path(path).read_text())
@@ -83,7 +83,9 @@ def check_disk(root: PathLike | None) -> CheckResult:
 
 
 def bytes_needed(root: PathLike) -> float | None:
-    """What runs that are not done will need; None where no plan is, or no run of such a stage is done."""
+    """Returns what runs that are not done will need; None where no plan is, or no run of such a
+    stage is done.
+    """
     try:
         plan = read_plan(root)
     except UserError:
@@ -112,7 +114,9 @@ def _size(folder: Path) -> int:
 
 
 def check_clock(root: PathLike | None) -> CheckResult:
-    """Whether this machine's clock agrees with that of the disk, which may be another machine's."""
+    """Returns whether this machine's clock agrees with that of the disk, which may be another
+    machine's.
+    """
     place = _existing(root)
     try:
         with tempfile.NamedTemporaryFile(dir=place, prefix=".clock-") as file:
@@ -131,7 +135,9 @@ def check_clock(root: PathLike | None) -> CheckResult:
 
 
 def check_schedulers() -> list[CheckResult]:
-    """Which schedulers' commands are here. A cluster is asked for nothing but its partitions."""
+    """Returns which schedulers' commands are here. A cluster is asked for nothing but its
+    partitions.
+    """
     findings = []
     absent = []
     for name, (version, question) in _SCHEDULERS.items():
@@ -156,7 +162,7 @@ def check_schedulers() -> list[CheckResult]:
 
 
 def _ask(command: Sequence[str]) -> tuple[bool, str]:
-    """Whether a command succeeded, and what it said in a line."""
+    """Returns whether a command succeeded, and what it said in a line."""
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=SECONDS_FOR_COMMAND, check=False
@@ -189,7 +195,7 @@ def check_root(root: PathLike) -> CheckResult:
 
 
 def _existing(root: PathLike | None) -> Path:
-    """The root, or the folder above it that is there already."""
+    """Returns the root, or the folder above it that is there already."""
     place = Path(root or ".").absolute()
     while not place.is_dir():
         place = place.parent

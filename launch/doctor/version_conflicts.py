@@ -104,7 +104,7 @@ def check_versions() -> list[CheckResult]:
 
 
 def installed_versions() -> dict[str, str]:
-    """The versions of all installed packages, by canonical name."""
+    """Returns the versions of all installed packages, by canonical name."""
     found: dict[str, str] = {}
     for distribution in importlib.metadata.distributions():
         # Of two on the path the first counts, as on import.
@@ -113,7 +113,7 @@ def installed_versions() -> dict[str, str]:
 
 
 def known_conflicts(installed: Mapping[str, str]) -> list[CheckResult]:
-    """The entries of `KNOWN` that hold for versions by canonical name."""
+    """Returns the entries of `KNOWN` that hold for versions by canonical name."""
     findings = []
     for conflict in KNOWN:
         pair = (_present(conflict.first, installed), _present(conflict.second, installed))
@@ -124,7 +124,7 @@ def known_conflicts(installed: Mapping[str, str]) -> list[CheckResult]:
 
 
 def declared_conflicts(installed: Mapping[str, str]) -> list[CheckResult]:
-    """What installed packages of ours need and do not have, as they declare it."""
+    """Returns what installed packages of ours need and do not have, as they declare it."""
     unmet = []
     ours = {canonicalize_name(name) for name, _ in _pins(*_FILES)}
     for distribution in importlib.metadata.distributions():
@@ -148,7 +148,7 @@ def declared_conflicts(installed: Mapping[str, str]) -> list[CheckResult]:
 
 
 def _applicable(text: str) -> Requirement | None:
-    """A requirement that holds here, without extras."""
+    """Returns a requirement that holds here, without extras."""
     try:
         requirement = Requirement(text)
         if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):

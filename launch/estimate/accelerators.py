@@ -9,7 +9,7 @@ SECONDS_TO_ANSWER = 20
 
 
 def visible_gpus() -> list[str]:
-    """The GPUs that a process started here may use, as `CUDA_VISIBLE_DEVICES` names them.
+    """Returns the GPUs that a process started here may use, as `CUDA_VISIBLE_DEVICES` names them.
 
     Returns:
       What that variable says where it is set (nothing if it is empty or -1), else the indices that
@@ -35,7 +35,7 @@ def visible_gpus() -> list[str]:
 
 
 def gpu_of_worker(rank: int, gpus: list[str], workers_per_accelerator: int) -> str | None:
-    """Which GPU a worker has to itself, or shares with its neighbours.
+    """Returns which GPU a worker has to itself, or shares with its neighbours.
 
     Args:
       rank: the worker's number on its machine, from 0.

@@ -81,7 +81,7 @@ class PlanEstimate:
 
     @property
     def dollars(self) -> float:
-        """All runs together."""
+        """Returns all runs together."""
         return sum(run.dollars for run in self.runs.values())
 
     @property
@@ -221,7 +221,7 @@ class _Estimator:
         self._root = root
 
     def run(self, run: PlannedRun, device: Device) -> RunEstimate:
-        """What is left of a run that is carried out on a device."""
+        """Returns what is left of a run that is carried out on a device."""
         work, seconds = self._work(run, device)
         known = None
         if run.stage == "pretrain":
@@ -251,7 +251,7 @@ class _Estimator:
         )
 
     def _work(self, run: PlannedRun, device: Device) -> tuple[Work, float]:
-        """A run's work and how many seconds it is assumed to take, the start apart."""
+        """Returns a run's work and how many seconds it is assumed to take, the start apart."""
         if run.stage == "pretrain":
             work = pretraining_work(run)
             return work, work.flops / device.flops_per_second(run.parameters["compute_dtype"])
@@ -274,7 +274,7 @@ class _Estimator:
         return Work(), 0.0
 
     def _bytes_of_sources(self, run: PlannedRun) -> tuple[float, list[str]]:
-        """The size of a corpus's sources, and the names of those whose size cannot be seen."""
+        """Returns the size of a corpus's sources, and the names of those whose size cannot be seen."""
         size, unseen = 0.0, []
         for source in run.parameters.get("sources") or ():
             if isinstance(source, Output):
@@ -293,7 +293,7 @@ _MEASURED_STAGES = {"make_world", "prepare", "finetune", "score", "report", "pap
 
 
 def _chosen_device(prices: Prices, name: str | None, workers: int | None) -> tuple[Device, int]:
-    """The device of one worker, and how many workers there are."""
+    """Returns the device of one worker, and how many workers there are."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     cores = cores or 1
     if name is None:
@@ -309,7 +309,7 @@ def _chosen_device(prices: Prices, name: str | None, workers: int | None) -> tup
 
 
 def _kind_of_gpus(prices: Prices) -> str | None:
-    """The chip of `prices.toml` that this machine's first GPU is; None: it is not listed."""
+    """Returns the chip of `prices.toml` that this machine's first GPU is; None: it is not listed."""
     try:
         told = subprocess.run(
             ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"],

@@ -112,19 +112,21 @@ def _note_run(
 
 
 def _device(attempts: Sequence[Attempt]) -> str | None:
-    """What a run was carried out on last."""
+    """Returns what a run was carried out on last."""
     return attempts[-1].device if attempts else None
 
 
 def _seconds_per_step(lines: Sequence[Mapping[str, Any]]) -> float | None:
-    """The median over a log's lines; the first, which compiles, does not count unless it is alone."""
+    """Returns the median over a log's lines; the first, which compiles, does not count unless it is
+    alone.
+    """
     rates = [line["steps_per_second"] for line in lines if line.get("steps_per_second")]
     rates = rates[1:] or rates
     return 1 / statistics.median(rates) if rates else None
 
 
 def _seconds_of_log(lines: Sequence[Mapping[str, Any]]) -> list[float]:
-    """How long training took by its log: nothing, or one number."""
+    """Returns how long training took by its log: nothing, or one number."""
     seconds, before = 0.0, 0
     for line in lines:
         if line.get("steps_per_second"):
@@ -134,7 +136,7 @@ def _seconds_of_log(lines: Sequence[Mapping[str, Any]]) -> list[float]:
 
 
 def _examples(path: Path) -> tuple[int, int] | None:
-    """How many examples a run trained on and predicted, by its run.json."""
+    """Returns how many examples a run trained on and predicted, by its run.json."""
     try:
         told = json.loads(path.read_text())
         sets = told["evaluation_sets"].values()

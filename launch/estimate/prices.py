@@ -72,21 +72,21 @@ class Device:
     figures: Mapping[str, Figure]
 
     def flops_per_second(self, compute_dtype: str = "bfloat16") -> float:
-        """What is reached, FLOP/s, in products of `bfloat16` or `float32`."""
+        """Returns what is reached, FLOP/s, in products of `bfloat16` or `float32`."""
         peak = self.peak if compute_dtype == "bfloat16" else self.peak_float32
         return peak * self.utilisation
 
     @property
     def is_processor(self) -> bool:
-        """Whether its chips are cores of the machine itself."""
+        """Returns whether its chips are cores of the machine itself."""
         return self.name.rpartition("x")[2] in ("cpu", "n2")
 
     def dollars_per_hour(self, spot: bool = False) -> float:
-        """The price of an hour, on demand or as spot capacity."""
+        """Returns the price of an hour, on demand or as spot capacity."""
         return self.dollars * (self.spot_share if spot else 1.0)
 
     def assumptions(self, spot: bool = False) -> list[str]:
-        """What of it is assumed, for people."""
+        """Returns what of it is assumed, for people."""
         words = {
             "peak_flops_per_second": f"a peak of {self.peak / 1e12:,.4g} TFLOP/s",
             "utilisation": f"{self.utilisation:.0%} of the peak",
@@ -117,7 +117,7 @@ class Prices:
     suffix_counts: Mapping[str, str]
 
     def device(self, name: str) -> Device:
-        """The device of a name: `v4-8`, `v5litepod-8`, `H100`, `8xH100`, `cpu`.
+        """Returns the device of a name: `v4-8`, `v5litepod-8`, `H100`, `8xH100`, `cpu`.
 
         Raises:
           UserError: an unknown name, or a slice of no chips.
@@ -142,7 +142,7 @@ class Prices:
         )
 
     def _parsed(self, name: str) -> tuple[str, int]:
-        """The chip and the number of chips in a device's name."""
+        """Returns the chip and the number of chips in a device's name."""
         counts = self.suffix_counts
         slice_name = _SLICE.fullmatch(name)
         if slice_name and counts.get(slice_name["chip"]) in ("cores", "chips"):
@@ -169,7 +169,7 @@ class Prices:
         raise UserError(f"unknown device {name!r}, expected one of {', '.join(known)}; {cure}")
 
     def kilograms_co2e(self, device: Device, hours: float) -> float:
-        """What so many hours of a device emit, the data centre's share included."""
+        """Returns what so many hours of a device emit, the data centre's share included."""
         everywhere = self.everywhere
         kilowatt_hours = device.watts / 1000 * hours
         return (
@@ -223,7 +223,7 @@ def _peaks_of(chip: str) -> dict[str, Figure]:
 
 
 def _figures(path: Path, where: str, table: Mapping[str, Any]) -> dict[str, Figure]:
-    """The figures of a table, each checked; words are passed over."""
+    """Returns the figures of a table, each checked; words are passed over."""
     figures = {}
     for name, value in table.items():
         if isinstance(value, str):

@@ -23,14 +23,14 @@ def duration(seconds: float | None) -> str:
 
 
 def dollars(amount: float | None) -> str:
-    """An amount of money: cents below a hundred dollars, whole dollars above."""
+    """Returns an amount of money: cents below a hundred dollars, whole dollars above."""
     if amount is None:
         return ABSENT
     return f"${amount:,.2f}" if abs(amount) < 99.995 else f"${amount:,.0f}"
 
 
 def speed(per_second: float | None) -> str:
-    """A number a second with three digits that count."""
+    """Returns a number a second with three digits that count."""
     if per_second is None:
         return ABSENT
     if per_second >= 99.95:
@@ -39,12 +39,12 @@ def speed(per_second: float | None) -> str:
 
 
 def count(number: int | None) -> str:
-    """A whole number with commas."""
+    """Returns a whole number with commas."""
     return ABSENT if number is None else f"{number:,}"
 
 
 def compact(number: int | None) -> str:
-    """A whole number in few characters: `2M`, `1.25M`, `20k`, `600`."""
+    """Returns a whole number in few characters: `2M`, `1.25M`, `20k`, `600`."""
     if number is None:
         return ABSENT
     for size, suffix in ((1_000_000, "M"), (1_000, "k")):
@@ -54,7 +54,7 @@ def compact(number: int | None) -> str:
 
 
 def percent(share: float) -> str:
-    """A share in percent; 100 % only when all is done, 0 % only when nothing is."""
+    """Returns a share in percent; 100 % only when all is done, 0 % only when nothing is."""
     number = round(100 * share)
     if share < 1:
         number = min(number, 99)
@@ -64,7 +64,7 @@ def percent(share: float) -> str:
 
 
 def place(engine: str, device: str | None, zone: str | None, host: str) -> str:
-    """Where something runs, as far as known; in a cloud the zone says more than the host."""
+    """Returns where something runs, as far as known; in a cloud the zone says more than the host."""
     return " · ".join(part for part in (engine, device, zone or host) if part) or ABSENT
 
 

@@ -58,7 +58,8 @@ def wall_seconds(
 
 
 def critical_seconds(plan: Sequence[PlannedRun], seconds: Mapping[str, float]) -> float:
-    """The longest chain of runs, each waiting for the one before: how long it takes at the least.
+    """Returns the longest chain of runs, each waiting for the one before: how long it takes at the
+    least.
 
     Args:
       plan: as in `wall_seconds`.

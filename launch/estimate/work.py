@@ -49,7 +49,7 @@ class Work:
 
 
 def pretraining_work(run: PlannedRun) -> Work:
-    """The work of a pre-training run.
+    """Returns the work of a pre-training run.
 
     Args:
       run: of stage `pretrain`.
@@ -82,7 +82,7 @@ def pretraining_work(run: PlannedRun) -> Work:
 def finetuning_work(
     run: PlannedRun, bytes_per_prediction: float, examples: tuple[int, int] | None = None
 ) -> Work:
-    """The work of a fine-tuning run.
+    """Returns the work of a fine-tuning run.
 
     Args:
       run: of stage `finetune`.
@@ -127,7 +127,7 @@ def finetuning_work(
 
 @functools.lru_cache(maxsize=4096)
 def pretrained_model(run: PlannedRun) -> tuple[BertConfig, bool]:
-    """The model of a pre-training run, and whether its vocabulary's size is known."""
+    """Returns the model of a pre-training run, and whether its vocabulary's size is known."""
     size = _vocabulary_size(run.parameters.get("corpus"))
     model = dict(run.parameters["model"])
     config = BertConfig.from_mapping({**model, "vocab_size": size or 30522}, run.name)
@@ -135,7 +135,7 @@ def pretrained_model(run: PlannedRun) -> tuple[BertConfig, bool]:
 
 
 def finetuned_model(run: PlannedRun) -> tuple[BertConfig, bool]:
-    """The model that a run fine-tunes, and whether it is known; else BERT base."""
+    """Returns the model that a run fine-tunes, and whether it is known; else BERT base."""
     checkpoint = run.parameters["checkpoint"]
     if isinstance(checkpoint, Output):
         if "model" in checkpoint.run.parameters:
@@ -147,7 +147,7 @@ def finetuned_model(run: PlannedRun) -> tuple[BertConfig, bool]:
 
 @functools.lru_cache(maxsize=4096)
 def _model_in(directory: Any) -> tuple[BertConfig, bool]:
-    """The model of a checkpoint directory, if one can be read there."""
+    """Returns the model of a checkpoint directory, if one can be read there."""
     file = Path(str(directory)) / "bert_config.json"
     if not file.is_file():
         return _BERT_BASE, False
@@ -158,7 +158,7 @@ def _model_in(directory: Any) -> tuple[BertConfig, bool]:
 
 
 def _vocabulary_size(corpus: Any) -> int | None:
-    """How many pieces a planned corpus's vocabulary has at the most."""
+    """Returns how many pieces a planned corpus's vocabulary has at the most."""
     if not isinstance(corpus, Output):
         return None
     vocabulary = corpus.run.parameters.get("vocabulary")
@@ -174,7 +174,7 @@ def _vocabulary_size(corpus: Any) -> int | None:
 
 
 def _examples_of_world(data: Any) -> tuple[int, int] | None:
-    """How many examples a planned world has of the task whose folder this is."""
+    """Returns how many examples a planned world has of the task whose folder this is."""
     if not isinstance(data, Output) or data.run.stage != "make_world":
         return None
     parameters = data.run.parameters
@@ -184,7 +184,7 @@ def _examples_of_world(data: Any) -> tuple[int, int] | None:
 
 
 def _evaluations(parameters: Mapping[str, Any], kept: int) -> int:
-    """How often held-out text is evaluated."""
+    """Returns how often held-out text is evaluated."""
     if parameters.get("evaluation_corpus") is None:
         return 0
     every = parameters.get("evaluate_every_steps")
@@ -192,7 +192,7 @@ def _evaluations(parameters: Mapping[str, Any], kept: int) -> int:
 
 
 def shape_of(run: PlannedRun) -> tuple[Any, ...]:
-    """What runs have in common that take equally long, a step or in all; to be compared."""
+    """Returns what runs have in common that take equally long, a step or in all; to be compared."""
     values = [_plain(run.parameters.get(name)) for name in _SHAPES.get(run.stage, ())]
     if run.stage == "pretrain":
         return run.stage, pretrained_model(run)[0], *values
@@ -205,7 +205,7 @@ def shape_of(run: PlannedRun) -> tuple[Any, ...]:
 
 
 def _plain(value: Any) -> Any:
-    """A value that can be compared and hashed."""
+    """Returns a value that can be compared and hashed."""
     return value if isinstance(value, (int, float, str, type(None))) else repr(value)
 
 

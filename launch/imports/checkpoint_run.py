@@ -58,7 +58,7 @@ def check_placing(placing: str) -> None:
 def record_of(
     checkpoint: PathLike, procedure: str, pretrain_seed: int, step: int | None
 ) -> dict[str, Any]:
-    """The `checkpoint.json` of an imported checkpoint, after reading all of its weights.
+    """Returns the `checkpoint.json` of an imported checkpoint, after reading all of its weights.
 
     What its own record says besides (`data_seed`, facts of the training) is kept.
 

@@ -34,7 +34,7 @@ _KEPT = {
 def checkpoint_run(
     procedure: str, pretrain_seed: int, step: int | None, content: str, source: PathLike
 ) -> PlannedRun:
-    """The run of an imported checkpoint.
+    """Returns the run of an imported checkpoint.
 
     Its output is `checkpoints/step_<n>`, where n is 0 if the step is not known.
 
@@ -60,7 +60,7 @@ def checkpoint_run(
 
 
 def predictions_run(path: str, facts: Mapping[str, Any], content: str) -> PlannedRun:
-    """The run of imported predictions.
+    """Returns the run of imported predictions.
 
     Args:
       path: of its directory, relative to the root.
@@ -74,7 +74,8 @@ def predictions_run(path: str, facts: Mapping[str, Any], content: str) -> Planne
 
 
 def imported_runs(root: PathLike) -> list[PlannedRun]:
-    """The imported runs of an experiment, checkpoints first; none where nothing was imported.
+    """Returns the imported runs of an experiment, checkpoints first; none where nothing was
+    imported.
 
     Raises:
       UserError: the list is damaged, or what it lists is gone.
@@ -93,7 +94,7 @@ def imported_runs(root: PathLike) -> list[PlannedRun]:
 
 
 def read_entries(root: PathLike) -> list[dict[str, Any]]:
-    """The list's entries, as `write_entries` took them.
+    """Returns the list's entries, as `write_entries` took them.
 
     Raises:
       UserError: the list is damaged or of another version.
@@ -122,7 +123,7 @@ def write_entries(root: PathLike, entries: Sequence[Mapping[str, Any]]) -> None:
 
 
 def entry_of(run: PlannedRun, **more: Any) -> dict[str, Any]:
-    """A run as the list has it."""
+    """Returns a run as the list has it."""
     parameters = {name: run.parameters[name] for name in _KEPT[run.stage]}
     return {
         "stage": run.stage,

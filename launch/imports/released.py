@@ -111,7 +111,7 @@ def _chosen(
     checkpoints: str | Mapping[str, str],
     pretrain_seeds: Sequence[int] | Mapping[str, Sequence[int]] | None,
 ) -> list[Found]:
-    """The checkpoints below the folders, of the wanted seeds."""
+    """Returns the checkpoints below the folders, of the wanted seeds."""
     folders: Iterable[tuple[str | None, str]] = (
         checkpoints.items() if isinstance(checkpoints, Mapping) else [(None, checkpoints)]
     )
@@ -178,7 +178,7 @@ def _key(entry: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _stamp(directory: Path) -> dict[str, Any]:
-    """What tells, without reading it, that a checkpoint is the one it was."""
+    """Returns what tells, without reading it, that a checkpoint is the one it was."""
     files = {path.name: path.stat() for path in sorted(directory.iterdir()) if path.is_file()}
     return {
         "directory": str(directory.resolve()),

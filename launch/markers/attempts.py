@@ -63,7 +63,7 @@ class Attempt:
     heartbeat: float = 0.0
 
     def is_silent(self, now: float) -> bool:
-        """Whether it has not ended and given no sign of life for long."""
+        """Returns whether it has not ended and given no sign of life for long."""
         return self.ended is None and now - self.heartbeat > SECONDS_OF_SILENCE
 
 
@@ -71,12 +71,12 @@ _FIELDS = tuple(field.name for field in dataclasses.fields(Attempt) if field.nam
 
 
 def folder_of_attempts(root: PathLike, path: str) -> Path:
-    """Where the attempts at a run lie."""
+    """Returns where the attempts at a run lie."""
     return Path(root) / FOLDER / path.strip("/").replace("/", "---")
 
 
 def file_of_attempt(root: PathLike, attempt: Attempt) -> Path:
-    """The marker of an attempt."""
+    """Returns the marker of an attempt."""
     return folder_of_attempts(root, attempt.path) / f"{attempt.attempt}.json"
 
 
@@ -178,12 +178,12 @@ def beat(root: PathLike, attempt: Attempt) -> None:
 
 
 def attempts_at(root: PathLike, path: str) -> list[Attempt]:
-    """All attempts at a run, in order."""
+    """Returns all attempts at a run, in order."""
     return _read_folder(str(folder_of_attempts(root, path)))
 
 
 def attempts_of(root: PathLike) -> dict[str, list[Attempt]]:
-    """All attempts of an experiment, by the path of the run, in order."""
+    """Returns all attempts of an experiment, by the path of the run, in order."""
     found: dict[str, list[Attempt]] = {}
     try:
         with os.scandir(Path(root) / FOLDER) as folders:
@@ -198,7 +198,7 @@ def attempts_of(root: PathLike) -> dict[str, list[Attempt]]:
 
 
 def _read_folder(folder: str) -> list[Attempt]:
-    """The attempts whose markers lie in a folder; what is not a marker is passed over."""
+    """Returns the attempts whose markers lie in a folder; what is not a marker is passed over."""
     attempts = []
     try:
         with os.scandir(folder) as entries:

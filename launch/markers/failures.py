@@ -35,7 +35,7 @@ class FailedRun:
 
 
 def describe(failures: Sequence[FailedRun]) -> str:
-    """The failures for people: one line each, and the log's last lines."""
+    """Returns the failures for people: one line each, and the log's last lines."""
     lines = []
     for failure in failures:
         tried = f" (tried {failure.attempts} times)" if failure.attempts > 1 else ""

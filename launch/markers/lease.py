@@ -46,7 +46,9 @@ class Holder:
     renewed: float
 
     def is_gone(self, now: float) -> bool:
-        """Whether it will not come back: its process has ended, or it was silent for too long."""
+        """Returns whether it will not come back: its process has ended, or it was silent for too
+        long.
+        """
         if self.host == socket.gethostname():
             return not process_is_alive(self.pid)
         return now - self.renewed > SECONDS_UNTIL_STALE

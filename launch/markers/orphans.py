@@ -22,7 +22,9 @@ SECONDS_BETWEEN_RECONCILIATIONS = 3600.0
 
 
 def is_alive(attempt: Attempt, now: float) -> bool:
-    """Whether an attempt goes on: not ended, not silent, and if it is here, its process runs."""
+    """Returns whether an attempt goes on: not ended, not silent, and if it is here, its process
+    runs.
+    """
     if attempt.ended is not None:
         return False
     if attempt.engine in ENGINES_WITHOUT_LAUNCHER:
@@ -33,7 +35,9 @@ def is_alive(attempt: Attempt, now: float) -> bool:
 
 
 def has_process(attempt: Attempt) -> bool:
-    """Whether the process of an attempt on this machine runs, and is not another one with its number."""
+    """Returns whether the process of an attempt on this machine runs, and is not another one with
+    its number.
+    """
     created = creation_time(attempt.pid)
     # The clock may be set between the two, so some seconds are allowed.
     return created is not None and created <= attempt.started + 5

@@ -80,7 +80,7 @@ def write_plan(
 
 
 def read_plan(root: PathLike) -> list[MarkedRun]:
-    """The plan that was launched last.
+    """Returns the plan that was launched last.
 
     Raises:
       UserError: nothing was launched there, or the marker is damaged or of another version.
@@ -121,7 +121,7 @@ def _content(path: Path) -> list[dict[str, Any]] | None:
 
 
 def done_paths(root: PathLike, paths: Iterable[str]) -> set[str]:
-    """Which of the runs at `paths`, relative to the root, have a DONE marker.
+    """Returns which of the runs at `paths`, relative to the root, have a DONE marker.
 
     Each folder is listed once, and of the runs in it only those that exist are looked into.
     """
@@ -147,7 +147,8 @@ def done_paths(root: PathLike, paths: Iterable[str]) -> set[str]:
 
 
 def facts_of(run: PlannedRun) -> dict[str, Any]:
-    """What a run is, for tables: `procedure`, `pretrain_seed`, `num_steps`, `checkpoint_steps` (all that are
+    """Returns what a run is, for tables: `procedure`, `pretrain_seed`, `num_steps`,
+    `checkpoint_steps` (all that are
     kept) of pre-training; `task`, `learning_rate`, `finetune_seed`, `checkpoint_run`, `checkpoint_step` of
     fine-tuning, with the procedure and seed of its checkpoint.
     """

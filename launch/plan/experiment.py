@@ -267,7 +267,7 @@ def is_trained(arguments: Mapping[str, Any]) -> bool:
 
 
 def _corpora_in_order(corpora: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The corpora, each after those whose files it uses."""
+    """Returns the corpora, each after those whose files it uses."""
     uses: dict[str, set[str]] = {}
     for name, arguments in corpora.items():
         parameters = complete("prepare", f"prepare {name}", arguments)
@@ -279,7 +279,7 @@ def _corpora_in_order(corpora: Mapping[str, Mapping[str, Any]]) -> list[str]:
 def _procedures_in_order(
     procedures: Mapping[str, Mapping[str, Any]], imported: Collection[str]
 ) -> list[str]:
-    """The procedures, each after the one it starts from unless that was imported."""
+    """Returns the procedures, each after the one it starts from unless that was imported."""
     uses: dict[str, set[str]] = {}
     for name, arguments in procedures.items():
         start = arguments.get("initial_checkpoint")
@@ -295,7 +295,7 @@ def _procedures_in_order(
 
 
 def _in_order(uses: Mapping[str, set[str]], setting: str, relation: str) -> list[str]:
-    """The names, each after those it uses; a circle is refused.
+    """Returns the names, each after those it uses; a circle is refused.
 
     Args:
       uses: for each name the names that it uses.
@@ -382,7 +382,7 @@ def of_task(setting: str, values: Any, entry: str) -> Any:
 
 
 def _is_wanted(procedure: str, step: int, wanted: Any) -> bool:
-    """Whether a checkpoint is fine-tuned: by steps, or by procedure and steps."""
+    """Returns whether a checkpoint is fine-tuned: by steps, or by procedure and steps."""
     if isinstance(wanted, Mapping):
         if procedure not in wanted:
             return False

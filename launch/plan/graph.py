@@ -56,7 +56,7 @@ class Graph:
 
     @property
     def runs(self) -> list[PlannedRun]:
-        """All runs."""
+        """Returns all runs."""
         return list(self._runs.values())
 
     def keep(self, runs: Iterable[PlannedRun]) -> None:
@@ -173,7 +173,7 @@ def complete(stage: str, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 @functools.cache
 def _signature(function: Callable[..., None]) -> tuple[dict[str, Any], frozenset[str]]:
-    """A stage's defaults by parameter, and the parameters without any; not `run_dir`."""
+    """Returns a stage's defaults by parameter, and the parameters without any; not `run_dir`."""
     known = dict(inspect.signature(function).parameters)
     known.pop("run_dir")
     empty = inspect.Parameter.empty

@@ -58,7 +58,7 @@ class PlannedRun:
     path: str
 
     def arguments(self, root: str | Path) -> dict[str, Any]:
-        """The stage's keyword arguments, `run_dir` and parents' paths included."""
+        """Returns the stage's keyword arguments, `run_dir` and parents' paths included."""
 
         def located(leaf: Any) -> Any:
             if isinstance(leaf, Output):
@@ -68,7 +68,7 @@ class PlannedRun:
         return {"run_dir": str(Path(root) / self.path), **with_leaves(self.parameters, located)}
 
     def done(self, root: str | Path) -> bool:
-        """Whether the run's DONE marker is there."""
+        """Returns whether the run's DONE marker is there."""
         return (Path(root) / self.path / "DONE").is_file()
 
 
@@ -87,7 +87,9 @@ def last_of_seeds(checkpoints: Sequence[PlannedRun]) -> dict[tuple[str, int], Pl
 
 
 def stage_function(stage: str) -> Callable[..., None]:
-    """The function of a stage: a key of `STAGES`, or `module:function` for one that is not ours."""
+    """Returns the function of a stage: a key of `STAGES`, or `module:function` for one that is not
+    ours.
+    """
     module, _, function = stage.rpartition(":")
     found: Callable[..., None] = getattr(importlib.import_module(module or STAGES[stage]), function)
     return found

@@ -30,7 +30,7 @@ def write_status_page(status: Status, path: PathLike, *, refreshes: bool = False
 
 
 def render_status_page(status: Status, *, refreshes: bool = False) -> str:
-    """The page as HTML; see `write_status_page`."""
+    """Returns the page as HTML; see `write_status_page`."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -70,5 +70,5 @@ def _checkpoint_key(row: SweepRow) -> str:
 
 
 def _sortable(number: float | None) -> str:
-    """A number for the script that sorts; empty where there is none."""
+    """Returns a number for the script that sorts; empty where there is none."""
     return "" if number is None else repr(number)

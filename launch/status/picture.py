@@ -63,7 +63,7 @@ class Cell:
 
     @property
     def words(self) -> str:
-        """All that is known: `12 done, 3 running, 5 waiting`."""
+        """Returns all that is known: `12 done, 3 running, 5 waiting`."""
         return ", ".join(f"{self.counts[state]} {state}" for state in STATES if self.counts[state])
 
 
@@ -85,7 +85,7 @@ class SweepRow:
 
     @property
     def label(self) -> str:
-        """The checkpoint without its step, for people."""
+        """Returns the checkpoint without its step, for people."""
         return (
             self.name if self.procedure is None else f"{self.procedure} seed {self.pretrain_seed}"
         )
@@ -215,7 +215,7 @@ def _state(
     attempts: Sequence[Attempt],
     is_launched: bool,
 ) -> str:
-    """One of `STATES`."""
+    """Returns one of `STATES`."""
     if run.path in done:
         return "done"
     if not attempts:
@@ -253,7 +253,7 @@ def _stage_counts(plan: Sequence[MarkedRun], states: Mapping[str, str]) -> tuple
 def _sweep(
     plan: Sequence[MarkedRun], states: Mapping[str, str]
 ) -> tuple[tuple[str, ...], tuple[SweepRow, ...]]:
-    """The tasks, and the rows of checkpoints."""
+    """Returns the tasks, and the rows of checkpoints."""
     cells: dict[str, dict[str, list[str]]] = {}
     facts: dict[str, MarkedRun] = {}
     tasks: dict[str, None] = {}
@@ -309,7 +309,9 @@ def _failures(
 
 
 def last_lines(path: PathLike, count: int = LINES_OF_LOG) -> tuple[str, ...]:
-    """The last lines of a log; none where it cannot be read. Of a redrawn line the last drawing counts."""
+    """Returns the last lines of a log; none where it cannot be read. Of a redrawn line the last
+    drawing counts.
+    """
     try:
         with open(path, "rb") as stream:
             size = stream.seek(0, os.SEEK_END)

@@ -75,7 +75,7 @@ def show_plan(
 
 
 def tree(plan: Sequence[PlannedRun], root: str | Path) -> str:
-    """The plan in words: counts by stage, and every directory with what it still needs.
+    """Returns the plan in words: counts by stage, and every directory with what it still needs.
 
     Of plans above `RUNS_SHOWN` runs, a folder of several runs is one line with counts.
 
@@ -97,7 +97,7 @@ def tree(plan: Sequence[PlannedRun], root: str | Path) -> str:
 
 
 def _folders(paths: Sequence[str], done: set[str], is_short: bool) -> list[str]:
-    """The runs of one stage, by folder."""
+    """Returns the runs of one stage, by folder."""
     folders: dict[str, list[str]] = {}
     for path in paths:
         folders.setdefault(path.rpartition("/")[0], []).append(path)
@@ -117,7 +117,7 @@ def _folders(paths: Sequence[str], done: set[str], is_short: bool) -> list[str]:
 
 
 def estimate_text(plan: Sequence[PlannedRun], estimate: PlanEstimate, root: str | Path) -> str:
-    """The estimate in words: a line a stage, the sums, and what they rest on.
+    """Returns the estimate in words: a line a stage, the sums, and what they rest on.
 
     Args:
       plan: every run.
@@ -147,7 +147,7 @@ def estimate_text(plan: Sequence[PlannedRun], estimate: PlanEstimate, root: str 
 
 
 def _stage_line(plan: Sequence[PlannedRun], estimate: PlanEstimate, stage: str) -> list[str]:
-    """The sums of a stage, if any of it is left."""
+    """Returns the sums of a stage, if any of it is left."""
     runs = [
         estimate.runs[run.path] for run in plan if run.stage == stage and run.path in estimate.runs
     ]
@@ -162,7 +162,7 @@ def _stage_line(plan: Sequence[PlannedRun], estimate: PlanEstimate, stage: str) 
 
 
 def _assumptions(estimate: PlanEstimate) -> list[str]:
-    """What the estimate takes for granted, a line each."""
+    """Returns what the estimate takes for granted, a line each."""
     assumed = []
     if not all(run.measured for run in estimate.runs.values()):
         assumed += estimate.device.assumptions(estimate.spot)
@@ -175,7 +175,7 @@ def _assumptions(estimate: PlanEstimate) -> list[str]:
 
 
 def _room(root: str | Path, estimate: PlanEstimate) -> str:
-    """A warning where the disk is too small."""
+    """Returns a warning where the disk is too small."""
     place = Path(root).absolute()
     while not place.exists():
         place = place.parent
@@ -184,7 +184,7 @@ def _room(root: str | Path, estimate: PlanEstimate) -> str:
 
 
 def size(count: float) -> str:
-    """A number of bytes for people."""
+    """Returns a number of bytes for people."""
     for unit in ("bytes", "kB", "MB", "GB"):
         if count < 1000:
             return f"{count:.3g} {unit}"

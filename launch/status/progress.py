@@ -61,7 +61,7 @@ class Pretraining:
 
     @property
     def share(self) -> float:
-        """How much of the training is done, 0 to 1."""
+        """Returns how much of the training is done, 0 to 1."""
         return min(1.0, self.step / self.num_steps) if self.num_steps else 0.0
 
 
@@ -141,7 +141,7 @@ def newest_state(directory: PathLike) -> float | None:
 
 
 def seconds_of(attempt: Attempt, now: float) -> float:
-    """How long an attempt has lasted; one that fell silent, until its last sign of life."""
+    """Returns how long an attempt has lasted; one that fell silent, until its last sign of life."""
     end = attempt.ended
     if end is None:
         end = attempt.heartbeat if attempt.is_silent(now) else now
@@ -149,7 +149,7 @@ def seconds_of(attempt: Attempt, now: float) -> float:
 
 
 def dollars_of(attempts: Sequence[Attempt], now: float) -> float | None:
-    """What attempts have cost so far; None where no price is known."""
+    """Returns what attempts have cost so far; None where no price is known."""
     costs = [
         seconds_of(attempt, now) / 3600 * attempt.dollars_per_hour
         for attempt in attempts

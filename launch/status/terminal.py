@@ -33,7 +33,7 @@ _LINES_OF_LOG = 6
 
 
 def terminal_view(status: Status, width: int, rows: int = 40) -> RenderableType:
-    """The status for rich.
+    """Returns the status for rich.
 
     Args:
       status: what to show.
@@ -177,7 +177,7 @@ def _most_telling(rows: Sequence[Pretraining], shown: int) -> list[Pretraining]:
 def _with_rest(
     table: Table, rows: Sequence[Pretraining], chosen: Sequence[Pretraining]
 ) -> RenderableType:
-    """The table, and below it what it leaves out."""
+    """Returns the table, and below it what it leaves out."""
     rest = collections.Counter(row.state for row in rows) - collections.Counter(
         row.state for row in chosen
     )

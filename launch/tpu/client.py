@@ -187,7 +187,7 @@ class Provisioner:
                 operation.result(timeout=_SECONDS_TO_ACCEPT)
 
     def get(self, name: str, zone: str) -> Resource | None:
-        """A queued resource of ours; None if there is none of that name."""
+        """Returns a queued resource of ours; None if there is none of that name."""
         from google.api_core import exceptions
 
         with _clear_errors():
@@ -200,7 +200,7 @@ class Provisioner:
         return _resource(found, zone)
 
     def resources(self, zone: str) -> list[Resource]:
-        """All queued resources of ours in a zone.
+        """Returns all queued resources of ours in a zone.
 
         Raises:
           TpuError: the service does not answer, or the zone is unknown.
@@ -230,7 +230,7 @@ class Provisioner:
             )
 
     def node(self, resource: Resource) -> Node | None:
-        """The node of a queued resource; None before there is one."""
+        """Returns the node of a queued resource; None before there is one."""
         from google.api_core import exceptions
 
         with _clear_errors():
@@ -245,7 +245,7 @@ class Provisioner:
         return Node(found.state.name, found.health.name, found.create_time.timestamp(), message)
 
     def zones(self) -> list[str]:
-        """All zones that have TPUs."""
+        """Returns all zones that have TPUs."""
         from google.cloud.location import locations_pb2
 
         request = locations_pb2.ListLocationsRequest(name=f"projects/{self.project}", page_size=500)
@@ -254,13 +254,13 @@ class Provisioner:
         return sorted(location.location_id for location in found.locations)
 
     def accelerator_types(self, zone: str) -> list[str]:
-        """What can be asked for in a zone."""
+        """Returns what can be asked for in a zone."""
         with _clear_errors():
             found = self._client.list_accelerator_types(parent=self._parent(zone), **self._options)
             return sorted(one.type_ or one.name.rsplit("/", 1)[1] for one in found)
 
     def runtime_versions(self, zone: str) -> list[str]:
-        """The software that nodes of a zone can have."""
+        """Returns the software that nodes of a zone can have."""
         with _clear_errors():
             found = self._client.list_runtime_versions(parent=self._parent(zone), **self._options)
             return sorted(one.version or one.name.rsplit("/", 1)[1] for one in found)
@@ -270,7 +270,9 @@ class Provisioner:
 
 
 def request_id(name: str, attempt: int) -> str:
-    """The same for the same attempt, so that a call can be repeated: the service makes one resource."""
+    """Returns the same for the same attempt, so that a call can be repeated: the service makes one
+    resource.
+    """
     return str(uuid.uuid5(_NAMESPACE, f"{name}#{attempt}"))
 
 

@@ -118,7 +118,7 @@ class NodeBoot:
         return status
 
     def _last_error(self) -> str:
-        """The line of the log that says most: the last `error:`, else the last of all."""
+        """Returns the line of the log that says most: the last `error:`, else the last of all."""
         lines = [line.strip() for line in self._tail().decode(errors="replace").splitlines()]
         lines = [line for line in lines if line and not line.startswith("---")]
         errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]

@@ -42,19 +42,19 @@ class Places:
         self.experiment = hashlib.sha256(self.url.encode()).hexdigest()[:16]
 
     def run(self, run: PlannedRun) -> str:
-        """The URL of a run's directory."""
+        """Returns the URL of a run's directory."""
         return f"{self.url}/{run.path}"
 
     def beat(self, run: PlannedRun, attempt: int) -> str:
-        """The URL of what the node of an attempt tells of itself."""
+        """Returns the URL of what the node of an attempt tells of itself."""
         return f"{self.url}/{_of_attempt('beats', run, attempt)}.json"
 
     def log(self, run: PlannedRun, attempt: int) -> str:
-        """The URL of what the node of an attempt printed."""
+        """Returns the URL of what the node of an attempt printed."""
         return f"{self.url}/{_of_attempt('logs', run, attempt)}.log"
 
     def read_beat(self, run: PlannedRun, attempt: int) -> Beat | None:
-        """What the node of an attempt last told of itself; None before it did."""
+        """Returns what the node of an attempt last told of itself; None before it did."""
         data = self.bucket.read(f"{_of_attempt('beats', run, attempt)}.json")
         if data is not None:
             with contextlib.suppress(ValueError, KeyError, TypeError):
@@ -62,7 +62,7 @@ class Places:
         return None
 
     def read_log(self, run: PlannedRun, attempt: int) -> bytes | None:
-        """What the node of an attempt printed, as far as it told."""
+        """Returns what the node of an attempt printed, as far as it told."""
         return self.bucket.read(f"{_of_attempt('logs', run, attempt)}.log")
 
     def name(self, run: PlannedRun) -> str:

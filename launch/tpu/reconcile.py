@@ -232,7 +232,7 @@ Action = Wait | Show | Create | Delete | End | Finish | GiveUp
 
 
 def decide(seen: Seen, policy: Policy) -> Action:
-    """The next thing to do about a run.
+    """Returns the next thing to do about a run.
 
     | seen | done |
     |---|---|
@@ -258,7 +258,9 @@ def decide(seen: Seen, policy: Policy) -> Action:
 
 
 def next_zone(attempts: Sequence[Attempt], zones: Sequence[str]) -> str:
-    """Where the next attempt is made: where the last was, unless the zone itself was at fault."""
+    """Returns where the next attempt is made: where the last was, unless the zone itself was at
+    fault.
+    """
     if not attempts or attempts[-1].zone not in zones:
         return zones[0]
     last = attempts[-1]
@@ -268,7 +270,9 @@ def next_zone(attempts: Sequence[Attempt], zones: Sequence[str]) -> str:
 
 
 def seconds_to_wait(attempts: Sequence[Attempt], policy: Policy) -> float:
-    """The pause after the last attempt: none while there are zones untried, then longer and longer."""
+    """Returns the pause after the last attempt: none while there are zones untried, then longer and
+    longer.
+    """
     got_nowhere = 0
     for attempt in reversed(attempts):
         if attempt.outcome not in ("failed", "lost"):
@@ -284,7 +288,7 @@ def seconds_to_wait(attempts: Sequence[Attempt], policy: Policy) -> float:
 
 
 def _failures_in_a_row(attempts: Sequence[Attempt]) -> int:
-    """How many of the last attempts failed through no fault of a zone's."""
+    """Returns how many of the last attempts failed through no fault of a zone's."""
     count = 0
     for attempt in reversed(attempts):
         if (attempt.error or {}).get("kind") in _OF_THE_ZONE:
@@ -332,7 +336,9 @@ def _with_resource(resource: Resource, seen: Seen, policy: Policy) -> Action:
 
 
 def _is_saving(seen: Seen, policy: Policy) -> bool:
-    """Whether a node that is being taken away still pushes what it has; deleting would cut it short."""
+    """Returns whether a node that is being taken away still pushes what it has; deleting would cut
+    it short.
+    """
     word = seen.beat
     if word is None or word.phase not in ("training", "restarting"):
         return False

@@ -123,7 +123,7 @@ class Reconciler:
         )
 
     def _look(self) -> tuple[list[Resource], tuple[str, ...]]:
-        """The resources of this experiment, and the zones that did not answer."""
+        """Returns the resources of this experiment, and the zones that did not answer."""
         found, unseen = [], []
         for zone in self._policy.zones:
             try:
@@ -263,7 +263,7 @@ class Reconciler:
         )
 
     def _delete(self, resource: Resource) -> bool:
-        """Whether the service took it; if not, the next step tries again."""
+        """Returns whether the service took it; if not, the next step tries again."""
         try:
             self._provisioner.delete(resource)
         except TpuError as error:

@@ -130,7 +130,7 @@ def run_on_tpu(
 def _look(
     reconciler: Reconciler, pretraining: Sequence[PlannedRun], root: str
 ) -> dict[str, GiveUp]:
-    """One step; the runs for which nothing more is done, with those that wait for them."""
+    """Takes one step; returns the runs that are given up, with those that wait for them."""
     ready = [
         run
         for run in pretraining

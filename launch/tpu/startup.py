@@ -73,7 +73,7 @@ def startup_script(
     source_sha256: str,
     arguments: Mapping[str, Any],
 ) -> str:
-    """The script, in bash.
+    """Returns the script, in bash.
 
     Args:
       machine: what the node is.

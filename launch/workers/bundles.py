@@ -75,7 +75,7 @@ class WaitingRuns:
 
     @property
     def num_ready(self) -> int:
-        """How many runs could start now."""
+        """Returns how many runs could start now."""
         return self._num_ready
 
     def take(self, workers: int) -> Bundle | None:
@@ -149,7 +149,7 @@ class WaitingRuns:
 
 
 def _key(run: PlannedRun) -> Key:
-    """The same for runs that share data and compiled steps."""
+    """Returns the same for runs that share data and compiled steps."""
     if run.stage != "finetune":
         return (run.path,)
     task, checkpoint = run.parameters["task"], run.parameters["checkpoint"]
@@ -161,7 +161,7 @@ def _key(run: PlannedRun) -> Key:
 
 
 def _name(runs: Sequence[PlannedRun]) -> str:
-    """A bundle for people."""
+    """Returns a bundle for people."""
     if len(runs) == 1:
         return runs[0].name
     task, checkpoint = runs[0].parameters["task"], runs[0].parameters["checkpoint"]

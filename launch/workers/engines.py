@@ -93,16 +93,16 @@ class Engine:
 
     @property
     def is_local(self) -> bool:
-        """Whether the workers are processes of this machine, started by the launcher."""
+        """Returns whether the workers are processes of this machine, started by the launcher."""
         return self.name == "local"
 
     @property
     def workers(self) -> int:
-        """How many workers there can be in all."""
+        """Returns how many workers there can be in all."""
         return self.workers_per_node * self.nodes_per_block * self.max_blocks
 
     def for_at_most(self, runs: int) -> Engine:
-        """The same; on this machine without workers that would never have anything to do."""
+        """Returns the same; on this machine without workers that would never have anything to do."""
         count = min(self.workers_per_node, max(1, runs))
         return dataclasses.replace(self, workers_per_node=count) if self.is_local else self
 
@@ -289,6 +289,6 @@ def _remote(
 
 
 def shell_lines(engine: Engine, environment: Mapping[str, str]) -> str:
-    """What comes before a pool in its shell: the environment, then the user's own lines."""
+    """Returns what comes before a pool in its shell: the environment, then the user's own lines."""
     exports = [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]
     return "\n".join([*exports, engine.worker_init])

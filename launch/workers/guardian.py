@@ -56,19 +56,19 @@ class Watch:
 
 
 def watch_this_process(root: str, owner: str, **settings: float | str | None) -> Watch:
-    """The watch of a launcher that is this process."""
+    """Returns the watch of a launcher that is this process."""
     born = psutil.Process().create_time()
     values = {"root": root, "owner": owner, "place": _place(), "pid": os.getpid(), "born": born}
     return Watch(**{**values, **settings})
 
 
 def watch_from_environment() -> Watch:
-    """The watch that this process inherited."""
+    """Returns the watch that this process inherited."""
     return Watch(**json.loads(os.environ[VARIABLE]))
 
 
 def is_on_this_machine(watch: Watch) -> bool:
-    """Whether the launcher is a process that this one can see."""
+    """Returns whether the launcher is a process that this one can see."""
     return watch.place == _place()
 
 
@@ -111,7 +111,7 @@ class _LeaseEnded:
 
 
 def _place() -> str:
-    """This machine, and within it the space of process ids (a container has its own)."""
+    """Returns this machine, and within it the space of process ids (a container has its own)."""
     try:
         space = os.readlink("/proc/self/ns/pid")
     except OSError:

@@ -96,7 +96,7 @@ class OnePass:
         return len(self._done) == len(self._plan)
 
     def _estimated(self, budget: float | None) -> dict[str, dict[str, Any]]:
-        """What is expected of each run that is left, by path."""
+        """Returns what is expected of each run that is left, by path."""
         from multiberts.launch.estimate.estimate import checked_estimates
 
         workers = self._engine.workers
@@ -258,7 +258,9 @@ class OnePass:
             self._waiting.put_back([run])
 
     def _has_appeared(self, run: PlannedRun) -> bool:
-        """Whether the DONE marker can be seen, which network file systems show a little later."""
+        """Returns whether the DONE marker can be seen, which network file systems show a little
+        later.
+        """
         end = time.monotonic() + SECONDS_TO_APPEAR
         while not run.done(self._root):
             if self._engine.is_local or time.monotonic() > end:
@@ -342,5 +344,5 @@ def _point_at_newest_report(plan: Sequence[PlannedRun], root: Path) -> None:
 
 
 def _log(run: PlannedRun) -> str:
-    """The file that a run prints to, relative to the root."""
+    """Returns the file that a run prints to, relative to the root."""
     return f"logs/{run.path.replace('/', '-')}.log"

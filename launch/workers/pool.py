@@ -90,7 +90,7 @@ class LocalBlocks:
         return _last_line(self._errors)
 
     def has_ended(self, job: str) -> bool:
-        """Whether the first process of a block has ended."""
+        """Returns whether the first process of a block has ended."""
         return self._blocks[job].poll() is not None
 
     def cancel(self, jobs: Sequence[str], number: int = signal.SIGTERM) -> None:
@@ -294,7 +294,7 @@ class Pool:
                 self._note_failed_start(why, "ended its workers before they connected")
 
     def _ended_blocks(self) -> dict[int, tuple[bool, str]]:
-        """Whether each block has ended, and why."""
+        """Returns whether each block has ended, and why."""
         numbers = list(self._blocks)
         jobs = [self._blocks[number].job for number in numbers]
         if isinstance(self._provider, LocalBlocks):

@@ -250,7 +250,7 @@ def _output_into(descriptor: int) -> Iterator[None]:
 
 
 def environment_of_workers(threads: int) -> dict[str, str]:
-    """What libraries read when a worker first imports them.
+    """Returns what libraries read when a worker first imports them.
 
     Args:
       threads: each worker's share of the cores.

@@ -84,7 +84,7 @@ class PreparationSettings:
 
     @property
     def text(self) -> Text:
-        """How the documents of the sources are read."""
+        """Returns how the documents of the sources are read."""
         swapper = None
         if self.counterfactual_seed is not None:
             swapper = Swapper(

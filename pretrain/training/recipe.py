@@ -128,7 +128,7 @@ class PretrainingSettings:
 
     @property
     def masking(self) -> Masking:
-        """How instances become sequences."""
+        """Returns how instances become sequences."""
         return Masking.of(vars(self))
 
 

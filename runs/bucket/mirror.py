@@ -274,7 +274,9 @@ class Mirror:
         return Entry(size, digest, target)
 
     def _by_url(self, data: bytes) -> bytes:
-        """A frozen configuration with URLs for local copies: of inputs, content is compared, not paths."""
+        """Returns a frozen configuration with URLs for local copies: of inputs, content is
+        compared, not paths.
+        """
         for path in sorted(self._places, key=len, reverse=True):
             data = data.replace(path.encode(), self._places[path].encode())
         return data

@@ -214,7 +214,7 @@ class LeakageDesign:
 
     @cached_property
     def clusters(self) -> Indices:
-        """The tested cluster of each draw [num_draws], the same at every level."""
+        """Returns the tested cluster of each draw [num_draws], the same at every level."""
         ends = np.cumsum(self._sizes[self._tested])
         # A Weyl sequence spreads any number of draws evenly over the samples.
         places = (np.arange(self.num_draws) * _GOLDEN + 0.5) % 1 * ends[-1]
@@ -222,7 +222,7 @@ class LeakageDesign:
 
     @property
     def min_size(self) -> int:
-        """The smallest number of samples of a cluster that is tested."""
+        """Returns the smallest number of samples of a cluster that is tested."""
         return self.num_test + 1
 
     def draws(self, level: int, start: int = 0, stop: int | None = None) -> LeakageDraws:

@@ -365,7 +365,7 @@ class B3CrossValidator:
 
     @property
     def levels(self) -> Indices:
-        """The level of each split [splits]."""
+        """Returns the level of each split [splits]."""
         return np.repeat(np.arange(self.num_levels), self.num_draws)
 
     def leakages(self, groups: ArrayLike) -> Floats:

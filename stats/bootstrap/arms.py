@@ -64,12 +64,12 @@ class Arm:
 
     @property
     def num_examples(self) -> int:
-        """The number of examples."""
+        """Returns the number of examples."""
         return len(self.labels)
 
     @property
     def num_units(self) -> int:
-        """The number of clusters, or of examples where these are drawn one by one."""
+        """Returns the number of clusters, or of examples where these are drawn one by one."""
         return self.num_examples if self.clusters is None else int(self.clusters.max()) + 1
 
     @property

@@ -161,7 +161,7 @@ class Comparison:
 
     @property
     def significant(self) -> bool:
-        """Whether the recommended two-sided p is below 1 - confidence."""
+        """Returns whether the recommended two-sided p is below 1 - confidence."""
         return self.p_t is not None and self.p_t.two_sided < 1 - self.confidence
 
 

@@ -74,7 +74,7 @@ class Crossing:
 
     @cached_property
     def deviations(self) -> list[Deviations]:
-        """The deviations of each part's table."""
+        """Returns the deviations of each part's table."""
         return [deviations(part.table) for part in self.parts]
 
     def _sums(

@@ -268,7 +268,7 @@ class _SeedMeans:
 
     @cached_property
     def plain(self) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """The scores of seeds on all examples, and whether they are 0/0: [1, seeds] each."""
+        """Returns the scores of seeds on all examples, and whether they are 0/0: [1, seeds] each."""
         return self._by_seed(None)
 
     def _by_seed(self, counts: NDArray | None) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:

@@ -146,12 +146,12 @@ class Deviations:
 
     @property
     def residual_squares(self) -> float:
-        """The sum of d**2."""
+        """Returns the sum of d**2."""
         return float(self.seed_squares.sum())
 
     @property
     def size(self) -> int:
-        """The number of seeds times examples."""
+        """Returns the number of seeds times examples."""
         return len(self.seed) * len(self.example)
 
 

@@ -449,17 +449,19 @@ class FisherTests:
 
     @property
     def discovered(self) -> NDArray[np.bool_]:
-        """Whether each example is discovered [examples]."""
+        """Returns whether each example is discovered [examples]."""
         return self.adjusted <= self.level
 
     @property
     def num_discoveries(self) -> int:
-        """The number of discovered examples."""
+        """Returns the number of discovered examples."""
         return int(self.discovered.sum())
 
     @property
     def share(self) -> float:
-        """The discovered share of the examples, minus the share of false ones at this level."""
+        """Returns the discovered share of the examples, minus the share of false ones at this
+        level.
+        """
         return self.num_discoveries * (1 - self.level) / len(self.p_values)
 
 

@@ -41,12 +41,12 @@ class NestedRuns:
 
     @property
     def num_examples(self) -> int:
-        """The number of examples."""
+        """Returns the number of examples."""
         return int(self.scores.shape[1])
 
     @property
     def seeds(self) -> tuple[Hashable, ...]:
-        """The distinct values of the outermost level, sorted."""
+        """Returns the distinct values of the outermost level, sorted."""
         return sorted_seeds([key[0] for key in self.keys])
 
     def groups(self, depth: int) -> dict[Key, list[int]]:

@@ -94,7 +94,7 @@ class Catalogue:
 
     @property
     def winogender_groups(self) -> list[Dump]:
-        """One dump per procedure that bias was measured on."""
+        """Returns one dump per procedure that bias was measured on."""
         roles = self.roles
         return self.biased(roles.base, roles.extra, roles.incremental, roles.full)
 
@@ -162,7 +162,7 @@ class Catalogue:
 
     @cached_property
     def paired(self) -> list[Comparison]:
-        """The base against incremental CDA."""
+        """Returns the base against incremental CDA."""
         return self._compare_bias(self.roles.base, self.roles.incremental, "paired")
 
     @cached_property
@@ -201,7 +201,7 @@ class Catalogue:
 
     @cached_property
     def pairs_of_steps(self) -> Pairs:
-        """The base at an early step and at its last, by evaluation set."""
+        """Returns the base at an early step and at its last, by evaluation set."""
         last = self.plain_sets
         early: dict[Key, Dump] = {}
         for dump in self.dumps:
@@ -221,7 +221,7 @@ class Catalogue:
 
     @cached_property
     def original(self) -> list[Comparison]:
-        """The original BERT against the base."""
+        """Returns the original BERT against the base."""
         pairs = self._pairs(
             self.last(self.roles.original), self.plain_sets, "the original and the base"
         )

@@ -40,12 +40,12 @@ class VarianceComponents:
 
     @property
     def total(self) -> float:
-        """The variance of one run on one example."""
+        """Returns the variance of one run on one example."""
         return self.seed + self.example + self.residual + self.run + self.run_residual
 
     @property
     def seed_share(self) -> float:
-        """The seed's share of the total, from 0 to 1; 0 where nothing varies."""
+        """Returns the seed's share of the total, from 0 to 1; 0 where nothing varies."""
         return self.seed / self.total if self.total else 0.0
 
 

@@ -62,7 +62,7 @@ class Study:
 
     @property
     def variance(self) -> float:
-        """The variance of the estimate: sa/R + sf/(R F) + sb/C + (se + sfe/F)/(R C)."""
+        """Returns the variance of the estimate: sa/R + sf/(R F) + sb/C + (se + sfe/F)/(R C)."""
         of_seed, of_run = self._seed_parts()
         sides = 2 if self.design == "unpaired" else 1
         per_seed = of_seed + of_run / self.num_runs

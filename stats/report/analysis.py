@@ -40,7 +40,7 @@ class KnownTruth:
 
     @property
     def in_interval(self) -> bool:
-        """Whether the t interval contains the truth."""
+        """Returns whether the t interval contains the truth."""
         return self.comparison.t.low <= self.truth <= self.comparison.t.high
 
 
@@ -63,7 +63,7 @@ class ComparedProcedures:
 
     @property
     def adjusted(self) -> list[float]:
-        """The recommended two-sided p-values, corrected for their number here (Holm)."""
+        """Returns the recommended two-sided p-values, corrected for their number here (Holm)."""
         p_values = [item.p_t.two_sided for item in self.comparisons if item.p_t is not None]
         return [float(p) for p in adjusted_p_values(p_values, "holm")] if p_values else []
 
@@ -80,7 +80,7 @@ class ReportContent:
 
     @property
     def pictures(self) -> list[ReportSection]:
-        """All figures, in the order of the page."""
+        """Returns all figures, in the order of the page."""
         own = [
             picture
             for item in self.compared
@@ -122,7 +122,7 @@ class _Analysis:
                     yield measure, [self.reader(group, evaluation_set) for group in sides]
 
     def truth_of(self, dump: Dump, measure: str) -> float | None:
-        """The known value of a measure; a key may name the task before the evaluation set."""
+        """Returns the known value of a measure; a key may name the task before the evaluation set."""
         for name in (dump.set_name, dump.evaluation_set):
             known = self.truths.get(f"{name}/{measure}", {})
             if dump.procedure in known:

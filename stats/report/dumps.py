@@ -71,22 +71,22 @@ class RunScores:
 
     @property
     def seeds(self) -> tuple[Hashable, ...]:
-        """The distinct pre-training seeds, sorted."""
+        """Returns the distinct pre-training seeds, sorted."""
         return tuple(self.by_seed)
 
     @property
     def seed_scores(self) -> NDArray[np.float64]:
-        """The score of each seed, its runs averaged [seeds], in the order of `seeds`."""
+        """Returns the score of each seed, its runs averaged [seeds], in the order of `seeds`."""
         return np.array([scores.mean() for scores in self.by_seed.values()])
 
     @property
     def mean(self) -> float:
-        """The mean over seeds."""
+        """Returns the mean over seeds."""
         return float(self.seed_scores.mean())
 
     @property
     def num_runs(self) -> int:
-        """The number of runs of all seeds."""
+        """Returns the number of runs of all seeds."""
         return sum(len(scores) for scores in self.by_seed.values())
 
 
@@ -110,7 +110,7 @@ class Dump:
 
     @property
     def set_name(self) -> str:
-        """The evaluation set as tables name it: with its task, unless the name contains it."""
+        """Returns the evaluation set as tables name it: with its task, unless the name contains it."""
         task, name = self.task.lower(), self.evaluation_set.lower()
         if name.startswith(task) or task.endswith(name):
             return self.evaluation_set
@@ -118,7 +118,7 @@ class Dump:
 
     @property
     def name(self) -> str:
-        """The procedure and its step."""
+        """Returns the procedure and its step."""
         return self.procedure if self.step is None else f"{self.procedure}, {step_name(self.step)}"
 
     def measured(self, measure: str) -> tuple[xarray.Dataset, Metric | RankMetric]:

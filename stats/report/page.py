@@ -116,7 +116,7 @@ def _tables(content: ReportContent) -> dict[str, Table]:
 
 
 def _summary(compared: ComparedProcedures) -> Table:
-    """The table of one requested comparison, for the head of the page."""
+    """Returns the table of one requested comparison, for the head of the page."""
     first = compared.comparisons[0]
     level = f"{first.confidence:.0%} CI"
     rows: list[Sequence[Cell]]

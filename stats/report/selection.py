@@ -22,12 +22,12 @@ class FinishedRun:
 
     @property
     def step_or_less(self) -> int:
-        """The pre-training step; -1 where it is not known, to sort by."""
+        """Returns the pre-training step; -1 where it is not known, to sort by."""
         return -1 if self.facts["step"] is None else self.facts["step"]
 
     @property
     def held_out_fold(self) -> int | None:
-        """The part of the training data that the run held out, or None."""
+        """Returns the part of the training data that the run held out, or None."""
         fold: int | None = self.facts.get("parameters", {}).get("held_out_fold")
         return fold
 
@@ -51,17 +51,17 @@ class RunGroup:
 
     @property
     def seeds(self) -> list:
-        """The distinct pre-training seeds, sorted."""
+        """Returns the distinct pre-training seeds, sorted."""
         return sorted({run.facts["pretrain_seed"] for run in self.runs})
 
     @property
     def learning_rates(self) -> list:
-        """The distinct learning rates, sorted."""
+        """Returns the distinct learning rates, sorted."""
         return sorted({run.facts["learning_rate"] for run in self.runs}, key=lambda rate: rate or 0)
 
     @property
     def name(self) -> str:
-        """The procedure and its step."""
+        """Returns the procedure and its step."""
         return self.procedure if self.step is None else f"{self.procedure}, step {self.step}"
 
     def evaluation_sets(self) -> dict[str, list[str]]:

@@ -303,14 +303,14 @@ class PreemptionInjector:
         self.preemptions.append(Preemption(run.path, kind, reached, self._kept(run)))
 
     def _kept(self, run: PlannedRun) -> int:
-        """The step of the newest state in the bucket."""
+        """Returns the step of the newest state in the bucket."""
         names = read_manifest(Bucket(self._places.run(run))) or {}
         steps = [int(match[1]) for match in map(_STATE.fullmatch, names) if match]
         return max(steps, default=0)
 
 
 def _step_of(folder: Path) -> int | None:
-    """The last step that a node has logged."""
+    """Returns the last step that a node has logged."""
     for metrics in folder.glob("mirror/**/metrics.jsonl"):
         return last_step(metrics)
     return None

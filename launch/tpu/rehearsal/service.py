@@ -129,7 +129,7 @@ class TpuService:
                 end_node(held.process)
 
     def client(self) -> tpu_v2.TpuClient:
-        """The unmodified client, connected to this service."""
+        """Returns the unmodified client, connected to this service."""
         from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
 
         channel = grpc.insecure_channel(self.address)
@@ -174,7 +174,7 @@ class TpuService:
                 _set_state(held.resource, "SUSPENDED")
 
     def _guarded(self, function: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
-        """A call that now and then is not answered, and whose refusals have their status."""
+        """Returns a call that now and then is not answered, and whose refusals have their status."""
 
         def call(request: Any, context: grpc.ServicerContext) -> Any:
             with self._using:
@@ -342,7 +342,7 @@ def _set_state(resource: tpu_v2.QueuedResource, state: str) -> None:
 
 
 def _operation(name: str) -> operations_pb2.Operation:
-    """One that is under way: the client asks again."""
+    """Returns one that is under way: the client asks again."""
     return operations_pb2.Operation(name=f"{name}/operations/1", done=False)
 
 
@@ -386,7 +386,7 @@ _MESSAGES: dict[str, dict[str, tuple[Any, Any]]] = {
 
 
 def _handlers_of(calls: Mapping[str, Handler]) -> tuple[grpc.GenericRpcHandler, ...]:
-    """What a gRPC server needs to answer.
+    """Returns what a gRPC server needs to answer.
 
     Args:
       calls: for every call of the three services, who answers it.

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from multiberts.finetune.finetuning import finetune
-from multiberts.launch.sweep import sweep, sweep_plan
+from multiberts.launch.sweeping import sweep, sweep_plan
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import EXIT_PREEMPTED
 
@@ -260,7 +260,7 @@ def test_configurations_plan_the_papers_runs(
     program = (
         "import gin, json, sys\n"
         "from multiberts.finetune import finetuning\n"
-        "from multiberts.launch import sweep\n"
+        "from multiberts.launch import sweeping as sweep\n"
         "from multiberts.runs.gin_files import in_data_folder, parse_gin\n"
         "from multiberts.runs.scopes import scoped_bindings\n"
         "gin.external_configurable(finetuning.finetune, name='finetune')\n"
