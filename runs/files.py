@@ -85,6 +85,13 @@ def remove(path: PathLike) -> None:
         path.unlink(missing_ok=True)
 
 
+def make_private(folder: Path) -> None:
+    """Makes a folder and those above it that are missing, for their owner alone."""
+    for missing in reversed([folder, *folder.parents]):
+        with contextlib.suppress(FileExistsError):
+            missing.mkdir(mode=0o700)
+
+
 def is_name_inside(name: object) -> bool:
     """Returns whether a name from a list of files stays inside its folder.
 

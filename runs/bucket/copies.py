@@ -18,7 +18,13 @@ from multiberts.runs.bucket.mirror import (
 from multiberts.runs.bucket.objects import Bucket
 from multiberts.runs.directory import DONE, LOCK
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import is_name_inside, replaced, sha256_of_file, write_atomically
+from multiberts.runs.files import (
+    is_name_inside,
+    make_private,
+    replaced,
+    sha256_of_file,
+    write_atomically,
+)
 
 # Facts that change with an object's content; each service has some of them.
 _CONTENT = ("md5Hash", "crc32c", "generation", "ETag", "etag", "mtime", "created", "size")
@@ -39,6 +45,7 @@ def fetch(url: str, *, wants: Callable[[str], bool] = lambda _: True) -> Path:
     """
     bucket = Bucket(url)
     path = local_copy(bucket)
+    make_private(path.parent)
     entries = read_manifest(bucket)
     if entries is None:
         _fetch_objects(bucket, path)

@@ -28,6 +28,7 @@ from multiberts.runs.errors import UserError
 from multiberts.runs.files import (
     UNFINISHED_SUFFIX,
     is_name_inside,
+    make_private,
     parse_json_fields,
     remove,
     sha256_of_file,
@@ -63,8 +64,7 @@ def local_copy(bucket: Bucket) -> Path:
     """
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     folder = Path(os.environ.get(FOLDER_VARIABLE) or Path(cache) / "multiberts" / "mirror")
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if folder.stat().st_uid != os.getuid():
+    if folder.exists() and folder.stat().st_uid != os.getuid():
         raise UserError(
             f"{folder} belongs to another user, who could change what this run reads; set "
             f"{FOLDER_VARIABLE} to a folder of your own"
@@ -305,7 +305,7 @@ class Mirror:
         else:
             self._entries, self._version = _parsed(self._bucket, found[0]), found[1]
         restore(self._bucket, self.path, self._entries)
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_private(self.path)
         done = self._bucket.read(DONE)
         if done is not None:
             (self.path / DONE).write_bytes(done)

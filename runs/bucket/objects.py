@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import UNFINISHED_SUFFIX
+from multiberts.runs.files import UNFINISHED_SUFFIX, make_private
 
 _URL = re.compile(r"(?P<protocol>[a-z][a-z0-9+]*)://(?P<path>.*)")
 
@@ -135,8 +135,11 @@ class Bucket:
             self._filesystem.put_file(str(file), place)
 
     def get(self, name: str, file: Path) -> None:
-        """Reads an object (the one that the URL names if `name` is empty) into a local file."""
-        file.parent.mkdir(parents=True, exist_ok=True)
+        """Reads an object (the one that the URL names if `name` is empty) into a local file.
+
+        Folders that are missing are made for their owner alone.
+        """
+        make_private(file.parent)
         with self._clear_errors():
             self._filesystem.get_file(self._at(name), str(file))
 

@@ -159,7 +159,7 @@ def test_workers_that_are_asked_to_stop_save_and_go_on(tmp_path: Path) -> None:
         _, message = process.communicate(timeout=200)
         assert process.returncode == 75, message
         assert message == (
-            f"asked to stop: 2 of 4 runs of {tmp_path / 'root'} are done; the same command goes on "
+            f"asked to stop: 2 of 4 runs of {tmp_path / 'root'} are done; the same command resumes "
             "from here\n"
         )
         runs = [log.parent for log in logs_of_training(tmp_path) if log.read_bytes()]

@@ -66,7 +66,7 @@ def test_treatments_of_a_run(arguments: Arguments, tmp_path: Path) -> None:
     ("treatment", "message"),
     [
         ("warm", "learning_rate_treatment is 'warm', expected one of restart, constant, continue"),
-        ("continue", "'continue' without a checkpoint to resume from"),
+        ("continue", "is 'continue', expected 'restart' without pretrain.initial_checkpoint"),
     ],
 )
 def test_senseless_treatment_is_refused(

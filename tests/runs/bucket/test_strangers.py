@@ -36,7 +36,10 @@ def test_local_copies_lie_in_a_folder_of_the_users_own(
 ) -> None:
     monkeypatch.delenv("RUNS_MIRROR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    place = local_copy(Bucket(f"file://{tmp_path}/bucket"))
+    (tmp_path / "bucket").mkdir()
+    (tmp_path / "bucket" / "text").write_text("text")
+    place = fetch(f"file://{tmp_path}/bucket")
+    assert (place / "text").read_text() == "text"
     folder = tmp_path / "multiberts" / "mirror"
     assert place.is_relative_to(folder)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
