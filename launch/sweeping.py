@@ -30,9 +30,10 @@ from multiberts.launch.plan.graph import Graph
 from multiberts.launch.plan.planned_run import PlannedRun, stage_function
 from multiberts.runs import console
 from multiberts.runs.allocator import give_back_memory
-from multiberts.runs.command import require_arguments, run_main
+from multiberts.runs.command import asks_for_help, help_of, require_arguments, run_main
 from multiberts.runs.errors import UserError
 from multiberts.runs.gin_files import in_data_folder, parse_gin
+from multiberts.runs.parameters import check_arguments
 from multiberts.runs.preemption import PreemptedError, preemption_notice
 from multiberts.runs.scopes import refuse_unknown_scopes, scoped_bindings
 
@@ -45,7 +46,10 @@ _OWN = ("run_dir", "checkpoint", "learning_rate", "finetune_seed", "held_out_fol
 
 def main() -> None:
     """Runs `multiberts sweep`."""
-    run_main(_main)
+    if asks_for_help(sys.argv[1:]):
+        console.report(help_of(sweep))
+    else:
+        run_main(_main)
 
 
 def _main(arguments: Sequence[str]) -> None:
@@ -64,6 +68,7 @@ def _main(arguments: Sequence[str]) -> None:
     )
     given = dict(gin.get_bindings("sweep"))
     require_arguments(sweep, set(given))
+    check_arguments(sweep, given)
     names = list(given["tasks"])
     # A file may bind arguments of more tasks than are wanted now.
     modules = gin.get_bindings("finetune").get("task_modules", ())

@@ -190,7 +190,7 @@ def run_command(
       positional: parameters that may be given without their names.
       report: called with `run_dir` after the function; what it returns is printed.
     """
-    if _HELP & set(sys.argv[1:]):
+    if asks_for_help(sys.argv[1:]):
         console.report(help_of(function))
         return
     annotations = annotations_of(function)
@@ -235,6 +235,11 @@ def _positional(given: Sequence[str], names: Sequence[str]) -> dict[str, list[st
             )
         found[names[-1]] = list(given[len(names) - 1 :])
     return found
+
+
+def asks_for_help(arguments: Sequence[str]) -> bool:
+    """Returns whether a command line has one of the flags that ask for help."""
+    return not _HELP.isdisjoint(arguments)
 
 
 def help_of(function: Callable[..., object]) -> str:
