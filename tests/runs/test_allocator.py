@@ -40,7 +40,6 @@ def test_holes_between_kept_blocks_are_given_back(
 FAULTS = """
 import resource, sys
 import numpy as np
-import runs
 from multiberts.runs.allocator import keep_freed_memory
 kept = sys.argv[1] == "keep" and keep_freed_memory()
 def faults():
