@@ -44,7 +44,7 @@ def read_hans(source: PathLike, questions: PathLike) -> Iterator[ImportedRun]:
       The runs, by file name.
 
     Raises:
-      UserError: there is no file, or one is not as above.
+      UserError: a file is missing or is not as above.
     """
     source, evaluation_set = Path(source), Path(questions)
     files = [source]

@@ -55,8 +55,7 @@ def read_sizes(source: PathLike, task: str | None = None) -> Iterator[ImportedRu
       The runs, sorted by size and seeds.
 
     Raises:
-      UserError: there is no file of that name pattern, folds have other runs, or a file is not as
-        above.
+      UserError: no file matches the name pattern, folds have other runs, or a file is not as above.
     """
     source = Path(source)
     folds = sorted(path for path in source.glob("fold*") if path.is_dir()) or [source]

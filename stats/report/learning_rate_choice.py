@@ -104,7 +104,7 @@ def choose_learning_rate(
       only).
 
     Raises:
-      UserError: no metric of the group has a better direction, or there is no run to choose by.
+      UserError: no metric of the group has a better direction, or the group lacks a run to choose by.
     """
     if rule not in RULES:
         raise UserError(f"learning-rate rule is {rule!r}, expected one of {', '.join(RULES)}")
