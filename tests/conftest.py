@@ -52,7 +52,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_collection(session: pytest.Session) -> None:
+    # Not earlier: a session may ask `uname` for the processor when it starts.
+    config = session.config
     # pytest-xdist's own process starts the workers, which run the tests.
     runs_tests = hasattr(config, "workerinput") or not config.getoption("numprocesses", None)
     if config.getoption("quick") and runs_tests:
