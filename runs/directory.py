@@ -9,15 +9,14 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypedDict, cast
 
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import (
     UNFINISHED_SUFFIX,
     PathLike,
     is_name_inside,
-    parse_json_fields,
-    read_bytes,
+    read_json_fields,
     read_lines,
     remove,
     sha256_of_file,
@@ -68,22 +67,26 @@ def fingerprint(path: PathLike) -> str:
     raise UserError(f"{path} is neither a file, a finished run nor a checkpoint; check the path")
 
 
-def read_done(directory: PathLike) -> dict[str, dict[str, Any]]:
-    """Returns a finished run's outputs by name, each with its `bytes` and `sha256`.
+class Output(TypedDict):
+    """What a DONE marker has of a file."""
+
+    bytes: int
+    sha256: str
+
+
+def read_done(directory: PathLike) -> dict[str, Output]:
+    """Returns a finished run's outputs by name.
 
     Raises:
       UserError: the DONE marker is not whole, or names a file outside the directory.
     """
     marker = Path(directory) / DONE
     cure = "remove it and run the same command to make it again"
-    outputs = parse_json_fields(read_bytes(marker), str(marker), cure).get("outputs")
-    if not isinstance(outputs, dict):
-        raise UserError(f"{marker} lists no outputs; {cure}")
-    for name, entry in outputs.items():
-        if not is_name_inside(name) or not isinstance(entry, dict):
-            raise UserError(f"{marker} lists {name!r}, which is not an output of a run; {cure}")
-        if not isinstance(entry.get("bytes"), int) or not isinstance(entry.get("sha256"), str):
-            raise UserError(f"{marker} lacks the size or the checksum of {name}; {cure}")
+    outputs: dict[str, Output]
+    outputs = read_json_fields(marker, {"outputs": dict[str, Output]}, cure)["outputs"]
+    for name in outputs:
+        if not is_name_inside(name):
+            raise UserError(f"{marker} lists {name!r}, which is outside the run; {cure}")
     return outputs
 
 

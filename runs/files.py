@@ -14,11 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from multiberts.runs.errors import UserError
+from multiberts.runs.parameters import described, fits, shortened
 
 PathLike = str | os.PathLike[str]
 
 # Names that end so are unfinished writes of a process that was killed; they are never read.
 UNFINISHED_SUFFIX = ".unfinished"
+
+# Enough for a whole number of 64 bits; longer ones overflow where they are used.
+_DIGITS_OF_INTEGERS = 20
 
 
 @contextlib.contextmanager
@@ -109,7 +113,7 @@ def sha256_of_file(path: PathLike) -> str:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
-def read_bytes(path: PathLike) -> bytes:
+def read_bytes(path: PathLike, cure_if_empty: str = "give a file with text in it") -> bytes:
     """Returns the content of a file, decompressed where its name ends in `.gz`.
 
     Raises:
@@ -127,7 +131,7 @@ def read_bytes(path: PathLike) -> bytes:
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}; check the path") from error
     if not data:
-        raise UserError(f"{path} is empty; give a file with text in it")
+        raise UserError(f"{path} is empty; {cure_if_empty}")
     return data
 
 
@@ -154,46 +158,65 @@ def read_lines(path: PathLike) -> list[str]:
     return [line[:-1] if line.endswith("\r") else line for line in lines]
 
 
-def read_json_fields(path: PathLike) -> dict[str, Any]:
-    """Returns the fields of a JSON object in a file.
+def read_json_fields(
+    path: PathLike, kinds: Mapping[str, Any] | None = None, cure: str = "copy it again"
+) -> dict[str, Any]:
+    """Returns the fields of a JSON object in a file; see `parse_json_fields`.
 
     Raises:
-      UserError: missing, empty, cut, binary, not JSON, or not an object.
+      UserError: the file is missing or unreadable, or its content is refused.
     """
-    return parse_json_fields(read_bytes(path), str(path))
+    return parse_json_fields(read_bytes(path, cure), str(path), kinds, cure)
 
 
-def parse_json_fields(data: bytes | str, where: str, cure: str = "copy it again") -> dict[str, Any]:
-    """Returns the fields of a JSON object.
+def parse_json_fields(
+    data: bytes | str,
+    where: str,
+    kinds: Mapping[str, Any] | None = None,
+    cure: str = "copy it again",
+) -> dict[str, Any]:
+    """Returns the fields of a JSON object that this program wrote, or refuses it in one line.
 
     Args:
       data: UTF-8.
       where: what holds the data, for messages.
+      kinds: annotations of the fields that must be there, as of a command's parameters; of a dataclass
+        these are its `typing.get_type_hints`. Further fields are returned as they are.
       cure: what to do about it, for messages.
 
     Raises:
-      UserError: the data are not one whole JSON object, or are nested too deep to be one of ours.
+      UserError: the data are empty, cut, binary, or not one JSON object; they are nested too deep or
+        have integers too long to be ours; or a field is missing or of another type.
 
     Example:
-      >>> parse_json_fields('{"steps": 3}', "state.json")
-      {'steps': 3}
+      >>> parse_json_fields('{"steps": 3, "note": null}', "state.json", {"steps": int})
+      {'steps': 3, 'note': None}
+      >>> try:
+      ...     parse_json_fields('{"steps": "3"}', "state.json", {"steps": int})
+      ... except UserError as error:
+      ...     print(error)
+      state.json: steps is '3', expected int; copy it again
     """
+    if not data:
+        raise UserError(f"{where} is empty; {cure}")
     try:
-        # Integers of thousands of digits are refused by Python itself.
-        values = json.loads(data)
+        values = json.loads(data, parse_int=_integer)
     except (ValueError, RecursionError) as error:
         reason = "it is nested too deep" if isinstance(error, RecursionError) else error
         raise UserError(f"{where} is not whole JSON ({reason}); {cure}") from error
     if not isinstance(values, dict):
-        raise UserError(f"{where} holds {_kind(values)}, expected fields by name; {cure}")
+        raise UserError(f"{where} holds {shortened(values)}, expected fields by name; {cure}")
+    for name, kind in (kinds or {}).items():
+        found = "missing" if name not in values else shortened(values[name])
+        if name not in values or not fits(values[name], kind):
+            raise UserError(f"{where}: {name} is {found}, expected {described(kind)}; {cure}")
     return values
 
 
-def _kind(value: Any) -> str:
-    if value is None:
-        return "null"
-    names = {list: "a list", str: "a text", bool: "true or false"}
-    return names.get(type(value), "a number")
+def _integer(digits: str) -> int:
+    if len(digits.removeprefix("-")) > _DIGITS_OF_INTEGERS:
+        raise ValueError(f"an integer has {len(digits.removeprefix('-'))} digits")
+    return int(digits)
 
 
 def write_json_fields(path: PathLike, fields: Mapping[str, Any]) -> None:

@@ -140,6 +140,11 @@ def fits(value: Any, annotation: Any) -> bool:
         return isinstance(value, Mapping) and all(
             fits(key, parts[0]) and fits(item, parts[1]) for key, item in value.items() if parts
         )
+    if typing.is_typeddict(annotation):
+        return isinstance(value, Mapping) and all(
+            name in value and fits(value[name], part)
+            for name, part in typing.get_type_hints(annotation).items()
+        )
     if isinstance(value, bool) or annotation is bool:
         return isinstance(value, bool) and annotation is bool
     if annotation is float:
@@ -169,6 +174,9 @@ def described(annotation: Any) -> str:
         return f"mapping of {parts.replace(', ', ' to ', 1)}"
     if annotation is type(None):
         return "None"
+    if typing.is_typeddict(annotation):
+        hints = typing.get_type_hints(annotation).items()
+        return f"fields {', '.join(f'{name} ({described(part)})' for name, part in hints)}"
     return getattr(annotation, "__name__", str(annotation))
 
 

@@ -100,7 +100,9 @@ def push_finished(path: Path, url: str) -> None:
         name = str(file.relative_to(path))
         if file.is_file() and name not in (DONE, LOCK) and not name.startswith("state/"):
             bucket.put(file, name)
-            entries[name] = Entry(file.stat().st_size, sha256_of_file(file), name)
+            entries[name] = Entry(
+                bytes=file.stat().st_size, sha256=sha256_of_file(file), object=name
+            )
     bucket.write(MANIFEST, manifest_of(entries, ""))
     bucket.write(DONE, done)
 

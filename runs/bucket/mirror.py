@@ -10,7 +10,6 @@ under a name of this holder's own. So a copy restored at any moment is one whose
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import hashlib
 import json
 import os
@@ -23,7 +22,7 @@ from pathlib import Path
 from multiberts.runs import console
 from multiberts.runs.bucket.lease import LEASE, SECONDS_UNTIL_STALE, BucketLease, LeaseLostError
 from multiberts.runs.bucket.objects import Bucket
-from multiberts.runs.directory import CONFIG, DONE, LOCK
+from multiberts.runs.directory import CONFIG, DONE, LOCK, Output
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import (
     UNFINISHED_SUFFIX,
@@ -47,12 +46,9 @@ _STATE = "state"
 _BYTES_READ_AT_ONCE = 64 * 2**20
 
 
-@dataclasses.dataclass(frozen=True)
-class Entry:
+class Entry(Output):
     """A file as the manifest has it: its content, and the object that holds it."""
 
-    bytes: int
-    sha256: str
     object: str
 
 
@@ -74,7 +70,7 @@ def local_copy(bucket: Bucket) -> Path:
 
 def manifest_of(entries: dict[str, Entry], owner: str) -> bytes:
     """Returns the content of a manifest."""
-    files = {name: dataclasses.asdict(entry) for name, entry in sorted(entries.items())}
+    files = dict(sorted(entries.items()))
     content = {"version": 1, "owner": owner, "time": time.time(), "files": files}
     return (json.dumps(content, indent=1) + "\n").encode()
 
@@ -104,11 +100,11 @@ def restore(bucket: Bucket, path: Path, entries: dict[str, Entry]) -> None:
         if file.exists():
             continue
         unfinished = file.with_name(file.name + UNFINISHED_SUFFIX)
-        bucket.get(entry.object, unfinished)
+        bucket.get(entry["object"], unfinished)
         if not _holds(unfinished, entry):
             remove(unfinished)
             raise UserError(
-                f"{bucket.url}/{entry.object} is not what {bucket.url}/{MANIFEST} says; put it back, or "
+                f"{bucket.url}/{entry['object']} is not what {bucket.url}/{MANIFEST} says; put it back, or "
                 "remove the whole folder to start again"
             )
         os.replace(unfinished, file)
@@ -211,7 +207,7 @@ class Mirror:
         if not is_done:
             return
         # A finished run lies there as it does here, each file under its own name.
-        while any(name != entry.object for name, entry in self._entries.items()):
+        while any(name != entry["object"] for name, entry in self._entries.items()):
             self._push_files()
         self._lease.check()
         self._bucket.put(self.path / DONE, DONE)
@@ -225,9 +221,9 @@ class Mirror:
         if entries == self._entries and self._version is not None:
             return
         self._write_manifest(entries)
-        kept = {entry.object for entry in entries.values()}
+        kept = {entry["object"] for entry in entries.values()}
         before, self._entries = self._entries, entries
-        self._bucket.remove({entry.object for entry in before.values()} - kept)
+        self._bucket.remove({entry["object"] for entry in before.values()} - kept)
 
     def _names(self) -> list[str]:
         """Returns the files to push, states first."""
@@ -248,17 +244,21 @@ class Mirror:
         try:
             details = file.stat()
             stamp = (details.st_size, details.st_mtime_ns)
-            if listed and listed.object == name and self._known.get(name) == (stamp, listed.sha256):
+            if (
+                listed
+                and listed["object"] == name
+                and self._known.get(name) == (stamp, listed["sha256"])
+            ):
                 return listed
             data = file.read_bytes() if details.st_size <= _BYTES_READ_AT_ONCE else None
             if data is not None and name == CONFIG:
                 data = self._by_url(data)
             digest = sha256_of_file(file) if data is None else hashlib.sha256(data).hexdigest()
             size = details.st_size if data is None else len(data)
-            if listed and listed.object == name and listed.sha256 == digest:
+            if listed and listed["object"] == name and listed["sha256"] == digest:
                 self._known[name] = (stamp, digest)
                 return listed
-            is_free = listed is None or listed.object != name
+            is_free = listed is None or listed["object"] != name
             target = name if is_free else f"{name}@{self._lease.owner[:8]}"
             self._lease.check()
             if data is None:
@@ -271,7 +271,7 @@ class Mirror:
         if data is None and (after.st_size, after.st_mtime_ns) != stamp:
             return listed  # it changed during the push: the next push takes it
         self._known[name] = (stamp, digest)
-        return Entry(size, digest, target)
+        return Entry(bytes=size, sha256=digest, object=target)
 
     def _by_url(self, data: bytes) -> bytes:
         """Returns a frozen configuration with URLs for local copies: of inputs, content is
@@ -326,21 +326,18 @@ class Mirror:
 
 def _holds(file: Path, entry: Entry | None) -> bool:
     """Returns whether a local file has the content of an entry."""
-    if entry is None or file.stat().st_size != entry.bytes:
+    if entry is None or file.stat().st_size != entry["bytes"]:
         return False
-    return sha256_of_file(file) == entry.sha256
+    return sha256_of_file(file) == entry["sha256"]
 
 
 def _parsed(bucket: Bucket, data: bytes) -> dict[str, Entry]:
-    try:
-        files = parse_json_fields(data, MANIFEST)["files"]
-        entries = {name: Entry(**fields) for name, fields in files.items()}
-        for name in [*entries, *(entry.object for entry in entries.values())]:
-            if not is_name_inside(name):
-                raise ValueError(f"{name!r} lies outside the folder")
-        return entries
-    except (UserError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(
-            f"{bucket.url}/{MANIFEST} is not the manifest of a run ({error}); put it back, or remove the "
-            "whole folder to start again"
-        ) from error
+    where = f"{bucket.url}/{MANIFEST}"
+    cure = "put it back, or remove the whole folder to start again"
+    files: dict[str, Entry] = parse_json_fields(data, where, {"files": dict[str, Entry]}, cure)[
+        "files"
+    ]
+    for name in [*files, *(entry["object"] for entry in files.values())]:
+        if not is_name_inside(name):
+            raise UserError(f"{where} lists {name!r}, which lies outside the folder; {cure}")
+    return files

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import read_lines, replaced, write_atomically
+from multiberts.runs.files import read_json_fields, read_lines, replaced, write_atomically
 
 
 def test_failure_leaves_the_old_file(tmp_path: Path) -> None:
@@ -71,3 +71,51 @@ def test_missing_and_truncated_gzip(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(b"text " * 1000)[:-20])
     with pytest.raises(UserError, match="not a whole gzip"):
         read_lines(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "{path} is empty; make it again"),
+        (b'{"pid": 3', "{path} is not whole JSON (Expecting ',' delimiter"),
+        (b"\x93NUMPY\x01\x00", "{path} is not whole JSON ('utf-8' codec can't decode"),
+        (b"\x00" * 64, "{path} is not whole JSON ("),
+        (b"null", "{path} holds None, expected fields by name; make it again"),
+        (b"[]", "{path} holds [], expected fields by name; make it again"),
+        (b'"pid"', "{path} holds 'pid', expected fields by name; make it again"),
+        (b"{}", "{path}: pid is missing, expected int; make it again"),
+        (b'{"pid": null}', "{path}: pid is None, expected int; make it again"),
+        (b'{"pid": "3"}', "{path}: pid is '3', expected int; make it again"),
+        (b'{"pid": true}', "{path}: pid is True, expected int; make it again"),
+        (b'{"pid": 3.5}', "{path}: pid is 3.5, expected int; make it again"),
+        (b'{"pid": NaN}', "{path}: pid is nan, expected int; make it again"),
+        (b"[" * 100_000, "{path} is not whole JSON (it is nested too deep); make it again"),
+        (b'{"pid":' * 100_000, "{path} is not whole JSON (it is nested too deep); make it again"),
+        (
+            b'{"pid": ' + b"1" * 10_000 + b"}",
+            "{path} is not whole JSON (an integer has 10000 digits); make it again",
+        ),
+        (
+            b'{"pid": ' + b"1" * 25 + b"}",
+            "{path} is not whole JSON (an integer has 25 digits); make it again",
+        ),
+    ],
+    ids=lambda value: repr(value[:20]),
+)
+def test_json_that_is_not_ours_is_refused_in_one_line(
+    tmp_path: Path, content: bytes, message: str
+) -> None:
+    path = tmp_path / "marker.json"
+    path.write_bytes(content)
+    with pytest.raises(UserError) as refused:
+        read_json_fields(path, {"pid": int}, "make it again")
+    line = str(refused.value)
+    assert line.startswith(message.format(path=path))
+    assert line.endswith("; make it again")
+    assert "\n" not in line
+
+
+def test_json_fields_may_hold_more_than_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "marker.json"
+    path.write_text('{"pid": 3, "later": -18446744073709551615, "names": ["a"]}')
+    assert read_json_fields(path, {"pid": int, "names": list[str]})["later"] == -(2**64) + 1

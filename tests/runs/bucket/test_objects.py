@@ -225,7 +225,7 @@ def test_stopped_between_files_and_manifest_restores_the_push_before(
         entries = read_manifest(Bucket("gs://ours/run"))
         assert entries is not None
         entry = entries["metrics.jsonl"]
-        assert Bucket("gs://ours/run").read(entry.object) == content
+        assert Bucket("gs://ours/run").read(entry["object"]) == content
         log.write_bytes(content)
     write_atomically(mirror.path / "DONE", b"{}")
     mirror.__exit__(None, None, None)
