@@ -44,10 +44,6 @@ def layouts(features: SequenceFeatures, batch_size: int) -> tuple[Layout, Layout
     """Returns the usual layout of a batch, and one that every batch fits.
 
     A function of the lengths and the batch size alone, so that every run cuts alike.
-
-    Args:
-      features: the training data.
-      batch_size: rows per batch.
     """
     return _layouts(features.lengths.tobytes(), batch_size)
 

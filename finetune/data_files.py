@@ -28,11 +28,6 @@ SPLITS = {
 def split_file(data_dir: PathLike, split: str, suffix: str = ".tsv") -> Path:
     """Returns the file of a split in a folder: `<split><suffix>`, or the same with `.gz` appended.
 
-    Args:
-      data_dir: the folder.
-      split: such as `train`.
-      suffix: the rest of the file's name.
-
     Raises:
       UserError: neither exists.
     """
@@ -78,10 +73,6 @@ class DatasetSplit:
     def require(self, needed: Sequence[str], cure: str) -> None:
         """Refuses a dataset without the needed features.
 
-        Args:
-          needed: their names.
-          cure: what the user can do.
-
         Raises:
           UserError: one is missing.
         """
@@ -93,11 +84,7 @@ class DatasetSplit:
             )
 
     def examples(self, wanted: Sequence[str]) -> Iterator[dict[str, Any]]:
-        """Yields the examples as NumPy values and bytes, in the order of the files.
-
-        Args:
-          wanted: names of features; the others are not decoded.
-        """
+        """Yields the wanted features of the examples as NumPy values and bytes, in the files' order."""
         import tensorflow_datasets as tfds
 
         dataset = self.builder.as_dataset(

@@ -167,9 +167,6 @@ def _files_of(arguments: str) -> dict[str, Path | list[Path]]:
 def task_of(arguments: Mapping[str, Any]) -> Task:
     """Returns the task of a call of `finetune`.
 
-    Args:
-      arguments: of the call.
-
     Raises:
       UserError: there is no such task.
     """
@@ -178,9 +175,6 @@ def task_of(arguments: Mapping[str, Any]) -> Task:
 
 def family_of(arguments: Mapping[str, Any]) -> Family:
     """Finds the data of a call of `finetune`.
-
-    Args:
-      arguments: of the call.
 
     Raises:
       UserError: a missing file, or arguments that do not fit the task.
@@ -219,10 +213,6 @@ IDENTITY = Identity(
 
 def run_parameters(call: Mapping[str, Any], family: Family) -> dict[str, Any]:
     """Returns the parameters that a run's directory and its run.json record.
-
-    Args:
-      call: the arguments of `finetune`.
-      family: the data of the call.
 
     Raises:
       UserError: a value out of range.

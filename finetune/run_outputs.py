@@ -87,14 +87,7 @@ def provenance(
     parameters: Mapping[str, Any],
     inputs: Mapping[str, Path | list[Path]],
 ) -> dict[str, Any]:
-    """Returns the origin of a run's numbers, for its run.json.
-
-    Args:
-      checkpoint: the checkpoint's directory.
-      checkpoint_provenance: as recorded in the checkpoint.
-      parameters: all that decides the numbers besides files.
-      inputs: the data files by argument.
-    """
+    """Returns the origin of a run's numbers, for its run.json."""
     known = ("procedure", "pretrain_seed", "data_seed", "step")
     return {
         **{name: checkpoint_provenance.get(name) for name in known},

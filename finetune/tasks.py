@@ -58,9 +58,6 @@ class DataArguments:
     def refuse(self, *names: str) -> None:
         """Refuses arguments that the task does not use.
 
-        Args:
-          names: the attributes to refuse.
-
         Raises:
           UserError: one of them was given.
         """
@@ -70,9 +67,6 @@ class DataArguments:
 
     def require_positive(self, *names: str) -> None:
         """Refuses options below 1.
-
-        Args:
-          names: of the options.
 
         Raises:
           UserError: one of them is below 1.
@@ -113,9 +107,6 @@ class Task:
 
     def completed(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the given options with the defaults of the others.
-
-        Args:
-          options: by name.
 
         Raises:
           UserError: an unknown option, or a value of another type than the default's.
@@ -166,9 +157,6 @@ def task_named(
 @functools.cache
 def registered_tasks(task_modules: tuple[str, ...] = ()) -> dict[str, Task]:
     """Returns all tasks by name, in the order of `MODULES`.
-
-    Args:
-      task_modules: modules outside the tree whose `TASKS` are registered too.
 
     Raises:
       UserError: one of them cannot be imported, has no `TASKS`, or repeats a name.

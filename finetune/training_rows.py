@@ -43,13 +43,6 @@ class TrainingRows:
     ) -> TrainingRows:
         """Cuts the data; the same for every seed.
 
-        Args:
-          groups: int64 [all rows]: rows of the same example share a number.
-          task: the task's name.
-          finetune_seed: of the order.
-          max_train_examples: the most rows to train on; None: all.
-          held_out_fold: which fifth of the examples is left out, from 0; None: none.
-
         Raises:
           UserError: too few examples to hold out a fifth.
         """

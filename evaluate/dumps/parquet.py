@@ -58,14 +58,7 @@ def export(*, path: str, predictions: str | Sequence[str]) -> None:
 def frame_of(
     run_dir: Path, name: str, content: dict, known: dict[tuple, np.ndarray] | None = None
 ) -> pandas.DataFrame:
-    """Returns one run's predictions on one set, one row per example.
-
-    Args:
-      run_dir: the run.
-      name: of the entry in its run.json.
-      content: of its run.json.
-      known: see `evaluate.dumps.prediction_file.read_file`.
-    """
+    """Returns one run's predictions on one set, one row per example."""
     import pandas
 
     dump = read_run_predictions(run_dir, name, content=content, known=known)

@@ -160,12 +160,6 @@ def _run_column(values: list[Any]) -> np.ndarray:
 def aligned(path: Path, dump: Predictions, first_path: Path, first: Predictions) -> Predictions:
     """Returns `dump` with its examples in the order of `first`.
 
-    Args:
-      path: of the run, for messages.
-      dump: its predictions.
-      first_path: of the other run, for messages.
-      first: its predictions.
-
     Raises:
       UserError: the examples, their labels or their further columns differ, or the outputs have
         other names.

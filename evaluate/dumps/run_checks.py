@@ -67,9 +67,6 @@ def missing_runs(runs: Sequence[DumpedRun]) -> list[DumpFinding]:
     there, with every learning rate and fine-tuning seed that the task itself has there. So a design
     with intermediate steps of a few seeds, or more fine-tuning seeds for some procedure, has no
     holes.
-
-    Args:
-      runs: (directory, content of run.json).
     """
     found = {_key(content) for _, content in runs}
     seeds, rates, finetune_seeds = defaultdict(set), defaultdict(set), defaultdict(set)

@@ -89,10 +89,6 @@ _EPOCH_ROUNDING = 5e-4
 def write_run(run_dir: PathLike, content: Mapping[str, Any]) -> None:
     """Writes a run's `run.json`, whole or not at all.
 
-    Args:
-      run_dir: the run's directory.
-      content: the fields.
-
     Raises:
       ValueError: it lacks a field, or a field is of another type than listed above.
       UserError: the disk is full or the directory cannot be written.
@@ -112,16 +108,7 @@ def evaluation_entry(
     evaluation_set: str | None = None,
     epochs: float | None = None,
 ) -> dict[str, Any]:
-    """Returns the entry of a prediction file in `evaluation_sets`.
-
-    Args:
-      run_dir: the run's directory, with the file in it.
-      file: relative to it.
-      examples: how many it holds.
-      metrics: names of its metrics, the main one first.
-      evaluation_set: needed for early checkpoints (see `set_at`).
-      epochs: likewise.
-    """
+    """Returns the entry of a prediction file in `evaluation_sets`."""
     entry: dict[str, Any] = {
         "file": file,
         "examples": examples,
@@ -137,9 +124,6 @@ def evaluation_entry(
 
 def read_run(run_dir: PathLike) -> dict[str, Any]:
     """Reads a run's `run.json`.
-
-    Args:
-      run_dir: the run's directory.
 
     Raises:
       UserError: it is missing, not JSON, lacks a field that every run has, or a field is of another

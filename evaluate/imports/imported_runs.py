@@ -1,4 +1,4 @@
-"""Runs of others: their predictions in memory, as labelled arrays, and as run directories.
+"""Runs of others: their predictions in memory, and as run directories.
 
 A reader of some layout yields `ImportedRun`s. What is not known of such a run (a learning rate, a
 vocabulary) is null in its run.json or left out.
@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from multiberts.evaluate.dumps.prediction_file import Predictions, write_predictions
-from multiberts.evaluate.dumps.predictions import labelled_array
 from multiberts.evaluate.dumps.run_file import (
     RUN_COORDINATES,
     RUN_FILE,
@@ -25,9 +24,6 @@ from multiberts.evaluate.dumps.run_file import (
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, read_bytes
-
-if TYPE_CHECKING:
-    import xarray
 
 # Pre-training steps of the published checkpoints (Sellam et al., 2022, sections 2 and 4).
 STEPS = 2_000_000
@@ -75,16 +71,7 @@ class ImportedRun:
 def facts_of(
     task: str, procedure: str, pretrain_seed: int, finetune_seed: int, source: str, **more: Any
 ) -> dict[str, Any]:
-    """Returns the facts of a run.
-
-    Args:
-      task: the task.
-      procedure: of pre-training.
-      pretrain_seed: the seed.
-      finetune_seed: the seed.
-      source: where the predictions are from.
-      **more: what else is known of `RUN_COORDINATES`.
-    """
+    """Returns the facts of a run."""
     return {
         "task": task,
         "procedure": procedure,
@@ -151,23 +138,8 @@ def as_logits(scores: np.ndarray) -> np.ndarray:
     return logits
 
 
-def content_of(run: ImportedRun, entries: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the content of the run's run.json.
-
-    Args:
-      run: the run.
-      entries: of its evaluation sets.
-    """
-    return {**dict.fromkeys(RUN_COORDINATES), **run.facts, "evaluation_sets": dict(entries)}
-
-
 def write_imported(root: PathLike, layout: str, run: ImportedRun) -> None:
     """Writes a run directory below `root`, as fine-tuning writes it; does nothing if it is there.
-
-    Args:
-      root: the folder for the runs.
-      layout: that the run was read from.
-      run: the run.
 
     Raises:
       UserError: another run lies there, a file is not in its layout, or the disk is full.
@@ -175,7 +147,10 @@ def write_imported(root: PathLike, layout: str, run: ImportedRun) -> None:
     directory = RunDirectory(
         Path(root) / run.name,
         stage="import_predictions",
-        parameters={"layout": layout, **_literals(run.facts)},
+        parameters={
+            "layout": layout,
+            **{name: value for name, value in run.facts.items() if name != "source"},
+        },
         inputs={"files": list(run.files)},
     )
     if directory.done:
@@ -194,49 +169,6 @@ def write_imported(root: PathLike, layout: str, run: ImportedRun) -> None:
                 evaluation_set=imported.evaluation_set,
                 epochs=imported.epochs,
             )
-        write_run(directory.path, content_of(run, entries))
+        facts = {**dict.fromkeys(RUN_COORDINATES), **run.facts}
+        write_run(directory.path, {**facts, "evaluation_sets": entries})
         directory.finish([RUN_FILE, *(entry["file"] for entry in entries.values())])
-
-
-def _literals(facts: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in facts.items() if name != "source"}
-
-
-def imported_array(
-    runs: Iterable[ImportedRun], evaluation_set: str, epochs: float | None = None
-) -> xarray.Dataset:
-    """Returns predictions of imported runs as `evaluate.dumps.predictions.read_predictions` does.
-
-    Args:
-      runs: as a reader yields them, of one task; those without the set are left out.
-      evaluation_set: as in `read_predictions`.
-      epochs: as in `read_predictions`.
-
-    Raises:
-      UserError: no run has the set, or runs disagree.
-    """
-    paths, contents, dumps = [], [], []
-    for run in runs:
-        for imported in run.read():
-            if not _is_wanted(imported, evaluation_set, epochs):
-                continue
-            entry = {"file": "", "examples": 0, "sha256": "", "metrics": list(imported.metrics)}
-            known = {"set": imported.evaluation_set, "epochs": imported.epochs}
-            entry |= {name: value for name, value in known.items() if value is not None}
-            paths.append(run.files[0])
-            contents.append(content_of(run, {imported.name: entry}))
-            dumps.append(imported.predictions)
-    if not dumps:
-        raise UserError(f"no run has predictions on {evaluation_set!r}; choose another set")
-    return labelled_array(paths, contents, dumps, evaluation_set, epochs)
-
-
-def _is_wanted(imported: ImportedSet, evaluation_set: str, epochs: float | None) -> bool:
-    if epochs is None:
-        return imported.name == evaluation_set
-    own = imported.evaluation_set or imported.name
-    return (
-        own == evaluation_set
-        and imported.epochs is not None
-        and abs(imported.epochs - epochs) < 5e-4
-    )

@@ -47,9 +47,6 @@ METRICS: dict[str, Metric | RankMetric] = {
 def metric_named(name: str) -> Metric | RankMetric:
     """Returns the metric of that name.
 
-    Args:
-      name: a key of `METRICS`.
-
     Raises:
       ValueError: there is none; the message lists those there are.
     """

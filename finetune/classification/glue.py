@@ -1,9 +1,9 @@
 """The tasks of the GLUE benchmark (Wang et al. 2019), and sentences or pairs of the user's own.
 
 A table: which columns the release's TSV files have, what the labels are called there and in
-TensorFlow Datasets, and how a task is scored. `glue_tsv` and
-`glue_datasets` read by it. A task of the user's own in the layout of RTE
-(index, sentence1, sentence2, label) needs no entry: any other task name with its `labels` defines one.
+TensorFlow Datasets, and how a task is scored. `glue_readers` reads by it. A task of the user's own in
+the layout of RTE (index, sentence1, sentence2, label) needs no entry: any other task name with its
+`labels` defines one.
 """
 
 from __future__ import annotations
@@ -69,10 +69,6 @@ class GlueTask:
 def pair_task(name: str, labels: Sequence[str]) -> GlueTask:
     """Returns a sentence-pair classification in the layout of RTE.
 
-    Args:
-      name: the task's name.
-      labels: the label names in the order of the classes.
-
     Raises:
       UserError: fewer than two labels, or one given twice.
     """
@@ -96,12 +92,6 @@ def own_layout(
     name: str, labels: Sequence[str], text_columns: Sequence[str], label_column: str
 ) -> GlueTask:
     """Returns a classification of the user's own, of single texts or pairs in a TSV file with a header.
-
-    Args:
-      name: the task's name.
-      labels: the label names in the order of the classes.
-      text_columns: the one or two columns with the text.
-      label_column: the column with the label.
 
     Raises:
       UserError: unfit labels, or columns that are none, too many or repeated.

@@ -21,7 +21,7 @@ from multiberts.finetune.classification.glue import (
     own_layout,
     pair_task,
 )
-from multiberts.finetune.classification.glue_datasets import GlueDatasetReader
+from multiberts.finetune.classification.glue_readers import GlueDatasetReader
 from multiberts.finetune.classification.learner import ClassificationFamily
 from multiberts.finetune.data_files import existing_split_file, split_file
 from multiberts.finetune.tasks import DataArguments, Task
@@ -40,10 +40,6 @@ OWN_OPTIONS: Mapping[str, Any] = {
 def own_data_task(name: str, labels: Sequence[str]) -> Task:
     """Returns a classification of the user's own, in the layout of RTE unless the options change it.
 
-    Args:
-      name: any name that no other task has.
-      labels: the label names in the order of the classes.
-
     Raises:
       UserError: unfit labels.
     """
@@ -51,29 +47,16 @@ def own_data_task(name: str, labels: Sequence[str]) -> Task:
     return Task(name=name, family=_own_family, options=OWN_OPTIONS)
 
 
-@dataclasses.dataclass(frozen=True)
-class OwnFamily(ClassificationFamily):
-    """A task of the user's own: the columns that are read also decide the numbers."""
+def _own_family(arguments: DataArguments, labels: Sequence[str] = ()) -> ClassificationFamily:
+    """Returns a classification of the user's own; `labels` hold where none are given.
 
-    def parameters(self) -> dict[str, Any]:
-        """Returns the arguments that decide the numbers of this family only."""
-        found = super().parameters()
-        columns = {
-            "text_columns": list(self.task.text_columns),
-            "label_column": self.task.label_column,
-        }
-        defaults = {name: OWN_OPTIONS[name] for name in columns}
-        return found | {name: columns[name] for name in columns if columns[name] != defaults[name]}
-
-
-def _own_family(arguments: DataArguments, labels: Sequence[str] = ()) -> OwnFamily:
-    """Returns a classification of the user's own; `labels` hold where none are given."""
-    columns = (list(arguments.options["text_columns"]), arguments.options["label_column"])
-    task = own_layout(arguments.task, arguments.labels or labels, *columns)
-    family = _family(task, arguments)
-    return OwnFamily(
-        **{field.name: getattr(family, field.name) for field in dataclasses.fields(family)}
-    )
+    The columns that are read also decide the numbers.
+    """
+    texts, label = list(arguments.options["text_columns"]), arguments.options["label_column"]
+    task = own_layout(arguments.task, arguments.labels or labels, texts, label)
+    columns = {"text_columns": texts, "label_column": label}
+    other = {name: column for name, column in columns.items() if column != OWN_OPTIONS[name]}
+    return dataclasses.replace(_family(task, arguments), columns=other)
 
 
 def _glue_family(arguments: DataArguments) -> ClassificationFamily:

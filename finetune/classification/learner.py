@@ -48,6 +48,7 @@ class ClassificationFamily:
       evaluation: the sets to predict, such as `dev`, in the order of the outputs.
       sequence_length: the largest number of tokens in an example.
       labels: as given by the user; None where the task's are known.
+      columns: options that name columns, where they are not the usual ones.
     """
 
     task: GlueTask
@@ -55,6 +56,7 @@ class ClassificationFamily:
     evaluation: tuple[TextSource, ...]
     sequence_length: int
     labels: list[str] | None = None
+    columns: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def inputs(self) -> dict[str, Path | list[Path]]:
         """Returns the input files by the argument of `finetune` that names them."""
@@ -72,7 +74,7 @@ class ClassificationFamily:
         found: dict[str, Any] = {} if self.labels is None else {"labels": self.labels}
         if self._sets(dev=False):
             found["evaluation_sets"] = [source.name for source in self.evaluation]
-        return found
+        return found | self.columns
 
     def _sets(self, *, dev: bool) -> list[TextSource]:
         return [source for source in self.evaluation if (source.name == "dev") == dev]
@@ -81,33 +83,12 @@ class ClassificationFamily:
         """Reads and checks the data; imports no TensorFlow."""
         check_sequence_length(self.sequence_length, config.max_position_embeddings)
         train, *evaluation = (
-            _Texts(source, *_read(_contents(source), source, vocabulary, self.sequence_length))
+            _read(
+                tuple(map(FileContent.of, source.files)), source, vocabulary, self.sequence_length
+            )
             for source in (self.train, *self.evaluation)
         )
         return ClassificationData(self.task, train, tuple(evaluation))
-
-
-def _contents(source: TextSource) -> tuple[FileContent, ...]:
-    return tuple(FileContent.of(path) for path in source.files)
-
-
-# At least as many as the sets of one run: a run that uses them in turn must find all of them.
-@functools.lru_cache(maxsize=64)
-def _read(
-    contents: tuple[FileContent, ...],
-    source: TextSource,
-    vocabulary: FileContent,
-    sequence_length: int,
-) -> tuple[TextExamples, SequenceFeatures]:
-    """Reads and tokenises a set, once per process whatever the number of runs."""
-    del contents  # a key: the same paths may hold something else later
-    examples = source.read()
-    for remark in examples.remarks:
-        report(remark)
-    features = text_features(
-        tokenizer_of(vocabulary), examples.first_texts, examples.second_texts, sequence_length
-    )
-    return examples, features
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,6 +98,25 @@ class _Texts:
     source: TextSource
     examples: TextExamples
     features: SequenceFeatures
+
+
+# At least as many as the sets of one run: a run that uses them in turn must find all of them.
+@functools.lru_cache(maxsize=64)
+def _read(
+    contents: tuple[FileContent, ...],
+    source: TextSource,
+    vocabulary: FileContent,
+    sequence_length: int,
+) -> _Texts:
+    """Reads and tokenises a set, once per process whatever the number of runs."""
+    del contents  # a key: the same paths may hold something else later
+    examples = source.read()
+    for remark in examples.remarks:
+        report(remark)
+    features = text_features(
+        tokenizer_of(vocabulary), examples.first_texts, examples.second_texts, sequence_length
+    )
+    return _Texts(source, examples, features)
 
 
 @dataclasses.dataclass(frozen=True)

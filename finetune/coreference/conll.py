@@ -86,9 +86,6 @@ def conll_files(path: PathLike) -> list[Path]:
 def read_conll(path: PathLike) -> list[Document]:
     """Reads a file of documents.
 
-    Args:
-      path: plain or `.gz`.
-
     Raises:
       UserError: missing or empty file, a line outside a document, a document without end, too few
         columns, a bracket that does not parse, closes nothing or stays open, or a document that

@@ -37,9 +37,6 @@ class GapExample:
 def read_gap(path: PathLike) -> list[GapExample]:
     """Reads a GAP file.
 
-    Args:
-      path: plain or `.gz`.
-
     Raises:
       UserError: missing or empty file, other columns, an offset at which the text has something
         else, a truth value other than TRUE and FALSE, or a repeated ID; with the line.

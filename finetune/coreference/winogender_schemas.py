@@ -132,9 +132,6 @@ def winogender_folder(winogender_dir: str | Sequence[str] | None) -> Path | None
 def read_winogender(folder: PathLike) -> Winogender:
     """Reads the schemas.
 
-    Args:
-      folder: holds the three files.
-
     Raises:
       UserError: a missing file, other columns, a slot that is missing or twice, an id that is
         repeated or belongs to no template, a sentence that does not follow from its template, or an

@@ -308,9 +308,6 @@ def _tokens(word: str) -> tuple[str, ...]:
 def answer_columns(answers: Sequence[Answer]) -> dict[str, Any]:
     """Returns a run's answers as columns of its predictions.
 
-    Args:
-      answers: [questions].
-
     Returns:
       Columns [questions]:
 

@@ -189,9 +189,6 @@ class SquadSource:
     def read(self, *, with_unanswerable: bool) -> SquadExamples:
         """Reads the questions.
 
-        Args:
-          with_unanswerable: as in `read_squad`.
-
         Raises:
           UserError: bad data.
         """

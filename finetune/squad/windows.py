@@ -187,11 +187,6 @@ def window_starts(num_pieces: int, most: int, stride: int) -> list[int]:
 def answer_words(context: Context, text: str, start: int) -> tuple[int, int] | None:
     """Returns the first and last word that an answer touches.
 
-    Args:
-      context: the paragraph.
-      text: the answer.
-      start: its first character there.
-
     Returns:
       Two words; None where the answer's text does not stand there but for white space.
     """

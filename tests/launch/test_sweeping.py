@@ -73,7 +73,7 @@ def test_data_and_weights_are_read_once(
     tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path, monkeypatch
 ) -> None:
     from multiberts.bert.checkpoint import checkpoint as checkpoints
-    from multiberts.finetune.classification.glue_tsv import GlueTsvReader
+    from multiberts.finetune.classification.glue_readers import GlueTsvReader
 
     reads: list[str] = []
     read_checkpoint, read_texts = checkpoints.read_checkpoint, GlueTsvReader.__call__

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 import pandas
 import pytest
+import xarray
 
 from multiberts.evaluate.dumps.predictions import read_predictions
 from multiberts.evaluate.dumps.run_file import find_runs
 from multiberts.evaluate.imports.coreference_groups import read_coreference_groups
 from multiberts.evaluate.imports.hans_predictions import read_hans
-from multiberts.evaluate.imports.imported_runs import as_logits, imported_array
+from multiberts.evaluate.imports.imported_runs import ImportedRun, as_logits, write_imported
 from multiberts.evaluate.imports.importing import import_predictions
 from multiberts.evaluate.imports.instability_release import read_instability
 from multiberts.evaluate.imports.multiberts_release import read_release, read_squad_file
@@ -29,6 +32,16 @@ def imported(tmp_path: Path, layout: str, source: Path, **arguments) -> list[Pat
         run_dir=str(tmp_path / "runs"), layout=layout, source=str(source), **arguments
     )
     return [path for path, _ in find_runs(tmp_path / "runs")]
+
+
+def imported_array(runs: Iterable[ImportedRun], evaluation_set: str) -> xarray.Dataset:
+    """Writes runs as a reader yields them, and reads their predictions back."""
+    with tempfile.TemporaryDirectory() as folder:
+        names = []
+        for run in runs:
+            write_imported(folder, "a layout", run)
+            names.append(run.name)
+        return read_predictions([Path(folder) / name for name in names], evaluation_set)
 
 
 # The MultiBERTs release.
@@ -87,12 +100,8 @@ def test_release_of_glue(tmp_path: Path, glue: Path):
     assert stsb.attrs["metrics"][0] == "pearson"
 
 
-def test_imported_runs_are_the_arrays_and_stay_as_they_are(tmp_path: Path, glue: Path):
+def test_imported_runs_stay_as_they_are(tmp_path: Path, glue: Path):
     runs = imported(tmp_path, "multiberts", glue)
-    in_memory = imported_array(
-        [run for run in read_release(glue) if run.facts["task"] == "RTE"], "dev"
-    )
-    assert in_memory.identical(read_predictions(runs[:2], "dev"))
     before = [(path / "run.json").stat().st_mtime_ns for path in runs]
     assert imported(tmp_path, "multiberts", glue) == runs
     assert [(path / "run.json").stat().st_mtime_ns for path in runs] == before

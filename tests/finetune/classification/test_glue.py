@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from multiberts.finetune.classification.glue import GLUE_TASKS, pair_task
-from multiberts.finetune.classification.glue_tsv import read_examples
+from multiberts.finetune.classification.glue_readers import read_examples
 from multiberts.finetune.data_files import split_file
 from multiberts.runs.errors import UserError
 

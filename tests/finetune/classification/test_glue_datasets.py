@@ -13,8 +13,11 @@ import pytest
 
 from multiberts.finetune.classification.challenge_sets import evaluation_sources
 from multiberts.finetune.classification.glue import ENTAILMENT_LABELS, GLUE_TASKS, pair_task
-from multiberts.finetune.classification.glue_datasets import GlueDatasetReader
-from multiberts.finetune.classification.glue_tsv import GlueTsvReader, read_examples
+from multiberts.finetune.classification.glue_readers import (
+    GlueDatasetReader,
+    GlueTsvReader,
+    read_examples,
+)
 from multiberts.runs.errors import UserError
 
 # Unbalanced quotes, other line separators, and no ASCII.

@@ -7,8 +7,7 @@ import pytest
 
 from multiberts.evaluate.dumps.prediction_file import read_file, write_predictions
 from multiberts.evaluate.scoring import parts_of
-from multiberts.finetune.classification.challenge_pairs import HANS
-from multiberts.finetune.classification.challenge_sets import evaluation_sources
+from multiberts.finetune.classification.challenge_sets import HANS, evaluation_sources
 from multiberts.finetune.classification.glue import GLUE_TASKS
 from multiberts.finetune.text_examples import outcome
 from multiberts.runs.errors import UserError
