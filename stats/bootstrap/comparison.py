@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from multiberts.evaluate.metrics.column_metric import Metric
 from multiberts.evaluate.metrics.ranks import RankMetric
 from multiberts.evaluate.metrics.register import metric_named
-from multiberts.stats.bootstrap.arm_scores import arm_table
+from multiberts.stats.bootstrap.arm_scores import job_table
 from multiberts.stats.bootstrap.arms import (
     Arm,
     DataError,
@@ -35,11 +35,9 @@ from multiberts.stats.bootstrap.crossing import Crossing
 from multiberts.stats.bootstrap.intervals import percentile_interval
 from multiberts.stats.bootstrap.resampling import (
     Chunk,
-    Columns,
     Replicates,
     ScoreJob,
     bootstrap,
-    seed_scores,
 )
 from multiberts.stats.bootstrap.score_tables import Array, TablePart
 
@@ -273,16 +271,14 @@ class Question:
         if settings.resample == "seeds":
             sets = [None, None]
         self.sets = sets[: len(arms)]
-        # The columns are built once, for the bootstrap, the tables and the plain scores.
-        columns = [Columns(arm, metric) if isinstance(metric, Metric) else None for arm in arms]
         self.jobs = [
-            ScoreJob(arm, metric, pool, name, found)
-            for arm, pool, name, found in zip(arms, pools, sets, columns, strict=False)
+            ScoreJob(arm, metric, pool, name)
+            for arm, pool, name in zip(arms, pools, sets, strict=False)
         ]
         weights = [1.0] if len(arms) == 1 else [-1.0, 1.0]
         self.crossing = Crossing(
             [
-                TablePart(arm_table(job.arm, metric, job.columns), weight, job.pool, job.examples)
+                TablePart(job_table(job), weight, job.pool, job.examples)
                 for job, weight in zip(self.jobs, weights, strict=True)
             ]
         )
@@ -293,7 +289,7 @@ class Question:
         for job, drawn, name in zip(
             self.jobs, samples.T, (names.base, names.experiment), strict=False
         ):
-            arm, scores = job.arm, seed_scores(job.arm, self.metric, job.columns)
+            arm, scores = job.arm, job.plain[0][0]
             found.append(
                 ArmSummary(
                     name,

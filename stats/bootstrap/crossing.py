@@ -25,13 +25,13 @@ from multiberts.stats.bootstrap.score_tables import (
     Array,
     Deviations,
     Resample,
-    ResidualTable,
     Scores,
-    SumTable,
     TablePart,
     aligned_blocks,
     deviations,
+    residual_table,
     score_table,
+    summed_table,
 )
 
 Term = tuple[float, float]  # a share of a variance, its degrees of freedom
@@ -222,7 +222,7 @@ def crossing_of_tables(
 def _summed(parts: Sequence[TablePart]) -> TablePart:
     if len(parts) == 1:
         return parts[0]
-    table = SumTable(tuple(part.table for part in parts), tuple(part.weight for part in parts))
+    table = summed_table([part.table for part in parts], [part.weight for part in parts])
     return TablePart(table, 1.0, parts[0].pool, parts[0].examples)
 
 
@@ -307,7 +307,7 @@ class _ReplicateArm:
     ) -> None:
         self.part = part
         self.deviations = found
-        self.residuals = ResidualTable(part.table, found)
+        self.residuals = residual_table(part.table, found)
         self.num_seeds, self.num_examples = part.table.shape
         self.weighted = weights is not None
         self.weights = np.ones((1, self.num_seeds))  # [B or 1, R]

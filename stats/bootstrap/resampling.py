@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,14 +43,48 @@ class ScoreJob:
       score: a metric, or a function of (labels [examples], predictions [examples]).
       pool: jobs that name the same pool of seeds share its draws; None holds the seeds fixed.
       examples: jobs that name the same set of examples share its draws; None holds them fixed.
-      columns: of a metric of columns, where they have been computed already.
     """
 
     arm: Arm
     score: Score
     pool: str | None
     examples: str | None
-    columns: Columns | None = None
+
+    @cached_property
+    def run_scores(self) -> Columns | _RankScores:
+        """Scores the runs by a metric; made once, as it sorts or keeps what it needs."""
+        if isinstance(self.score, Metric):
+            return Columns(self.arm, self.score)
+        return _RankScores(self.arm, cast("RankMetric", self.score))
+
+    def by_seed(self, counts: NDArray | None) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Scores every seed by a metric, its runs averaged.
+
+        Args:
+          counts: how often each example or cluster was drawn [size, units]; None for once each.
+
+        Returns:
+          Scores, and whether they are 0/0: [size, seeds] each.
+        """
+        weights = self.arm.seed_weights  # [runs, seeds]
+        scores, degenerate = self.run_scores(counts)  # [size, runs] each
+        return scores @ weights, degenerate @ (weights > 0)
+
+    @cached_property
+    def plain(self) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Returns `by_seed` on all examples."""
+        return self.by_seed(None)
+
+    def __call__(self, chunk: Chunk) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Averages a metric over the drawn seeds; also returns where a drawn run was 0/0."""
+        if self.examples is None:
+            scores, degenerate = self.plain
+        else:
+            scores, degenerate = self.by_seed(chunk.counts[self.examples])
+        number = len(self.arm.seeds)
+        drawn = np.ones((chunk.size, number)) if self.pool is None else chunk.seed_counts(self.pool)
+        undefined = np.asarray(((drawn > 0) & degenerate).any(axis=1))
+        return (drawn * scores).sum(axis=1) / number, undefined
 
 
 @dataclass(frozen=True)
@@ -163,7 +197,10 @@ def bootstrap(
     for job in jobs:
         assert job.pool is None or pools[job.pool] == len(job.arm.seeds)
         assert job.examples is None or sets[job.examples] == job.arm.num_units
-    scorers = [_scorer(job) for job in jobs]
+    scorers = [
+        job if isinstance(job.score, Metric | RankMetric) else _FunctionScorer(job, job.score)
+        for job in jobs
+    ]
     wanted = {job.examples for job in jobs if not isinstance(job.score, Metric | RankMetric)}
     scores = np.empty((num_bootstrap, len(jobs)))
     undefined = np.zeros((num_bootstrap, len(jobs)), dtype=bool)
@@ -236,57 +273,6 @@ class _Counts:
         return self._rows[: self._size]
 
 
-def _scorer(job: ScoreJob) -> Callable[[Chunk], tuple[NDArray[np.float64], NDArray[np.bool_]]]:
-    if isinstance(job.score, Metric | RankMetric):
-        return _SeedMeans(job, _run_scores(job.arm, job.score, job.columns))
-    return _FunctionScorer(job, job.score)
-
-
-def seed_scores(
-    arm: Arm, metric: Metric | RankMetric, columns: Columns | None = None
-) -> NDArray[np.float64]:
-    """Computes the score of every seed on all examples, its runs averaged: float64 [seeds]."""
-    job = ScoreJob(arm, metric, None, None, columns)
-    return np.asarray(_SeedMeans(job, _run_scores(arm, metric, columns)).plain[0][0])
-
-
-def _run_scores(
-    arm: Arm, metric: Metric | RankMetric, columns: Columns | None
-) -> _ColumnScores | _RankScores:
-    if isinstance(metric, Metric):
-        return _ColumnScores(columns or Columns(arm, metric))
-    return _RankScores(arm, metric)
-
-
-class _SeedMeans:
-    """Averages scores of runs over the runs of each seed and over the seeds that were drawn."""
-
-    def __init__(self, job: ScoreJob, run_scores: _ColumnScores | _RankScores):
-        self._job = job
-        self._run_scores = run_scores
-        self._weights = job.arm.seed_weights  # [runs, seeds]
-
-    @cached_property
-    def plain(self) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Returns the scores of seeds on all examples, and whether they are 0/0: [1, seeds] each."""
-        return self._by_seed(None)
-
-    def _by_seed(self, counts: NDArray | None) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        scores, degenerate = self._run_scores(counts)  # [size, runs] each
-        return scores @ self._weights, degenerate @ (self._weights > 0)
-
-    def __call__(self, chunk: Chunk) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        if self._job.examples is None:
-            scores, degenerate = self.plain
-        else:
-            scores, degenerate = self._by_seed(chunk.counts[self._job.examples])
-        number = self._weights.shape[1]
-        pool = self._job.pool
-        drawn = np.ones((chunk.size, number)) if pool is None else chunk.seed_counts(pool)
-        undefined = np.asarray(((drawn > 0) & degenerate).any(axis=1))
-        return (drawn * scores).sum(axis=1) / number, undefined
-
-
 class _RankScores:
     """Scores of runs by a presorted metric, [size, runs], from counts [size, units]."""
 
@@ -310,21 +296,8 @@ class _RankScores:
         return np.concatenate(scores), np.concatenate(degenerate)
 
 
-class _ColumnScores:
-    """Scores of runs, [size, runs], by products of counts [size, units] with columns."""
-
-    def __init__(self, columns: Columns):
-        self._columns = columns
-
-    def __call__(self, counts: NDArray | None) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        columns = self._columns
-        # [size, runs, K]
-        sums = columns.totals()[None] if counts is None else columns.weighted_sums(counts)
-        return columns.bound.finish(sums), columns.bound.degenerate(sums)
-
-
 class Columns:
-    """The columns of a metric for all runs of an arm, computed block by block.
+    """The columns of a metric for all runs of an arm, computed block by block; scores runs by them.
 
     Attributes:
       bound: the metric, bound to all labels and predictions.
@@ -354,6 +327,11 @@ class Columns:
             and self._arm.clusters is None
             and 255 * self._arm.num_examples < _EXACT_FLOAT32
         )
+
+    def __call__(self, counts: NDArray | None) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Scores runs [size, runs] by products of counts [size, units] with the columns."""
+        sums = self.totals()[None] if counts is None else self.weighted_sums(counts)
+        return self.bound.finish(sums), self.bound.degenerate(sums)  # of [size, runs, K]
 
     def example_columns(self) -> Iterator[list[NDArray]]:
         """Yields the columns of each block, [runs, block], or [1, block] where all runs share one.

@@ -6,9 +6,9 @@ to be in memory as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, cast, runtime_checkable
+from typing import Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,81 +23,58 @@ Resample = Literal["both", "seeds", "examples"]
 _BLOCK_ELEMENTS = 2**18
 
 
-@runtime_checkable
-class ScoreTable(Protocol):
-    """Scores [R, C] that are computed block by block."""
+@dataclass(frozen=True)
+class ScoreTable:
+    """Scores [R, C] that are computed block by block.
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Numbers of seeds and examples."""
+    Attributes:
+      shape: numbers of seeds and examples.
+      blocks: yields blocks [R, c] in order over the examples; every call starts from the first.
+    """
 
-    def blocks(self) -> Iterator[Array]:
-        """Yields blocks [R, c] in order over the examples; every call starts from the first."""
+    shape: tuple[int, int]
+    blocks: Callable[[], Iterator[Array]]
 
 
 Scores = ArrayLike | ScoreTable
 
 
-@dataclass(frozen=True)
-class ArrayTable:
-    """Serves an array [R, C] as a `ScoreTable` of float64 blocks.
+def score_table(scores: Scores, block_size: int | None = None) -> ScoreTable:
+    """Converts an array [R, C] of any real dtype to a table; returns a table unchanged.
 
-    Attributes:
-      values: [R, C], any real dtype.
-      block_size: examples per block.
-    """
-
-    values: NDArray
-    block_size: int
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Numbers of seeds and examples."""
-        return self.values.shape[0], self.values.shape[1]
-
-    def blocks(self) -> Iterator[Array]:
-        """Yields blocks [R, c] in order over the examples."""
-        for start in range(0, self.values.shape[1], self.block_size):
-            yield np.asarray(self.values[:, start : start + self.block_size], dtype=np.float64)
-
-
-@dataclass(frozen=True)
-class SumTable:
-    """A weighted sum of tables of one shape; their blocks may have different widths."""
-
-    tables: tuple[ScoreTable, ...]
-    weights: tuple[float, ...]
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Numbers of seeds and examples."""
-        return self.tables[0].shape
-
-    def blocks(self) -> Iterator[Array]:
-        """Yields blocks [R, c] in order over the examples."""
-        for blocks in aligned_blocks(*self.tables):
-            total = self.weights[0] * blocks[0]
-            for weight, block in zip(self.weights[1:], blocks[1:], strict=True):
-                total += weight * block
-            yield total
-
-
-def score_table(scores: Scores) -> ScoreTable:
-    """Converts an array [R, C] to a table; returns a table unchanged.
+    Args:
+      scores: the array or table.
+      block_size: examples per block of an array; by default blocks have 2 MiB.
 
     Raises:
       DataError: the scores do not have two axes, or are empty.
     """
-    if isinstance(scores, ScoreTable):
-        table: ScoreTable = scores
-        shape: tuple[int, ...] = table.shape
-    else:
-        values = np.asarray(scores)
-        shape = values.shape
-        table = ArrayTable(values, max(1, _BLOCK_ELEMENTS // max(1, shape[0] if shape else 1)))
+    values = None if isinstance(scores, ScoreTable) else np.asarray(scores)
+    shape = scores.shape if isinstance(scores, ScoreTable) else np.shape(values)
     if len(shape) != 2 or 0 in shape:
         raise DataError(f"found scores of shape {shape}, expected [seeds, examples]")
-    return table
+    if values is None:
+        return cast("ScoreTable", scores)
+    step = block_size or max(1, _BLOCK_ELEMENTS // shape[0])
+
+    def blocks() -> Iterator[Array]:
+        for start in range(0, shape[1], step):
+            yield np.asarray(values[:, start : start + step], dtype=np.float64)
+
+    return ScoreTable((shape[0], shape[1]), blocks)
+
+
+def summed_table(tables: Sequence[ScoreTable], weights: Sequence[float]) -> ScoreTable:
+    """Returns a weighted sum of tables of one shape; their blocks may have different widths."""
+
+    def blocks() -> Iterator[Array]:
+        for found in aligned_blocks(*tables):
+            total = weights[0] * found[0]
+            for weight, block in zip(weights[1:], found[1:], strict=True):
+                total += weight * block
+            yield total
+
+    return ScoreTable(tables[0].shape, blocks)
 
 
 def aligned_blocks(*tables: ScoreTable) -> Iterator[tuple[Array, ...]]:
@@ -203,21 +180,11 @@ def _residual_blocks(
         yield residual
 
 
-@dataclass(frozen=True)
-class ResidualTable:
-    """The residual of a table, as a table."""
-
-    table: ScoreTable
-    parts: Deviations
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Numbers of seeds and examples."""
-        return self.table.shape
-
-    def blocks(self) -> Iterator[Array]:
-        """Yields blocks [R, c] in order over the examples."""
-        return _residual_blocks(self.table, self.parts.mean, self.parts.seed, self.parts.example)
+def residual_table(table: ScoreTable, parts: Deviations) -> ScoreTable:
+    """Returns the residual of a table, as a table."""
+    return ScoreTable(
+        table.shape, lambda: _residual_blocks(table, parts.mean, parts.seed, parts.example)
+    )
 
 
 def clustered_table(scores: Scores, clusters: ArrayLike) -> Array:

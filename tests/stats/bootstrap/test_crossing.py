@@ -13,10 +13,10 @@ from multiberts.stats.bootstrap.arms import DataError, make_arm
 from multiberts.stats.bootstrap.crossing import crossing_of_tables
 from multiberts.stats.bootstrap.resampling import PublishedDraws, ScoreJob, bootstrap
 from multiberts.stats.bootstrap.score_tables import (
-    ResidualTable,
-    SumTable,
     deviations,
+    residual_table,
     score_table,
+    summed_table,
 )
 
 
@@ -72,7 +72,7 @@ def test_both_is_seeds_and_examples_and_the_residual():
         + rest
     )
     assert crossing_of_tables([table]).bootstrap_variance() == pytest.approx(total, rel=1e-14)
-    residual = np.concatenate(list(ResidualTable(score_table(table), parts).blocks()), axis=1)
+    residual = np.concatenate(list(residual_table(score_table(table), parts).blocks()), axis=1)
     rebuilt = parts.mean + parts.seed[:, None] + parts.example + residual
     np.testing.assert_allclose(rebuilt, table, atol=1e-12)
 
@@ -96,7 +96,7 @@ def test_monte_carlo_standard_error_agrees_with_the_exact_one(paired):
     simulated = (replicates.scores[:, 1] - replicates.scores[:, 0]).std()
     tables = [arm_table(arm, METRICS["accuracy"]) for arm in arms]
     exact = (
-        crossing_of_tables([SumTable(tuple(tables), (-1.0, 1.0))]).bootstrap_variance()
+        crossing_of_tables([summed_table(tables, [-1.0, 1.0])]).bootstrap_variance()
         if paired
         else crossing_of_tables([*tables]).bootstrap_variance()
     )

@@ -5,7 +5,7 @@ import pytest
 
 from multiberts.stats.bootstrap.arms import DataError
 from multiberts.stats.bootstrap.crossing import crossing_of_tables
-from multiberts.stats.bootstrap.score_tables import ArrayTable
+from multiberts.stats.bootstrap.score_tables import score_table
 
 NUM_BOOTSTRAP = 25
 
@@ -46,7 +46,7 @@ def test_one_table(which):
     seeds = None if which == "examples" else draws(random, 4)
     examples = None if which == "seeds" else draws(random, 30)
     ours = replicate_variances(
-        [ArrayTable(table, 7)], None if seeds is None else [seeds], examples, which
+        [score_table(table, 7)], None if seeds is None else [seeds], examples, which
     )
     loop = [
         crossing_of_tables([expanded(table, seeds, examples, replicate)], which)
@@ -69,7 +69,7 @@ def test_two_tables(which, shared):
         examples[1] = examples[0]
     given = None if which == "seeds" else examples[0] if shared else examples
     ours = replicate_variances(
-        [ArrayTable(base, 8), experiment], None if seeds[0] is None else seeds, given, which
+        [score_table(base, 8), experiment], None if seeds[0] is None else seeds, given, which
     )
     loop = [
         crossing_of_tables(

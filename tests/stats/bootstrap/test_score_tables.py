@@ -2,7 +2,6 @@
 
 import tracemalloc
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -10,12 +9,12 @@ import pytest
 from multiberts.stats.bootstrap.arms import DataError
 from multiberts.stats.bootstrap.crossing import crossing_of_tables
 from multiberts.stats.bootstrap.score_tables import (
-    ArrayTable,
     ScoreTable,
-    SumTable,
     aligned_blocks,
     clustered_table,
     deviations,
+    score_table,
+    summed_table,
 )
 
 
@@ -23,8 +22,7 @@ from multiberts.stats.bootstrap.score_tables import (
 def test_results_do_not_depend_on_the_blocks(block_size):
     random = np.random.default_rng(0)
     base, experiment = random.normal(5, 1, size=(4, 100)), random.normal(5, 1, size=(6, 100))
-    first, second = ArrayTable(base, block_size), ArrayTable(experiment, 13)
-    assert isinstance(first, ScoreTable)
+    first, second = score_table(base, block_size), score_table(experiment, 13)
     exact = crossing_of_tables([first]).bootstrap_variance()
     assert exact == pytest.approx(crossing_of_tables([base]).bootstrap_variance(), rel=1e-12)
     whole, blocks = (
@@ -46,16 +44,16 @@ def test_results_do_not_depend_on_the_blocks(block_size):
 def test_difference_of_tables_with_other_blocks():
     random = np.random.default_rng(1)
     base, experiment = random.normal(size=(2, 3, 50))
-    table = SumTable((ArrayTable(base, 7), ArrayTable(experiment, 11)), (-1.0, 1.0))
+    table = summed_table([score_table(base, 7), score_table(experiment, 11)], [-1.0, 1.0])
     blocks = list(table.blocks())
     np.testing.assert_array_equal(np.concatenate(blocks, axis=1), experiment - base)
     assert table.shape == (3, 50)
     widths = [
-        first.shape[1] for first, _ in aligned_blocks(*map(ArrayTable, (base, base), (7, 11)))
+        first.shape[1] for first, _ in aligned_blocks(*map(score_table, (base, base), (7, 11)))
     ]
     assert sum(widths) == 50 and max(widths) <= 7
     with pytest.raises(DataError, match="3 examples and experiment 4, expected the same"):
-        list(aligned_blocks(ArrayTable(base[:, :3], 2), ArrayTable(base[:, :4], 2)))
+        list(aligned_blocks(score_table(base[:, :3], 2), score_table(base[:, :4], 2)))
 
 
 def test_parts_and_their_sums():
@@ -84,15 +82,9 @@ def test_a_constant_table_has_exactly_no_spread():
 
 
 def test_blocks_that_do_not_make_the_shape_are_refused():
-    @dataclass
-    class Short:
-        shape: tuple[int, int] = (2, 5)
-
-        def blocks(self) -> Iterator[np.ndarray]:
-            yield np.zeros((2, 4))
-
+    short = ScoreTable((2, 5), lambda: iter([np.zeros((2, 4))]))
     with pytest.raises(DataError, match="found blocks of 4 examples in total, expected 5"):
-        deviations(Short())
+        deviations(short)
 
 
 def test_equal_clusters_are_their_means():
@@ -108,7 +100,7 @@ def test_unequal_clusters_are_the_linear_part_of_the_ratio():
     random = np.random.default_rng(5)
     table = random.normal(3, 1, size=(3, 40))
     clusters = random.integers(0, 6, size=40)
-    result = clustered_table(ArrayTable(table, 7), clusters)
+    result = clustered_table(score_table(table, 7), clusters)
     np.testing.assert_allclose(result.mean(axis=1), table.mean(axis=1), rtol=1e-12)
     names = np.unique(clusters)
     shift = 1e-5 * random.normal(size=len(names))
@@ -144,24 +136,18 @@ def test_clusters_that_do_not_fit():
 def test_a_million_examples_take_little_memory():
     """25 seeds by 1,000,000 examples, 25 MB as bytes and 200 MB as floats."""
 
-    @dataclass
-    class Bytes:
-        values: np.ndarray
-
-        @property
-        def shape(self) -> tuple[int, int]:
-            return self.values.shape
-
-        def blocks(self) -> Iterator[np.ndarray]:
-            for start in range(0, self.values.shape[1], 20_000):
-                yield self.values[:, start : start + 20_000].astype(np.float64)
-
     source = np.random.default_rng(7).integers(0, 2, size=(25, 1_000_000), dtype=np.uint8)
+
+    def blocks() -> Iterator[np.ndarray]:
+        for start in range(0, source.shape[1], 20_000):
+            yield source[:, start : start + 20_000].astype(np.float64)
+
+    table = ScoreTable(source.shape, blocks)
     tracemalloc.start()
-    both = crossing_of_tables([Bytes(source)]).unbiased_variance()
+    both = crossing_of_tables([table]).unbiased_variance()
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 60e6  # a few floats an example and a few blocks
-    seeds = crossing_of_tables([Bytes(source)], "seeds").unbiased_variance().variance
+    seeds = crossing_of_tables([table], "seeds").unbiased_variance().variance
     assert seeds == pytest.approx(source.mean(axis=1).var(ddof=1) / 25, rel=1e-9)
     assert both.variance >= seeds
