@@ -9,8 +9,7 @@ needed.
 from multiberts.stats.bootstrap.comparison import TaskResults as Task
 from multiberts.stats.bootstrap.comparison import compare
 from multiberts.stats.bootstrap.conclusion import Comparison
-from multiberts.stats.bootstrap.intervals import report_ci
-from multiberts.stats.bootstrap.published import multibootstrap
+from multiberts.stats.bootstrap.published import multibootstrap, report_ci
 from multiberts.stats.bootstrap.task_family import TaskComparisons, compare_tasks
 
 __all__ = [

@@ -7,11 +7,11 @@ import math
 from typing import TYPE_CHECKING
 
 from multiberts import stats
-from multiberts.stats.bootstrap.intervals import Interval
 from multiberts.stats.instances.analysis import InstanceAnalysis, analyse_sizes
 from multiberts.stats.instances.decomposition import decompose
 from multiberts.stats.instances.figures import decay_figure
 from multiberts.stats.instances.nested_runs import NestedRuns, nested_runs_from_array
+from multiberts.stats.intervals import Interval
 from multiberts.stats.planning.sequential import sequential_decision
 from multiberts.stats.presentation.figures import forest_figure
 from multiberts.stats.presentation.wording import finding, warnings

@@ -10,7 +10,7 @@ import scipy.stats
 from multiberts import stats
 from multiberts.docs.worked_example_parts.data import Data
 from multiberts.docs.worked_example_parts.printing import table
-from multiberts.stats.bootstrap.intervals import (
+from multiberts.stats.intervals import (
     Interval,
     acceleration,
     bca_interval,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from multiberts.stats.bootstrap.intervals import Interval
+from multiberts.stats.intervals import Interval
 from multiberts.stats.presentation.table_writer import Table
 
 

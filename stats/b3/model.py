@@ -67,7 +67,7 @@ from multiberts.stats.b3.leakage import (
 )
 from multiberts.stats.b3.trend_filter import Regularisation
 from multiberts.stats.bootstrap.arms import DataError, check_choice
-from multiberts.stats.bootstrap.intervals import Interval, percentile_interval
+from multiberts.stats.intervals import Interval, percentile_interval
 
 Directions = Literal["one", "two"]
 Floats = NDArray[np.float64]

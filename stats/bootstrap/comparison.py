@@ -32,7 +32,6 @@ from multiberts.stats.bootstrap.conclusion import (
     conclude,
 )
 from multiberts.stats.bootstrap.crossing import Crossing
-from multiberts.stats.bootstrap.intervals import percentile_interval
 from multiberts.stats.bootstrap.resampling import (
     Chunk,
     Replicates,
@@ -40,6 +39,7 @@ from multiberts.stats.bootstrap.resampling import (
     bootstrap,
 )
 from multiberts.stats.bootstrap.score_tables import Array, TablePart
+from multiberts.stats.intervals import percentile_interval
 
 if TYPE_CHECKING:
     import xarray

@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from multiberts.stats.bootstrap.arms import DataError, check_choice
 from multiberts.stats.bootstrap.crossing import Crossing
 from multiberts.stats.bootstrap.effect_size import EffectSizes, effect_sizes
-from multiberts.stats.bootstrap.intervals import (
+from multiberts.stats.bootstrap.resampling import DrawSource, KeyedDraws, PublishedDraws
+from multiberts.stats.bootstrap.score_tables import Resample
+from multiberts.stats.intervals import (
     Interval,
     PValues,
     acceleration,
@@ -29,8 +31,6 @@ from multiberts.stats.bootstrap.intervals import (
     t_interval,
     t_p_values,
 )
-from multiberts.stats.bootstrap.resampling import DrawSource, KeyedDraws, PublishedDraws
-from multiberts.stats.bootstrap.score_tables import Resample
 
 Design = Literal["paired", "unpaired", "fixed_baseline", "single"]
 Examples = Literal["shared", "separate"]

@@ -1,4 +1,4 @@
-"""`multibootstrap` with the published signature, draws and results, much faster for known metrics.
+"""`multibootstrap` and `report_ci` with the published signatures, draws and results, but fast.
 
 Reference: Sellam et al., "The MultiBERTs" (ICLR 2022), section 4; the library published with it.
 """
@@ -6,11 +6,11 @@ Reference: Sellam et al., "The MultiBERTs" (ICLR 2022), section 4; the library p
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from multiberts.evaluate.metrics.classification import is_binary
 from multiberts.evaluate.metrics.column_metric import Metric
@@ -19,6 +19,7 @@ from multiberts.evaluate.metrics.register import METRICS, metric_named
 from multiberts.runs import console
 from multiberts.stats.bootstrap.arms import Arm, DataError, make_arm, pair
 from multiberts.stats.bootstrap.resampling import PublishedDraws, Score, ScoreJob, bootstrap
+from multiberts.stats.intervals import compatible_p_value, percentile_interval
 
 if TYPE_CHECKING:
     import pandas
@@ -199,3 +200,67 @@ def _describe(base: Arm, experiment: Arm, paired: bool) -> None:
     for name, arm in (("Base", base), ("Intervention", experiment)):
         seeds = f"{len(arm.seeds)} seeds {list(arm.seeds)}"
         console.report(f"  {name}: {len(arm.run_seeds)} runs of {seeds}")
+
+
+def report_ci(
+    samples: Sequence[tuple[float, float]] | NDArray,
+    c: float = 0.95,
+    abs_threshold: float | None = None,
+    rel_threshold: float | None = None,
+    expect_negative_effect: bool = False,
+    verbose: bool = True,
+) -> dict[str, dict[str, float]]:
+    """Computes percentile intervals and the one-sided p of the published library.
+
+    Args:
+      samples: pairs (L, L') from `multibootstrap`, [replicates, 2].
+      c: confidence level.
+      abs_threshold: also print the share of samples where the effect is at least this.
+      rel_threshold: the same for the effect relative to L (useful only far from L = 0).
+      expect_negative_effect: test for L' < L; p is then the share of samples with L' >= L.
+      verbose: whether to print (the published function always prints).
+
+    Returns:
+      `base`, `expt` and `delta`, each with `mean`, `low` and `high`; `delta` with `p`, which is
+      1/replicates where no sample contradicts.
+
+    Raises:
+      ValueError: `samples` is not [replicates, 2] or `c` not inside (0, 1).
+
+    Example:
+      >>> from multiberts import stats
+      >>> found = stats.report_ci([(0.75, 1.0), (0.5, 1.0), (0.75, 0.5)], c=0.5)
+      3 bootstrap samples, 50% percentile intervals:
+        base: 0.667 (0.625 to 0.75)
+        expt: 0.833 (0.75 to 1)
+        delta: 0.167 (0 to 0.375); p = 0.333
+    """
+    array = np.asarray(samples, dtype=np.float64)
+    if array.ndim != 2 or array.shape[1] != 2 or not len(array):
+        raise ValueError(f"found samples of shape {array.shape}, expected [replicates, 2]")
+    base, experiment = array.T
+    delta = experiment - base
+    report: dict[str, dict[str, float]] = {}
+    for name, values in (("base", base), ("expt", experiment), ("delta", delta)):
+        low, high = percentile_interval(values, c)
+        report[name] = {"mean": float(values.mean()), "low": low, "high": high}
+    report["delta"]["p"] = compatible_p_value(delta, expect_negative_effect)
+    if verbose:
+        console.report(f"{len(delta)} bootstrap samples, {c:.0%} percentile intervals:")
+        for name, values in report.items():
+            p = f"; p = {values['p']:.3g}" if "p" in values else ""
+            console.report(
+                f"  {name}: {values['mean']:.3g} ({values['low']:.3g} to {values['high']:.3g}){p}"
+            )
+        sign = -1.0 if expect_negative_effect else 1.0
+        for threshold, effect, unit in (
+            (abs_threshold, delta, ""),
+            (rel_threshold, delta / base if rel_threshold is not None else delta, " of base"),
+        ):
+            if threshold is not None:
+                share = float(np.mean(sign * effect >= threshold))
+                direction = "below" if expect_negative_effect else "above"
+                console.report(
+                    f"  {share:.2f} of samples are {direction} base by {threshold:.3g}{unit} or more"
+                )
+    return report

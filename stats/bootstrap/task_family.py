@@ -32,7 +32,7 @@ from multiberts.stats.bootstrap.corrections import (
     max_t_p_values,
 )
 from multiberts.stats.bootstrap.crossing import Crossing
-from multiberts.stats.bootstrap.intervals import percentile_interval
+from multiberts.stats.intervals import percentile_interval
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.stats.bootstrap.arms import Arm, DataError, arm_from_arrays, check_choice
-from multiberts.stats.bootstrap.intervals import Interval, t_interval
+from multiberts.stats.intervals import Interval, t_interval
 
 if TYPE_CHECKING:
     import xarray

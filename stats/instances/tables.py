@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from multiberts.stats.bootstrap.intervals import Interval
 from multiberts.stats.instances.analysis import InstanceAnalysis, PairOfSizes, SizeAccuracy
 from multiberts.stats.instances.decomposition import Decomposition, Disagreement
 from multiberts.stats.instances.momentum_test import Momentum
+from multiberts.stats.intervals import Interval
 from multiberts.stats.presentation.table_writer import Cell, Table
 
 LEVEL_NAMES = {

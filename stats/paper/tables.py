@@ -15,9 +15,9 @@ import numpy as np
 
 from multiberts.stats.bootstrap.arms import DataError
 from multiberts.stats.bootstrap.conclusion import Comparison
-from multiberts.stats.bootstrap.intervals import Interval
 from multiberts.stats.bootstrap.task_family import TaskComparisons
 from multiberts.stats.instances.run_agreement import Agreement
+from multiberts.stats.intervals import Interval
 from multiberts.stats.paper.comparisons import SOURCES
 from multiberts.stats.planning.components import VarianceComponents
 from multiberts.stats.presentation.table_writer import Cell, Table

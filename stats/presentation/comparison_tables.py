@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from multiberts.stats.bootstrap.conclusion import Comparison
-from multiberts.stats.bootstrap.intervals import PValues
+from multiberts.stats.intervals import PValues
 from multiberts.stats.presentation.table_writer import NONE, Table, format_cell
+
+if TYPE_CHECKING:
+    from multiberts.stats.bootstrap.conclusion import Comparison
 
 INTERVALS = ("t", "percentile", "basic", "bca", "studentised")
 TESTS = ("t", "percentile", "published", "sign_flip", "permutation")

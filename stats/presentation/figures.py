@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.runs.figure_style import COLOURS, GREY, LINES, MARKERS, canvas
-from multiberts.stats.bootstrap.conclusion import Comparison
-from multiberts.stats.bootstrap.intervals import t_interval
+from multiberts.stats.intervals import t_interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from multiberts.stats.bootstrap.conclusion import Comparison
 
 
 @dataclass(frozen=True)

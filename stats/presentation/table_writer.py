@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from multiberts.stats.bootstrap.intervals import Interval
+from multiberts.stats.intervals import Interval
 
 Cell = str | int | float | bool | Interval | None
 # Shown where there is no value.

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from multiberts.evaluate.metrics.winogender_bias import OCCUPATION_MEASURES
-from multiberts.stats.bootstrap.conclusion import ArmSummary, Comparison
 from multiberts.stats.presentation.comparison_tables import format_p
 from multiberts.stats.presentation.table_writer import format_cell
+
+if TYPE_CHECKING:
+    from multiberts.stats.bootstrap.conclusion import ArmSummary, Comparison
 
 
 def finding(item: Comparison) -> str:

@@ -8,7 +8,7 @@ import pytest
 from scipy.special import stdtr, stdtrit
 
 from multiberts.stats.bootstrap.crossing import crossing_of_tables
-from multiberts.stats.bootstrap.intervals import (
+from multiberts.stats.intervals import (
     bca_interval,
     bootstrap_p_values,
     compatible_p_value,

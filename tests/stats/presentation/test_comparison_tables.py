@@ -9,7 +9,7 @@ import pytest
 import xarray
 
 from multiberts.stats import compare
-from multiberts.stats.bootstrap.intervals import Interval, PValues
+from multiberts.stats.intervals import Interval, PValues
 from multiberts.stats.presentation.comparison_tables import (
     FULL_COLUMNS,
     format_p,

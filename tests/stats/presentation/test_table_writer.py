@@ -6,7 +6,7 @@ import io
 import numpy as np
 import pytest
 
-from multiberts.stats.bootstrap.intervals import Interval
+from multiberts.stats.intervals import Interval
 from multiberts.stats.presentation.table_writer import Table, format_cell
 
 

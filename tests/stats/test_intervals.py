@@ -8,7 +8,7 @@ import pytest
 import scipy.stats
 
 from multiberts.stats import report_ci
-from multiberts.stats.bootstrap.intervals import (
+from multiberts.stats.intervals import (
     acceleration,
     basic_interval,
     bca_interval,
