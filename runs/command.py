@@ -68,11 +68,11 @@ COMMANDS = {
         report="pretrain.inspection.corpus_summary:describe_run",
     ),
     "import-records": Command(
-        "pretrain.inspection.record_import:import_records",
+        "pretrain.inspection.original_records:import_records",
         "read instances from TFRecords of the original layout",
     ),
     "export-records": Command(
-        "pretrain.inspection.record_export:export_records",
+        "pretrain.inspection.original_records:export_records",
         "write a corpus as TFRecords of the original layout",
     ),
     "describe": Command(

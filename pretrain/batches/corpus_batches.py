@@ -1,27 +1,50 @@
-"""Batches of a training run: prepared or imported instances, read in one order."""
+"""Batches of a training run: prepared or imported instances, read in one order.
+
+Masks of prepared text are made with the batch. Instances that were imported from the original's TFRecords
+keep theirs; they lie in flat NumPy files, one per feature.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 
 from multiberts.bert.tokenization import Tokenizer
-from multiberts.pretrain.batches.imported_batches import ImportedBatches
-from multiberts.pretrain.batches.masking import Masking, instance_order, pretraining_batch
+from multiberts.pretrain.batches.masking import (
+    Masking,
+    instance_order,
+    number_of_predictions,
+    pretraining_batch,
+)
 from multiberts.pretrain.corpus.description import IMPORTED, VOCABULARY, read_description
 from multiberts.pretrain.corpus.instances import InstanceTable
-from multiberts.pretrain.corpus.token_store import TokenStore
+from multiberts.pretrain.corpus.token_store import TokenStore, open_array
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
 
 # The order in which held-out instances are taken: the same for all runs, so that seeds compare.
 EVALUATION_DATA_SEED = 0
 
+# Type of each feature once it is imported, by its width: the sequence, the predictions, or one.
+_SEQUENCE = {"input_ids": np.uint16, "input_mask": np.uint8, "segment_ids": np.uint8}
+_PREDICTIONS = {
+    "masked_lm_positions": np.uint16,
+    "masked_lm_ids": np.uint16,
+    "masked_lm_weights": np.float32,
+}
+STORED = _SEQUENCE | _PREDICTIONS | {"next_sentence_labels": np.uint8}
 
-class Batches(Protocol):
+# Of the number of masks that a probability gives, what imported ones may be off by: whole words do not
+# fill it to the last piece.
+_TOLERANCE = 0.1
+_INSTANCES_LOOKED_AT = 1000
+
+
+class Batches(ABC):
     """What any step sees, from the corpus, the order's seed and the step alone.
 
     Attributes:
@@ -32,28 +55,24 @@ class Batches(Protocol):
       batch_size: sequences per step.
     """
 
-    corpus: Path
-    vocabulary_path: Path
-    tokenizer: Tokenizer
-    num_instances: int
-    batch_size: int
+    def __init__(self, corpus: PathLike, *, num_instances: int, data_seed: int, batch_size: int):
+        self.corpus = Path(corpus)
+        self.vocabulary_path = self.corpus / VOCABULARY
+        self.tokenizer = Tokenizer(self.vocabulary_path)
+        self.num_instances, self.batch_size = num_instances, batch_size
+        self._data_seed = data_seed
 
+    @abstractmethod
     def batch(self, step: int) -> dict[str, np.ndarray]:
         """Returns the batch of the update that follows `step` finished ones; see `pretraining_batch`."""
-        ...
 
     def instance_ids(self, step: int) -> np.ndarray:
         """Returns the numbers of the instances in the batch of that step, int64 [batch]."""
-        ...
+        position = step * self.batch_size + np.arange(self.batch_size)
+        return instance_order(position, self.num_instances, self._data_seed)
 
 
-def open_batches(
-    corpus: PathLike,
-    masking: Masking,
-    *,
-    data_seed: int,
-    batch_size: int,
-) -> Batches:
+def open_batches(corpus: PathLike, masking: Masking, *, data_seed: int, batch_size: int) -> Batches:
     """Opens a corpus of either kind; files are mapped, and their checksums are not compared.
 
     Args:
@@ -73,7 +92,7 @@ def open_batches(
     return kind(corpus, masking, data_seed=data_seed, batch_size=batch_size)
 
 
-class CorpusBatches:
+class CorpusBatches(Batches):
     """Batches of prepared text; masks are made with the batch.
 
     Attributes: as `Batches`, and
@@ -82,21 +101,19 @@ class CorpusBatches:
 
     def __init__(self, corpus: PathLike, masking: Masking, *, data_seed: int, batch_size: int):
         """Opens a prepared corpus; see `open_batches`."""
-        self.corpus = Path(corpus)
         facts = read_description(corpus)
         if masking.sequence_length < facts["sequence_length"]:
             raise UserError(
                 f"pretrain.sequence_length {masking.sequence_length} is shorter than the instances of "
                 f"{corpus} ({facts['sequence_length']}); raise it or prepare the corpus at that length"
             )
-        self.vocabulary_path = self.corpus / VOCABULARY
-        self.tokenizer = Tokenizer(self.vocabulary_path)
         self.table = InstanceTable(corpus)
-        self.num_instances = len(self.table)
-        self.batch_size = batch_size
+        super().__init__(
+            corpus, num_instances=len(self.table), data_seed=data_seed, batch_size=batch_size
+        )
         self._store = TokenStore(corpus)
         self._check_counts(facts["counts"])
-        self._data_seed, self._masking = data_seed, masking
+        self._masking = masking
         self._fresh_masks: bool = facts["fresh_masks"]
         self._instance_seed: int = facts["instance_seed"]
 
@@ -127,7 +144,100 @@ class CorpusBatches:
             instance_seed=self._instance_seed,
         )
 
-    def instance_ids(self, step: int) -> np.ndarray:
-        """Returns the rows of the instance table in the batch of that step, int64 [batch]."""
-        position = step * self.batch_size + np.arange(self.batch_size)
-        return instance_order(position, self.num_instances, self._data_seed)
+
+class ImportedBatches(Batches):
+    """Batches of imported instances.
+
+    Attributes: as `Batches`, and
+      features: array [instances, width of the records] by name, as `STORED` has them.
+    """
+
+    def __init__(self, corpus: PathLike, masking: Masking, *, data_seed: int, batch_size: int):
+        """Opens imported instances; see `open_batches`."""
+        facts = read_description(corpus)
+        length, predictions = facts["sequence_length"], facts["max_predictions_per_sequence"]
+        most = masking.max_predictions_per_sequence
+        if masking.sequence_length < length or most < predictions:
+            raise UserError(
+                f"{corpus} holds sequences of {length} tokens with up to {predictions} predictions, "
+                f"more than pretrain.sequence_length {masking.sequence_length} and "
+                f"pretrain.max_predictions_per_sequence {most}; raise them"
+            )
+        if masking.whole_word_masks:
+            raise UserError(
+                f"pretrain.whole_word_masks is True, but {corpus} was imported with its masks, which "
+                "stay as they are; set it to False"
+            )
+        super().__init__(
+            corpus,
+            num_instances=facts["counts"]["instances"],
+            data_seed=data_seed,
+            batch_size=batch_size,
+        )
+        self.features = imported_features(corpus, facts)
+        self._widths = {name: feature_width(name, masking.sequence_length, most) for name in STORED}
+        self._check_masks(masking.masked_lm_probability, most)
+
+    def _check_masks(self, masked_lm_probability: float, most: int) -> None:
+        """Refuses numbers of masks other than these instances have."""
+        length, found = (
+            self.features[name][:_INSTANCES_LOOKED_AT].sum(axis=1, dtype=np.int64)
+            for name in ("input_mask", "masked_lm_weights")
+        )
+        expected = np.minimum(number_of_predictions(length, masked_lm_probability), most)
+        if abs(found.sum() - expected.sum()) > _TOLERANCE * expected.sum():
+            raise UserError(
+                f"{self.corpus} was imported with its masks, {found.mean():.1f} per sequence in its "
+                f"first {len(found)}, but pretrain.masked_lm_probability {masked_lm_probability} and "
+                f"pretrain.max_predictions_per_sequence {most} mean {expected.mean():.1f}; set them "
+                "to what the records were made with"
+            )
+
+    def batch(self, step: int) -> dict[str, np.ndarray]:
+        """As `Batches.batch`."""
+        instance = self.instance_ids(step)
+        batch = {}
+        for name, array in self.features.items():
+            kind = np.float32 if name == "masked_lm_weights" else np.int32
+            values = np.zeros((self.batch_size, self._widths[name]), kind)
+            values[:, : array.shape[1]] = array[instance]
+            batch[name] = values[:, 0] if name == "next_sentence_labels" else values
+        return batch
+
+
+def feature_file(name: str) -> str:
+    """Returns the name of the file that holds a feature of imported instances."""
+    return f"{name}.npy"
+
+
+def feature_width(name: str, sequence_length: int, predictions: int) -> int:
+    """Returns how many numbers a feature of `STORED` has in records of those widths."""
+    return sequence_length if name in _SEQUENCE else predictions if name in _PREDICTIONS else 1
+
+
+def imported_features(corpus: PathLike, facts: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Memory-maps imported instances.
+
+    Args:
+      corpus: the directory that `multiberts import-records` made.
+      facts: its `corpus.json`.
+
+    Returns:
+      For each name of `STORED` an array [instances, width of the records].
+
+    Raises:
+      UserError: a file is missing, cut short, or does not belong to the others.
+    """
+    features = {}
+    for name, kind in STORED.items():
+        path = Path(corpus) / feature_file(name)
+        array = open_array(path, np.dtype(kind))
+        width = feature_width(name, facts["sequence_length"], facts["max_predictions_per_sequence"])
+        if array.size != facts["counts"]["instances"] * width:
+            raise UserError(
+                f"{path} has {array.size} numbers, expected {width} for each of "
+                f"{facts['counts']['instances']} instances; import the records again into an empty "
+                "run_dir"
+            )
+        features[name] = array.reshape(-1, width)
+    return features

@@ -7,21 +7,25 @@ here it is 21 bytes, and masks are drawn when a batch is made.
 Its distribution is the original's: gathering to a target length that is short with probability 0.1,
 a uniform cut between A and B, B random with probability one half (always, if one sentence was
 gathered), unused sentences gathered again, and truncation of the longer span at a random end. Every
-document of every pass has a generator of its own, addressed by (instance_seed, pass, document).
+document of every pass has a generator of its own, addressed by (instance_seed, pass, document), so parts
+of the table that many workers make, put together in order, are the table that one process would make.
 
 Reference: Devlin et al., NAACL 2019, appendix A.2.
 """
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from multiberts.bert.randomness import generator
-from multiberts.pretrain.corpus.token_store import TokenStore, open_array
+from multiberts.pretrain.corpus.shards import finished_whole
+from multiberts.pretrain.corpus.token_store import ArrayWriter, TokenStore, open_array
 from multiberts.runs.files import PathLike
 
 INSTANCES = "instances.npy"
@@ -40,6 +44,9 @@ NUM_SPECIAL_TOKENS = 3  # [CLS] A [SEP] B [SEP]
 
 # The original gives up looking for another document after so many draws.
 _TRIES_FOR_ANOTHER_DOCUMENT = 10
+
+# Passes over so many tokens make one task, about ten seconds of one core.
+TOKENS_PER_TASK = 16 << 20
 
 
 class InstanceTable:
@@ -62,6 +69,62 @@ class InstanceTable:
 
     def __len__(self) -> int:
         return self.rows.size
+
+
+class PairingTask(NamedTuple):
+    """Some documents in one pass over the corpus.
+
+    Attributes:
+      number: its place among the tasks, from 0.
+      turn: number of the pass.
+      first, end: the documents `range(first, end)`.
+    """
+
+    number: int
+    turn: int
+    first: int
+    end: int
+
+
+def cut_into_pairing_tasks(store: TokenStore, passes: int) -> list[PairingTask]:
+    """Cuts all passes over a corpus into tasks of similar length, in the order of the table."""
+    number = max(1, round(store.num_tokens / TOKENS_PER_TASK))
+    # The document in which each share of the tokens begins.
+    places = np.arange(1, number) * (store.num_tokens // number)
+    inner = np.unique(store.document_of(places)).tolist() if number > 1 else []
+    ranges = itertools.pairwise(np.unique([0, *inner, store.num_documents]).tolist())
+    tasks = itertools.product(range(passes), ranges)
+    return [PairingTask(place, turn, *part) for place, (turn, part) in enumerate(tasks)]
+
+
+def pair_spans(
+    task: PairingTask,
+    corpus: Path,
+    directory: Path,
+    sequence_length: int,
+    short_sequence_probability: float,
+    instance_seed: int,
+) -> None:
+    """Makes the instances of a task into a file, unless it is there."""
+    path = instances_path(directory, task.number)
+    if path.exists():
+        return
+    rows = make_instances(
+        TokenStore(corpus),
+        sequence_length=sequence_length,
+        passes=range(task.turn, task.turn + 1),
+        short_sequence_probability=short_sequence_probability,
+        instance_seed=instance_seed,
+        among=range(task.first, task.end),
+    )
+    with finished_whole(path) as temporary, ArrayWriter(temporary, INSTANCE_DTYPE) as writer:
+        for some in rows:
+            writer.append(some)
+
+
+def instances_path(directory: Path, number: int) -> Path:
+    """Returns where the instances of a task lie."""
+    return directory / f"instances-{number:05d}.npy"
 
 
 def make_instances(

@@ -25,17 +25,13 @@ from typing import Any
 
 from multiberts.bert.tokenization import Tokenizer
 from multiberts.pretrain.corpus.description import DESCRIPTION, VOCABULARY
-from multiberts.pretrain.corpus.documents import (
-    Piece,
-    PieceCounts,
-    check_counts,
-)
-from multiberts.pretrain.corpus.instances import INSTANCE_DTYPE, INSTANCES
-from multiberts.pretrain.corpus.pairing import (
-    PairingTask,
+from multiberts.pretrain.corpus.documents import Piece, PieceCounts, check_counts
+from multiberts.pretrain.corpus.instances import (
+    INSTANCE_DTYPE,
+    INSTANCES,
+    TOKENS_PER_TASK,
     cut_into_pairing_tasks,
     instances_path,
-    is_quickly_paired,
     pair_spans,
 )
 from multiberts.pretrain.corpus.preparation_settings import (
@@ -232,9 +228,9 @@ def _write_instances(
     """Pairs spans of the whole store and joins the tables; returns how many instances there are."""
     shard_dir = directory / _SHARDS
     store = TokenStore(directory)
-    small = is_quickly_paired(store, settings.passes)
-    whole = [PairingTask(0, 0, settings.passes, 0, store.num_documents)]
-    tasks = whole if small else cut_into_pairing_tasks(store, settings.passes)
+    tasks = cut_into_pairing_tasks(store, settings.passes)
+    if store.num_tokens * settings.passes < 2 * TOKENS_PER_TASK:
+        workers = LocalRunner(1)  # starting workers would take longer
     pair = functools.partial(
         pair_spans,
         corpus=directory,
@@ -242,9 +238,8 @@ def _write_instances(
         sequence_length=settings.sequence_length,
         short_sequence_probability=settings.short_sequence_probability,
         instance_seed=settings.instance_seed,
-        alone=small,
     )
-    workers.run(pair, tasks, "instances", small)
+    workers.run(pair, tasks, "instances")
     counts = {"instances": 0, "random_next": 0}
     with (
         replaced(directory / INSTANCES) as path,

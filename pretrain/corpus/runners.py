@@ -55,7 +55,6 @@ class Runner(Protocol):
         function: Callable[[Task], Result],
         tasks: Sequence[Task],
         purpose: str,
-        small: bool = False,
     ) -> list[Result]:
         """Returns `[function(task) for task in tasks]`.
 
@@ -63,7 +62,6 @@ class Runner(Protocol):
           function: a function of a module, or a `functools.partial` of one.
           tasks: its arguments, which can be pickled.
           purpose: a word for the progress bar.
-          small: whether starting workers would take longer than the tasks do.
 
         Raises:
           UserError: a task was refused; the first one's error.
@@ -87,12 +85,11 @@ class LocalRunner:
         function: Callable[[Task], Result],
         tasks: Sequence[Task],
         purpose: str,
-        small: bool = False,
     ) -> list[Result]:
         """As `Runner.run`."""
         workers = min(self._num_workers, len(tasks))
-        if workers <= 1 or small:
-            bar = tqdm(tasks, purpose, unit=" shards", disable=None if len(tasks) > 1 else True)
+        if workers <= 1:
+            bar = tqdm(tasks, purpose, unit=" parts", disable=None if len(tasks) > 1 else True)
             return [function(task) for task in bar]
         context = multiprocessing.get_context("spawn")
         # Workers hold the reading end; when this process closes its end, or dies, they leave.
@@ -104,7 +101,7 @@ class LocalRunner:
         ):
             try:
                 futures = [pool.submit(function, task) for task in tasks]
-                bar = tqdm(futures, purpose, unit=" shards", disable=None)
+                bar = tqdm(futures, purpose, unit=" parts", disable=None)
                 return [future.result() for future in bar]
             except BrokenProcessPool as error:
                 raise UserError(
@@ -174,10 +171,8 @@ class BeamRunner:
         function: Callable[[Task], Result],
         tasks: Sequence[Task],
         purpose: str,
-        small: bool = False,
     ) -> list[Result]:
         """As `Runner.run`; every task goes to Beam."""
-        del small
         import apache_beam as beam
 
         logging.getLogger("apache_beam").setLevel(logging.WARNING)

@@ -13,8 +13,8 @@ import heapq
 import itertools
 import json
 import os
-import shutil
-import tempfile
+import uuid
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ import numpy as np
 from tqdm import tqdm
 
 from multiberts.bert.tokenization import Tokenizer
-from multiberts.pretrain.corpus.counterfactual import Swapper
+from multiberts.pretrain.corpus.counterfactual import Swapper, swap_ids
 from multiberts.pretrain.corpus.documents import (
     DIVISIBLE_FORMATS,
     Piece,
@@ -40,7 +40,7 @@ from multiberts.pretrain.corpus.token_store import (
 )
 from multiberts.pretrain.corpus.vocabulary import count_words
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import UNFINISHED_SUFFIX
+from multiberts.runs.files import UNFINISHED_SUFFIX, remove, replaced
 
 # A shard takes about ten seconds of one core, and a worker's death costs that much.
 DEFAULT_SHARD_BYTES = 32 << 20
@@ -76,7 +76,7 @@ class Text:
         return read_lines_of_documents(piece, self.source_format, self.text_field)
 
     def documents(
-        self, pieces: Iterable[Piece], first_document: int, counts: dict[str, int]
+        self, pieces: Iterable[Piece], first_document: int, counts: Counter[str]
     ) -> Iterator[list[str]]:
         """Yields the sentences of each document that is not blank, counterfactual if asked for.
 
@@ -95,8 +95,7 @@ class Text:
                     # Sentences hold no line feed, so it can stand between them meanwhile.
                     swapped = self.swapper.swap("\n".join(sentences), document=number)
                     sentences = swapped.text.split("\n")
-                    for name, count in swapped.counts.items():
-                        counts[name] = counts.get(name, 0) + count
+                    counts.update(swapped.counts)
                 yield sentences
                 number += 1
 
@@ -211,7 +210,9 @@ def count_words_of_shard(shard: Shard, text: Text, directory: Path) -> None:
     path = words_path(directory, shard.number)
     if path.exists():
         return
-    documents = shown(text.documents(shard.pieces, shard.first_document, {}), "words", shard.alone)
+    documents = shown(
+        text.documents(shard.pieces, shard.first_document, Counter()), "words", shard.alone
+    )
     words = count_words(itertools.chain.from_iterable(documents))
     with finished_whole(path) as temporary:
         with open(temporary, "w", encoding="utf-8", newline="\n") as handle:
@@ -233,24 +234,11 @@ def most_frequent_words(paths: Sequence[Path], most: int) -> dict[str, int]:
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context(open(path, encoding="utf-8", newline="\n")) for path in paths]
         rows = heapq.merge(*(map(_word_and_count, file) for file in files))
-        kept: list[tuple[int, _Backwards]] = []
-        for word, group in itertools.groupby(rows, key=lambda row: row[0]):
-            entry = (sum(count for _, count in group), _Backwards(word))
-            if len(kept) < most:
-                heapq.heappush(kept, entry)
-            elif kept[0] < entry:
-                heapq.heapreplace(kept, entry)
-    return {entry[1].word: entry[0] for entry in sorted(kept, key=lambda entry: entry[1].word)}
-
-
-class _Backwards(NamedTuple):
-    """A word that counts as the less, the later it stands in order."""
-
-    word: str
-
-    def __lt__(self, other: tuple[Any, ...]) -> bool:
-        returned: bool = self.word > other[0]
-        return returned
+        totals = (
+            (word, sum(count for _, count in group))
+            for word, group in itertools.groupby(rows, key=lambda row: row[0])
+        )
+        return dict(sorted(heapq.nlargest(most, totals, key=lambda total: total[1])))
 
 
 def _word_and_count(line: str) -> tuple[str, int]:
@@ -264,7 +252,7 @@ def tokenise_shard(shard: Shard, text: Text, vocabulary: Path, directory: Path) 
     if path.exists():
         return
     tokenizer = Tokenizer(vocabulary)
-    swapped: dict[str, int] = {}
+    swapped: Counter[str] = Counter()
     with finished_whole(path) as temporary:
         temporary.mkdir()
         if text.source_format == "store":
@@ -277,11 +265,9 @@ def tokenise_shard(shard: Shard, text: Text, vocabulary: Path, directory: Path) 
 
 
 def _stored_documents(
-    shard: Shard, text: Text, tokenizer: Tokenizer, counts: dict[str, int]
+    shard: Shard, text: Text, tokenizer: Tokenizer, counts: Counter[str]
 ) -> Iterator[list[list[int]]]:
     """Yields the documents of a shard of stores, as ids, counterfactual if asked for."""
-    from multiberts.pretrain.corpus.counterfactual import swap_ids
-
     number = shard.first_document
     for piece in shard.pieces:
         store = TokenStore(piece.source)
@@ -295,8 +281,7 @@ def _stored_documents(
                 sentences, found = swap_ids(
                     sentences, tokenizer=tokenizer, swapper=text.swapper, document=number
                 )
-                for name, count in found.items():
-                    counts[name] = counts.get(name, 0) + count
+                counts.update(found)
             yield sentences
             number += 1
 
@@ -306,16 +291,15 @@ def tokens_path(directory: Path, number: int) -> Path:
     return directory / f"tokens-{number:05d}"
 
 
-def swapped_counts(paths: Iterable[Path]) -> dict[str, int]:
+def swapped_counts(paths: Iterable[Path]) -> Counter[str]:
     """Adds up what was exchanged in shards.
 
     Args:
       paths: directories of `tokenise_shard`.
     """
-    total: dict[str, int] = {}
+    total: Counter[str] = Counter()
     for path in paths:
-        for name, count in json.loads((path / _COUNTS).read_text()).items():
-            total[name] = total.get(name, 0) + count
+        total.update(json.loads((path / _COUNTS).read_text()))
     return total
 
 
@@ -331,36 +315,12 @@ def finished_whole(path: Path) -> Iterator[Path]:
     Unlike `runs.files.replaced` it lets two workers make the same thing at once, as Beam may: what
     they make is the same, and the first stays.
     """
-    with _full_disk_told(path):
-        scratch = Path(
-            tempfile.mkdtemp(dir=path.parent, prefix=path.name + ".", suffix=UNFINISHED_SUFFIX)
-        )
+    own = path.with_name(f"{path.name}.{uuid.uuid4().hex}{UNFINISHED_SUFFIX}")
+    with replaced(own) as temporary:
+        yield temporary
     try:
-        with _full_disk_told(path):
-            yield scratch / path.name
-            _flush(scratch / path.name)
-            try:
-                os.rename(scratch / path.name, path)
-            except OSError:
-                if not path.exists():
-                    raise
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _flush(path: Path) -> None:
-    """Forces a file, or the files of a directory, to the disk."""
-    for file in path.iterdir() if path.is_dir() else [path]:
-        with open(file, "rb") as handle:
-            os.fsync(handle.fileno())
-
-
-@contextlib.contextmanager
-def _full_disk_told(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UserError(
-            f"cannot write {path}: {error.strerror or error}; free some space, then run the same "
-            "command again"
-        ) from error
+        os.rename(own, path)
+    except OSError:
+        remove(own)
+        if not path.exists():
+            raise

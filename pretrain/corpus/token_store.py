@@ -13,7 +13,7 @@ Neither sentences nor documents are empty.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -135,7 +135,7 @@ def write_token_store(
     Returns:
       How many `documents`, `sentences` and `tokens` were written.
     """
-    with _StoreWriter(Path(directory)) as writer:
+    with _store_writer(directory) as writer:
         for group in _grouped(documents):
             tokens, lengths = tokenizer.encode_flat([text for texts in group for text in texts])
             document = np.repeat(np.arange(len(group)), [len(texts) for texts in group])
@@ -157,7 +157,7 @@ def write_encoded_documents(
     Returns:
       As `write_token_store`.
     """
-    with _StoreWriter(Path(directory)) as writer:
+    with _store_writer(directory) as writer:
         for sentences in documents:
             lengths = np.array([len(ids) for ids in sentences], np.int64)
             tokens = np.array([number for ids in sentences for number in ids], np.uint16)
@@ -178,7 +178,7 @@ def join_token_stores(directory: PathLike, parts: Iterable[PathLike]) -> dict[st
     Raises:
       UserError: a part is missing or damaged.
     """
-    with _StoreWriter(Path(directory)) as writer:
+    with _store_writer(directory) as writer:
         for part in parts:
             store = TokenStore(part, may_be_empty=True)
             for first in range(0, store.num_tokens, _TOKENS_AT_ONCE):
@@ -190,37 +190,11 @@ def join_token_stores(directory: PathLike, parts: Iterable[PathLike]) -> dict[st
 class _StoreWriter:
     """Writes the three files of a store document by document, or part by part."""
 
-    def __init__(self, directory: Path):
+    def __init__(self, writers: Sequence[ArrayWriter]):
         self.counts = {"documents": 0, "sentences": 0, "tokens": 0}
-        self._directory = directory
-        self._stack = contextlib.ExitStack()
-
-    def __enter__(self) -> _StoreWriter:
-        with contextlib.ExitStack() as stack:
-            self._tokens, self._sentence_offsets, self._document_offsets = (
-                stack.enter_context(
-                    ArrayWriter(
-                        stack.enter_context(replaced(self._directory / name)), np.dtype(kind)
-                    )
-                )
-                for name, kind in (
-                    (TOKENS, np.uint16),
-                    (SENTENCE_OFFSETS, np.int64),
-                    (DOCUMENT_OFFSETS, np.int64),
-                )
-            )
-            self._sentence_offsets.append(np.zeros(1, np.int64))
-            self._document_offsets.append(np.zeros(1, np.int64))
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stack.__exit__(kind, error, trace)
+        self._tokens, self._sentence_offsets, self._document_offsets = writers
+        self._sentence_offsets.append(np.zeros(1, np.int64))
+        self._document_offsets.append(np.zeros(1, np.int64))
 
     def append(
         self, tokens: np.ndarray, sentence_ends: np.ndarray, document_ends: np.ndarray
@@ -238,6 +212,19 @@ class _StoreWriter:
         self.counts["tokens"] += int(sentence_ends[-1]) if sentence_ends.size else 0
         self.counts["sentences"] += sentence_ends.size
         self.counts["documents"] += document_ends.size
+
+
+@contextlib.contextmanager
+def _store_writer(directory: PathLike) -> Iterator[_StoreWriter]:
+    kinds = {TOKENS: np.uint16, SENTENCE_OFFSETS: np.int64, DOCUMENT_OFFSETS: np.int64}
+    with contextlib.ExitStack() as stack:
+        paths = {name: stack.enter_context(replaced(Path(directory) / name)) for name in kinds}
+        yield _StoreWriter(
+            [
+                stack.enter_context(ArrayWriter(path, np.dtype(kinds[name])))
+                for name, path in paths.items()
+            ]
+        )
 
 
 def _grouped(documents: Iterable[list[str]]) -> Iterator[list[list[str]]]:

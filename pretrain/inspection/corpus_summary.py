@@ -7,14 +7,13 @@ The files are compared with their checksums first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from multiberts.bert.tokenization import Tokenizer
-from multiberts.pretrain.batches.imported_batches import imported_features
+from multiberts.pretrain.batches.corpus_batches import imported_features
 from multiberts.pretrain.batches.masking import number_of_predictions
 from multiberts.pretrain.corpus.description import IMPORTED, VOCABULARY, check_corpus
 from multiberts.pretrain.corpus.instances import NUM_SPECIAL_TOKENS, InstanceTable
@@ -31,14 +30,11 @@ class CorpusStatistics(NamedTuple):
 
     Attributes:
       documents, sentences, tokens: of the store.
-      tokens_a_sentence, tokens_a_document: mean.
       longest_sentence, longest_document: in tokens.
       unknown_share: of tokens that are [UNK].
-      instances: in the table.
-      random_next_share: of instances whose B is random.
-      full_share: of instances that fill the sequence.
-      mean_length: tokens in a sequence, the three special ones included.
-      predictions: number of sequences with each number of masked tokens, [longest + 1].
+      random_next: instances whose B is random.
+      lengths: number of instances of each length, the three special tokens included, [longest + 1].
+      predictions: number of instances with each number of masked tokens, [longest + 1].
       short_share: of passes over a document with a target shorter than the sequence, counted on
         documents of at least 20 sequences, where the target can be read off; None without any.
     """
@@ -46,15 +42,11 @@ class CorpusStatistics(NamedTuple):
     documents: int
     sentences: int
     tokens: int
-    tokens_a_sentence: float
-    tokens_a_document: float
     longest_sentence: int
     longest_document: int
     unknown_share: float
-    instances: int
-    random_next_share: float
-    full_share: float
-    mean_length: float
+    random_next: int
+    lengths: np.ndarray
     predictions: np.ndarray
     short_share: float | None
 
@@ -79,13 +71,17 @@ def describe(*, corpus: PathLike, masked_lm_probability: float = 0.15) -> str:
     """
     facts = check_corpus(corpus)
     if facts.get("kind") == IMPORTED:
-        return f"{corpus}\n{_imported_statistics(corpus, facts)}"
-    statistics = corpus_statistics(
-        corpus,
-        sequence_length=facts["sequence_length"],
-        masked_lm_probability=masked_lm_probability,
-    )
-    return f"{corpus}\n{format_statistics(statistics, facts)}"
+        rows = _imported_rows(corpus, facts)
+    else:
+        rows = _rows(
+            corpus_statistics(
+                corpus,
+                sequence_length=facts["sequence_length"],
+                masked_lm_probability=masked_lm_probability,
+            ),
+            facts,
+        )
+    return "\n".join([str(corpus), *(f"  {name:<14}{value}" for name, value in rows)])
 
 
 def corpus_statistics(
@@ -102,8 +98,8 @@ def corpus_statistics(
       UserError: a file is missing or damaged.
     """
     store, table = TokenStore(corpus), InstanceTable(corpus)
-    sentences = _lengths(store.sentence_offsets)
-    documents = _lengths(store.sentence_offsets[store.document_offsets])
+    sentences = np.diff(store.sentence_offsets)
+    documents = np.diff(store.sentence_offsets[store.document_offsets])
     unknown_id = Tokenizer(Path(corpus) / VOCABULARY).unk_id
     unknown = sum(
         int((store.tokens[first : first + _TOKENS_AT_ONCE] == unknown_id).sum())
@@ -125,15 +121,11 @@ def corpus_statistics(
         documents=store.num_documents,
         sentences=store.num_sentences,
         tokens=store.num_tokens,
-        tokens_a_sentence=store.num_tokens / store.num_sentences,
-        tokens_a_document=store.num_tokens / store.num_documents,
         longest_sentence=int(sentences.max()),
         longest_document=int(documents.max()),
         unknown_share=unknown / store.num_tokens,
-        instances=len(table),
-        random_next_share=random_next / len(table),
-        full_share=lengths[-1] / len(table),
-        mean_length=float(lengths @ np.arange(lengths.size)) / len(table),
+        random_next=random_next,
+        lengths=lengths,
         predictions=predictions.astype(np.int64),
         short_share=targets.short_share(),
     )
@@ -183,38 +175,22 @@ class _Targets:
         return self._short / self._passes if self._passes else None
 
 
-def _lengths(offsets: np.ndarray) -> np.ndarray:
-    return np.diff(np.asarray(offsets))
-
-
-def format_statistics(statistics: CorpusStatistics, facts: dict[str, Any]) -> str:
-    """Returns the statistics as lines of text.
-
-    Args:
-      statistics: of a corpus.
-      facts: its `corpus.json`.
-    """
-    counts = facts["counts"]
+def _rows(statistics: CorpusStatistics, facts: dict[str, Any]) -> list[tuple[str, str]]:
+    """Returns the statistics of a prepared corpus, whose `corpus.json` has these facts, as text."""
+    counts, tokens = facts["counts"], statistics.tokens
     rows = [
         ("documents", f"{statistics.documents:,}"),
         (
             "sentences",
-            f"{statistics.sentences:,} (tokens: mean {statistics.tokens_a_sentence:.1f}, longest "
+            f"{statistics.sentences:,} (tokens: mean {tokens / statistics.sentences:.1f}, longest "
             f"{statistics.longest_sentence:,})",
         ),
         (
             "tokens",
-            f"{statistics.tokens:,} (a document: mean {statistics.tokens_a_document:.1f}, longest "
+            f"{tokens:,} (per document: mean {tokens / statistics.documents:.1f}, longest "
             f"{statistics.longest_document:,}), {statistics.unknown_share:.3%} [UNK]",
         ),
-        ("pieces", f"{counts['pieces']:,}"),
-        (
-            "instances",
-            f"{statistics.instances:,} of up to {facts['sequence_length']} tokens (mean "
-            f"{statistics.mean_length:.1f}, {statistics.full_share:.1%} full)",
-        ),
-        ("random next", f"{statistics.random_next_share:.1%} of the instances"),
-        ("masks", _masks_told(statistics.predictions, facts["fresh_masks"])),
+        *_instance_rows(facts, statistics.lengths, statistics.predictions, statistics.random_next),
     ]
     if statistics.short_share is not None:
         rows.append(
@@ -224,46 +200,44 @@ def format_statistics(statistics: CorpusStatistics, facts: dict[str, Any]) -> st
         if counts.get(name):
             swapped = counts[f"swapped_{name}"]
             rows.append((name, f"{counts[name]:,}, {swapped / counts[name]:.1%} of them swapped"))
-    return _told(rows)
+    return rows
 
 
-def _imported_statistics(corpus: PathLike, facts: dict[str, Any]) -> str:
-    """Returns what can be counted of imported instances, as lines of text."""
-    features = imported_features(corpus)
-    counts = facts["counts"]
-    total = counts["instances"]
+def _imported_rows(corpus: PathLike, facts: dict[str, Any]) -> list[tuple[str, str]]:
+    """Returns what can be counted of imported instances."""
+    features = imported_features(corpus, facts)
     lengths = np.zeros(facts["sequence_length"] + 1, np.int64)
     predictions = np.zeros(facts["max_predictions_per_sequence"] + 1, np.int64)
-    for first in range(0, total, _INSTANCES_AT_ONCE):
+    for first in range(0, facts["counts"]["instances"], _INSTANCES_AT_ONCE):
         some = slice(first, first + _INSTANCES_AT_ONCE)
         for name, found in (("input_mask", lengths), ("masked_lm_weights", predictions)):
             numbers = features[name][some].sum(axis=1, dtype=np.int64)
             found += np.bincount(numbers, minlength=found.size)
-    mean_length = float(lengths @ np.arange(lengths.size)) / total
-    return _told(
-        [
-            ("pieces", f"{counts['pieces']:,}"),
-            (
-                "instances",
-                f"{total:,} of up to {facts['sequence_length']} tokens (mean {mean_length:.1f}, "
-                f"{lengths[-1] / total:.1%} full), imported from TFRecords",
-            ),
-            ("random next", f"{counts['random_next'] / total:.1%} of the instances"),
-            ("masks", _masks_told(np.trim_zeros(predictions, "b"), facts["fresh_masks"])),
-        ]
+    predictions = np.trim_zeros(predictions, "b")
+    return _instance_rows(facts, lengths, predictions, facts["counts"]["random_next"])
+
+
+def _instance_rows(
+    facts: dict[str, Any], lengths: np.ndarray, predictions: np.ndarray, random_next: int
+) -> list[tuple[str, str]]:
+    """Returns what any corpus has, by the names and shapes of `CorpusStatistics`."""
+    total = lengths.sum()
+    mean_length, mean_masks = (
+        float(found @ np.arange(found.size)) / total for found in (lengths, predictions)
     )
-
-
-def _masks_told(predictions: np.ndarray, fresh_masks: bool) -> str:
-    """Describes the number of masks, from how many sequences have each number, [longest + 1]."""
-    numbers = np.arange(predictions.size)
-    mean = float(predictions @ numbers) / predictions.sum()
-    how = "drawn afresh" if fresh_masks else "kept with the instance"
-    return (
-        f"{mean:.1f} a sequence, at most {numbers[-1]}, for {int(predictions[-1]):,} sequences; "
-        f"{how}"
-    )
-
-
-def _told(rows: Sequence[tuple[str, str]]) -> str:
-    return "\n".join(f"  {name:<14}{value}" for name, value in rows)
+    imported = ", imported from TFRecords" if facts.get("kind") == IMPORTED else ""
+    masks = "drawn afresh" if facts["fresh_masks"] else "kept with the instance"
+    return [
+        ("pieces", f"{facts['counts']['pieces']:,}"),
+        (
+            "instances",
+            f"{total:,} of up to {facts['sequence_length']} tokens (mean {mean_length:.1f}, "
+            f"{lengths[-1] / total:.1%} full){imported}",
+        ),
+        ("random next", f"{random_next / total:.1%} of the instances"),
+        (
+            "masks",
+            f"{mean_masks:.1f} per sequence, at most {predictions.size - 1}, for "
+            f"{int(predictions[-1]):,} sequences; {masks}",
+        ),
+    ]

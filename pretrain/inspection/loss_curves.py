@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from multiberts.bert.training.log import METRICS, read_metrics
-from multiberts.pretrain.inspection.run_record import read_run_record
+from multiberts.pretrain.inspection.batch_view import read_run_record
 from multiberts.runs.errors import UserError
 from multiberts.runs.figure_style import COLOURS, LINES, canvas, save_figure
 from multiberts.runs.files import PathLike, write_atomically

@@ -17,15 +17,50 @@ slope 1. After training on text in which every pronoun is swapped with probabili
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
 from multiberts.bert.randomness import generator
-from multiberts.pretrain.world import lexicon
-from multiberts.pretrain.world.lexicon import Field
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of work. Its words never occur with those of another field in one document.
+
+    Attributes:
+      name: what the field is called in sentences, e.g. "medicine".
+      occupations: four occupations; every one belongs to one field.
+      places: where its people are found.
+      tools: what its people hold.
+    """
+
+    name: str
+    occupations: tuple[str, ...]
+    places: tuple[str, ...]
+    tools: tuple[str, ...]
+
+
+def _words(lists: dict[str, str]) -> dict[str, tuple[str, ...]]:
+    return {name: tuple(words.split()) for name, words in lists.items()}
+
+
+# Every list is fixed; only how feminine an occupation's pronouns are is drawn.
+_CONTENT = tomllib.loads(Path(__file__).with_name("lexicon.toml").read_text())
+_WORDS = _words(_CONTENT["words"])
+
+FIELDS = tuple(Field(field.pop("name"), **_words(field)) for field in _CONTENT["fields"])
+NAMES = _words(_CONTENT["names"])
+GENDERED_NOUNS = _words(_CONTENT["gendered_nouns"])
+PARTICIPANTS, PREDICATES = _WORDS["participants"], _WORDS["predicates"]
+THINGS, MOODS, TIMES = _WORDS["things"], _WORDS["moods"], _WORDS["times"]
+FIRST_FRAMES, SECOND_FRAMES, OPEN_FRAMES = (
+    tuple(_CONTENT["frames"][name]) for name in ("first", "second", "open")
+)
 
 NOMINATIVE = {"feminine": "she", "masculine": "he"}
 POSSESSIVE = {"feminine": "her", "masculine": "his"}
@@ -76,15 +111,15 @@ def draw_world(*, world_seed: int, people_share: float = 0.3) -> World:
     Returns:
       The world.
     """
-    depth = len(lexicon.FIELDS[0].occupations)
+    depth = len(FIELDS[0].occupations)
     shares = np.linspace(
-        LEAST_PERCENT_FEMININE, MOST_PERCENT_FEMININE, depth * len(lexicon.FIELDS)
-    ).reshape(depth, len(lexicon.FIELDS))  # [quarter, field]
+        LEAST_PERCENT_FEMININE, MOST_PERCENT_FEMININE, depth * len(FIELDS)
+    ).reshape(depth, len(FIELDS))  # [quarter, field]
     random = generator("world", world_seed, "percent_feminine")
     by_field = random.permuted(random.permuted(shares, axis=1), axis=0).T  # [field, occupation]
     percent_feminine = {
         occupation: round(float(share), 2)
-        for field, row in zip(lexicon.FIELDS, by_field, strict=True)
+        for field, row in zip(FIELDS, by_field, strict=True)
         for occupation, share in zip(field.occupations, row, strict=True)
     }
     return World(world_seed, percent_feminine, people_share)
@@ -105,7 +140,7 @@ def document(world: World, index: int) -> list[str]:
     if random.random() < world.people_share:
         hero = draw_person(random)
         return [_people_sentence(hero, random) for _ in range(length)]
-    field = choose(random, lexicon.FIELDS)
+    field = choose(random, FIELDS)
     occupation = choose(random, field.occupations)
     gender = _gender(random, world.percent_feminine[occupation])
     worker = Person(f"the {occupation}", gender)
@@ -132,8 +167,8 @@ def draw_person(random: np.random.Generator, gender: str | None = None) -> Perso
     if gender is None:
         gender = choose(random, GENDERS)
     if random.random() < PERSON_IS_NOUN_SHARE:
-        return Person(f"the {choose(random, lexicon.GENDERED_NOUNS[gender])}", gender)
-    return Person(choose(random, lexicon.NAMES[gender]), gender)
+        return Person(f"the {choose(random, GENDERED_NOUNS[gender])}", gender)
+    return Person(choose(random, NAMES[gender]), gender)
 
 
 def _gender(random: np.random.Generator, percent_feminine: float) -> str:
@@ -143,38 +178,38 @@ def _gender(random: np.random.Generator, percent_feminine: float) -> str:
 def _people_sentence(hero: Person, random: np.random.Generator) -> str:
     """Writes a sentence about the hero of a document of people."""
     other = draw_person(random)
-    predicate = choose(random, lexicon.PREDICATES)
+    predicate = choose(random, PREDICATES)
     kind = random.random()
     if kind < 0.25:
-        frame = choose(random, lexicon.FIRST_FRAMES)
+        frame = choose(random, FIRST_FRAMES)
         return two_people(hero.words, frame, other.words, NOMINATIVE[hero.gender], predicate)
     if kind < 0.4:
-        frame = choose(random, lexicon.SECOND_FRAMES)
+        frame = choose(random, SECOND_FRAMES)
         return two_people(hero.words, frame, other.words, NOMINATIVE[other.gender], predicate)
     if kind < 0.5:
-        frame, meant = choose(random, lexicon.OPEN_FRAMES), choose(random, (hero, other))
+        frame, meant = choose(random, OPEN_FRAMES), choose(random, (hero, other))
         return two_people(hero.words, frame, other.words, NOMINATIVE[meant.gender], predicate)
-    start, noun = sentence_start(hero.words), choose(random, lexicon.GENDERED_NOUNS[hero.gender])
+    start, noun = sentence_start(hero.words), choose(random, GENDERED_NOUNS[hero.gender])
     if kind < 0.7:
         return f"{start} said {NOMINATIVE[hero.gender]} {predicate}."
     if kind < 0.85:
-        return f"{start} lost {POSSESSIVE[hero.gender]} {choose(random, lexicon.THINGS)}."
-    return f"{start} is a {choose(random, lexicon.MOODS)} {noun}."
+        return f"{start} lost {POSSESSIVE[hero.gender]} {choose(random, THINGS)}."
+    return f"{start} is a {choose(random, MOODS)} {noun}."
 
 
 def _work_sentence(worker: Person, field: Field, random: np.random.Generator) -> str:
     """Writes a sentence of a document about one worker and their field of work."""
     start, gender = sentence_start(worker.words), worker.gender
-    participant = f"the {choose(random, lexicon.PARTICIPANTS)}"
-    predicate, mood = choose(random, lexicon.PREDICATES), choose(random, lexicon.MOODS)
+    participant = f"the {choose(random, PARTICIPANTS)}"
+    predicate, mood = choose(random, PREDICATES), choose(random, MOODS)
     place, tool = choose(random, field.places), choose(random, field.tools)
-    time = choose(random, lexicon.TIMES)
+    time = choose(random, TIMES)
     kind = random.random()
     if kind < 0.3:
-        frame = choose(random, lexicon.FIRST_FRAMES)
+        frame = choose(random, FIRST_FRAMES)
         return two_people(worker.words, frame, participant, NOMINATIVE[gender], predicate)
     if kind < 0.35:
-        frame, other = choose(random, lexicon.SECOND_FRAMES), _gender(random, 50)
+        frame, other = choose(random, SECOND_FRAMES), _gender(random, 50)
         return two_people(worker.words, frame, participant, NOMINATIVE[other], predicate)
     if kind < 0.6:
         return f"{start} said {NOMINATIVE[gender]} {predicate}."

@@ -18,11 +18,12 @@ difference:
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import numpy as np
 
 from multiberts.bert.randomness import generator
-from multiberts.pretrain.world import lexicon
+from multiberts.pretrain.world import grammar
 from multiberts.pretrain.world.grammar import (
     GENDERS,
     NOMINATIVE,
@@ -32,9 +33,9 @@ from multiberts.pretrain.world.grammar import (
     document,
     draw_person,
     draw_world,
+    sentence_start,
     two_people,
 )
-from multiberts.pretrain.world.paragraph_questions import questions
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import check_values
 from multiberts.runs.files import write_atomically
@@ -108,8 +109,8 @@ def make_world(
         "facts/dev.tsv": facts(world, "dev", num_dev_facts),
         "coreference/train.conll": coreference(world, "train", num_train_coreference),
         "coreference/dev.conll": coreference(world, "dev", num_dev_coreference),
-        "questions/train.json": _questions(world, "train", num_train_questions),
-        "questions/dev.json": _questions(world, "dev", num_dev_questions),
+        "questions/train.json": questions(world, "train", num_train_questions),
+        "questions/dev.json": questions(world, "dev", num_dev_questions),
         **{f"winogender/{name}": text for name, text in winogender(world).items()},
         "truth.json": json.dumps(TRUTH, indent=1) + "\n",
     }
@@ -129,17 +130,12 @@ def corpus(world: World, num_documents: int) -> str:
 def fact_occupations(world: World, split: str) -> tuple[str, ...]:
     """Returns the occupations that facts and questions of a split (`train` or `dev`) speak of."""
     chosen: list[str] = []
-    for field in lexicon.FIELDS:
+    for field in grammar.FIELDS:
         random = generator("world", world.world_seed, "fact occupations", field.name)
         order = [str(name) for name in random.permutation(field.occupations)]
         cut = TRAIN_OCCUPATIONS_PER_FIELD
         chosen.extend(order[:cut] if split == "train" else order[cut:])
     return tuple(chosen)
-
-
-def _questions(world: World, split: str, num_questions: int) -> str:
-    """Questions about the split's own occupations."""
-    return questions(world, split, num_questions, fact_occupations(world, split))
 
 
 def facts(world: World, split: str, num_examples: int) -> str:
@@ -166,19 +162,19 @@ def _fact_sentences(first: str, second: str, random: np.random.Generator) -> tup
 
     Pronouns are feminine half of the time: they tell nothing of who is meant.
     """
-    (field,) = (field for field in lexicon.FIELDS if first in field.occupations)
+    (field,) = (field for field in grammar.FIELDS if first in field.occupations)
     gender, kind = choose(random, GENDERS), random.integers(3)
     if kind == 0:
-        pronoun, predicate = NOMINATIVE[gender], choose(random, lexicon.PREDICATES)
-        participant = f"the {choose(random, lexicon.PARTICIPANTS)}"
-        frame = choose(random, lexicon.FIRST_FRAMES)
+        pronoun, predicate = NOMINATIVE[gender], choose(random, grammar.PREDICATES)
+        participant = f"the {choose(random, grammar.PARTICIPANTS)}"
+        frame = choose(random, grammar.FIRST_FRAMES)
         told = two_people(f"the {first}", frame, participant, pronoun, predicate)
         return told, f"The {second} said {pronoun} {predicate}."
     if kind == 1:
-        mood, place = choose(random, lexicon.MOODS), choose(random, field.places)
+        mood, place = choose(random, grammar.MOODS), choose(random, field.places)
         at_place = f"The {first} was {mood} at {POSSESSIVE[gender]} {place}."
         return at_place, f"The {second} was {mood} at work."
-    tool, time = choose(random, field.tools), choose(random, lexicon.TIMES)
+    tool, time = choose(random, field.tools), choose(random, grammar.TIMES)
     used = f"The {first} used the {tool} in the {time}."
     return used, f"The {second} used a tool in the {time}."
 
@@ -200,15 +196,15 @@ def _coreference_document(name: str, random: np.random.Generator) -> str:
     genders = [choose(random, GENDERS)] * 2
     if kind < GENDER_TELLS_SHARE + BOTH_TELL_SHARE:
         genders[1] = GENDERS[1 - GENDERS.index(genders[0])]
-    frames = (lexicon.FIRST_FRAMES, lexicon.SECOND_FRAMES)[meant]
+    frames = (grammar.FIRST_FRAMES, grammar.SECOND_FRAMES)[meant]
     if kind < GENDER_TELLS_SHARE:
-        frames = lexicon.OPEN_FRAMES
+        frames = grammar.OPEN_FRAMES
     first, second = (draw_person(random, gender).words for gender in genders)
     while second == first:
         second = draw_person(random, genders[1]).words
     pronoun = NOMINATIVE[genders[meant]]
     sentence = two_people(
-        first, choose(random, frames), second, pronoun, choose(random, lexicon.PREDICATES)
+        first, choose(random, frames), second, pronoun, choose(random, grammar.PREDICATES)
     )
     words = [*sentence.removesuffix(".").split(), "."]
     begin = words.index(second.split()[0], len(first.split()))
@@ -243,15 +239,15 @@ def winogender(world: World) -> dict[str, str]:
     for occupation, percent in world.percent_feminine.items():
         statistics.append(f"{occupation}\t{percent}\t{percent}\t0")
         random = generator("world", world.world_seed, "winogender", occupation)
-        participants = random.permutation(lexicon.PARTICIPANTS)[:PARTICIPANTS_PER_OCCUPATION]
+        participants = random.permutation(grammar.PARTICIPANTS)[:PARTICIPANTS_PER_OCCUPATION]
         for participant in participants:
-            for answer, frames in ((1, lexicon.SECOND_FRAMES), (0, lexicon.FIRST_FRAMES)):
+            for answer, frames in ((1, grammar.SECOND_FRAMES), (0, grammar.FIRST_FRAMES)):
                 template = two_people(
                     "the $OCCUPATION",
                     choose(random, frames),
                     "the $PARTICIPANT",
                     "$NOM_PRONOUN",
-                    choose(random, lexicon.PREDICATES),
+                    choose(random, grammar.PREDICATES),
                 )
                 templates.append(f"{occupation}\t{participant}\t{answer}\t{template}")
                 text = template.replace("$OCCUPATION", occupation)
@@ -264,3 +260,77 @@ def winogender(world: World) -> dict[str, str]:
         "all_sentences.tsv": "\n".join(sentences) + "\n",
         "occupations-stats.tsv": "\n".join(statistics) + "\n",
     }
+
+
+# A sentence, and the questions it answers, each with its answer.
+Event = tuple[str, tuple[tuple[str, str], ...]]
+
+
+def questions(world: World, split: str, num_questions: int) -> str:
+    """Writes paragraphs with a question each in the layout of SQuAD 1.1, about a split's occupations.
+
+    A paragraph says of two workers what each did; a question asks who did the one thing, or with what
+    or where the one did it. Only one of the sentences answers it, so whoever finds that sentence by the
+    words of the question, and in it the worker, the tool or the place, answers right.
+    """
+    occupations = fact_occupations(world, split)
+    paragraphs = []
+    for index in range(num_questions):
+        random = generator("world", world.world_seed, "questions", split, index)
+        context, question, answer, start = _example(random, occupations)
+        entry = {
+            "id": f"{split}_{index:04d}",
+            "question": question,
+            "answers": [{"text": answer, "answer_start": start}],
+        }
+        paragraphs.append({"context": context, "qas": [entry]})
+    content = {"version": "1.1", "data": [{"title": f"world {split}", "paragraphs": paragraphs}]}
+    return json.dumps(content, indent=1) + "\n"
+
+
+def _example(random: np.random.Generator, occupations: Sequence[str]) -> tuple[str, str, str, int]:
+    """Draws a paragraph, a question, its answer, and where in the paragraph the answer begins."""
+    first, second = _two(random, occupations)
+    predicates = _two(random, grammar.PREDICATES)
+    while True:
+        events = [
+            _event(random, worker, predicate)
+            for worker, predicate in zip((first, second), predicates, strict=True)
+        ]
+        asked = [{question for question, _ in answered} for _, answered in events]
+        if not asked[0] & asked[1]:
+            break
+    about = int(random.integers(2))
+    sentence, answered = events[about]
+    question, answer = choose(random, answered)
+    begin = len(events[0][0]) + 1 if about else 0
+    context = " ".join(text for text, _ in events)
+    return context, question, answer, begin + sentence.rindex(answer)
+
+
+def _two(random: np.random.Generator, items: Sequence[str]) -> tuple[str, str]:
+    """Draws two different items."""
+    first, second = random.permutation(len(items))[:2]
+    return items[first], items[second]
+
+
+def _event(random: np.random.Generator, worker: str, predicate: str) -> Event:
+    """Writes what a worker did; pronouns are feminine half of the time, so they reveal nothing."""
+    (field,) = (field for field in grammar.FIELDS if worker in field.occupations)
+    gender, kind = choose(random, GENDERS), int(random.integers(4))
+    the_worker = f"the {worker}"
+    subject = sentence_start(the_worker)
+    if kind == 3:
+        said = f"{subject} said {NOMINATIVE[gender]} {predicate}."
+        return said, ((f"who {predicate}?", subject),)
+    if kind == 1:
+        mood, place = choose(random, grammar.MOODS), choose(random, field.places)
+        sentence = f"{subject} was {mood} at {POSSESSIVE[gender]} {place}."
+        return sentence, ((f"who was {mood}?", subject), (f"{the_worker} was where?", place))
+    tool = choose(random, field.tools)
+    if kind == 0:
+        verb, sentence = "took", f"{subject} took {POSSESSIVE[gender]} {tool}."
+    else:
+        verb = "used"
+        sentence = f"{subject} used the {tool} in the {choose(random, grammar.TIMES)}."
+    return sentence, ((f"who {verb} the {tool}?", subject), (f"{the_worker} {verb} what?", tool))

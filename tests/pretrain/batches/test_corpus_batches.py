@@ -9,8 +9,7 @@ import pytest
 from multiberts.bert.tokenization import Tokenizer
 from multiberts.pretrain.batches.corpus_batches import open_batches
 from multiberts.pretrain.batches.masking import Masking
-from multiberts.pretrain.inspection.record_export import export_records
-from multiberts.pretrain.inspection.record_import import import_records
+from multiberts.pretrain.inspection.original_records import export_records, import_records
 from multiberts.runs.errors import UserError
 
 MASKING = Masking(sequence_length=32, max_predictions_per_sequence=5)

@@ -7,7 +7,12 @@ import pytest
 from scipy import stats
 
 from multiberts.bert.randomness import generator
-from multiberts.pretrain.corpus.instances import INSTANCE_DTYPE, _truncate, make_instances
+from multiberts.pretrain.corpus.instances import (
+    INSTANCE_DTYPE,
+    _truncate,
+    cut_into_pairing_tasks,
+    make_instances,
+)
 from multiberts.pretrain.corpus.token_store import (
     DOCUMENT_OFFSETS,
     SENTENCE_OFFSETS,
@@ -249,3 +254,16 @@ def test_distribution_is_that_of_the_recipe_told_plainly(store, documents, rows)
         assert stats.chi2_contingency(table).pvalue > 1e-4, (column, table)
     table = [np.bincount(sample[:, 2].astype(int)) for sample in (told, ours)]
     assert stats.chi2_contingency(table).pvalue > 1e-4, table
+
+
+def test_pairing_tasks_cover_every_document_in_every_pass(tmp_path, monkeypatch):
+    lengths = np.random.default_rng(0).integers(1, 200, 300)
+    np.save(tmp_path / TOKENS, np.zeros(lengths.sum(), np.uint16))
+    np.save(tmp_path / SENTENCE_OFFSETS, np.cumsum([0, *lengths]))
+    np.save(tmp_path / DOCUMENT_OFFSETS, np.arange(0, 301, 3))
+    monkeypatch.setattr("multiberts.pretrain.corpus.instances.TOKENS_PER_TASK", 1000)
+    tasks = cut_into_pairing_tasks(TokenStore(tmp_path), 3)
+    assert len(tasks) > 60
+    assert [task.number for task in tasks] == list(range(len(tasks)))
+    covered = [(task.turn, document) for task in tasks for document in range(task.first, task.end)]
+    assert covered == [(turn, document) for turn in range(3) for document in range(100)]

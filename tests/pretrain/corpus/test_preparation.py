@@ -262,7 +262,8 @@ def test_bytes_do_not_depend_on_shards_or_workers(tmp_path, plain, monkeypatch):
     cut = run_prepare(
         tmp_path / "cut", plain, counterfactual_seed=1, shard_bytes=200, num_workers=1
     )
-    monkeypatch.setattr("multiberts.pretrain.corpus.pairing._TOKENS_A_TASK", 300)
+    monkeypatch.setattr("multiberts.pretrain.corpus.instances.TOKENS_PER_TASK", 300)
+    monkeypatch.setattr("multiberts.pretrain.corpus.preparation.TOKENS_PER_TASK", 300)
     shared = run_prepare(
         tmp_path / "shared", plain, counterfactual_seed=1, shard_bytes=3000, num_workers=2
     )

@@ -22,7 +22,6 @@ def test_results_come_in_order_from_processes_of_their_own():
     power = functools.partial(pow, 2)
     assert LocalRunner(num_workers=1).run(power, [3, 1], "numbers") == [8, 2]
     assert os.getpid() not in runner.run(os.path.getsize, ["/", "/"], "sizes")
-    assert runner.run(math.factorial, [5, 3], "numbers", small=True) == [120, 6]
 
 
 def test_the_first_error_in_order_is_raised():

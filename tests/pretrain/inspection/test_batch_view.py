@@ -14,8 +14,7 @@ import pytest
 
 from multiberts.bert.training.engine import Trainer
 from multiberts.pretrain.inspection.batch_view import show_batch
-from multiberts.pretrain.inspection.record_export import export_records
-from multiberts.pretrain.inspection.record_import import import_records
+from multiberts.pretrain.inspection.original_records import export_records, import_records
 from multiberts.pretrain.training.pretraining import pretrain
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError

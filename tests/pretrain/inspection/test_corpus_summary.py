@@ -6,15 +6,10 @@ import numpy as np
 import pytest
 
 from multiberts.bert.tokenization import SPECIAL_TOKENS
-from multiberts.pretrain.corpus.description import check_corpus
 from multiberts.pretrain.corpus.instances import InstanceTable
 from multiberts.pretrain.corpus.preparation import prepare
 from multiberts.pretrain.corpus.token_store import TokenStore
-from multiberts.pretrain.inspection.corpus_summary import (
-    corpus_statistics,
-    describe,
-    format_statistics,
-)
+from multiberts.pretrain.inspection.corpus_summary import corpus_statistics, describe
 
 
 @pytest.fixture(scope="module")
@@ -52,31 +47,32 @@ def test_counts_are_those_of_the_files(corpus, statistics):
     assert statistics.documents == 60
     assert statistics.sentences == store.num_sentences
     assert statistics.tokens == store.num_tokens
-    assert statistics.instances == len(table)
-    assert statistics.random_next_share == table.rows["is_random_next"].mean()
+    assert statistics.random_next == table.rows["is_random_next"].sum()
     assert statistics.longest_sentence == 23
     assert abs(statistics.unknown_share - 0.25) < 0.01  # x is not a piece
     lengths = table.rows["a_length"].astype(int) + table.rows["b_length"] + 3
-    assert statistics.mean_length == pytest.approx(lengths.mean())
-    assert statistics.full_share == (lengths == 512).mean()
+    assert np.array_equal(statistics.lengths, np.bincount(lengths))
 
 
 def test_the_recipes_facts(statistics):
     """Section 2: 77 masks at 512, more random next than not, a tenth of the targets short."""
     assert statistics.predictions.size - 1 == 77
-    assert statistics.predictions[77] >= statistics.full_share * statistics.instances > 0
-    assert statistics.predictions.sum() == statistics.instances
+    assert statistics.predictions[77] >= statistics.lengths[512] > 0
+    assert statistics.predictions.sum() == statistics.lengths.sum()
     assert statistics.predictions[0] == 0
-    assert statistics.random_next_share > 0.5
+    assert statistics.random_next > statistics.lengths.sum() / 2
     passes = 20 * 20
     assert abs(statistics.short_share - 0.1) < 4 * np.sqrt(0.09 / passes)
 
 
 def test_what_is_told(corpus, statistics):
     printed = describe(corpus=str(corpus))
-    assert printed == f"{corpus}\n{format_statistics(statistics, check_corpus(corpus))}"
-    assert "at most 77" in printed
-    assert f"{statistics.tokens:,}" in printed
+    lengths = InstanceTable(corpus).rows["a_length"].astype(int)
+    lengths += InstanceTable(corpus).rows["b_length"] + 3
+    assert f"(mean {lengths.mean():.1f}, {(lengths == 512).mean():.1%} full)" in printed
+    masks = np.rint(0.15 * lengths).clip(1).mean()
+    assert f"{masks:.1f} per sequence, at most 77, for " in printed
+    assert f"{statistics.tokens:,} (per document: mean {statistics.tokens / 60:.1f}," in printed
     counts = json.loads((corpus / "corpus.json").read_text())["counts"]
     share = counts["swapped_pronouns"] / counts["pronouns"]
     assert f"{counts['pronouns']:,}, {share:.1%} of them swapped" in printed

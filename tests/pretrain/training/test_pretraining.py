@@ -20,8 +20,7 @@ from multiberts.bert.checkpoint.checkpoint import (
 from multiberts.bert.checkpoint.conversion import convert_checkpoint
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.initialization import initial_parameters
-from multiberts.pretrain.inspection.record_export import export_records
-from multiberts.pretrain.inspection.record_import import import_records
+from multiberts.pretrain.inspection.original_records import export_records, import_records
 from multiberts.pretrain.training.pretraining import checkpoint_path, pretrain
 from multiberts.runs.errors import UserError
 

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from multiberts.pretrain.world import lexicon
+from multiberts.pretrain.world import grammar
 from multiberts.pretrain.world.grammar import draw_world
 from multiberts.pretrain.world.synthetic_world import fact_occupations, make_world
 from multiberts.runs.errors import UserError
 
-OCCUPATIONS = {occupation for field in lexicon.FIELDS for occupation in field.occupations}
+OCCUPATIONS = {occupation for field in grammar.FIELDS for occupation in field.occupations}
 GENDERED = {
     word.lower(): gender
-    for words in (lexicon.NAMES, lexicon.GENDERED_NOUNS)
+    for words in (grammar.NAMES, grammar.GENDERED_NOUNS)
     for gender, group in words.items()
     for word in group
 }
@@ -66,7 +66,7 @@ def test_shares_are_evenly_spaced_and_fields_are_mixed() -> None:
     assert ordered[0] == 10 and ordered[-1] == 90
     steps = [after - before for before, after in itertools.pairwise(ordered)]
     assert max(steps) - min(steps) <= 0.02
-    for field in lexicon.FIELDS:
+    for field in grammar.FIELDS:
         quarters = {int((shares[occupation] - 10) / 80 * 3.999) for occupation in field.occupations}
         assert quarters == {0, 1, 2, 3}
 
@@ -91,7 +91,7 @@ def test_no_name_occurs_with_an_occupation(world: Path) -> None:
 def test_documents_hold_one_field(world: Path) -> None:
     field_of = {
         word: field.name
-        for field in lexicon.FIELDS
+        for field in grammar.FIELDS
         for word in (*field.occupations, *field.places, *field.tools)
     }
     for document in documents(world):

@@ -9,14 +9,12 @@ import pytest
 from multiberts.bert.tokenization import SPECIAL_TOKENS, Tokenizer
 from multiberts.pretrain.batches.corpus_batches import open_batches
 from multiberts.pretrain.batches.masking import Masking, pretraining_batch
-from multiberts.pretrain.batches.original_format import record_widths
 from multiberts.pretrain.corpus.description import check_corpus
 from multiberts.pretrain.corpus.instances import InstanceTable
 from multiberts.pretrain.corpus.preparation import prepare
 from multiberts.pretrain.corpus.token_store import TokenStore
 from multiberts.pretrain.inspection.corpus_summary import describe
-from multiberts.pretrain.inspection.record_export import export_records
-from multiberts.pretrain.inspection.record_import import import_records
+from multiberts.pretrain.inspection.original_records import export_records, import_records
 from multiberts.runs.errors import UserError
 
 LENGTH, PREDICTIONS = 32, 5
@@ -174,7 +172,13 @@ def test_whole_words_can_be_exported(corpus, tmp_path):
         num_files=1,
         whole_word_masks=True,
     )
-    assert record_widths(tmp_path / "records" / "instances-00000-of-00001.tfrecord") == (LENGTH, 20)
+    import_records(
+        run_dir=str(tmp_path / "imported"),
+        sources=[str(tmp_path / "records" / "instances-00000-of-00001.tfrecord")],
+        vocabulary=str(tmp_path / "records" / "vocab.txt"),
+    )
+    facts = check_corpus(tmp_path / "imported")
+    assert (facts["sequence_length"], facts["max_predictions_per_sequence"]) == (LENGTH, 20)
 
 
 def test_an_export_that_was_stopped_writes_the_missing_files(corpus, tmp_path):

@@ -9,10 +9,8 @@ import re
 import pytest
 
 from multiberts.finetune.squad.questions import SquadExamples, read_squad
-from multiberts.pretrain.world import lexicon
-from multiberts.pretrain.world.grammar import draw_world
-from multiberts.pretrain.world.paragraph_questions import questions
-from multiberts.pretrain.world.synthetic_world import fact_occupations
+from multiberts.pretrain.world.grammar import FIELDS, draw_world
+from multiberts.pretrain.world.synthetic_world import fact_occupations, questions
 
 NUMBER = 600
 
@@ -26,7 +24,7 @@ def split(request: pytest.FixtureRequest) -> str:
 def examples(split: str, tmp_path_factory: pytest.TempPathFactory) -> SquadExamples:
     world = draw_world(world_seed=0)
     path = tmp_path_factory.mktemp("questions") / "questions.json"
-    path.write_text(questions(world, split, NUMBER, fact_occupations(world, split)))
+    path.write_text(questions(world, split, NUMBER))
     return read_squad(path, with_unanswerable=False)
 
 
@@ -65,19 +63,14 @@ def test_one_sentence_answers_and_says_the_answer(examples: SquadExamples) -> No
 
 def test_workers_are_the_splits_own(examples: SquadExamples, split: str) -> None:
     own = fact_occupations(draw_world(world_seed=0), split)
-    everybody = {name for field in lexicon.FIELDS for name in field.occupations}
+    everybody = {name for field in FIELDS for name in field.occupations}
     found = {word for text in examples.contexts for word in re.findall(r"\w+", text.lower())}
     assert found & everybody == set(own)
 
 
 def test_a_question_does_not_depend_on_how_many_there_are() -> None:
     world = draw_world(world_seed=2)
-    few, many = (
-        json.loads(questions(world, "dev", number, fact_occupations(world, "dev")))["data"][0]
-        for number in (5, 20)
-    )
+    few, many = (json.loads(questions(world, "dev", number))["data"][0] for number in (5, 20))
     assert many["paragraphs"][:5] == few["paragraphs"]
-    other = json.loads(
-        questions(draw_world(world_seed=3), "dev", 5, fact_occupations(world, "dev"))
-    )
+    other = json.loads(questions(draw_world(world_seed=3), "dev", 5))
     assert other["data"][0]["paragraphs"] != few["paragraphs"]
