@@ -1,49 +1,49 @@
-"""Versions of libraries that do not go together: what they say themselves, and what they do not say.
+"""Finds libraries whose versions do not work together.
 
-Most conflicts are declared, and found by comparing every installed package with its own requirements. The
-table `KNOWN` holds those that are not; each entry says when and from where it is known.
+Most conflicts are declared: each installed package is compared with its own requirements. The table
+`KNOWN` holds those that are not declared; each entry names its date and source.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.markers import UndefinedEnvironmentName
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from multiberts.launch.doctor.findings import OK, PROBLEM, WARNING, CheckResult
 
 OLDEST_PYTHON = (3, 11)
-# Named in the line on versions, where installed.
+# Reported with their versions where installed.
 _SHOWN = (
     *("tensorflow", "tensorflow-cpu", "tensorflow-tpu", "keras", "jax", "numpy"),
     *("protobuf", "apache-beam", "parsl", "google-cloud-tpu", "gcsfs"),
 )
-# All of them bring the package `tensorflow`, and overwrite each other's files.
+# All of them install the package `tensorflow` and overwrite each other's files.
 _TENSORFLOWS = (
     *("tensorflow", "tensorflow-cpu", "tensorflow-tpu", "tensorflow-gpu", "tensorflow-rocm"),
     *("tensorflow-cpu-aws", "tensorflow-intel", "tf-nightly", "tf-nightly-cpu", "intel-tensorflow"),
 )
 _PROJECT = Path(__file__).resolve().parents[2]
-# The files whose packages belong to a working installation; others may lack what they do not need.
+# Requirements files whose packages a working installation has.
 _FILES = ("", "-core", "-gpu", "-tpu", "-beam", "-cloud")
 
 
 @dataclass(frozen=True)
 class Conflict:
-    """Two packages that do not work together, though nothing stops one from installing both.
+    """Two packages that pip installs together but that do not work together.
 
     Attributes:
-      first, second: their names, and versions as in requirements files.
+      first, second: names and versions as in requirements files.
       effect: what happens.
       cure: what to do.
-      known: since when (year and month) and from where.
+      known: date (year and month) and source.
     """
 
     first: str
@@ -93,14 +93,15 @@ KNOWN = (
 
 
 def check_versions() -> list[CheckResult]:
-    """Looks at the versions of Python and of all installed packages; imports none of them."""
+    """Checks the versions of Python and of all installed packages; imports none of them."""
     installed = installed_versions()
-    findings = [_python(), _shown(installed)]
-    findings += _tensorflows(installed)
-    conflicts = known_conflicts(installed)
-    findings += conflicts
-    findings += declared_conflicts(installed) if not conflicts else []
-    return findings
+    version = ".".join(map(str, sys.version_info[:3]))
+    python = CheckResult(OK, "Python", f"{version} in {sys.prefix}")
+    if sys.version_info < OLDEST_PYTHON:
+        cure = f"make an environment with Python {'.'.join(map(str, OLDEST_PYTHON))} or later"
+        python = CheckResult(PROBLEM, "Python", version, cure)
+    conflicts = known_conflicts(installed) or declared_conflicts(installed)
+    return [python, _check_pins(installed), *_check_tensorflow(installed), *conflicts]
 
 
 def installed_versions() -> dict[str, str]:
@@ -116,99 +117,85 @@ def known_conflicts(installed: Mapping[str, str]) -> list[CheckResult]:
     """Returns the entries of `KNOWN` that hold for versions by canonical name."""
     findings = []
     for conflict in KNOWN:
-        pair = (_present(conflict.first, installed), _present(conflict.second, installed))
-        if pair[0] and pair[1]:
-            found = f"{pair[0]} with {pair[1]}: {conflict.effect} ({conflict.known})"
+        first, second = (
+            _present(wanted, installed) for wanted in (conflict.first, conflict.second)
+        )
+        if first and second:
+            found = f"{first} with {second}: {conflict.effect} ({conflict.known})"
             findings.append(CheckResult(PROBLEM, "versions", found, conflict.cure))
     return findings
 
 
 def declared_conflicts(installed: Mapping[str, str]) -> list[CheckResult]:
-    """Returns what installed packages of ours need and do not have, as they declare it."""
-    unmet = []
+    """Returns the declared requirements of our packages that are not met."""
+    unmet = set()
     ours = {canonicalize_name(name) for name, _ in _pins(*_FILES)}
     for distribution in importlib.metadata.distributions():
         name = canonicalize_name(distribution.metadata["Name"])
-        for text in (distribution.requires or ()) if name in ours else ():
-            requirement = _applicable(text)
-            if requirement is None:
-                continue
+        for requirement in _applicable((distribution.requires or ()) if name in ours else ()):
             version = installed.get(canonicalize_name(requirement.name))
             if version is None:
-                unmet.append(f"{name} needs {requirement.name}, which is missing")
+                unmet.add(f"{name} needs {requirement.name}, which is missing")
             elif not requirement.specifier.contains(version, prereleases=True):
-                unmet.append(
-                    f"{name} needs {requirement.name}{requirement.specifier}, not {version}"
-                )
+                unmet.add(f"{name} needs {requirement.name}{requirement.specifier}, not {version}")
     if not unmet:
         return []
-    more = f"; and {len(unmet) - 4} more" if len(unmet) > 4 else ""
     cure = "install one of the requirements files into a fresh environment"
-    return [CheckResult(WARNING, "versions", "; ".join(sorted(set(unmet))[:4]) + more, cure)]
+    return [CheckResult(WARNING, "versions", _first_four(sorted(unmet), "; "), cure)]
 
 
-def _applicable(text: str) -> Requirement | None:
-    """Returns a requirement that holds here, without extras."""
-    try:
-        requirement = Requirement(text)
-        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
-            return None
-    except (InvalidRequirement, UndefinedEnvironmentName):
-        return None
-    return requirement
+def _applicable(texts: Iterable[str]) -> Iterator[Requirement]:
+    """Yields the requirements that hold here, without extras."""
+    for text in texts:
+        with contextlib.suppress(InvalidRequirement, UndefinedEnvironmentName):
+            requirement = Requirement(text)
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                yield requirement
 
 
 def _present(wanted: str, installed: Mapping[str, str]) -> str | None:
-    """`name version` if it is installed in a version that is meant, else None."""
+    """Returns `name version` of an installed package that meets a requirement, or None."""
     requirement = Requirement(wanted)
-    name = canonicalize_name(requirement.name)
-    for one in _TENSORFLOWS if name == "tensorflow" else (name,):
-        version = installed.get(one)
-        if version is not None and SpecifierSet(str(requirement.specifier)).contains(
-            version, prereleases=True
-        ):
-            return f"{one} {version}"
+    for name in _TENSORFLOWS if requirement.name == "tensorflow" else (requirement.name,):
+        if name in installed and requirement.specifier.contains(installed[name], prereleases=True):
+            return f"{name} {installed[name]}"
     return None
 
 
-def _python() -> CheckResult:
-    version = ".".join(map(str, sys.version_info[:3]))
-    if sys.version_info < OLDEST_PYTHON:
-        cure = f"make an environment with Python {'.'.join(map(str, OLDEST_PYTHON))} or later"
-        return CheckResult(PROBLEM, "Python", version, cure)
-    return CheckResult(OK, "Python", f"{version} in {sys.prefix}")
-
-
-def _shown(installed: Mapping[str, str]) -> CheckResult:
+def _check_pins(installed: Mapping[str, str]) -> CheckResult:
+    """Compares the installed versions with those of the core requirements."""
     shown = ", ".join(f"{name} {installed[name]}" for name in _SHOWN if name in installed)
-    off = []
-    for name, version in _pins("-core"):
-        found = installed.get(canonicalize_name(name))
-        if found != version:
-            off.append(f"{name} {found or 'missing'} (pinned: {version})")
+    pins = {name: (installed.get(canonicalize_name(name)), pin) for name, pin in _pins("-core")}
+    off = {name: found for name, (found, pin) in pins.items() if found != pin}
     if not off:
         return CheckResult(OK, "versions", f"{shown or 'none installed'}; all as pinned")
-    missing = any("missing" in text for text in off)
-    more = f" and {len(off) - 4} more" if len(off) > 4 else ""
+    words = [
+        f"{name} {found or 'missing'} (pinned: {pins[name][1]})" for name, found in off.items()
+    ]
     return CheckResult(
-        PROBLEM if missing else WARNING,
+        PROBLEM if None in off.values() else WARNING,
         "versions",
-        f"{shown}; other than pinned: {', '.join(off[:4])}{more}",
+        f"{shown}; other than pinned: {_first_four(words, ', ')}",
         "pip install -r requirements.txt (-gpu, -tpu); the tests ran with the pinned versions",
     )
 
 
+def _first_four(words: Sequence[str], separator: str) -> str:
+    more = f"{separator}and {len(words) - 4} more" if len(words) > 4 else ""
+    return separator.join(words[:4]) + more
+
+
 def _pins(*files: str) -> Iterator[tuple[str, str]]:
-    """Yields names and versions that requirements files pin here, by the ends of their names."""
+    """Yields the names and versions that requirements files pin here, by the ends of their names."""
     for file in files:
         path = _PROJECT / f"requirements{file}.txt"
-        for line in path.read_text().splitlines() if path.is_file() else ():
-            requirement = _applicable(line.partition("#")[0].strip())
-            if requirement is not None:
-                yield requirement.name, str(requirement.specifier).removeprefix("==")
+        lines = path.read_text().splitlines() if path.is_file() else []
+        for requirement in _applicable(line.partition("#")[0].strip() for line in lines):
+            yield requirement.name, str(requirement.specifier).removeprefix("==")
 
 
-def _tensorflows(installed: Mapping[str, str]) -> list[CheckResult]:
+def _check_tensorflow(installed: Mapping[str, str]) -> list[CheckResult]:
+    """Reports a missing TensorFlow, and several that overwrite each other."""
     present = [name for name in _TENSORFLOWS if name in installed]
     if len(present) == 1:
         return []

@@ -1,28 +1,31 @@
-"""What was imported into an experiment, as runs that are done: plans resume from them.
+"""Imported checkpoints and predictions, as runs that are done: plans resume from them.
 
 `<root>/launch/imported.json` lists them. An imported checkpoint is a run that makes one checkpoint,
 as a pre-training run with one step does; an imported run of fine-tuning is one that makes
-predictions. Their identities follow from what they hold and whose they are, not from where they
-were found, so what is built on them stays the same when folders move or further ones are imported.
+predictions. Their identities follow from their content and names, not from where they were found,
+so what is built on them stays the same when folders move or more is imported.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from multiberts.launch.markers.planned import done_paths
 from multiberts.launch.plan.graph import identity_of
 from multiberts.launch.plan.planned_run import CHECKPOINT_STAGE, PREDICTIONS_STAGE, PlannedRun
+from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import PathLike, write_atomically
+from multiberts.runs.files import PathLike, replaced, sha256_of_file, write_atomically
 
 FILE = "launch/imported.json"
 VERSION = 1
-
-
-# Of a run's parameters, by stage: those that stand in the list.
+# The parameters of a run that the list keeps, by stage.
 _KEPT = {
     CHECKPOINT_STAGE: ("procedure", "pretrain_seed", "num_steps", "checkpoint_steps"),
     PREDICTIONS_STAGE: (
@@ -30,20 +33,20 @@ _KEPT = {
     ),
 }  # fmt: skip
 
+Placing = Literal["link", "symlink", "copy"]
+
 
 def checkpoint_run(
     procedure: str, pretrain_seed: int, step: int | None, content: str, source: PathLike
 ) -> PlannedRun:
-    """Returns the run of an imported checkpoint.
-
-    Its output is `checkpoints/step_<n>`, where n is 0 if the step is not known.
+    """Returns the run of an imported checkpoint; its output is `checkpoints/step_<n>`.
 
     Args:
-      procedure: whose it is.
-      pretrain_seed: likewise.
-      step: finished updates; None: not known.
-      content: SHA-256 of what it holds.
-      source: where it was found; counts for nothing.
+      procedure: of the checkpoint, like its seed.
+      pretrain_seed: of the procedure.
+      step: finished updates; None: not known, n is 0.
+      content: SHA-256 of its record (`content_of`).
+      source: where it was found; not part of the identity.
     """
     facts = {"procedure": procedure, "pretrain_seed": pretrain_seed, "step": step}
     identity = identity_of(CHECKPOINT_STAGE, {**facts, "content": content})
@@ -65,7 +68,7 @@ def predictions_run(path: str, facts: Mapping[str, Any], content: str) -> Planne
     Args:
       path: of its directory, relative to the root.
       facts: of its run.json.
-      content: SHA-256 of what it holds.
+      content: SHA-256 of its outputs.
     """
     parameters = {name: facts.get(name) for name in _KEPT[PREDICTIONS_STAGE]}
     identity = identity_of(PREDICTIONS_STAGE, {"content": content})
@@ -74,15 +77,16 @@ def predictions_run(path: str, facts: Mapping[str, Any], content: str) -> Planne
 
 
 def imported_runs(root: PathLike) -> list[PlannedRun]:
-    """Returns the imported runs of an experiment, checkpoints first; none where nothing was
-    imported.
+    """Returns the imported runs of an experiment, checkpoints first; none if nothing was imported.
 
     Raises:
-      UserError: the list is damaged, or what it lists is gone.
+      UserError: the list is damaged, or a listed run is gone.
     """
-    from multiberts.launch.markers.planned import done_paths
-
-    runs = [_run(entry) for entry in read_entries(root)]
+    fields = ("stage", "name", "identity", "path", "parameters")
+    runs = [
+        PlannedRun(**{name: entry[name] for name in fields}, parents=())
+        for entry in read_entries(root)
+    ]
     done = done_paths(root, [run.path for run in runs])
     gone = [run for run in runs if run.path not in done]
     if gone:
@@ -115,7 +119,7 @@ def read_entries(root: PathLike) -> list[dict[str, Any]]:
 
 
 def write_entries(root: PathLike, entries: Sequence[Mapping[str, Any]]) -> None:
-    """Writes the list, sorted, unless it says the same already."""
+    """Writes the list, sorted, unless it holds the same entries already."""
     content = sorted(entries, key=lambda entry: (entry["stage"], entry["path"]))
     if content != read_entries(root):
         text = json.dumps({"version": VERSION, "runs": content}, indent=1) + "\n"
@@ -123,19 +127,145 @@ def write_entries(root: PathLike, entries: Sequence[Mapping[str, Any]]) -> None:
 
 
 def entry_of(run: PlannedRun, **more: Any) -> dict[str, Any]:
-    """Returns a run as the list has it."""
+    """Returns a run's entry in the list."""
+    facts = {name: getattr(run, name) for name in ("stage", "name", "identity", "path")}
     parameters = {name: run.parameters[name] for name in _KEPT[run.stage]}
+    return {**facts, "parameters": parameters, **more}
+
+
+def import_checkpoint(
+    *,
+    run_dir: str,
+    checkpoint: str,
+    procedure: str,
+    pretrain_seed: int,
+    step: int | None = None,
+    placing: Placing = "link",
+) -> None:
+    """Writes `run_dir/checkpoints/step_<n>/` (0 where the step is not known), whole or not at all.
+
+    Its `checkpoint.json` names its procedure and seed and holds the size and SHA-256 of every file.
+    All weights are read first; a checkpoint that cannot be read is refused.
+
+    Args:
+      run_dir: the run's directory.
+      checkpoint: a checkpoint directory, ours or a released one.
+      procedure: of the checkpoint, like its seed.
+      pretrain_seed: of the procedure.
+      step: finished updates; None: as the checkpoint records.
+      placing: `link` (hard links: no disk space, and they last when the source is removed), `symlink`
+        (no disk space, from another file system too), or `copy`.
+
+    Raises:
+      UserError: the checkpoint is not whole, or cannot be linked.
+    """
+    write_run(run_dir, checkpoint, record_of(checkpoint, procedure, pretrain_seed, step), placing)
+
+
+def record_of(
+    checkpoint: PathLike, procedure: str, pretrain_seed: int, step: int | None
+) -> dict[str, Any]:
+    """Returns the `checkpoint.json` of an imported checkpoint, after reading all of its weights.
+
+    Other facts of its own record (`data_seed`, facts of the training) are kept.
+
+    Raises:
+      UserError: a file or variable is missing, truncated or damaged.
+    """
+    from multiberts.bert.checkpoint.checkpoint import read_checkpoint
+
+    directory = Path(checkpoint)
+    known = read_checkpoint(directory).provenance
+    if step is None and known["step"] is not None:
+        step = known["step"]
+    facts = {
+        "procedure": procedure,
+        "pretrain_seed": pretrain_seed,
+        "data_seed": known["data_seed"],
+        "step": step,
+    }
+    # How its weights were read this time is not a fact of the checkpoint.
+    left_out = {*facts, "files", "converted_from_hidden_act"}
+    more = {name: value for name, value in known.items() if name not in left_out}
+    return {**facts, **more, "files": _files(directory)}
+
+
+def content_of(record: dict[str, Any]) -> str:
+    """Returns the SHA-256 of a record, and so of all files that it describes."""
+    return hashlib.sha256(_text(record).encode()).hexdigest()
+
+
+def write_run(
+    run_dir: PathLike, checkpoint: PathLike, record: dict[str, Any], placing: Placing
+) -> bool:
+    """Writes the run of a checkpoint whose record is known; returns whether it was new.
+
+    Raises:
+      UserError: another run lies there, or the files cannot be placed.
+    """
+    facts = {name: record[name] for name in ("procedure", "pretrain_seed", "step")}
+    run = RunDirectory(
+        run_dir,
+        stage=CHECKPOINT_STAGE,
+        parameters={**facts, "content": content_of(record)},
+        call={**facts, "checkpoint": str(checkpoint), "placing": placing},
+    )
+    if run.done:
+        return False
+    inside = f"checkpoints/step_{record['step'] or 0}"
+    with run:
+        with replaced(run.path / inside) as unfinished:
+            unfinished.mkdir()
+            for name in record["files"]:
+                _place(Path(checkpoint) / name, unfinished / name, placing)
+            (unfinished / "checkpoint.json").write_text(_text(record))
+        for name, entry in record["files"].items():
+            if (run.path / inside / name).stat().st_size != entry["bytes"]:
+                raise UserError(
+                    f"{run.path / inside / name} changed while it was imported; wait until nobody "
+                    "writes it and import again"
+                )
+        run.finish([f"{inside}/{name}" for name in (*record["files"], "checkpoint.json")])
+    return True
+
+
+def _files(directory: Path) -> dict[str, dict[str, Any]]:
+    """Returns size and SHA-256 of all files of a checkpoint but its record and card."""
+    from multiberts.bert.checkpoint import hugging_face, tensorflow_format
+    from multiberts.bert.checkpoint.checkpoint import TENSORFLOW, layout_of
+
+    if layout_of(directory) == TENSORFLOW:
+        prefix = tensorflow_format.find_prefix(directory).name
+        names = {path.name for path in directory.glob(f"{prefix}.data-*-of-*")}
+        names |= {f"{prefix}.index", tensorflow_format.CONFIG}
+    else:
+        names = {name for name in hugging_face.FILES if (directory / name).is_file()}
+        names.add(hugging_face.check_weights(directory).name)
+    names.add(tensorflow_format.VOCABULARY)
     return {
-        "stage": run.stage,
-        "name": run.name,
-        "identity": run.identity,
-        "path": run.path,
-        "parameters": parameters,
-        **more,
+        name: {
+            "bytes": (directory / name).stat().st_size,
+            "sha256": sha256_of_file(directory / name),
+        }
+        for name in sorted(names)
     }
 
 
-def _run(entry: Mapping[str, Any]) -> PlannedRun:
-    return PlannedRun(
-        entry["stage"], entry["name"], entry["parameters"], (), entry["identity"], entry["path"]
-    )
+def _place(source: Path, target: Path, placing: Placing) -> None:
+    source = source.resolve()  # the hub's cache links to its files by their hashes
+    if placing == "copy":
+        shutil.copyfile(source, target)
+    elif placing == "symlink":
+        target.symlink_to(source)
+    else:
+        try:
+            os.link(source, target)
+        except OSError as error:
+            raise UserError(
+                f"{source} cannot be linked into {target.parent.parent} ({error.strerror}); import with "
+                "placing = 'symlink' or 'copy'"
+            ) from error
+
+
+def _text(record: dict[str, Any]) -> str:
+    return json.dumps(record, indent=1) + "\n"

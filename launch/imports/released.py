@@ -9,36 +9,60 @@ figures from the predictions.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
-from multiberts.launch.imports.checkpoint_run import (
-    Placing,
-    check_placing,
-    content_of,
-    record_of,
-    write_run,
-)
+from multiberts.bert.checkpoint.checkpoint import check_checkpoint, layout_of, read_provenance
+from multiberts.bert.checkpoint.release_names import RELEASED_PROCEDURE, parse_release_name
 from multiberts.launch.imports.register import (
+    Placing,
     checkpoint_run,
+    content_of,
     entry_of,
     predictions_run,
     read_entries,
+    record_of,
     write_entries,
+    write_run,
 )
-from multiberts.launch.imports.released_checkpoints import Found, find_checkpoints
 from multiberts.launch.markers.lease import Lease
 from multiberts.launch.plan.planned_run import CHECKPOINT_STAGE, with_leaves
 from multiberts.runs import console
-from multiberts.runs.directory import fingerprint
+from multiberts.runs.directory import CONFIG, DONE, fingerprint
 from multiberts.runs.errors import UserError
+from multiberts.runs.files import UNFINISHED_SUFFIX, PathLike
 
-# Below it lie the imported runs of fine-tuning, as a plan's own do.
+# The folder of imported fine-tuning runs, as of a plan's own.
 PREDICTIONS_PLACE = "finetune"
 _IN_DATA = "data:"
+# The published procedure's name in predictions, tables and configurations.
+PROCEDURES = {RELEASED_PROCEDURE: "base"}
+# Endings of files that are still being downloaded.
+_PARTIAL = (".part", ".partial", ".incomplete", ".crdownload", ".download", ".gstmp", ".aria2")
+# Folders that hold no checkpoints: the hub cache's own, and our state of training.
+_SKIPPED = {"blobs", "refs", ".no_exist", ".locks", "state", "logs"}
+_MODEL_FILES = ("bert_config.json", "config.json")
+
+
+@dataclass(frozen=True)
+class Found:
+    """A checkpoint on disk.
+
+    Attributes:
+      directory: of its files.
+      procedure, pretrain_seed: that it belongs to.
+      step: finished updates, or None where its name and record lack them.
+    """
+
+    directory: Path
+    procedure: str
+    pretrain_seed: int
+    step: int | None
 
 
 def import_released(
@@ -50,20 +74,20 @@ def import_released(
     placing: Placing = "link",
     data: str | None = None,
 ) -> None:
-    """Takes checkpoints and predictions that others made, or another experiment of ours, as done runs.
+    """Imports checkpoints and predictions of others, or of another experiment of ours, as done runs.
 
-    All checkpoints are looked over before the first is written, and each is read in full before it is.
-    The same call again does what is missing; what is there is not read again unless its files changed.
+    All checkpoints are checked before the first is written, and each is read in full before it is.
+    The same call again imports what is missing; a known file is read again only if it changed.
 
     Args:
       root: the experiment's directory.
       checkpoints: a folder with checkpoints at any depth: the released MultiBERTs in either layout, or
-        runs of `pretrain`; or such folders by the procedure that they shall be called, e.g.
+        runs of `pretrain`; or such folders by procedure, e.g.
         {"base": "multiberts", "original": "uncased_L-12_H-768_A-12"}. Unless given, the procedure is
-        what the checkpoints say; the MultiBERTs are `base`.
+        that of the checkpoints' records; the MultiBERTs are `base`.
       predictions: arguments of `evaluate.imports.importing` but run_dir, once or several times, e.g.
         {"layout": "multiberts", "source": "GLUE"}.
-      pretrain_seeds: takes checkpoints of these seeds only; may be given by procedure.
+      pretrain_seeds: imports checkpoints of these seeds only; may be given by procedure.
       placing: `link` (hard links), `symlink` or `copy`.
       data: folder that paths `data:<file>` among these arguments lie in.
 
@@ -75,7 +99,6 @@ def import_released(
             "nothing to import; give import_released.checkpoints (a folder) or "
             "import_released.predictions"
         )
-    check_placing(placing)
     checkpoints, predictions = _located(checkpoints, data), _located(predictions, data)
     chosen = _chosen(checkpoints, pretrain_seeds) if checkpoints else []
     given = [predictions] if isinstance(predictions, Mapping) else list(predictions or [])
@@ -112,19 +135,18 @@ def _chosen(
     pretrain_seeds: Sequence[int] | Mapping[str, Sequence[int]] | None,
 ) -> list[Found]:
     """Returns the checkpoints below the folders, of the wanted seeds."""
-    folders: Iterable[tuple[str | None, str]] = (
-        checkpoints.items() if isinstance(checkpoints, Mapping) else [(None, checkpoints)]
+    folders: Mapping[str | None, str] = (
+        {**checkpoints} if isinstance(checkpoints, Mapping) else {None: checkpoints}
     )
-    found = [item for name, folder in folders for item in find_checkpoints(folder, name)]
-    if pretrain_seeds is None:
-        return found
-    kept = []
-    for item in found:
-        wanted: Any = pretrain_seeds
-        if isinstance(pretrain_seeds, Mapping):
-            wanted = pretrain_seeds.get(item.procedure)
-        if wanted is None or item.pretrain_seed in wanted:
-            kept.append(item)
+    found = [item for name in folders for item in find_checkpoints(folders[name], name)]
+
+    def is_wanted(item: Found) -> bool:
+        seeds = pretrain_seeds
+        if isinstance(seeds, Mapping):
+            seeds = seeds.get(item.procedure)
+        return seeds is None or item.pretrain_seed in seeds
+
+    kept = [item for item in found if is_wanted(item)]
     if not kept:
         raise UserError(
             f"import_released.pretrain_seeds is {pretrain_seeds!r}, but the folder has other seeds "
@@ -147,18 +169,13 @@ def _import_checkpoints(root: Path, chosen: Sequence[Found], placing: Placing) -
         if entry is not None and (root / entry["path"] / "DONE").is_file():
             continue
         record = record_of(item.directory, item.procedure, item.pretrain_seed, item.step)
-        run = checkpoint_run(
-            item.procedure,
-            item.pretrain_seed,
-            record["step"],
-            content_of(record),
-            item.directory,
-        )
+        procedure, seed, content = item.procedure, item.pretrain_seed, content_of(record)
+        run = checkpoint_run(procedure, seed, record["step"], content, item.directory)
         new += write_run(root / run.path, item.directory, record, placing)
-        entries = {
-            path: entry for path, entry in entries.items() if _key(entry) != _key(entry_of(run))
-        }
-        entries[run.path] = entry_of(run, source=source)
+        fresh = entry_of(run, source=source)
+        # A plan takes one checkpoint of a seed and step: a later import replaces an earlier one.
+        entries = {path: entry for path, entry in entries.items() if _key(entry) != _key(fresh)}
+        entries[run.path] = fresh
         # After each: a call that is killed resumes where it stopped.
         write_entries(root, list(entries.values()))
     by_procedure: dict[str, set[int]] = {}
@@ -170,15 +187,13 @@ def _import_checkpoints(root: Path, chosen: Sequence[Found], placing: Placing) -
 
 
 def _key(entry: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Of which a plan takes one checkpoint: a later import stands for an earlier one."""
     facts = entry["parameters"]
-    return entry["stage"], *(
-        facts.get(name) for name in ("procedure", "pretrain_seed", "num_steps")
-    )
+    names = ("procedure", "pretrain_seed", "num_steps")
+    return entry["stage"], *(facts.get(name) for name in names)
 
 
 def _stamp(directory: Path) -> dict[str, Any]:
-    """Returns what tells, without reading it, that a checkpoint is the one it was."""
+    """Returns place, sizes and times of a checkpoint's files, which show whether it changed."""
     files = {path.name: path.stat() for path in sorted(directory.iterdir()) if path.is_file()}
     return {
         "directory": str(directory.resolve()),
@@ -198,8 +213,122 @@ def _import_predictions(root: Path, arguments: Mapping[str, Any]) -> None:
         run = predictions_run(path, read_run(directory), fingerprint(directory))
         entries[path] = entry_of(run)
     write_entries(root, list(entries.values()))
-    new = len([path for path in entries if path not in before])
+    new = len(entries.keys() - before)
     console.report(
         f"{root}: {len(directories)} run{'s' * (len(directories) != 1)} of predictions from "
         f"{arguments['source']} ({arguments['layout']}); {new} new"
     )
+
+
+def find_checkpoints(folder: PathLike, procedure: str | None = None) -> list[Found]:
+    """Returns every checkpoint below a folder, checked for missing and truncated files.
+
+    Of the MultiBERTs in either of their layouts (`multiberts-seed_0-step_20k`, the archives'
+    `seed_0/step_20k`, the hub's local cache), of other checkpoints with one directory each, or of our
+    own pre-training runs. A directory that looks like an unfinished download is refused, not skipped.
+
+    Args:
+      folder: of checkpoints at any depth; or one checkpoint's own.
+      procedure: the name for all of them; None: as in their records or names.
+
+    Returns:
+      In the order of procedure, seed and step.
+
+    Raises:
+      UserError: there is none, one is not whole or lacks a procedure or seed, or two are the same.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise UserError(f"{folder} is not a folder; give the folder that holds the checkpoints")
+    directories, problems = [], []
+    for directory in _candidates(folder):
+        try:
+            _refuse_unfinished(directory)
+            check_checkpoint(directory)
+            directories.append(directory)
+        except UserError as error:
+            problems.append((directory, str(error)))
+    if problems:
+        others = [str(place.relative_to(folder)) for place, _ in problems[1:]]
+        shown = f"; likewise {', '.join(others[:3])}" if others else ""
+        more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+        raise UserError(f"{problems[0][1]}{shown}{more}")
+    if not directories:
+        raise UserError(
+            f"{folder} holds no checkpoint; give the folder of directories such as multiberts-seed_0"
+        )
+    found = [_found(directory, procedure, len(directories) == 1) for directory in directories]
+    return _without_doubles(found)
+
+
+def _candidates(folder: Path) -> Iterator[Path]:
+    """Yields directories that are checkpoints, unfinished ones, or unfinished runs of pre-training."""
+    seen = set()
+    for place, folders, files in os.walk(folder, followlinks=True):
+        folders[:] = sorted(set(folders) - _SKIPPED)
+        directory = Path(place)
+        if (real := directory.resolve()) in seen:  # a link back would never end
+            folders.clear()
+            continue
+        seen.add(real)
+        if place.endswith(UNFINISHED_SUFFIX):  # left over from a kill; its run has not finished
+            folders.clear()
+            continue
+        is_checkpoint = any(
+            name.endswith((".index", ".safetensors", "pytorch_model.bin")) or ".data-" in name
+            for name in files
+        )
+        is_partial = any(name.endswith(_PARTIAL) for name in files)
+        was_to_be = not folders and (
+            any(name in files for name in _MODEL_FILES) or parse_release_name(directory) is not None
+        )
+        if is_checkpoint or is_partial or was_to_be or _is_unfinished_run(files, folders):
+            yield directory
+
+
+def _is_unfinished_run(files: Collection[str], folders: Collection[str]) -> bool:
+    return CONFIG in files and "checkpoints" in folders and DONE not in files
+
+
+def _refuse_unfinished(directory: Path) -> None:
+    names = {path.name for path in directory.iterdir()}
+    if _is_unfinished_run(names, names):
+        raise UserError(f"{directory} is a run that has not finished; run it to its end first")
+    partial = sorted(name for name in names if name.endswith(_PARTIAL))
+    if partial:
+        raise UserError(
+            f"{directory} holds {partial[0]}, a download that has not finished; finish it, or remove "
+            "the file if it is left over"
+        )
+
+
+def _found(directory: Path, procedure: str | None, is_only_one: bool) -> Found:
+    known = read_provenance(directory)
+    name = procedure or known["procedure"]
+    if name is None:
+        raise UserError(
+            f"{directory} does not say which procedure it is of; give the folders by procedure, such as "
+            f"import_released.checkpoints = {{'base': '{directory.parent}'}}"
+        )
+    seed = known["pretrain_seed"]
+    if seed is None and not is_only_one:
+        raise UserError(
+            f"{directory} does not say its pre-training seed; call it seed_<number>, or "
+            "multiberts-seed_<number>-step_<thousands>k"
+        )
+    return Found(directory, PROCEDURES.get(name, name), 0 if seed is None else seed, known["step"])
+
+
+def _without_doubles(found: list[Found]) -> list[Found]:
+    """Sorts checkpoints; refuses two of one name and step, which may be two layouts of one."""
+    at: dict[tuple[str, int, int], Found] = {}
+    for item in found:
+        key = (item.procedure, item.pretrain_seed, -1 if item.step is None else item.step)
+        if key in at:
+            raise UserError(
+                f"{item.directory} ({layout_of(item.directory)}) and {at[key].directory} "
+                f"({layout_of(at[key].directory)}) are both {item.procedure}, seed "
+                f"{item.pretrain_seed}, step {item.step}; keep one of them in the folder"
+            )
+        at[key] = item
+    return [at[key] for key in sorted(at)]

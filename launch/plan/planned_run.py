@@ -13,7 +13,7 @@ from multiberts.runs.identity import Identity
 # Where each stage's function lives. The modules import nothing heavy until the function is called.
 STAGES = {
     "make_world": "multiberts.pretrain.world.synthetic_world",
-    "import_checkpoint": "multiberts.launch.imports.checkpoint_run",
+    "import_checkpoint": "multiberts.launch.imports.register",
     "prepare": "multiberts.pretrain.corpus.preparation",
     "pretrain": "multiberts.pretrain.training.pretraining",
     "finetune": "multiberts.finetune.finetuning",

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from multiberts.launch.imports.register import FILE, checkpoint_run, imported_runs, predictions_run
-from multiberts.launch.imports.released import import_released
-from multiberts.launch.imports.released_checkpoints import find_checkpoints
+from multiberts.launch.imports.released import find_checkpoints, import_released
 from multiberts.launch.plan.experiment import Experiment, make_plan
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.runs.directory import RunDirectory, fingerprint
