@@ -1,14 +1,14 @@
-"""`multiberts launch <command> --gin_file=...`: run an experiment, look at it, price it, clear up.
+"""`multiberts launch <command> --gin_file=...`: run an experiment, show, price and clean it up.
 
-The only place of the launcher that knows Gin. A configuration uses the names of the single commands.
-What holds for one corpus, procedure or task stands in its scope:
+Only this module of the launcher knows Gin. A configuration uses the names of the single commands.
+Bindings for one corpus, procedure or task are in its scope:
 
     launch.procedures = ['base', 'cda_incr']
     pretrain.num_steps = 600
     cda_incr/pretrain.num_steps = 200
 
-Options of a command are bound under its name, such as `run.workers = 4`; what is bound to `run`, or
-stands in `run.engine_options`, holds for the other commands' options of the same name, too.
+Options of a command are bound under its name, such as `run.workers = 4`. Options of `run`, and its
+`engine_options`, are also the defaults of the other commands' options of the same name.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import gin
 from absl import flags
@@ -34,7 +34,8 @@ from multiberts.launch.plan.input_digests import InputDigests
 from multiberts.launch.plan.planned_run import STAGES, PlannedRun, stage_function
 from multiberts.runs.command import run_main
 from multiberts.runs.errors import UserError
-from multiberts.runs.gin_files import parse_gin
+from multiberts.runs.gin_files import nearest, parse_gin
+from multiberts.runs.parameters import annotations_of, check_types
 from multiberts.runs.scopes import refuse_unknown_scopes, scoped_bindings
 
 
@@ -43,70 +44,47 @@ class LauncherCommand:
     """What a command calls.
 
     Attributes:
-      module, function: imported when the command is given. Of the function's parameters `plan` and
-        `root` come from the experiment, the others are options.
+      target: module and function below `multiberts.launch`, imported when the command is given. Of the
+        function's parameters `plan` and `root` come from the experiment, the others are options.
       gin_name: options are bound in Gin under it.
       summary: for `--help`.
     """
 
-    module: str
-    function: str
+    target: str
     gin_name: str
     summary: str
 
     def load(self) -> Callable[..., Any]:
         """Returns the function."""
-        found: Callable[..., Any] = getattr(importlib.import_module(self.module), self.function)
+        module, _, function = self.target.partition(":")
+        module = f"multiberts.launch.{module}"
+        found: Callable[..., Any] = getattr(importlib.import_module(module), function)
         return found
 
 
 COMMANDS = {
-    "plan": LauncherCommand(
-        "multiberts.launch.status.plan_report",
-        "show_plan",
-        "plan",
-        "print every run, what is done already, and an estimate of time, dollars, CO2e and disk",
-    ),
-    "run": LauncherCommand(
-        "multiberts.launch.running",
-        "run_plan",
-        "run",
-        "carry out what is not done yet (without a command, too)",
-    ),
-    "status": LauncherCommand(
-        "multiberts.launch.status.command",
-        "show_status",
-        "status",
-        "show what is running, done and failed, from any machine that sees launch.root",
-    ),
-    "reap": LauncherCommand(
-        "multiberts.launch.reaping",
-        "reap",
-        "reap",
-        "end what a launcher that died has left running",
-    ),
-    "rehearse": LauncherCommand(
-        "multiberts.launch.tpu.rehearsal.rehearsal",
-        "rehearse",
-        "rehearse",
-        "carry out the plan's Cloud TPU part against a service in this process, with mishaps",
-    ),
-    "doctor": LauncherCommand(
-        "multiberts.launch.doctor.checkup", "doctor", "doctor", "say what works on this machine"
-    ),
-    # `import` begins another kind of line in Gin.
-    "import": LauncherCommand(
-        "multiberts.launch.imports.released",
-        "import_released",
-        "import_released",
-        "take released checkpoints or predictions as done runs",
-    ),
-}
+    name: LauncherCommand(target, gin_name, summary)
+    for name, target, gin_name, summary in (
+        ("plan", "status.plan_report:show_plan", "plan",
+         "print every run, what is done already, and an estimate of time, dollars, CO2e and disk"),
+        ("run", "running:run_plan", "run",
+         "carry out what is not done yet (without a command, too)"),
+        ("status", "status.command:show_status", "status",
+         "show what is running, done and failed, from any machine that sees launch.root"),
+        ("reap", "reaping:reap", "reap", "end what a launcher that died has left running"),
+        ("rehearse", "tpu.rehearsal.rehearsal:rehearse", "rehearse",
+         "carry out the plan's Cloud TPU part against a service in this process, with mishaps"),
+        ("doctor", "doctor.checkup:doctor", "doctor", "report what works on this machine"),
+        # `import` begins another kind of line in Gin.
+        ("import", "imports.released:import_released", "import_released",
+         "take released checkpoints or predictions as done runs"),
+    )
+}  # fmt: skip
 DEFAULT_COMMAND = "run"
 
 _DRY_RUN = flags.DEFINE_bool("dry_run", False, "The same as the command plan.")
 _ROOT = flags.DEFINE_string("root", None, "launch.root: the experiment's directory.")
-# Options that have flags, and which commands have the option is seen in their functions.
+# Options that have flags; the commands' functions show which command has the option.
 _OPTION_FLAGS = {
     "budget": flags.DEFINE_float(
         "budget", None, "Refuse a plan that is estimated to cost more dollars."
@@ -119,20 +97,23 @@ _OPTION_FLAGS = {
     "watch": flags.DEFINE_bool("watch", None, "Keep showing the status."),
 }
 
-# What may be bound as `launch.<name>`: the experiment, and what holds for all commands.
-_SETTINGS: dict[str, Field[Any]] = {field.name: field for field in fields(Experiment)}
-_OTHER_SETTINGS = {"root", "workers"}
 # Settings that are bound under the name of their stage.
 _OF_STAGES = {"world": "make_world", "report": "report", "paper": "paper"}
-
-# Which list of `launch` names the scopes of which stage.
+# The lists of `launch` that name the scopes of a stage.
 SCOPED_STAGES = {"corpora": "prepare", "procedures": "pretrain", "tasks": "finetune"}
+# What may be bound as `launch.<name>`, with its type: the experiment, and what all commands have.
+_OTHER_SETTINGS = {"root": str, "workers": int | None}
+_SETTINGS = {
+    **get_type_hints(Experiment),
+    **dict.fromkeys(SCOPED_STAGES, Sequence[str]),
+    **_OTHER_SETTINGS,
+}
 
 
 def main() -> None:
     """Runs `multiberts launch`."""
     if {"--help", "-h", "--helpfull", "-help", "-helpfull"} & set(sys.argv):
-        _tell_in_help(sys.argv[1:])
+        _describe_in_help(sys.argv[1:])
     run_main(_main)
 
 
@@ -150,6 +131,7 @@ def _main(arguments: Sequence[str]) -> None:
         settings["root"] = _ROOT.value
     _check_settings(settings)
     options = _options(name, function, settings)
+    check_types(command.gin_name, options, annotations_of(function))
     if needs_plan:
         options["plan"] = _plan(settings)
     result = function(**options)
@@ -160,15 +142,15 @@ def _main(arguments: Sequence[str]) -> None:
 
 
 def _command_name(arguments: Sequence[str]) -> str:
-    """Returns the command that stands first on the command line.
+    """Returns the command, the first argument.
 
     Raises:
-      UserError: it is none, something stands after it, or it contradicts `--dry_run`.
+      UserError: it is unknown, has arguments, or contradicts `--dry_run`.
     """
     name = arguments[1] if len(arguments) > 1 else DEFAULT_COMMAND
     if name not in COMMANDS:
         near = difflib.get_close_matches(name, COMMANDS, n=1)
-        cure = f"did you mean {near[0]}?" if near else "--help tells what they do"
+        cure = f"did you mean {near[0]}?" if near else "see --help"
         raise UserError(f"unknown command {name!r}, expected one of {', '.join(COMMANDS)}; {cure}")
     if len(arguments) > 2:
         raise UserError(
@@ -184,13 +166,13 @@ def _command_name(arguments: Sequence[str]) -> str:
 
 
 def _register(command: LauncherCommand, function: Callable[..., Any], needs_plan: bool) -> None:
-    """Tells Gin the names that a configuration may use.
+    """Registers the names that a configuration may use with Gin.
 
     Those that this command does not need are not imported and take any parameter.
     """
 
     def anything(**parameters: Any) -> None:
-        """Stands for a function that is not called."""
+        """Replaces a function that is not called."""
 
     for stage in STAGES:
         gin.external_configurable(stage_function(stage) if needs_plan else anything, name=stage)
@@ -201,30 +183,26 @@ def _register(command: LauncherCommand, function: Callable[..., Any], needs_plan
 
 
 def _check_settings(settings: dict[str, Any]) -> None:
-    """Refuses what is not a setting of an experiment."""
-    known = _SETTINGS.keys() | _OTHER_SETTINGS
-    for name in settings.keys() - known:
-        if name == "dry_run":
-            raise UserError(
-                "launch.dry_run is set, but it is a command: use `multiberts launch plan` or --dry_run"
-            )
-        raise UserError(
-            f"launch.{name} is set, expected one of {', '.join(sorted(known))}; correct the name"
-        )
-    for name, stage in _OF_STAGES.items():
-        if name in settings:
-            raise UserError(f"launch.{name} is set; set {stage}.<parameter> instead")
+    """Refuses what is not a setting of an experiment, or is of another type."""
+    cures = {name: f"set {stage}.<parameter> instead" for name, stage in _OF_STAGES.items()}
+    cures["dry_run"] = "it is a command: use `multiberts launch plan` or --dry_run"
+    for name in settings:
+        if name in cures:
+            raise UserError(f"launch.{name} is set; {cures[name]}")
+        if name not in _SETTINGS:
+            raise UserError(f"launch has no setting {name!r}; {nearest(name, sorted(_SETTINGS))}")
+    check_types("launch", settings, _SETTINGS)
 
 
 def _options(name: str, function: Callable[..., Any], settings: dict[str, Any]) -> dict[str, Any]:
-    """Returns the keyword arguments of a command but `plan`: from flags, Gin, and the experiment."""
+    """Returns a command's keyword arguments without `plan`: from flags, Gin, and the experiment."""
     command = COMMANDS[name]
     known = inspect.signature(function).parameters
     bound = dict(gin.get_bindings(command.gin_name))
     for reserved in bound.keys() & {"plan", "root"}:
         raise UserError(f"{command.gin_name}.{reserved} is set; set launch.root instead")
+    of_run = gin.get_bindings(DEFAULT_COMMAND)
     inherited = {"workers": settings["workers"]} if "workers" in settings else {}
-    of_run = gin.get_bindings(COMMANDS[DEFAULT_COMMAND].gin_name)
     if name != DEFAULT_COMMAND:
         inherited |= of_run.get("engine_options") or {}
     inherited |= of_run
@@ -250,11 +228,11 @@ def _options(name: str, function: Callable[..., Any], settings: dict[str, Any]) 
 
 
 def _plan(settings: Mapping[str, Any]) -> list[PlannedRun]:
-    """Returns the runs of the experiment that Gin describes: names stand for what their scopes bind."""
+    """Returns the runs of the experiment that Gin describes; each name becomes its scope's bindings."""
     missing = [
-        f"launch.{name}"
-        for name, field in _SETTINGS.items()
-        if field.default is MISSING and name not in settings
+        f"launch.{field.name}"
+        for field in fields(Experiment)
+        if field.default is MISSING and field.name not in settings
     ]
     if missing:
         raise UserError(
@@ -264,7 +242,6 @@ def _plan(settings: Mapping[str, Any]) -> list[PlannedRun]:
     arguments = {name: settings[name] for name in settings if name not in _OTHER_SETTINGS}
     scopes: dict[str, set[str]] = {stage: set() for stage in STAGES}
     for names, stage in SCOPED_STAGES.items():
-        _check_names(names, settings[names])
         scopes[stage] = set(settings[names])
         arguments[names] = {name: scoped_bindings(stage, name) for name in settings[names]}
     modules = gin.get_bindings("finetune").get("task_modules", ())
@@ -277,16 +254,8 @@ def _plan(settings: Mapping[str, Any]) -> list[PlannedRun]:
     return plan
 
 
-def _check_names(setting: str, names: Any) -> None:
-    """Refuses what is not a list of names."""
-    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
-        raise UserError(
-            f"launch.{setting} is {names!r}, expected a list of names such as ['base']; correct it"
-        )
-
-
-def _tell_in_help(arguments: Sequence[str]) -> None:
-    """Lets `--help` list the commands, or the options of the one that is given, and the flags."""
+def _describe_in_help(arguments: Sequence[str]) -> None:
+    """Makes `--help` list the commands, or the options of the given one, and the flags."""
     for name in ("gin_file", "gin_param"):
         flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
     main_module = sys.modules["__main__"]
@@ -303,7 +272,7 @@ def _tell_in_help(arguments: Sequence[str]) -> None:
     width = max(map(len, COMMANDS))
     lines = [f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items()]
     main_module.__doc__ = (
-        f"{__doc__}\nCommands (`multiberts launch <command> --help` tells more):\n\n"
+        f"{__doc__}\nCommands (`multiberts launch <command> --help` describes one):\n\n"
         + "\n".join(lines)
         + "\n\nThe experiment, as launch.<setting>, with launch.root, the directory that all runs lie "
         f"below:\n\n{inspect.getdoc(Experiment)}\n"

@@ -111,10 +111,15 @@ def check_arguments(function: Callable[..., object], arguments: Mapping[str, Any
     Raises:
       UserError: naming the first such parameter, what was found and what is expected.
     """
-    for name, annotation in annotations_of(function).items():
-        if name in arguments and not fits(arguments[name], annotation):
+    check_types(function.__name__, arguments, annotations_of(function))
+
+
+def check_types(name: str, values: Mapping[str, Any], annotations: Mapping[str, Any]) -> None:
+    """Refuses values of another type than annotated, as `check_arguments`; `name` is that in Gin."""
+    for parameter, annotation in annotations.items():
+        if parameter in values and not fits(values[parameter], annotation):
             raise UserError(
-                f"{function.__name__}.{name} is {shortened(arguments[name])}, expected "
+                f"{name}.{parameter} is {shortened(values[parameter])}, expected "
                 f"{described(annotation)}; correct it"
             )
 

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, get_type_hints
 
 from multiberts.finetune.tasks import task_named
 from multiberts.launch.plan.graph import DATA, WORLD, Graph, complete, placed_in
@@ -24,6 +24,7 @@ from multiberts.launch.plan.planned_run import (
 )
 from multiberts.runs import console
 from multiberts.runs.errors import UserError
+from multiberts.runs.parameters import check_types
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -321,9 +322,9 @@ def _in_order(uses: Mapping[str, set[str]], setting: str, relation: str) -> list
 
 
 def _check_lists(experiment: Experiment, has_imports: bool) -> None:
-    """Refuses lists that are none, hold no numbers, or leave a procedure or a task without runs."""
+    """Refuses values of another type, and lists that leave a procedure or a task without runs."""
     procedures, tasks = experiment.procedures, experiment.tasks
-    _check_numbers("launch.pretrain_seeds", experiment.pretrain_seeds, are_seeds=True)
+    check_types("launch", vars(experiment), get_type_hints(Experiment))
     if procedures and not experiment.pretrain_seeds:
         raise UserError(
             f"launch.pretrain_seeds is empty, so {', '.join(procedures)} would have no runs; give at "
@@ -337,8 +338,11 @@ def _check_lists(experiment: Experiment, has_imports: bool) -> None:
         )
     for entry, arguments in tasks.items():
         axes = experiment.axes(entry)
-        _check_numbers("launch.finetune_seeds", axes.finetune_seeds, are_seeds=True)
-        _check_numbers("launch.learning_rates", axes.learning_rates, are_seeds=False)
+        for rate in axes.learning_rates:
+            if rate <= 0:
+                raise UserError(
+                    f"launch.learning_rates holds {rate!r}, expected positive numbers; correct it"
+                )
         if not axes.held_out_folds:
             raise UserError(
                 f"launch.held_out_folds is empty for {entry}, which would have no runs; give [None]"
@@ -348,17 +352,6 @@ def _check_lists(experiment: Experiment, has_imports: bool) -> None:
                 f"launch.finetune_seeds is empty for {entry}, which would have no runs; give at least "
                 "one seed, such as [0]"
             )
-
-
-def _check_numbers(setting: str, values: Any, are_seeds: bool) -> None:
-    """Refuses what is not a list of seeds, or of positive numbers."""
-    expected = "a list of whole numbers" if are_seeds else "a list of positive numbers"
-    if not isinstance(values, Sequence) or isinstance(values, str):
-        raise UserError(f"{setting} is {values!r}, expected {expected}; write it in brackets")
-    for value in values:
-        is_number = isinstance(value, int if are_seeds else (int, float))
-        if not is_number or isinstance(value, bool) or (not are_seeds and value <= 0):
-            raise UserError(f"{setting} holds {value!r}, expected {expected}; correct it")
 
 
 def of_task(setting: str, values: Any, entry: str) -> Any:

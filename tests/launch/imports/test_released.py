@@ -266,9 +266,6 @@ def test_a_folder_that_says_too_little(
     shutil.copytree(weights("hugging_face", 0), release / "again" / "multiberts-seed_0")
     with pytest.raises(UserError, match=r"\(tf1\) and .*\(hugging_face\) are both base, seed 0"):
         find_checkpoints(release)
-    with pytest.raises(UserError, match="placing is 'move', expected one of link, symlink, copy"):
-        import_released(root=str(tmp_path / "root"), checkpoints=str(release), placing="move")  # type: ignore[arg-type]
-    assert not (tmp_path / "root").exists()
 
 
 def test_predictions_become_done_runs_with_the_identity_of_what_they_hold(tmp_path: Path) -> None:

@@ -276,11 +276,11 @@ def test_corpora_may_be_listed_in_any_order_but_not_in_a_circle() -> None:
         ({"finetune_seeds": []}, "launch.finetune_seeds is empty for facts"),
         ({"finetune_seeds": {"facts": [], "pronoun_probe": []}}, "is empty for facts"),
         ({"procedures": {}}, "launch.procedures is empty, so facts, pronoun_probe would have no"),
-        ({"pretrain_seeds": 5}, "launch.pretrain_seeds is 5, expected a list of whole numbers"),
-        ({"pretrain_seeds": "01"}, "launch.pretrain_seeds is '01', expected a list"),
-        ({"pretrain_seeds": [0.5]}, "launch.pretrain_seeds holds 0.5, expected a list of whole"),
-        ({"learning_rates": [0.0]}, "launch.learning_rates holds 0.0, expected a list of positive"),
-        ({"learning_rates": ["1e-4"]}, "launch.learning_rates holds '1e-4', expected"),
+        ({"pretrain_seeds": 5}, "launch.pretrain_seeds is 5, expected list of int"),
+        ({"pretrain_seeds": "01"}, "launch.pretrain_seeds is '01', expected list of int"),
+        ({"pretrain_seeds": [0.5]}, r"launch.pretrain_seeds is \[0.5\], expected list of int"),
+        ({"learning_rates": [0.0]}, "launch.learning_rates holds 0.0, expected positive numbers"),
+        ({"learning_rates": ["1e-4"]}, r"launch.learning_rates is \['1e-4'\], expected list of f"),
     ],
 )
 def test_lists_that_would_leave_nothing_to_run_are_refused(
