@@ -1,4 +1,4 @@
-"""Which accelerators answer, by their driver and by libraries, each asked in a process that may hang."""
+"""Checks which accelerators the driver and the libraries see, each in a process that may hang."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from multiberts.launch.doctor.findings import OK, PROBLEM, WARNING, CheckResult
+from multiberts.launch.estimate.accelerators import SECONDS_TO_ANSWER, ask_driver
 
-SECONDS_FOR_DRIVER = 15.0
 SECONDS_FOR_LIBRARY = 120.0
 TPU_DEVICES = ("/dev/accel*", "/dev/vfio/[0-9]*")
 _MARK = "devices: "
@@ -49,7 +49,7 @@ LIBRARIES = {"TensorFlow": ("tensorflow", TENSORFLOW), "JAX": ("jax", JAX)}
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU as its driver sees it: name, driver, memory in MiB."""
+    """A GPU as its driver reports it; memory in MiB."""
 
     name: str
     driver: str
@@ -58,7 +58,7 @@ class Gpu:
 
 
 def check_devices() -> list[CheckResult]:
-    """Says which accelerators are here, and which of them the installed libraries can use."""
+    """Reports which accelerators are here, and which of them the installed libraries can use."""
     processes = {
         name: start_probe(script)
         for name, (module, script) in LIBRARIES.items()
@@ -84,33 +84,26 @@ def check_devices() -> list[CheckResult]:
 
 
 def _gpus() -> tuple[list[Gpu], CheckResult | None]:
-    """Returns the GPUs that nvidia-smi lists, and what to say of them."""
-    query = "--query-gpu=name,driver_version,memory.total,memory.used"
+    """Returns the GPUs that the driver lists, and the result of the check."""
     try:
-        listed = subprocess.run(
-            ["nvidia-smi", query, "--format=csv,noheader,nounits"],
-            capture_output=True,
-            text=True,
-            timeout=SECONDS_FOR_DRIVER,
-            check=True,
-        ).stdout
+        listed = ask_driver("name", "driver_version", "memory.total", "memory.used")
     except FileNotFoundError:
         return [], None
     except subprocess.TimeoutExpired:
-        found = f"nvidia-smi did not answer within {SECONDS_FOR_DRIVER:.0f} s"
-        cure = "the driver hangs: look at `dmesg`, and start the machine anew"
+        found = f"nvidia-smi did not answer within {SECONDS_TO_ANSWER:.0f} s"
+        cure = "the driver hangs: look at `dmesg`, and restart the machine"
         return [], CheckResult(PROBLEM, "GPU", found, cure)
     except (OSError, subprocess.CalledProcessError) as error:
-        said = (getattr(error, "stdout", "") or str(error)).strip().splitlines()
-        cure = "install the NVIDIA driver for this kernel, or start the machine anew"
-        return [], CheckResult(PROBLEM, "GPU", f"nvidia-smi fails: {said[-1]}", cure)
+        output = (getattr(error, "stdout", "") or str(error)).strip().splitlines()
+        cure = "install the NVIDIA driver for this kernel, or restart the machine"
+        return [], CheckResult(PROBLEM, "GPU", f"nvidia-smi fails: {output[-1]}", cure)
     return judge_gpus(parse_gpus(listed))
 
 
-def parse_gpus(listed: str) -> list[Gpu]:
-    """Returns the lines of `nvidia-smi --query-gpu=name,driver_version,memory.total,memory.used`."""
+def parse_gpus(lines: Sequence[str]) -> list[Gpu]:
+    """Returns the GPUs of lines with name, driver, memory and used memory."""
     gpus = []
-    for line in listed.splitlines():
+    for line in lines:
         name, driver, memory, used = (part.strip() for part in line.rsplit(",", 3))
         numbers = [int(text) if text.isdigit() else 0 for text in (memory, used)]
         gpus.append(Gpu(name, driver, *numbers))
@@ -118,7 +111,7 @@ def parse_gpus(listed: str) -> list[Gpu]:
 
 
 def judge_gpus(gpus: Sequence[Gpu]) -> tuple[list[Gpu], CheckResult | None]:
-    """Returns the GPUs, and what to say of them."""
+    """Returns the GPUs, and the result of the check."""
     if not gpus:
         return [], None
     first = gpus[0]
@@ -165,7 +158,7 @@ def take_answer(process: subprocess.Popen[str], seconds: float) -> dict[str, Any
 
 
 def judge(name: str, answer: Mapping[str, Any], expected: str) -> CheckResult:
-    """Returns what to say of a library's answer.
+    """Returns the check of a library's answer.
 
     Args:
       name: of the library.

@@ -1,4 +1,4 @@
-"""What a plan will take: device-hours, wall time, dollars, CO2e and disk, before anything is started.
+"""Estimates device-hours, wall time, dollars, CO2e and disk of a plan before anything is started.
 
 From each run's operations (`work`) and the dated figures of devices (`prices`); where runs of the same
 shape are done or running, from the times they took (`measured`).
@@ -6,17 +6,17 @@ shape are done or running, from the times they took (`measured`).
 
 from __future__ import annotations
 
+import heapq
 import os
 import subprocess
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from multiberts.launch.estimate.accelerators import visible_gpus
+from multiberts.launch.estimate.accelerators import ask_driver, visible_gpus
 from multiberts.launch.estimate.measured import Measurements, measure
 from multiberts.launch.estimate.prices import Device, Prices, load_prices
-from multiberts.launch.estimate.schedule import critical_seconds, wall_seconds
 from multiberts.launch.estimate.work import Work, finetuning_work, pretraining_work, shape_of
 from multiberts.launch.markers.planned import done_paths
 from multiberts.launch.plan.planned_run import Output, PlannedRun
@@ -24,6 +24,7 @@ from multiberts.runs.errors import UserError
 
 # These stages are carried out on the device, the others on the machine that launches.
 DEVICE_STAGES = frozenset({"pretrain", "finetune"})
+_MEASURED_STAGES = {"make_world", "prepare", "finetune", "score", "report", "paper"}
 
 # Of a source whose size cannot be seen, such as a world's text that is not written yet.
 BYTES_OF_UNSEEN_SOURCE = 2e6
@@ -35,12 +36,11 @@ class RunEstimate:
 
     Attributes:
       device: its name.
-      seconds: on that device.
-      dollars: for it.
+      seconds, dollars: on that device.
       kilograms: of CO2e.
       bytes: that it leaves on the disk.
       measured: whether the time was measured rather than assumed.
-      assumed: what was not known of the run, for people.
+      assumed: what was not known of the run, in words.
     """
 
     device: str
@@ -58,11 +58,11 @@ class PlanEstimate:
 
     Attributes:
       runs: of every run that is not done, by path.
-      device: what pre-training, and mostly fine-tuning, are carried out on.
-      workers: how many of these runs go on side by side, each on a device of its own.
-      host: what the other runs are carried out on.
+      device: that pre-training, and mostly fine-tuning, are carried out on.
+      workers: how many of these runs are carried out at a time, each on its own device.
+      host: that the other runs are carried out on.
       wall_seconds: from now to the end of the last run.
-      critical_seconds: the same, however many workers there are.
+      critical_seconds: the same with any number of workers.
       spot: whether prices are those of spot capacity.
     """
 
@@ -76,22 +76,22 @@ class PlanEstimate:
 
     @property
     def device_hours(self) -> float:
-        """Hours of devices, all runs together."""
+        """Returns the hours of devices of all runs."""
         return sum(run.seconds for run in self.runs.values()) / 3600
 
     @property
     def dollars(self) -> float:
-        """Returns all runs together."""
+        """Returns the dollars of all runs."""
         return sum(run.dollars for run in self.runs.values())
 
     @property
     def kilograms(self) -> float:
-        """CO2e of all runs together."""
+        """Returns the CO2e of all runs."""
         return sum(run.kilograms for run in self.runs.values())
 
     @property
     def bytes(self) -> float:
-        """Disk that the runs will fill."""
+        """Returns the disk space that the runs will take."""
         return sum(run.bytes for run in self.runs.values())
 
 
@@ -104,21 +104,10 @@ def checked_estimates(
     workers: int | None = None,
     spot: bool = False,
 ) -> dict[str, dict[str, Any]]:
-    """Estimates every run that is not done, as the marker of the plan keeps it.
-
-    Args:
-      plan: every run after its parents.
-      root: the experiment's root.
-      budget: dollars that what is left may cost; None: any.
-      device: as in `estimate_plan`.
-      workers: likewise.
-      spot: likewise.
-
-    Returns:
-      By path `device`, `seconds`, `dollars`.
+    """Returns `device`, `seconds` and `dollars` of every run that is left, by path; see `estimate_plan`.
 
     Raises:
-      UserError: the estimate is above the budget, or the device unknown.
+      UserError: the estimate is above `budget`, in dollars, or the device is unknown.
     """
     estimate = estimate_plan(plan=plan, root=root, device=device, workers=workers, spot=spot)
     refuse_above(estimate, budget)
@@ -129,11 +118,7 @@ def checked_estimates(
 
 
 def refuse_above(estimate: PlanEstimate, budget: float | None) -> None:
-    """Refuses what costs more than the budget.
-
-    Raises:
-      UserError: it does, or the budget is negative.
-    """
+    """Refuses an estimate above the budget, in dollars, and a negative budget."""
     if budget is None:
         return
     if budget < 0:
@@ -160,13 +145,13 @@ def estimate_plan(
 
     Args:
       plan: every run after its parents.
-      root: the experiment's root, whose done and running runs tell how long such runs take.
-      device: a name that `launch.estimate.prices` knows, on which each run is carried out; None: this
-        machine's GPU, else its cores, shared among the workers.
-      workers: how many runs go on side by side; None: one per core of this machine, one of another
-        device.
+      root: the experiment's root, whose done and running runs show how long such runs take.
+      device: that each run is carried out on, a name of `prices.toml`; None: this machine's GPU, else
+        its cores, shared among the workers.
+      workers: how many runs are carried out at a time; None: one per core of this machine, one on
+        another device.
       spot: prices of capacity that can be taken away.
-      device_stages: what is carried out on the device; the rest is, on this machine.
+      device_stages: that are carried out on the device; the others are on this machine.
       prices: None: those of `prices.toml`.
 
     Raises:
@@ -289,9 +274,6 @@ class _Estimator:
         return size, unseen
 
 
-_MEASURED_STAGES = {"make_world", "prepare", "finetune", "score", "report", "paper"}
-
-
 def _chosen_device(prices: Prices, name: str | None, workers: int | None) -> tuple[Device, int]:
     """Returns the device of one worker, and how many workers there are."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -311,14 +293,64 @@ def _chosen_device(prices: Prices, name: str | None, workers: int | None) -> tup
 def _kind_of_gpus(prices: Prices) -> str | None:
     """Returns the chip of `prices.toml` that this machine's first GPU is; None: it is not listed."""
     try:
-        told = subprocess.run(
-            ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"],
-            capture_output=True,
-            text=True,
-            timeout=20,
-            check=True,
-        ).stdout
+        names = ask_driver("name")
     except (OSError, subprocess.SubprocessError):
         return None
-    words = told.splitlines()[0].replace("-", " ").split() if told.strip() else []
+    words = names[0].replace("-", " ").split() if names else []
     return next((chip for chip in prices.chips if chip in words), None)
+
+
+def wall_seconds(
+    plan: Sequence[PlannedRun],
+    seconds: Mapping[str, float],
+    workers: Mapping[str, int],
+    pool_of: Callable[[PlannedRun], str],
+) -> float:
+    """Returns the seconds until a plan is done if a free worker takes the next run that can start.
+
+    Args:
+      plan: every run after its parents.
+      seconds: of each run by its path; runs without are done already.
+      workers: by pool, how many runs are carried out at a time.
+      pool_of: the pool whose workers carry out a run.
+    """
+    left = [run for run in plan if run.path in seconds]
+    pools = [pool_of(run) for run in left]
+    number_of = {run.path: number for number, run in enumerate(left)}
+    missing = [0] * len(left)
+    children: list[list[int]] = [[] for _ in left]
+    ready: dict[str, list[int]] = {pool: [] for pool in workers}
+    for number, run in enumerate(left):
+        parents = [number_of[parent.path] for parent in run.parents if parent.path in number_of]
+        missing[number] = len(parents)
+        for parent in parents:
+            children[parent].append(number)
+        if not parents:
+            heapq.heappush(ready[pools[number]], number)
+    free = dict(workers)
+    running: list[tuple[float, int]] = []
+    now = 0.0
+    while True:
+        for pool, numbers in ready.items():
+            while numbers and free[pool]:
+                number = heapq.heappop(numbers)
+                free[pool] -= 1
+                heapq.heappush(running, (now + seconds[left[number].path], number))
+        if not running:
+            return now
+        now, number = heapq.heappop(running)
+        free[pools[number]] += 1
+        for child in children[number]:
+            missing[child] -= 1
+            if not missing[child]:
+                heapq.heappush(ready[pools[child]], child)
+
+
+def critical_seconds(plan: Sequence[PlannedRun], seconds: Mapping[str, float]) -> float:
+    """Returns the seconds of the longest chain of runs that wait for each other; see `wall_seconds`."""
+    ends: dict[str, float] = {}
+    for run in plan:
+        # Parents outside the plan take no time.
+        before = max((ends.get(parent.path, 0.0) for parent in run.parents), default=0.0)
+        ends[run.path] = before + seconds.get(run.path, 0.0)
+    return max(ends.values(), default=0.0)

@@ -1,7 +1,7 @@
-"""Times that runs of an experiment took, to be used in place of assumed ones.
+"""Measures times that runs of an experiment took, to be used in place of assumed ones.
 
 From `metrics.jsonl` of pre-training that is done or running, from the attempts at other runs, and
-from `run.json`, which says how many examples a task has.
+from `run.json`, which records how many examples a task has.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from multiberts.launch.markers.attempts import Attempt, attempts_of
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.runs.files import PathLike
 
-# As many runs of a shape tell enough.
+# Enough runs of a shape for a median.
 _RUNS_OF_A_SHAPE = 8
 
 Shape = tuple[Any, ...]
@@ -55,14 +55,13 @@ def measure(
       root: the experiment's root.
       plan: every run.
       done: paths of those that are done.
-      counts: whether the time of a run on a device of that name counts; the name is None where
-        nobody noted it.
+      counts: whether the time of a run on a device of that name counts; None: an unknown device.
     """
     attempts = attempts_of(root)
     per_step: dict[Shape, list[float]] = {}
     per_run: dict[Shape, list[float]] = {}
     steps: dict[str, int] = {}
-    examples: dict[tuple[str, int | None], tuple[int, int]] = {}
+    examples: dict[tuple[Any, Any], tuple[int, int]] = {}
     for run in plan:
         if run.stage == "pretrain":
             lines = tail_of_metrics(Path(root) / run.path / "metrics.jsonl")
@@ -72,12 +71,11 @@ def measure(
             if seconds is not None and counts(run, _device(attempts.get(run.path, ()))):
                 per_step.setdefault(shape_of(run), []).append(seconds)
         elif run.path in done:
-            if run.stage == "finetune":
-                key = (run.parameters["task"], run.parameters.get("max_train_examples"))
-                if key not in examples:
-                    found = _examples(Path(root) / run.path / "run.json")
-                    if found is not None:
-                        examples[key] = found
+            key = (run.parameters.get("task"), run.parameters.get("max_train_examples"))
+            if run.stage == "finetune" and key not in examples:
+                found = _examples(Path(root) / run.path / "run.json")
+                if found is not None:
+                    examples[key] = found
             _note_run(root, run, attempts.get(run.path, ()), counts, per_run)
     return Measurements(
         {shape: statistics.median(found) for shape, found in per_step.items()},
@@ -117,9 +115,7 @@ def _device(attempts: Sequence[Attempt]) -> str | None:
 
 
 def _seconds_per_step(lines: Sequence[Mapping[str, Any]]) -> float | None:
-    """Returns the median over a log's lines; the first, which compiles, does not count unless it is
-    alone.
-    """
+    """Returns the median over a log's lines, without the first, which compiles, if there are more."""
     rates = [line["steps_per_second"] for line in lines if line.get("steps_per_second")]
     rates = rates[1:] or rates
     return 1 / statistics.median(rates) if rates else None
@@ -138,8 +134,8 @@ def _seconds_of_log(lines: Sequence[Mapping[str, Any]]) -> list[float]:
 def _examples(path: Path) -> tuple[int, int] | None:
     """Returns how many examples a run trained on and predicted, by its run.json."""
     try:
-        told = json.loads(path.read_text())
-        sets = told["evaluation_sets"].values()
-        return int(told.get("num_train_examples") or 0), sum(found["examples"] for found in sets)
+        record = json.loads(path.read_text())
+        sets = record["evaluation_sets"].values()
+        return int(record.get("num_train_examples") or 0), sum(found["examples"] for found in sets)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -1,4 +1,4 @@
-"""What devices can do, cost and draw: `prices.toml`, read and checked."""
+"""Reads and checks `prices.toml`: speed, price and power of devices."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ class Figure:
 
 @dataclass(frozen=True)
 class Device:
-    """What a run is carried out on: one or several chips of a kind.
+    """One or several chips of a kind, which carry out a run.
 
     Attributes:
       name: as in `v4-8`, `H100`, `8xA100`, `cpu`.
-      title: of the chip, for people.
+      title: the chip's full name.
       chips: how many.
-      peak: FLOP/s of all chips in products of bfloat16; of float32 where that is all there is.
-      peak_float32: likewise in products of float32.
+      peak: FLOP/s of all chips in products of bfloat16; of float32 if there is no other.
+      peak_float32: the same in products of float32.
       utilisation: the share of the peak that BERT's own products reach.
-      dollars: an hour of all chips, on demand.
-      spot_share: what spot capacity costs of that.
+      dollars: per hour of all chips, on demand.
+      spot_share: the share of that price for spot capacity.
       watts: of all chips.
-      figures: those the values come from, by name.
+      figures: the sources of the values, by name.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Device:
     figures: Mapping[str, Figure]
 
     def flops_per_second(self, compute_dtype: str = "bfloat16") -> float:
-        """Returns what is reached, FLOP/s, in products of `bfloat16` or `float32`."""
+        """Returns the FLOP/s that are reached in products of `bfloat16` or `float32`."""
         peak = self.peak if compute_dtype == "bfloat16" else self.peak_float32
         return peak * self.utilisation
 
@@ -82,11 +82,11 @@ class Device:
         return self.name.rpartition("x")[2] in ("cpu", "n2")
 
     def dollars_per_hour(self, spot: bool = False) -> float:
-        """Returns the price of an hour, on demand or as spot capacity."""
+        """Returns the price per hour, on demand or as spot capacity."""
         return self.dollars * (self.spot_share if spot else 1.0)
 
     def assumptions(self, spot: bool = False) -> list[str]:
-        """Returns what of it is assumed, for people."""
+        """Returns the assumed figures in words."""
         words = {
             "peak_flops_per_second": f"a peak of {self.peak / 1e12:,.4g} TFLOP/s",
             "utilisation": f"{self.utilisation:.0%} of the peak",
@@ -94,9 +94,7 @@ class Device:
             "watts": f"{self.watts:,.0f} W",
         }
         found = [text for name, text in words.items() if self.figures[name].assumed]
-        if spot:
-            found.append(f"spot capacity at {self.spot_share:.0%} of the price")
-        return found
+        return found + [f"spot capacity at {self.spot_share:.0%} of the price"] * spot
 
 
 @dataclass(frozen=True)
@@ -105,9 +103,9 @@ class Prices:
 
     Attributes:
       everywhere: `spot_share`, `power_usage_effectiveness`, `kg_co2e_per_kwh`.
-      stages: what runs take besides products.
-      chips: by name, their figures.
-      titles, suffix_counts: by name; what the number in a slice's name counts: cores, chips, or none.
+      stages: times and bytes of runs besides their products.
+      chips: figures by name.
+      titles, suffix_counts: by name; the number in a slice's name counts cores, chips, or none.
     """
 
     everywhere: Mapping[str, Figure]
@@ -161,22 +159,14 @@ class Prices:
             return chip, count
         known = [found if kind == "none" else f"{found}-<{kind}>" for found, kind in counts.items()]
         spellings = {chip.lower(): chip for chip in counts}
-        near = [
-            spellings[found]
-            for found in difflib.get_close_matches(name.partition("-")[0].lower(), spellings, n=1)
-        ]
-        cure = f"did you mean {near[0]}?" if near else f"or add it to {FILE.name}"
+        near = difflib.get_close_matches(name.partition("-")[0].lower(), spellings, n=1)
+        cure = f"did you mean {spellings[near[0]]}?" if near else f"or add it to {FILE.name}"
         raise UserError(f"unknown device {name!r}, expected one of {', '.join(known)}; {cure}")
 
     def kilograms_co2e(self, device: Device, hours: float) -> float:
-        """Returns what so many hours of a device emit, the data centre's share included."""
-        everywhere = self.everywhere
-        kilowatt_hours = device.watts / 1000 * hours
-        return (
-            kilowatt_hours
-            * everywhere["power_usage_effectiveness"].value
-            * everywhere["kg_co2e_per_kwh"].value
-        )
+        """Returns the emissions of hours of a device, the data centre's share included."""
+        share = self.everywhere["power_usage_effectiveness"].value
+        return device.watts / 1000 * hours * share * self.everywhere["kg_co2e_per_kwh"].value
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""What runs compute and keep, from their parameters alone: operations, examples, bytes.
+"""Counts what runs compute and keep, from their parameters alone: operations, examples, bytes.
 
 Reference for the operations: `bert.model.operations`.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from multiberts.finetune.tasks import task_named
 from multiberts.launch.plan.planned_run import Output, PlannedRun
 from multiberts.runs.errors import UserError
 
-# Of tasks whose register does not give them, for want of anything better.
+# Examples for training and prediction of tasks whose register lacks them.
 OTHER_EXAMPLES = (5_000, 1_000)
 
 _BERT_BASE = BertConfig(vocab_size=30522)
@@ -35,25 +34,19 @@ class Work:
       flops: of its products, in all.
       steps: updates; 0 where nothing is trained.
       flops_per_step: of an update.
-      predictions: examples whose predictions it keeps.
       bytes: that it leaves on the disk.
-      assumed: what was not known of it, in words, for people.
+      assumed: what was not known of it, in words.
     """
 
     flops: float = 0.0
     steps: int = 0
     flops_per_step: float = 0.0
-    predictions: int = 0
     bytes: float = 0.0
     assumed: tuple[str, ...] = ()
 
 
 def pretraining_work(run: PlannedRun) -> Work:
-    """Returns the work of a pre-training run.
-
-    Args:
-      run: of stage `pretrain`.
-    """
+    """Returns the work of a run of stage `pretrain`."""
     parameters = run.parameters
     config, is_known = pretrained_model(run)
     shape = (
@@ -64,31 +57,32 @@ def pretraining_work(run: PlannedRun) -> Work:
     )
     step = model_flops_per_step(*shape)
     steps = parameters["num_steps"]
-    kept = {*parameters["checkpoint_steps"], steps}
-    evaluations = _evaluations(parameters, len(kept))
+    kept = len({*parameters["checkpoint_steps"], steps})
+    evaluations = 0
+    if parameters.get("evaluation_corpus") is not None:
+        every = parameters.get("evaluate_every_steps")
+        evaluations = kept + (steps // every if every else 0)
     forward = model_flops_per_step(*shape, trained=False)
-    held_out = evaluations * parameters["evaluation_batches"] * forward
-    floats = num_parameters(config)
     states = _FLOATS_OF_STATE * parameters["keep_last_states"]
     return Work(
-        flops=steps * step + held_out,
+        flops=steps * step + evaluations * parameters["evaluation_batches"] * forward,
         steps=steps,
         flops_per_step=step,
-        bytes=_BYTES_OF_FLOAT * floats * (len(kept) + states),
-        assumed=() if is_known else ("the vocabulary has 30,522 pieces",),
+        bytes=_BYTES_OF_FLOAT * num_parameters(config) * (kept + states),
+        assumed=() if is_known else ("the vocabulary has 30,522 word pieces",),
     )
 
 
 def finetuning_work(
     run: PlannedRun, bytes_per_prediction: float, examples: tuple[int, int] | None = None
 ) -> Work:
-    """Returns the work of a fine-tuning run.
+    """Returns the work of a run of stage `finetune`.
 
     Args:
-      run: of stage `finetune`.
+      run: of that stage.
       bytes_per_prediction: in its dump.
-      examples: how many it trains on and how many it predicts, where a run of the same task has
-        told; None: as its data set's release has them.
+      examples: how many it trains on and how many it predicts, where a run of the same task recorded
+        them; None: as in its data set's release.
     """
     parameters = run.parameters
     task = task_named(
@@ -112,14 +106,13 @@ def finetuning_work(
     dump = predicted * bytes_per_prediction
     if task.frozen_encoder:
         flops = (train + predicted) * forward
-        return Work(flops=flops, predictions=predicted, bytes=dump, assumed=assumed)
+        return Work(flops=flops, bytes=dump, assumed=assumed)
     steps = int(train * parameters["num_epochs"] / batch)
     step = model_flops_per_step(config, batch, length)
     return Work(
         flops=steps * step + predicted * forward,
         steps=steps,
         flops_per_step=step,
-        predictions=predicted,
         bytes=dump,
         assumed=assumed,
     )
@@ -140,7 +133,7 @@ def finetuned_model(run: PlannedRun) -> tuple[BertConfig, bool]:
     if isinstance(checkpoint, Output):
         if "model" in checkpoint.run.parameters:
             return pretrained_model(checkpoint.run)
-        # An imported run says where its checkpoint was found.
+        # An imported run records where its checkpoint was found.
         checkpoint = checkpoint.run.parameters.get("checkpoint")
     return _model_in(checkpoint)
 
@@ -158,7 +151,7 @@ def _model_in(directory: Any) -> tuple[BertConfig, bool]:
 
 
 def _vocabulary_size(corpus: Any) -> int | None:
-    """Returns how many pieces a planned corpus's vocabulary has at the most."""
+    """Returns how many word pieces a planned corpus's vocabulary has at most."""
     if not isinstance(corpus, Output):
         return None
     vocabulary = corpus.run.parameters.get("vocabulary")
@@ -183,33 +176,18 @@ def _examples_of_world(data: Any) -> tuple[int, int] | None:
     return None if train is None or predicted is None else (train, predicted)
 
 
-def _evaluations(parameters: Mapping[str, Any], kept: int) -> int:
-    """Returns how often held-out text is evaluated."""
-    if parameters.get("evaluation_corpus") is None:
-        return 0
-    every = parameters.get("evaluate_every_steps")
-    return kept + (parameters["num_steps"] // every if every else 0)
-
-
 def shape_of(run: PlannedRun) -> tuple[Any, ...]:
-    """Returns what runs have in common that take equally long, a step or in all; to be compared."""
-    values = [_plain(run.parameters.get(name)) for name in _SHAPES.get(run.stage, ())]
-    if run.stage == "pretrain":
-        return run.stage, pretrained_model(run)[0], *values
-    if run.stage == "finetune":
-        return run.stage, finetuned_model(run)[0], *values
-    if run.stage in _GROWING:
-        # As many runs to read.
-        return run.stage, len(run.parents)
+    """Returns a key that is equal for runs that take equally long, per step or in all."""
+    found = (run.parameters.get(name) for name in _SHAPES.get(run.stage, ()))
+    plain = (int, float, str, type(None))
+    values = [value if isinstance(value, plain) else repr(value) for value in found]
+    if run.stage in ("pretrain", "finetune"):
+        model = pretrained_model if run.stage == "pretrain" else finetuned_model
+        return run.stage, model(run)[0], *values
+    if run.stage in ("score", "report", "paper"):
+        return run.stage, len(run.parents)  # as many runs to read
     return run.stage, *values
 
-
-def _plain(value: Any) -> Any:
-    """Returns a value that can be compared and hashed."""
-    return value if isinstance(value, (int, float, str, type(None))) else repr(value)
-
-
-_GROWING = {"score", "report", "paper"}
 
 _SHAPES = {
     "make_world": ("num_documents",),

@@ -170,7 +170,7 @@ def _assumptions(estimate: PlanEstimate) -> list[str]:
         text for run in estimate.runs.values() if not run.measured for text in run.assumed
     )
     everywhere = load_prices().everywhere["kg_co2e_per_kwh"]
-    assumed.append(f"{everywhere.value:g} kg CO2e a kWh")
+    assumed.append(f"{everywhere.value:g} kg CO2e per kWh")
     return [f"  assumed: {'; '.join(assumed)} (launch/prices.toml has sources and dates)"]
 
 

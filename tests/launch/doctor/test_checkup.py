@@ -147,13 +147,13 @@ def test_a_library_must_see_what_is_there(
 
 def test_what_nvidia_smi_lists() -> None:
     gpus = parse_gpus(
-        "NVIDIA H200, 570.86, 143771, 4\nNVIDIA A100-SXM4-40GB, MIG 1g, 570.86, 40960, [N/A]\n"
+        ["NVIDIA H200, 570.86, 143771, 4", "NVIDIA A100-SXM4-40GB, MIG 1g, 570.86, 40960, [N/A]"]
     )
     assert [gpu.memory for gpu in gpus] == [143771, 40960]
     assert gpus[1].name == "NVIDIA A100-SXM4-40GB, MIG 1g" and gpus[1].memory_used == 0
     _, quiet = judge_gpus(gpus)
     assert quiet is not None and quiet.level == OK and "2 x NVIDIA H200, 140 GiB" in quiet.found
-    _, busy = judge_gpus(parse_gpus("NVIDIA H200, 570.86, 143771, 99000\n"))
+    _, busy = judge_gpus(parse_gpus(["NVIDIA H200, 570.86, 143771, 99000"]))
     assert busy is not None and busy.level == WARNING
     assert judge_gpus([]) == ([], None)
 

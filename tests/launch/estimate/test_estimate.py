@@ -11,9 +11,13 @@ from typing import Any
 
 import pytest
 
-from multiberts.launch.estimate.estimate import checked_estimates, estimate_plan
+from multiberts.launch.estimate.estimate import (
+    checked_estimates,
+    critical_seconds,
+    estimate_plan,
+    wall_seconds,
+)
 from multiberts.launch.estimate.prices import load_prices
-from multiberts.launch.estimate.schedule import critical_seconds, wall_seconds
 from multiberts.launch.markers.attempts import begin_attempt, end_attempt
 from multiberts.launch.plan.experiment import Experiment, make_plan
 from multiberts.launch.plan.planned_run import STAGES, PlannedRun
