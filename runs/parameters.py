@@ -1,4 +1,4 @@
-"""Parameters of a command as flags: texts of the command line become values of the annotated types."""
+"""Parameters of a command: values from the command line and Gin, checked against annotations with ranges."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import re
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ParamSpec, TypeVar
+from dataclasses import dataclass
+from typing import Annotated, Any, ParamSpec, TypeVar
 
 from multiberts.runs.errors import UserError
 
@@ -24,14 +25,53 @@ _Result = TypeVar("_Result")
 _WORDS = {"true": True, "false": False, "none": None}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Range:
+    """The numbers that a parameter takes, stated in its annotation; each bound may be left out.
+
+    Attributes:
+      least: the smallest number.
+      above: all numbers are larger than this.
+      most: the largest number.
+      below: all numbers are smaller than this.
+
+    Example:
+      >>> Share = Annotated[float, Range(above=0, most=1)]
+      >>> fits(1, Share), fits(0, Share), described(Share | None)
+      (True, False, 'float above 0 and at most 1 or None')
+    """
+
+    least: float = -math.inf
+    above: float = -math.inf
+    most: float = math.inf
+    below: float = math.inf
+
+    def __contains__(self, number: float) -> bool:
+        return self.least <= number <= self.most and self.above < number < self.below
+
+    def __str__(self) -> str:
+        names = {"least": "at least", "above": "above", "most": "at most", "below": "below"}
+        bounds = {name: getattr(self, name) for name in names}
+        return " and ".join(
+            f"{names[name]} {bound:g}" for name, bound in bounds.items() if math.isfinite(bound)
+        )
+
+
+PositiveInt = Annotated[int, Range(least=1)]
+NonNegativeInt = Annotated[int, Range(least=0)]
+PositiveFloat = Annotated[float, Range(above=0)]
+NonNegativeFloat = Annotated[float, Range(least=0)]
+
+
 def takes_fields_of(
     settings: Callable[_Fields, _Settings],
 ) -> Callable[[Callable[[_Settings], _Result]], Callable[_Fields, _Result]]:
     """Returns a decorator: a function of one settings object takes the object's fields instead.
 
     So an entry keeps a flat list of keyword-only parameters for Gin, flags and callers, and the code
-    has one object. In the docstring of the function, the line `settings: ...` is replaced by the
-    attributes that the docstring of `settings` describes.
+    has one object. Values are checked against the annotations, whoever calls. In the docstring of the
+    function, the line `settings: ...` is replaced by the attributes that the docstring of `settings`
+    describes.
 
     Args:
       settings: a dataclass with `kw_only=True`.
@@ -52,6 +92,7 @@ def takes_fields_of(
 
     def decorator(function: Callable[[_Settings], _Result]) -> Callable[_Fields, _Result]:
         def entry(*values: _Fields.args, **fields: _Fields.kwargs) -> _Result:
+            check_arguments(entry, fields)
             return function(settings(*values, **fields))
 
         # Not `functools.wraps`: Gin looks for the parameters of the innermost function.
@@ -64,7 +105,7 @@ def takes_fields_of(
             flags=re.MULTILINE,
         )
         entry.__annotations__ = {
-            **typing.get_type_hints(settings),
+            **typing.get_type_hints(settings, include_extras=True),
             "return": typing.get_type_hints(function)["return"],
         }
         vars(entry)["__signature__"] = inspect.signature(settings)
@@ -76,7 +117,7 @@ def takes_fields_of(
 def annotations_of(function: Callable[..., object]) -> dict[str, Any]:
     """Returns the annotation of every parameter of `function`, resolved where it is a text."""
     # Of the undecorated function: what wraps it may live in another module.
-    hints = typing.get_type_hints(inspect.unwrap(function))
+    hints = typing.get_type_hints(inspect.unwrap(function), include_extras=True)
     return {name: hints.get(name, Any) for name in inspect.signature(function).parameters}
 
 
@@ -105,8 +146,8 @@ def value_of_flag(texts: Sequence[str], annotation: Any) -> Any:
 def check_arguments(function: Callable[..., object], arguments: Mapping[str, Any]) -> None:
     """Refuses arguments whose values do not fit the annotations of a function's parameters.
 
-    A bool is not a number, a text is not a list, and a number is finite. A whole float such as `2.0`
-    is not an int.
+    A bool is not a number, a text is not a list, and a number is finite and in the range that the
+    annotation states. A whole float such as `2.0` is not an int.
 
     Raises:
       UserError: naming the first such parameter, what was found and what is expected.
@@ -125,15 +166,19 @@ def check_types(name: str, values: Mapping[str, Any], annotations: Mapping[str, 
 
 
 def fits(value: Any, annotation: Any) -> bool:
-    """Returns whether a value is of an annotated type.
+    """Returns whether a value is of an annotated type and in the annotation's range.
 
     Example:
       >>> fits(2, float), fits(True, int), fits("ab", Sequence[str]), fits(["ab"], Sequence[str])
       (True, False, False, True)
+      >>> fits(0, PositiveInt), fits(None, PositiveInt | None)
+      (False, True)
     """
     origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
     if annotation is Any or annotation is object:
         return True
+    if origin is Annotated:
+        return fits(value, parts[0]) and all(value in part for part in parts[1:])
     if origin in _UNIONS:
         return any(fits(value, part) for part in parts)
     if origin is typing.Literal:
@@ -164,9 +209,12 @@ def shortened(value: Any) -> str:
 
 
 def described(annotation: Any) -> str:
-    """Returns an annotation as users read it, such as `int or None`."""
+    """Returns an annotation as users read it, such as `int at least 1 or None`."""
     if annotation is Any:
         return "any"
+    if typing.get_origin(annotation) is Annotated:
+        kind, *ranges = typing.get_args(annotation)
+        return " ".join([described(kind), *map(str, ranges)])
     if typing.get_origin(annotation) in _UNIONS:
         return " or ".join(described(part) for part in typing.get_args(annotation))
     if typing.get_origin(annotation) is typing.Literal:
@@ -186,7 +234,9 @@ def described(annotation: Any) -> str:
 
 
 def _kinds(annotation: Any) -> set[Any]:
-    """Returns the alternatives of an annotation, without their parameters."""
+    """Returns the alternatives of an annotation, without their parameters and ranges."""
+    if typing.get_origin(annotation) is Annotated:
+        return _kinds(typing.get_args(annotation)[0])
     if typing.get_origin(annotation) in _UNIONS:
         return set().union(*map(_kinds, typing.get_args(annotation)))
     if typing.get_origin(annotation) is typing.Literal:
@@ -196,6 +246,8 @@ def _kinds(annotation: Any) -> set[Any]:
 
 def _element(annotation: Any) -> Any:
     """Returns the annotation of a list's items; None where the annotation has no list."""
+    if typing.get_origin(annotation) is Annotated:
+        return _element(typing.get_args(annotation)[0])
     if typing.get_origin(annotation) in _SEQUENCES:
         return typing.get_args(annotation)[0]
     if typing.get_origin(annotation) not in _UNIONS:

@@ -3,37 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
-from multiberts.runs.errors import check_values
+from multiberts.runs.errors import UserError
 
 RESTART, CONSTANT, CONTINUE = "restart", "constant", "continue"
-TREATMENTS = (RESTART, CONSTANT, CONTINUE)
+Treatment = Literal["restart", "constant", "continue"]
 
 
-def check_treatment(treatment: str, from_checkpoint: bool) -> None:
-    """Refuses an unknown treatment, or one that needs an initial checkpoint.
+def check_treatment(treatment: Treatment, from_checkpoint: bool) -> None:
+    """Refuses a treatment that needs an initial checkpoint where there is none.
 
     Raises:
       UserError: naming what is expected.
     """
-    known, needed = treatment in TREATMENTS, treatment == CONTINUE
-    check_values(
-        "pretrain",
-        (
-            ("learning_rate_treatment", treatment, known, f"one of {', '.join(TREATMENTS)}"),
-            (
-                "learning_rate_treatment",
-                treatment,
-                from_checkpoint or not needed,
-                "'restart' without pretrain.initial_checkpoint",
-            ),
-        ),
-    )
+    if treatment == CONTINUE and not from_checkpoint:
+        raise UserError(
+            "pretrain.learning_rate_treatment is 'continue', expected 'restart' without "
+            "pretrain.initial_checkpoint; change it or give the checkpoint"
+        )
 
 
 def learning_rates(
     *,
-    treatment: str,
+    treatment: Treatment,
     learning_rate: float,
     warmup_steps: int,
     num_steps: int,
@@ -49,7 +42,7 @@ def learning_rates(
       checkpoint stands in it; no warm-up.
 
     Args:
-      treatment: one of `TREATMENTS`.
+      treatment: one of those above.
       learning_rate: the nominal peak.
       warmup_steps: updates of warm-up.
       num_steps: updates of this run.

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.pretrain.batches.masking import Masking
-from multiberts.pretrain.training.learning_rate_schedule import RESTART, check_treatment
+from multiberts.pretrain.training.learning_rate_schedule import RESTART, Treatment, check_treatment
 from multiberts.runs.errors import UserError, check_values
 from multiberts.runs.identity import Identity, Values
-
-_COUNTS = (
-    "num_steps", "batch_size", "sequence_length", "max_predictions_per_sequence",
-    "gradient_shards", "keep_last_states", "save_state_every_steps", "log_every_steps",
-    "evaluate_every_steps", "evaluation_batches",
-)  # fmt: skip
-_WHOLE_NUMBERS = ("pretrain_seed", "data_seed", "warmup_steps")
-_COMPUTE_DTYPES = ("float32", "bfloat16")
+from multiberts.runs.parameters import (
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Range,
+)
 
 # Parameters that change no number, but must be the same in processes that train together.
 _SAME_IN_ALL_PROCESSES = (
@@ -81,32 +79,32 @@ class PretrainingSettings:
     run_dir: str
     corpus: str
     model: Mapping[str, Any]
-    pretrain_seed: int
-    num_steps: int
-    checkpoint_steps: Sequence[int] = ()
+    pretrain_seed: NonNegativeInt
+    num_steps: PositiveInt
+    checkpoint_steps: Sequence[NonNegativeInt] = ()
     procedure: str = "base"
-    data_seed: int | None = None
+    data_seed: NonNegativeInt | None = None
     initial_checkpoint: str | None = None
-    batch_size: int = 256
-    sequence_length: int = 512
-    max_predictions_per_sequence: int = 80
-    masked_lm_probability: float = 0.15
+    batch_size: PositiveInt = 256
+    sequence_length: PositiveInt = 512
+    max_predictions_per_sequence: PositiveInt = 80
+    masked_lm_probability: Annotated[float, Range(above=0, below=1)] = 0.15
     whole_word_masks: bool = False
-    learning_rate: float = 1e-4
-    warmup_steps: int = 10_000
-    weight_decay_rate: float = 0.01
-    gradient_shards: int = 32
-    save_state_every_steps: int = 1000
-    log_every_steps: int = 100
-    learning_rate_treatment: str = "restart"
+    learning_rate: PositiveFloat = 1e-4
+    warmup_steps: NonNegativeInt = 10_000
+    weight_decay_rate: NonNegativeFloat = 0.01
+    gradient_shards: PositiveInt = 32
+    save_state_every_steps: PositiveInt = 1000
+    log_every_steps: PositiveInt = 100
+    learning_rate_treatment: Treatment = "restart"
     evaluation_corpus: str | None = None
-    evaluate_every_steps: int | None = None
-    evaluation_batches: int = 16
-    keep_last_states: int = 2
-    spike_threshold: float | None = None
+    evaluate_every_steps: PositiveInt | None = None
+    evaluation_batches: PositiveInt = 16
+    keep_last_states: PositiveInt = 2
+    spike_threshold: PositiveFloat | None = None
     tensorboard: bool = True
     compile_step: bool = True
-    compute_dtype: str = "float32"
+    compute_dtype: Literal["float32", "bfloat16"] = "float32"
     devices: int | Literal["auto"] = 1
 
     @property
@@ -172,41 +170,17 @@ def same_in_all_processes(settings: PretrainingSettings) -> dict[str, Any]:
 
 
 def check_settings(settings: PretrainingSettings) -> None:
-    """Refuses values that cannot be meant.
+    """Refuses values that do not go together.
 
     Raises:
       UserError: naming the parameter, what was found and what is expected.
     """
-    values = {**vars(settings), "data_seed": settings.order_seed}
-    numbers = {name: values[name] for name in (*_COUNTS, *_WHOLE_NUMBERS)}
-    if settings.evaluate_every_steps is None:
-        del numbers["evaluate_every_steps"]
-    check_values(
-        "pretrain",
-        (
-            (name, value, isinstance(value, int) and not isinstance(value, bool), "a whole number")
-            for name, value in numbers.items()
-        ),
-    )
-    check_values(
-        "pretrain",
-        (
-            (name, numbers[name], numbers[name] >= 1, "at least 1")
-            for name in _COUNTS
-            if name in numbers
-        ),
-    )
     num_steps, shards = settings.num_steps, settings.gradient_shards
-    outside = [
-        step
-        for step in settings.kept_steps
-        if not isinstance(step, int) or not 0 <= step <= num_steps
-    ]
-    rate, decay, jump = settings.learning_rate, settings.weight_decay_rate, settings.spike_threshold
+    late = [step for step in settings.checkpoint_steps if step > num_steps]
     check_values(
         "pretrain",
         (
-            ("checkpoint_steps", outside[:1], not outside, f"whole numbers in 0..{num_steps}"),
+            ("checkpoint_steps", late[:1], not late, f"steps in 0..{num_steps}"),
             (
                 "batch_size",
                 settings.batch_size,
@@ -216,38 +190,8 @@ def check_settings(settings: PretrainingSettings) -> None:
             (
                 "warmup_steps",
                 settings.warmup_steps,
-                0 <= settings.warmup_steps <= num_steps,
+                settings.warmup_steps <= num_steps,
                 f"0 to num_steps, {num_steps}",
-            ),
-            (
-                "learning_rate",
-                rate,
-                math.isfinite(rate) and rate > 0,
-                "a positive number such as 1e-4",
-            ),
-            (
-                "weight_decay_rate",
-                decay,
-                math.isfinite(decay) and decay >= 0,
-                "0 or more, such as 0.01",
-            ),
-            (
-                "masked_lm_probability",
-                settings.masked_lm_probability,
-                0 < settings.masked_lm_probability < 1,
-                "a share between 0 and 1, such as 0.15",
-            ),
-            (
-                "spike_threshold",
-                jump,
-                jump is None or jump > 0,
-                "a rise of the loss above 0, or None",
-            ),
-            (
-                "compute_dtype",
-                settings.compute_dtype,
-                settings.compute_dtype in _COMPUTE_DTYPES,
-                " or ".join(map(repr, _COMPUTE_DTYPES)),
             ),
         ),
     )

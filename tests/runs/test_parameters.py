@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 
 from multiberts.runs.command import COMMANDS, _load, help_of
 from multiberts.runs.errors import UserError
 from multiberts.runs.gin_files import parse_gin
-from multiberts.runs.parameters import annotations_of, check_arguments, value_of_flag
+from multiberts.runs.parameters import (
+    NonNegativeInt,
+    Range,
+    annotations_of,
+    check_arguments,
+    takes_fields_of,
+    value_of_flag,
+)
 
 
 def stage(
@@ -25,6 +33,8 @@ def stage(
     devices: int | Literal["auto"] = "auto",
     either: str | Sequence[str] | None = None,
     seeds: Sequence[int] = (),
+    epochs: Annotated[float, Range(above=0, most=100)] | None = 3,
+    kept: Sequence[NonNegativeInt] = (),
 ) -> None:
     """Does nothing.
 
@@ -60,6 +70,11 @@ def stage(
         ("either", 3, "str or list of str or None"),
         ("seeds", [0, "1"], "list of int"),
         ("seeds", [0, False], "list of int"),
+        ("epochs", 0, "float above 0 and at most 100 or None"),
+        ("epochs", 100.5, "float above 0 and at most 100 or None"),
+        ("epochs", float("nan"), "float above 0 and at most 100 or None"),
+        ("epochs", "3", "float above 0 and at most 100 or None"),
+        ("kept", [0, -1], "list of int at least 0"),
     ],
 )
 def test_a_value_of_another_type_is_refused_in_one_line(
@@ -84,10 +99,31 @@ def test_a_value_of_another_type_is_refused_in_one_line(
         ("devices", "auto"),
         ("either", "a"),
         ("either", ["a"]),
+        ("epochs", 100),
+        ("epochs", 1e-9),
+        ("epochs", None),
+        ("kept", [0, 5]),
     ],
 )
 def test_a_value_of_the_right_type_passes(name: str, value: object) -> None:
     check_arguments(stage, {name: value})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    kept: Sequence[NonNegativeInt] = ()
+
+
+@takes_fields_of(Settings)
+def entry(settings: Settings) -> int:
+    """Returns how many there are."""
+    return len(settings.kept)
+
+
+def test_an_entry_with_settings_refuses_its_callers_bad_values() -> None:
+    assert entry(kept=[3, 4]) == 2
+    with pytest.raises(UserError, match=r"entry\.kept is \[-3\], expected list of int at least 0"):
+        entry(kept=[-3])
 
 
 @pytest.mark.parametrize(
@@ -112,6 +148,9 @@ def test_a_value_of_the_right_type_passes(name: str, value: object) -> None:
         ("either", ["a"], "a"),
         ("either", ["none"], None),
         ("either", ["a", "b"], ["a", "b"]),
+        ("epochs", ["2"], 2),
+        ("epochs", ["none"], None),
+        ("kept", ["0,5"], [0, 5]),
     ],
 )
 def test_a_flag_is_read_by_its_annotation(name: str, texts: list[str], value: object) -> None:
@@ -139,6 +178,7 @@ def test_every_default_of_every_command_fits_its_own_annotation() -> None:
 def test_help_shows_type_default_and_meaning_of_each_parameter() -> None:
     shown = help_of(stage)
     assert "--steps (int; default 1)\n      how many." in shown
+    assert "--epochs (float above 0 and at most 100 or None; default 3)" in shown
     assert "--name (str; default '')\n      two that share a line." in shown
 
 

@@ -173,7 +173,7 @@ def test_counterfactual_text_differs_in_pronouns_alone(tmp_path, source):
         ({"vocabulary_size": 10}, "prepare.vocabulary_size is 10, expected at least"),
         ({"source_format": "html"}, "prepare.source_format is 'html', expected one of sentences"),
         ({"sources": []}, "prepare.sources is"),
-        ({"sources": "one.txt"}, r"put it in brackets: \['one.txt'\]"),
+        ({"sources": "one.txt"}, "prepare.sources is 'one.txt', expected list of str"),
         ({"counterfactual_names": True}, "prepare.counterfactual_seed is None, expected a number"),
         ({"pipeline_options": ["--a=b"]}, "expected none without --runner"),
         ({"sources": ["absent.txt"]}, "absent.txt does not exist"),

@@ -65,7 +65,10 @@ def test_treatments_of_a_run(arguments: Arguments, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("treatment", "message"),
     [
-        ("warm", "learning_rate_treatment is 'warm', expected one of restart, constant, continue"),
+        (
+            "warm",
+            "learning_rate_treatment is 'warm', expected 'restart' or 'constant' or 'continue'",
+        ),
         ("continue", "is 'continue', expected 'restart' without pretrain.initial_checkpoint"),
     ],
 )

@@ -81,12 +81,12 @@ def test_evaluation_changes_no_weight(arguments: Arguments, held_out: str, tmp_p
     ("changes", "message"),
     [
         ({"evaluation_batches": 99}, r"evaluation_batches is 99, but .*held_out has \d+ instances"),
-        ({"evaluate_every_steps": 0}, "evaluate_every_steps is 0, expected at least 1"),
+        ({"evaluate_every_steps": 0}, "evaluate_every_steps is 0, expected int at least 1"),
         (
             {"compute_dtype": "float16"},
             "compute_dtype is 'float16', expected 'float32' or 'bfloat16'",
         ),
-        ({"keep_last_states": 0}, "keep_last_states is 0, expected at least 1"),
+        ({"keep_last_states": 0}, "keep_last_states is 0, expected int at least 1"),
     ],
 )
 def test_bad_numbers_are_refused(
