@@ -67,14 +67,14 @@ def fingerprint(path: PathLike) -> str:
     raise UserError(f"{path} is neither a file, a finished run nor a checkpoint; check the path")
 
 
-class Output(TypedDict):
+class RecordedFile(TypedDict):
     """What a DONE marker has of a file."""
 
     bytes: int
     sha256: str
 
 
-def read_done(directory: PathLike) -> dict[str, Output]:
+def read_done(directory: PathLike) -> dict[str, RecordedFile]:
     """Returns a finished run's outputs by name.
 
     Raises:
@@ -82,8 +82,8 @@ def read_done(directory: PathLike) -> dict[str, Output]:
     """
     marker = Path(directory) / DONE
     cure = "remove it and run the same command to make it again"
-    outputs: dict[str, Output]
-    outputs = read_json_fields(marker, {"outputs": dict[str, Output]}, cure)["outputs"]
+    outputs: dict[str, RecordedFile]
+    outputs = read_json_fields(marker, {"outputs": dict[str, RecordedFile]}, cure)["outputs"]
     for name in outputs:
         if not is_name_inside(name):
             raise UserError(f"{marker} lists {name!r}, which is outside the run; {cure}")

@@ -22,7 +22,7 @@ from pathlib import Path
 from multiberts.runs import console
 from multiberts.runs.bucket.lease import LEASE, SECONDS_UNTIL_STALE, BucketLease, LeaseLostError
 from multiberts.runs.bucket.objects import Bucket
-from multiberts.runs.directory import CONFIG, DONE, LOCK, Output
+from multiberts.runs.directory import CONFIG, DONE, LOCK, RecordedFile
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import (
     UNFINISHED_SUFFIX,
@@ -46,7 +46,7 @@ _STATE = "state"
 _BYTES_READ_AT_ONCE = 64 * 2**20
 
 
-class Entry(Output):
+class Entry(RecordedFile):
     """A file as the manifest has it: its content, and the object that holds it."""
 
     object: str
