@@ -34,9 +34,8 @@ from multiberts.launch.plan.input_digests import InputDigests
 from multiberts.launch.plan.planned_run import STAGES, PlannedRun, stage_function
 from multiberts.runs.command import run_main
 from multiberts.runs.errors import UserError
-from multiberts.runs.gin_files import nearest, parse_gin
+from multiberts.runs.gin_files import nearest, parse_gin, refuse_unknown_scopes, scoped_bindings
 from multiberts.runs.parameters import annotations_of, check_types
-from multiberts.runs.scopes import refuse_unknown_scopes, scoped_bindings
 
 
 @dataclass(frozen=True)

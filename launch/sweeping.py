@@ -32,10 +32,14 @@ from multiberts.runs import console
 from multiberts.runs.allocator import give_back_memory
 from multiberts.runs.command import asks_for_help, help_of, require_arguments, run_main
 from multiberts.runs.errors import UserError
-from multiberts.runs.gin_files import in_data_folder, parse_gin
+from multiberts.runs.gin_files import (
+    in_data_folder,
+    parse_gin,
+    refuse_unknown_scopes,
+    scoped_bindings,
+)
 from multiberts.runs.parameters import check_arguments
 from multiberts.runs.preemption import PreemptedError, preemption_notice
-from multiberts.runs.scopes import refuse_unknown_scopes, scoped_bindings
 
 # For every task, or by the task's name.
 Folds = Sequence[int | None] | Mapping[str, Sequence[int | None]]

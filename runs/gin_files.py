@@ -1,10 +1,10 @@
-"""Gin files as data: parsed with clear errors, and refused where they would run code."""
+"""Gin files as data: parsed with clear errors, refused where they would run code; and Gin's scopes."""
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import inspect
-import io
 import re
 import tokenize
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,12 +12,21 @@ from pathlib import Path
 from typing import Any
 
 import gin
+from gin import config_parser
 
 from multiberts.runs.errors import UserError
 
+_BINDING = re.compile(r"^(?:(?P<scope>[\w/]+)/)?(?P<stage>\w+)\.(?P<parameter>\w+) =")
 _MACRO = re.compile(r"%([A-Za-z_]\w*)")
 # Begins the paths that a file gives below the folder of data, whose name is the macro DATA.
 IN_DATA = "data:"
+# The parameter that names modules with code, which a file may not set.
+CODE = "task_modules"
+# Where Gin or Python's tokeniser meets a text that is not a configuration.
+_GIN_ERRORS = (
+    *(ValueError, SyntaxError, OSError, AttributeError, TypeError),
+    *(tokenize.TokenError, RecursionError, MemoryError),
+)
 
 
 def parse_gin(
@@ -42,15 +51,16 @@ def parse_gin(
         if not Path(path).is_file():
             raise UserError(f"--gin_file {path} does not exist; check the path")
     if not allow_imports:
+        seen: set[str] = set()
         for path in gin_files:
-            _refuse_imports(Path(path).read_text(errors="replace"), path, set())
+            _refuse_code(Path(path).read_text(errors="replace"), path, seen)
         for text in gin_params:
-            _refuse_imports(text, f"--gin_param={text!r}", set())
+            _refuse_code(text, f"--gin_param={text!r}", seen, is_typed=True)
     try:
         gin.parse_config_files_and_bindings(
             list(gin_files), list(gin_params), print_includes_and_imports=False
         )
-    except (ValueError, SyntaxError, OSError, AttributeError, TypeError) as error:
+    except _GIN_ERRORS as error:
         raise UserError(_in_plain_words(" ".join(str(error).split()), functions)) from error
 
 
@@ -76,40 +86,50 @@ def in_data_folder(value: Any) -> Any:
     return str(Path(folder) / value.removeprefix(IN_DATA))
 
 
-def _refuse_imports(text: str, where: str, seen: set[str]) -> None:
-    """Refuses statements that import, in a text and in what it includes."""
-    for line, statement in _statements(text):
-        first = statement[0]
-        if first in ("import", "from"):
+class _Anything(config_parser.ParserDelegate):
+    """Lets statements be read without looking up what they name."""
+
+    def configurable_reference(self, scoped_configurable_name: str, evaluate: bool) -> None:
+        """Returns nothing for `@name`."""
+
+    def macro(self, macro_name: str) -> None:
+        """Returns nothing for `%NAME`."""
+
+
+def _statements(text: str) -> Iterator[Any]:
+    """Yields the statements of a text, up to an error, which Gin's own parser then reports."""
+    with contextlib.suppress(*_GIN_ERRORS):
+        yield from config_parser.ConfigParser(text, _Anything())
+
+
+def _refuse_code(text: str, source: str, seen: set[str], is_typed: bool = False) -> None:
+    """Refuses a text that would run code, itself or through a file that it includes.
+
+    Args:
+      text: of a file or of a binding.
+      source: what holds it, for messages.
+      seen: files that were looked at, which is added to.
+      is_typed: whether the user typed it; then it may name modules with code.
+    """
+    trust = "give --allow_gin_imports if you trust the file"
+    # With the parser that reads the files afterwards: what it takes for an include is one here.
+    for statement in _statements(text):
+        where = f"{source} line {statement.location.line_num}"
+        if isinstance(statement, config_parser.ImportStatement):
             raise UserError(
-                f"{where} line {line} imports a module, which would run its code; remove the line, or "
-                "give --allow_gin_imports if you trust the file"
+                f"{where} imports a module, which would run its code; remove the line, or {trust}"
             )
-        if first == "include" and len(statement) > 1:
-            path = statement[1].strip("'\"")
-            if path not in seen and Path(path).is_file():
-                seen.add(path)
-                _refuse_imports(Path(path).read_text(errors="replace"), path, seen)
-
-
-def _statements(text: str) -> Iterator[tuple[int, list[str]]]:
-    """Yields each logical line's number and its first two tokens."""
-    skipped = (tokenize.COMMENT, tokenize.NL, tokenize.INDENT, tokenize.DEDENT)
-    statement: list[str] = []
-    number = 1
-    try:
-        for token in tokenize.generate_tokens(io.StringIO(text).readline):
-            if token.type in (tokenize.NEWLINE, tokenize.ENDMARKER):
-                if statement:
-                    yield number, statement
-                statement = []
-            elif token.type not in skipped and len(statement) < 2:
-                number = token.start[0] if not statement else number
-                statement.append(token.string)
-    except (tokenize.TokenError, SyntaxError):
-        # Gin's own parser says what is wrong with the text.
-        if statement:
-            yield number, statement
+        if getattr(statement, "arg_name", None) == CODE and not is_typed:
+            raise UserError(
+                f"{where} sets {CODE}, whose code would run; give it as --gin_param, or {trust}"
+            )
+        if isinstance(statement, config_parser.IncludeStatement):
+            included = statement.filename
+            if not Path(included).is_file():
+                raise UserError(f"{where} includes {included}, which is missing; check the path")
+            if included not in seen:
+                seen.add(included)
+                _refuse_code(Path(included).read_text(errors="replace"), included, seen)
 
 
 def _in_plain_words(text: str, functions: Iterable[Callable[..., Any]]) -> str:
@@ -145,3 +165,53 @@ def nearest(name: str, choices: Iterable[str]) -> str:
     if near:
         return f"did you mean {' or '.join(near)}?"
     return f"expected one of {', '.join(choices)}" if choices else "correct the name"
+
+
+def scope_of(name: str) -> str:
+    """Returns the scope that holds what is set for one name: Gin has no `SST-2`, so there it is `SST_2`.
+
+    Args:
+      name: such as a task's.
+
+    Example:
+      >>> scope_of("SST-2")
+      'SST_2'
+    """
+    return re.sub(r"\W", "_", name)
+
+
+def scoped_bindings(stage: str, name: str) -> dict[str, Any]:
+    """Returns what Gin binds to a stage in a name's scope, with the bindings without scope.
+
+    Args:
+      stage: name of the function that Gin binds.
+      name: whose scope it is.
+    """
+    with gin.config_scope(scope_of(name)):
+        return dict(gin.get_bindings(stage))
+
+
+def refuse_unknown_scopes(
+    known: Mapping[str, Iterable[str]], where: str, unused: Iterable[str] = ()
+) -> None:
+    """Refuses bindings that nothing would read.
+
+    Args:
+      known: the names of each stage.
+      where: the function whose arguments name the scopes, for the message.
+      unused: further names that may have bindings although nothing reads them now.
+
+    Raises:
+      UserError: a binding stands in another scope.
+    """
+    tolerated = {scope_of(name) for name in unused}
+    for line in gin.config_str(max_line_length=10**6).splitlines():
+        match = _BINDING.match(line)
+        if match is None or match["stage"] not in known or match["scope"] is None:
+            continue
+        names = sorted(known[match["stage"]])
+        if match["scope"] not in {*map(scope_of, names), *tolerated}:
+            raise UserError(
+                f"{match['scope']}/{match['stage']}.{match['parameter']} is set, but the names there are "
+                f"{', '.join(names) or 'none'}; correct it or add it to {where}"
+            )

@@ -262,7 +262,7 @@ def test_configurations_plan_the_papers_runs(
         "from multiberts.finetune import finetuning\n"
         "from multiberts.launch import sweeping as sweep\n"
         "from multiberts.runs.gin_files import in_data_folder, parse_gin\n"
-        "from multiberts.runs.scopes import scoped_bindings\n"
+        "from multiberts.runs.gin_files import scoped_bindings\n"
         "gin.external_configurable(finetuning.finetune, name='finetune')\n"
         "gin.external_configurable(sweep.sweep, name='sweep')\n"
         "macros = [f'CHECKPOINTS = [{sys.argv[2]!r}]', f'DATA = {sys.argv[3]!r}', 'ROOT = \"root\"']\n"

@@ -201,6 +201,72 @@ def test_a_gin_file_that_would_run_code_is_refused(tmp_path: Path, text: str) ->
             parse_gin(files, params)
 
 
+@pytest.mark.parametrize("spelled", ["'in\\x6eer.gin'", "'in' 'ner.gin'", '"""inner.gin"""'])
+def test_an_include_is_found_however_it_is_spelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spelled: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("inner.gin").write_text("import evil\n")
+    Path("evil.py").write_text("open('evil ran', 'w')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Path("outer.gin").write_text(f"include {spelled}\n")
+    for files, params in ((["outer.gin"], []), ([], [f"include {spelled}"])):
+        with pytest.raises(UserError, match="imports a module, which would run its code"):
+            parse_gin(files, params)
+    assert not Path("evil ran").exists()
+
+
+def test_an_include_is_looked_for_in_the_current_directory_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gin itself would look through the packages, too."""
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "inner.gin").write_text("import os\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(UserError, match=r"includes package/inner.gin, which is missing"):
+        parse_gin([], ["include 'package/inner.gin'"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "finetune.task_modules = ['evil']",
+        "RTE/finetune.task_modules = ['evil']",
+        "finetune:\n  task_modules = ['evil']",
+    ],
+)
+def test_modules_with_code_are_taken_from_the_command_line_alone(tmp_path: Path, text: str) -> None:
+    inner, outer = tmp_path / "inner.gin", tmp_path / "outer.gin"
+    inner.write_text(text + "\n")
+    outer.write_text(f"include '{inner}'\n")
+    for file in (inner, outer):
+        with pytest.raises(UserError, match=r"inner.gin line \d sets task_modules"):
+            parse_gin([str(file)], [])
+    with pytest.raises(UserError, match="Gin knows no 'finetune' here"):
+        parse_gin([], [text])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a.b = (",
+        "a.b = '",
+        "a.b = " + "[" * 100_000,
+        "a.b = " + "9" * 10_000,
+        "\0",
+        "\x93\xff",
+        "a.b = @x(",
+    ],
+    ids=lambda text: repr(text[:10]),
+)
+def test_what_is_not_a_configuration_gets_one_line(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "bad.gin"
+    file.write_text(text)
+    for files, params in (([str(file)], []), ([], [text])):
+        with pytest.raises(UserError):
+            parse_gin(files, params)
+
+
 def test_the_word_import_in_a_text_is_data(tmp_path: Path) -> None:
     import gin
 
