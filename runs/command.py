@@ -111,7 +111,7 @@ COMMANDS = {
         "stats.paper.reproduction:paper", "tables and figures of the MultiBERTs paper from runs"
     ),
     "learning-rates": Command(
-        "stats.report.learning_rate_choice:learning_rates",
+        "stats.report.selection:learning_rates",
         "print the best learning rate of each task",
     ),
     "launch": Command(

@@ -185,7 +185,9 @@ def loss(data: Data) -> str:
 
 def forest(data: Data) -> Figure:
     family = one_billion_against_100_million(data)
-    return forest_figure([*family.comparisons.values(), family.macro_average], "RoBERTa 1B - 100M")
+    items = [*family.comparisons.values(), family.macro_average]
+    rows = {f"{item.evaluation_set}, {item.metric}": item for item in items}
+    return forest_figure(rows, "RoBERTa 1B - 100M")
 
 
 def smallest_to_largest(data: Data) -> Figure:

@@ -13,12 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.stats.bootstrap.arms import DataError
-from multiberts.stats.instances.decomposition import (
-    Decomposition,
-    Disagreement,
-    decompose,
-    disagreement,
-)
+from multiberts.stats.instances.decomposition import Decomposition, decompose
 from multiberts.stats.instances.ensembles import ensemble, runs_of_seed, single_runs
 from multiberts.stats.instances.instance_level import (
     FisherTests,
@@ -89,8 +84,8 @@ class InstanceAnalysis:
     """The results of `analyse_sizes`.
 
     Attributes:
-      accuracies, decompositions, disagreements: by task and size. A decomposition needs two runs
-        that differ only in each level; other sizes are left out.
+      accuracies, decompositions: by task and size. A decomposition needs two runs that differ
+        only in each level; other sizes are left out.
       pairs: every smaller and larger size of a task.
       momenta: by task and triple of sizes; triples whose middle size has fewer than 3 seeds are
         left out.
@@ -99,7 +94,6 @@ class InstanceAnalysis:
 
     accuracies: Mapping[str, Mapping[str, SizeAccuracy]]
     decompositions: Mapping[str, Mapping[str, Decomposition]]
-    disagreements: Mapping[str, Mapping[str, Disagreement]]
     pairs: Sequence[PairOfSizes]
     momenta: Mapping[str, Mapping[tuple[str, str, str], Momentum]]
     curves: Mapping[str, Mapping[str, Mapping[str, VarianceCurve]]]
@@ -150,10 +144,6 @@ def analyse_sizes(
             task: {size: decompose(given) for size, given in _spread(sizes)}
             for task, sizes in runs.items()
         },
-        disagreements={
-            task: {size: disagreement(given) for size, given in _spread(sizes)}
-            for task, sizes in runs.items()
-        },
         pairs=[
             _pair(task, sizes, votes[task], names, levels, num_bootstrap, bootstrap_seed)
             for task, sizes in runs.items()
@@ -161,8 +151,12 @@ def analyse_sizes(
         ],
         momenta={
             task: {
-                names: _momentum(
-                    sizes, names, num_buckets, num_bootstrap, split_seed, bootstrap_seed
+                names: momentum(
+                    *(sizes[name] for name in names),
+                    num_buckets=num_buckets,
+                    num_bootstrap=num_bootstrap,
+                    split_seed=split_seed,
+                    bootstrap_seed=bootstrap_seed,
                 )
                 for names in itertools.combinations(sizes, 3)
                 if len(sizes[names[1]].seeds) >= 3
@@ -218,21 +212,6 @@ def _pair(
             small, large, num_bootstrap=num_bootstrap, bootstrap_seed=bootstrap_seed
         ),
         fisher={level: fisher_tests(small, large, level=level) for level in levels},
-    )  # fmt: skip
-
-
-def _momentum(
-    sizes: Mapping[str, NestedRuns],
-    names: tuple[str, str, str],
-    num_buckets: int,
-    num_bootstrap: int,
-    split_seed: int,
-    bootstrap_seed: int,
-) -> Momentum:
-    small, middle, large = (sizes[name] for name in names)
-    return momentum(
-        small, middle, large, num_buckets=num_buckets, num_bootstrap=num_bootstrap,
-        split_seed=split_seed, bootstrap_seed=bootstrap_seed,
     )  # fmt: skip
 
 

@@ -58,23 +58,18 @@ class Decomposition:
         columns = {"bias_squared": self.bias_squared, **self.variances, "loss": self.loss}
         return {name: part(values) for name, values in columns.items()}
 
-
-@dataclass(frozen=True)
-class Disagreement:
-    """The rates at which two runs differ.
-
-    Attributes:
-      rates: by level, the mean squared difference [examples] of two runs that share all levels
-        above it and differ in it. For answers that are right or wrong this is the share of
-        pairs of which one is right.
-    """
-
-    rates: Mapping[str, Array]
-
     @property
-    def parts(self) -> dict[str, LossPart]:
-        """Means over examples, by level."""
-        return {name: part(values) for name, values in self.rates.items()}
+    def disagreements(self) -> dict[str, Array]:
+        """Mean squared difference [examples] of two runs, by the outermost level that differs.
+
+        It is twice the sum of the variances of that level and of those below it. For answers that
+        are right or wrong it is the share of pairs of runs of which one is right.
+        """
+        levels = list(self.variances)
+        return {
+            level: 2 * sum(self.variances[lower] for lower in levels[place:])
+            for place, level in enumerate(levels)
+        }
 
 
 def part(values: Array) -> LossPart:
@@ -168,45 +163,3 @@ def _variances(nested: NestedRuns, scores: Array) -> dict[str, Array]:
         )
         means = np.stack([means[rows].mean(axis=0) for rows in members.values()])
     return {level: found[level] for level in nested.levels}
-
-
-def disagreement(runs: Runs) -> Disagreement:
-    """Computes the mean squared difference of two runs, by the outermost level that differs.
-
-    For right-or-wrong scores this is the share of pairs of which one is right. Within a
-    pre-training seed it is twice the fine-tuning variance, across seeds twice the sum of both
-    variances, and so on: exactly the variances of `decompose` where every node has two or more
-    members.
-
-    Args:
-      runs: as for `decompose`.
-
-    Raises:
-      DataError: a level where no node has two members.
-    """
-    nested = as_nested_runs(runs)
-    _refuse_lone_levels(nested)
-    rates: dict[str, Array] = {}
-    means = nested.scores.astype(np.float64)
-    squares = means**2
-    for depth in range(len(nested.levels) - 1, -1, -1):
-        members = _members(nested, depth)
-        # Of two independent members: E (a - b)^2 = E a^2 + E b^2 - 2 E a E b, over all pairs.
-        nodes = {
-            node: 2 * squares[rows].mean(axis=0) - 2 * _mean_product(means[rows])
-            for node, rows in members.items()
-            if len(rows) > 1
-        }
-        rates[nested.levels[depth]] = _mean_over_nodes(nodes, nested.levels)
-        means, squares = (
-            np.stack([table[rows].mean(axis=0) for rows in members.values()])
-            for table in (means, squares)
-        )
-    return Disagreement({level: rates[level] for level in nested.levels})
-
-
-def _mean_product(values: Array) -> Array:
-    """Averages the products of two different rows of [members, examples]."""
-    number = len(values)
-    products = values.sum(axis=0) ** 2 - (values**2).sum(axis=0)
-    return np.asarray(products / (number * (number - 1)))

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from multiberts.stats.bootstrap.arms import DataError
-from multiberts.stats.instances.nested_runs import (
-    NestedRuns,
-    Runs,
-    as_nested_runs,
-    make_nested_runs,
-)
-
-Array = NDArray[np.float64]
+from multiberts.stats.instances.nested_runs import NestedRuns, Runs, as_nested_runs
 
 
 def ensemble(runs: Runs, labels: ArrayLike | None = None, depth: int = 1) -> NestedRuns:
@@ -57,43 +50,6 @@ def ensemble(runs: Runs, labels: ArrayLike | None = None, depth: int = 1) -> Nes
     return replace(
         nested, scores=voted.astype(np.uint8), keys=tuple(groups), levels=nested.levels[:depth]
     )
-
-
-def ensemble_probabilities(
-    probabilities: ArrayLike,
-    keys: Sequence[Hashable],
-    labels: ArrayLike,
-    depth: int = 1,
-    example_ids: ArrayLike | None = None,
-) -> NestedRuns:
-    """Averages the class probabilities of each seed's runs: one run per seed, right or wrong.
-
-    The alternative to `ensemble`. Of classes with the same mean probability the first one counts.
-
-    Args:
-      probabilities: [runs, examples, classes].
-      keys: [runs], as `make_nested_runs` takes them.
-      labels: right classes [examples], whole numbers from 0.
-      depth: number of outer levels kept.
-      example_ids: [examples] or None.
-
-    Raises:
-      DataError: shapes do not fit, or a label is not a class.
-    """
-    table, right = np.asarray(probabilities), np.asarray(labels)
-    if table.ndim != 3 or right.shape != table.shape[1:2]:
-        raise DataError(
-            f"found probabilities of shape {table.shape} and labels of shape {right.shape}, "
-            "expected [runs, examples, classes] and [examples]"
-        )
-    if not ((right >= 0) & (right < table.shape[2]) & (right == np.floor(right))).all():
-        raise DataError(f"found other labels than the integers from 0 to {table.shape[2] - 1}")
-    classes = [
-        make_nested_runs(table[:, :, number], keys, example_ids=example_ids).averaged(depth)
-        for number in range(table.shape[2])
-    ]
-    chosen = np.stack([each.scores for each in classes]).argmax(axis=0)  # [seeds, examples]
-    return replace(classes[0], scores=(chosen == right).astype(np.uint8))
 
 
 def single_runs(runs: Runs) -> NestedRuns:

@@ -155,7 +155,7 @@ class _Lattice:
 def _lattice(small: NestedRuns, large: NestedRuns) -> _Lattice:
     for runs in (small, large):
         refuse_fractions(runs.scores)
-    scale = math.lcm(_denominator(small), _denominator(large))
+    scale = math.lcm(*_path_products(small), *_path_products(large))
     if scale * len(small.seeds) * len(large.seeds) > _MAX_LATTICE:
         raise DataError(
             f"found runs whose means need a denominator of {scale} per seed, too fine for exact "
@@ -181,10 +181,6 @@ def _path_products(runs: NestedRuns) -> list[int]:
         math.prod(counts[key[:depth]] for depth, counts in enumerate(siblings, start=1))
         for key in runs.keys
     ]
-
-
-def _denominator(runs: NestedRuns) -> int:
-    return math.lcm(*_path_products(runs))
 
 
 def _whole_sums(runs: NestedRuns, scale: int) -> NDArray[np.int64]:
@@ -270,9 +266,8 @@ def _convolved(first: Array, second: Array, length: int) -> Array:
     return result
 
 
-def _distribution(units: NDArray[np.int64], weights: Array, unit: int) -> Distribution:
-    mass = np.zeros(2 * unit + 1)
-    np.add.at(mass, units + unit, weights)
+def _distribution(mass: Array, unit: int) -> Distribution:
+    """Returns a distribution with the `mass` of every number of units from -unit to unit."""
     kept = np.flatnonzero(mass > 0)
     return Distribution((kept - unit) / float(unit), mass[kept])
 
@@ -293,8 +288,7 @@ def _mixed_baseline(lattice: _Lattice) -> Distribution:
         reached = chances > 0
         weights = (lattice.shares[rows, None] * chances)[reached]
         mass += np.bincount(units[reached] + unit, weights, minlength=len(mass))
-    kept = np.flatnonzero(mass > 0)
-    return Distribution((kept - unit) / float(unit), mass[kept])
+    return _distribution(mass, unit)
 
 
 def decay_bound(small: Runs, large: Runs, threshold: float | None = None) -> InstanceBound:
@@ -319,7 +313,9 @@ def decay_bound(small: Runs, large: Runs, threshold: float | None = None) -> Ins
         raise DataError(f"found a threshold of {threshold}, expected one below 0")
     first, second = aligned(small, large)
     lattice = _lattice(first, second)
-    difference = _distribution(lattice.differences, lattice.shares, lattice.unit)
+    unit = lattice.unit
+    mass = np.bincount(lattice.differences + unit, lattice.shares, minlength=2 * unit + 1)
+    difference = _distribution(mass, unit)
     baseline = _mixed_baseline(lattice)
     if threshold is None:
         candidates = np.append(-np.inf, difference.support[difference.support < 0])
@@ -327,7 +323,7 @@ def decay_bound(small: Runs, large: Runs, threshold: float | None = None) -> Ins
         chosen = float(candidates[gaps.argmax()])
     else:
         chosen = threshold
-    values = _excess(lattice, _in_units([chosen], lattice.unit))[:, 0]  # [patterns]
+    values = _excess(lattice, _in_units([chosen], unit))[:, 0]  # [patterns]
     bound = float(lattice.shares @ values)
     spread = float(lattice.shares @ (values - bound) ** 2)
     number = first.num_examples

@@ -12,7 +12,9 @@ splits. Noise in the parts still shrinks the correlation towards 0, more so with
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -116,9 +118,9 @@ def momentum(
     samples = _bootstrap(splits, number, width, kind, num_bootstrap, bootstrap_seed)
     weights = counts.mean(axis=0)
     tails = [(1 - confidence) / 2, (1 + confidence) / 2]
-    low, high = _quantiles(samples, tails)
-    pooled = _pooled(samples, weights)
-    (pooled_low,), (pooled_high,) = _quantiles(pooled[:, None], tails)
+    with _quiet():
+        low, high = np.nanquantile(samples, tails, axis=0)
+        pooled_low, pooled_high = np.nanquantile(_pooled(samples, weights), tails)
     return Momentum(
         limits, whole, low, high, weights, float(_pooled(whole[None], weights)[0]),
         float(pooled_low), float(pooled_high), kind, num_splits, num_bootstrap, split_seed,
@@ -169,7 +171,8 @@ def _correlations(
             else:
                 columns = np.stack([x - x.mean(), y - y.mean()])
                 values[place, :, number] = _pearson(drawn, *columns)
-    return _mean_of_known(values, axis=0)
+    with _quiet():
+        return np.asarray(np.nanmean(values, axis=0))
 
 
 def _pearson(counts: Array, x: Array, y: Array) -> Array:
@@ -201,20 +204,12 @@ def _ranks(counts: Array, values: Array) -> Array:
     return np.asarray((middle - counts.sum(axis=1, keepdims=True) / 2)[:, place])
 
 
-def _mean_of_known(values: Array, axis: int) -> Array:
-    known = ~np.isnan(values)
-    number = known.sum(axis=axis)
-    return np.where(number > 0, np.nansum(values, axis=axis) / np.maximum(number, 1), np.nan)
-
-
-def _quantiles(values: Array, tails: list[float]) -> Array:
-    """Computes quantiles [tails, ...] along the first axis, without NaN values."""
-    result = np.full((len(tails), values.shape[1]), np.nan)
-    for column, samples in enumerate(values.T):
-        known = samples[~np.isnan(samples)]
-        if known.size:
-            result[:, column] = np.quantile(known, tails)
-    return result
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Lets buckets without a single known value pass as NaN, without NumPy's warning."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "(Mean of empty|All-NaN) slice", RuntimeWarning)
+        yield
 
 
 def _pooled(values: Array, weights: Array) -> Array:

@@ -1,6 +1,6 @@
 """Agreement of the answers of two runs, with the same and with different pre-training seeds.
 
-The MultiBERTs paper (Sellam et al., 2022, appendix) gives for every task the share of examples on
+The MultiBERTs paper (Sellam et al., 2022, table 3) gives for every task the share of examples on
 which two runs agree, when they share their pre-training seed and when they do not. Two numbers are
 estimated here:
 
@@ -11,8 +11,8 @@ Every seed has the same weight however many runs it has, and within a seed (or t
 runs, so that both are unbiased with unequal numbers of runs. The first needs seeds with two runs.
 
 Answers that are numbers on a scale, such as the similarities of STS-B, are hardly ever equal. For
-these the Pearson correlation of the two runs' answers takes the place of the share; the paper does
-not state its method. With rounding instead, the value would depend on where the classes are cut.
+these the Pearson correlation of the two runs' answers takes the place of the share, as in the
+paper's table 3. With rounding instead, the value would depend on where the classes are cut.
 """
 
 from __future__ import annotations
@@ -102,23 +102,15 @@ def agreement(
             f"found {len(arm.run_seeds)} runs and {arm.num_examples} examples, expected two or more of each"
         )
     kind = kind or ("classes" if _are_classes(arm.predictions) else "correlation")
-    same, different = _pair_weights(arm)
-    weights = [table for table in (same, different) if table is not None]
-    if kind == "classes":
-        found = _equal_answers(arm.predictions, weights)
-    else:
-        found = _correlations(arm.predictions, weights)
-    values = iter(found)
-    of_same = next(values) if same is not None else None
-    of_different = next(values) if different is not None else None
-    difference = None
-    if of_same is not None and of_different is not None:
-        difference = _estimate(of_same - of_different, confidence)
+    weights = _pair_weights(arm)
+    compute = _equal_answers if kind == "classes" else _correlations
+    found = dict(zip(weights, compute(arm.predictions, list(weights.values())), strict=True))
+    if len(found) == 2:
+        found["difference"] = found["same_seed"] - found["different_seeds"]
+    estimates = {name: _estimate(found[name], confidence) for name in found}
     return Agreement(
         kind,
-        None if of_same is None else _estimate(of_same, confidence),
-        None if of_different is None else _estimate(of_different, confidence),
-        difference,
+        *(estimates.get(name) for name in ("same_seed", "different_seeds", "difference")),
         len(arm.seeds),
         len(arm.run_seeds),
         arm.num_examples,
@@ -131,19 +123,20 @@ def _are_classes(predictions: NDArray) -> bool:
     return bool((predictions == np.round(predictions)).all())
 
 
-def _pair_weights(arm: Arm) -> tuple[Array | None, Array | None]:
+def _pair_weights(arm: Arm) -> dict[str, Array]:
     """Computes weights [runs, runs] of pairs of runs within and between seeds; each sums to 1."""
     member = np.array([[seed == other for other in arm.seeds] for seed in arm.run_seeds])
     counts = member.sum(axis=0)  # [seeds]
     of_run = counts[member.argmax(axis=1)]  # [runs]
     within = member.astype(float) @ member.T
-    same = different = None
+    weights = {}
     if counts.max() > 1:
         pairs = np.maximum(of_run * (of_run - 1), 1)[:, None]
-        same = (within - np.eye(len(of_run))) / pairs / (counts > 1).sum()
+        weights["same_seed"] = (within - np.eye(len(of_run))) / pairs / (counts > 1).sum()
     if len(counts) > 1:
-        different = (1 - within) / np.outer(of_run, of_run) / (len(counts) * (len(counts) - 1))
-    return same, different
+        between = (1 - within) / np.outer(of_run, of_run)
+        weights["different_seeds"] = between / (len(counts) * (len(counts) - 1))
+    return weights
 
 
 def _blocks(shape: tuple[int, ...]) -> Iterator[slice]:

@@ -7,12 +7,12 @@ all; `stats.instances.figures.write_instances` writes them into a folder, with t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from multiberts.stats.instances.analysis import InstanceAnalysis, PairOfSizes, SizeAccuracy
-from multiberts.stats.instances.decomposition import Decomposition, Disagreement
+from multiberts.stats.instances.decomposition import Decomposition, LossPart, part
 from multiberts.stats.instances.momentum_test import Momentum
 from multiberts.stats.intervals import Interval
 from multiberts.stats.presentation.table_writer import Cell, Table
@@ -33,7 +33,7 @@ def all_tables(analysis: InstanceAnalysis) -> dict[str, Table]:
         "improvement": improvement_table(analysis.pairs),
         "fisher": fisher_table(analysis.pairs),
         "decomposition": decomposition_table(analysis.decompositions),
-        "disagreement": disagreement_table(analysis.disagreements),
+        "disagreement": disagreement_table(analysis.decompositions),
         "momentum": momentum_table(analysis.momenta),
     }
     return {name: table for name, table in tables.items() if table.rows}
@@ -120,48 +120,51 @@ def fisher_table(pairs: Sequence[PairOfSizes]) -> Table:
 
 
 def _parts_table(
-    sizes_of_tasks: Mapping[str, Mapping[str, Decomposition | Disagreement]],
+    parts: Mapping[tuple[str, str], Mapping[str, LossPart]],
     names: Mapping[str, str],
     number_format: str,
     title: str,
 ) -> Table:
     """Makes a table of named parts, each with its standard error, by task and size."""
     records: list[dict[str, Cell]] = []
-    for task, sizes in sizes_of_tasks.items():
-        for size, found in sizes.items():
-            record: dict[str, Cell] = {"Task": task, "Size": size}
-            for part_name, name in names.items():
-                part = found.parts.get(part_name)
-                record[name] = part.mean if part else None
-                record[f"SE {name.lower()}"] = part.standard_error if part else None
-            records.append(record)
+    for (task, size), found in parts.items():
+        record: dict[str, Cell] = {"Task": task, "Size": size}
+        for part_name, name in names.items():
+            known = found.get(part_name)
+            record[name] = known.mean if known else None
+            record[f"SE {name.lower()}"] = known.standard_error if known else None
+        records.append(record)
     columns = list(records[0])[2:] if records else []
     return Table.from_records(records, dict.fromkeys(columns, number_format), title)
 
 
-def decomposition_table(
-    decompositions: Mapping[str, Mapping[str, Decomposition]], digits: int = 4
-) -> Table:
+def decomposition_table(decompositions: Mapping[str, Mapping[str, Decomposition]]) -> Table:
     """Makes a table of the loss as the sum of squared bias and variances."""
-    levels = [
-        level
-        for sizes in decompositions.values()
-        for item in sizes.values()
-        for level in item.variances
-    ]
+    parts = {key: item.parts for key, item in _by_task_and_size(decompositions)}
+    levels = [level for found in parts.values() for level in list(found)[1:-1]]
     names = {name: level_name(name).capitalize() for name in ("bias_squared", *levels, "loss")}
-    return _parts_table(decompositions, names, f".{digits}f", "Loss, bias and variances")
+    return _parts_table(parts, names, ".4f", "Loss, bias and variances")
 
 
-def disagreement_table(disagreements: Mapping[str, Mapping[str, Disagreement]]) -> Table:
+def disagreement_table(decompositions: Mapping[str, Mapping[str, Decomposition]]) -> Table:
     """Makes a table of how often two runs disagree in being right, by the outermost seed that
     differs.
     """
-    levels = [
-        level for sizes in disagreements.values() for item in sizes.values() for level in item.rates
-    ]
-    names = {level: f"Different {level_name(level)}" for level in reversed(dict.fromkeys(levels))}
-    return _parts_table(disagreements, names, ".2%", "Pairs of runs that disagree")
+    parts = {
+        key: {level: part(rates) for level, rates in item.disagreements.items()}
+        for key, item in _by_task_and_size(decompositions)
+    }
+    levels = dict.fromkeys(level for found in parts.values() for level in found)
+    names = {level: f"Different {level_name(level)}" for level in reversed(levels)}
+    return _parts_table(parts, names, ".2%", "Pairs of runs that disagree")
+
+
+def _by_task_and_size(
+    decompositions: Mapping[str, Mapping[str, Decomposition]],
+) -> Iterator[tuple[tuple[str, str], Decomposition]]:
+    for task, sizes in decompositions.items():
+        for size, found in sizes.items():
+            yield (task, size), found
 
 
 def momentum_table(momenta: Mapping[str, Mapping[tuple[str, str, str], Momentum]]) -> Table:

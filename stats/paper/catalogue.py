@@ -1,26 +1,40 @@
-"""What the tables and figures of the MultiBERTs paper are made of, found among some dumps."""
+"""What the tables and figures of the MultiBERTs paper are made of, found among some dumps.
+
+Numbers of tables and figures are those of Sellam et al. (ICLR 2022) and of its published notebooks:
+tables 1 and 2 and figure 3 belong to section 4 (coreference, gender bias), table 4 and figures 5 and
+6 to appendix D, 1M against 2M steps to appendix E.1 and the original BERT to E.2.
+
+By default the draws are those of the published library, so that the same predictions give the same
+samples; the recommended interval and p stand alongside the published ones.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+
+import numpy as np
 
 from multiberts.evaluate.metrics.winogender_bias import OCCUPATION_MEASURES
 from multiberts.stats.bootstrap.arms import DataError
+from multiberts.stats.bootstrap.comparison import TaskResults
 from multiberts.stats.bootstrap.conclusion import Comparison, Design
-from multiberts.stats.bootstrap.task_family import TaskComparisons
+from multiberts.stats.bootstrap.score_tables import Resample
+from multiberts.stats.bootstrap.task_family import TaskComparisons, compare_tasks
 from multiberts.stats.instances.run_agreement import Agreement, agreement
-from multiberts.stats.paper import comparisons as paper_comparisons
-from multiberts.stats.paper.comparisons import BIAS, Bootstrap
 from multiberts.stats.paper.figures import ScorePanel
 from multiberts.stats.planning.components import VarianceComponents
-from multiberts.stats.report.dumps import Dump, RunScores, step_name
-from multiberts.stats.report.learning_rate_choice import LearningRateChoice
+from multiberts.stats.presentation.wording import SOURCES
+from multiberts.stats.report.dumps import Bootstrap, Dump, RunScores, compare_dumps, step_name
+from multiberts.stats.report.selection import LearningRateChoice
 
 Key = tuple[str, str]  # task, evaluation set
-Pairs = list[tuple[Dump, Dump]]
-GROUP_MEASURES = ("accuracy", *OCCUPATION_MEASURES)
+Pairs = Sequence[tuple[Dump, Dump]]
+ACCURACY = "accuracy"
+BIAS = "bias_correlation"
+HANS, NOT_ENTAILED = "hans", 0  # the label of `finetune.classification.challenge_pairs.TWO_WAY`
+GROUP_MEASURES = (ACCURACY, *OCCUPATION_MEASURES)
 
 
 @dataclass(frozen=True)
@@ -42,32 +56,112 @@ class Roles:
     extra: str = "base_extra_seeds"
 
 
+def compare_pair(
+    base: Dump,
+    experiment: Dump,
+    measure: str,
+    design: Design = "paired",
+    bootstrap: Bootstrap | None = None,
+    resample: Resample = "both",
+    names: tuple[str, str] | None = None,
+) -> Comparison:
+    """Compares two dumps by a measure, named by what differs between them: procedure or step."""
+    return compare_dumps(
+        base, experiment, measure, bootstrap or Bootstrap(), *(names or _names(base, experiment)),
+        design=design, resample=resample, studentised=False,
+    )  # fmt: skip
+
+
+def _names(base: Dump, experiment: Dump) -> tuple[str, str]:
+    if base.procedure != experiment.procedure:
+        return base.procedure, experiment.procedure
+    if base.step == experiment.step or base.step is None or experiment.step is None:
+        return f"{base.name} (base)", f"{experiment.name} (experiment)"
+    return step_name(base.step), step_name(experiment.step)
+
+
+def compare_checkpoints(
+    dump: Dump,
+    base_seed: Hashable,
+    experiment_seed: Hashable,
+    measure: str = BIAS,
+    bootstrap: Bootstrap | None = None,
+) -> Comparison:
+    """Compares two pre-training seeds of one procedure, with only examples resampled.
+
+    The paper's table 4: such a comparison is about these two checkpoints, not about a procedure.
+
+    Raises:
+      DataError: the dump lacks a seed.
+    """
+    seeds = dump.data["pretrain_seed"].to_numpy().tolist()
+    sides = []
+    for seed in (base_seed, experiment_seed):
+        rows = [row for row, own in enumerate(seeds) if own == seed]
+        if not rows:
+            raise DataError(
+                f"{dump.set_name} of {dump.name} has no pre-training seed {seed!r}, only "
+                f"{sorted(set(seeds), key=str)}; choose two of these"
+            )
+        sides.append(replace(dump, data=dump.data.isel(run=rows)))
+    names = (f"seed {base_seed}", f"seed {experiment_seed}")
+    return compare_pair(sides[0], sides[1], measure, "unpaired", bootstrap, "examples", names)
+
+
+def compare_family(
+    pairs: Pairs, design: Design = "paired", bootstrap: Bootstrap | None = None
+) -> TaskComparisons:
+    """Compares two procedures on several evaluation sets with shared draws of seeds.
+
+    Uses each set's first measure. The result has the macro-average, and p-values corrected for the
+    number of sets.
+
+    Args:
+      pairs: (base, experiment) dumps, one pair per evaluation set.
+      design: of all.
+      bootstrap: how.
+
+    Raises:
+      DataError: there are no pairs, or the dumps do not fit together.
+    """
+    tasks = {}
+    for base, experiment in pairs:
+        data, metric = base.measured(base.measures[0])
+        tasks[base.set_name] = TaskResults(data, experiment.measured(base.measures[0])[0], metric)
+    names = _names(*pairs[0]) if pairs else ("base", "experiment")
+    return compare_tasks(
+        tasks,
+        design,
+        **asdict(bootstrap or Bootstrap()),
+        base_name=names[0],
+        experiment_name=names[1],
+    )
+
+
+@dataclass
 class Catalogue:
     """Dumps sorted by their part in the paper, and what is made of them, each thing once.
 
     All methods raise DataError where the dumps they need are missing.
 
     Attributes:
-      dumps, roles, bootstrap, parts, choices: as given to `stats.paper.reproduction.paper_report`.
+      dumps: predictions of all procedures; the last step of each is used.
+      roles: which procedure is which.
+      bootstrap: how comparisons are made.
+      early_step: the step of the base that its last is compared with; None: half of the last.
+      parts: by name of an evaluation set, the coordinate of its examples (or `label`) by which its
+        scores are drawn separately, such as {"hans": "label"}.
+      choices: how learning rates were chosen, for a table.
       made_comparisons: all comparisons that were made so far.
     """
 
-    def __init__(
-        self,
-        dumps: Sequence[Dump],
-        roles: Roles,
-        bootstrap: Bootstrap,
-        early_step: int | None,
-        parts: Mapping[str, str],
-        choices: Sequence[LearningRateChoice],
-    ):
-        self.dumps = list(dumps)
-        self.roles = roles
-        self.bootstrap = bootstrap
-        self._early_step = early_step
-        self.parts = parts
-        self.choices = choices
-        self.made_comparisons: list[Comparison] = []
+    dumps: Sequence[Dump]
+    roles: Roles = field(default_factory=Roles)
+    bootstrap: Bootstrap = field(default_factory=Bootstrap)
+    early_step: int | None = None
+    parts: Mapping[str, str] = field(default_factory=dict)
+    choices: Sequence[LearningRateChoice] = ()
+    made_comparisons: list[Comparison] = field(default_factory=list)
 
     def last(self, procedure: str) -> dict[Key, Dump]:
         """Returns the dumps of a procedure at its last step, by task and evaluation set."""
@@ -97,10 +191,6 @@ class Catalogue:
         """Returns one dump per procedure that bias was measured on."""
         roles = self.roles
         return self.biased(roles.base, roles.extra, roles.incremental, roles.full)
-
-    def _keep(self, comparisons: list[Comparison]) -> list[Comparison]:
-        self.made_comparisons += comparisons
-        return comparisons
 
     @cached_property
     def scores(self) -> dict[tuple[str, str], list[RunScores]]:
@@ -141,6 +231,30 @@ class Catalogue:
             panels.append(panel)
         return panels
 
+    @cached_property
+    def step_panels(self) -> list[ScorePanel]:
+        """Scores of the base at an early step and at its last on every plain set, figure 8."""
+        return [
+            ScorePanel(
+                late.set_name,
+                late.measures[0],
+                [
+                    dump.run_scores(late.measures[0], step_name(dump.step or 0))
+                    for dump in (early, late)
+                ],
+            )
+            for early, late in self.pairs_of_steps
+        ]
+
+    @cached_property
+    def hans(self) -> Dump:
+        """The base on the pairs of HANS that are not entailed, figure 4."""
+        for dump in self.last(self.roles.base).values():
+            if dump.evaluation_set.lower() == HANS:
+                data = dump.data.isel(example=np.flatnonzero(dump.data["label"] == NOT_ENTAILED))
+                return replace(dump, evaluation_set=f"{HANS}, not entailed", data=data)
+        raise DataError(f"found no dump of the base on the evaluation set {HANS!r}")
+
     def part_panels(self, evaluation_set: str, by: str) -> list[ScorePanel]:
         """Scores of the base on the parts of an evaluation set."""
         for (_, name), dump in self.last(self.roles.base).items():
@@ -152,31 +266,37 @@ class Catalogue:
                 ]
         raise DataError(f"found no dump of the base on the evaluation set {evaluation_set!r}")
 
-    def _compare_bias(self, base: str, experiment: str, design: Design) -> list[Comparison]:
+    def _compare(
+        self,
+        asked: Iterable[tuple[Dump, Dump, str]],
+        design: Design,
+        resample: Resample = "both",
+    ) -> list[Comparison]:
+        """Compares base and experiment by a measure, for each of those asked for."""
+        found = [compare_pair(*item, design, self.bootstrap, resample) for item in asked]
+        self.made_comparisons += found
+        return found
+
+    def _on_winogender(self, base: str, experiment: str) -> list[tuple[Dump, Dump, str]]:
         sides = [self.biased(name)[0] for name in (base, experiment)]
-        return self._keep(
-            paper_comparisons.compare_measures(
-                sides[0], sides[1], design=design, bootstrap=self.bootstrap
-            )
-        )
+        return [(sides[0], sides[1], measure) for measure in (ACCURACY, BIAS)]
 
     @cached_property
     def paired(self) -> list[Comparison]:
-        """Returns the base against incremental CDA."""
-        return self._compare_bias(self.roles.base, self.roles.incremental, "paired")
+        """The base against incremental CDA, table 1."""
+        return self._compare(self._on_winogender(self.roles.base, self.roles.incremental), "paired")
 
     @cached_property
     def unpaired(self) -> list[Comparison]:
-        """Incremental against full CDA."""
-        return self._compare_bias(self.roles.incremental, self.roles.full, "unpaired")
+        """Incremental against full CDA, the first rows of table 2."""
+        asked = self._on_winogender(self.roles.incremental, self.roles.full)
+        return self._compare(asked, "unpaired")
 
     @cached_property
     def sources(self) -> list[Comparison]:
-        """Incremental against full CDA, by what is resampled."""
-        sides = [self.biased(name)[0] for name in (self.roles.incremental, self.roles.full)]
-        return self._keep(
-            paper_comparisons.compare_sources(sides[0], sides[1], bootstrap=self.bootstrap)
-        )
+        """Incremental against full CDA by what is resampled, the rest of table 2."""
+        asked = self._on_winogender(self.roles.incremental, self.roles.full)[1:]
+        return [self._compare(asked, "unpaired", source)[0] for source in SOURCES]
 
     @cached_property
     def checkpoints(self) -> Comparison:
@@ -188,10 +308,9 @@ class Catalogue:
         seeds = dump.run_scores(BIAS).seeds
         if len(seeds) < 2:
             raise DataError(f"{dump.set_name}: found one seed of {dump.name}, expected two")
-        found = paper_comparisons.compare_checkpoints(
-            dump, seeds[0], seeds[1], bootstrap=self.bootstrap
-        )
-        return self._keep([found])[0]
+        found = compare_checkpoints(dump, seeds[0], seeds[1], bootstrap=self.bootstrap)
+        self.made_comparisons.append(found)
+        return found
 
     def _pairs(self, first: Mapping[Key, Dump], second: Mapping[Key, Dump], what: str) -> Pairs:
         pairs = [(first[key], second[key]) for key in first if key in second]
@@ -208,29 +327,39 @@ class Catalogue:
             key = (dump.task, dump.evaluation_set)
             if dump.procedure == self.roles.base and key in last and dump.step is not None:
                 final = last[key].step or 0
-                wanted = final // 2 if self._early_step is None else self._early_step
+                wanted = final // 2 if self.early_step is None else self.early_step
                 if dump.step == wanted != final:
                     early[key] = dump
-        what = "half the last step" if self._early_step is None else step_name(self._early_step)
+        what = "half the last step" if self.early_step is None else step_name(self.early_step)
         return self._pairs(early, last, f"the base at {what} and at its last")
 
     @cached_property
     def steps(self) -> list[Comparison]:
-        """Early against late checkpoints."""
-        return self._keep(paper_comparisons.compare_steps(self.pairs_of_steps, self.bootstrap))
+        """Early against late checkpoints of the same seeds, by each set's first measure."""
+        asked = [(early, late, early.measures[0]) for early, late in self.pairs_of_steps]
+        return self._compare(asked, "paired")
 
     @cached_property
     def original(self) -> list[Comparison]:
-        """Returns the original BERT against the base."""
+        """The original BERT, a fixed baseline, against the base, by every measure of both.
+
+        In the paper the one seed of the original was drawn with replacement, which leaves it as it is.
+        """
         pairs = self._pairs(
             self.last(self.roles.original), self.plain_sets, "the original and the base"
         )
-        return self._keep(paper_comparisons.compare_with_checkpoint(pairs, self.bootstrap))
+        asked = [
+            (base, experiment, measure)
+            for base, experiment in pairs
+            for measure in experiment.measures
+            if measure in base.measures
+        ]
+        return self._compare(asked, "fixed_baseline")
 
     @cached_property
     def family_of_steps(self) -> TaskComparisons:
         """Early against late checkpoints on all sets together."""
-        return paper_comparisons.compare_family(self.pairs_of_steps, bootstrap=self.bootstrap)
+        return compare_family(self.pairs_of_steps, bootstrap=self.bootstrap)
 
     @cached_property
     def agreements(self) -> dict[str, Agreement]:

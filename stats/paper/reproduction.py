@@ -12,41 +12,66 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any
 
 from multiberts.runs import console
 from multiberts.runs.directory import RunDirectory
-from multiberts.runs.errors import UserError
 from multiberts.runs.identity import Identity, Values
 from multiberts.runs.parameters import takes_fields_of
 from multiberts.stats.bootstrap.arms import DataError
-from multiberts.stats.bootstrap.conclusion import Comparison, DrawOrder
-from multiberts.stats.paper import bootstrap_figures, design_figures
+from multiberts.stats.bootstrap.conclusion import DrawOrder
 from multiberts.stats.paper import figures as paper_figures
 from multiberts.stats.paper import tables as paper_tables
-from multiberts.stats.paper.catalogue import Catalogue, Key, Roles, group_panels, group_scores
-from multiberts.stats.paper.comparisons import BIAS, Bootstrap
+from multiberts.stats.paper.catalogue import (
+    BIAS,
+    Catalogue,
+    Key,
+    Roles,
+    group_panels,
+    group_scores,
+)
 from multiberts.stats.planning.power import Study
 from multiberts.stats.presentation.comparison_tables import full_table
-from multiberts.stats.presentation.figures import training_figure
+from multiberts.stats.presentation.figures import (
+    bootstrap_figure,
+    sources_figure,
+    training_figure,
+)
 from multiberts.stats.presentation.sections import (
     ReportSection,
     WrittenReport,
     slug,
     write_report,
 )
-from multiberts.stats.report.dumps import Dump, curve_of_dumps
-from multiberts.stats.report.learning_rate_choice import (
-    LearningRateChoice,
+from multiberts.stats.presentation.table_writer import Table
+from multiberts.stats.report.dumps import Bootstrap, Dump, curve_of_dumps
+from multiberts.stats.report.selection import (
     dumps_of_runs,
+    finished_runs,
     learning_rate_table,
 )
-from multiberts.stats.report.selection import finished_runs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 REPORT = "report"
+# The paper's numbered tables and figures (ICLR 2022), and the sections that make them.
+NUMBERED: Mapping[str, str] = {
+    "table 1": "winogender_paired",
+    "table 2": "winogender_unpaired",
+    "table 3": "agreement",
+    "table 4": "winogender_checkpoints",
+    "table 5": "steps",
+    "table 6": "original",
+    "figure 1": "figure_scores",  # GLUE
+    "figure 2": "figure_scores",  # SQuAD
+    "figure 3": "figure_winogender_groups",
+    "figure 4": "figure_hans_by_seed",
+    "figure 5": "figure_bias_by_seed",
+    "figure 6": "figure_bias_noise",
+    "figure 7": "figure_bootstrap_steps",
+    "figure 8": "figure_steps",
+}
 
 
 def _settle(parameters: Values, _: Values) -> None:
@@ -110,13 +135,6 @@ def paper(settings: PaperSettings) -> None:
     parameters, _ = IDENTITY.of(told)
     bootstrap = Bootstrap(**{field.name: told[field.name] for field in fields(Bootstrap)})
     roles = Roles(**{field.name: told[field.name] for field in fields(Roles)})
-    if not 0 < bootstrap.confidence < 1 or bootstrap.num_bootstrap < 1:
-        raise UserError(
-            f"found confidence {bootstrap.confidence} and num_bootstrap {bootstrap.num_bootstrap}, "
-            "expected a number between 0 and 1, and at least 1"
-        )
-    if bootstrap.draws not in get_args(DrawOrder):
-        raise UserError(f"paper.draws is {bootstrap.draws!r}, expected keyed or published")
     runs = finished_runs(settings.predictions)
     directory = RunDirectory(
         settings.run_dir,
@@ -136,7 +154,7 @@ def paper(settings: PaperSettings) -> None:
             roles=roles,
             bootstrap=bootstrap,
             early_step=settings.early_step,
-            parts=settings.parts,
+            parts=dict(settings.parts or {}),
             choices=choices,
         )
         files = sorted(path for path in target.rglob("*") if path.is_file())
@@ -157,163 +175,167 @@ def _check_base(procedures: Iterable[str], roles: Roles) -> None:
 
 
 def paper_report(
-    dumps: Sequence[Dump],
-    directory: Path,
-    *,
-    roles: Roles | None = None,
-    bootstrap: Bootstrap | None = None,
-    early_step: int | None = None,
-    parts: Mapping[str, str] | None = None,
-    choices: Sequence[LearningRateChoice] = (),
+    dumps: Sequence[Dump], directory: Path, *, roles: Roles | None = None, **options: Any
 ) -> WrittenReport:
     """Writes all tables (.md, .tex, .csv) and figures (.png, .svg) that can be made.
 
     Args:
-      dumps: predictions of all procedures (see `stats.report.dumps`); the last step of each is used.
+      dumps: predictions of all procedures (see `stats.report.dumps`).
       directory: gets `tables/`, `figures/`, `index.md` and `comparisons.csv`, or is replaced
         where it is such a folder already.
       roles: which procedure is which.
-      bootstrap: how comparisons are made.
-      early_step: the earlier step of the base that its last is compared with; by default half the
-        last one.
-      parts: by name of an evaluation set, the coordinate of its examples (or `label`) by which
-        its scores are drawn separately, such as {"hans": "label"}.
-      choices: how learning rates were chosen, for a table.
+      **options: further fields of `stats.paper.catalogue.Catalogue`.
 
     Raises:
       DataError: there are no dumps, or none of the base procedure.
       UserError: the folder holds something else.
     """
-    roles = roles or Roles()
-    _check_base([dump.procedure for dump in dumps], roles)
-    made = Catalogue(dumps, roles, bootstrap or Bootstrap(), early_step, dict(parts or {}), choices)
+    made = Catalogue(dumps, roles or Roles(), **options)
+    _check_base([dump.procedure for dump in dumps], made.roles)
     return write_report(
         directory,
         "Tables and figures",
-        (*_tables(made), *_figures(made)),
+        _sections(made),
         {"comparisons.csv": lambda: full_table(made.made_comparisons).csv()},
     )
 
 
-def _tables(made: Catalogue) -> Iterator[ReportSection]:
+def _sections(made: Catalogue) -> Iterator[ReportSection]:
+    """Yields every table and figure; NUMBERED gives the paper's number of some."""
     comparison_table, score_table = paper_tables.comparison_table, paper_tables.score_table
-    for name, caption, make in (
+    score_figure, roles = paper_figures.score_figure, made.roles
+    numbers: dict[str, list[str]] = {}
+    for number, name in NUMBERED.items():
+        numbers.setdefault(name, []).append(number)
+    sections: list[tuple[str, str, Callable[[], Table | Figure]]] = [
         (
-            "scores", "Scores over pre-training seeds (the paper's figures of GLUE and SQuAD).",
+            "scores", "Scores over pre-training seeds, the numbers of figure_scores",
             lambda: score_table(made.scores),
         ),
         (
-            "winogender_paired", "Incremental CDA against base, paired (the paper's table 1).",
+            "winogender_paired", "Incremental CDA against base, paired",
             lambda: comparison_table(made.paired, "Paired", "less"),
         ),
         (
             "winogender_unpaired",
-            "Full against incremental CDA, unpaired, and with seeds or examples alone resampled "
-            "(the paper's table 2).",
+            "Full against incremental CDA, unpaired, and with seeds or examples alone resampled",
             lambda: comparison_table([made.unpaired[0], *made.sources], "Unpaired", "less"),
         ),
         (
-            "winogender_checkpoints",
-            "Two single checkpoints, examples alone (the paper's table 4).",
+            "winogender_checkpoints", "Two single checkpoints, examples alone",
             lambda: comparison_table([made.checkpoints], "Two checkpoints"),
         ),
         (
             "winogender_groups",
-            "Winogender scores of every group of runs (the base's spread: the paper's appendix D).",
+            "Winogender scores of every group of runs (the base's spread: appendix D of the paper)",
             lambda: score_table(group_scores(made.winogender_groups)),
         ),
         (
-            "steps", "Early against late checkpoints, paired (the paper's appendix E.1).",
+            "steps", "Early against late checkpoints, paired",
             lambda: comparison_table(made.steps, "Steps"),
         ),
         (
-            "original", "Against the original BERT, a fixed baseline (the paper's appendix E.2).",
+            "original", "Against the original BERT, a fixed baseline",
             lambda: comparison_table(made.original, "Against one checkpoint"),
         ),
         (
-            "agreement", "Agreement of two runs (the paper's table of instance-level agreement).",
+            "agreement",
+            "Agreement of two runs: the share of equal answers, or Pearson's correlation for STS-B",
             lambda: paper_tables.agreement_table(made.agreements),
         ),
         (
-            "family_steps", "Early against late checkpoints, corrected for the number of tasks.",
+            "family_steps", "Early against late checkpoints, corrected for the number of tasks",
             lambda: paper_tables.family_table(made.family_of_steps),
         ),
         (
-            "components", "Where the variance of the base's scores comes from.",
+            "components", "Where the variance of the base's scores comes from",
             lambda: paper_tables.component_table(made.components),
         ),
-    ):  # fmt: skip
-        yield ReportSection(name, caption, make)
-    if made.choices:
-        yield ReportSection(
-            "learning_rates", "Learning rates and the scores they were chosen by.",
+        (
+            "learning_rates", "Learning rates and the scores they were chosen by",
             lambda: learning_rate_table(made.choices),
-        )  # fmt: skip
-
-
-def _figures(made: Catalogue) -> Iterator[ReportSection]:
-    score_figure, roles = paper_figures.score_figure, made.roles
-    parts: dict[str, tuple[str, Callable[[], Figure]]] = {
-        f"parts_{slug(name)}": (
-            f"Scores over pre-training seeds on the parts of {name} by {by}.",
-            partial(lambda *key: score_figure(made.part_panels(*key), key[0], True), name, by),
-        )
-        for name, by in made.parts.items()
-    }
-    pairs: dict[str, tuple[str, Callable[[], Comparison]]] = {
-        "paired": ("Base and incremental CDA", lambda: made.paired[-1]),
-        "unpaired": ("Incremental and full CDA", lambda: made.unpaired[-1]),
-        "steps": ("Early and late checkpoints", lambda: made.steps[0]),
-        "checkpoints": ("Two single checkpoints", lambda: made.checkpoints),
-    }
-    biased = (roles.base, roles.incremental, roles.full)
-    sections: dict[str, tuple[str, Callable[[], Figure]]] = {
-        "scores": (
-            "Scores over pre-training seeds, with the original BERT.",
+        ),
+        (
+            "figure_scores", "Scores over pre-training seeds, with the original BERT",
             lambda: score_figure(made.panels),
         ),
-        **parts,
-        "bias_by_seed": (
-            "Bias correlation of every seed before and after incremental CDA.",
+        *(
+            (
+                f"figure_parts_{slug(name)}",
+                f"Scores over pre-training seeds on the parts of {name} by {by}",
+                partial(lambda *key: score_figure(made.part_panels(*key), key[0], True), name, by),
+            )
+            for name, by in made.parts.items()
+        ),
+        (
+            "figure_hans_by_seed",
+            "HANS, pairs that are not entailed: a column per pre-training seed, a dot per run",
+            lambda: paper_figures.seeds_figure(
+                [made.hans.run_scores(made.hans.measures[0])], made.hans.measures[0]
+            ),
+        ),
+        (
+            "figure_bias_by_seed",
+            "Bias correlation of every seed before and after incremental CDA",
             partial(_bias_by_seed, made, roles.base, roles.incremental),
         ),
-        "bias_noise": (
-            "Bias correlation of seeds with many fine-tuning runs each.",
+        (
+            "figure_bias_noise", "Bias correlation of seeds with many fine-tuning runs each",
             partial(_bias_by_seed, made, roles.extra),
         ),
-        "winogender_groups": (
-            "Winogender scores of every group of runs, a dot per seed.",
+        (
+            "figure_winogender_groups",
+            "Winogender scores of every group of runs, a dot per seed",
             lambda: score_figure(group_panels(made.winogender_groups)),
         ),
-        **{
-            f"bootstrap_{name}": (
-                f"{caption}: bootstrap distributions.",
-                partial(lambda find: bootstrap_figures.bootstrap_figure(find()), find),
+        *(
+            (
+                f"figure_bootstrap_{name}",
+                f"{caption}: bootstrap distributions",
+                partial(lambda find: bootstrap_figure(find()), find),
             )
-            for name, (caption, find) in pairs.items()
-        },
-        "sources": (
-            "Bootstrap distributions when seeds, examples or both are resampled.",
-            lambda: bootstrap_figures.sources_figure(made.sources),
+            for name, caption, find in (
+                ("paired", "Base and incremental CDA", lambda: made.paired[-1]),
+                ("unpaired", "Incremental and full CDA", lambda: made.unpaired[-1]),
+                ("steps", "Early and late checkpoints", lambda: made.steps[0]),
+                ("checkpoints", "Two single checkpoints", lambda: made.checkpoints),
+            )
         ),
-        "occupations": (
-            "Bias of occupations against their share of women.",
-            lambda: paper_figures.occupations_figure(made.biased(*biased)),
+        (
+            "figure_steps", "Scores over pre-training seeds of early and of late checkpoints",
+            lambda: score_figure(made.step_panels),
         ),
-        **_training(made),
-        "agreement": (
-            "Agreement of two runs with the same and with different pre-training seeds.",
+        (
+            "figure_sources",
+            "Bootstrap distributions when seeds, examples or both are resampled",
+            lambda: sources_figure(made.sources),
+        ),
+        (
+            "figure_occupations", "Bias of occupations against their share of women",
+            lambda: paper_figures.occupations_figure(
+                made.biased(roles.base, roles.incremental, roles.full), BIAS
+            ),
+        ),
+        *_training(made),
+        (
+            "figure_agreement",
+            "Agreement of two runs with the same and with different pre-training seeds",
             lambda: paper_figures.agreement_figure(made.agreements),
         ),
-        "family_steps": (
-            "Early against late checkpoints on all tasks.",
-            lambda: design_figures.family_figure(made.family_of_steps),
+        (
+            "figure_family_steps", "Early against late checkpoints on all tasks",
+            lambda: paper_figures.family_figure(made.family_of_steps),
         ),
-        "variance": ("Where the variance comes from.", partial(_variance, made)),
-        "power": ("Power of a paired comparison by number of seeds.", partial(_power, made)),
-    }
-    for name, (caption, make) in sections.items():
-        yield ReportSection(f"figure_{name}", caption, make)
+        ("figure_variance", "Where the variance comes from", partial(_variance, made)),
+        (
+            "figure_power", "Power of a paired comparison by number of seeds",
+            partial(_power, made),
+        ),
+    ]  # fmt: skip
+    for name, caption, make in sections:
+        if name != "learning_rates" or made.choices:
+            number = f" ({' and '.join(numbers[name])} of the paper)" if name in numbers else ""
+            yield ReportSection(name, f"{caption}{number}.", make)
 
 
 def _bias_by_seed(made: Catalogue, *procedures: str) -> Figure:
@@ -321,19 +343,16 @@ def _bias_by_seed(made: Catalogue, *procedures: str) -> Figure:
     return paper_figures.seeds_figure(arms, BIAS)
 
 
-def _training(made: Catalogue) -> dict[str, tuple[str, Callable[[], Figure]]]:
+def _training(made: Catalogue) -> Iterator[tuple[str, str, Callable[[], Figure]]]:
     steps: dict[Key, list[Dump]] = {}
     for dump in made.dumps:
         if dump.procedure == made.roles.base and dump.step is not None:
             steps.setdefault((dump.task, dump.evaluation_set), []).append(dump)
-    return {
-        f"training_{slug(dumps[0].set_name)}": (
-            f"Score on {dumps[0].set_name} during pre-training.",
-            partial(_training_figure, made, dumps),
-        )
-        for dumps in steps.values()
-        if len(dumps) > 1
-    }
+    for dumps in steps.values():
+        if len(dumps) > 1:
+            name = dumps[0].set_name
+            make = partial(_training_figure, made, dumps)
+            yield f"figure_training_{slug(name)}", f"Score on {name} during pre-training", make
 
 
 def _training_figure(made: Catalogue, dumps: Sequence[Dump]) -> Figure:
@@ -352,7 +371,7 @@ def _variance(made: Catalogue) -> Figure:
         scores = dump.run_scores(measure)
         number = len(scores.seeds)
         sizes[name] = (number, scores.num_runs / number, dump.data.sizes["example"])
-    return design_figures.variance_figure(components, sizes)
+    return paper_figures.variance_figure(components, sizes)
 
 
 def _power(made: Catalogue) -> Figure:
@@ -369,6 +388,6 @@ def _power(made: Catalogue) -> Figure:
     least = study.minimum_detectable_effect()
     effects = [float(f"{least * factor:.2g}") for factor in (0.75, 1, 1.25, 1.5)]
     title = f"{sides[1].procedure} against {sides[0].procedure}, {measure.replace('_', ' ')}"
-    return design_figures.power_figure(
+    return paper_figures.power_figure(
         effects, range(2, 2 * max(number, 10) + 1), study, title=title
     )

@@ -1,8 +1,8 @@
 """Tables of the MultiBERTs paper (Sellam et al., ICLR 2022), from comparisons and dumps.
 
 Every function returns a `stats.presentation.table_writer.Table`, which writes Markdown, LaTeX and CSV.
-`stats.paper.comparisons` names the paper's table of each comparison; the columns here hold what the
-paper prints (bootstrap mean of the difference, percentile interval, one-sided p) alongside the plug-in
+`stats.paper.catalogue` names the paper's table of each comparison; the columns here hold what the paper
+prints (bootstrap mean of the difference, percentile interval, one-sided p) alongside the plug-in
 estimates and the recommended interval and p.
 """
 
@@ -18,13 +18,20 @@ from multiberts.stats.bootstrap.conclusion import Comparison
 from multiberts.stats.bootstrap.task_family import TaskComparisons
 from multiberts.stats.instances.run_agreement import Agreement
 from multiberts.stats.intervals import Interval
-from multiberts.stats.paper.comparisons import SOURCES
 from multiberts.stats.planning.components import VarianceComponents
 from multiberts.stats.presentation.table_writer import Cell, Table
+from multiberts.stats.presentation.wording import SOURCES
 from multiberts.stats.report.dumps import RunScores
 
 Direction = Literal["greater", "less"]
 _PREFIXES = {"Set": "", "Experiment": "experiment ", "Base": "base "}
+CORRECTION_NAMES = {
+    "bonferroni": "Bonferroni",
+    "holm": "Holm",
+    "bh": "BH",
+    "by": "BY",
+    "max_t": "max-T",
+}
 COMPONENT_NAMES = {
     "seed": "pre-training seed",
     "run": "fine-tuning run",
@@ -58,7 +65,7 @@ def comparison_table(
             f"found {len(comparisons)} comparisons of confidence {levels}, expected comparisons of one level"
         )
     level = f"{levels[0]:.0%}"
-    rows: list[Sequence[Cell]] = []
+    records: list[dict[str, Cell]] = []
     for item in comparisons:
         if item.experiment is None or item.p_t is None or item.p_published is None:
             raise DataError(
@@ -66,24 +73,23 @@ def comparison_table(
                 "comparison of two sides; use stats.presentation.comparison_tables"
             )
         base, experiment = (column.mean() for column in item.samples.T)
-        rows.append(
-            (
-                item.evaluation_set, item.metric, SOURCES[item.resample], item.base.name,
-                item.experiment.name, len(item.base.seeds), len(item.experiment.seeds),
-                item.base.estimate, item.experiment.estimate, item.estimate, item.t,
-                item.p_t.two_sided, float(base), float(experiment), item.bootstrap_mean,
-                item.percentile, getattr(item.p_published, direction),
-                item.below_seed_floor if item.seed_floor is not None else None,
-            )
+        records.append(
+            {
+                "Set": item.evaluation_set, "Metric": item.metric,
+                "Resampled": SOURCES[item.resample], "Base": item.base.name,
+                "Experiment": item.experiment.name, "Base seeds": len(item.base.seeds),
+                "Experiment seeds": len(item.experiment.seeds),
+                "Base score": item.base.estimate, "Experiment score": item.experiment.estimate,
+                "Difference": item.estimate, f"Difference ({level} CI, t)": item.t,
+                "p (t)": item.p_t.two_sided, "Base mean": float(base),
+                "Experiment mean": float(experiment), "Mean difference": item.bootstrap_mean,
+                f"Mean difference ({level} percentile)": item.percentile,
+                f"p (published, {direction})": getattr(item.p_published, direction),
+                "p below seed floor": item.below_seed_floor if item.seed_floor is not None else None,
+            }
         )  # fmt: skip
-    columns = (
-        "Set", "Metric", "Resampled", "Base", "Experiment", "Base seeds", "Experiment seeds",
-        "Base score", "Experiment score", "Difference", f"Difference ({level} CI, t)", "p (t)",
-        "Base mean", "Experiment mean", "Mean difference", f"Mean difference ({level} percentile)",
-        f"p (published, {direction})", "p below seed floor",
-    )  # fmt: skip
-    formats = {columns[11]: ".2g", columns[16]: ".3f"}
-    return _without_repeats(Table(columns, rows, formats, title))
+    formats = {"p (t)": ".2g", f"p (published, {direction})": ".3f"}
+    return _without_repeats(Table.from_records(records, formats, title))
 
 
 def _without_repeats(table: Table) -> Table:
@@ -102,29 +108,26 @@ def _without_repeats(table: Table) -> Table:
 
 def family_table(family: TaskComparisons, title: str = "") -> Table:
     """Makes a table of differences on several tasks, corrected p-values and the macro-average."""
-    rows: list[Sequence[Cell]] = []
-    methods = list(family.adjusted)
+    records: list[dict[str, Cell]] = []
     items = [*family.comparisons.items(), ("macro-average", family.macro_average)]
+    level = f"{family.macro_average.confidence:.0%}"
     for place, (task, item) in enumerate(items):
         if item.experiment is None or item.p_t is None:
             raise DataError("found tasks of a single design, expected comparisons of two sides")
-        last = place == len(items) - 1
-        corrected = [None if last else float(family.adjusted[name][place]) for name in methods]
-        rows.append(
-            (
-                task, item.metric, item.base.estimate, item.experiment.estimate, item.estimate,
-                item.t, item.p_t.two_sided, *corrected,
-            )
+        corrected = {
+            f"p ({CORRECTION_NAMES[method]})": float(p_values[place])
+            if item is not items[-1][1]
+            else None
+            for method, p_values in family.adjusted.items()
+        }
+        records.append(
+            {
+                "Task": task, "Metric": item.metric, item.base.name: item.base.estimate,
+                item.experiment.name: item.experiment.estimate, "Difference": item.estimate,
+                f"Difference ({level} CI, t)": item.t, "p (t)": item.p_t.two_sided, **corrected,
+            }
         )  # fmt: skip
-    first = items[0][1]
-    assert first.experiment is not None
-    level = f"{first.confidence:.0%}"
-    names = {"bonferroni": "Bonferroni", "holm": "Holm", "bh": "BH", "by": "BY", "max_t": "max-T"}
-    columns = [
-        "Task", "Metric", first.base.name, first.experiment.name, "Difference",
-        f"Difference ({level} CI, t)", "p (t)", *(f"p ({names[method]})" for method in methods),
-    ]  # fmt: skip
-    return Table(columns, rows, dict.fromkeys(columns[6:], ".2g"), title)
+    return Table.from_records(records, dict.fromkeys(list(records[0])[6:], ".2g"), title)
 
 
 def agreement_table(agreements: Mapping[str, Agreement], title: str = "") -> Table:
@@ -137,20 +140,22 @@ def agreement_table(agreements: Mapping[str, Agreement], title: str = "") -> Tab
       title: a line above the table.
     """
     kinds = {"classes": "equal answers", "correlation": "correlation"}
-    rows: list[Sequence[Cell]] = []
+    records: list[dict[str, Cell]] = []
     for name, item in agreements.items():
-        cells: list[Cell] = [name, kinds[item.kind], item.num_seeds, item.num_runs]
-        for estimate in (item.same_seed, item.different_seeds, item.difference):
-            if estimate is None:
-                cells += [None, None]
-            else:
-                cells += [100 * estimate.value, Interval(*(100 * end for end in estimate.interval))]
-        rows.append(cells)
-    columns = (
-        "Set", "Measure", "Seeds", "Runs", "Same seed (%)", "Same seed (% CI)",
-        "Different seeds (%)", "Different seeds (% CI)", "Difference", "Difference (CI)",
-    )  # fmt: skip
-    return Table(columns, rows, dict.fromkeys(columns[4:], ".2f"), title)
+        record: dict[str, Cell] = {
+            "Set": name, "Measure": kinds[item.kind], "Seeds": item.num_seeds,
+            "Runs": item.num_runs,
+        }  # fmt: skip
+        for column, interval, estimate in (
+            ("Same seed (%)", "Same seed (% CI)", item.same_seed),
+            ("Different seeds (%)", "Different seeds (% CI)", item.different_seeds),
+            ("Difference", "Difference (CI)", item.difference),
+        ):
+            record[column] = estimate and 100 * estimate.value
+            record[interval] = estimate and Interval(*(100 * end for end in estimate.interval))
+        records.append(record)
+    columns = list(records[0])[4:] if records else []
+    return Table.from_records(records, dict.fromkeys(columns, ".2f"), title)
 
 
 def score_table(scores: Mapping[tuple[str, str], Sequence[RunScores]], title: str = "") -> Table:
@@ -162,22 +167,23 @@ def score_table(scores: Mapping[tuple[str, str], Sequence[RunScores]], title: st
       scores: by (evaluation set, measure), the procedures that were scored.
       title: a line above the table.
     """
-    rows: list[Sequence[Cell]] = []
+    records: list[dict[str, Cell]] = []
     for (name, measure), arms in scores.items():
         for arm in arms:
             of_seeds = arm.seed_scores
-            rows.append(
-                (
-                    name, measure, arm.name, len(of_seeds), arm.num_runs, arm.mean,
-                    float(of_seeds.std(ddof=1)) if len(of_seeds) > 1 else None, float(of_seeds.min()),
-                    float(np.median(of_seeds)), float(of_seeds.max()), _deviation_of_runs(arm),
-                )
+            spread = float(of_seeds.std(ddof=1)) if len(of_seeds) > 1 else None
+            records.append(
+                {
+                    "Set": name, "Metric": measure, "Procedure": arm.name, "Seeds": len(of_seeds),
+                    "Runs": arm.num_runs, "Mean": arm.mean, "SD over seeds": spread,
+                    "Lowest seed": float(of_seeds.min()),
+                    "Median seed": float(np.median(of_seeds)),
+                    "Highest seed": float(of_seeds.max()),
+                    "SD over runs of a seed": _deviation_of_runs(arm),
+                }
             )  # fmt: skip
-    columns = (
-        "Set", "Metric", "Procedure", "Seeds", "Runs", "Mean", "SD over seeds", "Lowest seed",
-        "Median seed", "Highest seed", "SD over runs of a seed",
-    )  # fmt: skip
-    return Table(columns, rows, dict.fromkeys(columns[5:], ".4f"), title)
+    columns = list(records[0])[5:] if records else []
+    return Table.from_records(records, dict.fromkeys(columns, ".4f"), title)
 
 
 def _deviation_of_runs(arm: RunScores) -> float | None:

@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.runs.figure_style import COLOURS, GREY, LINES, MARKERS, canvas
+from multiberts.runs.errors import UserError
 from multiberts.stats.intervals import t_interval
+from multiberts.stats.presentation.wording import SOURCES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -151,56 +153,151 @@ def seed_figure(comparison: Comparison) -> Figure:
     return figure
 
 
-def delta_figure(comparison: Comparison) -> Figure:
-    """Draws the bootstrap distribution of the difference, both intervals, and a line at 0."""
-    differences = comparison.differences
-    with canvas(5.9, 2.7) as (figure, axes):
-        violin = axes.violinplot(
-            [differences], positions=[0], orientation="horizontal", widths=0.8, showextrema=False
+# Quartiles of a violin: percentage, half the length of its line, and the line's style.
+_QUARTILES = ((25, 0.13, ":"), (50, 0.2, "-"), (75, 0.13, ":"))
+
+
+def _draw_violin(axes: Axes, samples: NDArray, place: float, index: int, across: bool) -> None:
+    """Draws the distribution of bootstrap samples, with its quartiles as lines."""
+    violin: Any = axes.violinplot(
+        [samples], positions=[place], widths=0.75 if across else 0.6, showextrema=False,
+        orientation="vertical" if across else "horizontal",
+    )  # fmt: skip
+    for body in violin["bodies"]:
+        body.set(facecolor=COLOURS[index], edgecolor=COLOURS[index], alpha=0.35)
+    draw: Any = axes.hlines if across else axes.vlines
+    for share, reach, line in _QUARTILES:
+        draw(
+            np.percentile(samples, share), place - reach, place + reach, color="black",
+            linewidth=1.1, linestyles=line,
+        )  # fmt: skip
+
+
+def bootstrap_figure(comparison: Comparison) -> Figure:
+    """Draws the bootstrap distributions of two sides, and of their difference with the recommended
+    and the published interval.
+
+    The paper's published notebooks draw such figures of incremental against full CDA and of 1M
+    against 2M steps.
+
+    Raises:
+      UserError: the comparison has one side.
+    """
+    if comparison.experiment is None:
+        raise UserError(
+            f"{comparison.name}: found a single design, expected a comparison of two sides; use "
+            "multiberts.stats.presentation.figures.sources_figure"
         )
-        for body in violin["bodies"]:
-            body.set_facecolor(COLOURS[5])
-            body.set_edgecolor(COLOURS[0])
-            body.set_alpha(0.45)
-        level = f"{comparison.confidence:.0%}"
-        for place, interval, index, label in (
-            (-0.62, comparison.t, 0, f"{level} t interval (recommended)"),
-            (-0.92, comparison.percentile, 1, f"{level} percentile interval (published)"),
-        ):
-            axes.plot(
-                [interval.low, interval.high], [place] * 2, LINES[index], color=COLOURS[index],
-                linewidth=2, label=label,
-            )  # fmt: skip
-            axes.plot(
-                comparison.estimate, place, MARKERS[index], color=COLOURS[index], markersize=6
-            )
-        if comparison.experiment is not None:
-            axes.axvline(0, color="black", linewidth=0.9, linestyle=":")
-        axes.set_yticks([])
-        axes.set_ylim(-1.15, 0.5)
-        axes.spines["left"].set_visible(False)
-        axes.set_xlabel(
-            f"{comparison.metric}: {comparison.experiment.name} - {comparison.base.name}"
-            if comparison.experiment
-            else f"{comparison.metric} of {comparison.base.name}"
-        )
-        axes.set_title(f"{comparison.evaluation_set}: {comparison.num_bootstrap} bootstrap samples")
-        figure.legend(loc="outside lower left", ncols=2)
+    sides = (comparison.base, comparison.experiment)
+    with canvas(5.8, 3.6, 2, width_ratios=[2, 1.15]) as (figure, (left, right)):
+        for place, side in enumerate(sides):
+            _draw_violin(left, comparison.samples[:, place], place, place, True)
+            left.plot(place, side.estimate, zorder=4, **dot_style(place, size=7, edge=1))
+        counts = [f"{len(side.seeds)} seed{'s' * (len(side.seeds) > 1)}" for side in sides]
+        names = [f"{side.name}\n({count})" for side, count in zip(sides, counts, strict=True)]
+        left.set_xticks(range(2), names)
+        left.set_xlim(-0.6, 1.6)
+        left.set_ylabel(comparison.metric.replace("_", " "))
+        left.set_title(comparison.evaluation_set, fontsize=10)
+        _draw_violin(right, comparison.differences, 0, 4, True)
+        _draw_intervals(right, comparison, 0.52, 0.2, True)
+        right.axhline(0, color="black", linewidth=0.9, linestyle=":")
+        right.set_xlim(-0.6, 0.95)
+        right.set_xticks([0], ["difference"])
+        right.set_title(f"{comparison.experiment.name} - {comparison.base.name}", fontsize=10)
+        legend_below(figure, [right], 1)
     return figure
 
 
-def forest_figure(comparisons: Sequence[Comparison], title: str = "") -> Figure:
-    """Draws differences with their t intervals, one row per evaluation set and metric."""
-    with canvas(6.6, 1.3 + 0.36 * len(comparisons)) as (figure, axes):
+def _draw_intervals(axes: Axes, item: Comparison, place: float, apart: float, across: bool) -> None:
+    """Draws the recommended and the published interval next to each other, each with its centre."""
+    level = f"{item.confidence:.0%}"
+    kinds = (
+        (item.t, item.estimate, f"estimate, {level} t interval (recommended)"),
+        (
+            item.percentile, item.bootstrap_mean,
+            f"bootstrap mean, {level} percentile interval (published)",
+        ),
+    )  # fmt: skip
+    for index, (interval, centre, label) in enumerate(kinds):
+        style = curve_style(index) | {"linewidth": 2}
+        where = [place + apart * index]
+        line, point = (where * 2, list(interval)), (where, [centre])
+        axes.plot(*(line if across else line[::-1]), **style | {"marker": None})
+        axes.plot(*(point if across else point[::-1]), **style, markersize=6, label=label)
+
+
+def sources_figure(comparisons: Sequence[Comparison], title: str = "") -> Figure:
+    """Draws the bootstrap distributions of one difference with seeds and examples resampled, seeds
+    alone, and examples alone: what is not resampled is missing in the width of the interval.
+
+    Args:
+      comparisons: of the same sides and measure; one shows its distribution alone.
+      title: a line above the figure.
+
+    Raises:
+      UserError: there are no comparisons.
+    """
+    if not comparisons:
+        raise UserError("found no comparisons to draw, expected one per source of chance")
+    first = comparisons[0]
+    with canvas(6.6, 1.5 + 1.0 * len(comparisons)) as (figure, axes):
         for row, item in enumerate(comparisons):
-            draw_difference(axes, row, item, COLOURS[0], "o")
-        axes.axvline(0, color="black", linewidth=0.9, linestyle=":")
-        name_rows(axes, [f"{item.evaluation_set}, {item.metric}" for item in comparisons])
-        axes.set_xlabel(
-            f"difference, {comparisons[0].confidence:.0%} t interval (filled: it excludes 0)"
+            _draw_violin(axes, item.differences, row, 5, False)
+            _draw_intervals(axes, item, row + 0.4, 0.14, False)
+        if first.experiment is not None:
+            axes.axvline(0, color="black", linewidth=0.9, linestyle=":")
+        axes.set_yticks(
+            np.arange(len(comparisons)), [SOURCES[item.resample] for item in comparisons]
         )
-        axes.set_title(title or comparisons[0].name)
+        axes.set_ylim(len(comparisons) - 0.25, -0.45)
+        experiment = f"{first.experiment.name} - " if first.experiment else ""
+        axes.set_xlabel(f"{first.metric.replace('_', ' ')}: {experiment}{first.base.name}")
+        axes.set_title(title or f"{first.evaluation_set}: what is resampled")
+        legend_below(figure, [axes], 1)
     return figure
+
+
+def forest_figure(
+    comparisons: Mapping[str, Comparison],
+    title: str = "",
+    p_values: Sequence[float] = (),
+    correction: str = "Holm",
+    last: Comparison | None = None,
+) -> Figure:
+    """Draws differences with their t intervals, one row per comparison.
+
+    Args:
+      comparisons: by the name of the row.
+      title: a line above the figure.
+      p_values: one per row, written at the right; or none.
+      correction: by which these are corrected.
+      last: the macro-average, in a row of its own below a line.
+    """
+    items = [*comparisons.values(), *([last] if last is not None else [])]
+    room = 0.4 if len(p_values) else 0.0
+    with canvas(6.6 + room, 1.3 + room + 0.36 * len(items)) as (figure, axes):
+        for row, item in enumerate(comparisons.values()):
+            draw_difference(axes, row, item, COLOURS[0], "o")
+        if last is not None:
+            axes.axhline(len(items) - 1.5, color=GREY, linewidth=0.6)
+            draw_difference(axes, len(items) - 1, last, COLOURS[1], "D")
+        if len(p_values):
+            words = [*map(_p_text, p_values), *(["-"] if last is not None else [])]
+            for place, text in [*enumerate(words), (-0.85, f"p ({correction})")]:
+                axes.text(
+                    1.02, place, text, va="center", transform=axes.get_yaxis_transform(),
+                    fontsize=9,
+                )  # fmt: skip
+        axes.axvline(0, color="black", linewidth=0.9, linestyle=":")
+        name_rows(axes, [*comparisons, "macro-average"][: len(items)])
+        axes.set_xlabel(f"difference, {items[0].confidence:.0%} t interval (filled: it excludes 0)")
+        axes.set_title(title or items[0].name)
+    return figure
+
+
+def _p_text(p: float) -> str:
+    return "< 0.001" if p < 1e-3 else f"{p:.2g}" if p < 0.1 else f"{p:.2f}"
 
 
 def training_figure(

@@ -114,24 +114,17 @@ class Table:
 
     def csv(self) -> str:
         """Writes comma-separated values with a header, every number in full."""
-        intervals = [
-            any(isinstance(row[place], Interval) for row in self.rows)
-            for place in range(len(self.columns))
-        ]
-        header: list[str] = []
-        for name, interval in zip(self.columns, intervals, strict=True):
-            header += [f"{name} low", f"{name} high"] if interval else [name]
+        columns: dict[str, list[Cell]] = {}
+        for place, name in enumerate(self.columns):
+            cells = [row[place] for row in self.rows]
+            if any(isinstance(cell, Interval) for cell in cells):
+                for end in ("low", "high"):
+                    columns[f"{name} {end}"] = [getattr(cell, end, None) for cell in cells]
+            else:
+                columns[name] = cells
         stream = io.StringIO()
         writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(header)
-        for row in self.rows:
-            cells: list[object] = []
-            for cell, interval in zip(row, intervals, strict=True):
-                if interval:
-                    cells += [cell.low, cell.high] if isinstance(cell, Interval) else ["", ""]
-                else:
-                    cells.append("" if cell is None else cell)
-            writer.writerow(cells)
+        writer.writerows([list(columns), *zip(*columns.values(), strict=True)])
         return stream.getvalue()
 
     def _numeric(self) -> list[bool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,14 @@ from multiberts.stats.presentation.table_writer import format_cell
 
 if TYPE_CHECKING:
     from multiberts.stats.bootstrap.conclusion import ArmSummary, Comparison
+    from multiberts.stats.bootstrap.score_tables import Resample
+
+# What is resampled, and how tables call it.
+SOURCES: Mapping[Resample, str] = {
+    "both": "seeds and examples",
+    "seeds": "seeds only",
+    "examples": "examples only",
+}
 
 
 def finding(item: Comparison) -> str:

@@ -15,13 +15,16 @@ from multiberts.stats.presentation import figures
 from multiberts.stats.presentation.sections import ReportSection, slug
 from multiberts.stats.presentation.table_writer import format_cell
 from multiberts.stats.report.dumps import Bootstrap, Dump, compare_dumps, curve_of_dumps
-from multiberts.stats.report.learning_rate_choice import (
+from multiberts.stats.report.selection import (
     DumpReader,
+    FinishedRun,
     LearningRateChoice,
     LearningRateRule,
+    RunGroup,
     choose_learning_rate,
+    last_steps,
+    make_groups,
 )
-from multiberts.stats.report.selection import FinishedRun, RunGroup, last_steps, make_groups
 
 Truths = Mapping[str, Mapping[str, float]]
 
@@ -191,7 +194,8 @@ def _compare(analysis: _Analysis, request: Mapping[str, Any], prefix: str) -> Co
         )
     if len(found.comparisons) > 1 and found.design != "single":
         caption = f"Differences on all evaluation sets: {found.name}"
-        make = partial(figures.forest_figure, found.comparisons)
+        rows = {f"{item.evaluation_set}, {item.metric}": item for item in found.comparisons}
+        make = partial(figures.forest_figure, rows)
         found.overview = [ReportSection(f"{prefix}-all", caption, make)]
     return found
 
@@ -208,7 +212,7 @@ def _pictures(
         f"{place}-difference",
         f"Bootstrap distribution and {item.confidence:.0%} intervals of {item.metric} on "
         f"{item.evaluation_set}: t {format_cell(item.t)}, percentile {format_cell(item.percentile)}",
-        partial(figures.delta_figure, item),
+        partial(figures.sources_figure, [item]),
     )
     # A correlation would show the same dots as the slope before it.
     slope = measure.replace("correlation", "slope")

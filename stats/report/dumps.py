@@ -1,7 +1,7 @@
 """Dumps of predictions, one per task, evaluation set, procedure and step, and what is made of them.
 
 Tables and figures start from these: from finished runs on disk (see
-`stats.report.learning_rate_choice.dumps_of_runs`) or from labelled arrays (`dumps_of_datasets`).
+`stats.report.selection.dumps_of_runs`) or from labelled arrays (`dumps_of_datasets`).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from multiberts.stats.bootstrap.arms import (
     DataError,
     align,
     arm_from_arrays,
+    check_choice,
     pair,
     sorted_seeds,
 )
@@ -49,12 +50,23 @@ class Bootstrap:
 
     Attributes:
       num_bootstrap, bootstrap_seed, confidence, draws: see `stats.compare`.
+
+    Raises:
+      DataError: one of them is out of its range.
     """
 
     num_bootstrap: int = 1000
     bootstrap_seed: int = 42
     confidence: float = 0.95
     draws: DrawOrder = "published"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.confidence < 1 or self.num_bootstrap < 1:
+            raise DataError(
+                f"found confidence {self.confidence} and num_bootstrap {self.num_bootstrap}, "
+                "expected a number between 0 and 1, and at least 1"
+            )
+        check_choice("draws", self.draws, DrawOrder)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from multiberts.stats.presentation.sections import figure_html
 from multiberts.stats.presentation.table_writer import Cell, Table, format_cell, with_minus
 from multiberts.stats.report.analysis import ComparedProcedures, ReportContent
 from multiberts.stats.report.dumps import Bootstrap
-from multiberts.stats.report.learning_rate_choice import RULE_TEXTS, LearningRateRule
+from multiberts.stats.report.selection import RULE_TEXTS, LearningRateRule
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

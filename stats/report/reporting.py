@@ -14,9 +14,8 @@ from multiberts.stats.bootstrap.conclusion import Design
 from multiberts.stats.bootstrap.score_tables import Resample
 from multiberts.stats.report.analysis import analyse
 from multiberts.stats.report.dumps import Bootstrap
-from multiberts.stats.report.learning_rate_choice import RULES, LearningRateRule
 from multiberts.stats.report.page import write_page
-from multiberts.stats.report.selection import finished_runs, select
+from multiberts.stats.report.selection import RULES, LearningRateRule, finished_runs, select
 
 _COMPARISON_FIELDS = {"name", "base", "experiment", "design", "resample"}
 
@@ -62,11 +61,7 @@ def report(
       UserError: there is nothing to compare, a field is unknown, or a file is damaged.
     """
     parameters, _ = IDENTITY.of(locals())
-    if not 0 < confidence < 1 or num_bootstrap < 1:
-        raise UserError(
-            f"found confidence {confidence} and num_bootstrap {num_bootstrap}, expected a number "
-            "between 0 and 1, and at least 1; correct the parameters"
-        )
+    bootstrap = Bootstrap(num_bootstrap, bootstrap_seed, confidence, draws="keyed")
     if learning_rate_rule not in RULES:
         raise UserError(
             f"found learning_rate_rule {learning_rate_rule!r}, expected one of {', '.join(RULES)}"
@@ -89,7 +84,6 @@ def report(
     )
     if directory.done:
         return
-    bootstrap = Bootstrap(num_bootstrap, bootstrap_seed, confidence, draws="keyed")
     content = analyse(runs, requests, truths, bootstrap, learning_rate_rule)
     with directory:
         directory.finish(write_page(directory.path, title, content, bootstrap, learning_rate_rule))

@@ -7,7 +7,7 @@ import statsmodels.api
 import statsmodels.formula.api
 
 from multiberts.stats.bootstrap.arms import DataError
-from multiberts.stats.instances.decomposition import decompose, disagreement
+from multiberts.stats.instances.decomposition import decompose
 from multiberts.stats.instances.nested_runs import make_nested_runs, nested_runs_from_array
 
 UNBALANCED = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (2, 0), (2, 1), (2, 2), (2, 3)]
@@ -137,7 +137,7 @@ def test_disagreement_is_the_share_of_pairs_and_twice_the_variances():
     random = np.random.default_rng(5)
     scores = random.integers(0, 2, (9, 200))
     runs = make_nested_runs(scores, UNBALANCED)
-    rates, parts = disagreement(runs).rates, decompose(runs).variances
+    rates, parts = decompose(runs).disagreements, decompose(runs).variances
     for column in range(10):
         for depth, level in enumerate(("pretrain_seed", "finetune_seed")):
             assert rates[level][column] == pytest.approx(
@@ -149,15 +149,14 @@ def test_disagreement_is_the_share_of_pairs_and_twice_the_variances():
     )
 
 
-def test_disagreement_of_three_levels_sums_the_variances_below():
+def test_disagreement_of_three_levels_is_the_share_of_pairs():
     random = np.random.default_rng(6)
-    keys = [(p, f, c) for p in range(3) for f in range(2 + p) for c in range(2 + (p + f) % 2)]
-    runs = make_nested_runs(random.integers(0, 2, (len(keys), 100)), keys)
-    rates, parts = disagreement(runs).rates, decompose(runs).variances
-    total = np.zeros(100)
-    for level in ("checkpoint", "finetune_seed", "pretrain_seed"):
-        total += parts[level]
-        np.testing.assert_allclose(rates[level], 2 * total, atol=1e-12)
+    keys = [(p, f, c) for p in range(3) for f in range(2) for c in range(3)]
+    scores = random.integers(0, 2, (len(keys), 10))
+    rates = decompose(make_nested_runs(scores, keys)).disagreements
+    for depth, level in enumerate(("pretrain_seed", "finetune_seed", "checkpoint")):
+        expected = [pair_disagreement(column, keys, depth) for column in scores.T]
+        np.testing.assert_allclose(rates[level], expected, atol=1e-12)
 
 
 def test_zero_one_loss_is_the_error_rate():
@@ -178,5 +177,5 @@ def test_a_level_without_two_members_is_refused():
     with pytest.raises(DataError, match="finetune_seed alone"):
         decompose(np.ones((3, 1, 4)))
     with pytest.raises(DataError, match="pretrain_seed alone"):
-        disagreement(np.ones((1, 3, 4)))
+        decompose(np.ones((1, 3, 4)))
     assert decompose(nested_runs_from_array(np.ones((3, 4)))).parts["loss"].mean == 0

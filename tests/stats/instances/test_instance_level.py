@@ -9,12 +9,7 @@ import scipy.stats
 
 from multiberts.stats.bootstrap.arms import DataError
 from multiberts.stats.bootstrap.corrections import adjusted_p_values
-from multiberts.stats.instances.ensembles import (
-    ensemble,
-    ensemble_probabilities,
-    runs_of_seed,
-    single_runs,
-)
+from multiberts.stats.instances.ensembles import ensemble, runs_of_seed, single_runs
 from multiberts.stats.instances.instance_level import (
     decay_bound,
     fisher_tests,
@@ -295,17 +290,6 @@ def test_votes_on_two_classes_equal_votes_on_correctness():
     np.testing.assert_array_equal(
         ensemble(answers, labels).scores, ensemble(answers == labels).scores
     )
-
-
-def test_mean_probabilities_can_overrule_the_vote():
-    """Two runs lean to class 0, one is sure of class 1."""
-    probabilities = np.array([[[0.6, 0.4]], [[0.6, 0.4]], [[0.0, 1.0]]])
-    keys = [(0, 0), (0, 1), (0, 2)]
-    assert ensemble_probabilities(probabilities, keys, [1]).scores == 1
-    answers = make_nested_runs(probabilities.argmax(axis=2), keys)
-    assert ensemble(answers, [1]).scores == 0
-    with pytest.raises(DataError, match="integers from 0 to 1"):
-        ensemble_probabilities(probabilities, keys, [2])
 
 
 def test_parts_of_the_tree():

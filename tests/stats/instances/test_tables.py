@@ -35,7 +35,7 @@ def test_tables_hold_the_results(analysis):
 
 
 def test_disagreement_is_twice_the_variances_in_the_table(analysis):
-    table = disagreement_table(analysis.disagreements)
+    table = disagreement_table(analysis.decompositions)
     parts = analysis.decompositions["NLI"]["large"].parts
     row = next(row for row in table.rows if row[:2] == ("NLI", "large"))
     assert row[2] == pytest.approx(2 * parts["finetune_seed"].mean)

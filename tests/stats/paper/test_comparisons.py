@@ -8,15 +8,13 @@ from multiberts.evaluate.metrics.register import METRICS
 from multiberts.evaluate.metrics.winogender_bias import occupation_scores
 from multiberts.stats import compare, multibootstrap, report_ci
 from multiberts.stats.bootstrap.arms import DataError
-from multiberts.stats.paper.comparisons import (
-    Bootstrap,
+from multiberts.stats.paper.catalogue import (
+    Catalogue,
     compare_checkpoints,
     compare_family,
-    compare_measures,
-    compare_sources,
-    compare_steps,
-    compare_with_checkpoint,
+    compare_pair,
 )
+from multiberts.stats.report.dumps import Bootstrap
 
 BOOTSTRAP = Bootstrap(num_bootstrap=200)
 
@@ -33,6 +31,11 @@ def find(dumps):
         return dump
 
     return found
+
+
+@pytest.fixture(scope="module")
+def paper(dumps):
+    return Catalogue(dumps, bootstrap=BOOTSTRAP)
 
 
 @pytest.fixture(scope="module")
@@ -57,10 +60,8 @@ def published(base, experiment, measure, **options):
     )  # fmt: skip
 
 
-def test_table_1_is_the_published_paired_analysis(winogender):
-    accuracy, bias = compare_measures(
-        winogender["base"], winogender["cda_incr"], bootstrap=BOOTSTRAP
-    )
+def test_table_1_is_the_published_paired_analysis(paper, winogender):
+    accuracy, bias = paper.paired
     sides = [winogender[name].data for name in ("base", "cda_incr")]
     samples = published(*sides, "accuracy", paired_seeds=True)
     np.testing.assert_allclose(accuracy.samples, samples, atol=1e-12)
@@ -74,9 +75,8 @@ def test_table_1_is_the_published_paired_analysis(winogender):
     assert (accuracy.base.name, accuracy.experiment.name) == ("base", "cda_incr")
 
 
-def test_table_2_resamples_seeds_examples_or_both(winogender):
-    base, experiment = winogender["cda_incr"], winogender["cda_full"]
-    found = compare_sources(base, experiment, bootstrap=BOOTSTRAP)
+def test_table_2_resamples_seeds_examples_or_both(paper, winogender):
+    found = paper.sources
     assert [item.resample for item in found] == ["both", "seeds", "examples"]
     occupations = [
         occupation_scores(winogender[name].data, "bias_correlation")
@@ -103,9 +103,9 @@ def test_table_4_compares_two_checkpoints(winogender):
         compare_checkpoints(winogender["base"], 0, 9)
 
 
-def test_steps_are_paired_on_the_seeds_they_share(find):
+def test_steps_are_paired_on_the_seeds_they_share(paper, find):
     pairs = [(find(task, "base", 1_000_000), find(task, "base", 2_000_000)) for task in ("RTE",)]
-    (item,) = compare_steps(pairs, BOOTSTRAP)
+    (item,) = [item for item in paper.steps if item.evaluation_set == "RTE/dev"]
     assert (item.base.name, item.experiment.name) == ("1M steps", "2M steps")
     assert item.base.seeds == item.experiment.seeds == (0, 1, 2, 3, 4)
     expected = compare(
@@ -116,14 +116,12 @@ def test_steps_are_paired_on_the_seeds_they_share(find):
     assert (item.t, item.p_t) == (expected.t, expected.p_t)
 
 
-def test_the_original_is_a_fixed_baseline_and_so_is_the_published_one_seed(find):
-    original = find("SQuAD", "original", None, "v2.0")
-    late = find("SQuAD", "base", 2_000_000, "v2.0")
-    exact, f1 = compare_with_checkpoint([(original, late)], BOOTSTRAP)
+def test_the_original_is_a_fixed_baseline_and_so_is_the_published_one_seed(paper, find):
+    exact, f1 = [item for item in paper.original if item.evaluation_set == "SQuAD/v2.0"]
     assert (exact.metric, f1.metric) == ("squad_exact_match", "squad_f1")
     assert exact.design == "fixed_baseline"
     rte = find("RTE", "original", None), find("RTE", "base", 2_000_000)
-    (item,) = compare_with_checkpoint([rte], BOOTSTRAP)
+    (item,) = [item for item in paper.original if item.evaluation_set == "RTE/dev"]
     with pytest.warns(UserWarning, match="the base has one seed"):
         samples = published(rte[0].data, rte[1].data, "accuracy", paired_seeds=False)
     np.testing.assert_allclose(item.samples, samples, atol=1e-12)
@@ -135,7 +133,7 @@ def test_a_family_shares_draws_and_has_a_macro_average(find):
     ]
     family = compare_family(pairs, bootstrap=BOOTSTRAP)
     assert list(family.comparisons) == ["MNLI/dev", "RTE/dev"]
-    estimates = [item.estimate for item in compare_steps(pairs, BOOTSTRAP)]
+    estimates = [compare_pair(*pair, "accuracy", bootstrap=BOOTSTRAP).estimate for pair in pairs]
     assert family.macro_average.estimate == pytest.approx(np.mean(estimates))
     with pytest.raises(DataError, match="found no tasks"):
         compare_family([], bootstrap=BOOTSTRAP)
@@ -145,7 +143,7 @@ def test_errors_say_what_was_compared(find):
     with pytest.raises(
         DataError, match=r"^original against base on RTE/dev, accuracy: experiment has one seed"
     ):
-        compare_measures(
-            find("RTE", "base", 2_000_000), find("RTE", "original", None), ["accuracy"],
+        compare_pair(
+            find("RTE", "base", 2_000_000), find("RTE", "original", None), "accuracy",
             "unpaired", BOOTSTRAP,
         )  # fmt: skip

@@ -5,28 +5,29 @@ import dataclasses
 import numpy as np
 import pytest
 
+from multiberts.runs.errors import UserError
 from multiberts.runs.figure_style import LINES, MARKERS, save_figure
 from multiberts.stats.bootstrap.arms import DataError
 from multiberts.stats.instances.run_agreement import agreement
-from multiberts.stats.paper.bootstrap_figures import bootstrap_figure, sources_figure
-from multiberts.stats.paper.comparisons import (
-    Bootstrap,
-    compare_family,
-    compare_measures,
-    compare_sources,
-)
-from multiberts.stats.paper.design_figures import family_figure, power_figure, variance_figure
+from multiberts.stats.paper.catalogue import Catalogue, compare_family, compare_pair
 from multiberts.stats.paper.figures import (
     ScorePanel,
     agreement_figure,
+    family_figure,
     occupations_figure,
+    power_figure,
     score_figure,
     seeds_figure,
+    variance_figure,
 )
 from multiberts.stats.planning.components import VarianceComponents
 from multiberts.stats.planning.power import Study
-from multiberts.stats.presentation.figures import training_figure
-from multiberts.stats.report.dumps import RunScores, curve_of_dumps
+from multiberts.stats.presentation.figures import (
+    bootstrap_figure,
+    sources_figure,
+    training_figure,
+)
+from multiberts.stats.report.dumps import Bootstrap, RunScores, curve_of_dumps
 
 BOOTSTRAP = Bootstrap(num_bootstrap=200)
 PARTS = VarianceComponents(seed=0.02, example=0.1, residual=0.3, run=0.01, run_residual=0.2)
@@ -38,8 +39,7 @@ def chosen(dumps, task, procedure):
 
 @pytest.fixture(scope="module")
 def sources(dumps):
-    incremental, full = (chosen(dumps, "coreference", name)[0] for name in ("cda_incr", "cda_full"))
-    return compare_sources(incremental, full, bootstrap=BOOTSTRAP)
+    return Catalogue(dumps, bootstrap=BOOTSTRAP).sources
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def drawn(dumps, sources, family):
         "one_procedure": seeds_figure(arms[:1], "bias_correlation"),
         "bootstrap": bootstrap_figure(sources[0]),
         "sources": sources_figure(sources),
-        "occupations": occupations_figure(bias),
+        "occupations": occupations_figure(bias, "bias_correlation"),
         "training": training_figure([curve], "RTE/dev", "accuracy", 0.95),
         "agreement": agreement_figure({"RTE/dev": agreement(rte[0].data)}),
         "family": family_figure(family),
@@ -230,11 +230,11 @@ def test_refusals(dumps, sources, family):
             lambda: curve_of_dumps([*rte, *chosen(dumps, "RTE", "original")], "accuracy"),
         ),
     ):
-        with pytest.raises(DataError, match=pattern):
+        with pytest.raises(UserError, match=pattern):
             make()
 
 
 def test_measures_are_named_as_words(dumps):
     sides = [chosen(dumps, "coreference", name)[0] for name in ("base", "cda_incr")]
-    (item,) = compare_measures(*sides, measures=["bias_correlation"], bootstrap=BOOTSTRAP)
+    item = compare_pair(*sides, "bias_correlation", bootstrap=BOOTSTRAP)
     assert bootstrap_figure(item).axes[0].get_ylabel() == "bias correlation"

@@ -1,15 +1,18 @@
 """The paper's report: what it writes, what it leaves out and why, and what it refuses."""
 
 import csv
+import dataclasses
 import re
 
+import numpy as np
 import pytest
 
 from multiberts.runs.errors import UserError
 from multiberts.stats.bootstrap.arms import DataError
-from multiberts.stats.paper.catalogue import Roles
-from multiberts.stats.paper.comparisons import Bootstrap
-from multiberts.stats.paper.reproduction import paper_report
+from multiberts.stats.paper.catalogue import Catalogue, Roles
+from multiberts.stats.paper.figures import seeds_figure
+from multiberts.stats.paper.reproduction import NUMBERED, paper_report
+from multiberts.stats.report.dumps import Bootstrap
 
 BOOTSTRAP = Bootstrap(num_bootstrap=100)
 
@@ -97,3 +100,38 @@ def test_refusals(dumps, tmp_path):
     assert not (tmp_path / "none").exists()
     with pytest.raises(UserError, match="exists and is not a report of this kind; give another"):
         paper_report(dumps, tmp_path)
+
+
+def test_every_numbered_table_and_figure_of_the_paper_has_a_maker(written, dumps, tmp_path):
+    numbers = [*(f"table {n}" for n in range(1, 7)), *(f"figure {n}" for n in range(1, 9))]
+    assert list(NUMBERED) == numbers
+    winogender = [dump for dump in dumps if dump.task == "coreference"]
+    extra = dataclasses.replace(winogender[0], procedure="base_extra_seeds")
+    more = paper_report([*winogender, extra], tmp_path / "more", bootstrap=BOOTSTRAP)
+    assert set(NUMBERED.values()) <= {*written[1].written, *more.written}
+    page = (written[0] / "index.md").read_text() + (tmp_path / "more" / "index.md").read_text()
+    for number in numbers:
+        assert re.search(rf"\((\w+ \d and )?{number}( and \w+ \d)? of the paper\)", page), number
+
+
+def test_figure_4_has_a_column_per_seed_and_only_pairs_that_are_not_entailed(dumps):
+    (hans,) = [dump for dump in dumps if dump.evaluation_set == "hans"]
+    paper = Catalogue(dumps)
+    rows = hans.data["label"].to_numpy() == 0
+    right = (hans.data["prediction"].to_numpy() == 0)[:, rows].mean(axis=1)
+    seeds = hans.data["pretrain_seed"].to_numpy()
+    (axes,) = seeds_figure([paper.hans.run_scores("accuracy")], "accuracy").axes
+    assert len(axes.get_xticks()) == 6
+    dots = [line.get_ydata() for line in axes.get_lines() if line.get_marker() == "."]
+    np.testing.assert_allclose(
+        sorted(sorted(line) for line in dots),
+        sorted(sorted(right[seeds == seed]) for seed in range(6)),
+    )
+
+
+def test_figure_8_has_both_steps_of_every_task(dumps):
+    panels = Catalogue(dumps).step_panels
+    assert [panel.title for panel in panels] == ["MNLI/dev", "RTE/dev", "STS-B/dev", "SQuAD/v2.0"]
+    for panel in panels:
+        assert [arm.name for arm in panel.arms] == ["1M steps", "2M steps"]
+        assert [len(arm.seeds) for arm in panel.arms] == [5, 6]

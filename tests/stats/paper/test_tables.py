@@ -10,13 +10,7 @@ import pytest
 from multiberts.stats import compare
 from multiberts.stats.bootstrap.arms import DataError
 from multiberts.stats.instances.run_agreement import agreement
-from multiberts.stats.paper.comparisons import (
-    Bootstrap,
-    compare_family,
-    compare_measures,
-    compare_sources,
-    compare_steps,
-)
+from multiberts.stats.paper.catalogue import Catalogue, compare_family, compare_pair
 from multiberts.stats.paper.tables import (
     agreement_table,
     comparison_table,
@@ -24,8 +18,13 @@ from multiberts.stats.paper.tables import (
     family_table,
     score_table,
 )
-from multiberts.stats.report.learning_rate_choice import LearningRateChoice, learning_rate_table
-from multiberts.stats.report.selection import FinishedRun, RunGroup
+from multiberts.stats.report.dumps import Bootstrap
+from multiberts.stats.report.selection import (
+    FinishedRun,
+    LearningRateChoice,
+    RunGroup,
+    learning_rate_table,
+)
 
 BOOTSTRAP = Bootstrap(num_bootstrap=200)
 
@@ -36,11 +35,8 @@ def chosen(dumps, task, procedure):
 
 @pytest.fixture(scope="module")
 def bias(dumps):
-    incremental, full = (chosen(dumps, "coreference", name)[0] for name in ("cda_incr", "cda_full"))
-    return [
-        *compare_measures(incremental, full, ["accuracy"], design="unpaired", bootstrap=BOOTSTRAP),
-        *compare_sources(incremental, full, bootstrap=BOOTSTRAP),
-    ]
+    paper = Catalogue(dumps, bootstrap=BOOTSTRAP)
+    return [paper.unpaired[0], *paper.sources]
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +83,9 @@ def test_comparisons_are_written_in_full(bias):
 
 
 def test_columns_that_differ_are_kept(dumps, pairs):
-    table = comparison_table(compare_steps(pairs, BOOTSTRAP))
+    table = comparison_table(
+        [compare_pair(*pair, pair[0].measures[0], bootstrap=BOOTSTRAP) for pair in pairs]
+    )
     assert [row["Set"] for row in read(table)] == ["RTE/dev", "STS-B/dev"]
     assert table.title == "experiment 2M steps, base 1M steps"
     check_notations(table)

@@ -9,10 +9,15 @@ import pytest
 from multiberts.evaluate.metrics.winogender_bias import occupation_scores
 from multiberts.runs.figure_style import MARKERS
 from multiberts.stats.bootstrap.arms import DataError
-from multiberts.stats.paper.catalogue import Catalogue, Roles, group_panels, group_scores
-from multiberts.stats.paper.comparisons import Bootstrap, compare_checkpoints
+from multiberts.stats.paper.catalogue import (
+    Catalogue,
+    compare_checkpoints,
+    group_panels,
+    group_scores,
+)
 from multiberts.stats.paper.figures import score_figure
 from multiberts.stats.paper.tables import score_table
+from multiberts.stats.report.dumps import Bootstrap
 
 GROUPS = ["base", "base_extra_seeds", "cda_incr", "cda_full"]
 
@@ -30,7 +35,7 @@ def with_extra(dumps):
 
 @pytest.fixture
 def paper(with_extra):
-    return Catalogue(with_extra, Roles(), Bootstrap(num_bootstrap=100), None, {}, ())
+    return Catalogue(with_extra, bootstrap=Bootstrap(num_bootstrap=100))
 
 
 def test_means_and_deviations_are_those_over_seeds(paper):
@@ -77,7 +82,7 @@ def test_two_checkpoints_are_those_with_many_runs(paper, dumps):
     extra = next(dump for dump in paper.dumps if dump.procedure == "base_extra_seeds")
     expected = compare_checkpoints(extra, 0, 1, bootstrap=paper.bootstrap)
     np.testing.assert_array_equal(paper.checkpoints.samples, expected.samples)
-    alone = Catalogue(dumps, Roles(), paper.bootstrap, None, {}, ())
+    alone = Catalogue(dumps, bootstrap=paper.bootstrap)
     assert alone.checkpoints.estimate == pytest.approx(paper.checkpoints.estimate)
 
 
@@ -91,4 +96,4 @@ def test_refusals(paper, dumps):
     with pytest.raises(
         DataError, match="found no dump of 'base' or .* with the measure bias_correlation"
     ):
-        _ = Catalogue(none, Roles(), Bootstrap(), None, {}, ()).winogender_groups
+        _ = Catalogue(none).winogender_groups

@@ -39,7 +39,7 @@ def test_paired_seeds_are_joined(comparison):
 
 
 def test_both_intervals_are_drawn(comparison):
-    (axes,) = figures.delta_figure(comparison).axes
+    (axes,) = figures.sources_figure([comparison]).axes
     drawn = [line[:, 0] for line in lines_of(axes)]
     for interval in (comparison.t, comparison.percentile):
         assert any(len(line) == 2 and np.allclose(line, interval) for line in drawn)
@@ -47,8 +47,8 @@ def test_both_intervals_are_drawn(comparison):
 
 
 def test_forest_shows_every_comparison(comparison):
-    (axes,) = figures.forest_figure([comparison] * 3).axes
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["dev, mean"] * 3
+    (axes,) = figures.forest_figure(dict.fromkeys("abc", comparison)).axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b", "c"]
     assert axes.get_title("left") == "new against old"
 
 
@@ -75,7 +75,7 @@ def test_fit_and_truth_lines():
 def test_same_bytes_twice_and_no_dates(comparison, tmp_path):
     saved = []
     for name in ("first", "second"):
-        files = save_figure(figures.delta_figure(comparison), tmp_path / name)
+        files = save_figure(figures.sources_figure([comparison]), tmp_path / name)
         saved.append([file.read_bytes() for file in files])
     assert saved[0] == saved[1]
     assert saved[0][0].startswith(b"\x89PNG")

@@ -15,9 +15,8 @@ from multiberts.evaluate.dumps.run_file import find_runs
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.stats.bootstrap.comparison import compare
 from multiberts.stats.instances.run_agreement import agreement
-from multiberts.stats.report.learning_rate_choice import dumps_of_runs
 from multiberts.stats.report.reporting import report
-from multiberts.stats.report.selection import finished_runs
+from multiberts.stats.report.selection import dumps_of_runs, finished_runs
 
 NUMBER = 60
 WORDS = ("denver", "broncos", "1066", "the", "normans", "of")

@@ -12,8 +12,7 @@ from multiberts.stats import compare
 from multiberts.stats.bootstrap.arms import DataError
 from multiberts.stats.planning.components import nested_variance_components, variance_components
 from multiberts.stats.report.dumps import dumps_of_datasets, step_name
-from multiberts.stats.report.learning_rate_choice import dumps_of_runs
-from multiberts.stats.report.selection import finished_runs
+from multiberts.stats.report.selection import dumps_of_runs, finished_runs
 
 
 def dump_of(dumps, task, procedure, step, evaluation_set=None):

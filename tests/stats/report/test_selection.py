@@ -7,9 +7,10 @@ import pytest
 import xarray
 
 from multiberts.runs.errors import UserError
-from multiberts.stats.report.learning_rate_choice import DumpReader, choose_learning_rate
 from multiberts.stats.report.selection import (
+    DumpReader,
     FinishedRun,
+    choose_learning_rate,
     last_steps,
     make_groups,
     select,

@@ -7,7 +7,7 @@ from multiberts.evaluate.dumps.prediction_file import write_predictions
 from multiberts.evaluate.dumps.run_file import evaluation_entry, write_run
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
-from multiberts.stats.report.learning_rate_choice import learning_rates
+from multiberts.stats.report.selection import learning_rates
 
 
 def write(root, rate, right, fold=None):
