@@ -220,7 +220,7 @@ def test_the_paper_command_makes_what_it_can_and_says_what_it_cannot(world, tmp_
     assert (tmp_path / "paper" / "DONE").is_file()
     with pytest.raises(UserError, match="found no dumps of the base procedure 'other'"):
         paper(run_dir=str(tmp_path / "b"), predictions=str(world / "runs"), base="other")
-    with pytest.raises(UserError, match="found draws 'new', expected"):
+    with pytest.raises(UserError, match=r"paper\.draws is 'new'"):
         paper(run_dir=str(tmp_path / "b"), predictions=str(world / "runs"), draws="new")
     assert not (tmp_path / "b").exists()
 
