@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from multiberts.evaluate.dumps.prediction_file import Predictions
 from multiberts.evaluate.dumps.predictions import aligned, labelled_array, read_run_predictions
@@ -24,7 +23,7 @@ from multiberts.evaluate.metrics.winogender_bias import (
     occupation_metric,
     occupation_scores,
 )
-from multiberts.runs.console import progress, warn
+from multiberts.runs.console import ProgressBar, progress, warn
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import write_atomically
@@ -203,7 +202,7 @@ def _score_all(runs: Sequence[DumpedRun], extra_metrics: Sequence[str], tables: 
             sets.setdefault((content["task"], name), []).append((path, content))
     first: dict[tuple[str, str], tuple[Path, Predictions]] = {}  # by set, early or late
     known: dict[tuple, np.ndarray] = {}
-    bar = tqdm(total=sum(map(len, sets.values())), desc="scoring", unit="dump", disable=None)
+    bar = ProgressBar(total=sum(map(len, sets.values())), desc="scoring", unit="dump")
     with bar:
         for (task, name), members in sorted(sets.items()):
             for path, content in members:

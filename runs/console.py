@@ -2,8 +2,45 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import unicodedata
+from typing import Any
+
+from tqdm import tqdm
+
+
+class ProgressBar(tqdm):  # type: ignore[type-arg]
+    """A progress bar on a terminal; elsewhere a line every half minute, and none for short work.
+
+    Takes the arguments of tqdm. Both go to standard error.
+    """
+
+    # In seconds.
+    INTERVAL = 30.0
+
+    def __init__(self, *arguments: Any, disable: bool = False, **options: Any):
+        """See tqdm; `disable` shows nothing at all."""
+        self._is_drawn = sys.stderr.isatty()
+        if not self._is_drawn:
+            # One update is enough to look at the clock, so that no thread has to.
+            wait = self.INTERVAL
+            options |= {"delay": wait, "mininterval": wait, "maxinterval": wait, "miniters": 1}
+            options["ascii"] = True
+        super().__init__(*arguments, disable=disable, **options)
+
+    def display(self, msg: str | None = None, pos: int | None = None) -> None:
+        """Draws the bar, or prints it as a line of its own."""
+        if self._is_drawn:
+            super().display(msg, pos)
+        else:
+            progress(msg or str(self))
+
+    def close(self) -> None:
+        """Leaves the last state of a bar that is drawn; lines need no end."""
+        if not self._is_drawn:
+            self.delay = math.inf
+        super().close()
 
 
 def report(text: str = "") -> None:

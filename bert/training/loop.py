@@ -10,12 +10,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from multiberts.bert.training.engine import NOTICES, Array, Batch, Trainer
 from multiberts.bert.training.log import TrainingLog, cannot_write
 from multiberts.bert.training.processes import Processes
 from multiberts.bert.training.state import STATE, TrainingState, load_state, save_state, saved_step
+from multiberts.runs.console import ProgressBar
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import PreemptedError
 
@@ -128,13 +128,12 @@ def train(
     stopping = _Stopping(trainer.processes, callbacks.should_stop)
     watch = _Watch(callbacks.spike_threshold, callbacks.describe_batch)
     clock = _Clock()
-    bar = tqdm(
+    bar = ProgressBar(
         total=num_steps,
         initial=trainer.step_count,
         desc=description,
         unit="step",
-        # None: shown on terminals only.
-        disable=None if writes else True,
+        disable=not writes,
     )
     with (
         bar,
@@ -172,7 +171,7 @@ def train(
                 further = dict(callbacks.speed_at(speed)) if callbacks.speed_at else {}
                 line = {"learning_rate": learning_rate, **values}
                 log.write(done, {**line, "steps_per_second": round(speed, 3), **further})
-                bar.set_postfix_str(_status(values["loss"], further))
+                bar.set_postfix_str(_status(values["loss"], further), refresh=False)
                 clock.restart()
             state = _agreed_state(trainer) if is_scheduled or is_saved else None
             if on_step and is_scheduled:

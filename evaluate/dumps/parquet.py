@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from tqdm import tqdm
 
 from multiberts.evaluate.dumps.predictions import read_run_predictions
 from multiberts.evaluate.dumps.run_file import RUN_COORDINATES, find_runs, set_of
+from multiberts.runs.console import ProgressBar
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import replaced
 
@@ -45,7 +45,7 @@ def export(*, path: str, predictions: str | Sequence[str]) -> None:
         )
     known: dict[tuple, np.ndarray] = {}
     tables = []
-    for run_dir, content in tqdm(runs, desc="exporting", unit="run", disable=None):
+    for run_dir, content in ProgressBar(runs, desc="exporting", unit="run"):
         for name in content["evaluation_sets"]:
             frame = frame_of(run_dir, name, content, known)
             tables.append(pyarrow.Table.from_pandas(frame, preserve_index=False))

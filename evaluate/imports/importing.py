@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from tqdm import tqdm
-
 from multiberts.evaluate.imports.coreference_groups import read_coreference_groups
 from multiberts.evaluate.imports.hans_predictions import read_hans
 from multiberts.evaluate.imports.imported_runs import ImportedRun, write_imported
 from multiberts.evaluate.imports.instability_release import read_instability
 from multiberts.evaluate.imports.multiberts_release import read_release, read_squad_file
 from multiberts.evaluate.imports.sizes_release import read_sizes
+from multiberts.runs.console import ProgressBar
 from multiberts.runs.errors import UserError
 
 
@@ -72,7 +71,7 @@ def import_predictions(
             f"import_predictions.layout is {layout!r}, expected one of {', '.join(readers)}"
         )
     directories = []
-    for run in tqdm(readers[layout](), desc="importing", unit="run", disable=None):
+    for run in ProgressBar(readers[layout](), desc="importing", unit="run"):
         write_imported(run_dir, layout, run)
         directories.append(Path(run_dir) / run.name)
     return directories

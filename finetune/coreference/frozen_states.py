@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from tqdm import tqdm
 
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.finetune.coreference.mention_pairs import MentionPairs
 from multiberts.finetune.features import encoder_inputs, evaluation_batches, sequence_batch
+from multiberts.runs.console import ProgressBar
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import replaced
 
@@ -205,7 +205,7 @@ def _span_tokens(
     by_window = np.argsort(pairs.spans[:, 0], kind="stable")
     begins = np.searchsorted(pairs.spans[by_window, 0], np.arange(len(pairs.sequences) + 1))
     batches = evaluation_batches(pairs.sequences.lengths, _BATCH_SIZE)
-    for rows, count in tqdm(batches, desc=f"encoding {name}", unit="batch", disable=None):
+    for rows, count in ProgressBar(batches, desc=f"encoding {name}", unit="batch"):
         batch = sequence_batch(pairs.sequences, rows)
         hidden = predictor(checkpoint.parameters, batch)["hidden"]  # [batch, length, hidden]
         places = [by_window[begins[window] : begins[window + 1]] for window in rows[:count]]

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from multiberts.bert.checkpoint.checkpoint import check_checkpoint, layout_of, read_provenance
 from multiberts.bert.checkpoint.release_names import RELEASED_PROCEDURE, parse_release_name
 from multiberts.launch.imports.register import (
@@ -33,6 +31,7 @@ from multiberts.launch.imports.register import (
 from multiberts.launch.markers.lease import Lease
 from multiberts.launch.plan.planned_run import CHECKPOINT_STAGE, with_leaves
 from multiberts.runs import console
+from multiberts.runs.console import ProgressBar
 from multiberts.runs.directory import CONFIG, DONE, fingerprint
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import UNFINISHED_SUFFIX, PathLike
@@ -163,7 +162,7 @@ def _import_checkpoints(root: Path, chosen: Sequence[Found], placing: Placing) -
         if entry["stage"] == CHECKPOINT_STAGE
     }
     new = 0
-    for item in tqdm(chosen, desc="importing", unit="checkpoint", disable=None):
+    for item in ProgressBar(chosen, desc="importing", unit="checkpoint"):
         source = _stamp(item.directory)
         entry = known.get((json.dumps(source, sort_keys=True), item.procedure))
         if entry is not None and (root / entry["path"] / "DONE").is_file():

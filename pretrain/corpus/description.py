@@ -10,8 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
+from multiberts.runs.console import ProgressBar
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, read_bytes
 
@@ -73,8 +72,8 @@ def check_corpus(corpus: PathLike) -> dict[str, Any]:
         if not (directory / name).is_file():
             raise UserError(f"{directory / name} is missing; {cure}")
     size = sum((directory / name).stat().st_size for name in facts["sha256"])
-    with tqdm(
-        total=size, desc=f"checking {directory.name}", unit="B", unit_scale=True, disable=None,
+    with ProgressBar(
+        total=size, desc=f"checking {directory.name}", unit="B", unit_scale=True,
         delay=2, leave=False,
     ) as bar:  # fmt: skip
         for name, checksum in facts["sha256"].items():
@@ -86,7 +85,7 @@ def check_corpus(corpus: PathLike) -> dict[str, Any]:
     return facts
 
 
-def _sha256(path: Path, bar: tqdm[Any]) -> str:
+def _sha256(path: Path, bar: ProgressBar) -> str:
     """Computes `sha256_of_file`, and shows progress."""
     digest = hashlib.sha256()
     try:

@@ -35,8 +35,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from tqdm import tqdm
-
+from multiberts.runs.console import ProgressBar
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import remove
 
@@ -89,7 +88,7 @@ class LocalRunner:
         """As `Runner.run`."""
         workers = min(self._num_workers, len(tasks))
         if workers <= 1:
-            bar = tqdm(tasks, purpose, unit=" parts", disable=None if len(tasks) > 1 else True)
+            bar = ProgressBar(tasks, purpose, unit=" parts", disable=len(tasks) < 2)
             return [function(task) for task in bar]
         context = multiprocessing.get_context("spawn")
         # Workers hold the reading end; when this process closes its end, or dies, they leave.
@@ -101,7 +100,7 @@ class LocalRunner:
         ):
             try:
                 futures = [pool.submit(function, task) for task in tasks]
-                bar = tqdm(futures, purpose, unit=" parts", disable=None)
+                bar = ProgressBar(futures, purpose, unit=" parts")
                 return [future.result() for future in bar]
             except BrokenProcessPool as error:
                 raise UserError(

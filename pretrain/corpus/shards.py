@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from tqdm import tqdm
 
 from multiberts.bert.tokenization import Tokenizer
 from multiberts.pretrain.corpus.counterfactual import Swapper, swap_ids
@@ -39,6 +38,7 @@ from multiberts.pretrain.corpus.token_store import (
     write_token_store,
 )
 from multiberts.pretrain.corpus.vocabulary import count_words
+from multiberts.runs.console import ProgressBar
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import UNFINISHED_SUFFIX, remove, replaced
 
@@ -305,7 +305,7 @@ def swapped_counts(paths: Iterable[Path]) -> Counter[str]:
 
 def shown(documents: Iterable[Any], purpose: str, alone: bool) -> Iterator[Any]:
     """Progress by documents, where no progress by shards is to be seen."""
-    return iter(tqdm(documents, purpose, unit=" documents", disable=None if alone else True))
+    return iter(ProgressBar(documents, purpose, unit=" documents", disable=not alone))
 
 
 @contextlib.contextmanager

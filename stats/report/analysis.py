@@ -153,12 +153,12 @@ def analyse(
     Raises:
       UserError: two sides share nothing, or do not fit together.
     """
-    from tqdm import tqdm
+    from multiberts.runs.console import ProgressBar
 
     analysis = _Analysis(bootstrap, truths, rule)
     compared = [
         _compare(analysis, request, f"{number}-{slug(request['name'])}")
-        for number, request in enumerate(tqdm(requests, desc="comparisons", disable=None), start=1)
+        for number, request in enumerate(ProgressBar(requests, desc="comparisons"), start=1)
     ]
     known_truths = _known_truths(analysis, runs) if truths else []
     groups = analysis.groups(runs)
