@@ -229,18 +229,18 @@ def bootstrap_p_values(differences: ArrayLike) -> PValues:
     return PValues(greater, less, min(1.0, 2 * min(greater, less)))
 
 
-def compatible_p_value(differences: ArrayLike, expect_negative_effect: bool = False) -> float:
+def published_p_values(differences: ArrayLike) -> PValues:
     """Computes the one-sided p of the published library: the share k / B of contradicting samples.
 
-    Too small with few seeds, and at least 1 / B.
+    Too small with few seeds, and at least 1 / B. The two-sided p is twice the smaller, at most 1.
 
     Args:
       differences: bootstrap samples of experiment - base [replicates].
-      expect_negative_effect: samples of 0 or more contradict, rather than of 0 or less.
     """
     differences = np.asarray(differences)
-    contradicting = differences >= 0 if expect_negative_effect else differences <= 0
-    return float(contradicting.mean()) or 1.0 / len(differences)
+    least = 1.0 / len(differences)
+    greater, less = (float(share.mean()) or least for share in (differences <= 0, differences >= 0))
+    return PValues(greater, less, min(1.0, 2 * min(greater, less)))
 
 
 def t_p_values(estimate: float, standard_error: float, degrees_of_freedom: float) -> PValues:

@@ -146,14 +146,15 @@ def search_b3(
     Raises:
       DataError: there are no candidates, or one is out of range.
     """
-    values = np.sort(np.asarray(candidates, dtype=np.float64))
+    values = np.asarray(candidates, dtype=np.float64)
     if values.ndim != 1 or not values.size:
         raise DataError("found no candidates for p_0; give at least one, such as 0.1")
     check_choice("search rule", rule, SearchRule)
     pure = np.ones(len(values)) if purities is None else np.asarray(purities, dtype=np.float64)
     if pure.shape != values.shape:
         raise DataError(f"found {len(pure)} purities for {len(values)} candidates of p_0")
-    pure = pure[np.argsort(np.asarray(candidates, dtype=np.float64), kind="stable")]
+    order = np.argsort(values, kind="stable")
+    values, pure = values[order], pure[order]
     fits = [
         replace(
             solve_b3(num_train, leakage_levels(p_0, injections, r), losses, regularisation),

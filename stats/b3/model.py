@@ -114,10 +114,7 @@ class B3Model:
                 f"found both p_0 {self.p_0} and candidates; set p_0 to None to search among them"
             )
         self.regularisation.check(design.num_train)
-        if self.p_0 is None:
-            self._searched(design)
-        else:
-            leakage_levels(self.p_0, design.injections, self.purity_at(design, self.p_0))
+        self._leakages(design)
 
     def purity_at(self, design: LeakageDesign, p_0: float) -> float:
         """Returns the purity, given or derived from p_0."""
@@ -127,29 +124,26 @@ class B3Model:
             return self.purity
         return matching_purity(design.groups, p_0, design.min_size)
 
-    def _searched(self, design: LeakageDesign) -> tuple[list[float], list[float]]:
-        given = self.candidates is not None
-        values = list(self.candidates or ()) if given else [number / 100 for number in range(31)]
-        purities = [self.purity_at(design, p_0) for p_0 in values]
-        if not given:  # impossible defaults are left out; impossible candidates are refused
-            kept = [row for row, p_0 in enumerate(values) if p_0 < purities[row]]
-            values, purities = [values[row] for row in kept], [purities[row] for row in kept]
-        for p_0, r in zip(values, purities, strict=True):
+    def _leakages(self, design: LeakageDesign) -> tuple[list[float], list[float]]:
+        """Returns the values of p_0 to try, and the purity at each."""
+        values = [number / 100 for number in range(31)] if self.p_0 is None else [self.p_0]
+        if self.candidates is not None:
+            values = list(self.candidates)
+        pairs = [(p_0, self.purity_at(design, p_0)) for p_0 in values]
+        if self.p_0 is None and self.candidates is None:
+            pairs = [(p_0, r) for p_0, r in pairs if p_0 < r]  # others are refused
+        for p_0, r in pairs:
             leakage_levels(p_0, design.injections, r)
-        return values, purities
+        return [p_0 for p_0, _ in pairs], [r for _, r in pairs]
 
     def fit(self, design: LeakageDesign, losses: Floats) -> B3Fit:
         """Solves A e = b for the mean losses b [levels]."""
-        if self.p_0 is None:
-            values, purities = self._searched(design)
-            return search_b3(
-                design.num_train, design.injections, losses, values, purities,
-                self.search_rule, self.regularisation,
-            )  # fmt: skip
-        purity = self.purity_at(design, self.p_0)
-        levels = leakage_levels(self.p_0, design.injections, purity)
-        fit = solve_b3(design.num_train, levels, losses, self.regularisation)
-        return replace(fit, purity=purity)
+        values, purities = self._leakages(design)
+        fit = search_b3(
+            design.num_train, design.injections, losses, values, purities,
+            self.search_rule, self.regularisation,
+        )  # fmt: skip
+        return fit if self.p_0 is None else replace(fit, search=None)
 
 
 # --- The estimator ------------------------------------------------------------------------------

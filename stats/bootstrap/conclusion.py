@@ -22,10 +22,10 @@ from multiberts.stats.intervals import (
     basic_interval,
     bca_interval,
     bootstrap_p_values,
-    compatible_p_value,
     fisher_t_interval,
     percentile_interval,
     permutation_p_values,
+    published_p_values,
     sign_flip_p_values,
     studentised_interval,
     t_interval,
@@ -267,7 +267,7 @@ def conclude(
     if experiment is not None:
         p_t = t_p_values(estimate, standard_error, unbiased.cautious_degrees_of_freedom)
         p_percentile = bootstrap_p_values(differences)
-        p_published = _published_p_values(differences)
+        p_published = published_p_values(differences)
     sign_flip, permutation = _seed_tests(sides, settings)
     floor = _seed_floor(settings, [len(side.seeds) for side in sides])
     mean = float(differences.mean())
@@ -308,12 +308,6 @@ def conclude(
         degenerate_replicates=int(undefined.any(axis=1).sum()),
         examples=settings.examples,
     )
-
-
-def _published_p_values(differences: NDArray[np.float64]) -> PValues:
-    greater = compatible_p_value(differences)
-    less = compatible_p_value(differences, expect_negative_effect=True)
-    return PValues(greater, less, min(1.0, 2 * min(greater, less)))
 
 
 def _seed_tests(

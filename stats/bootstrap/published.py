@@ -19,7 +19,7 @@ from multiberts.evaluate.metrics.register import METRICS, metric_named
 from multiberts.runs import console
 from multiberts.stats.bootstrap.arms import Arm, DataError, make_arm, pair
 from multiberts.stats.bootstrap.resampling import PublishedDraws, Score, ScoreJob, bootstrap
-from multiberts.stats.intervals import compatible_p_value, percentile_interval
+from multiberts.stats.intervals import percentile_interval, published_p_values
 
 if TYPE_CHECKING:
     import pandas
@@ -244,7 +244,8 @@ def report_ci(
     for name, values in (("base", base), ("expt", experiment), ("delta", delta)):
         low, high = percentile_interval(values, c)
         report[name] = {"mean": float(values.mean()), "low": low, "high": high}
-    report["delta"]["p"] = compatible_p_value(delta, expect_negative_effect)
+    p_values = published_p_values(delta)
+    report["delta"]["p"] = p_values.less if expect_negative_effect else p_values.greater
     if verbose:
         console.report(f"{len(delta)} bootstrap samples, {c:.0%} percentile intervals:")
         for name, values in report.items():

@@ -173,14 +173,18 @@ def nested_variance_components(runs: Runs, truncate: bool = True) -> VarianceCom
             "found one run per seed, expected a seed with two or more to separate runs from seeds; "
             "add fine-tuning runs or use variance_components"
         )
-    within = [_within_seed(table) for table in tables]
+    within = [deviations(table) for table in tables]
     seed_rows = np.array([table.mean(axis=0) for table in tables])  # [R, C]
     example = counts @ seed_rows / number
     mean = example.mean()
     seed = seed_rows.mean(axis=1) - mean
     interaction = seed_rows - seed[:, None] - example
-    ms_run = num_examples * sum(run for run, _ in within) / (number - num_seeds)
-    ms_run_residual = sum(rest for _, rest in within)
+    ms_run = (
+        num_examples
+        * sum(float(found.seed @ found.seed) for found in within)
+        / (number - num_seeds)
+    )
+    ms_run_residual = sum(found.residual_squares for found in within)
     ms_run_residual /= (number - num_seeds) * (num_examples - 1)
     ms_seed = num_examples * float(counts @ seed**2) / (num_seeds - 1)
     ms_example = number * float(((example - mean) ** 2).sum()) / (num_examples - 1)
@@ -212,12 +216,6 @@ def _run_tables(runs: Runs) -> list[Array]:
             f"found runs of shapes {shapes}, expected [runs, examples] for each seed, with the same examples"
         )
     return tables
-
-
-def _within_seed(table: Array) -> tuple[float, float]:
-    """Computes the sums of squares of runs' means, and of the residual of runs and examples."""
-    parts = deviations(table)
-    return float(parts.seed @ parts.seed), parts.residual_squares
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from multiberts.stats.intervals import (
     basic_interval,
     bca_interval,
     bootstrap_p_values,
-    compatible_p_value,
     fisher_t_interval,
     percentile_interval,
     permutation_p_values,
+    published_p_values,
     sign_flip_p_values,
     studentised_interval,
     t_interval,
@@ -230,9 +230,9 @@ def test_studentised_with_replicates_without_spread():
 
 def test_compatible_p_is_the_share_with_a_floor():
     differences = np.array([-0.1, 0.0, 0.2, 0.3, 0.4])
-    assert compatible_p_value(differences) == 0.4
-    assert compatible_p_value(differences, expect_negative_effect=True) == 0.8
-    assert compatible_p_value(differences[2:]) == pytest.approx(1 / 3)
+    assert published_p_values(differences).greater == 0.4
+    assert published_p_values(differences).less == 0.8
+    assert published_p_values(differences[2:]).greater == pytest.approx(1 / 3)
     samples = np.stack([np.zeros(5), differences], axis=1)
     assert report_ci(samples, verbose=False)["delta"]["p"] == 0.4
 
