@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from multiberts.runs import console
 from multiberts.stats import Task, compare, compare_tasks, multibootstrap
-from multiberts.stats.bootstrap.arms import arm_from_arrays
+from multiberts.stats.bootstrap.inputs import arm_from_arrays
 
 NUM_BOOTSTRAP = 1000
 NUM_EXAMPLES = 10_000

@@ -1,6 +1,6 @@
 """Statistics over seeds and examples: the Multi-Bootstrap, intervals, tests, tables and figures.
 
-    from multiberts.stats import compare, compare_tasks, multibootstrap, report_ci
+    from multiberts.stats import compare, compare_tasks, from_frame, multibootstrap, report_ci
 
 Nothing here imports TensorFlow; pandas, xarray and Matplotlib are imported where they are first
 needed.
@@ -9,6 +9,7 @@ needed.
 from multiberts.stats.bootstrap.comparison import TaskResults as Task
 from multiberts.stats.bootstrap.comparison import compare
 from multiberts.stats.bootstrap.conclusion import Comparison
+from multiberts.stats.bootstrap.inputs import from_frame
 from multiberts.stats.bootstrap.published import multibootstrap, report_ci
 from multiberts.stats.bootstrap.task_family import TaskComparisons, compare_tasks
 
@@ -18,6 +19,7 @@ __all__ = [
     "TaskComparisons",
     "compare",
     "compare_tasks",
+    "from_frame",
     "multibootstrap",
     "report_ci",
 ]

@@ -99,6 +99,13 @@ def classes_of(name: str, labels: NDArray, predictions: NDArray) -> NDArray:
 def _same_kind(name: str, columns: Columns) -> BoundColumns:
     def bind(labels: NDArray, predictions: NDArray) -> Columns:
         _check_kinds(name, labels, predictions)
+        if predictions.dtype.kind == "f" and labels.dtype.kind in "biuf":
+            fractions = predictions != np.floor(predictions)
+            if fractions.any() and (labels == np.floor(labels)).all():
+                raise ValueError(
+                    f"{name} is for classes, found the fraction {shown(predictions[fractions][0])}; "
+                    "give the predicted classes, or use mean for scores that are shares already"
+                )
         return columns
 
     return BoundColumns(bind)

@@ -66,6 +66,7 @@ class Metric:
         classes]), or `text` (answers in words, against one or several references).
       is_correlation: whether the score is a correlation coefficient, whose intervals are made on
         Fisher's scale.
+      uses_labels: whether the score depends on the labels.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Metric:
     whole: bool = False
     uses: Uses = "prediction"
     is_correlation: bool = False
+    uses_labels: bool = True
 
     def bind(self, labels: ArrayLike, predictions: ArrayLike) -> BoundMetric:
         """Looks at all examples, so that columns of blocks of them can be made.

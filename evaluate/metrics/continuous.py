@@ -130,7 +130,7 @@ CONTINUOUS_METRICS = (
     mean_metric("mse", _number_columns("mse", _squared_errors), higher_is_better=False),
     mean_metric("mae", _number_columns("mae", _absolute_errors), higher_is_better=False),
     # The plain mean of the predictions, for those that are scores already.
-    mean_metric("mean", _number_columns("mean", _mean_columns)),
+    mean_metric("mean", _number_columns("mean", _mean_columns), uses_labels=False),
     Metric(
         "pearson",
         _moment_columns("pearson"),

@@ -39,6 +39,7 @@ class RankMetric:
         left 0.
       mean_of: None, for no rank metric is a mean.
       is_correlation: see `Metric`.
+      uses_labels: see `Metric`.
     """
 
     name: str
@@ -51,6 +52,7 @@ class RankMetric:
     both_spreads: bool = True
     mean_of: int | None = None
     is_correlation: bool = False
+    uses_labels: bool = True
 
     def bind(
         self, labels: ArrayLike, predictions: ArrayLike, observed: ArrayLike | None = None

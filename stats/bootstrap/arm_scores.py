@@ -2,7 +2,8 @@
 
 For a metric that is a mean, a cell is the score of the example. For any other metric it is a
 pseudo-value: the run's score plus the influence of the example on it (the infinitesimal jackknife),
-so that the same variance formulas give the delta method's variance.
+so that the same variance formulas give the delta method's variance. The influence on a plain
+function is found by leaving examples out (the jackknife).
 """
 
 from __future__ import annotations
@@ -14,15 +15,23 @@ import numpy as np
 
 from multiberts.evaluate.metrics.column_metric import Metric
 from multiberts.evaluate.metrics.ranks import RankMetric
-from multiberts.stats.bootstrap.arms import Arm
-from multiberts.stats.bootstrap.resampling import Columns, ScoreJob
+from multiberts.stats.bootstrap.arms import Arm, DataError
+from multiberts.stats.bootstrap.resampling import (
+    Columns,
+    FunctionMetric,
+    FunctionScores,
+    MetricLike,
+    ScoreJob,
+)
 from multiberts.stats.bootstrap.score_tables import Array, ScoreTable, clustered_table, score_table
 
+# A function is called for each left-out unit of each run, for at most this many units.
+_MAX_UNITS = 1000
 # The step of a numerical derivative, relative to the spread of the variable.
 _RELATIVE_STEP = float(np.finfo(np.float64).eps) ** (1 / 3)
 
 
-def arm_table(arm: Arm, metric: Metric | RankMetric) -> ScoreTable:
+def arm_table(arm: Arm, metric: MetricLike) -> ScoreTable:
     """Computes pseudo-values of an arm, averaged over the runs of each seed.
 
     Returns:
@@ -35,10 +44,12 @@ def arm_table(arm: Arm, metric: Metric | RankMetric) -> ScoreTable:
 def job_table(job: ScoreJob) -> ScoreTable:
     """Computes `arm_table` of a job's arm and metric, from the columns that the job keeps."""
     arm = job.arm
+    if isinstance(job.score, FunctionMetric):
+        return score_table(arm.seed_weights.T @ _jackknife(arm, job.score))
     if isinstance(job.score, RankMetric):
         table = score_table(arm.seed_weights.T @ _rank_pseudo_values(arm, job.score))
     else:
-        table = _column_table(arm, cast("Metric", job.score), cast("Columns", job.run_scores))
+        table = _column_table(arm, job.score, cast("Columns", job.run_scores))
     if arm.clusters is None:
         return table
     return score_table(clustered_table(table, arm.clusters))
@@ -54,6 +65,42 @@ def _rank_pseudo_values(arm: Arm, metric: RankMetric) -> Array:
         values[row] = metric.score(arm.labels[seen], predictions[seen])
         influence = metric.influence(arm.labels[seen], predictions[seen])
         values[row, seen] += influence * (len(seen) / int(seen.sum()))
+    return values
+
+
+def _jackknife(arm: Arm, metric: FunctionMetric) -> Array:
+    """Computes pseudo-values [runs, units] of a function, by leaving out one unit after another.
+
+    Units are clusters or examples, or `_MAX_UNITS` random groups of these where there are more: the
+    function is called once per run and unit. A unit of m of n examples moves the score by
+    G (n - m) / n (score - score without it), as it does where the score is a mean.
+    """
+    codes = np.arange(arm.num_examples) if arm.clusters is None else arm.clusters
+    if arm.num_units > _MAX_UNITS:
+        shuffled = np.random.Generator(np.random.Philox(key=arm.num_units))
+        codes = (shuffled.permutation(arm.num_units) % _MAX_UNITS)[codes]
+    number = int(codes.max()) + 1
+    scores = FunctionScores(arm, metric.function)
+    values = np.empty((len(arm.run_seeds), number))
+    everything = np.arange(arm.num_examples)
+    for run, row in enumerate(values):
+        seen = everything if arm.observed is None else np.flatnonzero(arm.observed[run])
+        plain = scores.score(run, seen)
+        row[:] = plain
+        sizes = np.bincount(codes[seen], minlength=number)
+        if sizes.max() == len(seen):
+            raise DataError(
+                f"{metric.name}: found all examples of a run in one group, expected two or more"
+            )
+        for unit in np.flatnonzero(sizes):
+            without = scores.score(run, seen[codes[seen] != unit])
+            row[unit] += number * (1 - sizes[unit] / len(seen)) * (plain - without)
+        row += plain - row.mean()  # so that the mean of the row is the score
+    if not np.isfinite(values).all():
+        raise DataError(
+            f"{metric.name} returned {values[~np.isfinite(values)][0]} where examples were left out, "
+            "expected a number; define its value where it is 0/0"
+        )
     return values
 
 

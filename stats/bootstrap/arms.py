@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from multiberts.runs.errors import UserError
-
-if TYPE_CHECKING:
-    import xarray
-
-    from multiberts.evaluate.metrics.column_metric import Metric
-    from multiberts.evaluate.metrics.ranks import RankMetric
-
 
 Missing = Literal["refuse", "omit"]
 
@@ -51,6 +44,10 @@ class Arm:
       clusters: code of the cluster of each example, 0 to G - 1 [examples], or None where
         examples are drawn one by one.
       observed: bool [runs, examples], False where a cell is missing; None where none is missing.
+      lineage: for each run the (kind, name) of what it descends from, such as ("parent", "seed_0"),
+        or nothing where that is not known [runs].
+      cluster_name: what the clusters are called, or nothing.
+      left_out: seeds that pairing left out, because the other side lacks them.
     """
 
     predictions: NDArray
@@ -61,6 +58,9 @@ class Arm:
     inner_levels: tuple[tuple[Hashable, ...], ...] | None = None
     clusters: NDArray[np.int64] | None = None
     observed: NDArray[np.bool_] | None = None
+    lineage: tuple[frozenset, ...] = ()
+    cluster_name: str = ""
+    left_out: tuple[Hashable, ...] = ()
 
     @property
     def num_examples(self) -> int:
@@ -100,7 +100,13 @@ class Arm:
             seeds=tuple(seed for seed in self.seeds if seed in seeds),
             inner_levels=self.inner_levels and tuple(self.inner_levels[row] for row in kept),
             observed=None if self.observed is None else self.observed[kept],
+            lineage=self.lineage and tuple(self.lineage[row] for row in kept),
         )
+
+    def lineage_of(self, seed: Hashable) -> frozenset:
+        """Returns everything that runs of a seed descend from, as far as it is known."""
+        pairs = zip(self.run_seeds, self.lineage, strict=False)
+        return frozenset().union(*(found for own, found in pairs if own == seed))
 
     def with_examples(self, order: Sequence[int]) -> Arm:
         """Returns the examples at these positions, in this order."""
@@ -145,6 +151,7 @@ def make_arm(
       DataError: a shape is wrong (or the axes are swapped), a value or seed is NaN, an id appears
         twice, or a run has no cell at all.
     """
+    check_choice("missing", missing, Missing)
     predictions, labels = np.asarray(predictions), np.asarray(labels)
     if predictions.ndim not in (2, 3) or labels.ndim != 1:
         raise DataError(
@@ -160,11 +167,16 @@ def make_arm(
         )
     if not predictions.size:
         raise DataError(f"{name}: found no runs or no examples; give at least one of each")
-    _refuse_nan(f"{name} labels", labels)
+    _refuse_nan(f"{name} labels", labels, "give every example a label, or leave the example out")
     observed = None
     if missing == "omit":
         predictions, observed = _observed(name, predictions)
-    _refuse_nan(f"{name} predictions", predictions)
+    _refuse_nan(
+        f"{name} predictions",
+        predictions,
+        "leave out runs that diverged and report it, or give missing='omit' where single cells are "
+        "missing",
+    )
     for position, seed in enumerate(run_seeds):
         if seed is None or seed != seed:
             raise DataError(f"{name}: run {position} has no pre-training seed; give every run one")
@@ -208,143 +220,59 @@ def _bad_cells(values: NDArray) -> NDArray[np.bool_] | None:
     return ~np.isfinite(values) if values.dtype.kind in "fc" else None
 
 
-def _refuse_nan(what: str, values: NDArray) -> None:
+def _refuse_nan(what: str, values: NDArray, cure: str) -> None:
     bad = _bad_cells(values)
     if bad is not None and bad.any():
         where = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), values.shape))
         raise DataError(
             f"{what}: found {values[where]} at {where} ({int(bad.sum())} in total), expected finite "
-            "values; leave out runs that diverged and report it"
+            f"values; {cure}"
         )
 
 
-def arm_from_arrays(
-    name: str,
-    data: xarray.Dataset | xarray.DataArray,
-    labels: xarray.DataArray | None = None,
-    *,
-    metric: Metric | RankMetric | None = None,
-    missing: Missing = "refuse",
-) -> Arm:
-    """Builds an arm from labelled arrays.
+def check_kinds(name: str, arm: Arm) -> None:
+    """Refuses arrays of objects where numbers meet texts, which are never equal.
 
-    Args:
-      name: name of the arm in error messages.
-      data: a Dataset with `prediction` (or `scores`) and `label` as `evaluate.dumps.predictions`
-        reads it, or a DataArray of predictions. Dims: `example`, and `run` with a coordinate
-        `pretrain_seed`, or `pretrain_seed` and any further dims (such as `finetune_seed`),
-        whose cells are runs. `scores` (logits) have one more dim, `class`. A cell that is NaN
-        on every example is a missing run.
-      labels: dims (example,), for a DataArray.
-      metric: selects the variables of a Dataset, scores or texts where the metric reads these (see
-        `evaluate.metrics.register.metric_input` and `metric_variables`). A DataArray already holds
-        what the metric reads.
-      missing: the meaning of a NaN prediction in a run that is not missing (see `make_arm`).
+    Arrays of one type are left to the metric, which says what it compares.
 
     Raises:
-      DataError: a dim, coordinate or value is missing or wrong.
+      DataError: labels and predictions differ in kind, or one of them is of both kinds.
     """
-    predictions, labels = _predictions_and_labels(name, data, labels, metric)
-    dims = set(predictions.dims)
-    if "example" not in dims or not {"run", "pretrain_seed"} & dims:
+    labels, predictions = arm.labels, arm.predictions
+    if "O" not in (labels.dtype.kind, predictions.dtype.kind):
+        return
+    found = {"labels": _kinds_of(labels), "predictions": _kinds_of(predictions)}
+    for what, kinds in found.items():
+        if len(kinds) > 1:
+            raise DataError(f"{name} {what}: found numbers and texts mixed, expected one kind")
+    if {"number", "text"} == found["labels"] | found["predictions"]:
         raise DataError(
-            f"{name}: found dims {predictions.dims}, expected example and run (with a coordinate "
-            "pretrain_seed) or pretrain_seed"
+            f"{name}: found labels that are {next(iter(found['labels']))}s and predictions that are "
+            f"{next(iter(found['predictions']))}s, which are never equal; convert one of them"
         )
-    # Other coordinates may have types that cannot be sliced, such as pandas' Arrow strings.
-    known = {"pretrain_seed", "finetune_seed", "example_id", "example"}
-    predictions = predictions.drop_vars([key for key in predictions.coords if key not in known])
-    coordinates = predictions.coords
-    ids = next(
-        (coordinates[k].to_numpy() for k in ("example_id", "example") if k in coordinates), None
-    )
-    last = ["example", "class"] if "class" in dims else ["example"]
-    run_dims = [dim for dim in predictions.dims if dim not in last]
-    # The seed comes first, so that the dims below it are the levels to average over.
-    run_dims.sort(key=lambda dim: dim not in ("pretrain_seed", "run"))
-    values = predictions.transpose(*run_dims, *last).to_numpy()
-    run_shape = values.shape[: len(run_dims)]
-    values = values.reshape(-1, *values.shape[len(run_dims) :])  # [runs, examples, ...]
-    cells = predictions.isel(dict.fromkeys(last, 0), drop=True).transpose(*run_dims)
-    seeds = _of_runs(cells, "pretrain_seed")
-    if seeds is None:
-        raise DataError(f"{name}: found no coordinate pretrain_seed; add it along {run_dims[0]}")
-    levels = _inner_levels(cells, run_shape)
-    if len(run_dims) > 1 and values.dtype.kind == "f":
-        made = ~np.isnan(values.reshape(len(values), -1)).all(axis=1)
-        values, seeds, levels = (
-            values[made],
-            [seed for seed, kept in zip(seeds, made, strict=True) if kept],
-            levels and [place for place, kept in zip(levels, made, strict=True) if kept],
-        )
-    return make_arm(
-        name, values, labels.to_numpy(), seeds, ids, inner_levels=levels, missing=missing
-    )
 
 
-def _predictions_and_labels(
-    name: str,
-    data: xarray.Dataset | xarray.DataArray,
-    labels: xarray.DataArray | None,
-    metric: Metric | RankMetric | None,
-) -> tuple[xarray.DataArray, xarray.DataArray]:
-    needed = f"{name}: found no variables prediction and label; give both, or labels="
-    # Only a Dataset has variables of its own; a check by type would import xarray.
-    if not hasattr(data, "data_vars"):
-        if labels is None:
-            raise DataError(needed)
-        return cast("xarray.DataArray", data), labels
-    if (labels is None and "label" not in data) or "prediction" not in data:
-        raise DataError(needed)
-    from multiberts.evaluate.metrics.register import metric_input, metric_variables
-
-    names = ("label", "prediction") if metric is None else metric_variables(metric, data)
-    if labels is None:
-        labels = cast("xarray.DataArray", data[names[0]])
-    predictions = cast("xarray.DataArray", data[names[1]])
-    if metric is None or metric.uses in ("prediction", "text"):
-        return predictions, labels
-    import xarray
-
-    scores = None
-    if "scores" in data:
-        scores = data["scores"].transpose(*predictions.dims, "class")
-    try:
-        given = metric_input(metric, predictions, scores)
-    except ValueError as error:
-        raise DataError(f"{name}: {error}") from error
-    dims = [*predictions.dims, "class"][: given.ndim]
-    coords = {key: predictions.coords[key] for key in predictions.coords}
-    return xarray.DataArray(given, dims=dims, coords=coords), labels
-
-
-def _of_runs(cells: xarray.DataArray, coordinate: str) -> list[Hashable] | None:
-    """Returns a coordinate of the runs, or None where there is none."""
-    import xarray
-
-    if coordinate not in cells.coords:
-        return None
-    values = xarray.broadcast(cells[coordinate], cells)[0].transpose(*cells.dims)
-    return list(values.to_numpy().ravel().tolist())
-
-
-def _inner_levels(
-    cells: xarray.DataArray, run_shape: tuple[int, ...]
-) -> list[tuple[Hashable, ...]] | None:
-    """Returns the places below the seed: the dims after it, or the fine-tuning seeds of a list."""
-    if len(run_shape) == 1:
-        finetune_seeds = _of_runs(cells, "finetune_seed")
-        return None if finetune_seeds is None else [(place,) for place in finetune_seeds]
-    indices = np.indices(run_shape)[1:].reshape(len(run_shape) - 1, -1).T
-    return [tuple(place) for place in indices.tolist()]
+def _kinds_of(values: NDArray) -> set[str]:
+    """Returns `number` or `text` for what an array holds, nothing for references, which are tuples."""
+    if values.dtype.kind != "O":
+        return {"text" if values.dtype.kind in "US" else "number"}
+    types = set(map(type, values.flat))
+    texts = {issubclass(kind, str | bytes) for kind in types if not issubclass(kind, tuple | list)}
+    return {"text" if text else "number" for text in texts}
 
 
 def align(base: Arm, experiment: Arm) -> tuple[Arm, Arm]:
     """Puts the experiment's examples into the base's order.
 
     Raises:
-      DataError: the two hold different examples or different labels.
+      DataError: the two hold different examples or different labels, or one of them alone has
+        example ids.
     """
+    if (base.example_ids is None) != (experiment.example_ids is None):
+        raise DataError(
+            f"{'base' if experiment.example_ids is None else 'experiment'} alone has example ids; "
+            "give both sides a coordinate example_id, or none"
+        )
     if base.example_ids is not None and experiment.example_ids is not None:
         place = {example: column for column, example in enumerate(experiment.example_ids.tolist())}
         missing = [example for example in base.example_ids.tolist() if example not in place]
@@ -376,21 +304,29 @@ def align(base: Arm, experiment: Arm) -> tuple[Arm, Arm]:
 
 
 def pair(base: Arm, experiment: Arm) -> tuple[Arm, Arm]:
-    """Keeps the seeds that both arms have."""
+    """Keeps the seeds that both arms have, and notes in `left_out` those that are lost."""
     common = sorted_seeds([seed for seed in base.seeds if seed in experiment.seeds])
-    return base.with_seeds(common), experiment.with_seeds(common)
+    paired = []
+    for arm in (base, experiment):
+        lost = tuple(seed for seed in arm.seeds if seed not in common)
+        paired.append(replace(arm.with_seeds(common), left_out=lost))
+    return paired[0], paired[1]
 
 
-def clustered(arm: Arm, clusters: Sequence[Hashable] | NDArray, name: str) -> Arm:
+def clustered(
+    arm: Arm, clusters: Sequence[Hashable] | NDArray, name: str, cluster_name: str = ""
+) -> Arm:
     """Groups the examples of an arm into clusters, which are then drawn as a whole.
 
     Args:
       arm: examples in the order of `clusters`.
       clusters: the cluster of each example, any hashable [examples].
       name: name of the arm in error messages.
+      cluster_name: what the clusters are called in results.
 
     Raises:
-      DataError: the number differs, a cluster is NaN, or all examples are in one.
+      DataError: the number differs, a cluster is NaN, numbers and texts are mixed, or all examples
+        are in one.
     """
     names = np.asarray(clusters)
     if names.shape != (arm.num_examples,):
@@ -398,11 +334,13 @@ def clustered(arm: Arm, clusters: Sequence[Hashable] | NDArray, name: str) -> Ar
             f"{name}: found clusters of shape {names.shape}, expected one for each of "
             f"{arm.num_examples} examples"
         )
-    _refuse_nan(f"{name} clusters", names)
+    _refuse_nan(f"{name} clusters", names, "give every example a cluster")
+    if len(_kinds_of(names)) > 1:
+        raise DataError(f"{name} clusters: found numbers and texts mixed, expected one kind")
     distinct, codes = np.unique(names, return_inverse=True)
     if len(distinct) < 2:
         raise DataError(
             f"{name}: all examples are in the cluster {distinct[0]!r}, expected several clusters; "
             "leave clusters out or give finer ones"
         )
-    return replace(arm, clusters=codes.astype(np.int64))
+    return replace(arm, clusters=codes.astype(np.int64), cluster_name=cluster_name)

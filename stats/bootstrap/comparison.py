@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Unpack
+from typing import Any, Unpack
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
-from multiberts.evaluate.metrics.column_metric import Metric
-from multiberts.evaluate.metrics.ranks import RankMetric
-from multiberts.evaluate.metrics.register import metric_named
+from multiberts.evaluate.metrics.register import METRICS
 from multiberts.stats.bootstrap.arm_scores import job_table
 from multiberts.stats.bootstrap.arms import (
     Arm,
     DataError,
     Missing,
     align,
-    arm_from_arrays,
     clustered,
     pair,
 )
@@ -32,17 +28,19 @@ from multiberts.stats.bootstrap.conclusion import (
     conclude,
 )
 from multiberts.stats.bootstrap.crossing import Crossing
+from multiberts.stats.bootstrap.inputs import arm_from_arrays, labelled, values_of_clusters
 from multiberts.stats.bootstrap.resampling import (
     Chunk,
+    FunctionMetric,
+    MetricLike,
     Replicates,
+    ScoreFunction,
     ScoreJob,
     bootstrap,
+    named_metric,
 )
 from multiberts.stats.bootstrap.score_tables import Array, TablePart
 from multiberts.stats.intervals import percentile_interval
-
-if TYPE_CHECKING:
-    import xarray
 
 
 @dataclass(frozen=True)
@@ -50,9 +48,9 @@ class TaskResults:
     """The predictions of two procedures on one task; `stats.Task` to users.
 
     Attributes:
-      base, experiment: predictions with labels; no experiment in a `single` design.
-      metric: the task's own score.
-      labels, clusters, missing: as in `stats.compare`.
+      base, experiment: predictions or scores, as in `stats.compare`; no experiment in a `single`
+        design.
+      metric, labels, clusters, missing: as in `stats.compare`.
       examples_of: tasks that give the same name here share their draws of examples (as one
         evaluation set under two metrics does); by default the task's own name.
 
@@ -66,23 +64,23 @@ class TaskResults:
       'refuse'
     """
 
-    base: xarray.Dataset | xarray.DataArray
-    experiment: xarray.Dataset | xarray.DataArray | None
-    metric: str | Metric | RankMetric
-    labels: xarray.DataArray | None = None
-    clusters: str | ArrayLike | None = None
+    base: Any
+    experiment: Any
+    metric: str | MetricLike | ScoreFunction | None = None
+    labels: Any = None
+    clusters: Any = None
     missing: Missing = "refuse"
     examples_of: str | None = None
 
 
 def compare(
-    base: xarray.Dataset | xarray.DataArray,
-    experiment: xarray.Dataset | xarray.DataArray | None,
-    metric: str | Metric | RankMetric,
+    base: Any,
+    experiment: Any,
+    metric: str | MetricLike | ScoreFunction | None = None,
     design: Design = "paired",
     *,
-    labels: xarray.DataArray | None = None,
-    clusters: str | ArrayLike | None = None,
+    labels: Any = None,
+    clusters: Any = None,
     missing: Missing = "refuse",
     name: str = "",
     evaluation_set: str = "",
@@ -93,17 +91,24 @@ def compare(
     """Compares two procedures, or describes one.
 
     Args:
-      base: predictions with labels, as `evaluate.dumps.predictions.read_predictions` returns them
-        (see `stats.bootstrap.arms.arm_from_arrays`). Runs of one pre-training seed are averaged,
-        level by level; seeds may have different numbers of runs.
+      base: predictions, or each example's own scores: an xarray Dataset (as
+        `evaluate.dumps.predictions.read_predictions` returns it) or DataArray with dims run or
+        pretrain_seed, and example; an array or nested list [seeds, examples] or [seeds, runs,
+        examples]; a data frame, wide (rows are seeds, columns examples) or long (see
+        `stats.from_frame`). Runs of one pre-training seed are averaged, level by level; seeds may
+        have different numbers of runs.
       experiment: the same for the other side, aligned by example id; None in a `single` design.
-      metric: a key of `evaluate.metrics.register.METRICS`, or a metric.
+      metric: a key of `evaluate.metrics.register.METRICS`, a metric, or a function of (labels
+        [examples], predictions [examples]), which is slow: it is called for every run of every
+        replicate and without each example in turn. By default `mean` of scores without labels.
       design: `paired` uses the seeds that both sides have; `unpaired` draws the seeds of each side
         separately; `fixed_baseline` takes the base's runs as they are; `single` has no experiment.
-      labels: dims (example,), where `base` and `experiment` are DataArrays of predictions.
+      labels: one per example, where the sides do not hold them. A DataArray with example ids, a
+        Series with an index or a mapping is put in the order of the predictions by these; other
+        values count by position.
       clusters: examples that belong together (such as sentences of one template) and are drawn
         together: the name of a coordinate or variable along `example`, or one value per example
-        of the base.
+        of the base, given as labels are.
       missing: `omit` takes a NaN prediction as a missing cell, which its run's score leaves out.
       name: name of the comparison in tables and texts.
       evaluation_set: name of the evaluation set there.
@@ -120,109 +125,86 @@ def compare(
         `stats.bootstrap.resampling.KeyedDraws`), or the single stream of the "published" library,
         whose samples `stats.multibootstrap` returns too;
         `studentised` (True): whether to compute the studentised interval, which takes about as
-        long as everything else.
+        long as everything else; never of a function.
 
     Raises:
       DataError: the arrays do not fit together, or an arm has too few seeds to estimate how seeds
         vary.
 
     Example:
-      >>> from xarray import DataArray
       >>> from multiberts import stats
-      >>> seeds, dims = {"pretrain_seed": [0, 1, 2]}, ("pretrain_seed", "example")
-      >>> labels = DataArray([1, 0, 1, 0], dims="example")
-      >>> base = DataArray([[1, 1, 1, 1], [0, 0, 1, 0], [1, 0, 0, 0]], seeds, dims)
-      >>> experiment = DataArray([[1, 0, 1, 1], [1, 0, 1, 0], [1, 0, 1, 0]], seeds, dims)
-      >>> result = stats.compare(base, experiment, "accuracy", labels=labels)
+      >>> base = [[1, 1, 1, 1], [0, 0, 1, 0], [1, 0, 0, 0]]  # seeds x examples
+      >>> experiment = [[1, 0, 1, 1], [1, 0, 1, 0], [1, 0, 1, 0]]
+      >>> result = stats.compare(base, experiment, "accuracy", labels=[1, 0, 1, 0])
       >>> result.estimate, result.p_sign_flip.greater
       (0.25, 0.125)
     """
     settings = ComparisonSettings(design, **options)
     task = TaskResults(base, experiment, metric, labels, clusters, missing)
-    question = Question(prepare_arms(task, settings), named_metric(metric), settings, "")
+    question = Question(*prepare_arms(task, settings), settings, "")
     names = Names(name, evaluation_set, base_name, experiment_name)
     return compare_questions([question], settings, [names])[0][0]
 
 
-def named_metric(metric: str | Metric | RankMetric) -> Metric | RankMetric:
-    """Returns a metric, given by name or as an object.
-
-    Raises:
-      ValueError: there is no metric of that name, or the argument is something else.
-    """
-    if isinstance(metric, str):
-        return metric_named(metric)
-    if not isinstance(metric, Metric | RankMetric):
-        raise DataError(
-            f"found metric {metric!r}, expected a name or a Metric; for a plain function use "
-            "stats.multibootstrap"
-        )
-    return metric
-
-
-def prepare_arms(task: TaskResults, settings: ComparisonSettings) -> list[Arm]:
+def prepare_arms(task: TaskResults, settings: ComparisonSettings) -> tuple[list[Arm], MetricLike]:
     """Checks the sides of a task, aligns their examples and pairs seeds where the design does.
+
+    Returns:
+      The sides, and the metric of their score.
 
     Raises:
       DataError: the sides do not fit the design or each other.
     """
-    metric, design, experiment = named_metric(task.metric), settings.design, task.experiment
+    design, experiment = settings.design, task.experiment
     if (experiment is None) != (design == "single"):
         raise DataError(
             f"found design {design!r} {'without' if experiment is None else 'with'} an experiment; "
             "a single design has none, the others have one"
         )
-    sources = [("base", task.base)]
-    if experiment is not None:
-        sources.append(("experiment", experiment))
+    given = (
+        {"base": task.base} if experiment is None else {"base": task.base, "experiment": experiment}
+    )
+    metric = None if task.metric is None else named_metric(task.metric)
+    sources = {name: labelled(name, data, metric) for name, data in given.items()}
+    if metric is None:
+        if task.labels is not None or any(
+            "label" in getattr(d, "data_vars", ()) for d in sources.values()
+        ):
+            raise DataError("found labels without a metric; name one, such as metric='accuracy'")
+        metric = METRICS["mean"]
     arms = [
         arm_from_arrays(name, data, task.labels, metric=metric, missing=task.missing)
-        for name, data in sources
+        for name, data in sources.items()
     ]
-    groups = [_clusters_of(name, data, task.clusters, settings) for name, data in sources]
-    if experiment is not None and settings.examples == "shared":
-        arms = list(align(arms[0], arms[1]))
-        groups[1] = groups[0]  # the experiment's examples are in the base's order now
-    arms = [
-        arm if codes is None else clustered(arm, codes, name)
-        for arm, codes, (name, _) in zip(arms, groups, sources, strict=True)
-    ]
-    if design != "paired":
-        return arms
-    paired = list(pair(*arms))
-    if not paired[0].seeds:
-        raise DataError(
-            f"base has seeds {list(arms[0].seeds)} and experiment {list(arms[1].seeds)}, "
-            "none in common; use the unpaired design"
-        )
-    return paired
-
-
-def _clusters_of(
-    name: str,
-    data: xarray.Dataset | xarray.DataArray,
-    clusters: str | ArrayLike | None,
-    settings: ComparisonSettings,
-) -> NDArray | None:
-    if clusters is None:
-        return None
-    if not isinstance(clusters, str):
-        if settings.examples == "separate":
+    groups: list[Any] = [None] * len(arms)
+    if task.clusters is not None:
+        if settings.examples == "separate" and not isinstance(task.clusters, str):
             raise DataError(
                 "found clusters as values for separate examples; name a coordinate of both sides"
             )
-        return np.asarray(clusters)
-    # A coordinate of either kind of array, or a variable of a Dataset.
-    if clusters not in data.coords and clusters not in getattr(data, "data_vars", ()):
-        raise DataError(
-            f"{name}: found no coordinate {clusters!r} to cluster by, only {', '.join(map(str, data.coords))}"
-        )
-    found = data[clusters]
-    if found.dims != ("example",):
-        raise DataError(
-            f"{name}: clusters {clusters!r} have dims {found.dims}, expected (example,)"
-        )
-    return found.to_numpy()
+        shared = len(arms) > 1 and settings.examples == "shared"
+        groups = [
+            values_of_clusters(name, data, task.clusters, arm)
+            for (name, data), arm in list(zip(sources.items(), arms, strict=True))[
+                : 1 if shared else 2
+            ]
+        ]
+        if shared:
+            groups.append(groups[0])  # the experiment's examples are put in the base's order
+    if experiment is not None and settings.examples == "shared":
+        arms = list(align(arms[0], arms[1]))
+    arms = [
+        arm if found is None else clustered(arm, found[0], name, found[1])
+        for arm, found, name in zip(arms, groups, sources, strict=True)
+    ]
+    if design == "paired":
+        unpaired, arms = arms, list(pair(*arms))
+        if not arms[0].seeds:
+            raise DataError(
+                f"base has seeds {list(unpaired[0].seeds)} and experiment {list(unpaired[1].seeds)}, "
+                "none in common; use the unpaired design"
+            )
+    return arms, named_metric(task.metric or metric, arms)
 
 
 class Question:
@@ -239,7 +221,7 @@ class Question:
     def __init__(
         self,
         arms: Sequence[Arm],
-        metric: Metric | RankMetric,
+        metric: MetricLike,
         settings: ComparisonSettings,
         examples: str,
     ):
@@ -341,6 +323,8 @@ def compare_questions(
       `total` [replicates] (None without it, or where no studentised interval is wanted).
     """
     crossings = [question.crossing for question in questions] + ([total] if total else [])
+    # A function's table is of groups of examples, which have no counts of their own.
+    by_function = any(isinstance(question.metric, FunctionMetric) for question in questions)
     variances: list[list[Array]] = [[] for _ in crossings]
 
     def observe(chunk: Chunk) -> None:
@@ -352,8 +336,14 @@ def compare_questions(
         [job for question in questions for job in question.jobs],
         settings.make_draws(),
         settings.num_bootstrap,
-        on_chunk=observe if settings.studentised else None,
+        on_chunk=observe if settings.studentised and not by_function else None,
     )
+    if not np.isfinite(replicates.scores).all():
+        names_of_metrics = sorted({question.metric.name for question in questions})
+        raise DataError(
+            f"found nan or infinite scores in bootstrap samples of {', '.join(names_of_metrics)}; "
+            "define the score's value where it is 0/0"
+        )
     joined = [np.concatenate(found) if found else None for found in variances]
     comparisons, sides = [], len(questions[0].jobs)
     for number, (question, called) in enumerate(zip(questions, names, strict=True)):

@@ -13,38 +13,27 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from multiberts.evaluate.metrics.classification import is_binary
-from multiberts.evaluate.metrics.column_metric import Metric
-from multiberts.evaluate.metrics.ranks import RankMetric
-from multiberts.evaluate.metrics.register import METRICS, metric_named
 from multiberts.runs import console
-from multiberts.stats.bootstrap.arms import Arm, DataError, make_arm, pair
-from multiberts.stats.bootstrap.resampling import PublishedDraws, Score, ScoreJob, bootstrap
+from multiberts.stats.bootstrap.arms import Arm, DataError, check_kinds, make_arm, pair
+from multiberts.stats.bootstrap.resampling import (
+    MetricLike,
+    PublishedDraws,
+    ScoreFunction,
+    ScoreJob,
+    bootstrap,
+    named_metric,
+)
 from multiberts.stats.intervals import percentile_interval, published_p_values
 
 if TYPE_CHECKING:
     import pandas
-
-# Functions of other libraries that equal a metric of ours, by top-level package and name.
-_EQUAL_FUNCTIONS = {
-    ("sklearn", "accuracy_score"): "accuracy",
-    ("sklearn", "zero_one_loss"): "error",
-    ("sklearn", "mean_squared_error"): "mse",
-    ("sklearn", "f1_score"): "f1",
-    ("sklearn", "matthews_corrcoef"): "matthews",
-    ("sklearn", "mean_absolute_error"): "mae",
-    ("sklearn", "brier_score_loss"): "brier",
-    ("sklearn", "log_loss"): "log_loss",
-    ("sklearn", "roc_auc_score"): "auc",
-    ("scipy", "pearsonr"): "pearson",
-    ("scipy", "spearmanr"): "spearman",
-}
 
 
 def multibootstrap(
     run_info: pandas.DataFrame,
     preds: ArrayLike,
     labels: ArrayLike,
-    score_fn: str | Score,
+    score_fn: str | MetricLike | ScoreFunction,
     paired_seeds: bool = False,
     sample_seeds: bool = True,
     sample_examples: bool = True,
@@ -106,10 +95,8 @@ def multibootstrap(
         raise DataError(f"found nboot = {nboot}, expected at least 1")
     if verbose:
         _describe(base, experiment, paired_seeds)
-    score, examples = (
-        _fast_metric(score_fn, base, experiment),
-        "examples" if sample_examples else None,
-    )
+    examples = "examples" if sample_examples else None
+    score = named_metric(score_fn, (base, experiment))
     pools = ("seeds", "seeds") if paired_seeds else ("seeds of base", "seeds of experiment")
     jobs = [
         ScoreJob(arm, score, pool if sample_seeds else None, examples)
@@ -131,6 +118,7 @@ def _arms(run_info: pandas.DataFrame, preds: ArrayLike, labels: ArrayLike) -> tu
             "run_info.intervention holds values other than True and False; make it boolean"
         )
     everything = make_arm("preds", preds, labels, seeds)
+    check_kinds("preds", everything)
     arms = []
     for name, chosen in (("base", intervention == 0), ("intervention", intervention == 1)):
         if not chosen.any():
@@ -171,27 +159,6 @@ def _check_seeds(base: Arm, experiment: Arm, paired: bool) -> None:
             f"the {name} has one seed ({arm.seeds[0]!r}): its variation over seeds is not in the samples",
             stacklevel=3,
         )
-
-
-def _fast_metric(score_fn: str | Score, base: Arm, experiment: Arm) -> Score:
-    """Returns the metric of a name or known function; else the function itself."""
-    if isinstance(score_fn, Metric | RankMetric):
-        return score_fn
-    if isinstance(score_fn, str):
-        return metric_named(score_fn)
-    package = (getattr(score_fn, "__module__", None) or "").split(".")[0]
-    name = _EQUAL_FUNCTIONS.get((package, getattr(score_fn, "__name__", "")))
-    if name is None:
-        return score_fn
-    # These functions equal our metric only for the classes 0 and 1.
-    values = {
-        "f1": (base.labels, base.predictions, experiment.predictions),
-        "auc": (base.labels,),
-        "brier": (base.labels,),
-        "log_loss": (base.labels,),
-    }
-    equal = all(is_binary(array) for array in values.get(name, ()))
-    return METRICS[name] if equal else score_fn
 
 
 def _describe(base: Arm, experiment: Arm, paired: bool) -> None:

@@ -12,17 +12,18 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from multiberts.evaluate.metrics.column_metric import Metric
+from multiberts.evaluate.metrics.classification import is_binary
+from multiberts.evaluate.metrics.column_metric import Metric, Uses
 from multiberts.evaluate.metrics.ranks import RankMetric
-from multiberts.stats.bootstrap.arms import Arm
+from multiberts.evaluate.metrics.register import METRICS, metric_named
+from multiberts.stats.bootstrap.arms import Arm, DataError
 
 ScoreFunction = Callable[[NDArray, NDArray], Any]
-Score = Metric | RankMetric | ScoreFunction
 
 # Bytes of counts in memory at a time (one per example and replicate).
 _CHUNK_BYTES = 2**24
@@ -34,31 +35,101 @@ _KEPT_BYTES = 2**26
 _EXACT_FLOAT32 = 2**24
 
 
+# Functions of other libraries that equal a metric of ours, by top-level package and name.
+_EQUAL_FUNCTIONS = {
+    ("sklearn", "accuracy_score"): "accuracy",
+    ("sklearn", "zero_one_loss"): "error",
+    ("sklearn", "mean_squared_error"): "mse",
+    ("sklearn", "f1_score"): "f1",
+    ("sklearn", "matthews_corrcoef"): "matthews",
+    ("sklearn", "mean_absolute_error"): "mae",
+    ("sklearn", "brier_score_loss"): "brier",
+    ("sklearn", "log_loss"): "log_loss",
+    ("sklearn", "roc_auc_score"): "auc",
+    ("scipy", "pearsonr"): "pearson",
+    ("scipy", "spearmanr"): "spearman",
+}
+
+
+@dataclass(frozen=True)
+class FunctionMetric:
+    """A plain function of (labels [examples], predictions [examples]) as a metric.
+
+    It is called for every run of every replicate. The attributes mean what they mean in `Metric`.
+    """
+
+    function: ScoreFunction
+    uses: Uses = "prediction"
+    is_correlation: bool = False
+    uses_labels: bool = True
+
+    @property
+    def name(self) -> str:
+        """Returns the name of the function."""
+        return getattr(self.function, "__name__", type(self.function).__name__).strip("<>")
+
+
+MetricLike = Metric | RankMetric | FunctionMetric
+
+
+def named_metric(metric: str | MetricLike | ScoreFunction, arms: Sequence[Arm] = ()) -> MetricLike:
+    """Returns a metric, given by name, as an object or as a function of (labels, predictions).
+
+    A known function of another library becomes our metric, where it equals that on the data of
+    `arms`.
+
+    Raises:
+      ValueError: there is no metric of that name, or the argument is something else.
+    """
+    if isinstance(metric, str):
+        return metric_named(metric)
+    if isinstance(metric, Metric | RankMetric | FunctionMetric):
+        return metric
+    if not callable(metric):
+        raise DataError(
+            f"found metric {metric!r}, expected a name, a Metric or a function of (labels, predictions)"
+        )
+    return _metric_of_function(metric, arms) if arms else FunctionMetric(metric)
+
+
+def _metric_of_function(function: ScoreFunction, arms: Sequence[Arm]) -> MetricLike:
+    package = (getattr(function, "__module__", None) or "").split(".")[0]
+    name = _EQUAL_FUNCTIONS.get((package, getattr(function, "__name__", "")), "")
+    labels, predictions = [arm.labels for arm in arms], [arm.predictions for arm in arms]
+    # These functions equal our metric only for the classes 0 and 1.
+    binary = {"f1": [*labels, *predictions], "auc": labels, "brier": labels, "log_loss": labels}
+    if name and all(is_binary(values) for values in binary.get(name, ())):
+        return METRICS[name]
+    return FunctionMetric(function)
+
+
 @dataclass(frozen=True)
 class ScoreJob:
     """A score to bootstrap: the mean over an arm's seeds.
 
     Attributes:
       arm: runs of one procedure on one set of examples.
-      score: a metric, or a function of (labels [examples], predictions [examples]).
+      score: a metric.
       pool: jobs that name the same pool of seeds share its draws; None holds the seeds fixed.
       examples: jobs that name the same set of examples share its draws; None holds them fixed.
     """
 
     arm: Arm
-    score: Score
+    score: MetricLike
     pool: str | None
     examples: str | None
 
     @cached_property
-    def run_scores(self) -> Columns | _RankScores:
-        """Scores the runs by a metric; made once, as it sorts or keeps what it needs."""
+    def run_scores(self) -> Columns | _RankScores | FunctionScores:
+        """Scores the runs; made once, as it sorts or keeps what it needs."""
         if isinstance(self.score, Metric):
             return Columns(self.arm, self.score)
-        return _RankScores(self.arm, cast("RankMetric", self.score))
+        if isinstance(self.score, FunctionMetric):
+            return FunctionScores(self.arm, self.score.function)
+        return _RankScores(self.arm, self.score)
 
     def by_seed(self, counts: NDArray | None) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Scores every seed by a metric, its runs averaged.
+        """Scores every seed, its runs averaged.
 
         Args:
           counts: how often each example or cluster was drawn [size, units]; None for once each.
@@ -76,7 +147,9 @@ class ScoreJob:
         return self.by_seed(None)
 
     def __call__(self, chunk: Chunk) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Averages a metric over the drawn seeds; also returns where a drawn run was 0/0."""
+        """Averages scores over the drawn seeds; also returns where a drawn run was 0/0."""
+        if isinstance(self.run_scores, FunctionScores):
+            return self._by_function(chunk, self.run_scores)
         if self.examples is None:
             scores, degenerate = self.plain
         else:
@@ -85,6 +158,28 @@ class ScoreJob:
         drawn = np.ones((chunk.size, number)) if self.pool is None else chunk.seed_counts(self.pool)
         undefined = np.asarray(((drawn > 0) & degenerate).any(axis=1))
         return (drawn * scores).sum(axis=1) / number, undefined
+
+    def _by_function(
+        self, chunk: Chunk, run_scores: FunctionScores
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Calls a function for every run of every drawn seed, on the examples in drawn order."""
+        weights, values = self.arm.seed_weights, np.empty(chunk.size)
+        everything, scores = np.arange(self.arm.num_examples), dict[int, float]()
+        for replicate in range(chunk.size):
+            chosen = everything
+            if self.examples is not None:
+                chosen, scores = run_scores.members(chunk.indices[self.examples][replicate]), {}
+            drawn = list(range(len(self.arm.seeds)))
+            if self.pool is not None:
+                drawn = chunk.seeds[self.pool][replicate].tolist()
+            for seed in dict.fromkeys(drawn):
+                if seed not in scores:
+                    runs = np.flatnonzero(weights[:, seed])
+                    scores[seed] = sum(
+                        float(weights[run, seed]) * run_scores.score(run, chosen) for run in runs
+                    )
+            values[replicate] = np.mean([scores[seed] for seed in drawn])
+        return values, np.zeros(chunk.size, dtype=bool)
 
 
 @dataclass(frozen=True)
@@ -197,17 +292,13 @@ def bootstrap(
     for job in jobs:
         assert job.pool is None or pools[job.pool] == len(job.arm.seeds)
         assert job.examples is None or sets[job.examples] == job.arm.num_units
-    scorers = [
-        job if isinstance(job.score, Metric | RankMetric) else _FunctionScorer(job, job.score)
-        for job in jobs
-    ]
-    wanted = {job.examples for job in jobs if not isinstance(job.score, Metric | RankMetric)}
+    wanted = {job.examples for job in jobs if isinstance(job.score, FunctionMetric)}
     scores = np.empty((num_bootstrap, len(jobs)))
     undefined = np.zeros((num_bootstrap, len(jobs)), dtype=bool)
     for chunk in _chunks(draws, pools, sets, wanted, progress(range(num_bootstrap))):
         rows = slice(chunk.start, chunk.start + chunk.size)
-        for column, scorer in enumerate(scorers):
-            scores[rows, column], undefined[rows, column] = scorer(chunk)
+        for column, job in enumerate(jobs):
+            scores[rows, column], undefined[rows, column] = job(chunk)
         if on_chunk is not None:
             on_chunk(chunk)
         del chunk  # before the next one is made: only one is in memory at a time
@@ -394,38 +485,30 @@ class Columns:
         return self._by_run(sums)
 
 
-class _FunctionScorer:
-    """Scores an arm by calling a function for every run of every drawn seed."""
+class FunctionScores:
+    """Scores of runs by calling a function."""
 
-    def __init__(self, job: ScoreJob, function: ScoreFunction):
-        self._job = job
-        self._function = function
-        arm = job.arm
-        self._weights = arm.seed_weights  # [runs, seeds]
-        self._members = None
+    def __init__(self, arm: Arm, function: ScoreFunction):
+        self._arm, self._function = arm, function
+        self._clusters: list[NDArray[np.int64]] | None = None
         if arm.clusters is not None:
-            self._members = [np.flatnonzero(arm.clusters == g) for g in range(arm.num_units)]
+            self._clusters = [np.flatnonzero(arm.clusters == g) for g in range(arm.num_units)]
 
-    def __call__(self, chunk: Chunk) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        job, number = self._job, self._weights.shape[1]
-        values = np.empty(chunk.size)
-        for replicate in range(chunk.size):
-            chosen = np.arange(job.arm.num_examples)
-            if job.examples is not None:
-                chosen = chunk.indices[job.examples][replicate]
-                if self._members is not None:
-                    chosen = np.concatenate([self._members[cluster] for cluster in chosen])
-            drawn = np.arange(number) if job.pool is None else chunk.seeds[job.pool][replicate]
-            scores = {
-                seed: self._seed_score(seed, chosen) for seed in dict.fromkeys(drawn.tolist())
-            }
-            values[replicate] = np.mean([scores[seed] for seed in drawn.tolist()])
-        return values, np.zeros(chunk.size, dtype=bool)
+    def __call__(self, counts: None) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Scores runs on all examples [1, runs]."""
+        assert counts is None, "a function takes examples, not counts"
+        everything = np.arange(self._arm.num_examples)
+        scores = [self.score(run, everything) for run in range(len(self._arm.run_seeds))]
+        return np.array([scores]), np.zeros((1, len(scores)), dtype=bool)
 
-    def _seed_score(self, seed: int, chosen: NDArray[np.int64]) -> float:
-        arm, total = self._job.arm, 0.0
-        for run in np.flatnonzero(self._weights[:, seed]):
-            kept = chosen if arm.observed is None else chosen[arm.observed[run, chosen]]
-            value = self._function(arm.labels[kept], arm.predictions[run, kept])
-            total += float(self._weights[run, seed]) * float(value)
-        return total
+    def members(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns the examples of drawn clusters, in drawn order; of drawn examples, these."""
+        if self._clusters is None:
+            return units
+        return np.concatenate([self._clusters[unit] for unit in units])
+
+    def score(self, run: int, chosen: NDArray[np.int64]) -> float:
+        """Scores a run on chosen examples, without those that it lacks."""
+        arm = self._arm
+        kept = chosen if arm.observed is None else chosen[arm.observed[run, chosen]]
+        return float(self._function(arm.labels[kept], arm.predictions[run, kept]))

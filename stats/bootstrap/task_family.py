@@ -14,7 +14,6 @@ from multiberts.stats.bootstrap.comparison import (
     Question,
     TaskResults,
     compare_questions,
-    named_metric,
     prepare_arms,
 )
 from multiberts.stats.bootstrap.conclusion import (
@@ -32,6 +31,7 @@ from multiberts.stats.bootstrap.corrections import (
     max_t_p_values,
 )
 from multiberts.stats.bootstrap.crossing import Crossing
+from multiberts.stats.bootstrap.resampling import MetricLike
 from multiberts.stats.intervals import percentile_interval
 
 
@@ -111,11 +111,11 @@ def compare_tasks(
         raise DataError("found no tasks, expected at least one")
     if design != "single":
         check_replicates(settings.num_bootstrap, len(tasks), 1 - settings.confidence)
-    arms, left_out = _common_seeds(
-        {name: _arms(name, task, settings) for name, task in tasks.items()}
-    )
+    prepared = {name: _arms(name, task, settings) for name, task in tasks.items()}
+    arms, left_out = _common_seeds({name: sides for name, (sides, _) in prepared.items()})
+    metrics = {name: metric for name, (_, metric) in prepared.items()}
     questions = {
-        name: Question(arms[name], named_metric(task.metric), settings, task.examples_of or name)
+        name: Question(arms[name], metrics[name], settings, task.examples_of or name)
         for name, task in tasks.items()
     }
     _check_shared_sets(questions)
@@ -135,7 +135,9 @@ def compare_tasks(
     return TaskComparisons(comparisons, macro_average, _adjusted(found), left_out)
 
 
-def _arms(name: str, task: TaskResults, settings: ComparisonSettings) -> list[Arm]:
+def _arms(
+    name: str, task: TaskResults, settings: ComparisonSettings
+) -> tuple[list[Arm], MetricLike]:
     try:
         return prepare_arms(task, settings)
     except ValueError as error:

@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from multiberts.stats.bootstrap.arms import Arm, DataError, arm_from_arrays, check_choice
+from multiberts.stats.bootstrap.arms import Arm, DataError, check_choice
+from multiberts.stats.bootstrap.inputs import arm_from_arrays
 from multiberts.stats.intervals import Interval, t_interval
 
 if TYPE_CHECKING:

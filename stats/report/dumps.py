@@ -26,13 +26,13 @@ from multiberts.stats.bootstrap.arms import (
     Arm,
     DataError,
     align,
-    arm_from_arrays,
     check_choice,
     pair,
     sorted_seeds,
 )
 from multiberts.stats.bootstrap.comparison import compare
 from multiberts.stats.bootstrap.conclusion import Comparison, DrawOrder
+from multiberts.stats.bootstrap.inputs import arm_from_arrays
 from multiberts.stats.planning.components import (
     VarianceComponents,
     nested_variance_components,

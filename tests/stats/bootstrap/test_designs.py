@@ -375,8 +375,8 @@ def test_bad_designs_are_refused():
         compare(arm(seeds=1), experiment, "accuracy", "unpaired")
     with pytest.raises(UserError, match="auc needs the scores of all classes"):
         compare(base, experiment, "auc")
-    with pytest.raises(UserError, match="a plain function use stats.multibootstrap"):
-        compare(base, experiment, accuracy)
+    with pytest.raises(UserError, match="found metric 3, expected a name, a Metric or a function"):
+        compare(base, experiment, 3)
     empty = base.assign(prediction=base["prediction"].astype(float))
     empty["prediction"][3] = np.nan
     with pytest.raises(UserError, match="run 3 has no prediction at all"):
