@@ -42,6 +42,9 @@ class ProgressBar(tqdm):  # type: ignore[type-arg]
             self.delay = math.inf
         super().close()
 
+# Unicode's categories: control, format (direction marks), half a character, ends of lines and paragraphs.
+_STEERING = ("Cc", "Cf", "Cs", "Zl", "Zp")
+
 
 def report(text: str = "") -> None:
     """Prints a result on standard output at once."""
@@ -66,8 +69,8 @@ def error(text: str) -> None:
 def printable(text: str) -> str:
     r"""Returns a text without characters that would steer the terminal, which are shown as escapes.
 
-    Names of files and runs come from others: escape sequences could hide a line, and direction marks
-    could turn it round.
+    Names of files and runs come from others: escape sequences could hide a line, direction marks could
+    turn it round, and other line ends could begin a new one.
 
     Example:
       >>> print(printable("run\x1b[2J"))
@@ -75,7 +78,7 @@ def printable(text: str) -> str:
     """
     return "".join(
         character
-        if character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cf")
+        if character in "\n\t" or unicodedata.category(character) not in _STEERING
         else character.encode("unicode_escape").decode()
         for character in text
     )

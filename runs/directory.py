@@ -22,6 +22,7 @@ from multiberts.runs.files import (
     sha256_of_file,
     write_atomically,
 )
+from multiberts.runs.parameters import shortened
 
 CONFIG = "config.gin"
 DONE = "DONE"
@@ -102,19 +103,30 @@ def read_config(path: PathLike) -> Iterator[tuple[str, Any, str | None]]:
     Raises:
       UserError: a line is not a binding as `RunDirectory` writes it.
     """
-    for number, line in enumerate(read_lines(path), start=1):
-        if line.startswith("#") or not line:
-            continue
-        name, _, value = line.partition(" = ")
-        literal, is_input, content = value.rpartition(_HOLDS)
+    for number, name, value, content in _bindings(Path(path), read_lines(path)):
         try:
-            read = ast.literal_eval(literal if is_input else value)
-        except (ValueError, SyntaxError) as error:
+            read = ast.literal_eval(value)
+        except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
             raise UserError(
-                f"{path} line {number}: {value!r} is not a Python literal; the file was edited: "
+                f"{path} line {number}: {shortened(value)} is not a Python literal; the file was edited: "
                 "restore it"
             ) from error
-        yield name, read, content if is_input else None
+        yield name, read, content
+
+
+def _bindings(path: Path, lines: Sequence[str]) -> Iterator[tuple[int, str, str, str | None]]:
+    """Yields of each line `name = value` its number, the name, the value, and what an input holds."""
+    for number, line in enumerate(lines, start=1):
+        if line.startswith("#") or not line:
+            continue
+        name, separator, value = line.partition(" = ")
+        if not separator:
+            raise UserError(
+                f"{path} line {number}: found {shortened(line)}, expected `name = value`; the file was "
+                "edited: restore it or choose another run_dir"
+            )
+        literal, is_input, content = value.rpartition(_HOLDS)
+        yield number, name, literal if is_input else value, content if is_input else None
 
 
 class RunDirectory:
@@ -179,10 +191,8 @@ class RunDirectory:
                     "empty or new run_dir"
                 )
             return
-        found, wanted = (
-            _parse_config(config, config.read_text()),
-            _parse_config(config, self._config),
-        )
+        found = _compared(config, read_lines(config))
+        wanted = _compared(config, self._config.splitlines())
         if found == wanted:
             return
         names = sorted(
@@ -337,21 +347,10 @@ def _binding(stage: str, name: str, value: Any) -> str:
     return f"{stage}.{name} = {value!r}"
 
 
-def _parse_config(path: Path, text: str) -> dict[str, str]:
+def _compared(path: Path, lines: Sequence[str]) -> dict[str, str]:
     """Returns what is compared: a parameter's literal, an input's content (not its path)."""
-    values = {}
-    lines = list(enumerate(text.splitlines(), start=1))
-    compared = [(number, line) for number, line in lines if line.startswith(_COMPARED)]
-    for number, line in compared or lines:
-        line = line.removeprefix(_COMPARED)
-        if line.startswith("#") or not line:
-            continue
-        name, separator, value = line.partition(" = ")
-        if not separator:
-            raise UserError(
-                f"{path} line {number}: found {line!r}, expected `name = value`; the file was "
-                "edited: restore it or choose another run_dir"
-            )
-        _, mark, content = value.rpartition(_HOLDS)
-        values[name] = f"content {content}" if mark else value
-    return values
+    marked = [line.removeprefix(_COMPARED) * line.startswith(_COMPARED) for line in lines]
+    return {
+        name: value if content is None else f"content {content}"
+        for _, name, value, content in _bindings(path, marked if any(marked) else lines)
+    }

@@ -34,31 +34,31 @@ def local_arguments(arguments: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         places in the bucket.
       PreemptedError: the bucket is out of reach; what was pushed before is whole.
     """
-    try:
-        with _local_arguments(arguments) as local:
-            yield local
-    except BucketUnreachableError as error:
-        # The input may be right: a supervisor can start the command again.
-        raise PreemptedError(str(error)) from error
-
-
-@contextlib.contextmanager
-def _local_arguments(arguments: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     places: dict[str, str] = {}
-    inputs = {name: value for name, value in arguments.items() if name != RUN_DIR}
-    located = {name: _located(name, value, places) for name, value in inputs.items()}
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(_told_by_url(places))
-        if is_url(arguments.get(RUN_DIR)):
-            from multiberts.runs.bucket.mirror import Mirror
+    try:
+        with contextlib.ExitStack() as stack:
+            located = {
+                name: value if name == RUN_DIR else _located(name, value, places)
+                for name, value in arguments.items()
+            }
+            if is_url(arguments.get(RUN_DIR)):
+                from multiberts.runs.bucket.mirror import Mirror
 
-            mirror = Mirror(arguments[RUN_DIR], places=places)
-            places[str(mirror.path)] = arguments[RUN_DIR].rstrip("/")
-            stack.enter_context(mirror)
-            located[RUN_DIR] = str(mirror.path)
-        elif RUN_DIR in arguments:
-            located[RUN_DIR] = arguments[RUN_DIR]
-        yield {name: located[name] for name in arguments}
+                mirror = Mirror(arguments[RUN_DIR], places=places)
+                places[str(mirror.path)] = arguments[RUN_DIR].rstrip("/")
+                stack.enter_context(mirror)
+                located[RUN_DIR] = str(mirror.path)
+            yield located
+    except UserError as error:
+        message = str(error)
+        for path in sorted(places, key=len, reverse=True):
+            message = message.replace(path, places[path])
+        if isinstance(error, BucketUnreachableError):
+            # The input may be right: a supervisor can start the command again.
+            raise PreemptedError(message) from error
+        if message == str(error):
+            raise
+        raise type(error)(message) from error
 
 
 def _located(name: str, value: Any, places: dict[str, str]) -> Any:
@@ -81,17 +81,3 @@ def _located(name: str, value: Any, places: dict[str, str]) -> Any:
     path = str(fetch(value))
     places[path] = value.rstrip("/")
     return path
-
-
-@contextlib.contextmanager
-def _told_by_url(places: Mapping[str, str]) -> Iterator[None]:
-    """Lets errors name places in the bucket instead of their local copies."""
-    try:
-        yield
-    except UserError as error:
-        message = str(error)
-        for path in sorted(places, key=len, reverse=True):
-            message = message.replace(path, places[path])
-        if message == str(error):
-            raise
-        raise type(error)(message) from error

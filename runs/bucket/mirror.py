@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import signal
+import stat
 import threading
 import time
 from collections.abc import Mapping
@@ -56,15 +57,17 @@ def local_copy(bucket: Bucket) -> Path:
     """Returns where the local copy of a place in a bucket lies.
 
     Raises:
-      UserError: the folder of local copies belongs to another user.
+      UserError: the folder of local copies belongs to another user, or others may write to it.
     """
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     folder = Path(os.environ.get(FOLDER_VARIABLE) or Path(cache) / "multiberts" / "mirror")
-    if folder.exists() and folder.stat().st_uid != os.getuid():
-        raise UserError(
-            f"{folder} belongs to another user, who could change what this run reads; set "
-            f"{FOLDER_VARIABLE} to a folder of your own"
-        )
+    if folder.exists():
+        facts = folder.stat()
+        if facts.st_uid != os.getuid() or facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise UserError(
+                f"{folder} belongs to another user or may be written by others, who could change what "
+                f"this run reads; run chmod go-w on it, or set {FOLDER_VARIABLE} to a folder of your own"
+            )
     return folder / bucket.protocol / bucket.path
 
 
@@ -89,8 +92,9 @@ def restore(bucket: Bucket, path: Path, entries: dict[str, Entry]) -> None:
     """
     for file in list(path.rglob("*")):
         name = str(file.relative_to(path))
-        if file.is_file() and name != LOCK and not _holds(file, entries.get(name)):
-            file.unlink()
+        is_ours = name == LOCK or not file.is_file() or _holds(file, entries.get(name))
+        if file.is_symlink() or not is_ours:
+            file.unlink()  # of a link only the link, and nothing is written through it
     # A folder that is there counts as written.
     for folder, _, _ in os.walk(path, topdown=False):
         with contextlib.suppress(OSError):

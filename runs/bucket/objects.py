@@ -67,8 +67,7 @@ class Bucket:
         self.url = url.rstrip("/")
         self.protocol = match["protocol"]
         self.path = match["path"].strip("/")
-        self._filesystem = _filesystem(self.protocol, url)
-        self._root = self._filesystem._strip_protocol(self.url)
+        self._filesystem, self._root = _filesystem(self.protocol, self.url)
 
     def __truediv__(self, name: str) -> Bucket:
         return Bucket(f"{self.url}/{name}")
@@ -79,16 +78,14 @@ class Bucket:
         Raises:
           UserError: saying which.
         """
-        if self.protocol in _CLOUD_STORAGE:
-            self._check_permissions()
-        elif self.protocol == "file":
+        if self.protocol == "file":
             existing = Path(self._root)
             while not existing.exists():
                 existing = existing.parent
             if not existing.is_dir() or not os.access(existing, os.W_OK):
                 raise UserError(f"no permission to write {self.url}; choose another folder")
-
-    def _check_permissions(self) -> None:
+        if self.protocol not in _CLOUD_STORAGE:
+            return
         wanted = [f"storage.objects.{name}" for name in _PERMISSIONS]
         query = "&".join(f"permissions={name}" for name in wanted)
         name = self.path.partition("/")[0]
@@ -117,12 +114,12 @@ class Bucket:
 
     def read(self, name: str) -> bytes | None:
         """Returns an object's content; None if there is none."""
-        with self._clear_errors():
-            try:
-                content: bytes = self._filesystem.cat_file(self._at(name))
-                return content
-            except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-                return None
+        with (
+            self._clear_errors(),
+            contextlib.suppress(FileNotFoundError, IsADirectoryError, NotADirectoryError),
+        ):
+            return bytes(self._filesystem.cat_file(self._at(name)))
+        return None
 
     def write(self, name: str, data: bytes) -> None:
         """Writes a whole object."""
@@ -177,7 +174,7 @@ class Bucket:
         """Returns an object's content and the name of its version; None if there is none."""
         if self.protocol not in _CLOUD_STORAGE:
             data = self.read(name)
-            return None if data is None else (data, _digest(data))
+            return None if data is None else (data, hashlib.sha256(data).hexdigest())
         bucket, key = self._at(name).split("/", 1)
         with self._clear_errors():
             while True:
@@ -206,13 +203,14 @@ class Bucket:
                 if self._version(name) != version:
                     return None
                 self.write(name, data)
-            return _digest(data)
+            return hashlib.sha256(data).hexdigest()
         bucket, key = self._at(name).split("/", 1)
+        uploads = self._filesystem.base.replace("/storage/v1/", "/upload/storage/v1/")
         with self._clear_errors():
             try:
                 answer = self._filesystem.call(
                     "POST",
-                    f"{self._filesystem._location}/upload/storage/v1/b/{bucket}/o",
+                    f"{uploads}b/{bucket}/o",
                     uploadType="media",
                     name=key,
                     ifGenerationMatch=version or "0",
@@ -316,26 +314,19 @@ def _is_forbidden(error: Exception) -> bool:
     return is_refused or isinstance(error, PermissionError) or str(error).startswith("Forbidden")
 
 
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
-def _filesystem(protocol: str, url: str) -> Any:
-    """Returns the fsspec file system of a protocol, without a cache of listings."""
+def _filesystem(protocol: str, url: str) -> tuple[Any, str]:
+    """Returns fsspec's file system for a URL, without a cache of listings, and the path there."""
     # The plain client of Cloud Storage: the one for zonal buckets first asks for the kind of each bucket.
     os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
     import fsspec
 
     # It prints whole tracebacks of errors that we report in one line.
     logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
+    is_emulated = protocol in _CLOUD_STORAGE and os.environ.get("STORAGE_EMULATOR_HOST")
+    options = {"token": "anon"} if is_emulated else {}
     try:
-        if protocol in _CLOUD_STORAGE:
-            from gcsfs.core import GCSFileSystem
-
-            is_emulated = bool(os.environ.get("STORAGE_EMULATOR_HOST"))
-            token = "anon" if is_emulated else None
-            return GCSFileSystem(token=token, use_listings_cache=False)
-        return fsspec.filesystem(protocol, use_listings_cache=False)
+        found: tuple[Any, str] = fsspec.url_to_fs(url, use_listings_cache=False, **options)
+        return found
     except (ImportError, ValueError) as error:
         raise UserError(
             f"{url}: {str(error).splitlines()[0]}; install requirements-cloud.txt for gs://, or "

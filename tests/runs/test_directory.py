@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from multiberts.runs.directory import RunDirectory, fingerprint, read_done
+from multiberts.runs.directory import RunDirectory, fingerprint, read_config, read_done
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import write_atomically
 
@@ -201,3 +201,34 @@ def test_a_marker_that_is_not_whole_is_refused_in_one_line(tmp_path: Path, conte
         with pytest.raises(UserError) as refused:
             refuse(tmp_path)
         assert "DONE" in str(refused.value) and "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty"),
+        (b"\x93NUMPY\xff\x00", r"line 1: byte 0x93 at offset 0 is not UTF-8"),
+        (b"stage.steps\n", r"line 1: found 'stage.steps', expected `name = value`"),
+    ],
+)
+def test_a_frozen_configuration_that_is_not_ours_is_refused_in_one_line(
+    tmp_path: Path, content: bytes, message: str
+) -> None:
+    config = tmp_path / "config.gin"
+    config.write_bytes(content)
+    for refuse in (lambda: _run(tmp_path), lambda: list(read_config(config))):
+        with pytest.raises(UserError, match=message):
+            refuse()
+
+
+@pytest.mark.parametrize(
+    "value", ["__import__('os').getcwd()", "[" * 100_000, "9" * 10_000, "@os.getcwd()"]
+)
+def test_a_frozen_configuration_is_literals_alone(tmp_path: Path, value: str) -> None:
+    config = tmp_path / "config.gin"
+    config.write_text(f"# Frozen\nimport os\nstage.steps = {value}\n")
+    with pytest.raises(UserError, match="line 2: found 'import os'"):
+        list(read_config(config))
+    config.write_text(f"stage.steps = {value}\n")
+    with pytest.raises(UserError, match=r"line 1: .* is not a Python literal"):
+        list(read_config(config))

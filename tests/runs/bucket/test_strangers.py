@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import stat
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from multiberts.runs.bucket.copies import fetch
-from multiberts.runs.bucket.mirror import MANIFEST, local_copy, read_manifest
+from multiberts.runs.bucket.mirror import MANIFEST, Entry, local_copy, read_manifest, restore
 from multiberts.runs.bucket.objects import Bucket
 from multiberts.runs.errors import UserError
 
@@ -50,6 +51,10 @@ def test_local_copies_lie_in_a_folder_of_the_users_own(
     folder = tmp_path / "multiberts" / "mirror"
     assert place.is_relative_to(folder)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    folder.chmod(0o777)
+    with pytest.raises(UserError, match="may be written by others"):
+        local_copy(Bucket(f"file://{tmp_path}/bucket"))
+    folder.chmod(0o700)
     monkeypatch.setattr(os, "getuid", lambda: folder.stat().st_uid + 1)
     with pytest.raises(UserError, match="belongs to another user"):
         local_copy(Bucket(f"file://{tmp_path}/bucket"))
@@ -65,3 +70,23 @@ def test_an_object_outside_the_folder_is_not_copied(
     with pytest.raises(UserError, match="lies outside the folder"):
         fetch(f"file://{tmp_path}/bucket")
     assert not (tmp_path / "mirror" / "file" / "text").exists()
+
+
+def test_nothing_is_deleted_or_written_through_a_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUNS_MIRROR", str(tmp_path / "mirror"))
+    outside, bucket = tmp_path / "outside", Bucket(f"file://{tmp_path}/bucket/run")
+    outside.mkdir()
+    (outside / "kept").write_text("kept")
+    copy = local_copy(bucket)
+    (copy / "state").mkdir(parents=True, mode=0o700)
+    (copy / "folder").symlink_to(outside)
+    (copy / "state" / "file").symlink_to(outside / "kept")
+    bucket.write("folder/new", b"new")
+    digest = hashlib.sha256(b"new").hexdigest()
+    restore(bucket, copy, {"folder/new": Entry(bytes=3, sha256=digest, object="folder/new")})
+    assert [path.name for path in outside.iterdir()] == ["kept"]
+    assert (outside / "kept").read_text() == "kept"
+    assert (copy / "folder" / "new").read_bytes() == b"new"
+    assert not (copy / "folder").is_symlink() and not (copy / "state").exists()
