@@ -9,6 +9,9 @@ from typing import Any
 
 from tqdm import tqdm
 
+# Unicode's categories: control, format (direction marks), half a character, ends of lines and paragraphs.
+_STEERING = ("Cc", "Cf", "Cs", "Zl", "Zp")
+
 
 class ProgressBar(tqdm):  # type: ignore[type-arg]
     """A progress bar on a terminal; elsewhere a line every half minute, and none for short work.
@@ -41,9 +44,6 @@ class ProgressBar(tqdm):  # type: ignore[type-arg]
         if not self._is_drawn:
             self.delay = math.inf
         super().close()
-
-# Unicode's categories: control, format (direction marks), half a character, ends of lines and paragraphs.
-_STEERING = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 def report(text: str = "") -> None:
