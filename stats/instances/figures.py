@@ -170,7 +170,7 @@ def _draw_histogram(axes: Axes, bound: InstanceBound, large: str, small: str) ->
     axes.set_ylim(0, 100)
     axes.axvline(0, color=GREY, linewidth=0.8, linestyle=":")
     axes.set_xlabel(f"instance accuracy: {large} - {small}")
-    axes.set_ylabel("examples (%)")
+    axes.set_ylabel("examples (%), logarithmic above 1")
 
 
 def _steps(distribution: Distribution) -> tuple[np.ndarray, np.ndarray]:

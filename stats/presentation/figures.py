@@ -253,7 +253,10 @@ def sources_figure(comparisons: Sequence[Comparison], title: str = "") -> Figure
         axes.set_ylim(len(comparisons) - 0.25, -0.45)
         experiment = f"{first.experiment.name} - " if first.experiment else ""
         axes.set_xlabel(f"{first.metric.replace('_', ' ')}: {experiment}{first.base.name}")
-        axes.set_title(title or f"{first.evaluation_set}: what is resampled")
+        what = "what is resampled"
+        if len(comparisons) == 1:
+            what = f"{first.num_bootstrap} bootstrap samples"
+        axes.set_title(title or f"{first.evaluation_set}: {what}")
         legend_below(figure, [axes], 1)
     return figure
 
@@ -380,6 +383,7 @@ def _draw_cloud(axes: Axes, cloud: Cloud, index: int) -> None:
     spread = ((cloud.share - mean_share) ** 2).sum()
     if spread > 0:
         slope = ((cloud.share - mean_share) * (cloud.values - mean_value)).sum() / spread
+        _draw_fit_band(axes, cloud, float(slope))
         axes.plot(
             ends, mean_value + slope * (ends / 100 - mean_share), "-", color="black", linewidth=1.8,
             label=f"fit, slope {slope:.2f}",
@@ -392,3 +396,24 @@ def _draw_cloud(axes: Axes, cloud: Cloud, index: int) -> None:
     axes.set_xlabel("women in the occupation (%)")
     axes.set_title(cloud.name)
     axes.legend(loc="best", fontsize=9)
+
+
+def _draw_fit_band(axes: Axes, cloud: Cloud, slope: float) -> None:
+    """Draws the 95% band of the fitted line over occupations like these, the seeds held fixed."""
+    number, centre = len(cloud.share), cloud.share.mean()
+    if number < 3:
+        return
+    grid = np.linspace(cloud.share.min(), cloud.share.max(), 51)
+    line = cloud.values.mean() + slope * (grid - centre)
+    left = cloud.values - cloud.values.mean() - slope * (cloud.share - centre)
+    error = np.sqrt(
+        (left @ left / (number - 2))
+        * (1 / number + (grid - centre) ** 2 / ((cloud.share - centre) ** 2).sum())
+    )
+    low, high = np.array(
+        [t_interval(*point, number - 2, 0.95) for point in zip(line, error, strict=True)]
+    ).T
+    axes.fill_between(
+        100 * grid, low, high, color=GREY, alpha=0.2, linewidth=0, zorder=0,
+        label="95% band over occupations",
+    )  # fmt: skip

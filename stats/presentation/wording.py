@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from multiberts.evaluate.metrics.winogender_bias import OCCUPATION_MEASURES
-from multiberts.stats.presentation.comparison_tables import format_p
+from multiberts.stats.presentation.metric_names import metric_label
 from multiberts.stats.presentation.table_writer import format_cell
 
 if TYPE_CHECKING:
@@ -22,8 +23,14 @@ SOURCES: Mapping[Resample, str] = {
 }
 
 
-def finding(item: Comparison) -> str:
-    """Describes the result in a few sentences, for a reader who is not a statistician."""
+def finding(item: Comparison, adjusted: float | None = None) -> str:
+    """Describes the result in a few sentences, for a reader who is not a statistician.
+
+    Args:
+      item: the comparison.
+      adjusted: its p corrected by Holm for the number of comparisons, by which the result is then
+        judged; None: the p of this comparison alone.
+    """
     level = f"{item.confidence:.0%} CI {format_cell(item.t)}"
     if item.experiment is None:
         return (
@@ -43,14 +50,19 @@ def finding(item: Comparison) -> str:
             f"{format_cell(experiment.estimate)} against {format_cell(base.estimate)} "
             f"(difference {format_cell(item.estimate)}, {level})."
         )
-    seeds = f"{_seeds(base)} against {_seeds(experiment)}"
+    return f"Across {_scope(item)}, {change} {_judgement(item, adjusted)}"
+
+
+def _scope(item: Comparison) -> str:
+    """Returns what a comparison of two sides rests on."""
+    assert item.experiment is not None
+    seeds = f"{_seeds(item.base)} against {_seeds(item.experiment)}"
     if item.design == "paired":
         seeds = (
-            f"{_number(len(base.seeds), 'paired seed')} "
-            f"({base.num_runs} and {experiment.num_runs} runs)"
+            f"{_number(len(item.base.seeds), 'paired seed')} "
+            f"({item.base.num_runs} and {item.experiment.num_runs} runs)"
         )
-    scope = f"Across {seeds} and {item.num_examples} shared {_unit(item)}"
-    return f"{scope}, {change} {_verdict(item)}"
+    return f"{seeds} and {item.num_examples} shared {_unit(item)}"
 
 
 def _seeds(arm: ArmSummary) -> str:
@@ -62,28 +74,86 @@ def _number(count: int, noun: str) -> str:
 
 
 def _unit(item: Comparison) -> str:
-    return "occupations" if item.metric in OCCUPATION_MEASURES else "examples"
+    names = {*OCCUPATION_MEASURES, *map(metric_label, OCCUPATION_MEASURES)}
+    return "occupations" if item.metric in names else "examples"
 
 
-def _verdict(item: Comparison) -> str:
-    assert item.p_t is not None
-    p = format_p(item.p_t)
-    p = f"p {p}" if p.startswith("<") else f"p = {p}"
-    drawn = {"both": f"seeds and {_unit(item)}", "seeds": "seeds", "examples": _unit(item)}
-    chance = f"due to chance in the choice of {drawn[item.resample]}"
-    if item.p_t.two_sided < 1 - item.confidence:
-        return f"This is unlikely to be {chance}: {p} (two-sided t test)."
+def verdict(item: Comparison, adjusted: float, better: bool | None) -> str:
+    """Returns the result in one word or two, judged by the corrected p.
+
+    Args:
+      item: a comparison of two sides.
+      adjusted: its p corrected for the number of comparisons.
+      better: whether a higher score is better; None where neither way is.
+    """
+    if adjusted >= round(1 - item.confidence, 12) or item.estimate == 0:
+        return "not clear"
+    if better is None:
+        return "higher" if item.estimate > 0 else "lower"
+    return "better" if (item.estimate > 0) == better else "worse"
+
+
+def answer(items: Sequence[Comparison], adjusted: Sequence[float], results: Sequence[str]) -> str:
+    """Returns one sentence on what some comparisons of the same two sides say.
+
+    Args:
+      items: all of one design.
+      adjusted: their corrected p-values; empty in a `single` design.
+      results: of `verdict`, one per comparison; empty likewise.
+    """
+    if not adjusted:
+        return " ".join(finding(item) for item in items[:1])
+    place = min(range(len(items)), key=lambda number: adjusted[number])
+    item, counts = items[place], Counter(results)
+    assert item.experiment is not None
+    tally = ", ".join(
+        f"{word} on {counts[word]}"
+        for word in ("better", "worse", "higher", "lower", "not clear")
+        if counts[word]
+    )
+    sides = f"{item.experiment.name} against {item.base.name}"
+    scope = f"{len(items)} comparisons: {tally}; the clearest is" if len(items) > 1 else results[0]
     return (
-        f"This may be {chance}: {p} (two-sided t test); the data do not rule out zero difference."
+        f"{sides}, {scope} {item.metric} on {item.evaluation_set}, "
+        f"{format_cell(item.experiment.estimate)} against {format_cell(item.base.estimate)}: "
+        f"difference {format_cell(item.estimate)} ({item.confidence:.0%} CI {format_cell(item.t)}, "
+        f"{_p(adjusted[place])}{' after correction' if len(items) > 1 else ''}), from "
+        f"{_scope(item)}."
     )
 
 
-def warnings(item: Comparison) -> list[str]:
-    """Lists what a reader must know before believing the numbers."""
+def _p(value: float) -> str:
+    text = format_cell(value, "p")
+    return f"p {text}" if text.startswith("<") else f"p = {text}"
+
+
+def _judgement(item: Comparison, adjusted: float | None) -> str:
+    assert item.p_t is not None
+    own = item.p_t.two_sided
+    judged = own if adjusted is None else adjusted
+    p = f"{_p(own)} (two-sided t test)"
+    if adjusted is not None and format_cell(adjusted, "p") != format_cell(own, "p"):
+        p = f"{p}, {_p(adjusted)} after Holm's correction"
+    drawn = {"both": f"seeds and {_unit(item)}", "seeds": "seeds", "examples": _unit(item)}
+    chance = f"due to chance in the choice of {drawn[item.resample]}"
+    if judged < round(1 - item.confidence, 12):
+        return f"This is unlikely to be {chance}: {p}."
+    return f"This may be {chance}: {p}; the data do not rule out zero difference."
+
+
+def warnings(item: Comparison, numbers: bool = True) -> list[str]:
+    """Lists what a reader must know before believing the numbers.
+
+    Args:
+      item: the comparison.
+      numbers: whether to name the numbers of this comparison; without them the warnings of several
+        comparisons are equal, and can be shown once.
+    """
     found = []
     if item.below_seed_floor and item.seed_floor is not None:
         assert item.p_t is not None and item.p_percentile is not None
         floor = Fraction(item.seed_floor).limit_denominator(10**9)
+        own = f" (bootstrap {min(item.p_percentile[:2]):.2g}, t {min(item.p_t[:2]):.2g})"
         flips = (
             f" The sign-flip test, which makes no assumption about this distribution and concerns "
             f"only these {_unit(item)}, gives p = {item.p_sign_flip.two_sided:.2g} (two-sided)."
@@ -92,14 +162,13 @@ def warnings(item: Comparison) -> list[str]:
         )
         found.append(
             "With so few seeds, a test that uses only their order cannot give a one-sided p below "
-            f"{floor} = {item.seed_floor:.2g}. Smaller values (bootstrap "
-            f"{min(item.p_percentile[:2]):.2g}, t {min(item.p_t[:2]):.2g}) rely on the examples, or "
-            "on the assumption that seed effects are normally distributed; with few seeds the "
-            f"bootstrap's own p is too small.{flips}"
+            f"{floor} = {item.seed_floor:.2g}. Smaller values{own if numbers else ''} rely on the "
+            "examples, or on the assumption that seed effects are normally distributed; with few "
+            f"seeds the bootstrap's own p is too small.{flips if numbers else ''}"
         )
     if item.degenerate_replicates:
+        share = f"{item.degenerate_replicates} of {item.num_bootstrap}" if numbers else "some"
         found.append(
-            f"In {item.degenerate_replicates} of {item.num_bootstrap} bootstrap samples the score of "
-            "some run was 0/0 and was taken as 0."
+            f"In {share} bootstrap samples the score of some run was 0/0 and was taken as 0."
         )
     return found

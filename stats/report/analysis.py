@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -11,7 +11,13 @@ from multiberts.evaluate.metrics.winogender_bias import OCCUPATION_MEASURES
 from multiberts.runs.errors import UserError
 from multiberts.stats.bootstrap.conclusion import Comparison
 from multiberts.stats.bootstrap.corrections import adjusted_p_values
-from multiberts.stats.presentation import figures
+from multiberts.stats.presentation import figures, wording
+from multiberts.stats.presentation.metric_names import (
+    as_shown,
+    higher_is_better,
+    metric_factor,
+    metric_label,
+)
 from multiberts.stats.presentation.sections import ReportSection, slug
 from multiberts.stats.presentation.table_writer import format_cell
 from multiberts.stats.report.dumps import Bootstrap, Dump, compare_dumps, curve_of_dumps
@@ -54,6 +60,7 @@ class ComparedProcedures:
     Attributes:
       name, design: as requested.
       comparisons: one per evaluation set and metric.
+      shown: the same in the units and with the names that readers see.
       pictures: the figures of each comparison.
       overview: figures of all of them.
     """
@@ -61,6 +68,7 @@ class ComparedProcedures:
     name: str
     design: str
     comparisons: list[Comparison] = field(default_factory=list)
+    shown: list[Comparison] = field(default_factory=list)
     pictures: list[list[ReportSection]] = field(default_factory=list)
     overview: list[ReportSection] = field(default_factory=list)
 
@@ -69,6 +77,19 @@ class ComparedProcedures:
         """Returns the recommended two-sided p-values, corrected for their number here (Holm)."""
         p_values = [item.p_t.two_sided for item in self.comparisons if item.p_t is not None]
         return [float(p) for p in adjusted_p_values(p_values, "holm")] if p_values else []
+
+    @property
+    def results(self) -> list[str]:
+        """Returns the result of each comparison in words, by the corrected p."""
+        return [
+            wording.verdict(item, p, higher_is_better(item.metric))
+            for item, p in zip(self.comparisons, self.adjusted, strict=False)
+        ]
+
+    @property
+    def answer(self) -> str:
+        """Returns one sentence on all comparisons."""
+        return wording.answer(self.shown, self.adjusted, self.results)
 
 
 @dataclass
@@ -186,17 +207,22 @@ def _compare(analysis: _Analysis, request: Mapping[str, Any], prefix: str) -> Co
                 **options,
             )  # fmt: skip
             found.comparisons.append(item)
-            found.pictures.append(list(_pictures(analysis, item, dumps, measure, prefix)))
+            found.shown.append(as_shown(item))
+            pictures = _pictures(analysis, found.shown[-1], dumps, measure, prefix)
+            found.pictures.append(list(pictures))
     if not found.comparisons:
         raise UserError(
             f"comparison {request['name']!r}: the two sides share no task, evaluation set and "
             "metric; fine-tune both on the same tasks"
         )
-    if len(found.comparisons) > 1 and found.design != "single":
-        caption = f"Differences on all evaluation sets: {found.name}"
-        rows = {f"{item.evaluation_set}, {item.metric}": item for item in found.comparisons}
-        make = partial(figures.forest_figure, rows)
-        found.overview = [ReportSection(f"{prefix}-all", caption, make)]
+    # Differences of one unit share a figure; on one axis, a slope would hide a share.
+    kinds = dict.fromkeys(item.metric for item in found.shown if found.design != "single")
+    for metric in kinds:
+        rows = {item.evaluation_set: item for item in found.shown if item.metric == metric}
+        if len(rows) > 1:
+            caption = f"Differences of {metric} on all evaluation sets: {found.name}"
+            make = partial(figures.forest_figure, rows, f"{found.name}: {metric}")
+            found.overview.append(ReportSection(f"{prefix}-all-{slug(metric)}", caption, make))
     return found
 
 
@@ -269,8 +295,22 @@ def _training_pictures(analysis: _Analysis, groups: Sequence[RunGroup]) -> list[
         pictures.append(
             ReportSection(
                 f"training-{slug(name)}-{slug(measure)}",
-                f"{measure} on {name} against pre-training step",
-                partial(figures.training_figure, curves, name, measure),
+                f"{metric_label(measure)} on {name} against pre-training step",
+                partial(
+                    figures.training_figure,
+                    _as_shown(curves, measure),
+                    name,
+                    metric_label(measure),
+                    analysis.bootstrap.confidence,
+                ),
             )
         )
     return pictures
+
+
+def _as_shown(curves: Sequence[figures.Curve], measure: str) -> list[figures.Curve]:
+    factor = metric_factor(measure)
+    return [
+        replace(curve, scores={seed: factor * table for seed, table in curve.scores.items()})
+        for curve in curves
+    ]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib.metadata
+import os
+import platform
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -10,16 +12,21 @@ from typing import TYPE_CHECKING, Any, cast
 
 from multiberts.runs.figure_style import save_figure
 from multiberts.runs.files import replaced, write_atomically
+from multiberts.stats.bootstrap.conclusion import Comparison
 from multiberts.stats.presentation import wording
 from multiberts.stats.presentation.comparison_tables import format_p, full_table, summary_table
+from multiberts.stats.presentation.metric_names import metric_meaning
 from multiberts.stats.presentation.sections import figure_html
 from multiberts.stats.presentation.table_writer import Cell, Table, format_cell, with_minus
-from multiberts.stats.report.analysis import ComparedProcedures, ReportContent
+from multiberts.stats.report.analysis import ReportContent
 from multiberts.stats.report.dumps import Bootstrap
 from multiberts.stats.report.selection import RULE_TEXTS, LearningRateRule
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+MAX_EFFECT = 5  # of Hedges' g, beyond which seeds hardly vary and the number says little
 
 
 def write_page(
@@ -64,6 +71,7 @@ def write_page(
         tables=tables,
         bootstrap=bootstrap,
         rule=RULE_TEXTS[rule],
+        made_with=made_with(),
     )
     write_atomically(path / "index.html", page)
     return [*written, "index.html"]
@@ -77,7 +85,7 @@ def _tables(content: ReportContent) -> dict[str, Table]:
             [
                 (
                     group.task, group.procedure, group.step,
-                    ", ".join("-" if rate is None else f"{rate:g}" for rate in group.learning_rates),
+                    ", ".join(f"{rate:g}" if rate else "-" for rate in group.learning_rates),
                     len(group.seeds), len(group.runs),
                 )
                 for group in content.groups
@@ -115,33 +123,59 @@ def _tables(content: ReportContent) -> dict[str, Table]:
     return {name: table for name, table in tables.items() if table.rows}
 
 
-def _summary(compared: ComparedProcedures) -> Table:
-    """Returns the table of one requested comparison, for the head of the page."""
-    first = compared.comparisons[0]
-    level = f"{first.confidence:.0%} CI"
-    rows: list[Sequence[Cell]]
-    if first.experiment is None:
-        rows = [
-            (item.evaluation_set, item.metric, item.estimate, item.t)
-            for item in compared.comparisons
-        ]
-        return Table(("Evaluation set", "Metric", "Estimate", level), rows)
-    rows = []
-    for item, adjusted in zip(compared.comparisons, compared.adjusted, strict=True):
-        assert item.experiment is not None and item.p_t is not None
-        verdict = "higher" if item.estimate > 0 else "lower"
-        rows.append(
-            (
-                item.evaluation_set, item.metric, item.base.estimate, item.experiment.estimate,
-                item.estimate, item.t, item.p_t.two_sided, adjusted,
-                verdict if item.significant else "not clear",
-            )
-        )  # fmt: skip
-    columns = (
-        "Evaluation set", "Metric", first.base.name, first.experiment.name, "Difference", level,
-        "p", "p (Holm)", "Result",
-    )  # fmt: skip
-    return Table(columns, rows, {"p": "p", "p (Holm)": "p"})
+def _summary(content: ReportContent) -> Table:
+    """Returns the table of all comparisons, for the head of the page."""
+    first = content.compared[0].comparisons[0]
+    records: list[dict[str, Cell]] = []
+    for compared in content.compared:
+        for place, item in enumerate(compared.shown):
+            both = item.experiment is not None
+            records.append(
+                {
+                    "Compared": compared.name, "Evaluation set": item.evaluation_set,
+                    "Metric": item.metric, "Base": item.base.estimate,
+                    "Experiment": item.experiment.estimate if item.experiment else None,
+                    "Difference": item.estimate if both else None,
+                    f"{first.confidence:.0%} CI": item.t,
+                    "p": item.p_t.two_sided if item.p_t else None,
+                    "p (Holm)": compared.adjusted[place] if both else None,
+                    "Result": compared.results[place] if both else "-",
+                }
+            )  # fmt: skip
+    return Table.from_records(records, {"p": "p", "p (Holm)": "p"})
+
+
+def _warnings(content: ReportContent) -> dict[str, list[Comparison]]:
+    """Returns every warning once, with the comparisons that it concerns."""
+    found: dict[str, list[Comparison]] = {}
+    for compared in content.compared:
+        for item in compared.shown:
+            for text in wording.warnings(item, numbers=False):
+                found.setdefault(text, []).append(item)
+    return found
+
+
+def made_with() -> dict[str, str]:
+    """Returns the processor, the threads and the versions that the numbers of a page come from."""
+    packages = ("multiberts", "numpy", "scipy", "xarray", "matplotlib")
+    threads = {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+    return {
+        "Processor": _processor(),
+        "Processor cores": str(os.cpu_count()),
+        **{name: value for name, value in threads.items() if value},
+        "Python": platform.python_version(),
+        **{name: importlib.metadata.version(name) for name in packages},
+    }
+
+
+def _processor() -> str:
+    """Returns the name of the processor; its kind, such as x86_64, where no name is known."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
 
 
 def _readable(table: Table) -> str:
@@ -154,6 +188,13 @@ def _readable(table: Table) -> str:
     return replace(
         table, columns=[name(column) for column in table.columns], formats=formats
     ).html()
+
+
+def _effect(hedges_g: float) -> str:
+    """Formats an effect size; over seeds that hardly differ it has no meaning but its size."""
+    if abs(hedges_g) > MAX_EFFECT:
+        return f"beyond {with_minus(str(-MAX_EFFECT if hedges_g < 0 else MAX_EFFECT))}"
+    return with_minus(format_cell(hedges_g))
 
 
 def _render(path: Path, **values: Any) -> str:
@@ -171,9 +212,12 @@ def _render(path: Path, **values: Any) -> str:
         "number": lambda cell: with_minus(format_cell(cell)),
         "p": format_p,
         "table": _readable,
-        "summary": lambda compared: _summary(compared).html(),
+        "summary": lambda content: _summary(content).html(),
+        "warnings": _warnings,
+        "meaning": metric_meaning,
         "embed": partial(figure_html, path),
-        "finding": lambda item: with_minus(wording.finding(item)),
-        "warnings": wording.warnings,
+        "finding": lambda item, adjusted: with_minus(wording.finding(item, adjusted)),
+        "effect": _effect,
+        "minus": with_minus,
     }
     return environment.get_template("report.html.j2").render(**values)

@@ -69,7 +69,8 @@ def test_fit_and_truth_lines():
     texts = [
         [text.get_text() for text in axes.get_legend().get_texts()] for axes in (first, second)
     ]
-    assert texts == [["fit, slope 0.50", "true slope 0.40"], ["fit, slope 0.00"]]
+    band = "95% band over occupations"
+    assert texts == [[band, "fit, slope 0.50", "true slope 0.40"], [band, "fit, slope 0.00"]]
 
 
 def test_same_bytes_twice_and_no_dates(comparison, tmp_path):

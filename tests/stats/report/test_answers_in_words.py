@@ -136,7 +136,7 @@ def test_report_of_answers_in_words(answers, tmp_path):
         num_bootstrap=100,
     )
     page = (tmp_path / "report" / "index.html").read_text()
-    assert "squad_f1" in page and "squad_exact_match" in page
+    assert "F1 of words (%)" in page and "exact match (%)" in page and "squad_" not in page
     assert "dev@1.5" not in page and "test" not in [
         cell.strip() for cell in page.replace("<", ">").split(">")
     ]

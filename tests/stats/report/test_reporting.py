@@ -202,7 +202,9 @@ def test_p_values_of_a_section_are_corrected_for_their_number(written):
         corrected[place] = "&lt; 0.0001" if running < 1e-4 else f"{running:.2g}"
     page = (written / "index.html").read_text()
     summary = page[page.index('id="summary"') : page.index('id="truth"')]
-    found = re.findall(r'<td class="n">([^<]*)</td><td>(?:higher|lower|not clear)<', summary)
+    found = re.findall(
+        r'<td class="n">([^<]*)</td><td>(?:better|worse|higher|lower|not clear)<', summary
+    )
     assert found[: len(p_values)] == [corrected[place] for place in range(len(p_values))]
 
 
@@ -236,9 +238,41 @@ def test_the_page_is_whole_and_speaks(written):
     )
     for anchor in re.findall(r'href="#([^"]+)"', page):
         assert f'id="{anchor}"' in page
-    assert "bias_slope of cda_incr is lower than that of base by" in page
+    assert "bias slope of cda_incr is lower than that of base by" in page
     assert "1/32 = 0.031" in page  # five seeds cannot say more by their order
     assert "Across 5 paired seeds (10 and 10 runs) and 24 shared occupations" in page
+
+
+def test_the_page_allows_nothing_from_elsewhere(written):
+    """A policy as the status page's, without scripts: there are none."""
+    page = (written / "index.html").read_text()
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
+    assert policy == "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+    assert page.index("Content-Security-Policy") < page.index("<style")
+
+
+def test_the_page_says_what_it_was_made_with(written):
+    page = (written / "index.html").read_text()
+    part = page[page.index('id="made-with"') :]
+    assert "depend on the processor" in part
+    found = dict(re.findall(r'<th scope="row">([^<]*)</th><td>([^<]*)</td>', part))
+    assert found["Processor"] and int(found["Processor cores"]) >= 1
+    assert found["numpy"] == np.__version__
+    assert {"Python", "multiberts", "scipy", "xarray", "matplotlib"} <= set(found)
+
+
+def test_the_first_screen_answers(written):
+    """The sentence comes first, then the table; no row is called clear that Holm does not clear."""
+    page = (written / "index.html").read_text()
+    start = page[: page.index('id="truth"')]
+    assert start.index('class="answer"') < start.index('id="summary"') < start.index("<table>")
+    assert "not clear" in start and ">better<" in start and ">lower<" in start
+    rows = re.findall(r"<tr>(.*?)</tr>", start)[1:]
+    for row in rows:
+        *_, corrected, result = re.findall(r"<td[^>]*>([^<]*)</td>", row)
+        below = corrected.startswith("&lt;") or float(corrected) < 0.05
+        assert below == (result != "not clear")
+    assert page.count("a test that uses only their order") == 2  # of five and of ten seeds
 
 
 def test_same_arguments_give_the_same_bytes(world, arguments, written):

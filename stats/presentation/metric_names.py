@@ -1,0 +1,103 @@
+"""Metrics as readers know them: their name with its unit, their meaning, and which way is better."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from multiberts.evaluate.metrics.register import METRICS
+from multiberts.stats.intervals import Interval
+
+if TYPE_CHECKING:
+    from multiberts.stats.bootstrap.conclusion import ArmSummary, Comparison
+
+# Name, whether it is shown in per cent, and what it means. Others keep their name.
+_KNOWN: Mapping[str, tuple[str, bool, str]] = {
+    "accuracy": ("accuracy", True, "Share of examples whose prediction is right."),
+    "error": ("error", True, "Share of examples whose prediction is wrong."),
+    "f1": ("F1", True, "Harmonic mean of precision and recall of the positive class."),
+    "f1_macro": ("macro F1", True, "F1 of every class, averaged over classes."),
+    "squad_exact_match": ("exact match", True, "Share of answers equal to a reference answer."),
+    "squad_f1": ("F1 of words", True, "Overlap of the words of answer and reference, averaged."),
+    "matthews": ("Matthews' correlation", False, "Correlation of two binary variables."),
+    "pearson": ("Pearson's correlation", False, "Correlation of predictions and labels."),
+    "spearman": ("Spearman's correlation", False, "Correlation of their ranks."),
+    "auc": ("AUC", False, "Chance that a positive example scores above a negative one."),
+    "mse": ("mean squared error", False, "Mean of squared differences from the labels."),
+    "mae": ("mean absolute error", False, "Mean of absolute differences from the labels."),
+    "ece": ("calibration error", False, "Gap between confidence and accuracy."),
+    "bleu": ("BLEU", False, "Overlap of n-grams with the references."),
+    "bias_correlation": (
+        "bias correlation", False,
+        "Correlation of the bias score of an occupation with its share of women.",
+    ),
+    "bias_slope": (
+        "bias slope", False, "Slope of the bias score of an occupation on its share of women.",
+    ),
+    "probe_correlation": (
+        "probe correlation", False,
+        "Correlation of P(feminine pronoun) with the occupation's share of women.",
+    ),
+    "probe_slope": (
+        "probe slope", False, "Slope of P(feminine pronoun) on the occupation's share of women.",
+    ),
+}  # fmt: skip
+
+
+def metric_label(metric: str) -> str:
+    """Returns the name of a metric with its unit, such as `exact match (%)`."""
+    name, percent, _ = _KNOWN.get(metric, (metric.replace("_", " "), False, ""))
+    return f"{name} (%)" if percent else name
+
+
+def metric_factor(metric: str) -> float:
+    """Returns by what scores are multiplied to be shown: 100 for per cent."""
+    return 100.0 if _KNOWN.get(metric, ("", False, ""))[1] else 1.0
+
+
+def metric_meaning(metric: str) -> str:
+    """Returns one sentence on what a metric measures; empty where none is known."""
+    return _KNOWN.get(metric, ("", False, ""))[2]
+
+
+def higher_is_better(metric: str) -> bool | None:
+    """Returns which way a metric points; None where neither way is better, as for bias."""
+    return METRICS[metric].higher_is_better if metric in METRICS else None
+
+
+def as_shown(item: Comparison) -> Comparison:
+    """Returns a comparison in the units and with the metric's name that readers see.
+
+    Shares are shown in per cent, so that scores, differences and intervals are 100 times as large;
+    p-values, effect sizes and degrees of freedom are the same.
+    """
+    label = metric_label(item.metric)
+    if metric_factor(item.metric) == 1:
+        return replace(item, metric=label)
+    values: dict[str, object] = {
+        name: 100 * getattr(item, name)
+        for name in (
+            "estimate", "bootstrap_mean", "bias", "standard_error", "bootstrap_standard_error",
+            "samples",
+        )
+    }  # fmt: skip
+    values |= {
+        name: _in_percent(getattr(item, name))
+        for name in ("t", "percentile", "basic", "bca", "studentised")
+    }
+    sides = {"base": _side(item.base), "experiment": item.experiment and _side(item.experiment)}
+    return replace(item, metric=label, **values, **sides)  # type: ignore[arg-type]
+
+
+def _in_percent(interval: Interval | None) -> Interval | None:
+    return None if interval is None else Interval(*(100 * end for end in interval))
+
+
+def _side(arm: ArmSummary) -> ArmSummary:
+    return replace(
+        arm,
+        estimate=100 * arm.estimate,
+        percentile=Interval(*(100 * end for end in arm.percentile)),
+        seed_scores=100 * arm.seed_scores,
+    )

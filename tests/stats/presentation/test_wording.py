@@ -1,0 +1,93 @@
+"""Results in words: the corrected p decides, and the metric says which way is better."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import xarray
+
+from multiberts.stats import compare
+from multiberts.stats.presentation.metric_names import as_shown, higher_is_better, metric_label
+from multiberts.stats.presentation.wording import answer, finding, verdict, warnings
+
+
+@pytest.fixture(scope="module")
+def comparison():
+    """Five paired seeds of 40 examples; the experiment is right more often."""
+    random = np.random.default_rng(0)
+    coordinates = {"pretrain_seed": range(5), "example": range(40)}
+    sides = [
+        xarray.DataArray((random.random((5, 40)) < chance).astype(int), coordinates)
+        for chance in (0.4, 0.9)
+    ]
+    labels = xarray.DataArray(np.ones(40, int), {"example": range(40)})
+    return compare(
+        *sides, "accuracy", labels=labels, num_bootstrap=99, name="new against old",
+        evaluation_set="dev", base_name="old", experiment_name="new",
+    )  # fmt: skip
+
+
+def test_the_corrected_p_decides(comparison):
+    """p .042 and Holm .34 are not clear, whatever the p alone says."""
+    own = dataclasses.replace(comparison, p_t=comparison.p_t._replace(two_sided=0.042))
+    assert verdict(own, 0.34, True) == "not clear"
+    assert verdict(own, 0.049, True) == "better"
+    assert verdict(own, 0.05, True) == "not clear"
+    text = finding(own, 0.34)
+    assert "may be due to chance" in text and "unlikely" not in text
+    assert "p = 0.042 (two-sided t test), p = 0.34 after Holm's correction" in text
+    assert "unlikely to be due to chance" in finding(own)
+
+
+def test_better_knows_which_way_the_metric_points(comparison):
+    fell = dataclasses.replace(comparison, estimate=-0.1)
+    for metric, words in {
+        "accuracy": ("better", "worse"),
+        "log_loss": ("worse", "better"),
+        "error": ("worse", "better"),
+        "bias_correlation": ("higher", "lower"),
+        "slope": ("higher", "lower"),
+    }.items():
+        better = higher_is_better(metric)
+        assert (verdict(comparison, 0.001, better), verdict(fell, 0.001, better)) == words
+    assert verdict(dataclasses.replace(comparison, estimate=0), 0.001, True) == "not clear"
+
+
+def test_shares_are_shown_in_per_cent(comparison):
+    shown = as_shown(comparison)
+    assert shown.metric == "accuracy (%)"
+    assert shown.estimate == pytest.approx(100 * comparison.estimate)
+    assert shown.base.estimate == pytest.approx(100 * comparison.base.estimate)
+    for kind in ("t", "percentile", "basic", "bca", "studentised"):
+        assert tuple(getattr(shown, kind)) == pytest.approx(
+            [100 * end for end in getattr(comparison, kind)]
+        )
+    np.testing.assert_allclose(shown.samples, 100 * comparison.samples)
+    np.testing.assert_allclose(
+        shown.experiment.seed_scores, 100 * comparison.experiment.seed_scores
+    )
+    for same in ("p_t", "p_sign_flip", "effect", "degrees_of_freedom"):
+        assert getattr(shown, same) == getattr(comparison, same)
+    other = as_shown(dataclasses.replace(comparison, metric="bias_slope"))
+    assert (other.metric, other.estimate) == ("bias slope", comparison.estimate)
+    assert metric_label("my_own_metric") == "my own metric"
+
+
+def test_the_answer_is_one_sentence_on_the_clearest(comparison):
+    shown = as_shown(comparison)
+    other = dataclasses.replace(shown, evaluation_set="test", estimate=-1.0)
+    text = answer([other, shown], [0.9, 0.002], ["not clear", "better"])
+    assert text.startswith(
+        "new against old, 2 comparisons: better on 1, not clear on 1; the clearest"
+    )
+    assert "accuracy (%) on dev" in text and "p = 0.002 after correction" in text
+    assert text.endswith("from 5 paired seeds (5 and 5 runs) and 40 shared examples.")
+    assert text.count(". ") == 0
+
+
+def test_equal_warnings_are_equal_texts(comparison):
+    few = dataclasses.replace(comparison, seed_floor=1 / 32, below_seed_floor=True)
+    other = dataclasses.replace(few, p_t=few.p_t._replace(greater=1e-5))
+    assert warnings(few) != warnings(other)
+    assert warnings(few, numbers=False) == warnings(other, numbers=False)
+    assert "1/32" in warnings(few, numbers=False)[0]
