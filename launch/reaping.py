@@ -1,10 +1,9 @@
 """`multiberts launch reap`: ends what a launcher that is gone has left running, and nothing else.
 
 Normally there is nothing to end, as every process of a launch watches its launcher and leaves with it.
-Ours are told by marks that others do not have: on this machine an environment variable that names root
-and lease (`launch.workers.guardian.VARIABLE`), on Slurm the job's script below
-`<root>/launch/parsl/`, on Cloud TPU labels.
-Pods of Kubernetes leave by themselves soon after the lease has ended.
+Ours have marks that others do not have: on this machine an environment variable with root and lease
+(`launch.workers.guardian.VARIABLE`), on Slurm the job's script below `<root>/launch/parsl/`, on Cloud
+TPU labels. Pods of Kubernetes leave by themselves soon after the lease has ended.
 """
 
 from __future__ import annotations
@@ -26,12 +25,11 @@ import psutil
 
 from multiberts.launch.markers.attempts import attempts_of, end_attempt
 from multiberts.launch.markers.lease import Holder, Lease
-from multiberts.launch.markers.orphans import has_process
 from multiberts.launch.workers.guardian import VARIABLE, Watch
 from multiberts.runs.console import report
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
-from multiberts.runs.processes import process_is_alive
+from multiberts.runs.processes import creation_time, process_is_alive
 
 # For processes to save and leave after they were asked to; then they are ended.
 SECONDS_TO_SAVE = 100.0
@@ -47,34 +45,40 @@ def reap(
     engine_options: Mapping[str, Any] | None = None,
     everything: bool = False,
 ) -> None:
-    """Ends what belongs to no running launcher of an experiment, and says what it ended.
+    """Ends what belongs to no running launcher of an experiment, and reports what it ended.
 
-    On this machine always; besides, where `engine` says so or the experiment was launched there.
+    On this machine always; also on the engine that is given, or that the experiment was launched on. A
+    launcher on another machine runs if its lease is renewed while this command watches, which takes up
+    to 90 s.
 
     Args:
       root: the experiment's root.
       engine: as it was launched: `local`, `slurm`, `kubernetes` or `tpu`.
       engine_options: as it was launched.
-      everything: with engine `tpu`, delete also the queued resources of runs that `run` would go on
-        with.
+      everything: with engine `tpu`, delete also the queued resources of runs that `run` would resume.
 
     Raises:
-      UserError: the root does not exist, or the engine cannot be asked.
+      UserError: the root does not exist, or the engine does not answer; what could be ended without it
+        was ended.
     """
     if not Path(root).is_dir():
         raise UserError(f"{root} is not a directory; check launch.root")
-    ended = [f"{one.describe()}: {how}" for one, how in end_processes(root)]
-    ended += _end_slurm_jobs(root, is_needed=engine == "slurm")
+    holder = Lease.awaited(root)
+    has_ended = False
+    for left, how in end_processes(root, holder):
+        has_ended = True
+        report(f"{left.describe()}: {how}")
+    closed = 0 if holder is not None else close_attempts(root)
+    if closed:
+        report(f"{closed} attempts of processes that are gone marked as lost")
+    jobs = [] if holder is not None else _end_slurm_jobs(root, is_needed=engine == "slurm")
     if engine == "tpu":
         from multiberts.launch.tpu.reaping import delete_resources
 
-        ended += delete_resources(root, engine_options or {}, everything=everything)
-    closed = close_attempts(root)
-    for line in ended:
+        jobs += delete_resources(root, engine_options or {}, everything=everything)
+    for line in jobs:
         report(line)
-    if closed:
-        report(f"{closed} attempts of processes that are gone noted as lost")
-    if not ended:
+    if not jobs and not has_ended:
         report(f"nothing to end: all that runs for {root} has its launcher, or nothing runs")
 
 
@@ -84,11 +88,13 @@ class Left:
 
     Attributes:
       process: of this machine.
+      created: its `runs.processes.creation_time`.
       command: its command line, shortened.
       folder: of its launcher's temporary files on this machine, or None.
     """
 
     process: psutil.Process
+    created: float
     command: str
     folder: str | None
 
@@ -98,18 +104,21 @@ class Left:
 
     def is_alive(self) -> bool:
         """Returns whether it still runs."""
-        return process_is_alive(self.process.pid, self.process.create_time())
+        return process_is_alive(self.process.pid, self.created)
 
 
-def left_processes(root: PathLike) -> list[Left]:
+def left_processes(root: PathLike, holder: Holder | None) -> list[Left]:
     """Returns the processes on this machine of launchers of an experiment that are gone.
 
     This process and those it descends from are never among them, nor are those of other users.
+
+    Args:
+      root: the experiment's root.
+      holder: of the lease now, or None.
     """
-    holder = Lease.held(root)
     place = os.path.realpath(root)
     spared = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
-    if holder is not None and holder.host == socket.gethostname():
+    if holder is not None and holder.is_here:
         spared.add(holder.pid)
     found = []
     for process in psutil.process_iter():
@@ -120,18 +129,15 @@ def left_processes(root: PathLike) -> list[Left]:
             watch = _watch_of(process.environ().get(VARIABLE))
             if watch is None or os.path.realpath(watch.root) != place:
                 continue
-            if _has_launcher(watch, holder):
-                continue
-            if process.status() != psutil.STATUS_ZOMBIE:
+            created = creation_time(process.pid)
+            if created is not None and not _has_launcher(watch, holder):
                 command = " ".join(process.cmdline()).strip()
-                found.append(Left(process, command[:80], watch.folder))
+                found.append(Left(process, created, command[:80], watch.folder))
     return found
 
 
 def _has_launcher(watch: Watch, holder: Holder | None) -> bool:
-    """Returns whether the launcher of a process has the lease; where nobody has, whether it runs on
-    this machine.
-    """
+    """Returns whether the launcher of a process has the lease, or where nobody has it, runs here."""
     if holder is not None:
         return holder.owner == watch.owner
     return process_is_alive(watch.pid, watch.born)
@@ -147,18 +153,14 @@ def _watch_of(value: str | None) -> Watch | None:
 
 
 def end_processes(
-    root: PathLike, seconds_to_save: float = SECONDS_TO_SAVE
+    root: PathLike, holder: Holder | None, seconds_to_save: float = SECONDS_TO_SAVE
 ) -> list[tuple[Left, str]]:
-    """Asks left processes to save and leave, and ends those that do not.
-
-    Args:
-      root: the experiment's root.
-      seconds_to_save: how long they have.
+    """Asks left processes to save and leave, and ends those that do not within `seconds_to_save`.
 
     Returns:
-      What was ended, and how.
+      The processes that were ended, and how.
     """
-    found = left_processes(root)
+    found = left_processes(root, holder)
     for left in found:
         # psutil compares the creation time first: never another process with the same number.
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -183,14 +185,12 @@ def end_processes(
 
 
 def close_attempts(root: PathLike) -> int:
-    """Notes as lost the open attempts on this machine whose process is gone; returns how many."""
-    if Lease.held(root) is not None:
-        return 0  # the launcher that is there does
+    """Marks as lost the open attempts on this machine whose process is gone; returns how many."""
     closed = 0
     for attempts in attempts_of(root).values():
         for attempt in attempts:
             is_here = attempt.host == socket.gethostname()
-            if attempt.ended is None and is_here and not has_process(attempt):
+            if attempt.ended is None and is_here and not attempt.has_process():
                 error = {"kind": "WorkerLost", "message": "its process was gone"}
                 end_attempt(root, attempt, "lost", error, ended=attempt.heartbeat)
                 closed += 1
@@ -209,13 +209,11 @@ def _end_slurm_jobs(root: PathLike, *, is_needed: bool) -> list[str]:
                 "Slurm's commands are, such as a login node"
             )
         return []
-    if Lease.held(root) is not None:
-        return []
     listed = _slurm("squeue", "--noheader", f"--user={getpass.getuser()}", "--format=%i|%T|%o")
     ended = []
     for line in listed.splitlines():
         job, state, command = line.strip().split("|", 2)
-        # The script that a job was submitted with says whose it is.
+        # A job belongs to the root that its script lies below.
         if scripts in Path(command.strip()).resolve().parents:
             _slurm("scancel", job)
             ended.append(f"Slurm job {job} ({state.lower()}): cancelled")
@@ -223,11 +221,7 @@ def _end_slurm_jobs(root: PathLike, *, is_needed: bool) -> list[str]:
 
 
 def _slurm(*command: str) -> str:
-    """Returns what a command of Slurm prints.
-
-    Raises:
-      UserError: it fails, or does not answer.
-    """
+    """Returns the output of a command of Slurm; refuses one that fails or does not answer."""
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=SECONDS_FOR_SLURM, check=True

@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
-# Times of creation are rounded to the ticks of the kernel's clock.
-_SECONDS_OF_ROUNDING = 1.0
+import os
+from pathlib import Path
+
+# Times are rounded to the ticks of the kernel's clock.
+_SECONDS_OF_ROUNDING = 0.02
 
 
 def creation_time(pid: int) -> float | None:
-    """Returns when a process was created, in Unix seconds; None if it has ended.
+    """Returns when a process was created, or None if it has ended.
 
-    A process that has ended and waits for its parent to take note of it (a zombie) counts as ended. Of
-    processes that may not be looked into the time is 0.
+    In seconds since the machine was booted where the kernel says so, as on Linux: the same number
+    however often the clock is set meanwhile. Elsewhere in Unix seconds. A process that has ended and
+    waits for its parent to take note of it (a zombie) counts as ended.
 
     Args:
       pid: of a process of this machine.
     """
+    try:
+        # The name, in parentheses, may hold anything; the state follows it, the time is 19 fields on.
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        return None if fields[0] in "ZXx" else int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    except (FileNotFoundError, ProcessLookupError):
+        if Path("/proc/self/stat").exists():
+            return None
     import psutil
 
     try:
         process = psutil.Process(pid)
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return None
-        return float(process.create_time())
-    except psutil.NoSuchProcess:
+        return None if process.status() == psutil.STATUS_ZOMBIE else float(process.create_time())
+    except (psutil.NoSuchProcess, ValueError, OverflowError):
         return None
     except psutil.AccessDenied:
         return 0.0
@@ -33,8 +42,8 @@ def process_is_alive(pid: int, created: float | None = None) -> bool:
 
     Args:
       pid: of a process of this machine.
-      created: when it was created, in Unix seconds, so that another process with the same number is not
-        taken for it; None: any process with that number.
+      created: its `creation_time`, so that another process with the same number is not taken for it;
+        None: any process with that number.
     """
     found = creation_time(pid)
     return found is not None and (created is None or abs(found - created) <= _SECONDS_OF_ROUNDING)

@@ -179,11 +179,11 @@ def _ask(command: Sequence[str]) -> tuple[bool, str]:
 
 def check_root(root: PathLike) -> CheckResult:
     """Who launches an experiment, and whether something was left running."""
-    left = left_processes(root)
+    holder = Lease.held(root)
+    left = left_processes(root, holder)
     if left:
         found = f"{len(left)} processes of a launcher that is gone still run for {root}"
         return CheckResult(PROBLEM, "launcher", found, "`multiberts launch reap` ends them")
-    holder = Lease.held(root)
     if holder is not None:
         found = (
             f"process {holder.pid} on {holder.host} launches {root} since {moment(holder.started)}"

@@ -6,7 +6,6 @@ from `run.json`, which records how many examples a task has.
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +16,9 @@ from multiberts.bert.training.log import tail_of_metrics
 from multiberts.launch.estimate.work import shape_of
 from multiberts.launch.markers.attempts import Attempt, attempts_of
 from multiberts.launch.plan.planned_run import PlannedRun
-from multiberts.runs.files import PathLike
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import PathLike, read_json_fields
+from multiberts.runs.parameters import fits, shortened
 
 # Enough runs of a shape for a median.
 _RUNS_OF_A_SHAPE = 8
@@ -73,7 +74,7 @@ def measure(
         elif run.path in done:
             key = (run.parameters.get("task"), run.parameters.get("max_train_examples"))
             if run.stage == "finetune" and key not in examples:
-                found = _examples(Path(root) / run.path / "run.json")
+                found = examples_in(Path(root) / run.path / "run.json")
                 if found is not None:
                     examples[key] = found
             _note_run(root, run, attempts.get(run.path, ()), counts, per_run)
@@ -131,11 +132,18 @@ def _seconds_of_log(lines: Sequence[Mapping[str, Any]]) -> list[float]:
     return [seconds] if seconds else []
 
 
-def _examples(path: Path) -> tuple[int, int] | None:
-    """Returns how many examples a run trained on and predicted, by its run.json."""
-    try:
-        record = json.loads(path.read_text())
-        sets = record["evaluation_sets"].values()
-        return int(record.get("num_train_examples") or 0), sum(found["examples"] for found in sets)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+def examples_in(path: Path) -> tuple[int, int] | None:
+    """Returns how many examples a run trained on and predicted, by its run.json; None without one.
+
+    Raises:
+      UserError: the file is damaged.
+    """
+    if not path.is_file():
         return None
+    cure = "remove the run's directory, and it is made again"
+    record = read_json_fields(path, {"evaluation_sets": Mapping[str, Mapping[str, Any]]}, cure)
+    counts = [record.get("num_train_examples") or 0]
+    counts += [found.get("examples") for found in record["evaluation_sets"].values()]
+    if not fits(counts, list[int]):
+        raise UserError(f"{path}: the numbers of examples are {shortened(counts)}; {cure}")
+    return counts[0], sum(counts[1:])

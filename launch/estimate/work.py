@@ -6,7 +6,6 @@ Reference for the operations: `bert.model.operations`.
 from __future__ import annotations
 
 import functools
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from multiberts.bert.model.operations import model_flops_per_step
 from multiberts.finetune.tasks import task_named
 from multiberts.launch.plan.planned_run import Output, PlannedRun
 from multiberts.runs.errors import UserError
+from multiberts.runs.files import read_json_fields
 
 # Examples for training and prediction of tasks whose register lacks them.
 OTHER_EXAMPLES = (5_000, 1_000)
@@ -145,8 +145,8 @@ def _model_in(directory: Any) -> tuple[BertConfig, bool]:
     if not file.is_file():
         return _BERT_BASE, False
     try:
-        return BertConfig.from_mapping(json.loads(file.read_text()), str(file)), True
-    except (UserError, ValueError, TypeError):
+        return BertConfig.from_mapping(read_json_fields(file), str(file)), True
+    except (UserError, ValueError, TypeError):  # the stage refuses it
         return _BERT_BASE, False
 
 

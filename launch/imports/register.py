@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from multiberts.launch.markers.planned import done_paths
+from multiberts.launch.markers.planned import done_paths, read_listed_runs
 from multiberts.launch.plan.graph import identity_of
 from multiberts.launch.plan.planned_run import CHECKPOINT_STAGE, PREDICTIONS_STAGE, PlannedRun
 from multiberts.runs.directory import RunDirectory
@@ -32,6 +32,12 @@ _KEPT = {
         "task", "procedure", "pretrain_seed", "step", "learning_rate", "finetune_seed",
     ),
 }  # fmt: skip
+
+_KINDS = {
+    "stage": Literal["import_checkpoint", "import_predictions"],
+    **dict.fromkeys(("name", "identity", "path"), str),
+    "parameters": Mapping[str, Any],
+}
 
 Placing = Literal["link", "symlink", "copy"]
 
@@ -82,9 +88,8 @@ def imported_runs(root: PathLike) -> list[PlannedRun]:
     Raises:
       UserError: the list is damaged, or a listed run is gone.
     """
-    fields = ("stage", "name", "identity", "path", "parameters")
     runs = [
-        PlannedRun(**{name: entry[name] for name in fields}, parents=())
+        PlannedRun(**{name: entry[name] for name in _KINDS}, parents=())
         for entry in read_entries(root)
     ]
     done = done_paths(root, [run.path for run in runs])
@@ -101,21 +106,18 @@ def read_entries(root: PathLike) -> list[dict[str, Any]]:
     """Returns the list's entries, as `write_entries` took them.
 
     Raises:
-      UserError: the list is damaged or of another version.
+      UserError: the list is damaged or of another version, or a path in it leaves the root.
     """
     path = Path(root) / FILE
     if not path.is_file():
         return []
-    try:
-        marker = json.loads(path.read_text())
-        if marker["version"] == VERSION:
-            return list(marker["runs"])
-    except (ValueError, KeyError, TypeError):
-        pass
-    raise UserError(
-        f"{path} is damaged or of another version of this program, expected version {VERSION}; remove "
-        "it and import again, which copies nothing twice"
-    )
+    cure = "remove it and import again, which copies nothing twice"
+    entries = read_listed_runs(path, VERSION, _KINDS, "parameters", cure)
+    for entry in entries:
+        lacking = {*_KEPT[entry["stage"]]} - entry["parameters"].keys()
+        if lacking:
+            raise UserError(f"{path}: {entry['path']} lacks {', '.join(sorted(lacking))}; {cure}")
+    return entries
 
 
 def write_entries(root: PathLike, entries: Sequence[Mapping[str, Any]]) -> None:

@@ -157,7 +157,7 @@ def _chosen(
 def _import_checkpoints(root: Path, chosen: Sequence[Found], placing: Placing) -> None:
     entries = {entry["path"]: entry for entry in read_entries(root)}
     known = {
-        (json.dumps(entry["source"], sort_keys=True), entry["parameters"]["procedure"]): entry
+        (json.dumps(entry.get("source"), sort_keys=True), entry["parameters"]["procedure"]): entry
         for entry in entries.values()
         if entry["stage"] == CHECKPOINT_STAGE
     }

@@ -1,27 +1,37 @@
 """Markers of attempts: which worker carries out which run, since when, and how it ended.
 
 An attempt is a small JSON file, `launch/attempts/<run's path, / as --->/<number>.json` below the
-experiment's root. The file's time of change is the heartbeat: who carries out the run touches it.
+experiment's root. The file's time of change is the heartbeat: the worker touches it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import socket
 import time
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
-from multiberts.runs.files import UNFINISHED_SUFFIX, PathLike
+from multiberts.launch.markers.lease import Holder
+from multiberts.runs.console import warn
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import UNFINISHED_SUFFIX, PathLike, is_name_inside, parse_json_fields
+from multiberts.runs.processes import creation_time, process_is_alive
 
 FOLDER = "launch/attempts"
 SECONDS_BETWEEN_HEARTBEATS = 15.0
-# After so long without a heartbeat nobody carries out the run any more.
+# A worker without a heartbeat for so long is taken for dead.
 SECONDS_OF_SILENCE = 90.0
+
+# Attempts of these engines continue without a launcher; who reconciles next gives the heartbeat.
+ENGINES_WITHOUT_LAUNCHER = {"tpu"}
+SECONDS_BETWEEN_RECONCILIATIONS = 3600.0
 
 OUTCOMES = ("done", "failed", "preempted", "lost")
 
@@ -36,13 +46,14 @@ class Attempt:
       engine: `local`, `slurm`, `kubernetes`, `tpu`.
       host, pid: of the process that carries it out.
       job: the engine's name of it, such as a Slurm job or a queued resource; None where it has none.
-      device: what it runs on, such as `cpu` or `v4-8`.
-      zone: where in the cloud; None elsewhere.
+      device: that it runs on, such as `cpu` or `v4-8`.
+      zone: of the cloud; None elsewhere.
       dollars_per_hour: price of the device; None where unknown.
       started, ended: Unix seconds; `ended` is None while it runs.
       outcome: one of `OUTCOMES`; None while it runs.
       error: `kind` and `message`, or None.
       log: the file it prints to, relative to the root, or None.
+      created: the process's `runs.processes.creation_time`; None where it is not known.
       heartbeat: Unix seconds of the last sign of life; not part of the file's content.
     """
 
@@ -60,14 +71,32 @@ class Attempt:
     outcome: str | None
     error: dict[str, str] | None
     log: str | None
+    created: float | None = None
     heartbeat: float = 0.0
 
     def is_silent(self, now: float) -> bool:
-        """Returns whether it has not ended and given no sign of life for long."""
+        """Returns whether it has not ended and gave no sign of life for long."""
         return self.ended is None and now - self.heartbeat > SECONDS_OF_SILENCE
 
+    def is_alive(self, now: float) -> bool:
+        """Returns whether it has not ended and is not silent, and if it is here, its process runs."""
+        if self.ended is not None:
+            return False
+        if self.engine in ENGINES_WITHOUT_LAUNCHER:
+            return now - self.heartbeat <= SECONDS_BETWEEN_RECONCILIATIONS
+        if self.is_silent(now):
+            return False
+        return self.host != socket.gethostname() or self.has_process()
 
-_FIELDS = tuple(field.name for field in dataclasses.fields(Attempt) if field.name != "heartbeat")
+    def has_process(self) -> bool:
+        """Returns whether its process on this machine runs, and is not another one with its number."""
+        return process_is_alive(self.pid, self.created)
+
+
+_KINDS = get_type_hints(Attempt)
+_FIELDS = tuple(name for name in _KINDS if name != "heartbeat")
+# Earlier versions wrote no `created`.
+_KINDS = {name: kind for name, kind in _KINDS.items() if name not in ("created", "heartbeat")}
 
 
 def folder_of_attempts(root: PathLike, path: str) -> Path:
@@ -93,31 +122,18 @@ def begin_attempt(
     host: str | None = None,
     pid: int | None = None,
 ) -> Attempt:
-    """Notes that a run is being carried out from now on.
+    """Writes the marker of an attempt that begins now, numbered after those before it.
 
-    Args:
-      root: the experiment's root.
-      path: the run's directory, relative to the root.
-      engine: the launcher's engine, such as `local`.
-      job: its number on a cluster.
-      device: what the run computes on.
-      zone: where a cloud's machine is.
-      dollars_per_hour: the price of the device.
-      log: the file with all that the run prints.
-      host: the machine that carries it out; None: this one.
-      pid: the process that carries it out; None: this one.
-
-    Returns:
-      The attempt, numbered after those before it.
+    The arguments are fields of `Attempt`; without `host` and `pid` it is this process's.
     """
-    numbers = [attempt.attempt for attempt in attempts_at(root, path)]
+    pid = os.getpid() if pid is None else pid
     now = time.time()
     attempt = Attempt(
-        attempt=max(numbers, default=0) + 1,
+        attempt=max((found.attempt for found in attempts_at(root, path)), default=0) + 1,
         path=path,
         engine=engine,
         host=socket.gethostname() if host is None else host,
-        pid=os.getpid() if pid is None else pid,
+        pid=pid,
         job=job,
         device=device,
         zone=zone,
@@ -127,6 +143,7 @@ def begin_attempt(
         outcome=None,
         error=None,
         log=log,
+        created=creation_time(pid) if host is None else None,
         heartbeat=now,
     )
     write_attempt(root, attempt)
@@ -140,17 +157,14 @@ def end_attempt(
     error: dict[str, str] | None = None,
     ended: float | None = None,
 ) -> Attempt:
-    """Notes how an attempt ended.
+    """Writes how an attempt ended, and returns it.
 
     Args:
       root: the experiment's root.
-      attempt: which.
+      attempt: as it was.
       outcome: one of `OUTCOMES`.
-      error: `kind` and `message` of what went wrong.
+      error: `kind` and `message`.
       ended: Unix seconds; None: now.
-
-    Returns:
-      The attempt as it is noted.
     """
     if outcome not in OUTCOMES:
         raise ValueError(f"{outcome!r} is none of {OUTCOMES}")
@@ -161,11 +175,11 @@ def end_attempt(
 
 
 def write_attempt(root: PathLike, attempt: Attempt) -> None:
-    """Writes the marker of an attempt in one piece."""
+    """Writes the marker of an attempt, whole or not at all."""
     target = file_of_attempt(root, attempt)
     target.parent.mkdir(parents=True, exist_ok=True)
-    # Two who write the same marker (a worker, and a launcher that gave it up) keep out of each
-    # other's way. Without a flush to the disk: after a crash of the machine only DONE counts.
+    # A worker, and a launcher that gave it up, may write the same marker: each has its own temporary
+    # file. Without a flush to the disk: after a crash of the machine only DONE counts.
     temporary = target.with_name(f"{target.name}.{os.getpid()}{UNFINISHED_SUFFIX}")
     temporary.write_text(json.dumps({name: getattr(attempt, name) for name in _FIELDS}) + "\n")
     os.replace(temporary, target)
@@ -179,7 +193,7 @@ def beat(root: PathLike, attempt: Attempt) -> None:
 
 def attempts_at(root: PathLike, path: str) -> list[Attempt]:
     """Returns all attempts at a run, in order."""
-    return _read_folder(str(folder_of_attempts(root, path)))
+    return _read_folder(folder_of_attempts(root, path))
 
 
 def attempts_of(root: PathLike) -> dict[str, list[Attempt]]:
@@ -187,29 +201,74 @@ def attempts_of(root: PathLike) -> dict[str, list[Attempt]]:
     found: dict[str, list[Attempt]] = {}
     try:
         with os.scandir(Path(root) / FOLDER) as folders:
-            names = [folder.path for folder in folders]
+            names = sorted(folder.path for folder in folders)
     except FileNotFoundError:
         return found
-    for name in sorted(names):
+    for name in names:
         attempts = _read_folder(name)
         if attempts:
             found[attempts[0].path] = attempts
     return found
 
 
-def _read_folder(folder: str) -> list[Attempt]:
-    """Returns the attempts whose markers lie in a folder; what is not a marker is passed over."""
+def _read_folder(folder: PathLike) -> list[Attempt]:
+    """Returns the attempts whose markers lie in a folder; of damaged ones a warning is printed."""
     attempts = []
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
                 if entry.name.endswith(".json"):
-                    with contextlib.suppress(FileNotFoundError, ValueError, KeyError):
-                        with open(entry.path, encoding="utf-8") as stream:
-                            heartbeat = os.fstat(stream.fileno()).st_mtime
-                            values: dict[str, Any] = json.load(stream)
-                        fields = {name: values[name] for name in _FIELDS}
-                        attempts.append(Attempt(**fields, heartbeat=heartbeat))
+                    with contextlib.suppress(FileNotFoundError):
+                        try:
+                            attempts.append(read_attempt(entry.path))
+                        except UserError as error:
+                            _warn_once(str(error))
     except (FileNotFoundError, NotADirectoryError):
         return []
     return sorted(attempts, key=lambda attempt: attempt.attempt)
+
+
+def read_attempt(path: PathLike) -> Attempt:
+    """Returns the attempt of a marker.
+
+    Raises:
+      UserError: the marker is damaged, or names files outside the root.
+      FileNotFoundError: it has just been removed.
+    """
+    cure = "it counts for nothing; remove it"
+    try:
+        with open(path, "rb") as stream:
+            heartbeat = os.fstat(stream.fileno()).st_mtime
+            values: dict[str, Any] = parse_json_fields(stream.read(), str(path), _KINDS, cure)
+    except IsADirectoryError as error:
+        raise UserError(f"{path} is a directory, expected a marker; {cure}") from error
+    attempt = Attempt(**{name: values.get(name) for name in _FIELDS}, heartbeat=heartbeat)
+    for name, place in (("path", attempt.path), ("log", attempt.log or "logs")):
+        if not is_name_inside(place):
+            raise UserError(f"{path}: {name} is {place!r}, expected a path below the root; {cure}")
+    return attempt
+
+
+@functools.cache
+def _warn_once(text: str) -> None:
+    warn(text)
+
+
+def orphaned(
+    attempts: Iterable[Attempt], planned: Collection[str], holder: Holder | None
+) -> list[Attempt]:
+    """Returns those of the living attempts whose launcher is gone, or that no plan names.
+
+    Args:
+      attempts: that are alive.
+      planned: paths of all planned runs.
+      holder: of the lease now, or None.
+    """
+    found = []
+    for attempt in attempts:
+        # A launcher starts its workers after it has the lease.
+        is_led = holder is not None and attempt.started >= holder.started
+        is_led = is_led or attempt.engine in ENGINES_WITHOUT_LAUNCHER
+        if attempt.path not in planned or not is_led:
+            found.append(attempt)
+    return found

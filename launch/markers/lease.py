@@ -1,8 +1,9 @@
-"""The lease: one launcher an experiment, whoever starts a second one and wherever.
+"""The lease: one launcher per experiment, across processes and machines.
 
 On one machine a file lock decides, which the kernel drops with the process. Across machines
-`launch/lease.json` does, which the holder renews: {"owner", "host", "pid", "started", "renewed"}, times
-in Unix seconds. Workers that see it grow old leave.
+`launch/lease.json` does, which the holder renews: {"owner", "host", "pid", "created", "started",
+"renewed"}. Whether it is renewed is seen by its changes, over the monotonic clock of who looks: the
+clocks of two machines are never compared. Workers that see no renewal leave.
 """
 
 from __future__ import annotations
@@ -18,25 +19,29 @@ import time
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_type_hints
 
+from multiberts.runs.console import progress
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import PathLike, write_atomically
-from multiberts.runs.processes import process_is_alive
+from multiberts.runs.files import PathLike, read_json_fields, write_atomically
+from multiberts.runs.processes import creation_time, process_is_alive
 
 FILE = "launch/lease.json"
 LOCK = "launch/.lock"
 SECONDS_BETWEEN_RENEWALS = 15.0
 SECONDS_UNTIL_STALE = 90.0
+SECONDS_BETWEEN_LOOKS = 0.5
 
 
 @dataclass(frozen=True)
 class Holder:
-    """Who has the lease.
+    """The launcher that has the lease.
 
     Attributes:
       owner: a UUID, another one for each launch.
       host, pid: of the launcher.
-      started, renewed: Unix seconds.
+      started, renewed: Unix seconds by the launcher's clock, which may be wrong.
+      created: the process's `runs.processes.creation_time`; None where it is not known.
     """
 
     owner: str
@@ -44,14 +49,59 @@ class Holder:
     pid: int
     started: float
     renewed: float
+    created: float | None = None
 
-    def is_gone(self, now: float) -> bool:
-        """Returns whether it will not come back: its process has ended, or it was silent for too
-        long.
+    @property
+    def is_here(self) -> bool:
+        """Returns whether the launcher is on this machine."""
+        return self.host == socket.gethostname()
+
+    def is_gone(self) -> bool:
+        """Returns whether the launcher was a process of this machine that has ended."""
+        return self.is_here and not process_is_alive(self.pid, self.created)
+
+
+_KINDS = get_type_hints(Holder)
+_FIELDS = tuple(_KINDS)
+# Earlier versions wrote no `created`.
+_KINDS = {name: kind for name, kind in _KINDS.items() if name != "created"}
+
+
+class LeaseWatch:
+    """Looks at a lease repeatedly, and notes when it changes.
+
+    Attributes:
+      changes: how often it was seen to change.
+    """
+
+    def __init__(self, root: PathLike):
+        """Looks for the first time.
+
+        Args:
+          root: the experiment's root.
         """
-        if self.host == socket.gethostname():
-            return not process_is_alive(self.pid)
-        return now - self.renewed > SECONDS_UNTIL_STALE
+        self._root = root
+        self._known = self._read()
+        self._changed = time.monotonic()
+        self.changes = 0
+
+    def look(self) -> Holder | None:
+        """Returns the holder in the marker; None where there is none, or the marker is damaged."""
+        found = self._read()
+        if found != self._known and found is not None:
+            self._changed, self.changes = time.monotonic(), self.changes + 1
+            self._known = found
+        return found
+
+    @property
+    def silent_seconds(self) -> float:
+        """Returns for how long no change was seen."""
+        return time.monotonic() - self._changed
+
+    def _read(self) -> Holder | None:
+        with contextlib.suppress(UserError):
+            return read_lease(self._root)
+        return None
 
 
 class Lease:
@@ -84,15 +134,49 @@ class Lease:
 
     @staticmethod
     def held(root: PathLike) -> Holder | None:
-        """Who launches the experiment now; None if nobody does."""
+        """Returns who launches the experiment now, at a glance; None if nobody does.
+
+        A launcher on another machine counts while the marker's file is young, by the disk's clock:
+        good enough to show, not to decide (see `awaited`).
+
+        Raises:
+          UserError: the marker is damaged.
+        """
         holder = read_lease(root)
-        return None if holder is None or holder.is_gone(time.time()) else holder
+        if holder is None or holder.is_gone():
+            return None
+        with contextlib.suppress(FileNotFoundError):
+            age = time.time() - (Path(root) / FILE).stat().st_mtime
+            return holder if holder.is_here or age <= SECONDS_UNTIL_STALE else None
+        return None
+
+    @staticmethod
+    def awaited(root: PathLike) -> Holder | None:
+        """Returns who launches the experiment now, after waiting for a renewal from elsewhere.
+
+        Raises:
+          UserError: the marker is damaged.
+        """
+        holder = read_lease(root)
+        if holder is None or holder.is_here:
+            return None if holder is None or holder.is_gone() else holder
+        progress(
+            f"{root} was launched by process {holder.pid} on {holder.host}: waiting up to "
+            f"{SECONDS_UNTIL_STALE:.0f} s for its next sign of life"
+        )
+        watch = LeaseWatch(root)
+        while watch.silent_seconds <= SECONDS_UNTIL_STALE:
+            found = watch.look()
+            if found is None or watch.changes:
+                return found
+            time.sleep(SECONDS_BETWEEN_LOOKS)
+        return None
 
     def __enter__(self) -> Lease:
         """Takes the lease.
 
         Raises:
-          UserError: another launcher has it, or the root cannot be written.
+          UserError: another launcher has it, its marker is damaged, or the root cannot be written.
         """
         lock = self._root / LOCK
         try:
@@ -103,33 +187,37 @@ class Lease:
                 f"cannot write {lock.parent}: {error.strerror}; choose another launch.root"
             ) from error
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise self._refusal(read_lease(self._root)) from error
+            holder = read_lease(self._root)
+            # A holder on this machine had the lock, which was free: it is gone, whoever has its pid.
+            if holder is not None and not holder.is_here:
+                holder = self.awaited(self._root)
+                if holder is not None:
+                    raise self._refusal(holder)
+            self._started = time.time()
+            self._write()
+        except BaseException:
             self._unlock()
-            raise self._refusal(read_lease(self._root)) from error
-        holder = read_lease(self._root)
-        # A holder on this machine had the lock, which was free: it is gone, whoever has its pid now.
-        is_elsewhere = holder is not None and holder.host != socket.gethostname()
-        if holder is not None and is_elsewhere and not holder.is_gone(time.time()):
-            self._unlock()
-            raise self._refusal(holder)
-        self._started = time.time()
-        self._write()
+            raise
         self._renewing.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._ended.set()
         self._renewing.join()  # or it could write the marker once more
-        holder = read_lease(self._root)
+        holder = LeaseWatch(self._root).look()
         if holder is not None and holder.owner == self.owner:
             with contextlib.suppress(FileNotFoundError):
                 (self._root / FILE).unlink()
         self._unlock()
 
     def _renew(self) -> None:
+        watch = LeaseWatch(self._root)
         while not self._ended.wait(SECONDS_BETWEEN_RENEWALS):
-            holder = read_lease(self._root)
+            holder = watch.look()
             if holder is not None and holder.owner != self.owner:
                 self.lost.set()
                 return
@@ -138,8 +226,14 @@ class Lease:
                 self._write()
 
     def _write(self) -> None:
+        pid = os.getpid()
         holder = Holder(
-            self.owner, socket.gethostname(), os.getpid(), self._started, renewed=time.time()
+            owner=self.owner,
+            host=socket.gethostname(),
+            pid=pid,
+            started=self._started,
+            renewed=time.time(),
+            created=creation_time(pid),
         )
         write_atomically(self._root / FILE, json.dumps(dataclasses.asdict(holder)) + "\n")
 
@@ -149,11 +243,9 @@ class Lease:
             self._lock = None
 
     def _refusal(self, holder: Holder | None) -> UserError:
-        if holder is None:
-            who = "another launcher, which is just starting"
-        else:
-            since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(holder.started))
-            who = f"process {holder.pid} on {holder.host} since {since}"
+        who = "another launcher, which is just starting"
+        if holder is not None:
+            who = f"process {holder.pid} on {holder.host}"
         return UserError(
             f"{self._root} is being launched by {who}; wait for it, stop it, or choose another "
             "launch.root"
@@ -161,9 +253,18 @@ class Lease:
 
 
 def read_lease(root: PathLike) -> Holder | None:
-    """Who holds the lease or held it last; None where no launcher left its marker."""
-    try:
-        values = json.loads((Path(root) / FILE).read_text())
-        return Holder(**{field.name: values[field.name] for field in dataclasses.fields(Holder)})
-    except (OSError, ValueError, KeyError):
+    """Returns who holds the lease or held it last; None where no launcher left its marker.
+
+    Raises:
+      UserError: the marker is damaged.
+    """
+    path = Path(root) / FILE
+    if not path.is_file():
         return None
+    try:
+        values = read_json_fields(path, _KINDS, "if no launcher runs, remove it")
+    except UserError:
+        if path.is_file():
+            raise
+        return None  # it was removed meanwhile
+    return Holder(**{name: values.get(name) for name in _FIELDS})

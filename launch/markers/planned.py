@@ -6,20 +6,32 @@ Markers are all that status needs: this one, the lease (`launch.markers.lease`),
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
-from multiberts.launch.plan.planned_run import Output, PlannedRun
+from multiberts.launch.plan.planned_run import Output, PlannedRun, is_done
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import PathLike, write_atomically
+from multiberts.runs.files import (
+    UNFINISHED_SUFFIX,
+    PathLike,
+    is_name_inside,
+    read_json_fields,
+    write_atomically,
+)
+from multiberts.runs.parameters import described, fits, shortened
 
 FILE = "launch/plan.json"
 VERSION = 2
+
+# Folders of an experiment in which no run lies.
+FOLDERS_WITHOUT_RUNS = {"launch", "logs"}
+MARKERS_OF_A_RUN = {"DONE", "config.gin"}
 
 
 @dataclass(frozen=True)
@@ -43,6 +55,18 @@ class MarkedRun:
     estimate: Mapping[str, Any] | None = None
 
 
+_KINDS = get_type_hints(MarkedRun) | {"parents": list[str]}
+# Facts of runs, as far as a stage has them.
+FACTS = {
+    **dict.fromkeys(("procedure", "task", "checkpoint_run"), str | None),
+    **dict.fromkeys(
+        ("pretrain_seed", "num_steps", "finetune_seed", "checkpoint_step", "step"), int | None
+    ),
+    "checkpoint_steps": list[int] | None,
+    "learning_rate": float | None,
+}
+
+
 def write_plan(
     root: PathLike,
     plan: Sequence[PlannedRun],
@@ -56,7 +80,11 @@ def write_plan(
       estimates: by a run's path `device`, `seconds` and `dollars`; None: those in the marker stay.
     """
     path = Path(root) / FILE
-    before = (_content(path) if path.is_file() else None) or []
+    before: list[dict[str, Any]] = []
+    if path.is_file():
+        _refuse_first_version(path)
+        with contextlib.suppress(UserError):  # a damaged one is written anew
+            before = _entries(path)
     if estimates is None:
         estimates = {run["path"]: run["estimate"] for run in before if run["estimate"]}
     runs = [
@@ -91,37 +119,69 @@ def read_plan(root: PathLike) -> list[MarkedRun]:
             f"{path} does not exist: nothing was launched in {root}; check launch.root, or start "
             "`multiberts launch run`"
         )
-    runs = _content(path)
-    if runs is None:
-        raise UserError(
-            f"{path} is damaged or of another version of this program, expected version {VERSION}; "
-            "the next `multiberts launch run` writes it anew"
-        )
-    return [MarkedRun(**{**run, "parents": tuple(run["parents"])}) for run in runs]
+    _refuse_first_version(path)
+    return [
+        MarkedRun(**{**{name: run[name] for name in _KINDS}, "parents": tuple(run["parents"])})
+        for run in _entries(path)
+    ]
 
 
-def _content(path: Path) -> list[dict[str, Any]] | None:
-    """Returns the runs in a marker; None if it is not what this version writes.
-
-    Raises:
-      UserError: an earlier version wrote it, whose names of directories ended in other hashes.
-    """
-    try:
-        marker = json.loads(path.read_text())
-        version, runs = marker["version"], marker["runs"]
-    except (ValueError, KeyError, TypeError):
-        return None
-    if version == 1:
+def _refuse_first_version(path: Path) -> None:
+    """Refuses the marker of an earlier version, whose names of directories ended in other hashes."""
+    with open(path, "rb") as stream:
+        start = stream.read(20)
+    if start.startswith(b'{"version": 1,'):
         raise UserError(
             f"{path} has version 1, expected {VERSION}: it was written by multiberts 0.1, which named "
             "run directories otherwise, so every run would be made again; finish the experiment with "
             f"multiberts 0.1, choose another launch.root, or remove {path} to run everything anew"
         )
-    return runs if version == VERSION else None
+
+
+def _entries(path: Path) -> list[dict[str, Any]]:
+    cure = "the next `multiberts launch run` writes it anew"
+    return read_listed_runs(path, VERSION, _KINDS, "facts", cure)
+
+
+def read_listed_runs(
+    path: Path, version: int, kinds: Mapping[str, Any], facts: str, cure: str
+) -> list[dict[str, Any]]:
+    """Returns the runs that a marker of this program lists, checked.
+
+    Args:
+      path: of the marker, which holds `version` and `runs`.
+      version: that this program writes.
+      kinds: annotations of the fields of a run, `path` among them.
+      facts: the field with facts of the run, by the names in `FACTS`.
+      cure: what to do about a damaged marker.
+
+    Raises:
+      UserError: the marker is damaged or of another version, or a path in it leaves the root.
+    """
+    marker = read_json_fields(path, {"version": int, "runs": list[Mapping[str, Any]]}, cure)
+    if marker["version"] != version:
+        raise UserError(f"{path} has version {marker['version']}, expected {version}; {cure}")
+    runs: list[dict[str, Any]] = marker["runs"]
+    for run in runs:
+        _check_fields(path, run, kinds, cure)
+        _check_fields(path, run[facts], FACTS, cure)
+        for place in (run["path"], *run.get("parents", ())):
+            if not is_name_inside(place):
+                raise UserError(f"{path}: {place!r} is not a path below the root; {cure}")
+    return runs
+
+
+def _check_fields(
+    path: Path, values: Mapping[str, Any], kinds: Mapping[str, Any], cure: str
+) -> None:
+    for name, kind in kinds.items():
+        if not fits(values.get(name), kind):
+            found, expected = shortened(values.get(name)), described(kind)
+            raise UserError(f"{path}: {name} of a run is {found}, expected {expected}; {cure}")
 
 
 def done_paths(root: PathLike, paths: Iterable[str]) -> set[str]:
-    """Returns which of the runs at `paths`, relative to the root, have a DONE marker.
+    """Returns which of the runs at `paths`, relative to the root, have a DONE marker that is not empty.
 
     Each folder is listed once, and of the runs in it only those that exist are looked into.
     """
@@ -138,12 +198,36 @@ def done_paths(root: PathLike, paths: Iterable[str]) -> set[str]:
         except (FileNotFoundError, NotADirectoryError):
             continue
         prefix = f"{folder}/" if folder else ""
-        done |= {
-            prefix + name
-            for name in names
-            if name in present and os.path.isfile(f"{place}/{name}/DONE")
-        }
+        done |= {prefix + name for name in names if name in present and is_done(f"{place}/{name}")}
     return done
+
+
+def unplanned_directories(root: PathLike, planned: Collection[str]) -> list[str]:
+    """Directories of runs below the root that no plan names, relative to it and sorted.
+
+    Nothing within a run's directory is looked at, and no link is followed.
+    """
+    inner = {str(parent) for path in planned for parent in Path(path).parents}
+    return sorted(_unplanned(str(root), "", set(planned), inner))
+
+
+def _unplanned(root: str, folder: str, planned: set[str], inner: set[str]) -> Iterator[str]:
+    try:
+        with os.scandir(os.path.join(root, folder)) as entries:
+            present = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    except OSError:
+        return
+    # The root itself may be a run, but not of this plan's making.
+    if folder and folder not in inner and any(name in MARKERS_OF_A_RUN for name, _ in present):
+        yield folder
+        return
+    for name, is_folder in present:
+        path = f"{folder}/{name}" if folder else name
+        if not is_folder or name.endswith(UNFINISHED_SUFFIX) or path in planned:
+            continue
+        if name.startswith(".") or (not folder and name in FOLDERS_WITHOUT_RUNS):
+            continue
+        yield from _unplanned(root, path, planned, inner)
 
 
 def facts_of(run: PlannedRun) -> dict[str, Any]:

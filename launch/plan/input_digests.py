@@ -1,4 +1,4 @@
-"""What input files hold, as SHA-256, kept between plans so that unchanged files are read once."""
+"""SHA-256 of input files, kept between plans so that unchanged files are read once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from multiberts.runs.directory import DONE, fingerprint
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import UNFINISHED_SUFFIX, PathLike, sha256_of_file
+from multiberts.runs.files import UNFINISHED_SUFFIX, PathLike, read_json_fields, sha256_of_file
 
 FILE = "launch/inputs.json"
 # A file changed so shortly before it was read may change again within the clock's resolution.
@@ -40,13 +40,11 @@ class InputDigests:
         self._has_news = False
         self.files_read = 0
         if self._memory is not None:
-            with contextlib.suppress(OSError, ValueError):
-                kept = json.loads(self._memory.read_text())
-                if isinstance(kept, dict):
-                    self._of_files = kept
+            with contextlib.suppress(UserError):
+                self._of_files = read_json_fields(self._memory)
 
     def of(self, path: PathLike) -> str:
-        """SHA-256 of a file, of a finished run's outputs, or of the names and contents of a folder's.
+        """Returns the SHA-256 of a file, of a finished run's outputs, or of a folder's names and files.
 
         Raises:
           UserError: nothing is there.

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import PathLike, is_name_inside
 from multiberts.runs.identity import Identity
 
 # Where each stage's function lives. The modules import nothing heavy until the function is called.
@@ -57,6 +60,18 @@ class PlannedRun:
     identity: str
     path: str
 
+    def __post_init__(self) -> None:
+        """Refuses a directory outside the root, which names in configurations and imports could give.
+
+        Raises:
+          UserError: the path is absolute or has `..`.
+        """
+        if not is_name_inside(self.path):
+            raise UserError(
+                f"{self.name} would lie in {self.path!r}, outside the experiment's root; choose other "
+                "names of corpora, procedures and tasks"
+            )
+
     def arguments(self, root: str | Path) -> dict[str, Any]:
         """Returns the stage's keyword arguments, `run_dir` and parents' paths included."""
 
@@ -68,12 +83,20 @@ class PlannedRun:
         return {"run_dir": str(Path(root) / self.path), **with_leaves(self.parameters, located)}
 
     def done(self, root: str | Path) -> bool:
-        """Returns whether the run's DONE marker is there."""
-        return (Path(root) / self.path / "DONE").is_file()
+        """Returns whether the run's DONE marker is there, and not empty."""
+        return is_done(Path(root) / self.path)
+
+
+def is_done(directory: PathLike) -> bool:
+    """Returns whether a run's directory has a DONE marker that is not empty."""
+    try:
+        return os.stat(os.path.join(directory, "DONE")).st_size > 0
+    except OSError:
+        return False
 
 
 def apart(imported: Sequence[PlannedRun]) -> tuple[list[PlannedRun], list[PlannedRun]]:
-    """Imported runs that made checkpoints, and those that made predictions."""
+    """Returns the imported runs that made checkpoints, and those that made predictions."""
     return (
         [run for run in imported if run.stage == CHECKPOINT_STAGE],
         [run for run in imported if run.stage == PREDICTIONS_STAGE],
@@ -81,15 +104,13 @@ def apart(imported: Sequence[PlannedRun]) -> tuple[list[PlannedRun], list[Planne
 
 
 def last_of_seeds(checkpoints: Sequence[PlannedRun]) -> dict[tuple[str, int], PlannedRun]:
-    """By procedure and seed, the checkpoint of the last step."""
+    """Returns the checkpoint of the last step by procedure and seed."""
     in_order = sorted(checkpoints, key=lambda run: run.parameters["num_steps"])
     return {(run.parameters["procedure"], run.parameters["pretrain_seed"]): run for run in in_order}
 
 
 def stage_function(stage: str) -> Callable[..., None]:
-    """Returns the function of a stage: a key of `STAGES`, or `module:function` for one that is not
-    ours.
-    """
+    """Returns the function of a stage: a key of `STAGES`, or `module:function`."""
     module, _, function = stage.rpartition(":")
     found: Callable[..., None] = getattr(importlib.import_module(module or STAGES[stage]), function)
     return found

@@ -12,15 +12,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from multiberts.launch.markers.attempts import Attempt, attempts_of
-from multiberts.launch.markers.lease import Holder, Lease
-from multiberts.launch.markers.orphans import (
+from multiberts.launch.markers.attempts import (
     ENGINES_WITHOUT_LAUNCHER,
-    is_alive,
+    Attempt,
+    attempts_of,
     orphaned,
+)
+from multiberts.launch.markers.lease import Holder, Lease
+from multiberts.launch.markers.planned import (
+    MarkedRun,
+    done_paths,
+    read_plan,
     unplanned_directories,
 )
-from multiberts.launch.markers.planned import MarkedRun, done_paths, read_plan
 from multiberts.launch.plan.planned_run import STAGES
 from multiberts.launch.status.progress import Pretraining, dollars_of, pretraining_of, seconds_of
 from multiberts.runs.errors import UserError
@@ -179,7 +183,7 @@ def collect_status(root: PathLike, now: float | None = None) -> Status:
     alive = {
         path: found[-1]
         for path, found in attempts.items()
-        if path not in done and is_alive(found[-1], now)
+        if path not in done and found[-1].is_alive(now)
     }
     states = {
         run.path: _state(run, done, alive, attempts.get(run.path, ()), holder is not None)

@@ -16,10 +16,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import psutil
-
-from multiberts.launch.markers.lease import SECONDS_UNTIL_STALE, read_lease
-from multiberts.runs.processes import process_is_alive
+from multiberts.launch.markers.lease import SECONDS_UNTIL_STALE, LeaseWatch
+from multiberts.runs.processes import creation_time, process_is_alive
 
 VARIABLE = "LAUNCH_WATCH"
 SECONDS_BETWEEN_LOOKS = 0.5
@@ -57,8 +55,9 @@ class Watch:
 
 def watch_this_process(root: str, owner: str, **settings: float | str | None) -> Watch:
     """Returns the watch of a launcher that is this process."""
-    born = psutil.Process().create_time()
-    values = {"root": root, "owner": owner, "place": _place(), "pid": os.getpid(), "born": born}
+    pid = os.getpid()
+    born = creation_time(pid) or 0.0
+    values = {"root": root, "owner": owner, "place": _place(), "pid": pid, "born": born}
     return Watch(**{**values, **settings})
 
 
@@ -74,40 +73,27 @@ def is_on_this_machine(watch: Watch) -> bool:
 
 def leave_with_launcher(watch: Watch, leave: Callable[[], None]) -> None:
     """Calls `leave` in a thread once the launcher is gone; returns at once."""
-    is_gone: Callable[[Watch], bool] = _process_is_gone
+    is_here = is_on_this_machine(watch)
     seconds = SECONDS_BETWEEN_LOOKS
-    if not is_on_this_machine(watch):
-        is_gone = _LeaseEnded()
+    if not is_here:
         seconds = min(SECONDS_BETWEEN_LOOKS_AT_LEASE, watch.seconds_until_stale / 4)
+    lease = LeaseWatch(watch.root)
+
+    def is_gone() -> bool:
+        if is_here:
+            return not process_is_alive(watch.pid, watch.born)
+        holder = lease.look()
+        if holder is not None and holder.owner != watch.owner:
+            return True
+        # A lease that is not there may only be out of sight, as network file systems have it.
+        return lease.silent_seconds > watch.seconds_until_stale
 
     def look() -> None:
-        while not is_gone(watch):
+        while not is_gone():
             time.sleep(seconds)
         leave()
 
     threading.Thread(target=look, name="guardian", daemon=True).start()
-
-
-def _process_is_gone(watch: Watch) -> bool:
-    return not process_is_alive(watch.pid, watch.born)
-
-
-class _LeaseEnded:
-    """Whether a lease is seen to have ended; by this machine's clock, which may differ from others'."""
-
-    def __init__(self) -> None:
-        self._renewed: float | None = None
-        self._seen = time.monotonic()
-
-    def __call__(self, watch: Watch) -> bool:
-        holder = read_lease(watch.root)
-        if holder is not None and holder.owner != watch.owner:
-            return True
-        renewed = None if holder is None else holder.renewed
-        if renewed is not None and renewed != self._renewed:
-            self._renewed, self._seen = renewed, time.monotonic()
-        # A lease that is not there may only be out of sight, as network file systems have it.
-        return time.monotonic() - self._seen > watch.seconds_until_stale
 
 
 def _place() -> str:

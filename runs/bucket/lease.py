@@ -1,7 +1,9 @@
 """The lease on a run in a bucket: at most one process writes it, across machines.
 
-An object that its holder renews. It can be taken over when it has grown old, or its holder was a
-process of this machine that is gone. Each write is on the condition that nobody wrote in between.
+An object that its holder renews. It can be taken over when no renewal is seen for long, or its holder
+was a process of this machine that is gone. How long is measured by the monotonic clock of who waits:
+the clocks of two machines are never compared. Each write is on the condition that nobody wrote in
+between.
 """
 
 from __future__ import annotations
@@ -13,13 +15,23 @@ import threading
 import time
 import uuid
 from pathlib import Path
+from typing import Any
 
 from multiberts.runs.bucket.objects import Bucket
+from multiberts.runs.console import progress
 from multiberts.runs.errors import UserError
-from multiberts.runs.processes import process_is_alive
+from multiberts.runs.files import parse_json_fields
+from multiberts.runs.processes import creation_time, process_is_alive
 
 LEASE = "LEASE.json"
 SECONDS_UNTIL_STALE = 60.0
+# A lease asks to be waited for itself; nobody's is for longer.
+_LONGEST_PATIENCE = 900.0
+_KINDS = {
+    **dict.fromkeys(("owner", "host", "machine"), str),
+    "pid": int,
+    **dict.fromkeys(("renewed", "seconds_until_stale"), float),
+}
 
 
 class LeaseLostError(UserError):
@@ -53,18 +65,32 @@ class BucketLease:
         """Takes the lease; waits until the lease of a holder that is gone has expired.
 
         Raises:
-          UserError: somebody renews it, or the bucket cannot be written.
+          UserError: somebody renews it, it is damaged, or the bucket cannot be written.
         """
         self._bucket.check_conditional()
         found = self._bucket.read_version(LEASE)
         first_version = None if found is None else found[1]
+        began, has_reported = time.monotonic(), False
         while True:
-            if found is None or self._is_over(found[0]):
+            holder = None if found is None else self._holder(found[0])
+            patience = min(holder["seconds_until_stale"], _LONGEST_PATIENCE) if holder else 0.0
+            is_changed = found is not None and found[1] != first_version
+            is_silent = not is_changed and time.monotonic() - began > patience
+            if holder is None or is_silent or _has_ended(holder):
                 version = self._bucket.write_if(LEASE, self._content(), found and found[1])
                 if version is not None:
                     break
-            elif found[1] != first_version:
-                raise self._refusal(found[0])
+            elif is_changed:
+                raise UserError(
+                    f"{self._bucket.url} is being written by process {holder['pid']} on "
+                    f"{holder['host']}; wait for it, stop it, or choose another run_dir"
+                )
+            elif not has_reported:
+                has_reported = True
+                progress(
+                    f"{self._bucket.url} was written by process {holder['pid']} on {holder['host']}: "
+                    f"waiting up to {patience:.0f} s for its next sign of life"
+                )
             time.sleep(self._seconds / 60)
             found = self._bucket.read_version(LEASE)
         self._version, self._renewed = version, time.monotonic()
@@ -114,24 +140,23 @@ class BucketLease:
             "host": socket.gethostname(),
             "machine": _machine(),
             "pid": os.getpid(),
+            "created": creation_time(os.getpid()),
             "renewed": time.time(),
             "seconds_until_stale": self._seconds,
         }
         return (json.dumps(fields) + "\n").encode()
 
-    def _is_over(self, content: bytes) -> bool:
-        """Returns whether a lease belongs to a process that is gone."""
-        fields = json.loads(content)
-        if fields["machine"] == _machine() and not process_is_alive(fields["pid"]):
-            return True
-        return bool(time.time() - fields["renewed"] > fields["seconds_until_stale"])
+    def _holder(self, content: bytes) -> dict[str, Any]:
+        where = f"{self._bucket.url}/{LEASE}"
+        return parse_json_fields(content, where, _KINDS, "if nothing writes this run, remove it")
 
-    def _refusal(self, content: bytes) -> UserError:
-        fields = json.loads(content)
-        return UserError(
-            f"{self._bucket.url} is being written by process {fields['pid']} on {fields['host']}; wait "
-            "for it, stop it, or choose another run_dir"
-        )
+
+def _has_ended(holder: dict[str, Any]) -> bool:
+    """Returns whether the holder of a lease was a process of this machine that has ended."""
+    created = holder.get("created")  # which earlier versions did not write
+    is_known = isinstance(created, float)
+    is_here = holder["machine"] == _machine()
+    return is_here and not process_is_alive(holder["pid"], created if is_known else None)
 
 
 def _machine() -> str:

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from multiberts.launch.markers.attempts import attempts_of, begin_attempt, end_attempt
+from multiberts.launch.markers import lease as lease_module
+from multiberts.launch.markers.attempts import (
+    attempts_of,
+    begin_attempt,
+    end_attempt,
+    write_attempt,
+)
 from multiberts.launch.markers.lease import Lease
-from multiberts.launch.reaping import end_processes, left_processes, reap
+from multiberts.launch.reaping import close_attempts, end_processes, left_processes, reap
 from multiberts.launch.status.picture import collect_status
 from multiberts.launch.tpu.reaping import delete_resources
 from multiberts.launch.workers.guardian import VARIABLE, watch_this_process
@@ -88,7 +96,7 @@ def test_processes_of_a_dead_launcher_are_ended_and_no_others(
 
 def test_a_process_that_does_not_leave_is_killed(tmp_path: Path, start: Start) -> None:
     process = start(tmp_path, script=STUBBORN)
-    ((left, how),) = end_processes(tmp_path, seconds_to_save=0.5)
+    ((left, how),) = end_processes(tmp_path, None, seconds_to_save=0.5)
     assert left.process.pid == process.pid and "killed" in how
     assert process.wait(10) == -signal.SIGKILL
 
@@ -100,11 +108,13 @@ def test_a_running_launcher_keeps_its_processes_but_not_those_of_one_before(
     with Lease(tmp_path) as lease:
         own = start(tmp_path, lease.owner, launcher=this)
         earlier = start(tmp_path, "earlier", launcher=this)
-        assert [left.process.pid for left in left_processes(tmp_path)] == [earlier.pid]
+        assert [left.process.pid for left in left_processes(tmp_path, Lease.held(tmp_path))] == [
+            earlier.pid
+        ]
         reap(root=tmp_path)
         assert runs(own) and not runs(earlier)
     # Its lease is not to be seen, but it runs.
-    assert left_processes(tmp_path) == []
+    assert left_processes(tmp_path, None) == []
 
 
 def test_whoever_reaps_spares_itself_and_those_that_it_descends_from(
@@ -139,6 +149,63 @@ def test_attempts_whose_process_is_gone_are_noted_as_lost(tmp_path: Path, start:
     assert collect_status(tmp_path).pretraining[0].state == "lost"
 
 
+def test_attempts_are_closed_although_slurm_has_no_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name in ("squeue", "scancel"):
+        (programs / name).write_text("#!/bin/sh\necho 'no controller answers' >&2\nexit 1\n")
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs), prepend=":")
+    root = tmp_path / "root"
+    gone = subprocess.Popen(["true"])
+    begin_attempt(root, "pretrain/a", engine="local", pid=gone.pid)
+    gone.wait()
+    with pytest.raises(UserError, match="squeue failed: no controller answers; try again"):
+        reap(root=root, engine="slurm")
+    assert [one.outcome for one in attempts_of(root)["pretrain/a"]] == ["lost"]
+    assert "1 attempts of processes that are gone marked as lost" in capsys.readouterr().out
+
+
+def test_an_attempt_of_another_process_with_the_same_number_is_closed(tmp_path: Path) -> None:
+    attempt = begin_attempt(tmp_path, "pretrain/a", engine="local")
+    assert attempt.created is not None
+    assert close_attempts(tmp_path) == 0
+    write_attempt(tmp_path, dataclasses.replace(attempt, created=attempt.created - 5))
+    assert close_attempts(tmp_path) == 1
+
+
+@pytest.mark.parametrize("is_renewed", [True, False])
+def test_a_launcher_elsewhere_is_watched_before_its_processes_are_ended(
+    tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch, is_renewed: bool
+) -> None:
+    """Its clock is a day behind; only whether it renews its lease counts."""
+    monkeypatch.setattr(lease_module, "SECONDS_UNTIL_STALE", 60.0 if is_renewed else 1.0)
+    process = start(tmp_path, "elsewhere")
+    ended = threading.Event()
+
+    def renew() -> None:
+        for number in itertools.count():
+            times = {"started": 1.0, "renewed": time.time() - 86400 + number}
+            holder = {"owner": "elsewhere", "host": "elsewhere", "pid": 1, **times}
+            (tmp_path / "fresh").write_text(json.dumps(holder))
+            (tmp_path / "launch").mkdir(exist_ok=True)
+            os.replace(tmp_path / "fresh", tmp_path / "launch" / "lease.json")
+            if not is_renewed or ended.wait(0.2):
+                return
+
+    thread = threading.Thread(target=renew)
+    thread.start()
+    try:
+        assert wait_until((tmp_path / "launch" / "lease.json").is_file, 60)
+        reap(root=tmp_path)
+    finally:
+        ended.set()
+        thread.join()
+    assert runs(process) == is_renewed
+
+
 @pytest.mark.usefixtures("quick_stages")
 def test_stopped_workers_of_a_killed_launcher_leave_no_process_and_their_attempts_are_closed(
     start_launcher: Callable[..., Launcher],
@@ -146,7 +213,7 @@ def test_stopped_workers_of_a_killed_launcher_leave_no_process_and_their_attempt
     waits = [quick_run("wait", f"wait_{number}", release="never") for number in range(2)]
     launcher = start_launcher(waits)
     launcher.wait_for(*waits)
-    assert left_processes(launcher.root) == []
+    assert left_processes(launcher.root, Lease.held(launcher.root)) == []
     # The kernel hangs up a group whose leader's parent is gone if some of its processes are stopped.
     for process in [one for one in launcher.processes() if VARIABLE in one.environ()]:
         process.suspend()
@@ -267,7 +334,7 @@ def test_marks_of_other_versions_are_no_trouble(tmp_path: Path) -> None:
     for value in ("", "1", "[]", json.dumps({"root": str(tmp_path)})):
         process = subprocess.Popen(["sleep", "60"], env={**os.environ, VARIABLE: value})
         try:
-            assert left_processes(tmp_path) == []
+            assert left_processes(tmp_path, None) == []
         finally:
             process.kill()
             process.wait()

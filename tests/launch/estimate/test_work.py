@@ -144,7 +144,7 @@ def test_the_vocabulary_may_be_that_of_another_corpus_or_a_file(tmp_path: Path) 
     for source, size in ((first, 1000), (of_first, 1000), (of_file, 2)):
         model = {"hidden_size": 8, "num_attention_heads": 1, "num_hidden_layers": 1}
         run = PlannedRun(
-            "pretrain", str(size), pretraining(model=model, corpus=source).parameters, (), "", ""
+            "pretrain", str(size), pretraining(model=model, corpus=source).parameters, (), "", "a"
         )
         config = BertConfig(vocab_size=size, **model)
         assert pretraining_work(run).bytes == 4 * num_parameters(config) * (1 + 2 * 3)

@@ -379,5 +379,7 @@ def test_a_plan_without_imports_has_none(tmp_path: Path) -> None:
     assert imported_runs(tmp_path) == []
     (tmp_path / FILE).parent.mkdir()
     (tmp_path / FILE).write_text("{")
-    with pytest.raises(UserError, match=r"imported\.json is damaged or of another version"):
+    with pytest.raises(
+        UserError, match=r"imported\.json is not whole JSON .*; remove it and import again"
+    ):
         imported_runs(tmp_path)

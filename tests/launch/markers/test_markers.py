@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +22,7 @@ from multiberts.launch.markers.attempts import (
     begin_attempt,
     end_attempt,
 )
-from multiberts.launch.markers.lease import SECONDS_UNTIL_STALE, Lease, read_lease
+from multiberts.launch.markers.lease import SECONDS_UNTIL_STALE, Lease, LeaseWatch, read_lease
 from multiberts.launch.markers.planned import done_paths, facts_of, read_plan, write_plan
 from multiberts.launch.plan.planned_run import Output, PlannedRun
 from multiberts.runs.errors import UserError
@@ -86,7 +89,7 @@ def test_a_damaged_plan_is_refused(tmp_path: Path, content: str) -> None:
         read_plan(tmp_path)
     (tmp_path / "launch").mkdir()
     (tmp_path / "launch" / "plan.json").write_text(content)
-    with pytest.raises(UserError, match="damaged or of another version"):
+    with pytest.raises(UserError, match=r"plan\.json.*; the next `multiberts launch run` writes"):
         read_plan(tmp_path)
     write_plan(tmp_path, PLAN)
     assert len(read_plan(tmp_path)) == 2
@@ -123,6 +126,8 @@ def test_what_is_done_is_found(tmp_path: Path) -> None:
         (tmp_path / path).mkdir(parents=True)
     for path in ("scores-1", "finetune/RTE/b"):
         (tmp_path / path / "DONE").write_text("{}")
+    # Cut off by a full disk: what it stands for was not written.
+    (tmp_path / "finetune/RTE/a/DONE").touch()
     paths = ["scores-1", "scores-2", "finetune/RTE/a", "finetune/RTE/b", "finetune/CoLA/a"]
     assert done_paths(tmp_path, paths) == {"scores-1", "finetune/RTE/b"}
 
@@ -152,22 +157,77 @@ def test_the_lease_of_a_killed_process_is_free_at_once(tmp_path: Path) -> None:
         assert lease.owner != left.owner
 
 
-@pytest.mark.parametrize(("age", "is_free"), [(0, False), (SECONDS_UNTIL_STALE + 1, True)])
-def test_the_lease_of_another_machine_is_free_when_it_is_stale(
-    tmp_path: Path, age: float, is_free: bool
+def put(root: Path, fields: dict[str, Any]) -> None:
+    """Writes the marker of a lease, whole, whoever else writes it at the moment."""
+    (root / "launch").mkdir(exist_ok=True)
+    (root / "put").write_text(json.dumps(fields))
+    os.replace(root / "put", root / "launch" / "lease.json")
+
+
+def of_elsewhere(root: Path, seconds_ahead: float) -> None:
+    """Writes the lease of a launcher on another machine, whose clock is wrong."""
+    now = time.time() + seconds_ahead
+    times = {"started": now - 99, "renewed": now}
+    put(root, {"owner": "x", "host": "elsewhere", "pid": 1, **times})
+
+
+@pytest.mark.parametrize("seconds_ahead", [-86400.0, -91.0, 0.0, 86400.0])
+def test_a_launcher_elsewhere_that_renews_keeps_the_lease_whatever_its_clock(
+    tmp_path: Path, seconds_ahead: float
 ) -> None:
-    now = time.time()
-    other = {"owner": "x", "host": "elsewhere", "pid": 1, "started": now - 99, "renewed": now - age}
-    (tmp_path / "launch").mkdir()
-    (tmp_path / "launch" / "lease.json").write_text(json.dumps(other))
-    assert (Lease.held(tmp_path) is None) == is_free
-    if is_free:
-        with Lease(tmp_path) as lease:
-            assert Lease.held(tmp_path) is not None
-            assert not lease.lost.is_set()
-    else:
-        with pytest.raises(UserError, match="process 1 on elsewhere since"):
+    of_elsewhere(tmp_path, seconds_ahead)
+    ended = threading.Event()
+
+    def renew() -> None:
+        for number in itertools.count(1):
+            if ended.wait(0.2):
+                return
+            of_elsewhere(tmp_path, seconds_ahead + number)
+
+    thread = threading.Thread(target=renew)
+    thread.start()
+    try:
+        with pytest.raises(UserError, match="launched by process 1 on elsewhere; wait for it"):
             Lease(tmp_path).__enter__()
+        assert Lease.held(tmp_path) is not None
+    finally:
+        ended.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("seconds_ahead", [-86400.0, 0.0, 86400.0])
+def test_a_launcher_elsewhere_that_is_silent_loses_the_lease_whatever_its_clock(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    seconds_ahead: float,
+) -> None:
+    monkeypatch.setattr(lease_module, "SECONDS_UNTIL_STALE", 1.0)
+    of_elsewhere(tmp_path, seconds_ahead)
+    before = time.monotonic()
+    with Lease(tmp_path) as lease:
+        assert time.monotonic() - before > 1.0, "it was watched before"
+        holder = read_lease(tmp_path)
+        assert holder is not None and holder.owner == lease.owner
+    assert "waiting up to 1 s for its next sign of life" in capsys.readouterr().err
+
+
+def test_a_lease_at_a_glance_goes_by_the_time_of_its_file(tmp_path: Path) -> None:
+    of_elsewhere(tmp_path, -1e6)
+    assert Lease.held(tmp_path) is not None
+    old = time.time() - SECONDS_UNTIL_STALE - 10
+    os.utime(tmp_path / "launch" / "lease.json", (old, old))
+    assert Lease.held(tmp_path) is None
+
+
+def test_another_process_with_the_launcher_s_number_is_not_the_launcher(tmp_path: Path) -> None:
+    with Lease(tmp_path):
+        holder = read_lease(tmp_path)
+    assert holder is not None and holder.created is not None and holder.pid == os.getpid()
+    put(tmp_path, vars(holder))
+    assert Lease.held(tmp_path) == holder
+    put(tmp_path, {**vars(holder), "created": holder.created - 5})
+    assert Lease.held(tmp_path) is None
 
 
 def test_the_lease_is_renewed_and_its_loss_is_noticed(
@@ -177,13 +237,19 @@ def test_the_lease_is_renewed_and_its_loss_is_noticed(
     with Lease(tmp_path) as lease:
         first = read_lease(tmp_path)
         assert first is not None
-        assert wait_until(lambda: (now := read_lease(tmp_path)) and now.renewed > first.renewed, 60)
+        watch = LeaseWatch(tmp_path)
+        assert wait_until(lambda: (watch.look(), watch.changes >= 2)[1], 60)
         second = read_lease(tmp_path)
         assert second is not None
-        assert second.renewed > first.renewed and second.started == first.started
-        marker = tmp_path / "launch" / "lease.json"
-        marker.write_text(json.dumps({**vars(second), "owner": "another"}))
-        assert lease.lost.wait(60)
+        assert second != first and second.started == first.started
+
+        def take_over() -> bool:
+            # A renewal that had begun before may replace what is written here.
+            put(tmp_path, {**vars(second), "owner": "another"})
+            return lease.lost.wait(0.2)
+
+        assert wait_until(take_over, 60)
+        put(tmp_path, {**vars(second), "owner": "another"})
     # What the other wrote stays.
     left = read_lease(tmp_path)
     assert left is not None and left.owner == "another"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from multiberts.launch.markers.attempts import begin_attempt
+from multiberts.launch.markers.attempts import begin_attempt, write_attempt
 from multiberts.launch.status.picture import STATES, Status, collect_status, last_lines
 from multiberts.launch.status.progress import SECONDS_OF_SPEED, speed_of
 from multiberts.runs.errors import UserError
@@ -100,8 +101,11 @@ def test_a_process_of_this_machine_that_has_ended_is_lost_at_once(made: MadeUp) 
 
 def test_a_younger_process_with_the_same_number_is_not_taken_for_it(made: MadeUp) -> None:
     seed = made.add_seed(0)
-    # Begun a day before this very process was born.
-    made.attempt(seed, 24, engine="local", pid=os.getpid(), host=None)
+    attempt = begin_attempt(made.root, seed.path, engine="local")
+    made.write_plan()
+    assert attempt.created is not None and state_of(made) == "running"
+    # The attempt's process had the number of this one, which was created later.
+    write_attempt(made.root, dataclasses.replace(attempt, created=attempt.created - 5))
     assert state_of(made) == "lost"
 
 
@@ -255,7 +259,7 @@ def test_ten_thousand_runs_are_counted_without_heavy_imports(made: MadeUp) -> No
     for number, trial in enumerate(trials):
         if number % 2:
             (made.root / trial.path).mkdir(parents=True)
-            (made.root / trial.path / "DONE").touch()
+            (made.root / trial.path / "DONE").write_text("{}")
         begin_attempt(made.root, trial.path, **ON_SLURM)
     printed = subprocess.run(
         [sys.executable, "-c", LOOK, str(made.root)], capture_output=True, check=True, text=True

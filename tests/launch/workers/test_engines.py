@@ -22,6 +22,7 @@ from multiberts.launch.workers.guardian import VARIABLE, Watch, watch_this_proce
 from multiberts.launch.workers.node import POOL_VARIABLE, PoolAddress
 from multiberts.launch.workers.worker import environment_of_workers
 from multiberts.runs.errors import UserError
+from multiberts.runs.processes import creation_time
 from multiberts.tests.launch.launchers import HERE, ROOT, wait_until
 
 
@@ -114,7 +115,8 @@ def test_guarded_processes_end_with_their_launcher(tmp_path: Path) -> None:
     folder.mkdir()
     launcher = subprocess.Popen(["sleep", "600"])
     own = watch_this_process(str(tmp_path), "me")
-    born = time.time()
+    born = creation_time(launcher.pid)
+    assert born is not None
     watch = Watch(own.root, "me", own.place, launcher.pid, born, folder=str(folder))
     guarded = start_node(watch)
     time.sleep(1.5)

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -143,15 +144,65 @@ def test_a_lease_of_a_killed_process_is_free_at_once(place: str) -> None:
     process.wait()
 
 
-def test_a_lease_of_another_machine_is_taken_over_when_it_is_old(place: str) -> None:
+ELSEWHERE = {"owner": "x", "host": "h", "machine": "m", "pid": 1, "seconds_until_stale": 1.0}
+
+
+@pytest.mark.parametrize("seconds_ahead", [-1e6, 0.0, 86400.0])
+def test_a_silent_lease_of_another_machine_is_taken_over_whatever_its_clock(
+    place: str, capsys: pytest.CaptureFixture[str], seconds_ahead: float
+) -> None:
     bucket = Bucket(place)
-    fields = {"owner": "x", "host": "h", "machine": "m", "pid": 1, "seconds_until_stale": 60.0}
-    old = {**fields, "renewed": time.time() - 61}
-    assert bucket.write_if("LEASE.json", json.dumps(old).encode(), None)
+    left = {**ELSEWHERE, "renewed": time.time() + seconds_ahead}
+    assert bucket.write_if("LEASE.json", json.dumps(left).encode(), None)
     lease = BucketLease(bucket, seconds_until_stale=1.0)
+    before = time.monotonic()
     lease.acquire()
+    assert time.monotonic() - before >= 1.0, "it was watched for as long as it asks"
+    assert "waiting up to 1 s" in capsys.readouterr().err
     lease.check()
     lease.release()
+
+
+def test_a_lease_that_is_renewed_elsewhere_is_not_taken_over_though_its_clock_is_behind(
+    place: str,
+) -> None:
+    bucket = Bucket(place)
+    times = iter(time.time() - 91 + number for number in range(10**6))
+
+    def renew() -> None:
+        fields = {**ELSEWHERE, "seconds_until_stale": 60.0, "renewed": next(times)}
+        bucket.write("LEASE.json", json.dumps(fields).encode())
+
+    renew()
+    ended = threading.Event()
+
+    def keep_renewing() -> None:
+        while not ended.wait(0.2):
+            renew()
+
+    thread = threading.Thread(target=keep_renewing)
+    thread.start()
+    try:
+        with pytest.raises(UserError, match="being written by process 1 on h; wait for"):
+            BucketLease(bucket, seconds_until_stale=60.0).acquire()
+    finally:
+        ended.set()
+        thread.join()
+
+
+def test_a_lease_of_another_process_with_the_holder_s_number_is_free(place: str) -> None:
+    bucket = Bucket(place)
+    first = BucketLease(bucket)
+    first.acquire()
+    found = bucket.read("LEASE.json")
+    assert found is not None
+    fields = json.loads(found)
+    # The holder had the number of this process, but was created earlier.
+    bucket.write("LEASE.json", json.dumps({**fields, "created": fields["created"] - 5}).encode())
+    second = BucketLease(bucket)
+    second.acquire()
+    second.check()
+    second.release()
 
 
 def test_files_then_manifest_then_done(cloud_storage: Any) -> None:
@@ -242,7 +293,7 @@ def test_who_lost_the_lease_pushes_nothing_more(
     slow.push()
     # As if this machine had been frozen for long and another had taken over.
     lease = json.loads(cloud_storage.objects["ours", "run/LEASE.json"][0])
-    taken = json.dumps({**lease, "machine": "another", "renewed": 0.0}).encode()
+    taken = json.dumps({**lease, "machine": "another", "seconds_until_stale": 1.0}).encode()
     Bucket("gs://ours/run").write("LEASE.json", taken)
     on_another_machine(tmp_path, monkeypatch, "another")
     with Mirror("gs://ours/run") as mirror:

@@ -1,0 +1,130 @@
+"""Every marker that launch reads is refused in one line where it is not whole, or not ours."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from multiberts.launch.estimate.measured import examples_in
+from multiberts.launch.imports.register import imported_runs
+from multiberts.launch.markers.attempts import attempts_of, begin_attempt, read_attempt
+from multiberts.launch.markers.lease import Lease
+from multiberts.launch.markers.planned import read_plan
+from multiberts.launch.status.picture import collect_status
+from multiberts.runs.errors import UserError
+
+LEASE = {"owner": "x", "host": "elsewhere", "pid": 1, "started": 1.0, "renewed": 1.0}
+ATTEMPT: dict[str, Any] = {
+    "attempt": 1, "path": "prepare", "engine": "local", "host": "elsewhere", "pid": 1, "job": None,
+    "device": "cpu", "zone": None, "dollars_per_hour": None, "started": 1.0, "ended": None,
+    "outcome": None, "error": None, "log": "logs/a.log",
+}  # fmt: skip
+RUN = {"stage": "import_checkpoint", "name": "a run", "identity": "a" * 64, "path": "pretrain/a"}
+PLANNED = {**RUN, "stage": "pretrain", "parents": [], "facts": {}, "estimate": None}
+FACTS = {"procedure": "base", "pretrain_seed": 0, "num_steps": 1, "checkpoint_steps": []}
+IMPORTED = {**RUN, "parameters": FACTS}
+
+# By marker: its file, what a whole one holds, and who reads it.
+MARKERS: dict[str, tuple[str, dict[str, Any], Callable[[Path], object]]] = {
+    "plan": ("launch/plan.json", {"version": 2, "runs": [PLANNED]}, read_plan),
+    "lease": ("launch/lease.json", LEASE, Lease.held),
+    "attempt": (
+        "launch/attempts/prepare/1.json",
+        ATTEMPT,
+        lambda root: read_attempt(root / "launch/attempts/prepare/1.json"),
+    ),
+    "imported": ("launch/imported.json", {"version": 1, "runs": [IMPORTED]}, imported_runs),
+    "run": (
+        "run.json",
+        {"evaluation_sets": {"dev": {"examples": 3}}},
+        lambda root: examples_in(root / "run.json"),
+    ),
+}
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "cut": lambda whole: whole[: len(whole) // 2],
+    "empty": lambda whole: b"",
+    "binary": lambda whole: bytes(range(256)) * 4,
+    "null": lambda whole: b"null",
+    "list": lambda whole: b"[]",
+    "text": lambda whole: b'"ours"',
+    "no fields": lambda whole: b"{}",
+    "deep": lambda whole: b"[" * 100_000 + b"]" * 100_000,
+    "deep fields": lambda whole: b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
+    "long integer": lambda whole: whole[:-1] + b', "more": ' + b"9" * 10_000 + b"}",
+    "texts for all": lambda whole: json.dumps(dict.fromkeys(json.loads(whole), "x")).encode(),
+    "numbers for all": lambda whole: json.dumps(dict.fromkeys(json.loads(whole), 1.5)).encode(),
+    "null for all": lambda whole: json.dumps(dict.fromkeys(json.loads(whole))).encode(),
+}
+
+
+def written(root: Path, file: str, content: bytes) -> Path:
+    path = root / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize("marker", MARKERS)
+def test_a_whole_marker_is_read(tmp_path: Path, marker: str) -> None:
+    file, fields, read = MARKERS[marker]
+    written(tmp_path, "pretrain/a/DONE", b"{}")
+    written(tmp_path, file, json.dumps(fields).encode())
+    assert read(tmp_path) not in (None, [])
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("marker", MARKERS)
+def test_a_damaged_marker_is_refused_in_one_line(tmp_path: Path, marker: str, damage: str) -> None:
+    file, fields, read = MARKERS[marker]
+    path = written(tmp_path, file, DAMAGES[damage](json.dumps(fields).encode()))
+    with pytest.raises(UserError) as refusal:
+        read(tmp_path)
+    line = str(refusal.value)
+    assert str(path) in line and "; " in line and "\n" not in line and len(line) < 1000
+
+
+@pytest.mark.parametrize("place", ["/etc/passwd", "../outside", "a/../../outside", ""])
+@pytest.mark.parametrize(
+    ("marker", "change"),
+    [
+        ("plan", lambda place: {"version": 2, "runs": [{**PLANNED, "path": place}]}),
+        ("plan", lambda place: {"version": 2, "runs": [{**PLANNED, "parents": [place]}]}),
+        ("imported", lambda place: {"version": 1, "runs": [{**IMPORTED, "path": place}]}),
+        ("attempt", lambda place: {**ATTEMPT, "path": place}),
+        ("attempt", lambda place: {**ATTEMPT, "log": place or ".."}),
+    ],
+)
+def test_a_path_that_leaves_the_root_is_refused(
+    tmp_path: Path, marker: str, change: Callable[[str], dict[str, Any]], place: str
+) -> None:
+    file, _, read = MARKERS[marker]
+    path = written(tmp_path, file, json.dumps(change(place)).encode())
+    with pytest.raises(UserError, match="a path below the root") as refusal:
+        read(tmp_path)
+    assert str(path) in str(refusal.value)
+
+
+def test_a_damaged_attempt_is_named_and_the_others_count(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written(tmp_path, "launch/plan.json", json.dumps(MARKERS["plan"][1]).encode())
+    begin_attempt(tmp_path, "pretrain/a", engine="local")
+    damaged = written(tmp_path, "launch/attempts/pretrain---a/7.json", b'{"attempt": 7')
+    assert [one.attempt for one in attempts_of(tmp_path)["pretrain/a"]] == [1]
+    assert collect_status(tmp_path).pretraining[0].state == "running"
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"warning: {damaged} is not whole JSON") and line.endswith("remove it")
+
+
+def test_a_lease_that_is_damaged_is_not_taken_over(tmp_path: Path) -> None:
+    path = written(tmp_path, "launch/lease.json", b"{")
+    with pytest.raises(UserError, match=r"lease\.json is not whole JSON .*; if no launcher runs"):
+        Lease(tmp_path).__enter__()
+    assert path.read_bytes() == b"{"
+    path.unlink()
+    with Lease(tmp_path):  # the refusal has let go of the lock
+        pass
