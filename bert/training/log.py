@@ -14,7 +14,8 @@ from types import TracebackType
 from typing import IO, Any
 
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import PathLike, remove, write_atomically
+from multiberts.runs.files import PathLike, parse_json_fields, remove, write_atomically
+from multiberts.runs.parameters import fits
 
 METRICS = "metrics.jsonl"
 TENSORBOARD = "tensorboard"
@@ -23,6 +24,9 @@ TENSORBOARD = "tensorboard"
 HELD_OUT = "held_out_"
 
 _LOSSES_KEPT = 10
+
+# Values of lines that others compute with.
+_NUMBERS = ("time", "steps_per_second")
 
 # The end of a log that `tail_of_metrics` reads.
 _BYTES_OF_TAIL = 64 << 10
@@ -192,12 +196,12 @@ def tail_of_metrics(path: PathLike) -> list[dict[str, Any]]:
 
 
 def _whole_lines(texts: Iterable[bytes]) -> list[dict[str, Any]]:
-    """Returns the lines that are JSON objects with a step; one that is being written is not."""
+    """Returns the lines that are JSON objects with a step; one that is being written is left out."""
     lines = []
     for text in texts:
-        with contextlib.suppress(ValueError):
-            line = json.loads(text.decode(errors="replace"))
-            if isinstance(line, dict) and isinstance(line.get("step"), int):
+        with contextlib.suppress(UserError):
+            line = parse_json_fields(text.decode(errors="replace"), METRICS, {"step": int})
+            if fits([line.get(name, 0.0) for name in _NUMBERS], list[float]):
                 lines.append(line)
     return lines
 

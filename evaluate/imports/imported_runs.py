@@ -23,7 +23,7 @@ from multiberts.evaluate.dumps.run_file import (
 )
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import PathLike, read_bytes
+from multiberts.runs.files import PathLike, is_name_inside, read_bytes
 
 # Pre-training steps of the published checkpoints (Sellam et al., 2022, sections 2 and 4).
 STEPS = 2_000_000
@@ -144,6 +144,11 @@ def write_imported(root: PathLike, layout: str, run: ImportedRun) -> None:
     Raises:
       UserError: another run lies there, a file is not in its layout, or the disk is full.
     """
+    if not is_name_inside(run.name):
+        raise UserError(
+            f"{', '.join(map(str, run.files[:1]))} has a run named {run.name!r}, which would lie outside "
+            f"{root}; rename it"
+        )
     directory = RunDirectory(
         Path(root) / run.name,
         stage="import_predictions",

@@ -383,3 +383,24 @@ def test_a_plan_without_imports_has_none(tmp_path: Path) -> None:
         UserError, match=r"imported\.json is not whole JSON .*; remove it and import again"
     ):
         imported_runs(tmp_path)
+
+
+def test_an_imported_run_stays_below_the_root(
+    tmp_path: Path, weights: Callable[[str, int], Path]
+) -> None:
+    checkpoint = tmp_path / "checkpoints" / "multiberts-seed_0"
+    shutil.copytree(weights("hugging_face", 0), checkpoint)
+    before = set(tmp_path.rglob("*"))
+    with pytest.raises(UserError, match="outside the experiment's root; choose other names"):
+        import_released(root=str(tmp_path / "a" / "b"), checkpoints={"../../../x": str(checkpoint)})
+    added = {path.relative_to(tmp_path).parts[0] for path in set(tmp_path.rglob("*")) - before}
+    assert added <= {"a"} and not list((tmp_path / "a" / "b").glob("pretrain/*"))
+
+
+def test_imported_predictions_stay_below_the_root(tmp_path: Path) -> None:
+    from multiberts.evaluate.imports.imported_runs import ImportedRun, write_imported
+
+    run = ImportedRun("../../outside", {}, (tmp_path / "file",), lambda: ())
+    with pytest.raises(UserError, match=r"has a run named '\.\./\.\./outside'.*rename it"):
+        write_imported(tmp_path / "a" / "b", "squad", run)
+    assert list(tmp_path.iterdir()) == []

@@ -213,6 +213,10 @@ def test_steps_and_rates_may_be_given_by_task() -> None:
     ("changes", "message"),
     [
         ({"world": None}, "no world is made"),
+        (
+            {"procedures": {"../../x": experiment()["procedures"]["base"]}},
+            "outside the experiment's root; choose other names",
+        ),
         ({"tasks": {"facts": {"data_dir": "data:facts"}}}, "launch.data is not set"),
         ({"corpora": {}}, "expected one of launch.corpora"),
         ({"world": {"world_sed": 1}}, "no parameter 'world_sed'"),
