@@ -119,28 +119,16 @@ def permuted_index(index: int | np.ndarray, size: int, *key: int | str | np.ndar
     index = np.asarray(index, np.int64)
     if index.size and (index.min() < 0 or index.max() >= size):
         raise ValueError(f"positions must lie in range({size}), found {index.min()}..{index.max()}")
-    round_keys = np.stack(
-        np.broadcast_arrays(
-            *[hash_bits("feistel", number, *key) for number in range(_FEISTEL_ROUNDS)]
-        )
-    )  # [rounds, ...]
-    shape = np.broadcast_shapes(index.shape, round_keys.shape[1:])
+    rounds = [hash_bits("feistel", number, *key) for number in range(_FEISTEL_ROUNDS)]
+    shape = np.broadcast_shapes(index.shape, rounds[0].shape)
     value = np.array(np.broadcast_to(index, shape).astype(np.uint64).ravel())  # [n]
-    keys = np.broadcast_to(
-        round_keys.reshape(_FEISTEL_ROUNDS, *_padded(round_keys, shape)), (_FEISTEL_ROUNDS, *shape)
-    ).reshape(_FEISTEL_ROUNDS, -1)  # [rounds, n]
+    keys = np.stack([np.broadcast_to(words, shape).ravel() for words in rounds])  # [rounds, n]
     bits = max(_LEAST_FEISTEL_BITS, int(size - 1).bit_length())
     pending = np.arange(value.size)
     while pending.size:
         value[pending] = _feistel(value[pending], keys[:, pending], bits)
         pending = pending[value[pending] >= np.uint64(size)]
     return value.astype(np.int64).reshape(shape)
-
-
-def _padded(round_keys: np.ndarray, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Returns the shape of one round's keys with leading ones, so that it broadcasts to ``shape``."""
-    own = round_keys.shape[1:]
-    return (1,) * (len(shape) - len(own)) + own
 
 
 def _feistel(value: np.ndarray, keys: np.ndarray, bits: int) -> np.ndarray:

@@ -246,7 +246,8 @@ class Tokenizer:
             for chunk, encoding in zip(agreed, encodings, strict=True)
         }
         for chunk in waiting.difference(agreed):
-            found[chunk] = _as_bytes(self._encode_exactly(chunk))
+            words = split_words_exactly(chunk)
+            found[chunk] = b"".join(_as_bytes(self._wordpiece(word)) for word in words)
         for chunk, ids in found.items():
             self._chunks.remember(chunk, ids)
         return found
@@ -268,9 +269,6 @@ class Tokenizer:
             else:
                 ids.extend(self.encode(part))
         return ids
-
-    def _encode_exactly(self, text: str) -> list[int]:
-        return [number for word in split_words_exactly(text) for number in self._wordpiece(word)]
 
     def _wordpiece(self, word: str) -> list[int]:
         """Matches the longest pieces first; a word that cannot be covered is one [UNK]."""

@@ -5,8 +5,7 @@ Facts come from the run that a checkpoint lies in, and from its scores. Nothing 
 
 from __future__ import annotations
 
-import csv
-import io
+import contextlib
 import json
 import math
 import statistics
@@ -18,7 +17,8 @@ from multiberts.bert.checkpoint.release_names import RELEASED_PROCEDURE, RELEASE
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.runs.directory import CONFIG, fingerprint, read_config
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import PathLike, read_bytes, read_lines
+from multiberts.runs.files import PathLike, read_bytes, read_json_fields
+from multiberts.runs.tables import read_rows
 
 CORPUS_DESCRIPTION = "corpus.json"
 UNKNOWN = "unknown"
@@ -162,7 +162,10 @@ def facts_of_run(checkpoint_directory: PathLike) -> dict[str, Any]:
         if content is None:
             training[name] = value
         elif name == "corpus":
-            facts |= _corpus_at(value, content)
+            # Moved, removed or made again: what the run saw is then not known.
+            with contextlib.suppress(UserError):
+                if fingerprint(value) == content:
+                    facts["corpus"] = read_corpus_description(value)
         else:  # such as the initial checkpoint
             training[f"{name}_sha256"] = content
     if training:
@@ -179,12 +182,7 @@ def read_corpus_description(path: PathLike) -> dict[str, Any]:
     path = Path(path)
     if path.is_dir():
         path = path / CORPUS_DESCRIPTION
-    content = _read_json(path)
-    if not isinstance(content, dict):
-        raise UserError(
-            f"{path} holds no facts by name; give the corpus.json of pretrain.corpus.preparation"
-        )
-    return content
+    return read_json_fields(path)
 
 
 def read_scores(path: PathLike, provenance: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -226,22 +224,15 @@ def read_scores(path: PathLike, provenance: Mapping[str, Any]) -> list[dict[str,
     ]
 
 
-def _corpus_at(path: str, content: str) -> dict[str, Any]:
-    try:
-        if fingerprint(path) == content:
-            return {"corpus": read_corpus_description(path)}
-    except UserError:
-        # Moved, removed or made again: what the run saw is then not known.
-        pass
-    return {}
-
-
 def _score_rows(path: Path) -> list[tuple[str, Mapping[str, Any]]]:
     """Returns every row with its place in the file, for messages."""
     if path.suffix != ".json":
-        reader = csv.DictReader(io.StringIO("\n".join(read_lines(path))))
-        return [(f"{path} line {number}", row) for number, row in enumerate(reader, start=2)]
-    content = _read_json(path)
+        columns, cure = ("metric", "score"), "see --help for the form"
+        return [(row.where, row) for row in read_rows(path, columns, separator=",", cure=cure)]
+    try:
+        content = json.loads(read_bytes(path))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is not JSON ({error}); correct it") from error
     if isinstance(content, dict):
         content = [{"metric": name, "score": value} for name, value in content.items()]
     if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
@@ -260,10 +251,3 @@ def _score(where: str, row: Mapping[str, Any]) -> float:
     if not math.isfinite(value):
         raise UserError(f"{where}: the score is {row['score']!r}, expected a number; correct it")
     return value
-
-
-def _read_json(path: Path) -> Any:
-    try:
-        return json.loads(read_bytes(path))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not JSON ({error}); correct it") from error

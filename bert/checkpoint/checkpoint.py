@@ -142,15 +142,23 @@ def check_checkpoint(directory: PathLike) -> BertConfig:
     """
     directory = Path(directory)
     config = _check_files(directory)
-    vocabulary = directory / VOCABULARY
-    _require(vocabulary)
-    pieces = len(read_lines(vocabulary))
+    _require(directory / VOCABULARY)
+    check_vocabulary(directory / VOCABULARY, config, config_path(directory))
+    return config
+
+
+def check_vocabulary(path: Path, config: BertConfig, config_path: Path) -> None:
+    """Refuses a vocabulary of another size than the model's.
+
+    Raises:
+      UserError: naming both files.
+    """
+    pieces = len(read_lines(path))
     if pieces != config.vocab_size:
         raise UserError(
-            f"{vocabulary} has {pieces} pieces, but {_config_path(directory)} says vocab_size "
-            f"{config.vocab_size}; use the vocabulary the checkpoint was trained with"
+            f"{path} has {pieces} pieces, but {config_path} says vocab_size {config.vocab_size}; use "
+            "the vocabulary the checkpoint was trained with"
         )
-    return config
 
 
 def read_checkpoint(
@@ -215,11 +223,19 @@ def read_provenance(directory: PathLike) -> dict[str, Any]:
         raise UserError(f"{path} is not JSON as we write it; copy the checkpoint again") from error
 
 
+def same_bits(first: np.ndarray, second: np.ndarray) -> bool:
+    """Returns whether two float32 arrays agree in shape and in every bit: 0 is not -0, NaN can be NaN."""
+    return first.shape == second.shape and np.array_equal(
+        *(np.ascontiguousarray(values, np.float32).view(np.uint32) for values in (first, second))
+    )
+
+
 def _described(path: Path) -> dict[str, Any]:
     return {"bytes": path.stat().st_size, "sha256": sha256_of_file(path)}
 
 
-def _config_path(directory: Path) -> Path:
+def config_path(directory: Path) -> Path:
+    """Returns where a checkpoint has the model's sizes."""
     is_released = layout_of(directory) == TENSORFLOW
     return directory / (CONFIG if is_released else hugging_face.CONFIG)
 
@@ -229,7 +245,7 @@ def _check_files(directory: Path) -> BertConfig:
     layout = layout_of(directory)
     if layout == TENSORFLOW:
         tensorflow_format.find_prefix(directory)
-    path = _config_path(directory)
+    path = config_path(directory)
     _require(path)
     for name, entry in read_provenance(directory).get("files", {}).items():
         _require(directory / name)
@@ -291,7 +307,7 @@ def _check_shapes(
 ) -> None:
     from multiberts.bert.model.configuration import parameter_shapes
 
-    path, wanted = _config_path(directory), parameter_shapes(config)
+    path, wanted = config_path(directory), parameter_shapes(config)
     for name, shape in wanted.items():
         if name not in parameters:
             # Released encoders may come without the pre-training heads.

@@ -17,6 +17,7 @@ from multiberts.bert.checkpoint.checkpoint import (
     Checkpoint,
     read_checkpoint,
     read_provenance,
+    same_bits,
 )
 from multiberts.runs import console
 from multiberts.runs.command import EXIT_USER_ERROR, close_output
@@ -37,8 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = _parser().parse_args(arguments)
     try:
-        returned: int = options.run(options)
-        return returned
+        return int(options.run(options))
     except UserError as error:
         console.error(str(error))
         return EXIT_USER_ERROR
@@ -182,28 +182,43 @@ def _convert(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from multiberts.bert.checkpoint.differences import compare_parameters
-
     first, second = (
         read_checkpoint(directory, need_vocabulary=False)
         for directory in (options.first, options.second)
     )
     lines = _other_differences(first, second)
-    found = compare_parameters(first.parameters, second.parameters)
-    differing = [difference for difference in found if not difference.bit_equal]
-    if differing:
-        rows: list[tuple[str, ...]] = [("variable", "first", "second", "largest |a-b|", "relative")]
-        for difference in differing:
-            shapes = (
-                "missing" if shape is None else " x ".join(map(str, shape))
-                for shape in difference.shapes
-            )
-            sizes = (f"{difference.absolute:.3g}", f"{difference.relative:.3g}")
-            rows.append((difference.name, *shapes, *sizes))
-        lines += _aligned(rows)
-    lines.append(f"{len(found) - len(differing)} of {len(found)} variables are equal bit for bit")
+    names = sorted(first.parameters.keys() | second.parameters.keys())
+    rows = [
+        row
+        for name in names
+        if (row := _difference(name, first.parameters.get(name), second.parameters.get(name)))
+    ]
+    if rows:
+        lines += _aligned([("variable", "first", "second", "largest |a-b|", "relative"), *rows])
+    lines.append(f"{len(names) - len(rows)} of {len(names)} variables are equal bit for bit")
     console.report("\n".join(lines))
     return EXIT_DIFFERENT if len(lines) > 1 else 0
+
+
+def _difference(
+    name: str, first: np.ndarray | None, second: np.ndarray | None
+) -> tuple[str, ...] | None:
+    """Returns the row of a variable in the table of differences; None where every bit is equal.
+
+    Its numbers are the largest |a - b| and the largest |a - b| / max(|a|, |b|), where 0 / 0 counts as
+    0; NaN where the shapes differ or either holds NaN.
+    """
+    shapes = ["missing" if x is None else " x ".join(map(str, x.shape)) for x in (first, second)]
+    if first is None or second is None or first.shape != second.shape:
+        return (name, *shapes, "nan", "nan")
+    if same_bits(first, second):
+        return None
+    one, other = first.astype(np.float64), second.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        absolute = np.abs(one - other)
+        scale = np.maximum(np.abs(one), np.abs(other))
+        relative = np.where(scale == 0, 0.0, absolute / np.where(scale == 0, 1.0, scale))
+    return (name, *shapes, f"{absolute.max():.3g}", f"{relative.max():.3g}")
 
 
 def _other_differences(first: Checkpoint, second: Checkpoint) -> list[str]:

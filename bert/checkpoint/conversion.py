@@ -11,15 +11,16 @@ from multiberts.bert.checkpoint import card, hugging_face
 from multiberts.bert.checkpoint.checkpoint import (
     VOCABULARY,
     Checkpoint,
+    check_vocabulary,
+    config_path,
     layout_of,
     read_checkpoint,
+    same_bits,
     write_checkpoint,
 )
-from multiberts.bert.checkpoint.differences import same_bits
-from multiberts.bert.checkpoint.hugging_face_tokenizer import vocabulary_of_tokenizer
 from multiberts.bert.checkpoint.release_names import RELEASED_PROCEDURE, release_name
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import PathLike, read_lines
+from multiberts.runs.files import PathLike
 
 # Our name for the procedure of the release.
 _OWN_NAME_OF_RELEASED_PROCEDURE = "base"
@@ -60,7 +61,7 @@ def convert_checkpoint(
         checkpoint = read_checkpoint(
             source, need_vocabulary=False, initialise_missing=initialise_missing
         )
-        _check_vocabulary(vocabulary_path, checkpoint)
+        check_vocabulary(vocabulary_path, checkpoint.config, config_path(Path(source)))
         provenance = {**card.facts_of_run(source), **checkpoint.provenance}
         if corpus is not None:
             provenance["corpus"] = card.read_corpus_description(corpus)
@@ -102,7 +103,7 @@ def _vocabulary_path(source: Path, given: PathLike | None) -> Iterator[Path]:
     if (source / VOCABULARY).is_file():
         yield source / VOCABULARY
     elif tokenizer.is_file():
-        pieces = vocabulary_of_tokenizer(tokenizer)
+        pieces = hugging_face.vocabulary_of_tokenizer(tokenizer)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / VOCABULARY
             path.write_text("".join(f"{piece}\n" for piece in pieces), encoding="utf-8")
@@ -111,15 +112,6 @@ def _vocabulary_path(source: Path, given: PathLike | None) -> Iterator[Path]:
         raise UserError(
             f"{source} has no {VOCABULARY} and no {hugging_face.TOKENIZER}; give the model's "
             "vocabulary as --vocabulary=FILE"
-        )
-
-
-def _check_vocabulary(path: Path, checkpoint: Checkpoint) -> None:
-    pieces = len(read_lines(path))
-    if pieces != checkpoint.config.vocab_size:
-        raise UserError(
-            f"{path} has {pieces} pieces, but the model's vocab_size is "
-            f"{checkpoint.config.vocab_size}; give the vocabulary the checkpoint was trained with"
         )
 
 

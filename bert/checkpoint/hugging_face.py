@@ -14,6 +14,7 @@ the tanh form. So "gelu" is read as tanh, which is right for those and slightly 
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 import re
 import shutil
@@ -23,14 +24,17 @@ from typing import Any
 
 import numpy as np
 
-from multiberts.bert.checkpoint.hugging_face_tokenizer import (
-    TOKENIZER,
-    TOKENIZER_CONFIG,
-    refuse_cased,
-    write_tokenizer,
-)
 from multiberts.bert.model.configuration import BertConfig
-from multiberts.bert.tokenization import PAD, read_vocabulary
+from multiberts.bert.tokenization import (
+    CLS,
+    MASK,
+    MAX_CHARACTERS_PER_WORD,
+    PAD,
+    SEP,
+    SPECIAL_TOKENS,
+    UNK,
+    read_vocabulary,
+)
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, read_json_fields, write_json_fields
 
@@ -38,6 +42,8 @@ WEIGHTS = "model.safetensors"
 OLD_WEIGHTS = "pytorch_model.bin"
 CONFIG = "config.json"
 VOCABULARY = "vocab.txt"
+TOKENIZER = "tokenizer.json"
+TOKENIZER_CONFIG = "tokenizer_config.json"
 
 # All that `write_files` makes.
 FILES = (WEIGHTS, CONFIG, VOCABULARY, TOKENIZER, TOKENIZER_CONFIG)
@@ -124,11 +130,20 @@ def write_files(
         save_file(tensors, directory / WEIGHTS, metadata={"format": "pt"})
     except SafetensorError as error:  # the library has its own for a full disk
         raise OSError(str(error).rpartition("I/O error: ")[2]) from error
-    write_json_fields(directory / CONFIG, _config_content(config, pieces.index(PAD)))
+    settings = {
+        **dataclasses.asdict(config),
+        "architectures": ["BertForPreTraining"],
+        "hidden_act": _TANH_GELU,
+        "layer_norm_eps": _REQUIRED["layer_norm_eps"],
+        "model_type": "bert",
+        "pad_token_id": pieces.index(PAD),
+        "tie_word_embeddings": True,
+    }
+    write_json_fields(directory / CONFIG, settings)
     # The library makes files that only their owner may read.
     shutil.copymode(directory / CONFIG, directory / WEIGHTS)
     shutil.copyfile(vocabulary_path, directory / VOCABULARY)
-    write_tokenizer(directory, pieces, config)
+    _write_tokenizer(directory, pieces, config)
 
 
 def read_config(directory: PathLike) -> BertConfig:
@@ -152,7 +167,7 @@ def read_config(directory: PathLike) -> BertConfig:
             f"{path}: hidden_act is {activation!r}, expected {_TANH_GELU!r} or 'gelu'; the BERT here "
             "has GELU only, so take another checkpoint"
         )
-    refuse_cased(directory)
+    _refuse_cased(directory)
     names = BertConfig.__dataclass_fields__
     known = {name: value for name, value in values.items() if name in names}
     return BertConfig.from_mapping({**known, "hidden_act": "gelu"}, str(path))
@@ -310,14 +325,78 @@ def _read_pytorch(path: Path) -> dict[str, np.ndarray]:
     return tensors
 
 
-def _config_content(config: BertConfig, pad_id: int) -> dict[str, Any]:
-    sizes = {name: getattr(config, name) for name in BertConfig.__dataclass_fields__}
-    return {
-        **sizes,
-        "architectures": ["BertForPreTraining"],
-        "hidden_act": _TANH_GELU,
-        "layer_norm_eps": _REQUIRED["layer_norm_eps"],
-        "model_type": "bert",
-        "pad_token_id": pad_id,
-        "tie_word_embeddings": True,
+def _write_tokenizer(directory: Path, pieces: list[str], config: BertConfig) -> None:
+    """Writes both files of the tokeniser; `pieces` are in the order of the ids."""
+    settings = {
+        "cls_token": CLS,
+        "do_lower_case": True,
+        "mask_token": MASK,
+        "model_max_length": config.max_position_embeddings,
+        "pad_token": PAD,
+        "sep_token": SEP,
+        "strip_accents": None,  # with lower-casing: yes
+        "tokenize_chinese_chars": True,
+        "tokenizer_class": "BertTokenizer",
+        "unk_token": UNK,
     }
+    write_json_fields(directory / TOKENIZER_CONFIG, settings)
+    _save_tokenizer(directory / TOKENIZER, pieces)
+
+
+def _refuse_cased(directory: Path) -> None:
+    """Refuses a cased model, which would be read without an error and fed the wrong pieces."""
+    path = directory / TOKENIZER_CONFIG
+    if path.is_file() and read_json_fields(path).get("do_lower_case") is False:
+        raise UserError(
+            f"{path}: do_lower_case is false, so the model is cased; text is lower-cased here: take "
+            "an uncased checkpoint"
+        )
+
+
+def vocabulary_of_tokenizer(path: PathLike) -> list[str]:
+    """Reads the WordPiece vocabulary inside a `tokenizer.json`, in the order of the ids.
+
+    Raises:
+      UserError: not JSON, no WordPiece vocabulary, or ids with gaps.
+    """
+    model = read_json_fields(path).get("model")
+    is_word_piece = isinstance(model, dict) and model.get("type", "WordPiece") == "WordPiece"
+    vocabulary = model.get("vocab") if isinstance(model, dict) and is_word_piece else None
+    if not isinstance(vocabulary, dict):
+        raise UserError(f"{path} holds no WordPiece vocabulary; give the model's --vocabulary=FILE")
+    pieces = sorted(vocabulary, key=lambda piece: vocabulary[piece])
+    if [vocabulary[piece] for piece in pieces] != list(range(len(pieces))):
+        raise UserError(f"{path}: ids have gaps; give the model's vocabulary as --vocabulary=FILE")
+    return pieces
+
+
+def _save_tokenizer(path: Path, pieces: list[str]) -> None:
+    """Writes the same tokeniser for programs that read `tokenizer.json`."""
+    from tokenizers import (
+        AddedToken,
+        Tokenizer,
+        decoders,
+        models,
+        normalizers,
+        pre_tokenizers,
+        processors,
+    )
+
+    ids = {piece: number for number, piece in enumerate(pieces)}
+    tokenizer = Tokenizer(
+        models.WordPiece(ids, unk_token=UNK, max_input_chars_per_word=MAX_CHARACTERS_PER_WORD)
+    )
+    tokenizer.normalizer = normalizers.BertNormalizer(
+        clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=True
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece(prefix="##")
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{CLS}:0 $A:0 {SEP}:0",
+        pair=f"{CLS}:0 $A:0 {SEP}:0 $B:1 {SEP}:1",
+        special_tokens=[(CLS, ids[CLS]), (SEP, ids[SEP])],
+    )
+    tokenizer.add_special_tokens(
+        [AddedToken(token, normalized=False, special=True) for token in SPECIAL_TOKENS]
+    )
+    tokenizer.save(str(path))

@@ -70,15 +70,11 @@ def parse_release_name(directory: PathLike) -> ReleaseName | None:
         path = path.parent.parent
     match = _NAME.fullmatch(path.name.rsplit("--", 1)[-1])
     if match:
-        last = _thousands(match["thousands"]) if match["thousands"] else RELEASED_STEPS
+        last = 1000 * int(match["thousands"]) if match["thousands"] else RELEASED_STEPS
         return ReleaseName(RELEASED_PROCEDURE, int(match["seed"]), last)
     at_step = _STEP.fullmatch(path.name)
     match = _SEED.fullmatch(path.parent.name if at_step else path.name)
     if match:
-        step = _thousands(at_step["thousands"]) if at_step else None
+        step = 1000 * int(at_step["thousands"]) if at_step else None
         return ReleaseName(None, int(match["seed"]), step)
     return None
-
-
-def _thousands(text: str) -> int:
-    return int(text) * 1000

@@ -32,8 +32,19 @@ class BertConfig:
     initializer_range: float = 0.02
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            self._check_range(field.name, getattr(self, field.name))
+        for name, value in vars(self).items():
+            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if name.endswith("_prob"):
+                is_good, expected = is_number and 0 <= value < 1, "a rate in [0, 1)"
+            elif name == "initializer_range":
+                is_good, expected = is_number and 0 < value < math.inf, "a number above 0"
+            else:
+                is_good = is_number and isinstance(value, int) and value >= 1
+                expected = "a whole number from 1"
+            if name != "hidden_act" and not is_good:
+                raise UserError(
+                    f"{name} is {value!r}, expected {expected}; correct the model's sizes"
+                )
         if self.hidden_size % self.num_attention_heads:
             raise UserError(
                 f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads "
@@ -47,22 +58,6 @@ class BertConfig:
             raise UserError(
                 f"vocab_size {self.vocab_size} is outside 1..65536; token stores hold 16-bit ids"
             )
-
-    def _check_range(self, name: str, value: Any) -> None:
-        """Refuses a size below 1, a rate outside [0, 1), or a deviation of 0."""
-        if name == "hidden_act":
-            return
-        if name.endswith("_prob"):
-            is_good, expected = (
-                isinstance(value, (int, float)) and 0 <= value < 1,
-                "a rate in [0, 1)",
-            )
-        elif name == "initializer_range":
-            is_good, expected = isinstance(value, (int, float)) and value > 0, "a number above 0"
-        else:
-            is_good, expected = isinstance(value, int) and value >= 1, "a whole number from 1"
-        if not is_good:
-            raise UserError(f"{name} is {value!r}, expected {expected}; correct the model's sizes")
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any], where: str) -> BertConfig:

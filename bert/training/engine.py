@@ -10,8 +10,7 @@ import tensorflow as tf
 
 from multiberts.bert.model.optimization import adam_update, clip_by_global_norm, is_decayed
 from multiberts.bert.randomness import hash_bits
-from multiberts.bert.training.devices import DeviceChoice, open_devices
-from multiberts.bert.training.processes import Processes
+from multiberts.bert.training.devices import DeviceChoice, Processes, open_devices
 from multiberts.bert.training.state import Arrays, TrainingState
 from multiberts.runs.allocator import keep_freed_memory
 
@@ -44,6 +43,10 @@ class Trainer:
     whole, so the mean of its pieces' gradients would be another recipe.
 
     Reference: google-research/bert, `optimization.py`; Sellam et al., 2022, section 2.
+
+    Attributes:
+      devices: that share the work.
+      step_count: finished updates.
     """
 
     def __init__(
@@ -72,25 +75,16 @@ class Trainer:
         self._variables: dict[str, tf.Variable] = {}
         self._m: dict[str, tf.Variable] = {}
         self._v: dict[str, tf.Variable] = {}
-        self._step = 0
-        self._devices = open_devices(devices)
-        self._devices.check_shards(gradient_shards)
-        self._compile_step = compile_step and self._devices.compiles
+        self.step_count = 0
+        self.devices = open_devices(devices)
+        self.devices.check_shards(gradient_shards)
+        self._compile_step = compile_step and self.devices.compiles
         self._update: Callable[..., dict[str, Array]] = self._updated
-
-    @property
-    def step_count(self) -> int:
-        """Finished updates."""
-        return self._step
 
     @property
     def processes(self) -> Processes:
         """Processes that train together; one of them, the chief, writes states and checkpoints."""
-        return self._devices.processes
-
-    def peak_flops_per_second(self, compute_dtype: str = "float32") -> float | None:
-        """Returns the peak of all devices by the makers' data sheets; None where not known (CPU)."""
-        return self._devices.peak_flops_per_second(compute_dtype)
+        return self.devices.processes
 
     def start(self, parameters: Mapping[str, np.ndarray]) -> None:
         """Takes initial weights; moments and step are zero."""
@@ -111,12 +105,12 @@ class Trainer:
             self._variables[name].assign(state.parameters[name])
             self._m[name].assign(state.m[name])
             self._v[name].assign(state.v[name])
-        self._step = state.step
+        self.step_count = state.step
 
     def state(self) -> TrainingState:
         """Returns a copy of all that training carries."""
         return TrainingState(
-            self.parameters(), self._copied(self._m), self._copied(self._v), self._step
+            self.parameters(), self._copied(self._m), self._copied(self._v), self.step_count
         )
 
     def parameters(self) -> Arrays:
@@ -140,18 +134,18 @@ class Trainer:
           with several processes also `NOTICES`, above 0 where one of them was asked to stop.
         """
         shards = np.arange(self._gradient_shards, dtype=np.int64)
-        bits = np.asarray(hash_bits(dropout_seed, self._step, shards), np.uint64)
+        bits = np.asarray(hash_bits(dropout_seed, self.step_count, shards), np.uint64)
         keys = np.stack([bits >> np.uint64(32), bits & np.uint64(0xFFFFFFFF)], axis=1)
         arrays = {**batch, _KEYS: keys.astype(np.uint32)}
         if self.processes.count > 1:
-            arrays[NOTICES] = np.full(self._devices.count, has_notice, np.float32)
+            arrays[NOTICES] = np.full(self.devices.count, has_notice, np.float32)
         metrics = self._update(self._dealt(arrays), tf.constant(learning_rate, tf.float32))
-        self._step += 1
+        self.step_count += 1
         return metrics
 
     def _new_variable(self, shape: tuple[int, ...]) -> tf.Variable:
         zeros = np.zeros(shape, np.float32)
-        strategy = self._devices.strategy
+        strategy = self.devices.strategy
         if strategy is None:
             return tf.Variable(zeros)
         # Every device assigns its own copy, and all make the same update: so nothing is sent.
@@ -164,7 +158,7 @@ class Trainer:
             )
 
     def _copied(self, variables: Mapping[str, tf.Variable]) -> Arrays:
-        strategy = self._devices.strategy
+        strategy = self.devices.strategy
         if strategy is None:
             return {name: variable.numpy() for name, variable in variables.items()}
         return {
@@ -174,7 +168,7 @@ class Trainer:
 
     def _dealt(self, arrays: Mapping[str, np.ndarray]) -> dict[str, Array]:
         """Returns the arrays [batch, shards or devices; ...]; with several devices, each device's part."""
-        strategy, count = self._devices.strategy, self._devices.count
+        strategy, count = self.devices.strategy, self.devices.count
         if strategy is None:
             return {name: tf.convert_to_tensor(values) for name, values in arrays.items()}
 
@@ -189,7 +183,7 @@ class Trainer:
 
     def _new_update(self) -> Callable[..., dict[str, Array]]:
         """Compiles the step: (arrays as dealt, learning rate) -> metrics."""
-        strategy = self._devices.strategy
+        strategy = self.devices.strategy
         if strategy is None:
             found: Callable[..., dict[str, Array]] = tf.function(
                 self._updated, jit_compile=self._compile_step, autograph=False

@@ -55,7 +55,8 @@ class TrainingLog:
         """
         self._path = directory / METRICS
         self._losses: collections.deque[float] = collections.deque(maxlen=_LOSSES_KEPT)
-        lines = _up_to(self._path, step)
+        # What is written at step 0 comes before the first update, and is written again with it.
+        lines = [line for line in read_metrics(self._path) if line["step"] <= step > 0]
         self._handle = _opened(self._path, lines) if writes else None
         self._events = None
         if tensorboard and writes:
@@ -204,12 +205,6 @@ def _whole_lines(texts: Iterable[bytes]) -> list[dict[str, Any]]:
             if fits([line.get(name, 0.0) for name in _NUMBERS], list[float]):
                 lines.append(line)
     return lines
-
-
-def _up_to(path: Path, step: int) -> list[dict[str, Any]]:
-    """Returns the lines up to the step to resume from; those after it will be written again."""
-    # What is written at step 0 comes before the first update, and is written again with it.
-    return [line for line in read_metrics(path) if line["step"] <= step and step > 0]
 
 
 def _opened(path: Path, kept: list[dict[str, Any]]) -> IO[bytes]:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
+from multiberts.bert.training.devices import Processes
 from multiberts.bert.training.engine import NOTICES, Array, Batch, Trainer
 from multiberts.bert.training.log import TrainingLog, cannot_write
-from multiberts.bert.training.processes import Processes
 from multiberts.bert.training.state import STATE, TrainingState, load_state, save_state, saved_step
 from multiberts.runs.console import ProgressBar
 from multiberts.runs.errors import UserError

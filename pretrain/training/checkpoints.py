@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from multiberts.bert.checkpoint.checkpoint import (
 )
 from multiberts.bert.model.configuration import BertConfig, parameter_shapes
 from multiberts.bert.training.state import STATE
-from multiberts.pretrain.training.learning_rate_schedule import CONTINUE
+from multiberts.pretrain.training.recipe import CONTINUE
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
 
@@ -138,8 +137,7 @@ class KeptCheckpoints:
         provenance = {**self._provenance, "step": step}
         if measured:
             provenance["evaluation"] = dict(measured)
-        with _clear_write_errors(directory):
-            write_checkpoint(directory, weights, self._config, self._vocabulary_path, provenance)
+        write_checkpoint(directory, weights, self._config, self._vocabulary_path, provenance)
 
     def check_before(self, step: int) -> None:
         """Refuses to resume from a step if an earlier checkpoint was lost.
@@ -167,17 +165,3 @@ class KeptCheckpoints:
             for step in self._steps
             for file in sorted(checkpoint_path(self._run_dir, step).iterdir())
         ]
-
-
-@contextlib.contextmanager
-def _clear_write_errors(directory: Path) -> Iterator[None]:
-    """Turns TensorFlow's errors of writing into ours."""
-    import tensorflow as tf
-
-    try:
-        yield
-    except tf.errors.OpError as error:
-        raise UserError(
-            f"cannot write {directory}: {error.message}; free some space or choose another run_dir, "
-            "then run the same command again: it resumes from the last saved state"
-        ) from error

@@ -16,22 +16,22 @@ from multiberts.pretrain.training.checkpoints import (
     read_initial_checkpoint,
     steps_before,
 )
-from multiberts.pretrain.training.learning_rate_schedule import learning_rates
 from multiberts.pretrain.training.recipe import (
     IDENTITY,
     PretrainingSettings,
     check_positions,
     check_settings,
+    learning_rates,
     same_in_all_processes,
 )
 from multiberts.runs.directory import RunDirectory
-from multiberts.runs.parameters import takes_fields_of
+from multiberts.runs.parameters import check_arguments, takes_fields_of
 from multiberts.runs.preemption import preemption_notice
 
 if TYPE_CHECKING:
     from multiberts.bert.checkpoint.checkpoint import Checkpoint
     from multiberts.bert.training.engine import Trainer
-    from multiberts.bert.training.loop import Callbacks, Saving, Schedule
+    from multiberts.bert.training.loop import Callbacks, Schedule
     from multiberts.pretrain.batches.corpus_batches import Batches
 
 # `checkpoint_path` is where others look for what this stage makes.
@@ -57,6 +57,7 @@ def pretrain(settings: PretrainingSettings) -> None:
 
     Reference: Sellam et al., 2022, section 2; Devlin et al., 2019, section 3.1 and appendix A.2.
     """
+    check_arguments(pretrain, vars(settings))
     check_settings(settings)
     parameters, inputs = IDENTITY.of(vars(settings))
     run = RunDirectory(settings.run_dir, stage="pretrain", parameters=parameters, inputs=inputs)
@@ -75,11 +76,7 @@ def pretrain(settings: PretrainingSettings) -> None:
         )
         processes = trainer.processes
         processes.check_equal(
-            {
-                **parameters,
-                **run.fingerprints,
-                **same_in_all_processes(settings),
-            },
+            {**parameters, **run.fingerprints, **same_in_all_processes(settings)},
             "start all processes with the same arguments",
         )
         start = None
@@ -87,7 +84,7 @@ def pretrain(settings: PretrainingSettings) -> None:
             start = read_initial_checkpoint(settings.initial_checkpoint)
         kept = _kept_checkpoints(settings, run, data)
 
-        from multiberts.bert.training.loop import train
+        from multiberts.bert.training.loop import Saving, train
         from multiberts.bert.training.state import saved_step
 
         # Of several processes that train together, one owns the directory.
@@ -97,7 +94,13 @@ def pretrain(settings: PretrainingSettings) -> None:
             train(
                 trainer,
                 _schedule(settings, data, start),
-                _saving(settings, run),
+                Saving(
+                    directory=run.path,
+                    save_state_every_steps=settings.save_state_every_steps,
+                    log_every_steps=settings.log_every_steps,
+                    keep_last_states=settings.keep_last_states,
+                    tensorboard=settings.tensorboard,
+                ),
                 _callbacks(settings, data, kept, trainer, should_stop),
                 description=f"{settings.procedure} seed {settings.pretrain_seed}",
             )
@@ -198,18 +201,6 @@ def _schedule(settings: PretrainingSettings, data: _Data, start: Checkpoint | No
     )
 
 
-def _saving(settings: PretrainingSettings, run: RunDirectory) -> Saving:
-    from multiberts.bert.training.loop import Saving
-
-    return Saving(
-        directory=run.path,
-        save_state_every_steps=settings.save_state_every_steps,
-        log_every_steps=settings.log_every_steps,
-        keep_last_states=settings.keep_last_states,
-        tensorboard=settings.tensorboard,
-    )
-
-
 def _callbacks(
     settings: PretrainingSettings,
     data: _Data,
@@ -223,7 +214,9 @@ def _callbacks(
     return Callbacks(
         at_steps=settings.evaluated_steps,
         on_step=functools.partial(_evaluate_and_keep, settings, data, kept),
-        describe_batch=functools.partial(_describe_batch, data.batches),
+        describe_batch=lambda step: (
+            f"instances {' '.join(map(str, data.batches.instance_ids(step)))} of {data.batches.corpus}"
+        ),
         speed_at=_speeds(settings, data.config, trainer),
         should_stop=should_stop,
         spike_threshold=settings.spike_threshold,
@@ -252,11 +245,6 @@ def _evaluate_and_keep(
     return measured
 
 
-def _describe_batch(batches: Batches, step: int) -> str:
-    ids = " ".join(str(number) for number in batches.instance_ids(step))
-    return f"instances {ids} of {batches.corpus}"
-
-
 def _speeds(
     settings: PretrainingSettings, config: BertConfig, trainer: Trainer
 ) -> Callable[[float], Mapping[str, float]]:
@@ -267,7 +255,7 @@ def _speeds(
     flops = model_flops_per_step(
         config, batch_size, settings.sequence_length, settings.max_predictions_per_sequence
     )
-    peak = trainer.peak_flops_per_second(settings.compute_dtype)
+    peak = trainer.devices.peak_flops_per_second(settings.compute_dtype)
 
     def at(steps_per_second: float) -> Mapping[str, float]:
         speeds = {"sequences_per_second": round(steps_per_second * batch_size, 3)}

@@ -1,14 +1,13 @@
-"""Parameters of a pre-training run: their checks, and those that identify the run."""
+"""Parameters of a pre-training run: their checks, those that identify the run, the learning rate."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.pretrain.batches.masking import Masking
-from multiberts.pretrain.training.learning_rate_schedule import RESTART, Treatment, check_treatment
 from multiberts.runs.errors import UserError, check_values
 from multiberts.runs.identity import Identity, Values
 from multiberts.runs.parameters import (
@@ -18,6 +17,9 @@ from multiberts.runs.parameters import (
     PositiveInt,
     Range,
 )
+
+RESTART, CONSTANT, CONTINUE = "restart", "constant", "continue"
+Treatment = Literal["restart", "constant", "continue"]
 
 # Parameters that change no number, but must be the same in processes that train together.
 _SAME_IN_ALL_PROCESSES = (
@@ -59,7 +61,7 @@ class PretrainingSettings:
       log_every_steps: between lines of `metrics.jsonl`.
       learning_rate_treatment: with an initial checkpoint: `restart` (a schedule of its own, as from
         scratch), `constant` (after the warm-up) or `continue` (the decay of one run of the
-        checkpoint's step + num_steps updates); see `pretrain.training.learning_rate_schedule`.
+        checkpoint's step + num_steps updates); see `learning_rates`.
       evaluation_corpus: a corpus of held-out text, prepared with this corpus's vocabulary, on which
         masked words and next sentences are measured at every kept checkpoint and every
         evaluate_every_steps; into `metrics.jsonl` and the kept checkpoint's `checkpoint.json`.
@@ -176,6 +178,7 @@ def check_settings(settings: PretrainingSettings) -> None:
       UserError: naming the parameter, what was found and what is expected.
     """
     num_steps, shards = settings.num_steps, settings.gradient_shards
+    treatment = settings.learning_rate_treatment
     late = [step for step in settings.checkpoint_steps if step > num_steps]
     check_values(
         "pretrain",
@@ -193,9 +196,14 @@ def check_settings(settings: PretrainingSettings) -> None:
                 settings.warmup_steps <= num_steps,
                 f"0 to num_steps, {num_steps}",
             ),
+            (
+                "learning_rate_treatment",
+                treatment,
+                treatment != CONTINUE or settings.initial_checkpoint is not None,
+                "'restart' without pretrain.initial_checkpoint",
+            ),
         ),
     )
-    check_treatment(settings.learning_rate_treatment, settings.initial_checkpoint is not None)
 
 
 def check_positions(sequence_length: int, config: BertConfig) -> None:
@@ -210,3 +218,43 @@ def check_positions(sequence_length: int, config: BertConfig) -> None:
             f"{config.max_position_embeddings} positions; lower it or raise "
             "max_position_embeddings in pretrain.model"
         )
+
+
+def learning_rates(
+    *,
+    treatment: Treatment,
+    learning_rate: float,
+    warmup_steps: int,
+    num_steps: int,
+    steps_before: int = 0,
+) -> Callable[[int], float]:
+    """Returns the learning rate as a function of this run's finished updates.
+
+    * `restart`: a schedule of its own: linear warm-up, linear decay to 0 at `num_steps`. The only
+      schedule of training from scratch, and what the original code does with an initial checkpoint,
+      whose step count it does not take over.
+    * `constant`: linear warm-up, then `learning_rate` to the end.
+    * `continue`: the linear decay of one run of `steps_before + num_steps` updates, from where the
+      checkpoint stands in it; no warm-up.
+
+    Args:
+      treatment: one of those above.
+      learning_rate: the nominal peak.
+      warmup_steps: updates of warm-up.
+      num_steps: updates of this run.
+      steps_before: updates that the checkpoint has had, for `continue`.
+
+    Reference: google-research/bert, `optimization.create_optimizer`; the MultiBERTs paper does not
+    say which treatment its CDA-incr models had.
+    """
+    from multiberts.bert.model.optimization import learning_rate_schedule
+
+    def at(step: int) -> float:
+        if treatment == CONTINUE:
+            total = steps_before + num_steps
+            return learning_rate_schedule(steps_before + step, learning_rate, 0, total)
+        if treatment == CONSTANT and step >= warmup_steps:
+            return learning_rate
+        return learning_rate_schedule(step, learning_rate, warmup_steps, num_steps)
+
+    return at

@@ -196,7 +196,11 @@ def test_scores_as_json(tmp_path: Path) -> None:
     ("name", "content", "message"),
     [
         ("s.csv", SCORES.replace(",0,2000", ",5,2000"), r"no score of this checkpoint \(procedure"),
-        ("s.csv", "task,score\nRTE,1\n", "s.csv line 2 has no metric"),
+        (
+            "s.csv",
+            "task,score\nRTE,1\n",
+            r"columns task, score, expected metric, score \(lacking metric\)",
+        ),
         ("s.csv", "metric,score\naccuracy,nan\n", "line 2: the score is 'nan', expected a number"),
         ("s.json", "{", r"s\.json is not JSON"),
         ("s.json", "3", "neither rows nor scores by metric"),

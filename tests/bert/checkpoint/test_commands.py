@@ -150,7 +150,7 @@ def test_bad_input_leaves_nothing(
         "scores.csv line 2: the score is 'good', expected a number": (
             source, target, *to, "--scores", scores,
         ),
-        "short.txt has 1 pieces, but the model's vocab_size is 7": (
+        "source/bert_config.json says vocab_size 7; use the vocabulary": (
             source, target, *to, "--vocabulary", short,
         ),
         "corpus.json does not exist": (source, target, *to, "--corpus", tmp_path / "corpus.json"),

@@ -69,7 +69,7 @@ def main(directory: Path, way: str, devices: list[str]) -> None:
 
 def same_bits(trainer: Trainer) -> bool:
     """Whether the copies of all variables on this process's devices are equal."""
-    strategy = trainer._devices.strategy
+    strategy = trainer.devices.strategy
     if strategy is None:
         return True
     copies = [

@@ -13,8 +13,8 @@ from multiberts.bert.checkpoint.checkpoint import read_checkpoint
 from multiberts.bert.training.log import read_metrics
 from multiberts.pretrain.batches.corpus_batches import CorpusBatches
 from multiberts.pretrain.batches.masking import Masking
-from multiberts.pretrain.training.learning_rate_schedule import learning_rates
 from multiberts.pretrain.training.pretraining import checkpoint_path, pretrain
+from multiberts.pretrain.training.recipe import learning_rates
 from multiberts.runs.errors import UserError
 
 Arguments = Callable[..., dict[str, Any]]
