@@ -25,7 +25,7 @@ from multiberts.pretrain.training.recipe import (
     same_in_all_processes,
 )
 from multiberts.runs.directory import RunDirectory
-from multiberts.runs.parameters import check_arguments, takes_fields_of
+from multiberts.runs.parameters import takes_fields_of
 from multiberts.runs.preemption import preemption_notice
 
 if TYPE_CHECKING:
@@ -57,7 +57,6 @@ def pretrain(settings: PretrainingSettings) -> None:
 
     Reference: Sellam et al., 2022, section 2; Devlin et al., 2019, section 3.1 and appendix A.2.
     """
-    check_arguments(pretrain, vars(settings))
     check_settings(settings)
     parameters, inputs = IDENTITY.of(vars(settings))
     run = RunDirectory(settings.run_dir, stage="pretrain", parameters=parameters, inputs=inputs)
