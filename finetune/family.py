@@ -35,6 +35,18 @@ class EvaluationSet:
       metrics: names of the metrics that score it, the main one first; none without labels.
       extras: further columns that describe the examples, as in evaluate.dumps.predictions.
       outputs: further columns of this run's answers, likewise.
+
+    Example:
+      >>> dev = EvaluationSet(
+      ...     name="dev",
+      ...     example_ids=["reviews/dev/0", "reviews/dev/1"],
+      ...     labels=np.array([0, 1]),
+      ...     predictions=np.array([0, 0]),
+      ...     scores=np.array([[2.0, -1.0], [0.5, 0.0]]),
+      ...     metrics=("accuracy",),
+      ... )
+      >>> dev.labels == dev.predictions
+      array([ True, False])
     """
 
     name: str
@@ -58,6 +70,16 @@ class Learner:
       evaluate: trained weights -> the evaluation sets one by one.
       evaluate_rows: trained weights and training rows int64 [rows] -> the predictions on them, named
         `held_out`; None where a family cannot.
+
+    Example:
+      >>> untrained = Learner(
+      ...     trainer=None,
+      ...     initial_parameters=dict,
+      ...     batch=lambda rows: {},
+      ...     evaluate=lambda weights: iter([]),
+      ... )
+      >>> untrained.evaluate_rows is None, list(untrained.evaluate({}))
+      (True, [])
     """
 
     trainer: Trainer | None

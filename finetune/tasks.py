@@ -41,6 +41,12 @@ class DataArguments:
       options: the task's own options, complete.
       holds_out: whether a part of the training examples is predicted, so that `dev_files` is not
         needed.
+
+    Example:
+      >>> arguments = DataArguments(task="RTE", data_dir="glue/RTE")
+      >>> arguments.refuse("winogender_dir")
+      >>> arguments.train_files, arguments.sequence_length
+      ((), 128)
     """
 
     task: str
@@ -93,6 +99,11 @@ class Task:
       num_dev_examples: predicted in the published evaluation sets; None: not known.
       data_files: names of the files that a folder of the task's data holds.
       place_options: options that say where something is kept; they do not identify a run.
+
+    Example:
+      >>> task = task_named("SST-2")
+      >>> task.num_train_examples, task.num_dev_examples, task.trains
+      (67349, 872, True)
     """
 
     name: str
@@ -139,6 +150,12 @@ def task_named(
 
     Raises:
       UserError: an unknown name without labels, or a module that registers no tasks.
+
+    Example:
+      >>> task_named("RTE").data_files
+      ('train.tsv', 'dev.tsv')
+      >>> task_named("reviews", labels=["bad", "good"]).name
+      'reviews'
     """
     known = registered_tasks(tuple(task_modules))
     if name in known:
@@ -160,6 +177,10 @@ def registered_tasks(task_modules: tuple[str, ...] = ()) -> dict[str, Task]:
 
     Raises:
       UserError: one of them cannot be imported, has no `TASKS`, or repeats a name.
+
+    Example:
+      >>> list(registered_tasks())[:3]
+      ['CoLA', 'SST-2', 'RTE']
     """
     tasks: dict[str, Task] = {}
     for module in MODULES:

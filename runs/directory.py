@@ -39,7 +39,7 @@ _WEIGHTS = ("*.data-?????-of-?????", "model*.safetensors", "pytorch_model*.bin")
 
 
 def fingerprint(path: PathLike) -> str:
-    """Returns what an input holds, as a SHA-256 in hexadecimal.
+    r"""Returns what an input holds, as a SHA-256 in hexadecimal.
 
     Args:
       path: a file (its bytes count), a finished run directory (its DONE marker, which holds the
@@ -48,6 +48,12 @@ def fingerprint(path: PathLike) -> str:
 
     Raises:
       UserError: there is nothing at `path`, or it is a run that has not finished.
+
+    Example:
+      >>> from multiberts.runs.files import write_atomically
+      >>> write_atomically("text.txt", "one sentence\n")
+      >>> fingerprint("text.txt")[:12]
+      '5f0a42ea0749'
     """
     path = Path(path)
     if path.is_file():
@@ -80,6 +86,10 @@ def read_done(directory: PathLike) -> dict[str, RecordedFile]:
 
     Raises:
       UserError: the DONE marker is not whole, or names a file outside the directory.
+
+    Example:
+      >>> list(read_done("runs/seed_0"))
+      ['predictions/dev.tfrecord', 'run.json']
     """
     marker = Path(directory) / DONE
     cure = "remove it and run the same command to make it again"
@@ -102,6 +112,11 @@ def read_config(path: PathLike) -> Iterator[tuple[str, Any, str | None]]:
 
     Raises:
       UserError: a line is not a binding as `RunDirectory` writes it.
+
+    Example:
+      >>> bindings = {name: value for name, value, _ in read_config("runs/seed_0/config.gin")}
+      >>> bindings["import_predictions.task"], bindings["import_predictions.pretrain_seed"]
+      ('RTE', 0)
     """
     for number, name, value, content in _bindings(Path(path), read_lines(path)):
         try:
@@ -130,22 +145,26 @@ def _bindings(path: Path, lines: Sequence[str]) -> Iterator[tuple[int, str, str,
 
 
 class RunDirectory:
-    """One run of one stage, safe to kill and to start again.
-
-    Usage:
-
-        run = RunDirectory(run_dir, stage="finetune", parameters={...}, inputs={"checkpoint": path})
-        if run.done:
-            return
-        ...  # read and check the inputs: nothing has been created so far
-        with run:
-            ...  # write outputs, each through runs.files.replaced or write_atomically
-            run.finish(["predictions/dev.tfrecord", "run.json"])
+    r"""One run of one stage, safe to kill and to start again.
 
     Attributes:
       path: the directory.
       done: whether the run has finished and its outputs are there.
       fingerprints: what each input holds, as SHA-256 by name (joined with `+` where several).
+
+    Example:
+      >>> def count_words(run_dir, text):
+      ...     run = RunDirectory(run_dir, stage="count", parameters={}, inputs={"text": text})
+      ...     if run.done:
+      ...         return
+      ...     words = Path(text).read_text().split()  # nothing has been created so far
+      ...     with run:
+      ...         write_atomically(run.path / "words.txt", f"{len(words)}\n")
+      ...         run.finish(["words.txt"])
+      >>> write_atomically("text.txt", "one sentence\n")
+      >>> count_words("count", "text.txt")
+      >>> Path("count/words.txt").read_text(), list(read_done("count"))
+      ('2\n', ['words.txt'])
     """
 
     def __init__(

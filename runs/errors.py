@@ -10,6 +10,13 @@ class UserError(Exception):
     """Bad input: one line saying what was found, where, what was expected, and the cure.
 
     Commands print the line on standard error and exit with status 2; nothing has been written.
+
+    Example:
+      >>> try:
+      ...     raise UserError("text.txt is empty; give a file with text in it")
+      ... except UserError as error:
+      ...     print(f"error: {error}")
+      error: text.txt is empty; give a file with text in it
     """
 
     def __init__(self, message: str):

@@ -41,6 +41,10 @@ def read_run_predictions(
 
     Raises:
       UserError: the run has no such set, or the file is not the one that the run wrote.
+
+    Example:
+      >>> read_run_predictions("runs/seed_0", "dev").predictions
+      array([1., 0., 1.], dtype=float32)
     """
     run_dir = Path(run_dir)
     content = read_run(run_dir) if content is None else content
@@ -72,6 +76,13 @@ def read_predictions(
     Raises:
       UserError: no run, a damaged or foreign file, runs of different tasks, or runs whose examples,
         labels or further columns disagree.
+
+    Example:
+      >>> dev = read_predictions(["runs/seed_0", "runs/seed_1"], "dev")
+      >>> dict(dev.sizes), dev.pretrain_seed.values
+      ({'run': 2, 'example': 3, 'class': 2}, array([0, 1]))
+      >>> (dev.prediction == dev.label).mean("example").values
+      array([1.        , 0.66666667])
     """
     if not run_dirs:
         raise UserError(
@@ -102,6 +113,13 @@ def labelled_array(
       dumps: the predictions of each.
       evaluation_set: see `read_predictions`, also for what is returned and raised.
       epochs: see `read_predictions`.
+
+    Example:
+      >>> from multiberts.evaluate.dumps.run_file import find_runs
+      >>> paths, contents = zip(*find_runs("runs"))
+      >>> dumps = [read_run_predictions(path, "dev") for path in paths]
+      >>> labelled_array(paths, contents, dumps, "dev").attrs["metrics"]
+      ['accuracy']
     """
     import xarray
 
@@ -163,6 +181,12 @@ def aligned(path: Path, dump: Predictions, first_path: Path, first: Predictions)
     Raises:
       UserError: the examples, their labels or their further columns differ, or the outputs have
         other names.
+
+    Example:
+      >>> first, other = Path("runs/seed_0"), Path("runs/seed_1")
+      >>> dumps = [read_run_predictions(path, "dev") for path in (first, other)]
+      >>> aligned(other, dumps[1], first, dumps[0]).example_ids.tolist()
+      ['rte/dev/0', 'rte/dev/1', 'rte/dev/2']
     """
     if dump.example_ids is not first.example_ids and not np.array_equal(
         dump.example_ids, first.example_ids

@@ -49,6 +49,10 @@ def metric_named(name: str) -> Metric | RankMetric:
 
     Raises:
       ValueError: there is none; the message lists those there are.
+
+    Example:
+      >>> float(metric_named("accuracy").score(labels=[1, 0, 1, 1], predictions=[1, 0, 0, 1]))
+      0.75
     """
     if name not in METRICS:
         raise ValueError(f"found metric {name!r}, expected one of {', '.join(sorted(METRICS))}")
@@ -68,6 +72,12 @@ def metric_variables(
       The names of the labels and of the predictions. A metric of texts looks at `answers` and
       `prediction_text` where these exist: label and prediction of question answering are whether
       there is an answer, and whether one was given.
+
+    Example:
+      >>> metric_variables(metric_named("accuracy"), {"label", "prediction"})
+      ('label', 'prediction')
+      >>> metric_variables(metric_named("squad_f1"), {"answers", "prediction_text"})
+      ('answers', 'prediction_text')
     """
     if metric.uses != "text":
         return "label", "prediction"
@@ -93,6 +103,10 @@ def metric_input(
 
     Raises:
       ValueError: the metric needs scores and there are none, or not of two classes.
+
+    Example:
+      >>> metric_input(metric_named("auc"), prediction=[1, 0], scores=[[0.5, 2.0], [1.0, 0.0]])
+      array([ 1.5, -1. ])
     """
     if metric.uses in ("prediction", "text"):
         return np.asarray(prediction)

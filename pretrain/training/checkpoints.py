@@ -89,7 +89,12 @@ def steps_before(start: Checkpoint | None, treatment: str, directory: str | None
 
 
 def checkpoint_path(run_dir: PathLike, step: int) -> Path:
-    """Returns where a pre-training run keeps the checkpoint of a step."""
+    """Returns where a pre-training run keeps the checkpoint of a step.
+
+    Example:
+      >>> checkpoint_path("results/seed_0", 2000).as_posix()
+      'results/seed_0/checkpoints/step_2000'
+    """
     return Path(run_dir) / "checkpoints" / f"step_{step}"
 
 

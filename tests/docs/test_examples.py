@@ -1,0 +1,100 @@
+"""The examples in docstrings run and print what they show; every public class and function has one."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multiberts.evaluate.imports.imported_runs import (
+    ImportedRun,
+    ImportedSet,
+    facts_of,
+    predictions_of,
+    write_imported,
+)
+
+ROOT = Path(__file__).parents[2]
+ROOMS = ("runs", "bert", "pretrain", "finetune", "evaluate", "stats", "launch")
+
+
+def modules_with_examples() -> list[str]:
+    """Returns the modules, below the package, whose docstrings hold an example."""
+    files = [file for room in ROOMS for file in (ROOT / room).rglob("*.py")]
+    return sorted(
+        ".".join(file.relative_to(ROOT).with_suffix("").parts)
+        for file in files
+        if ">>> " in file.read_text()
+    )
+
+
+def public_modules() -> list[str]:
+    page = (ROOT / "docs" / "reference" / "python.md").read_text()
+    return re.findall(r"^::: multiberts\.(.+)$", page, flags=re.MULTILINE)
+
+
+def public_names(module: ModuleType) -> Iterator[tuple[str, Any]]:
+    """Yields what the page shows of a module: its own classes and functions, or those it exports."""
+    exported = getattr(module, "__all__", None)
+    for name, value in vars(module).items():
+        if exported is not None and name not in exported:
+            continue
+        is_own = exported is not None or getattr(value, "__module__", None) == module.__name__
+        if (
+            is_own
+            and not name.startswith("_")
+            and (inspect.isclass(value) or inspect.isroutine(value))
+        ):
+            yield name, value
+
+
+@pytest.fixture
+def with_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with two finished runs of RTE, as the examples read them."""
+    monkeypatch.chdir(tmp_path)
+    ids = [f"rte/dev/{number}" for number in range(3)]
+    for seed, predictions in enumerate(([1, 0, 1], [1, 1, 1])):
+        scores = np.eye(2)[predictions]
+        dump = predictions_of(ids, [1, 0, 1], np.array(predictions), scores)
+        run = ImportedRun(
+            f"seed_{seed}",
+            facts_of("RTE", "base", seed, 0, "an example"),
+            (),
+            lambda dump=dump: [ImportedSet("dev", dump, ("accuracy",))],
+        )
+        write_imported("runs", "example", run)
+
+
+@pytest.mark.parametrize("name", modules_with_examples())
+def test_examples_print_what_they_show(name: str, with_runs: None, request: Any) -> None:
+    module = importlib.import_module(f"multiberts.{name}")
+    results = [
+        doctest.DocTestRunner().run(test)
+        for test in doctest.DocTestFinder().find(
+            module, extraglobs={"getfixture": request.getfixturevalue}
+        )
+    ]
+    assert sum(result.attempted for result in results) > 0
+    assert sum(result.failed for result in results) == 0
+
+
+@pytest.mark.parametrize("name", public_modules())
+def test_what_is_public_has_an_example(name: str) -> None:
+    module = importlib.import_module(f"multiberts.{name}")
+    # Protocols and typed dictionaries say what others provide: docs/tasks.md goes through an example.
+    missing = [
+        public
+        for public, value in public_names(module)
+        if ">>> " not in (value.__doc__ or "")
+        and not getattr(value, "_is_protocol", False)
+        and not hasattr(value, "__required_keys__")
+    ]
+    assert missing == []
