@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -77,24 +76,9 @@ def _run_on_tpu(
     plan: list[PlannedRun], root: str, options: Mapping[str, Any], budget: float | None, once: bool
 ) -> list[FailedRun]:
     """Hands the pre-training over to Cloud TPU."""
-    from multiberts.launch.tpu.reconcile import TpuSettings
     from multiberts.launch.tpu.running import run_on_tpu
+    from multiberts.launch.tpu.settings import TpuSettings
 
-    known = {
-        field.name: field.default is dataclasses.MISSING
-        for field in dataclasses.fields(TpuSettings)
-    }
-    unknown = sorted(options.keys() - known.keys())
-    if unknown:
-        raise UserError(
-            f"run.engine_options has {unknown[0]!r}, which engine 'tpu' does not know, expected some "
-            f"of {', '.join(sorted(known))}; correct the name"
-        )
-    missing = sorted(
-        name for name, is_required in known.items() if is_required and name not in options
-    )
-    if missing:
-        raise UserError(f"run.engine_options lacks {', '.join(missing)}; engine 'tpu' needs them")
     if budget is not None:
         options = {**options, "budget": budget}
-    return run_on_tpu(plan=plan, root=root, settings=TpuSettings(**options), once=once)
+    return run_on_tpu(plan=plan, root=root, settings=TpuSettings.from_options(options), once=once)

@@ -1,6 +1,6 @@
-"""The Cloud TPU service as the launcher sees it: a handful of calls, and our own words for what comes back.
+"""The Cloud TPU service: the calls that the launcher needs, and plain records of the answers.
 
-All that knows google-cloud-tpu is here, as its interface is frozen and will have a successor.
+Only this module knows google-cloud-tpu, whose interface is frozen and will have a successor.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ import uuid
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from multiberts.launch.tpu.settings import TpuSettings
 from multiberts.runs.errors import UserError
 
 if TYPE_CHECKING:
     from google.cloud import tpu_v2
 
-# Marks what this program made; nothing without it is ever deleted.
+# Marks what this program created; nothing without it is ever deleted.
 LABEL = "launched-by"
 OUR_LABEL = "multiberts-launch"
-# Further labels: whose, and which.
+# Further labels.
 EXPERIMENT = "experiment"
 RUN = "run"
 ATTEMPT = "attempt"
@@ -30,7 +31,7 @@ ACTIVE = "ACTIVE"
 DELETING = "DELETING"
 
 _SECONDS_FOR_A_CALL = 60.0
-# For the service to accept a request; what comes after is seen in the list.
+# For the service to accept a request; what follows shows in the list of resources.
 _SECONDS_TO_ACCEPT = 60.0
 
 _NAMESPACE = uuid.UUID("6f1f0d0e-6a53-4b0f-9d0a-3f1f4f7b2c55")
@@ -49,10 +50,10 @@ class Node:
     """A machine with a TPU.
 
     Attributes:
-      state: as the service spells it, such as `READY` or `PREEMPTED`.
-      health: likewise, such as `HEALTHY`.
+      state: the service's word, such as `READY` or `PREEMPTED`.
+      health: the service's word, such as `HEALTHY`.
       created: Unix seconds.
-      message: on its health.
+      message: about its health.
     """
 
     state: str
@@ -68,10 +69,10 @@ class Resource:
     Attributes:
       name: its short name.
       zone: where.
-      state: as the service spells it, such as `ACTIVE`.
+      state: the service's word, such as `ACTIVE`.
       created: Unix seconds.
       labels: of its node.
-      message: what went wrong, where the service tells.
+      message: what went wrong, where the service says so.
     """
 
     name: str
@@ -80,36 +81,6 @@ class Resource:
     created: float
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
     message: str = ""
-
-
-@dataclasses.dataclass(frozen=True)
-class Request:
-    """What to ask for: one single-host slice.
-
-    Attributes:
-      name: of the queued resource and of its node.
-      zone: where.
-      attempt: makes the call another one than those before.
-      accelerator_type: such as `v5litepod-8`.
-      runtime_version: of the node's software, such as `v2-alpha-tpuv5-lite`.
-      startup_script: run at every boot.
-      labels: of the node, ours besides.
-      spot: whether it may be taken away, for less money.
-      service_account: that the node acts as; None: the project's own for machines.
-      network, subnetwork: None: the default ones.
-    """
-
-    name: str
-    zone: str
-    attempt: int
-    accelerator_type: str
-    runtime_version: str
-    startup_script: str
-    labels: Mapping[str, str]
-    spot: bool = True
-    service_account: str | None = None
-    network: str | None = None
-    subnetwork: str | None = None
 
 
 class Provisioner:
@@ -125,15 +96,15 @@ class Provisioner:
 
         Args:
           project: of Google Cloud.
-          client: None: one that signs in as this machine is.
-          seconds_to_retry: how long a call is repeated while the service is unavailable; every call
-            can be repeated.
+          client: None: one with this machine's credentials.
+          seconds_to_retry: how long a call is repeated while the service is unavailable.
 
         Raises:
           UserError: google-cloud-tpu is not installed, or nobody is signed in.
         """
         self.project = project
-        self._client = _default_client() if client is None else client
+        # Its methods have no types.
+        self._client: Any = _default_client() if client is None else client
         from google.api_core import exceptions, retry
 
         self._options: dict[str, Any] = {
@@ -147,8 +118,25 @@ class Provisioner:
             ),
         }
 
-    def create(self, request: Request) -> None:
-        """Asks for a node; the same request again changes nothing.
+    def create(
+        self,
+        settings: TpuSettings,
+        *,
+        zone: str,
+        name: str,
+        attempt: int,
+        startup_script: str,
+        labels: Mapping[str, str],
+    ) -> None:
+        """Asks for one single-host slice; the same request again changes nothing.
+
+        Args:
+          settings: accelerator, software, network and price class of the node.
+          zone: where.
+          name: of the queued resource and of its node.
+          attempt: tells a new request from a repeated one.
+          startup_script: run at every boot.
+          labels: of the node, in addition to ours.
 
         Raises:
           TpuError: it was not accepted.
@@ -156,48 +144,36 @@ class Provisioner:
         from google.api_core import exceptions
         from google.cloud import tpu_v2
 
-        parent = self._parent(request.zone)
+        parent = self._parent(zone)
         node = tpu_v2.Node(
-            accelerator_type=request.accelerator_type,
-            runtime_version=request.runtime_version,
-            labels={**request.labels, LABEL: OUR_LABEL},
-            metadata={"startup-script": request.startup_script},
+            accelerator_type=settings.accelerator_type,
+            runtime_version=settings.runtime_version,
+            labels={**labels, LABEL: OUR_LABEL},
+            metadata={"startup-script": startup_script},
             network_config=tpu_v2.NetworkConfig(
-                network=request.network or "",
-                subnetwork=request.subnetwork or "",
+                network=settings.network or "",
+                subnetwork=settings.subnetwork or "",
                 enable_external_ips=True,
             ),
         )
-        if request.service_account is not None:
+        if settings.service_account is not None:
             scope = ["https://www.googleapis.com/auth/cloud-platform"]
-            node.service_account = tpu_v2.ServiceAccount(email=request.service_account, scope=scope)
-        spec = tpu_v2.QueuedResource.Tpu.NodeSpec(parent=parent, node_id=request.name, node=node)
+            email = settings.service_account
+            node.service_account = tpu_v2.ServiceAccount(email=email, scope=scope)
+        spec = tpu_v2.QueuedResource.Tpu.NodeSpec(parent=parent, node_id=name, node=node)
         resource = tpu_v2.QueuedResource(tpu=tpu_v2.QueuedResource.Tpu(node_spec=[spec]))
-        if request.spot:
+        if settings.spot:
             resource.spot = tpu_v2.QueuedResource.Spot()
         call = tpu_v2.CreateQueuedResourceRequest(
             parent=parent,
-            queued_resource_id=request.name,
+            queued_resource_id=name,
             queued_resource=resource,
-            request_id=request_id(request.name, request.attempt),
+            request_id=request_id(name, attempt),
         )
         with _clear_errors(), contextlib.suppress(exceptions.AlreadyExists):
             operation = self._client.create_queued_resource(call, **self._options)
             with contextlib.suppress(TimeoutError, exceptions.RetryError):
                 operation.result(timeout=_SECONDS_TO_ACCEPT)
-
-    def get(self, name: str, zone: str) -> Resource | None:
-        """Returns a queued resource of ours; None if there is none of that name."""
-        from google.api_core import exceptions
-
-        with _clear_errors():
-            try:
-                found = self._client.get_queued_resource(
-                    name=f"{self._parent(zone)}/queuedResources/{name}", **self._options
-                )
-            except exceptions.NotFound:
-                return None
-        return _resource(found, zone)
 
     def resources(self, zone: str) -> list[Resource]:
         """Returns all queued resources of ours in a zone.
@@ -211,7 +187,7 @@ class Provisioner:
         return [one for one in resources if one.labels.get(LABEL) == OUR_LABEL]
 
     def delete(self, resource: Resource) -> None:
-        """Deletes a queued resource with its node, also one that is gone already.
+        """Deletes a queued resource with its node; one that is gone already is no error.
 
         Raises:
           ValueError: it is not ours.
@@ -221,7 +197,7 @@ class Provisioner:
         from google.cloud import tpu_v2
 
         if resource.labels.get(LABEL) != OUR_LABEL:
-            raise ValueError(f"{resource.name} has not the label {LABEL}={OUR_LABEL}")
+            raise ValueError(f"{resource.name} does not have the label {LABEL}={OUR_LABEL}")
         name = f"{self._parent(resource.zone)}/queuedResources/{resource.name}"
         with _clear_errors(), contextlib.suppress(exceptions.NotFound):
             self._client.delete_queued_resource(
@@ -254,13 +230,13 @@ class Provisioner:
         return sorted(location.location_id for location in found.locations)
 
     def accelerator_types(self, zone: str) -> list[str]:
-        """Returns what can be asked for in a zone."""
+        """Returns the accelerators that a zone offers."""
         with _clear_errors():
             found = self._client.list_accelerator_types(parent=self._parent(zone), **self._options)
             return sorted(one.type_ or one.name.rsplit("/", 1)[1] for one in found)
 
     def runtime_versions(self, zone: str) -> list[str]:
-        """Returns the software that nodes of a zone can have."""
+        """Returns the software that a zone offers."""
         with _clear_errors():
             found = self._client.list_runtime_versions(parent=self._parent(zone), **self._options)
             return sorted(one.version or one.name.rsplit("/", 1)[1] for one in found)
@@ -270,9 +246,7 @@ class Provisioner:
 
 
 def request_id(name: str, attempt: int) -> str:
-    """Returns the same for the same attempt, so that a call can be repeated: the service makes one
-    resource.
-    """
+    """Returns an id that is the same for the same attempt, so that a repeated call creates nothing."""
     return str(uuid.uuid5(_NAMESPACE, f"{name}#{attempt}"))
 
 
@@ -306,12 +280,12 @@ def _default_client() -> Any:
         ) from error
 
 
-# What the messages of the service say where there is no machine left, as against no permission to have one.
+# In the service's messages where no machine is left, in contrast to a quota.
 _STOCKOUT = ("no more capacity", "not enough resources", "stockout", "resource pool exhausted")
 
 
 def kind_of_message(message: str) -> str:
-    """`Quota`, `Stockout` or `Refused`, from what the service says of a failure."""
+    """Returns `Quota`, `Stockout` or `Refused`, from the service's message about a failure."""
     lowered = message.lower()
     if any(words in lowered for words in _STOCKOUT):
         return "Stockout"

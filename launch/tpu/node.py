@@ -1,8 +1,7 @@
-"""What a node does after its boot: checks the accelerator, trains, and tells the bucket how it is.
+"""The program of a node after its boot: checks the accelerator, trains, and reports to the bucket.
 
-`python -m multiberts.launch.tpu.node settings.json log`. SIGTERM, which a machine gets that is taken away, is
-passed on to the trainer, which saves; a trainer that was asked to stop though the machine stays is
-started again.
+`python -m multiberts.launch.tpu.node settings.json log`. SIGTERM, which a preempted machine gets, is passed
+on to the trainer, which saves. A trainer that was asked to stop though the machine stays is started again.
 """
 
 from __future__ import annotations
@@ -39,10 +38,12 @@ class NodeBoot:
         """Opens no connection.
 
         Args:
-          settings: of `launch.tpu.startup`.
-          log: the file that all is printed to.
+          settings: of `launch.tpu.startup.startup_script`.
+          log: the file with all that is printed.
         """
         self._settings = settings
+        self._bucket = Bucket(settings["bucket"])
+        self._metrics = local_copy(Bucket(settings["run_url"])) / "metrics.jsonl"
         self._log = log
         self._phase = "checking"
         self._error: dict[str, str] | None = None
@@ -51,13 +52,13 @@ class NodeBoot:
         self._restarts = 0
         self._trainer: subprocess.Popen[bytes] | None = None
         self._asked_to_stop = False
-        self._telling = threading.Lock()
-        self._told_log = -1
+        self._reporting = threading.Lock()
+        self._reported_bytes = -1
 
     def carry_out(self) -> int:
-        """Checks, trains, and returns the status to exit with."""
+        """Checks, trains, and returns the exit status."""
         signal.signal(signal.SIGTERM, self._pass_on)
-        threading.Thread(target=self._beat, daemon=True).start()
+        threading.Thread(target=self._report_now_and_then, daemon=True).start()
         self._enter("checking")
         problem = self._problem_of_accelerator()
         if problem is not None:
@@ -87,13 +88,11 @@ class NodeBoot:
         return EXIT_PREEMPTED
 
     def _problem_of_accelerator(self) -> str | None:
-        command = [
-            sys.executable,
-            "-m",
-            "multiberts.launch.tpu.accelerator",
-            self._settings["accelerator"],
-        ]
+        # In a process of its own, as the accelerator serves one process at a time.
+        check = f"check_accelerator({self._settings['device_kind']!r})"
+        check = f"from multiberts.launch.tpu.node import check_accelerator; {check}"
         try:
+            command = [sys.executable, "-c", check]
             result = subprocess.run(command, timeout=_SECONDS_FOR_ACCELERATOR)
         except subprocess.TimeoutExpired:
             return f"it did not answer within {_SECONDS_FOR_ACCELERATOR:.0f} s"
@@ -109,7 +108,7 @@ class NodeBoot:
     def _enter(self, phase: str) -> None:
         self._phase = phase
         report(f"--- {phase}")
-        self._tell()
+        self._report()
 
     def _fail(self, kind: str, message: str, status: int) -> int:
         self._error = {"kind": kind, "message": message}
@@ -118,7 +117,7 @@ class NodeBoot:
         return status
 
     def _last_error(self) -> str:
-        """Returns the line of the log that says most: the last `error:`, else the last of all."""
+        """Returns the most telling line of the log: the last `error:`, else the last of all."""
         lines = [line.strip() for line in self._tail().decode(errors="replace").splitlines()]
         lines = [line for line in lines if line and not line.startswith("---")]
         errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
@@ -129,15 +128,15 @@ class NodeBoot:
             stream.seek(max(0, os.path.getsize(self._log) - _BYTES_OF_LOG))
             return stream.read()
 
-    def _beat(self) -> None:
+    def _report_now_and_then(self) -> None:
         while True:
             time.sleep(self._settings["heartbeat"])
-            self._tell()
+            self._report()
 
-    def _tell(self) -> None:
-        """Writes the heartbeat and what of the log is new."""
-        with self._telling:
-            step = last_step(local_copy(Bucket(self._settings["run_url"])) / "metrics.jsonl")
+    def _report(self) -> None:
+        """Writes the heartbeat, and the log where it has grown."""
+        with self._reporting:
+            step = last_step(self._metrics)
             if step != self._step:
                 self._step, self._progressed = step, time.time()
             beat = {
@@ -150,24 +149,47 @@ class NodeBoot:
                 "error": self._error,
             }
             try:
-                _write(self._settings["beat_url"], json.dumps(beat).encode())
+                self._bucket.write(self._settings["beat"], json.dumps(beat).encode())
                 size = os.path.getsize(self._log)
-                if size != self._told_log:
-                    _write(self._settings["log_url"], self._tail())
-                    self._told_log = size
+                if size != self._reported_bytes:
+                    self._bucket.write(self._settings["log"], self._tail())
+                    self._reported_bytes = size
             except UserError as error:
                 report(f"{error} (tried again with the next heartbeat)")
-
-
-def _write(url: str, data: bytes) -> None:
-    folder, _, name = url.rpartition("/")
-    Bucket(folder).write(name, data)
 
 
 def last_step(metrics: Path) -> int | None:
     """Returns the step of the last whole line of a metrics file that is being written."""
     lines = tail_of_metrics(metrics)
     return lines[-1]["step"] if lines else None
+
+
+def check_accelerator(kind: str) -> None:
+    """Multiplies two matrices on every device of a kind, and prints how many there are.
+
+    Args:
+      kind: `TPU`, `GPU` or `CPU`.
+
+    Raises:
+      RuntimeError: there is none, or its product is wrong.
+    """
+    import numpy as np
+    import tensorflow as tf
+
+    if kind == "TPU":
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="local")
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+    devices = tf.config.list_logical_devices(kind)
+    if not devices:
+        raise RuntimeError(f"TensorFlow {tf.__version__} sees no {kind}")
+    factor = np.arange(64, dtype=np.float32).reshape(8, 8) / 64
+    for device in devices:
+        with tf.device(device.name):
+            product = tf.linalg.matmul(factor, factor).numpy()
+        if not np.allclose(product, factor @ factor, atol=0.05):
+            raise RuntimeError(f"{device.name} multiplies wrongly")
+    report(f"{len(devices)} {kind} answer to TensorFlow {tf.__version__}")
 
 
 if __name__ == "__main__":

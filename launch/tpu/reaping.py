@@ -27,11 +27,11 @@ def delete_resources(
     Args:
       root: the experiment's root.
       options: as it was launched; `project`, `zones` and `bucket` are needed.
-      everything: also those of runs that are not done, which the next `run` would go on with.
+      everything: also those of runs that are not done, with which the next `run` would continue.
       provisioner: None: of the project.
 
     Returns:
-      What was deleted, and what goes on, for people.
+      What was deleted and what continues, for people.
 
     Raises:
       UserError: an option is missing, nobody is signed in, or a zone does not answer.
@@ -55,8 +55,8 @@ def delete_resources(
                 if resource.name in names:
                     run = names[resource.name]
                     lines.append(
-                        f"{described}: spared, as {run.name} needs no launcher to go on; "
-                        "reap.everything = True deletes it, too"
+                        f"{described}: spared, as {run.name} trains on without a launcher; "
+                        "reap.everything = True deletes it too"
                     )
                 elif resource.state != DELETING:
                     provisioner.delete(resource)

@@ -1,10 +1,10 @@
-"""One step for every run: look at markers, bucket and service, and do the one thing that is next."""
+"""Takes one step for every run: looks at markers, bucket and service, and does what is next."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from multiberts.launch.markers.attempts import (
@@ -21,7 +21,6 @@ from multiberts.launch.tpu.client import (
     DELETING,
     EXPERIMENT,
     Provisioner,
-    Request,
     Resource,
     TpuError,
 )
@@ -34,14 +33,13 @@ from multiberts.launch.tpu.reconcile import (
     End,
     Finish,
     GiveUp,
-    Policy,
     Seen,
     Show,
-    TpuSettings,
     Wait,
     decide,
 )
-from multiberts.launch.tpu.startup import Machine, startup_script
+from multiberts.launch.tpu.settings import TpuSettings
+from multiberts.launch.tpu.startup import startup_script
 from multiberts.runs.bucket.copies import fetch_run
 from multiberts.runs.bucket.mirror import read_manifest
 from multiberts.runs.bucket.objects import Bucket
@@ -57,63 +55,60 @@ class Reconciler:
 
     def __init__(
         self,
-        *,
-        provisioner: Provisioner,
-        places: Places,
-        root: Path,
-        policy: Policy,
         settings: TpuSettings,
-        machine: Machine,
+        provisioner: Provisioner,
+        root: Path,
         source: tuple[str, str],
-        tell: Callable[[str], None] = report,
+        print_line: Callable[[str], None] = report,
     ):
         """Opens no connection.
 
         Args:
+          settings: what to ask for, and how long to wait for it.
           provisioner: of the project.
-          places: of the experiment in the bucket.
           root: of the experiment on this machine, with the markers.
-          policy: how to go about it.
-          settings: what to ask for.
-          machine: what a node is.
           source: URL and SHA-256 of the packed program.
-          tell: gets a line for people.
+          print_line: gets a line for people.
         """
-        self._provisioner = provisioner
-        self._places = places
-        self._root = root
-        self._policy = policy
         self._settings = settings
-        self._machine = machine
+        self._provisioner = provisioner
+        self._places = Places(settings.bucket)
+        self._root = root
         self._source = source
-        self._tell = tell
-        self._told: dict[str, str] = {}
+        self._print_line = print_line
+        self._printed: dict[str, str] = {}
 
     def step(self, runs: Sequence[PlannedRun], planned: Sequence[PlannedRun]) -> dict[str, Action]:
         """Does the next thing for each run, and deletes resources of runs that need none.
 
         Args:
-          runs: that are not done and whose parents are.
+          runs: those that are not done and whose parents are.
           planned: all pre-training runs of the plan.
 
         Returns:
           What was done, by a run's path.
         """
         found, unseen = self._look()
-        self._reap(found, planned)
-        spent = self.spent(planned)
+        known = {self._places.name(run) for run in planned if not run.done(self._root)}
+        for resource in found:
+            if resource.name not in known and resource.state != DELETING:
+                self._say(
+                    resource.name, f"{resource.name}: belongs to no run that is left; deleted"
+                )
+                self._delete(resource)
+        spent = self._spent(planned)
         actions = {}
         for run in runs:
             name = self._places.name(run)
             mine = tuple(resource for resource in found if resource.name == name)
             seen = self._seen(run, mine, unseen, spent)
-            action = decide(seen, self._policy)
+            action = decide(seen, self._settings)
             self._carry_out(run, action, seen)
             actions[run.path] = action
         return actions
 
-    def spent(self, planned: Sequence[PlannedRun]) -> float:
-        """Dollars that nodes have cost so far."""
+    def _spent(self, planned: Sequence[PlannedRun]) -> float:
+        """Returns the dollars that nodes have cost so far."""
         now = time.time()
         return sum(
             ((attempt.ended or now) - attempt.started) / 3600 * attempt.dollars_per_hour
@@ -125,26 +120,15 @@ class Reconciler:
     def _look(self) -> tuple[list[Resource], tuple[str, ...]]:
         """Returns the resources of this experiment, and the zones that did not answer."""
         found, unseen = [], []
-        for zone in self._policy.zones:
+        for zone in self._settings.zones:
             try:
                 listed = self._provisioner.resources(zone)
-                found += [one for one in listed if one.labels.get(EXPERIMENT) == self._experiment]
+                ours = self._places.experiment
+                found += [one for one in listed if one.labels.get(EXPERIMENT) == ours]
             except TpuError as error:
                 unseen.append(zone)
                 self._say(zone, f"{zone}: {error.kind.lower()}: {error}")
         return found, tuple(unseen)
-
-    @property
-    def _experiment(self) -> str:
-        return self._places.experiment
-
-    def _reap(self, found: Sequence[Resource], planned: Sequence[PlannedRun]) -> None:
-        """Deletes what belongs to no planned run of this experiment, or to one that is done."""
-        known = {self._places.name(run) for run in planned if not run.done(self._root)}
-        for resource in found:
-            if resource.name not in known and resource.state != DELETING:
-                self._say(resource.name, f"{resource.name}: of no run that is to be done; deleted")
-                self._delete(resource)
 
     def _seen(
         self, run: PlannedRun, mine: tuple[Resource, ...], unseen: tuple[str, ...], spent: float
@@ -166,7 +150,7 @@ class Reconciler:
         return Seen(time.time(), is_done, mine, unseen, attempts, node, word, spent)
 
     def _note_alive(self, attempt: Attempt, since: float | None, word: Beat | None) -> Attempt:
-        """Notes since when a node costs money, and gives a sign of life."""
+        """Records since when a node costs money, and that the attempt is alive."""
         since = since or (word.booted if word is not None else None)
         if since is not None and attempt.started != since:
             price = self._settings.dollars_per_hour
@@ -203,9 +187,9 @@ class Reconciler:
                 self._say(run.path, f"{run.name}: given up: {message}")
 
     def _create(self, run: PlannedRun, number: int, zone: str, seen: Seen) -> None:
-        """Notes the attempt first: a call whose answer is lost is then made again, not a second one."""
+        """Asks for a node. The attempt is recorded before, so that a lost answer makes no second node."""
         arguments = self._places.put_inputs(run, self._root)
-        log = f"logs/{run.path.replace('/', '-')}-{number}.log"
+        name = self._places.name(run)
         if seen.attempts and seen.attempts[-1].attempt == number:
             attempt = seen.attempts[-1]
         else:
@@ -213,57 +197,41 @@ class Reconciler:
                 self._root,
                 run.path,
                 engine=ENGINE,
-                host=self._places.name(run),
+                host=name,
                 pid=0,
                 device=self._settings.accelerator_type,
                 zone=zone,
-                log=log,
+                log=f"logs/{run.path.replace('/', '-')}-{number}.log",
             )
+        number = attempt.attempt
         try:
-            self._provisioner.create(self._request(run, attempt, zone, arguments))
+            self._provisioner.create(
+                self._settings,
+                zone=zone,
+                name=name,
+                attempt=number,
+                startup_script=startup_script(
+                    self._settings,
+                    self._places,
+                    run,
+                    number,
+                    source=self._source,
+                    arguments=arguments,
+                ),
+                labels=self._places.labels(run, number),
+            )
         except TpuError as error:
             self._say(run.path, f"{run.name}: {zone}: {error.kind.lower()}: {error}")
             if error.kind != "Unreachable":
                 message = {"kind": error.kind, "message": str(error)}
                 end_attempt(self._root, attempt, "failed", message)
             return
-        job = f"projects/{self._provisioner.project}/locations/{zone}/queuedResources"
-        write_attempt(
-            self._root, dataclasses.replace(attempt, job=f"{job}/{self._places.name(run)}")
-        )
+        job = f"projects/{self._provisioner.project}/locations/{zone}/queuedResources/{name}"
+        write_attempt(self._root, dataclasses.replace(attempt, job=job))
         self._say(run.path, f"{run.name}: attempt {number} asked for in {zone}")
 
-    def _request(
-        self, run: PlannedRun, attempt: Attempt, zone: str, arguments: Mapping[str, object]
-    ) -> Request:
-        script = startup_script(
-            machine=self._machine,
-            run=run.path,
-            run_url=self._places.run(run),
-            attempt=attempt.attempt,
-            bucket=self._places.url,
-            beat_url=self._places.beat(run, attempt.attempt),
-            log_url=self._places.log(run, attempt.attempt),
-            source_url=self._source[0],
-            source_sha256=self._source[1],
-            arguments={**arguments, "run_dir": self._places.run(run)},
-        )
-        return Request(
-            name=self._places.name(run),
-            zone=zone,
-            attempt=attempt.attempt,
-            accelerator_type=self._settings.accelerator_type,
-            runtime_version=self._settings.runtime_version,
-            startup_script=script,
-            labels=self._places.labels(run, attempt.attempt),
-            spot=self._settings.spot,
-            service_account=self._settings.service_account,
-            network=self._settings.network,
-            subnetwork=self._settings.subnetwork,
-        )
-
     def _delete(self, resource: Resource) -> bool:
-        """Returns whether the service took it; if not, the next step tries again."""
+        """Returns whether the service accepted it; if not, the next step tries again."""
         try:
             self._provisioner.delete(resource)
         except TpuError as error:
@@ -272,12 +240,12 @@ class Reconciler:
         return True
 
     def _end(self, run: PlannedRun, seen: Seen, outcome: str, error: dict[str, str] | None) -> None:
-        """Notes how the last attempt ended, and keeps what its node printed."""
+        """Records how the last attempt ended, and keeps what its node printed."""
         if not seen.attempts or seen.attempts[-1].ended is not None:
             return
         attempt = seen.attempts[-1]
         self._fetch_progress(run)
-        printed = self._places.read_log(run, attempt.attempt)
+        printed = self._places.bucket.read(self._places.log(run, attempt.attempt))
         if printed is not None and attempt.log is not None:
             log = self._root / attempt.log
             log.parent.mkdir(parents=True, exist_ok=True)
@@ -285,17 +253,17 @@ class Reconciler:
         end_attempt(self._root, attempt, outcome, error)
 
     def _fetch_progress(self, run: PlannedRun) -> None:
-        """Copies the log of training to where the run will lie, as status looks for it there."""
+        """Copies the log of training to the run's directory here, where status looks for it."""
         bucket = Bucket(self._places.run(run))
         entries = read_manifest(bucket) or {}
-        # With its configuration, so that nobody takes the folder for something else.
+        # With its configuration, so that the folder counts as a run.
         for name in ("config.gin", "metrics.jsonl"):
             data = bucket.read(entries[name].object) if name in entries else None
             if data is not None:
                 write_atomically(self._root / run.path / name, data)
 
     def _say(self, about: str, line: str, key: str | None = None) -> None:
-        """Tells people what is new."""
-        if self._told.get(about) != (key or line):
-            self._told[about] = key or line
-            self._tell(line)
+        """Prints a line, unless it (or its key) is what was printed last about the same thing."""
+        if self._printed.get(about) != (key or line):
+            self._printed[about] = key or line
+            self._print_line(line)

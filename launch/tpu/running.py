@@ -1,38 +1,38 @@
-"""Pre-training of a plan on Cloud TPU: looks after queued resources until every seed is done.
+"""Pre-trains the seeds of a plan on Cloud TPU: looks after queued resources until every seed is done.
 
 Each look is complete in itself. `once` makes a single one, so a line in cron is enough, on any machine
-that has the experiment's root; a launcher that stays only looks again and again.
+that has the experiment's root; a launcher that stays only repeats it.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from multiberts.launch.estimate.estimate import checked_estimates
+from multiberts.launch.estimate.prices import load_prices
 from multiberts.launch.markers.attempts import attempts_at
 from multiberts.launch.markers.failures import FailedRun
 from multiberts.launch.markers.lease import Lease
 from multiberts.launch.markers.planned import write_plan
 from multiberts.launch.plan.planned_run import PlannedRun
-from multiberts.launch.tpu.client import Provisioner
-from multiberts.launch.tpu.offer_check import preflight
+from multiberts.launch.tpu.client import Provisioner, TpuError
 from multiberts.launch.tpu.places import Places
-from multiberts.launch.tpu.reconcile import Action, GiveUp, TpuSettings
+from multiberts.launch.tpu.reconcile import Action, GiveUp
 from multiberts.launch.tpu.reconciler import ENGINE, Reconciler
-from multiberts.launch.tpu.source_archive import pack
-from multiberts.launch.tpu.startup import PROJECT, Machine
+from multiberts.launch.tpu.settings import PROJECT, TpuSettings
+from multiberts.launch.tpu.startup import pack
 from multiberts.launch.workers.engines import make_engine
 from multiberts.launch.workers.one_pass import carry_out_plan
-from multiberts.runs.bucket.objects import is_url
+from multiberts.runs.bucket.objects import Bucket
 from multiberts.runs.console import report
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import PreemptedError, preemption_notice
 
 STAGE = "pretrain"
+_MAX_SHOWN = 12
 
 
 def run_on_tpu(
@@ -41,21 +41,19 @@ def run_on_tpu(
     root: str,
     settings: TpuSettings,
     once: bool = False,
-    machine: Machine | None = None,
     provisioner: Provisioner | None = None,
 ) -> list[FailedRun]:
     """Carries out the pre-training of a plan on Cloud TPU, and before it here what that needs.
 
-    The same call after any interruption resumes where things are. Runs that pre-training needs
-    (texts, corpora) are carried out on this machine; those that need pre-training are left to the
-    local or another engine. Where the launcher is stopped, nodes train on: call again, or reap.
+    The same call resumes after any interruption. Runs that pre-training needs (texts, corpora) are
+    carried out on this machine; those that need pre-training are left to the local or another engine.
+    Where the launcher is stopped, nodes train on: call again, or reap.
 
     Args:
       plan: every run after its parents.
       root: directory of the experiment here: markers, and in the end what was trained.
       settings: what to ask for, and how long to wait for it.
       once: look once, do what is due, and return.
-      machine: what else nodes are; None: Cloud TPU's machines.
       provisioner: None: the project's.
 
     Returns:
@@ -66,13 +64,7 @@ def run_on_tpu(
         has the root, or nobody is signed in. Nothing has been created.
       PreemptedError: SIGTERM came; nodes train on.
     """
-    machine = Machine(compute=settings.compute) if machine is None else machine
     settings.check()
-    machine.check()
-    if not is_url(settings.bucket):
-        raise UserError(
-            f"bucket is {settings.bucket!r}, expected a URL such as gs://bucket/experiment"
-        )
     pretraining = [run for run in plan if run.stage == STAGE]
     provisioner = Provisioner(settings.project) if provisioner is None else provisioner
     preflight(provisioner, settings)
@@ -92,19 +84,10 @@ def run_on_tpu(
     failures = carry_out_before(plan, pretraining, root)
     if failures:
         return failures
-    places = Places(settings.bucket)
     with Lease(root) as lease, preemption_notice() as should_stop:
         write_plan(root, plan, estimates)
-        packed, digest = pack(PROJECT)
-        reconciler = Reconciler(
-            provisioner=provisioner,
-            places=places,
-            root=Path(root),
-            policy=settings.policy(),
-            settings=settings,
-            machine=machine,
-            source=(places.put_source(packed, digest), digest),
-        )
+        source = Places(settings.bucket).put_source(pack(PROJECT))
+        reconciler = Reconciler(settings, provisioner, Path(root), source)
         given_up = _look(reconciler, pretraining, root)
         while True:
             open_runs = [run for run in pretraining if not run.done(root)]
@@ -112,7 +95,7 @@ def run_on_tpu(
                 break
             _pause(settings.poll_seconds, lambda: should_stop() or lease.lost.is_set())
             if lease.lost.is_set():
-                raise UserError(f"another launcher took over {root}; let it go on, or stop it")
+                raise UserError(f"another launcher took over {root}; let it continue, or stop it")
             if should_stop():
                 raise PreemptedError(
                     f"asked to stop: {len(pretraining) - len(open_runs)} of {len(pretraining)} seeds of "
@@ -121,16 +104,56 @@ def run_on_tpu(
             try:
                 given_up = _look(reconciler, pretraining, root)
             except UserError as error:
-                # The first look went well, so this passes; nodes need nobody meanwhile.
-                report(f"{error} (looked at again in {settings.poll_seconds:.0f} s)")
-    _tell_the_end(plan, pretraining, root)
+                # The first look succeeded, so this passes; nodes need no launcher meanwhile.
+                report(f"{error} (tried again in {settings.poll_seconds:.0f} s)")
+    _report_the_end(plan, pretraining, root)
     return [_failure(run, given_up[run.path], root) for run in open_runs if run.path in given_up]
+
+
+def preflight(provisioner: Provisioner, settings: TpuSettings) -> None:
+    """Refuses a request that could never be met; creates nothing.
+
+    Args:
+      provisioner: of the project.
+      settings: zones, accelerator, software and bucket.
+
+    Raises:
+      UserError: no such zone, accelerator or software; a bucket that is missing or may not be
+        written; a project that is unknown or has the service switched off.
+    """
+    place = Bucket(settings.bucket)
+    place.check_conditional()
+    place.check_writable()
+    try:
+        known = provisioner.zones()
+        for zone in settings.zones:
+            _refuse_unless_in(zone, known, "zones", f"the zones of project {provisioner.project}")
+            for name, offered in (
+                ("accelerator_type", provisioner.accelerator_types(zone)),
+                ("runtime_version", provisioner.runtime_versions(zone)),
+            ):
+                _refuse_unless_in(getattr(settings, name), offered, name, f"what {zone} offers")
+    except TpuError as error:
+        raise UserError(
+            f"Cloud TPU refuses project {provisioner.project!r} ({error}); check project and zones, and "
+            "that the Cloud TPU API is enabled and you have the role TPU Admin"
+            if error.kind != "Unreachable"
+            else f"Cloud TPU does not answer ({error}); try again later"
+        ) from error
+
+
+def _refuse_unless_in(wanted: str, offered: Sequence[str], name: str, whose: str) -> None:
+    if wanted not in offered:
+        shown = ", ".join(offered[:_MAX_SHOWN]) + (", ..." if len(offered) > _MAX_SHOWN else "")
+        raise UserError(
+            f"{name} names {wanted!r}, which is not among {whose} ({shown or 'none'}); correct it"
+        )
 
 
 def _look(
     reconciler: Reconciler, pretraining: Sequence[PlannedRun], root: str
 ) -> dict[str, GiveUp]:
-    """Takes one step; returns the runs that are given up, with those that wait for them."""
+    """Takes one step; returns the runs that are given up, and those that build on them."""
     ready = [
         run
         for run in pretraining
@@ -165,8 +188,6 @@ def carry_out_before(
 
 def _listed_price(settings: TpuSettings) -> float | None:
     """Returns dollars per hour from the price file; None where it has none and no budget needs it."""
-    from multiberts.launch.estimate.prices import load_prices
-
     try:
         return load_prices().device(settings.accelerator_type).dollars_per_hour(settings.spot)
     except UserError:
@@ -175,14 +196,16 @@ def _listed_price(settings: TpuSettings) -> float | None:
         raise
 
 
-def _pause(seconds: float, is_over: Any) -> None:
+def _pause(seconds: float, is_over: Callable[[], bool]) -> None:
     """Waits, but not past a request to stop."""
     end = time.monotonic() + seconds
     while not is_over() and time.monotonic() < end:
         time.sleep(min(0.5, max(0.0, end - time.monotonic())))
 
 
-def _tell_the_end(plan: Sequence[PlannedRun], pretraining: Sequence[PlannedRun], root: str) -> None:
+def _report_the_end(
+    plan: Sequence[PlannedRun], pretraining: Sequence[PlannedRun], root: str
+) -> None:
     done = sum(run.done(root) for run in pretraining)
     left = sum(run.stage != STAGE and not run.done(root) for run in plan)
     report(f"{done} of {len(pretraining)} pre-training runs of {root} are done")

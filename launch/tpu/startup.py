@@ -1,104 +1,67 @@
-"""The start-up script of a node: from a bare machine to `multiberts pretrain` against a bucket."""
+"""The start-up script of a node, from a bare machine to `multiberts pretrain`, and the program it unpacks."""
 
 from __future__ import annotations
 
-import dataclasses
+import gzip
+import io
 import json
 import shlex
+import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from multiberts.launch.plan.planned_run import PlannedRun
+from multiberts.launch.tpu.places import Places
+from multiberts.launch.tpu.settings import PROJECT, REQUIREMENTS, TpuSettings
 from multiberts.runs.bucket.mirror import PUSH_VARIABLE
-from multiberts.runs.errors import UserError
 
 TEMPLATE = "startup.sh.j2"
 # What the node's own Python installs, and what that then installs.
 UV_VERSION = "0.13.9"
 PYTHON_VERSION = "3.11"
 
-# On every node, and by the library that computes.
+# On every node, in addition to those of the library that computes.
 _REQUIREMENTS = ("requirements-core.txt", "requirements-cloud.txt")
-REQUIREMENTS = {"tensorflow": "requirements-tpu.txt", "jax": "requirements-tpu-jax.txt"}
 
-PROJECT = Path(__file__).resolve().parent.parent.parent
-
-
-@dataclasses.dataclass(frozen=True)
-class Machine:
-    """What a node is and has, besides the run.
-
-    Attributes:
-      compute: `tensorflow` or `jax`: whose requirements are installed.
-      accelerator: what must answer before training: `TPU`, or `CPU` or `GPU` for a rehearsal.
-      work: the node's folder for all it writes.
-      python: an interpreter that has all requirements; None: the pinned ones are installed.
-      environment: further environment variables.
-      heartbeat: seconds between words of the node.
-      push: seconds between pushes of the run to the bucket.
-    """
-
-    compute: str = "tensorflow"
-    accelerator: str = "TPU"
-    work: str = "/var/lib/multiberts"
-    python: str | None = None
-    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    heartbeat: float = 30.0
-    push: float = 60.0
-
-    def check(self) -> None:
-        """Refuses a library that the project has no requirements for.
-
-        Raises:
-          UserError: naming those it has.
-        """
-        known = [name for name, file in REQUIREMENTS.items() if (PROJECT / file).is_file()]
-        if self.compute not in known:
-            raise UserError(
-                f"compute is {self.compute!r}, expected one of {', '.join(known)}, for which there are "
-                "requirements; name one of them"
-            )
+# What pre-training imports, and the launcher's part on the node.
+_PACKAGES = ("runs", "bert", "pretrain", "launch")
+_SUFFIXES = {".py", ".j2", ".toml"}
 
 
 def startup_script(
-    *,
-    machine: Machine,
-    run: str,
-    run_url: str,
+    settings: TpuSettings,
+    places: Places,
+    run: PlannedRun,
     attempt: int,
-    bucket: str,
-    beat_url: str,
-    log_url: str,
-    source_url: str,
-    source_sha256: str,
+    *,
+    source: tuple[str, str],
     arguments: Mapping[str, Any],
 ) -> str:
-    """Returns the script, in bash.
+    """Returns the start-up script of an attempt's node, in bash.
 
     Args:
-      machine: what the node is.
-      run: the run's path, for people.
-      run_url: the run's directory in the bucket.
+      settings: what the node is.
+      places: the experiment in the bucket.
+      run: the run.
       attempt: its number.
-      bucket: URL of the experiment.
-      beat_url: where the node reports its state.
-      log_url: where it puts what was printed.
-      source_url: the packed program.
-      source_sha256: checksum of it, in hexadecimal.
+      source: URL and SHA-256 of the packed program.
       arguments: of `pretrain`, with URLs.
     """
     import jinja2
 
-    settings = {
-        "run_url": run_url,
-        "beat_url": beat_url,
-        "log_url": log_url,
-        "accelerator": machine.accelerator,
-        "heartbeat": machine.heartbeat,
-        "flags": [f"--gin_param=pretrain.{name} = {value!r}" for name, value in arguments.items()],
+    log_url = f"{places.url}/{places.log(run, attempt)}"
+    node = {
+        "bucket": places.url,
+        "run_url": places.run(run),
+        "beat": places.beat(run, attempt),
+        "log": places.log(run, attempt),
+        "device_kind": settings.device_kind,
+        "heartbeat": settings.node_heartbeat_seconds,
+        "flags": pretrain_flags({**arguments, "run_dir": places.run(run)}),
     }
-    environment = {PUSH_VARIABLE: f"{machine.push:g}", **machine.environment}
-    if machine.accelerator == "TPU":
+    environment = {PUSH_VARIABLE: f"{settings.push_seconds:g}", **settings.node_environment}
+    if settings.device_kind == "TPU":
         environment["TPU_NAME"] = "local"
     templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
@@ -109,23 +72,52 @@ def startup_script(
         autoescape=False,
     )
     quoted = {
-        "work": machine.work,
-        "bucket": bucket,
+        "work": settings.node_folder,
+        "bucket": places.url,
         "boot_log": log_url,
-        "source_url": source_url,
-        "source_sha256": source_sha256,
+        "source_url": source[0],
+        "source_sha256": source[1],
     }
     return templates.get_template(TEMPLATE).render(
-        run=run.replace("\n", " "),
+        run=run.path.replace("\n", " "),
         attempt=attempt,
-        python=shlex.quote(machine.python) if machine.python else "",
+        python=shlex.quote(settings.python) if settings.python else "",
         uv_version=UV_VERSION,
         python_version=PYTHON_VERSION,
         requirements={
             name: (PROJECT / name).read_text().strip()
-            for name in (*_REQUIREMENTS, REQUIREMENTS[machine.compute])
+            for name in (*_REQUIREMENTS, REQUIREMENTS[settings.compute])
         },
         environment={name: shlex.quote(value) for name, value in environment.items()},
-        settings=json.dumps(settings, indent=1),
+        settings=json.dumps(node, indent=1),
         **{name: shlex.quote(value) for name, value in quoted.items()},
     )
+
+
+def pretrain_flags(arguments: Mapping[str, Any]) -> list[str]:
+    """Returns the flags of `multiberts pretrain` that give it these arguments."""
+    return [f"--gin_param=pretrain.{name} = {value!r}" for name, value in arguments.items()]
+
+
+def pack(project: Path) -> bytes:
+    """Returns the program as a gzipped tar file; the same files give the same bytes.
+
+    Args:
+      project: its folder.
+    """
+    files = [project / "__init__.py", *sorted(project.glob("requirements*.txt"))]
+    for package in _PACKAGES:
+        files += [
+            file
+            for file in sorted((project / package).rglob("*"))
+            if file.suffix in _SUFFIXES and "__pycache__" not in file.parts
+        ]
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for file in files:
+            data = file.read_bytes()
+            # Without times and owners, which change no program.
+            entry = tarfile.TarInfo(str("multiberts" / file.relative_to(project)))
+            entry.size, entry.mode = len(data), 0o644
+            archive.addfile(entry, io.BytesIO(data))
+    return gzip.compress(buffer.getvalue(), mtime=0)

@@ -273,9 +273,10 @@ def test_slurm_jobs_of_the_root_are_cancelled_and_no_others(
 
 def test_queued_resources_of_the_experiment_are_deleted_and_no_others(tmp_path: Path) -> None:
     pytest.importorskip("google.cloud.tpu_v2", reason="needs google-cloud-tpu")
-    from multiberts.launch.tpu.client import Provisioner, Request
+    from multiberts.launch.tpu.client import Provisioner
     from multiberts.launch.tpu.places import Places
     from multiberts.launch.tpu.rehearsal.service import TpuService
+    from multiberts.launch.tpu.settings import TpuSettings
 
     made = MadeUp(tmp_path / "root", time.time())
     done, unfinished, forgotten = (made.add_seed(number) for number in range(3))
@@ -297,15 +298,12 @@ def test_queued_resources_of_the_experiment_are_deleted_and_no_others(tmp_path: 
         for number, (whose, run) in enumerate(made_of):
             names.append(whose.name(run))
             provisioner.create(
-                Request(
-                    name=names[-1],
-                    zone=f"z-{'ab'[number % 2]}",
-                    attempt=1,
-                    accelerator_type="v4-8",
-                    runtime_version="made-up",
-                    startup_script="true",
-                    labels=whose.labels(run, 1),
-                )
+                TpuSettings(**options, accelerator_type="v4-8", runtime_version="made-up"),
+                name=names[-1],
+                zone=f"z-{'ab'[number % 2]}",
+                attempt=1,
+                startup_script="true",
+                labels=whose.labels(run, 1),
             )
 
         def left() -> set[str]:

@@ -1,7 +1,7 @@
-"""A rehearsal: a plan's pre-training against a Cloud TPU service in this process, with mishaps by script.
+"""Rehearses a plan's pre-training against a Cloud TPU service in this process, with mishaps by script.
 
 Plan, client, start-up script, reconcile step and trainer are those of a real run. Nodes are processes
-of this machine; they use this interpreter, so nothing is installed, and a folder stands for the bucket.
+of this machine that use this interpreter, so nothing is installed, and a folder stands for the bucket.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.tpu.client import Provisioner
 from multiberts.launch.tpu.node import last_step
 from multiberts.launch.tpu.places import Places
-from multiberts.launch.tpu.reconcile import TpuSettings
 from multiberts.launch.tpu.rehearsal.service import Mishaps, TpuService
 from multiberts.launch.tpu.running import STAGE, carry_out_before, run_on_tpu
-from multiberts.launch.tpu.startup import Machine
+from multiberts.launch.tpu.settings import TpuSettings
+from multiberts.launch.tpu.startup import pretrain_flags
 from multiberts.runs.bucket.mirror import read_manifest
 from multiberts.runs.bucket.objects import Bucket
 from multiberts.runs.console import report
@@ -40,13 +40,13 @@ _SECONDS_BETWEEN_LOOKS = 0.02
 
 @dataclasses.dataclass(frozen=True)
 class Preemption:
-    """A node that was taken away.
+    """A node that was preempted.
 
     Attributes:
       run: the run's path.
       kind: `SIGTERM` (with notice) or `SIGKILL` (without).
       reached: the last step that the node had logged.
-      kept: the step that the bucket had then, from which the next node goes on.
+      kept: the step that the bucket had then, from which the next node resumes.
     """
 
     run: str
@@ -60,48 +60,6 @@ class Preemption:
         return max(0, self.reached - self.kept)
 
 
-@dataclasses.dataclass(frozen=True)
-class Account:
-    """How a rehearsal went.
-
-    Attributes:
-      folder: all that was written.
-      preemptions: in order.
-      outcomes: of every attempt: run, number, zone, outcome, what was said.
-      unanswered: calls to which the service did not answer.
-      compared: files of final checkpoints that are the same, byte for byte.
-      seconds: it took.
-    """
-
-    folder: Path
-    preemptions: tuple[Preemption, ...]
-    outcomes: tuple[tuple[str, int, str, str, str], ...]
-    unanswered: int
-    compared: tuple[str, ...]
-    seconds: float
-
-    def lines(self) -> list[str]:
-        """For people."""
-        zones = sorted({zone for _, _, zone, _, _ in self.outcomes})
-        lost = sum(preemption.lost for preemption in self.preemptions)
-        lines = [
-            f"{run} attempt {number} in {zone}: {outcome}" + (f" ({said})" if said else "")
-            for run, number, zone, outcome, said in self.outcomes
-        ]
-        lines += [
-            f"{one.run}: {one.kind} at step {one.reached}, resumed from {one.kept}: {one.lost} steps lost"
-            for one in self.preemptions
-        ]
-        return [
-            *lines,
-            f"{len(self.outcomes)} attempts in {len(zones)} zones ({', '.join(zones)}), "
-            f"{len(self.preemptions)} preemptions, {lost} steps lost, {self.unanswered} calls "
-            f"unanswered, {self.seconds:.0f} s",
-            f"the final checkpoint is that of an uninterrupted run, byte for byte "
-            f"({len(self.compared)} files)",
-        ]
-
-
 def rehearse(
     *,
     plan: list[PlannedRun],
@@ -113,70 +71,76 @@ def rehearse(
     failures: int = 1,
     unavailable_every: int = 6,
     outage: int = 8,
-) -> Account:
+) -> None:
     """Carries out the pre-training of a plan with mishaps, and compares it with a run without.
 
     Args:
       plan: every run after its parents; a small one.
-      root: a folder of its own is made below it.
+      root: a new folder is made below it.
       preemptions: of each run, one after the other: `SIGTERM` (with notice) or `SIGKILL`.
       seconds_of_notice: from SIGTERM to SIGKILL.
-      quota_errors: requests that are refused for want of quota.
-      stockouts: zones, from the second on, that never have a node.
-      failures: requests that are accepted and then fail.
+      quota_errors: how many requests are refused for lack of quota.
+      stockouts: how many zones, from the second on, never have a node.
+      failures: how many requests are accepted and then fail.
       unavailable_every: every n-th call to the service fails; 0: none.
-      outage: so many calls in a row fail.
-
-    Returns:
-      How it went, which is printed too.
+      outage: how many calls in a row fail.
 
     Raises:
       UserError: nothing to pre-train, or an unknown kind of preemption.
       RuntimeError: a run did not finish, or its checkpoint differs.
     """
     pretraining = [run for run in plan if run.stage == STAGE]
-    _check(pretraining, preemptions)
+    if not pretraining:
+        raise UserError(
+            "the plan has no pre-training to rehearse; name procedures and pretrain_seeds"
+        )
+    for kind in preemptions:
+        if kind not in ("SIGTERM", "SIGKILL"):
+            raise UserError(f"preemptions has {kind!r}, expected SIGTERM or SIGKILL; correct it")
     started = time.monotonic()
     folder = Path(root).absolute() / time.strftime("rehearsal-%Y%m%d-%H%M%S")
-    experiment, nodes = folder / "experiment", folder / "nodes"
+    experiment = folder / "experiment"
     failed = carry_out_before(plan, pretraining, str(experiment))
     if failed:
         raise RuntimeError(describe(failed))
     zones = {f"rehearsal-{letter}": (_TYPE,) for letter in "abcdef"[: stockouts + 2]}
-    mishaps = Mishaps(
-        unavailable_every=unavailable_every,
-        outage=outage,
-        quota_errors=quota_errors,
-        stockouts=tuple(zones)[1 : 1 + stockouts],
-        failures=failures,
-    )
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    places = Places(f"file://{folder}/bucket")
     service = TpuService(
         zones=zones,
         runtime_versions=(_RUNTIME,),
-        folder=nodes,
+        folder=folder / "nodes",
         environment=environment,
-        mishaps=mishaps,
+        mishaps=Mishaps(
+            unavailable_every=unavailable_every,
+            outage=outage,
+            quota_errors=quota_errors,
+            stockouts=tuple(zones)[1 : 1 + stockouts],
+            failures=failures,
+        ),
     )
-    with _uninterrupted(pretraining, experiment, folder, environment), service:
+    settings = TpuSettings(
+        project="rehearsal",
+        zones=list(zones),
+        accelerator_type=_TYPE,
+        runtime_version=_RUNTIME,
+        bucket=f"file://{folder}/bucket",
+        patience_minutes=2 / 60,
+        backoff_seconds=0.5,
+        poll_seconds=0.25,
+        dollars_per_hour=1.0,
+        device_kind="CPU",
+        python=sys.executable,
+        node_heartbeat_seconds=0.5,
+        push_seconds=0.5,
+    )
+    places = Places(settings.bucket)
+    with _uninterrupted(pretraining, experiment, folder / "uninterrupted", environment), service:
         injector = PreemptionInjector(service, places, pretraining, preemptions, seconds_of_notice)
         with injector:
             given_up = run_on_tpu(
                 plan=plan,
                 root=str(experiment),
-                settings=TpuSettings(
-                    project="rehearsal",
-                    zones=list(zones),
-                    accelerator_type=_TYPE,
-                    runtime_version=_RUNTIME,
-                    bucket=places.url,
-                    patience_minutes=2 / 60,
-                    backoff_seconds=0.5,
-                    poll_seconds=0.25,
-                    dollars_per_hour=1.0,
-                ),
-                machine=Machine(accelerator="CPU", python=sys.executable, heartbeat=0.5, push=0.5),
+                settings=settings,
                 provisioner=Provisioner("rehearsal", service.client(), seconds_to_retry=1.0),
             )
         left = service.resources()
@@ -190,66 +154,57 @@ def rehearse(
             f"{missing} preemptions came too late; give pretrain.num_steps more steps"
         )
     compared = _compare(pretraining, experiment, folder / "uninterrupted")
-    account = Account(
-        folder,
-        tuple(injector.preemptions),
-        tuple(_outcomes(pretraining, experiment)),
-        len(service.refused),
-        tuple(compared),
-        time.monotonic() - started,
-    )
-    report("\n".join(account.lines()))
-    return account
-
-
-def _check(pretraining: Sequence[PlannedRun], preemptions: Sequence[str]) -> None:
-    if not pretraining:
-        raise UserError(
-            "the plan has no pre-training to rehearse; name procedures and pretrain_seeds"
+    attempts = [one for run in pretraining for one in attempts_at(experiment, run.path)]
+    for attempt in attempts:
+        message = f" ({attempt.error['message']})" if attempt.error else ""
+        report(
+            f"{attempt.path} attempt {attempt.attempt} in {attempt.zone}: {attempt.outcome}{message}"
         )
-    for kind in preemptions:
-        if kind not in ("SIGTERM", "SIGKILL"):
-            raise UserError(f"preemptions has {kind!r}, expected SIGTERM or SIGKILL; correct it")
+    for one in injector.preemptions:
+        report(
+            f"{one.run}: {one.kind} at step {one.reached}, resumed from {one.kept}: {one.lost} steps lost"
+        )
+    used = sorted({one.zone or "" for one in attempts})
+    lost = sum(preemption.lost for preemption in injector.preemptions)
+    report(
+        f"{len(attempts)} attempts in {len(used)} zones ({', '.join(used)}), "
+        f"{len(injector.preemptions)} preemptions, {lost} steps lost, {len(service.refused)} calls "
+        f"unanswered, {time.monotonic() - started:.0f} s"
+    )
+    report(
+        f"the final checkpoint is that of an uninterrupted run, byte for byte ({compared} files)"
+    )
 
 
 @contextlib.contextmanager
 def _uninterrupted(
-    pretraining: Sequence[PlannedRun], experiment: Path, folder: Path, environment: dict[str, str]
+    pretraining: Sequence[PlannedRun], experiment: Path, root: Path, environment: dict[str, str]
 ) -> Iterator[None]:
-    """Trains the same runs without mishaps beside the block, and waits for them."""
-    processes = []
+    """Trains the same runs without mishaps below `root` beside the block, and waits for them."""
+    processes: dict[str, subprocess.Popen[bytes]] = {}
     for run in pretraining:
-        arguments = run.arguments(experiment)
-        for name in ("corpus", "evaluation_corpus", "initial_checkpoint"):
-            value = arguments.get(name)
-            for parent in run.parents:
-                if parent.stage == STAGE and isinstance(value, str):
-                    arguments[name] = value.replace(
-                        str(experiment / parent.path), str(folder / "uninterrupted" / parent.path)
-                    )
-        arguments["run_dir"] = str(folder / "uninterrupted" / run.path)
+        for parent in run.parents:
+            if parent.path in processes:
+                processes[parent.path].wait()
+            elif not (root / parent.path).exists():
+                (root / parent.path).parent.mkdir(parents=True, exist_ok=True)
+                (root / parent.path).symlink_to(experiment / parent.path)
         command = [sys.executable, "-m", "multiberts.pretrain"]
-        command += [f"--gin_param=pretrain.{name} = {value!r}" for name, value in arguments.items()]
-        processes.append(subprocess.Popen(command, env=environment))
-        if any(parent.stage == STAGE for parent in run.parents) or run in _parents(pretraining):
-            processes[-1].wait()
+        command += pretrain_flags(run.arguments(root))
+        processes[run.path] = subprocess.Popen(command, env=environment)
     try:
         yield
-        for process in processes:
+        for process in processes.values():
             if process.wait():
                 raise RuntimeError(f"the uninterrupted run ended with status {process.returncode}")
     finally:
-        for process in processes:
+        for process in processes.values():
             process.kill()
             process.wait()
 
 
-def _parents(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
-    return [parent for run in runs for parent in run.parents]
-
-
 class PreemptionInjector:
-    """Takes nodes away while they train, by script.
+    """Preempts nodes while they train, by script.
 
     Attributes:
       preemptions: what it did.
@@ -285,18 +240,16 @@ class PreemptionInjector:
             for name, folder in self._service.nodes().items():
                 run, kinds = self._waiting.get(name.rsplit("/", 1)[1], (None, []))
                 if run is not None and kinds:
-                    self._take_away_in_time(name, folder, run, kinds)
+                    self._preempt_in_time(name, folder, run, kinds)
 
-    def _take_away_in_time(
-        self, name: str, folder: Path, run: PlannedRun, kinds: list[str]
-    ) -> None:
-        """Each node a little further on than the one before."""
+    def _preempt_in_time(self, name: str, folder: Path, run: PlannedRun, kinds: list[str]) -> None:
+        """Preempts a node at a step that lies a little further than that of the one before."""
         step = _step_of(folder)
         number = self._count - len(kinds) + 1
         if step is None or step < run.parameters["num_steps"] * number / (self._count + 2):
             return
         if not self._kept(run):
-            return  # a node that has saved nothing yet would only show a second start
+            return  # a node without a saved state would only show a second start
         kind = kinds.pop(0)
         self._service.preempt(name, self._notice if kind == "SIGTERM" else 0.0)
         reached = _step_of(folder) or step
@@ -316,13 +269,13 @@ def _step_of(folder: Path) -> int | None:
     return None
 
 
-def _compare(pretraining: Sequence[PlannedRun], experiment: Path, uninterrupted: Path) -> list[str]:
-    """Files of the final checkpoints, all the same.
+def _compare(pretraining: Sequence[PlannedRun], experiment: Path, uninterrupted: Path) -> int:
+    """Returns how many files the final checkpoints have, which are all the same.
 
     Raises:
       RuntimeError: one differs.
     """
-    compared = []
+    compared = 0
     for run in pretraining:
         final = f"{run.path}/checkpoints/step_{run.parameters['num_steps']}"
         names = sorted(file.name for file in (uninterrupted / final).iterdir())
@@ -333,14 +286,5 @@ def _compare(pretraining: Sequence[PlannedRun], experiment: Path, uninterrupted:
             raise RuntimeError(
                 f"{experiment / final} differs from an uninterrupted run's in {[*other, *missing]}"
             )
-        compared += [f"{final}/{name}" for name in same]
+        compared += len(same)
     return compared
-
-
-def _outcomes(
-    pretraining: Sequence[PlannedRun], experiment: Path
-) -> Iterator[tuple[str, int, str, str, str]]:
-    for run in pretraining:
-        for attempt in attempts_at(experiment, run.path):
-            said = (attempt.error or {}).get("message", "")
-            yield run.path, attempt.attempt, attempt.zone or "", attempt.outcome or "", said

@@ -6,8 +6,11 @@ against it. Its nodes are processes of this machine that really run the start-up
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
+import os
+import signal
 import subprocess
 import threading
 import time
@@ -22,9 +25,10 @@ from google.cloud.location import locations_pb2
 from google.longrunning import operations_pb2
 from google.protobuf import any_pb2
 
-from multiberts.launch.tpu.rehearsal.local_node import end_node, start_node
+# Read by the start-up script: the folder for all that it writes.
+FOLDER_VARIABLE = "NODE_FOLDER"
 
-# Enumerations as the client library has them; no type checker knows their names.
+# Enumerations of the client library, whose members no type checker knows.
 _STATES: Any = tpu_v2.QueuedResourceState.State
 _NODE_STATES: Any = tpu_v2.Node.State
 _HEALTH: Any = tpu_v2.Node.Health
@@ -32,14 +36,14 @@ _HEALTH: Any = tpu_v2.Node.Health
 
 @dataclasses.dataclass
 class Mishaps:
-    """What goes wrong, in order and in numbers.
+    """What goes wrong, and how often.
 
     Attributes:
       unavailable_every: every n-th call is answered with UNAVAILABLE; 0: none.
-      outage: so many calls in a row, from the tenth on, are answered so.
-      quota_errors: so many requests to create are refused, first of all.
+      outage: how many calls in a row, from the tenth on, are answered so.
+      quota_errors: how many requests to create are refused, before any is accepted.
       stockouts: zones in which a request waits and never gets a node.
-      failures: so many requests that are accepted fail afterwards, for want of capacity.
+      failures: how many accepted requests fail afterwards for lack of capacity.
     """
 
     unavailable_every: int = 0
@@ -64,8 +68,9 @@ class TpuService:
 
     Attributes:
       address: `host:port`, without encryption.
-      calls: names of the calls that were answered, in order.
-      created: names of the resources that were made, in order.
+      calls: names of all calls, in order.
+      refused: names of those that were not answered.
+      created: names of the resources that were created, in order.
     """
 
     def __init__(
@@ -103,20 +108,12 @@ class TpuService:
 
     def __enter__(self) -> TpuService:
         self._server = grpc.server(futures.ThreadPoolExecutor(4))
-        handlers = _handlers_of(
-            {
-                "CreateQueuedResource": self._guarded(self._create),
-                "DeleteQueuedResource": self._guarded(self._delete),
-                "GetQueuedResource": self._guarded(self._get),
-                "ListQueuedResources": self._guarded(self._list),
-                "GetNode": self._guarded(self._get_node),
-                "ListAcceleratorTypes": self._guarded(self._types),
-                "ListRuntimeVersions": self._guarded(self._versions),
-                "GetOperation": self._guarded(_finished),
-                "ListLocations": self._guarded(self._places),
-            }
+        self._server.add_generic_rpc_handlers(
+            tuple(
+                grpc.method_handlers_generic_handler(service, self._handlers(calls))
+                for service, calls in self._calls().items()
+            )
         )
-        self._server.add_generic_rpc_handlers(handlers)
         port = self._server.add_insecure_port("127.0.0.1:0")
         self.address = f"127.0.0.1:{port}"
         self._server.start()
@@ -136,7 +133,7 @@ class TpuService:
         return tpu_v2.TpuClient(transport=TpuGrpcTransport(channel=channel))
 
     def nodes(self) -> dict[str, Path]:
-        """Folders of the nodes that run, by the resource's whole name."""
+        """Returns the folders of the nodes that run, by the resource's full name."""
         with self._using:
             return {
                 name: self._folder / _name_of_node(held.resource)
@@ -145,7 +142,7 @@ class TpuService:
             }
 
     def resources(self) -> list[str]:
-        """Whole names of all queued resources there are."""
+        """Returns the full names of all queued resources."""
         with self._using:
             return list(self._held)
 
@@ -157,10 +154,10 @@ class TpuService:
             self._held[name] = _Held(resource, "")
 
     def preempt(self, name: str, seconds_of_notice: float) -> None:
-        """Takes a node away: SIGTERM to the start-up script's processes, then SIGKILL.
+        """Preempts a node: SIGTERM to the start-up script's processes, then SIGKILL.
 
         Args:
-          name: the resource's whole name.
+          name: the resource's full name.
           seconds_of_notice: between the two; 0: no SIGTERM.
         """
         held = self._held[name]
@@ -173,8 +170,62 @@ class TpuService:
             if held.resource.state.state == _STATES.SUSPENDING:
                 _set_state(held.resource, "SUSPENDED")
 
+    def _calls(self) -> dict[str, dict[str, tuple[Callable[[Any], Any], Any, Any]]]:
+        """Returns by service and call who answers it, and the types of request and answer."""
+        operation = operations_pb2.Operation
+        return {
+            "google.cloud.tpu.v2.Tpu": {
+                "CreateQueuedResource": (
+                    self._create, tpu_v2.CreateQueuedResourceRequest, operation
+                ),
+                "DeleteQueuedResource": (
+                    self._delete, tpu_v2.DeleteQueuedResourceRequest, operation
+                ),
+                "ListQueuedResources": (
+                    self._list,
+                    tpu_v2.ListQueuedResourcesRequest,
+                    tpu_v2.ListQueuedResourcesResponse,
+                ),
+                "GetNode": (self._get_node, tpu_v2.GetNodeRequest, tpu_v2.Node),
+                "ListAcceleratorTypes": (
+                    self._types,
+                    tpu_v2.ListAcceleratorTypesRequest,
+                    tpu_v2.ListAcceleratorTypesResponse,
+                ),
+                "ListRuntimeVersions": (
+                    self._versions,
+                    tpu_v2.ListRuntimeVersionsRequest,
+                    tpu_v2.ListRuntimeVersionsResponse,
+                ),
+            },
+            "google.longrunning.Operations": {
+                "GetOperation": (_finished, operations_pb2.GetOperationRequest, operation)
+            },
+            "google.cloud.location.Locations": {
+                "ListLocations": (
+                    self._locations,
+                    locations_pb2.ListLocationsRequest,
+                    locations_pb2.ListLocationsResponse,
+                )
+            },
+        }  # fmt: skip
+
+    def _handlers(
+        self, calls: Mapping[str, tuple[Callable[[Any], Any], Any, Any]]
+    ) -> dict[str, grpc.RpcMethodHandler]:
+        """Returns what a gRPC server needs to answer calls."""
+        # Messages of the client library have other methods than those of Protocol Buffers.
+        return {
+            name: grpc.unary_unary_rpc_method_handler(
+                self._guarded(function),
+                getattr(request, "deserialize", None) or request.FromString,
+                getattr(answer, "serialize", None) or answer.SerializeToString,
+            )
+            for name, (function, request, answer) in calls.items()
+        }
+
     def _guarded(self, function: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
-        """Returns a call that now and then is not answered, and whose refusals have their status."""
+        """Returns a call that sometimes gets no answer, and whose refusals have their status."""
 
         def call(request: Any, context: grpc.ServicerContext) -> Any:
             with self._using:
@@ -186,15 +237,15 @@ class TpuService:
                     self.refused.append(name)
                     context.abort(grpc.StatusCode.UNAVAILABLE, "the service is unavailable")
                 try:
-                    self._go_on()
+                    self._advance()
                     return function(request)
                 except _RefusedError as refusal:
                     context.abort(refusal.status, str(refusal))
 
         return call
 
-    def _go_on(self) -> None:
-        """Moves every resource on to the state it has by now."""
+    def _advance(self) -> None:
+        """Brings every resource to the state that it has by now."""
         now = time.time()
         for name, held in list(self._held.items()):
             state = held.resource.state.state
@@ -207,7 +258,7 @@ class TpuService:
                 self._provision(name, held)
 
     def _provision(self, name: str, held: _Held) -> None:
-        """Gives a resource its node, or not."""
+        """Gives a resource its node, unless a mishap prevents it."""
         zone = name.split("/")[3]
         if zone in self._mishaps.stockouts:
             return
@@ -260,9 +311,6 @@ class TpuService:
         _set_state(held.resource, "DELETING")
         return _operation(request.name)
 
-    def _get(self, request: tpu_v2.GetQueuedResourceRequest) -> tpu_v2.QueuedResource:
-        return self._found(request.name).resource
-
     def _list(
         self, request: tpu_v2.ListQueuedResourcesRequest
     ) -> tpu_v2.ListQueuedResourcesResponse:
@@ -298,7 +346,7 @@ class TpuService:
             ]
         )
 
-    def _places(
+    def _locations(
         self, _request: locations_pb2.ListLocationsRequest
     ) -> locations_pb2.ListLocationsResponse:
         return locations_pb2.ListLocationsResponse(
@@ -328,7 +376,7 @@ class _RefusedError(Exception):
 
 
 def _name_of_node(resource: tpu_v2.QueuedResource) -> str:
-    """Another one for each attempt."""
+    """Returns a name that differs from attempt to attempt."""
     spec = resource.tpu.node_spec[0]
     return f"{spec.node_id}-{spec.node.labels.get('attempt', '')}"
 
@@ -342,7 +390,7 @@ def _set_state(resource: tpu_v2.QueuedResource, state: str) -> None:
 
 
 def _operation(name: str) -> operations_pb2.Operation:
-    """Returns one that is under way: the client asks again."""
+    """Returns an operation in progress, so that the client asks again."""
     return operations_pb2.Operation(name=f"{name}/operations/1", done=False)
 
 
@@ -352,63 +400,50 @@ def _finished(request: operations_pb2.GetOperationRequest) -> operations_pb2.Ope
     return operations_pb2.Operation(name=request.name, done=True, response=packed)
 
 
-Handler = Callable[[Any, grpc.ServicerContext], Any]
-
-_OPERATION = operations_pb2.Operation
-
-# By service and call, the messages in and out.
-_MESSAGES: dict[str, dict[str, tuple[Any, Any]]] = {
-    "google.cloud.tpu.v2.Tpu": {
-        "CreateQueuedResource": (tpu_v2.CreateQueuedResourceRequest, _OPERATION),
-        "DeleteQueuedResource": (tpu_v2.DeleteQueuedResourceRequest, _OPERATION),
-        "GetQueuedResource": (tpu_v2.GetQueuedResourceRequest, tpu_v2.QueuedResource),
-        "ListQueuedResources": (
-            tpu_v2.ListQueuedResourcesRequest,
-            tpu_v2.ListQueuedResourcesResponse,
-        ),
-        "GetNode": (tpu_v2.GetNodeRequest, tpu_v2.Node),
-        "ListAcceleratorTypes": (
-            tpu_v2.ListAcceleratorTypesRequest,
-            tpu_v2.ListAcceleratorTypesResponse,
-        ),
-        "ListRuntimeVersions": (
-            tpu_v2.ListRuntimeVersionsRequest,
-            tpu_v2.ListRuntimeVersionsResponse,
-        ),
-    },
-    "google.longrunning.Operations": {
-        "GetOperation": (operations_pb2.GetOperationRequest, _OPERATION)
-    },
-    "google.cloud.location.Locations": {
-        "ListLocations": (locations_pb2.ListLocationsRequest, locations_pb2.ListLocationsResponse)
-    },
-}
-
-
-def _handlers_of(calls: Mapping[str, Handler]) -> tuple[grpc.GenericRpcHandler, ...]:
-    """Returns what a gRPC server needs to answer.
+def start_node(
+    folder: Path, script: str, environment: dict[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    """Boots a node as processes of this machine: the start-up script in a session of its own.
 
     Args:
-      calls: for every call of the three services, who answers it.
+      folder: stands for the node's disk.
+      script: the start-up script.
+      environment: of the node; None: this process's own.
+
+    Returns:
+      The shell that runs the script, or what the script put in its place.
     """
-    return tuple(
-        grpc.method_handlers_generic_handler(
-            service,
-            {
-                name: grpc.unary_unary_rpc_method_handler(
-                    calls[name], _reader(request), _writer(answer)
-                )
-                for name, (request, answer) in methods.items()
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "startup.sh"
+    file.write_text(script)
+    with open(folder / "console", "ab") as console:
+        return subprocess.Popen(
+            ["bash", str(file)],
+            stdin=subprocess.DEVNULL,
+            stdout=console,
+            stderr=subprocess.STDOUT,
+            env={
+                **(os.environ if environment is None else environment),
+                FOLDER_VARIABLE: str(folder),
             },
+            start_new_session=True,
         )
-        for service, methods in _MESSAGES.items()
-    )
 
 
-def _reader(message: Any) -> Any:
-    """Messages of the client library have their own methods, unlike those of Protocol Buffers."""
-    return message.deserialize if hasattr(message, "deserialize") else message.FromString
+def end_node(process: subprocess.Popen[bytes] | None, seconds_of_notice: float = 0.0) -> None:
+    """Ends a node: SIGTERM to all its processes, then SIGKILL.
 
-
-def _writer(message: Any) -> Any:
-    return message.serialize if hasattr(message, "serialize") else message.SerializeToString
+    Args:
+      process: from `start_node`; None: nothing to do.
+      seconds_of_notice: between the two; 0: no SIGTERM.
+    """
+    if process is None:
+        return
+    if seconds_of_notice:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(seconds_of_notice)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

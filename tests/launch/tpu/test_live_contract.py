@@ -26,12 +26,11 @@ from multiberts.launch.tpu.client import (
     OUR_LABEL,
     WAITING,
     Provisioner,
-    Request,
     Resource,
     TpuError,
 )
-from multiberts.launch.tpu.offer_check import preflight
-from multiberts.launch.tpu.reconcile import TpuSettings
+from multiberts.launch.tpu.running import preflight
+from multiberts.launch.tpu.settings import TpuSettings
 from multiberts.runs.bucket.lease import BucketLease, LeaseLostError
 from multiberts.runs.bucket.objects import Bucket
 from multiberts.runs.errors import UserError
@@ -82,7 +81,7 @@ def test_states_of_resources_are_those_of_the_table(cloud: Provisioner) -> None:
 @needs_project
 def test_what_does_not_exist_is_refused(cloud: Provisioner) -> None:
     assert ZONE is not None
-    assert cloud.get("mb-never-made", ZONE) is None
+    assert "mb-never-made" not in {one.name for one in cloud.resources(ZONE)}
     missing = Resource("mb-never-made", ZONE, ACTIVE, 0.0, {LABEL: OUR_LABEL})
     assert cloud.node(missing) is None
     cloud.delete(missing)
@@ -105,29 +104,29 @@ def test_what_does_not_exist_is_refused(cloud: Provisioner) -> None:
 @needs_consent
 def test_a_resource_is_made_seen_and_deleted(cloud: Provisioner) -> None:
     assert ZONE is not None and CREATE is not None and RUNTIME is not None
-    request = Request(
-        name=f"mb-contract-{uuid.uuid4().hex[:8]}",
-        zone=ZONE,
-        attempt=1,
-        accelerator_type=CREATE,
-        runtime_version=RUNTIME,
-        startup_script="#!/bin/bash\necho contract\n",
-        labels={"experiment": "contract"},
-    )
-    cloud.create(request)
+    name = f"mb-contract-{uuid.uuid4().hex[:8]}"
+    settings = TpuSettings(cloud.project, [ZONE], CREATE, RUNTIME, "memory://contract")
+    for _ in range(2):  # the second time the same request: no second resource
+        cloud.create(
+            settings,
+            zone=ZONE,
+            name=name,
+            attempt=1,
+            startup_script="#!/bin/bash\necho contract\n",
+            labels={"experiment": "contract"},
+        )
     try:
-        cloud.create(request)  # the same request: no second resource
-        [mine] = [one for one in cloud.resources(ZONE) if one.name == request.name]
+        [mine] = [one for one in cloud.resources(ZONE) if one.name == name]
         assert mine.state in {*WAITING, *ENDED, ACTIVE}
         assert abs(mine.created - time.time()) < 600
         assert mine.labels["experiment"] == "contract"
     finally:
         cloud.delete(
-            Resource(request.name, ZONE, ACTIVE, 0.0, {LABEL: OUR_LABEL, "experiment": "contract"})
+            Resource(name, ZONE, ACTIVE, 0.0, {LABEL: OUR_LABEL, "experiment": "contract"})
         )
     end = time.monotonic() + 900
-    while (found := cloud.get(request.name, ZONE)) is not None:
-        assert time.monotonic() < end, found
+    while name in {one.name for one in cloud.resources(ZONE)}:
+        assert time.monotonic() < end
         time.sleep(10)
 
 

@@ -19,7 +19,6 @@ from multiberts.launch.tpu.reconcile import (
     End,
     Finish,
     GiveUp,
-    Policy,
     Seen,
     Show,
     Wait,
@@ -27,9 +26,19 @@ from multiberts.launch.tpu.reconcile import (
     next_zone,
     seconds_to_wait,
 )
+from multiberts.launch.tpu.settings import TpuSettings
 
 NOW = 1_000_000.0
-POLICY = Policy(zones=("a", "b", "c"), patience=600, seconds_until_stale=900, max_attempts=5)
+SETTINGS = TpuSettings(
+    project="p",
+    zones=("a", "b", "c"),
+    accelerator_type="v4-8",
+    runtime_version="v",
+    bucket="memory://b",
+    patience_minutes=10,
+    heartbeat_minutes=15,
+    max_attempts=5,
+)
 LABELS = {LABEL: OUR_LABEL, EXPERIMENT: "x"}
 
 
@@ -151,7 +160,7 @@ ROWS: list[tuple[str, Seen, Action | type]] = [
     (
         "suspending, saves",
         Seen(NOW, False, (resource("SUSPENDING"),), (), OPEN, None, word()),
-        Wait("being taken away in a, saves"),
+        Wait("preempted in a, still saving"),
     ),
     (
         "suspending, silent",
@@ -165,7 +174,7 @@ ROWS: list[tuple[str, Seen, Action | type]] = [
 
 @pytest.mark.parametrize(("seen", "expected"), [row[1:] for row in ROWS], ids=[r[0] for r in ROWS])
 def test_row(seen: Seen, expected: Action | type) -> None:
-    action = decide(seen, POLICY)
+    action = decide(seen, SETTINGS)
     if isinstance(expected, type):
         assert isinstance(action, expected), action
     else:
@@ -204,15 +213,17 @@ def test_row(seen: Seen, expected: Action | type) -> None:
     ],
 )  # fmt: skip
 def test_how_an_attempt_ended(seen: Seen, outcome: str, kind: str | None) -> None:
-    action = decide(seen, POLICY)
+    action = decide(seen, SETTINGS)
     assert isinstance(action, Delete)
     assert action.outcome == outcome
     assert (action.error or {}).get("kind") == kind
 
 
-def test_health_is_told_of_a_silent_node() -> None:
+def test_health_is_reported_of_a_silent_node() -> None:
     ill = Node("READY", "UNHEALTHY_TENSORFLOW", NOW - 5000, "no answer")
-    action = decide(Seen(NOW, False, (resource("ACTIVE"),), (), OPEN, ill, word(age=1800)), POLICY)
+    action = decide(
+        Seen(NOW, False, (resource("ACTIVE"),), (), OPEN, ill, word(age=1800)), SETTINGS
+    )
     assert isinstance(action, Delete) and action.error is not None
     assert action.error["message"] == (
         "no heartbeat or step for 30 minutes; its node is READY, UNHEALTHY_TENSORFLOW no answer"
@@ -220,13 +231,13 @@ def test_health_is_told_of_a_silent_node() -> None:
 
 
 def test_budget_deletes_what_runs_and_makes_nothing_new() -> None:
-    policy = dataclasses.replace(POLICY, budget=10.0)
+    wanted = dataclasses.replace(SETTINGS, budget=10.0)
     running = Seen(NOW, False, (resource("ACTIVE"),), (), OPEN, NODE, word(), spent=10.01)
-    action = decide(running, policy)
+    action = decide(running, wanted)
     assert isinstance(action, Delete) and (action.error or {})["kind"] == "Budget"
-    assert decide(dataclasses.replace(running, spent=9.99), policy) == Show(word())
+    assert decide(dataclasses.replace(running, spent=9.99), wanted) == Show(word())
     nothing = Seen(NOW, attempts=(over(1, "preempted"),), spent=12.5)
-    assert decide(nothing, policy) == GiveUp(
+    assert decide(nothing, wanted) == GiveUp(
         "$12.50 of the budget of $10.00 are spent; raise --budget", is_user_error=True
     )
 
@@ -234,42 +245,42 @@ def test_budget_deletes_what_runs_and_makes_nothing_new() -> None:
 def test_of_two_resources_of_a_run_the_last_attempts_is_kept() -> None:
     two = (resource("ACTIVE", "a", age=50), resource("ACTIVE", "b", age=5))
     for zone, other in (("a", 1), ("b", 0)):
-        action = decide(Seen(NOW, False, two, (), (attempt(zone=zone),), NODE, word()), POLICY)
+        action = decide(Seen(NOW, False, two, (), (attempt(zone=zone),), NODE, word()), SETTINGS)
         assert action == Delete(two[other])
 
 
 def test_pauses_grow_and_zones_take_turns() -> None:
-    policy = dataclasses.replace(POLICY, backoff=60, longest_backoff=1000)
+    wanted = dataclasses.replace(SETTINGS, backoff_seconds=60)
     crashes = [over(n, "failed", "Crashed") for n in range(1, 10)]
-    pauses = [seconds_to_wait(crashes[:count], policy) for count in range(10)]
-    assert pauses == [0, 60, 120, 240, 480, 960, 1000, 1000, 1000, 1000]
+    pauses = [seconds_to_wait(crashes[:count], wanted) for count in range(10)]
+    assert pauses == [0, 60, 120, 240, 480, 960, 1920, 3600, 3600, 3600]
     attempts: list[Attempt] = []
     zones, pauses = [], []
     for number in range(1, 8):
-        zones.append(next_zone(attempts, policy.zones))
-        pauses.append(seconds_to_wait(attempts, policy))
+        zones.append(next_zone(attempts, wanted.zones))
+        pauses.append(seconds_to_wait(attempts, wanted))
         attempts.append(over(number, "failed", "Stockout", zones[-1]))
     assert zones == ["a", "b", "c", "a", "b", "c", "a"]
     assert pauses == [0, 0, 0, 60, 0, 0, 120]
     attempts.append(over(8, "preempted", "Preempted", "b"))
-    assert next_zone(attempts, policy.zones) == "b"
-    assert seconds_to_wait(attempts, policy) == 0
+    assert next_zone(attempts, wanted.zones) == "b"
+    assert seconds_to_wait(attempts, wanted) == 0
 
 
 def test_failures_in_a_row_end_it_and_the_zones_do_not_count() -> None:
-    policy = dataclasses.replace(POLICY, max_attempts=100, max_failures=3)
+    wanted = dataclasses.replace(SETTINGS, max_attempts=100, max_failures=3)
     kinds = ["Crashed", "Stockout", "Accelerator", "Quota", "Silent"]
     attempts = tuple(over(n, "failed", kind, ago=1e5) for n, kind in enumerate(kinds, start=1))
-    assert decide(Seen(NOW, attempts=attempts), policy) == GiveUp(
+    assert decide(Seen(NOW, attempts=attempts), wanted) == GiveUp(
         "3 attempts in a row failed; the last: Silent it was"
     )
-    assert isinstance(decide(Seen(NOW, attempts=attempts[:-1]), policy), Create)
+    assert isinstance(decide(Seen(NOW, attempts=attempts[:-1]), wanted), Create)
     broken = (
         *attempts[:3],
         over(4, "preempted"),
         *(over(5 + n, "lost", ago=1e5) for n in range(2)),
     )
-    assert isinstance(decide(Seen(NOW, attempts=broken), policy), Create)
+    assert isinstance(decide(Seen(NOW, attempts=broken), wanted), Create)
 
 
 STATES = [
@@ -301,7 +312,7 @@ EVENTS = st.lists(
 @given(EVENTS)
 def test_never_two_resources_and_only_ours_deleted(events: list[tuple[str, Any]]) -> None:
     """A simulated cloud in which states follow each other as they like."""
-    policy = dataclasses.replace(POLICY, max_attempts=1000, max_failures=1000)
+    wanted = dataclasses.replace(SETTINGS, max_attempts=1000, max_failures=1000)
     now, done, beat, lose = NOW, False, None, False
     cloud: dict[str, Resource] = {}
     attempts: list[Attempt] = []
@@ -324,7 +335,7 @@ def test_never_two_resources_and_only_ours_deleted(events: list[tuple[str, Any]]
         elif event == "done":
             done = True
         shown = tuple(one for one in cloud.values() if one.zone not in unseen)
-        action = decide(Seen(now, done, shown, unseen, tuple(attempts), None, beat), policy)
+        action = decide(Seen(now, done, shown, unseen, tuple(attempts), None, beat), wanted)
         match action:
             case Create(number, zone):
                 assert not done and not unseen
@@ -376,7 +387,7 @@ def test_left_alone_after_done_nothing_stays(states: list[str]) -> None:
     ]
     attempts = [attempt()]
     for _ in range(len(states) + 2):
-        action = decide(Seen(NOW, True, tuple(cloud), (), tuple(attempts)), POLICY)
+        action = decide(Seen(NOW, True, tuple(cloud), (), tuple(attempts)), SETTINGS)
         if isinstance(action, Finish):
             break
         if isinstance(action, Delete):

@@ -19,9 +19,8 @@ from multiberts.launch.plan.graph import complete
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.tpu.client import LABEL, OUR_LABEL, Provisioner
 from multiberts.launch.tpu.places import Places
-from multiberts.launch.tpu.reconcile import TpuSettings
 from multiberts.launch.tpu.running import run_on_tpu
-from multiberts.launch.tpu.startup import Machine
+from multiberts.launch.tpu.settings import TpuSettings
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import write_atomically
@@ -63,7 +62,9 @@ def look(tmp_path: Path) -> Callable[..., Any]:
             "runtime_version": "tpu-ubuntu2204-base",
             "bucket": f"file://{tmp_path}/bucket",
             "once": True,
-            "machine": Machine(python=sys.executable, accelerator="CPU", heartbeat=0.1),
+            "python": sys.executable,
+            "device_kind": "CPU",
+            "node_heartbeat_seconds": 0.1,
             "provisioner": Provisioner("some-project", service.client(), 2.0),
             "dollars_per_hour": 3.6,
             "backoff_seconds": 0.0,
@@ -90,10 +91,9 @@ def test_single_looks_take_a_run_from_nothing_to_done(
 ) -> None:
     """As from cron, each in what might be another process; the node's end is written by the test."""
     service, root = make_service(), tmp_path / "root"
-    machine = Machine(python="/bin/true")
     run = make_run(root)
     for _ in range(4):
-        assert look(service, [run], machine=machine) == []
+        assert look(service, [run], python="/bin/true") == []
     assert len(service.created) == len(service.resources()) == 1
     [attempt] = attempts_at(root, run.path)
     assert (attempt.engine, attempt.zone, attempt.device) == ("tpu", "zone-a", "v4-8")
@@ -112,7 +112,7 @@ def test_single_looks_take_a_run_from_nothing_to_done(
             write_atomically(done.path / "state" / "step_2.npz", b"s")
             done.finish(["checkpoints/step_4/weights"])
     for _ in range(4):
-        assert look(service, [run], machine=machine) == []
+        assert look(service, [run], python="/bin/true") == []
     assert service.resources() == []
     assert run.done(root)
     assert (root / run.path / "checkpoints" / "step_4" / "weights").read_bytes() == b"w" * 100
@@ -120,7 +120,7 @@ def test_single_looks_take_a_run_from_nothing_to_done(
     [attempt] = attempts_at(root, run.path)
     assert attempt.outcome == "done"
     calls = len(service.created)
-    assert look(service, [run], machine=machine) == []
+    assert look(service, [run], python="/bin/true") == []
     assert len(service.created) == calls == 1
 
 
@@ -145,11 +145,11 @@ def test_attempts_end(make_service: MakeService, look: Callable[..., Any], tmp_p
     """Nodes that never say a word are replaced so often and no oftener."""
     service, root = make_service(), tmp_path / "root"
     runs = [make_run(root, number) for number in range(2)]
-    changes = {"machine": Machine(python="/bin/true"), "boot_minutes": 0.0, "max_attempts": 3}
+    changes = {"python": "/bin/true", "boot_minutes": 0.0, "max_attempts": 3}
     failures = until(lambda: (f := look(service, runs, **changes)) and len(f) == 2 and f)
     for failure in failures:
         assert failure.message.startswith(
-            "3 attempts were made; the last: no sign of life 0 minutes after"
+            "3 attempts were made; the last: no heartbeat 0 minutes after"
         )
         assert failure.attempts == 3
         outcomes = [one.outcome for one in attempts_at(root, failure.run.path)]
@@ -163,7 +163,7 @@ def test_above_the_budget_nodes_are_deleted(
 ) -> None:
     service, root = make_service(), tmp_path / "root"
     run = make_run(root)
-    changes = {"machine": Machine(python="/bin/true"), "dollars_per_hour": 3600.0, "budget": 0.5}
+    changes = {"python": "/bin/true", "dollars_per_hour": 3600.0, "budget": 0.5}
     failures = until(lambda: look(service, [run], **changes))
     assert "of the budget of $0.50 are spent; raise --budget" in failures[0].message
     assert len(attempts_at(root, run.path)) == 1
@@ -195,10 +195,10 @@ def test_a_call_whose_answer_is_lost_makes_no_second_node(
 ) -> None:
     """The launcher dies after the marker, before or after the call."""
     service, root = make_service(), tmp_path / "root"
-    run, machine = make_run(root), Machine(python="/bin/true")
+    run = make_run(root)
     begin_attempt(root, run.path, engine="tpu", zone="zone-b", host="x", pid=0)
-    look(service, [run], machine=machine)
-    look(service, [run], machine=machine)
+    look(service, [run], python="/bin/true")
+    look(service, [run], python="/bin/true")
     assert [name.split("/")[3] for name in service.created] == ["zone-b"]
     [attempt] = attempts_at(root, run.path)
     assert attempt.attempt == 1 and attempt.job == service.created[0]
@@ -223,7 +223,7 @@ def test_resources_of_no_planned_run_are_deleted_and_foreign_ones_are_not(
         resource = tpu_v2.QueuedResource(tpu=tpu_v2.QueuedResource.Tpu(node_spec=[spec]))
         service.add(f"{parent}/queuedResources/{name}", resource)
     for _ in range(3):
-        look(service, [make_run(root)], machine=Machine(python="/bin/true"))
+        look(service, [make_run(root)], python="/bin/true")
     names = {name.rsplit("/", 1)[1] for name in service.resources()}
     assert names == {"another-experiment", "foreign", places.name(make_run(root))}
 
@@ -236,8 +236,9 @@ def test_bad_requests_are_one_line_and_create_nothing(
     for changes, message in (
         ({"zones": ["zone-q"]}, r"zones names 'zone-q', which is not among the zones of project"),
         ({"bucket": "my-bucket"}, r"bucket is 'my-bucket', expected a URL such as gs://bucket/exp"),
+        ({"zones": []}, r"zones is empty, expected at least one"),
         ({"patience_minutes": 0}, r"patience_minutes is 0, expected more than 0"),
-        ({"machine": Machine(compute="torch")}, r"compute is 'torch', expected one of tensorflow"),
+        ({"compute": "torch"}, r"compute is 'torch', expected one of tensorflow"),
         ({"accelerator_type": "v9-8"}, r"accelerator_type names 'v9-8'"),
     ):
         with pytest.raises(UserError, match=message):

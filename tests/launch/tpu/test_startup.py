@@ -13,37 +13,36 @@ from typing import Any
 
 import pytest
 
-from multiberts.launch.tpu.rehearsal.local_node import end_node, start_node
-from multiberts.launch.tpu.source_archive import pack
-from multiberts.launch.tpu.startup import PROJECT, UV_VERSION, Machine, startup_script
+from multiberts.launch.plan.planned_run import PlannedRun
+from multiberts.launch.tpu.places import Places
+from multiberts.launch.tpu.settings import PROJECT, TpuSettings
+from multiberts.launch.tpu.startup import UV_VERSION, pack, startup_script
 from multiberts.runs.errors import UserError
+
+pytest.importorskip("google.cloud.tpu_v2", reason="needs requirements-cloud.txt")
 
 NASTY = 'it\'s $HOME `id` "x" \\ ü'
 
 
-def script(bucket: Path, machine: Machine, source: bytes = b"", **arguments: Any) -> str:
-    import hashlib
+RUN = PlannedRun("pretrain", "pretrain base seed 0", {}, (), "0" * 64, "pretrain/base/seed_0")
 
-    bucket.mkdir(parents=True, exist_ok=True)
-    (bucket / "source.tar.gz").write_bytes(source)
-    return startup_script(
-        machine=machine,
-        run="pretrain/base/seed_0",
-        run_url=f"file://{bucket}/run",
-        attempt=1,
-        bucket=f"file://{bucket}",
-        beat_url=f"file://{bucket}/beat.json",
-        log_url=f"file://{bucket}/log.txt",
-        source_url=f"file://{bucket}/source.tar.gz",
-        source_sha256=hashlib.sha256(source).hexdigest(),
-        arguments={"run_dir": f"file://{bucket}/run", **arguments},
-    )
+
+def settings(bucket: Path, **changes: Any) -> TpuSettings:
+    return TpuSettings("p", ["z"], "v4-8", "v", f"file://{bucket}", **changes)
+
+
+def script(
+    bucket: Path, source: bytes = b"", arguments: dict[str, Any] | None = None, **changes: Any
+) -> str:
+    wanted, places = settings(bucket, **changes), Places(f"file://{bucket}")
+    placed = places.put_source(source)
+    return startup_script(wanted, places, RUN, 1, source=placed, arguments=arguments or {})
 
 
 @pytest.mark.parametrize("python", [None, "/opt/a b/python"])
 def test_bash_finds_no_mistake(tmp_path: Path, python: str | None) -> None:
-    machine = Machine(python=python, work="/a b/c", environment={"NAME": NASTY})
-    text = script(tmp_path / "a b", machine, procedure=NASTY)
+    changes = {"python": python, "node_folder": "/a b/c", "node_environment": {"NAME": NASTY}}
+    text = script(tmp_path / "a b", arguments={"procedure": NASTY}, **changes)
     result = subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True)
     assert (result.returncode, result.stderr) == (0, "")
     assert "{{" not in text and "{%" not in text
@@ -63,8 +62,11 @@ def test_values_reach_the_node_as_they_are(tmp_path: Path) -> None:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz"):
         pass
-    machine = Machine(python=str(witness), environment={"NAME": NASTY}, push=7.5)
-    text = script(tmp_path / "buck et", machine, buffer.getvalue(), procedure=NASTY)
+    changes = {"python": str(witness), "node_environment": {"NAME": NASTY}, "push_seconds": 7.5}
+    arguments = {"procedure": NASTY}
+    text = script(tmp_path / "buck et", buffer.getvalue(), arguments, **changes)
+    from multiberts.launch.tpu.rehearsal.service import start_node
+
     folder = tmp_path / "no de"
     process = start_node(folder, text)
     assert process.wait(20) == 0
@@ -79,10 +81,10 @@ def test_values_reach_the_node_as_they_are(tmp_path: Path) -> None:
         "local",
     ]
     assert lines[8] == "7.5"
-    settings = json.loads("\n".join(lines[9:]))
-    assert settings["flags"] == [
-        f"--gin_param=pretrain.run_dir = 'file://{tmp_path}/buck et/run'",
+    told = json.loads("\n".join(lines[9:]))
+    assert told["flags"] == [
         f"--gin_param=pretrain.procedure = {NASTY!r}",
+        f"--gin_param=pretrain.run_dir = 'file://{tmp_path}/buck et/{RUN.path}'",
     ]
     assert (folder / "console").read_text() == ""
 
@@ -121,13 +123,16 @@ def test_pinned_requirements_are_installed_once(tmp_path: Path) -> None:
         "PATH": f"{tmp_path}/bin:{os.environ['PATH']}",
         "CALLS": str(calls),
     }
-    text = script(tmp_path / "bucket", Machine(), b"source")
+    text = script(tmp_path / "bucket", b"source")
     # Not what was packed: the boot ends there.
-    (tmp_path / "bucket" / "source.tar.gz").write_bytes(b"another")
+    [archive] = (tmp_path / "bucket" / "launch").glob("source-*.tar.gz")
+    archive.write_bytes(b"another")
+    from multiberts.launch.tpu.rehearsal.service import start_node
+
     for _ in range(2):
         assert start_node(folder, text, environment).wait(60) == 1
     log = (folder / "log").read_text()
-    assert "source.tar.gz is not what the launcher packed" in log
+    assert f"{archive.name} is not what the launcher packed" in log
     assert log.endswith("error: no source\n")
     names = ["requirements-core.txt", "requirements-cloud.txt", "requirements-tpu.txt"]
     listed = " ".join(f"-r {name}" for name in names)
@@ -141,15 +146,40 @@ def test_pinned_requirements_are_installed_once(tmp_path: Path) -> None:
         assert (folder / name).read_text() == (PROJECT / name).read_text()
 
 
-def test_compute_without_requirements_is_refused() -> None:
-    Machine().check()
+def test_compute_without_requirements_is_refused(tmp_path: Path) -> None:
+    settings(tmp_path).check()
     with pytest.raises(UserError, match=r"compute is 'torch', expected one of tensorflow"):
-        Machine(compute="torch").check()
+        settings(tmp_path, compute="torch").check()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"zone": "z"}, "has 'zone', which engine 'tpu' does not know, expected some of .*zones"),
+        ({"patience_minutes": "2"}, "'patience_minutes'. is '2', expected float"),
+        ({"zones": "us-central2-b"}, "'zones'. is 'us-central2-b', expected list of str"),
+        ({"project": None}, "'project'. is None, expected str"),
+    ],
+)
+def test_options_are_checked(changes: dict[str, Any], message: str) -> None:
+    options: dict[str, Any] = {
+        "project": "p",
+        "zones": ["z"],
+        "accelerator_type": "v4-8",
+        "runtime_version": "v",
+        "bucket": "gs://b/e",
+    }
+    assert TpuSettings.from_options(options).zones == ["z"]
+    with pytest.raises(UserError, match=message):
+        TpuSettings.from_options({**options, **changes})
+    del options["bucket"], options["project"]
+    with pytest.raises(UserError, match="lacks bucket, project"):
+        TpuSettings.from_options(options)
 
 
 def test_the_archive_is_the_program(tmp_path: Path) -> None:
-    packed, digest = pack(PROJECT)
-    assert (packed, digest) == pack(PROJECT)
+    packed = pack(PROJECT)
+    assert packed == pack(PROJECT)
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         names = archive.getnames()
         archive.extractall(tmp_path, filter="data")
@@ -172,6 +202,8 @@ def test_the_archive_is_the_program(tmp_path: Path) -> None:
 
 def test_ending_a_node_ends_all_its_processes(tmp_path: Path) -> None:
     text = "trap 'echo told >told' TERM\nsleep 100 & echo $! >child\nwait; sleep 100\n"
+    from multiberts.launch.tpu.rehearsal.service import end_node, start_node
+
     process = start_node(tmp_path, f"cd {tmp_path}\n{text}")
     while not (tmp_path / "child").exists() or not (tmp_path / "child").read_text():
         pass

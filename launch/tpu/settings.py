@@ -1,0 +1,132 @@
+"""What users set for Cloud TPU."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from multiberts.runs.bucket.objects import is_url
+from multiberts.runs.errors import UserError
+from multiberts.runs.parameters import annotations_of, described, fits, shortened
+
+PROJECT = Path(__file__).resolve().parent.parent.parent
+# What nodes install, by the library that computes.
+REQUIREMENTS = {"tensorflow": "requirements-tpu.txt", "jax": "requirements-tpu-jax.txt"}
+
+_POSITIVE = ("patience_minutes", "heartbeat_minutes", "max_attempts", "poll_seconds")
+
+
+@dataclasses.dataclass(frozen=True)
+class TpuSettings:
+    """Settings of Cloud TPU, as `run.engine_options`.
+
+    Attributes:
+      project: of Google Cloud.
+      zones: in the order in which they are tried, such as `['us-central2-b']`.
+      accelerator_type: a single-host slice, such as `v4-8`, `v5litepod-8`, `v6e-8`.
+      runtime_version: of the node's software, such as `tpu-ubuntu2204-base`.
+      bucket: URL below which everything is kept, such as `gs://my-bucket/my-experiment`; one per
+        experiment.
+      spot: whether nodes are preemptible, which costs less.
+      patience_minutes: how long a request waits for a node before the next zone is tried.
+      heartbeat_minutes: a node without a heartbeat or a step for so long is deleted; about three
+        times the time between two saved states.
+      boot_minutes: until a node's first heartbeat.
+      max_attempts: of one run.
+      max_failures: of one run in a row that were not the zone's fault; nodes cost money.
+      backoff_seconds: before another attempt after a failure; doubled each time, up to an hour.
+      budget: dollars for all nodes together, then they are deleted; None: no limit.
+      dollars_per_hour: of a node; None: that of `launch/prices.toml`.
+      service_account, network, subnetwork: of the nodes; None: the project's default ones.
+      poll_seconds: between looks.
+      compute: `tensorflow` or `jax`: whose pinned requirements nodes install.
+      python: an interpreter on the nodes that has all requirements; None: nodes install them.
+      device_kind: what must compute before training starts: `TPU`; `CPU` or `GPU` in a rehearsal.
+      node_folder: for all that a node writes.
+      node_environment: further environment variables of the nodes.
+      node_heartbeat_seconds: between heartbeats of a node.
+      push_seconds: between pushes of a run to the bucket.
+    """
+
+    project: str
+    zones: Sequence[str]
+    accelerator_type: str
+    runtime_version: str
+    bucket: str
+    spot: bool = True
+    patience_minutes: float = 120.0
+    heartbeat_minutes: float = 45.0
+    boot_minutes: float = 30.0
+    max_attempts: int = 100
+    max_failures: int = 5
+    backoff_seconds: float = 60.0
+    budget: float | None = None
+    dollars_per_hour: float | None = None
+    service_account: str | None = None
+    network: str | None = None
+    subnetwork: str | None = None
+    poll_seconds: float = 60.0
+    compute: str = "tensorflow"
+    python: str | None = None
+    device_kind: str = "TPU"
+    node_folder: str = "/var/lib/multiberts"
+    node_environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    node_heartbeat_seconds: float = 30.0
+    push_seconds: float = 60.0
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> TpuSettings:
+        """Returns the settings that `run.engine_options` gives.
+
+        Raises:
+          UserError: an option is unknown, missing, or of another type.
+        """
+        annotations = annotations_of(cls)
+        for name, value in options.items():
+            if name not in annotations:
+                raise UserError(
+                    f"run.engine_options has {name!r}, which engine 'tpu' does not know, expected some "
+                    f"of {', '.join(sorted(annotations))}; correct the name"
+                )
+            if not fits(value, annotations[name]):
+                raise UserError(
+                    f"run.engine_options[{name!r}] is {shortened(value)}, expected "
+                    f"{described(annotations[name])}; correct it"
+                )
+        required = {
+            field.name for field in dataclasses.fields(cls)
+            if field.default is field.default_factory is dataclasses.MISSING
+        }  # fmt: skip
+        missing = sorted(required - options.keys())
+        if missing:
+            raise UserError(
+                f"run.engine_options lacks {', '.join(missing)}; engine 'tpu' needs them"
+            )
+        return cls(**options)
+
+    def check(self) -> None:
+        """Refuses values that nothing can be done with.
+
+        Raises:
+          UserError: naming the first of them.
+        """
+        for name in _POSITIVE:
+            value = getattr(self, name)
+            if value <= 0:
+                raise UserError(f"{name} is {value}, expected more than 0; correct it")
+        if not self.zones:
+            raise UserError(
+                "zones is empty, expected at least one, such as ['us-central2-b']; name some"
+            )
+        if not is_url(self.bucket):
+            raise UserError(
+                f"bucket is {self.bucket!r}, expected a URL such as gs://bucket/experiment"
+            )
+        known = [name for name, file in REQUIREMENTS.items() if (PROJECT / file).is_file()]
+        if self.compute not in known:
+            raise UserError(
+                f"compute is {self.compute!r}, expected one of {', '.join(known)}, for which there are "
+                "requirements; name one of them"
+            )
