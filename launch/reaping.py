@@ -31,7 +31,7 @@ from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
 from multiberts.runs.processes import creation_time, process_is_alive
 
-# For processes to save and leave after they were asked to; then they are ended.
+# For processes to save and exit after they were asked to; then they are killed.
 SECONDS_TO_SAVE = 100.0
 SECONDS_FOR_SLURM = 30.0
 # Names of launchers' temporary folders begin so; no other folder is ever removed.
@@ -162,7 +162,7 @@ def end_processes(
     """
     found = left_processes(root, holder)
     for left in found:
-        # psutil compares the creation time first: never another process with the same number.
+        # psutil compares the creation time first, so another process with the same id is safe.
         with contextlib.suppress(psutil.NoSuchProcess):
             left.process.terminate()
             # A stopped one hears nothing.

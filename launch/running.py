@@ -7,7 +7,7 @@ from typing import Any
 
 from multiberts.launch.markers.failures import FailedRun, describe
 from multiberts.launch.plan.planned_run import PlannedRun
-from multiberts.launch.workers.engines import ENGINES, make_engine
+from multiberts.launch.workers.engines import ENGINES, make_engine, options_of
 from multiberts.launch.workers.one_pass import carry_out_plan
 from multiberts.runs.errors import UserError
 
@@ -81,4 +81,6 @@ def _run_on_tpu(
 
     if budget is not None:
         options = {**options, "budget": budget}
-    return run_on_tpu(plan=plan, root=root, settings=TpuSettings.from_options(options), once=once)
+    return run_on_tpu(
+        plan=plan, root=root, settings=options_of(TpuSettings, "tpu", options), once=once
+    )

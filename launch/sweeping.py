@@ -2,10 +2,9 @@
 
     multiberts sweep --gin_file=configs/finetune/sweep.gin
 
-Checkpoints x tasks x learning rates x fine-tuning seeds x held-out folds. Each run is the one that
-`multiberts finetune` would make, to the byte. What runs have in common is made once: the data are read
-and tokenised once per task, the weights read once per checkpoint, the steps compiled once for their
-shapes. Runs on a frozen encoder share its outputs.
+Checkpoints x tasks x learning rates x fine-tuning seeds x held-out folds. Each run is the same as one of
+`multiberts finetune`, to the byte. Data are read and tokenised once per task, weights read once per
+checkpoint, steps compiled once per shape, and runs on a frozen encoder share its outputs.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from multiberts.runs.gin_files import (
 from multiberts.runs.parameters import check_arguments
 from multiberts.runs.preemption import PreemptedError, preemption_notice
 
-# For every task, or by the task's name.
+# For all tasks, or by the task's name.
 Folds = Sequence[int | None] | Mapping[str, Sequence[int | None]]
 
 # Arguments of `finetune` that the sweep gives to each of its runs.
@@ -100,9 +99,9 @@ def sweep(
       root: the folder of the sweep.
       checkpoints: checkpoint directories; or by name. The name of a listed one is its folder's, and of
         `<run>/checkpoints/step_<n>` it is `<run>-step_<n>`.
-      tasks: names of tasks, or for each name the arguments of `finetune` that hold for it; `task` is
-        the name unless given.
-      learning_rates: of every task, or by the task's name; tasks without training need none.
+      tasks: names of tasks, or for each name its arguments of `finetune`; `task` is the name unless
+        given.
+      learning_rates: of all tasks, or by the task's name; tasks without training need none.
       finetune_seeds: of every checkpoint and learning rate.
       held_out_folds: see `finetune`; [0] makes runs that choose a learning rate without the dev set,
         [None, 0] those and the runs on all training examples. By the task's name: tasks that are not
@@ -134,18 +133,7 @@ def sweep_plan(
     finetune_seeds: Sequence[int] = (0,),
     held_out_folds: Folds = (None,),
 ) -> list[PlannedRun]:
-    """Lists the runs of a sweep, those that can share work next to each other.
-
-    Args:
-      checkpoints: as in `sweep`, like the following.
-      tasks: by name.
-      learning_rates: by task, or of all.
-      finetune_seeds: of all.
-      held_out_folds: by task, or of all.
-
-    Raises:
-      UserError: as `sweep`.
-    """
+    """Returns the runs of a sweep, those that can share work next to each other; see `sweep`."""
     named = _named(checkpoints)
     by_task = tasks if isinstance(tasks, Mapping) else {name: {} for name in tasks}
     _check_list("checkpoints", named)
@@ -229,7 +217,7 @@ def _carry_out(run: PlannedRun, root: str) -> FailedRun | None:
     except PreemptedError:
         raise
     except Exception as error:
-        # Our own mistake, or a machine's: the other runs may still be good.
+        # A mistake of the program's or the machine's: the other runs may still succeed.
         traceback.print_exc()
         return FailedRun(run, f"{type(error).__name__}: {error}", is_user_error=False, log=None)
     finally:

@@ -187,7 +187,7 @@ class Provisioner:
         return [one for one in resources if one.labels.get(LABEL) == OUR_LABEL]
 
     def delete(self, resource: Resource) -> None:
-        """Deletes a queued resource with its node; one that is gone already is no error.
+        """Deletes a queued resource with its node; one that is gone already is left.
 
         Raises:
           ValueError: it is not ours.

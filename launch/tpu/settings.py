@@ -5,11 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from multiberts.runs.bucket.objects import is_url
 from multiberts.runs.errors import UserError
-from multiberts.runs.parameters import annotations_of, described, fits, shortened
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 # What nodes install, by the library that computes.
@@ -75,36 +73,6 @@ class TpuSettings:
     node_environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
     node_heartbeat_seconds: float = 30.0
     push_seconds: float = 60.0
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, Any]) -> TpuSettings:
-        """Returns the settings that `run.engine_options` gives.
-
-        Raises:
-          UserError: an option is unknown, missing, or of another type.
-        """
-        annotations = annotations_of(cls)
-        for name, value in options.items():
-            if name not in annotations:
-                raise UserError(
-                    f"run.engine_options has {name!r}, which engine 'tpu' does not know, expected some "
-                    f"of {', '.join(sorted(annotations))}; correct the name"
-                )
-            if not fits(value, annotations[name]):
-                raise UserError(
-                    f"run.engine_options[{name!r}] is {shortened(value)}, expected "
-                    f"{described(annotations[name])}; correct it"
-                )
-        required = {
-            field.name for field in dataclasses.fields(cls)
-            if field.default is field.default_factory is dataclasses.MISSING
-        }  # fmt: skip
-        missing = sorted(required - options.keys())
-        if missing:
-            raise UserError(
-                f"run.engine_options lacks {', '.join(missing)}; engine 'tpu' needs them"
-            )
-        return cls(**options)
 
     def check(self) -> None:
         """Refuses values that nothing can be done with.

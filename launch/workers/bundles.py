@@ -1,9 +1,9 @@
-"""Which runs wait, which can start, and which of them one worker carries out together.
+"""The queue of runs: which can start, and which of them one worker carries out together.
 
 A bundle is all fine-tuning of one pre-training seed on one task: its runs share the tokenised examples
-and the compiled step, which a worker keeps from run to run. Every other run is a bundle of its own. Early
-stages come first and within a stage the longest bundle, so that no long one is left for the end; for the
-same reason bundles shrink as work runs out.
+and the compiled step, which a worker keeps from run to run. Every other run is a bundle by itself. Early
+stages come first, and within a stage the longest bundle, so that no long one is left for the end; for
+the same reason bundles shrink towards the end.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from multiberts.launch.plan.planned_run import STAGES, Output, PlannedRun
 
 _RANKS = {stage: rank for rank, stage in enumerate(STAGES)}
-# A stage that is not ours comes first.
+# A stage from outside the project comes first.
 _FIRST = -1
 
 Key = tuple[Any, ...]
@@ -37,7 +37,7 @@ class Bundle:
 
 
 class WaitingRuns:
-    """The runs of a plan that are neither done nor being carried out nor given up."""
+    """The runs of a plan that are not done, not being carried out and not given up."""
 
     def __init__(
         self,
@@ -49,9 +49,8 @@ class WaitingRuns:
 
         Args:
           plan: every run after its parents.
-          done: paths of those that are done.
-          seconds: how long a run is expected to take, by its path; those not named count by their
-            steps, or as 1.
+          done: paths of finished runs.
+          seconds: how long a run is expected to take, by its path; others count by their steps, or 1.
         """
         done = set(done)
         self._order = {run.path: number for number, run in enumerate(plan)}
@@ -59,7 +58,7 @@ class WaitingRuns:
         self._missing: dict[str, set[str]] = {}
         self._children: dict[str, list[PlannedRun]] = {}
         self._given_up: set[str] = set()
-        # Runs that can start, and how soon each group comes; of its entries the newest counts.
+        # Runs that can start, by group; the heap orders the groups, of whose entries the newest counts.
         self._groups: dict[Key, list[PlannedRun]] = {}
         self._heap: list[tuple[int, float, int, Key, int]] = []
         self._num_ready = 0
@@ -73,20 +72,12 @@ class WaitingRuns:
             if not missing:
                 self._add_ready([run])
 
-    @property
-    def num_ready(self) -> int:
-        """Returns how many runs could start now."""
-        return self._num_ready
-
     def take(self, workers: int) -> Bundle | None:
-        """Takes out what shall start next.
+        """Takes out the bundle that starts next; returns None if nothing can start now.
 
         Args:
-          workers: how many there are in all; while much is left a bundle is a whole group, towards
-            the end so much of it that all workers have their share.
-
-        Returns:
-          The bundle, or None if nothing can start now.
+          workers: how many there are in all. While much is left a bundle is a whole group, towards
+            the end a part of it, so that each worker gets a share.
         """
         while self._heap:
             *_, key, size = heapq.heappop(self._heap)
@@ -102,11 +93,11 @@ class WaitingRuns:
         return None
 
     def put_back(self, runs: Iterable[PlannedRun]) -> None:
-        """Has runs that were taken start again."""
+        """Returns runs to the queue."""
         self._add_ready(runs)
 
     def note_done(self, run: PlannedRun) -> None:
-        """Lets the runs start that waited for this one alone."""
+        """Lets the runs start that only waited for this one."""
         ready = []
         for child in self._children.pop(run.path, []):
             missing = self._missing[child.path]
@@ -116,7 +107,7 @@ class WaitingRuns:
         self._add_ready(ready)
 
     def give_up_after(self, run: PlannedRun) -> list[PlannedRun]:
-        """Takes out all runs that build on one that failed; returns those not given up before."""
+        """Removes all runs that build on a failed one; returns those that were not given up before."""
         given_up = []
         failed = [run]
         while failed:
@@ -149,7 +140,7 @@ class WaitingRuns:
 
 
 def _key(run: PlannedRun) -> Key:
-    """Returns the same for runs that share data and compiled steps."""
+    """Returns a key that runs share which share data and compiled steps."""
     if run.stage != "finetune":
         return (run.path,)
     task, checkpoint = run.parameters["task"], run.parameters["checkpoint"]
@@ -161,7 +152,7 @@ def _key(run: PlannedRun) -> Key:
 
 
 def _name(runs: Sequence[PlannedRun]) -> str:
-    """Returns a bundle for people."""
+    """Returns the name of a bundle, for people."""
     if len(runs) == 1:
         return runs[0].name
     task, checkpoint = runs[0].parameters["task"], runs[0].parameters["checkpoint"]

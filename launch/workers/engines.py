@@ -1,7 +1,7 @@
 """Where sweeps run: this machine, a Slurm cluster, Kubernetes. Options become a provider of Parsl.
 
-A provider submits blocks (this machine, a Slurm job, a pod), reports whether they have ended, and cancels
-them. The workers of a block stay until nothing is left to do.
+A provider submits blocks (a Slurm job, a pod), reports whether they have ended, and cancels them. The
+workers of a block stay until nothing is left to do.
 """
 
 from __future__ import annotations
@@ -12,55 +12,164 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from multiberts.launch.estimate.accelerators import visible_gpus
 from multiberts.runs.errors import UserError
+from multiberts.runs.parameters import annotations_of, described, fits, shortened
 
 ENGINES = ("local", "slurm", "kubernetes", "tpu")
 
-# Names and defaults of `engine_options`.
-COMMON_OPTIONS: dict[str, Any] = {
-    # Seconds between two looks at the blocks.
-    "poll_seconds": 30,
-    "max_blocks": 1,
-    # Shell lines before the workers start, such as 'module load cuda'.
-    "worker_init": "",
-    # Of the nodes; absolute, or found in their PATH.
-    "python": sys.executable,
-    # The name or address of this machine for the nodes; None: they try all it has.
-    "address": None,
-    # Of a node.
-    "gpus": 0,
-    "cores": None,
-}
-SLURM_OPTIONS: dict[str, Any] = {
-    **COMMON_OPTIONS,
-    "partition": None,
-    "account": None,
-    "qos": None,
-    "constraint": None,
-    "nodes_per_block": 1,
-    "memory_gb": None,
-    "walltime": "24:00:00",
-    "exclusive": False,
-    # Further `#SBATCH` lines.
-    "scheduler_options": "",
-}
-KUBERNETES_OPTIONS: dict[str, Any] = {
-    **COMMON_OPTIONS,
-    "image": None,
-    "namespace": "default",
-    # Pairs (claim, mount path): the root and this project must lie in one, at the same path as here.
-    "volumes": (),
-    "memory_gb": 16,
-    "service_account": None,
-    "secret": None,
-}
-
+_AT_LEAST_1 = ("max_blocks", "nodes_per_block", "cores", "memory_gb")
 _WALLTIME = re.compile(r"\d+:[0-5]\d:[0-5]\d")
+_Options = TypeVar("_Options")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """Options of every engine with blocks; `run.engine_options` in Gin.
+
+    Attributes:
+      poll_seconds: between two looks at the blocks.
+      max_blocks: how many there are at most.
+      worker_init: shell lines before the workers start, such as 'module load cuda'.
+      python: the nodes' interpreter; absolute, or found in their PATH.
+      address: name or address of this machine for the nodes; None: they try all it has.
+      gpus: of a node.
+      cores: of a node.
+    """
+
+    poll_seconds: float = 30
+    max_blocks: int = 1
+    worker_init: str = ""
+    python: str = sys.executable
+    address: str | None = None
+    gpus: int = 0
+    cores: int | None = None
+
+    def check(self) -> None:
+        """Raises UserError where blocks could not work."""
+
+    def provider(self, worker_init: str) -> Any:
+        """Returns Parsl's provider, or None for processes of this machine.
+
+        Args:
+          worker_init: shell lines that come before the workers.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlurmOptions(EngineOptions):
+    """Options of Slurm, most of them those of `sbatch`.
+
+    Attributes:
+      scheduler_options: further `#SBATCH` lines.
+    """
+
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    nodes_per_block: int = 1
+    memory_gb: int | None = None
+    walltime: str = "24:00:00"
+    exclusive: bool = False
+    scheduler_options: str = ""
+
+    def check(self) -> None:
+        """Raises UserError where Slurm is missing, or would refuse the walltime."""
+        if shutil.which("sbatch") is None:
+            raise UserError(
+                "run.engine is 'slurm' but the command sbatch is not found; start where Slurm's commands "
+                "are, such as a login node"
+            )
+        if not _WALLTIME.fullmatch(self.walltime):
+            raise UserError(
+                f"run.engine_options['walltime'] is {self.walltime!r}, expected hours:minutes:seconds "
+                "such as '24:00:00'; correct it"
+            )
+
+    def provider(self, worker_init: str) -> Any:
+        """Returns a provider that submits jobs."""
+        from parsl.launchers import SingleNodeLauncher, SrunLauncher
+        from parsl.providers import SlurmProvider
+
+        launcher = SingleNodeLauncher if self.nodes_per_block == 1 else SrunLauncher
+        return SlurmProvider(
+            partition=self.partition,
+            account=self.account,
+            qos=self.qos,
+            constraint=self.constraint,
+            nodes_per_block=self.nodes_per_block,
+            cores_per_node=self.cores,
+            mem_per_node=self.memory_gb,
+            gpus_per_node=self.gpus or None,
+            init_blocks=0,
+            max_blocks=self.max_blocks,
+            walltime=self.walltime,
+            scheduler_options=self.scheduler_options,
+            worker_init=worker_init,
+            exclusive=self.exclusive,
+            launcher=launcher(),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class KubernetesOptions(EngineOptions):
+    """Options of Kubernetes.
+
+    Attributes:
+      image: has this project's requirements.
+      volumes: pairs (claim, mount path); the root and this project must lie in one, at the same path
+        as here.
+      memory_gb: of a pod.
+    """
+
+    image: str = ""
+    namespace: str = "default"
+    volumes: Sequence[tuple[str, str]] = ()
+    memory_gb: int = 16
+    service_account: str | None = None
+    secret: str | None = None
+
+    def check(self) -> None:
+        """Raises UserError without an image."""
+        if not self.image:
+            raise UserError(
+                "run.engine_options lacks 'image'; give the image that has this project's requirements"
+            )
+
+    def provider(self, worker_init: str) -> Any:
+        """Returns a provider that starts pods."""
+        from parsl.errors import OptionalModuleMissing
+        from parsl.providers import KubernetesProvider
+
+        gpus = {"nvidia.com/gpu": str(self.gpus)} if self.gpus else {}
+        memory, cores = f"{self.memory_gb}Gi", self.cores or 1
+        try:
+            return KubernetesProvider(
+                image=self.image,
+                namespace=self.namespace,
+                init_blocks=0,
+                max_blocks=self.max_blocks,
+                max_cpu=cores,
+                init_cpu=cores,
+                max_mem=memory,
+                init_mem=memory,
+                extra_requests=gpus,
+                extra_limits=gpus,
+                worker_init=worker_init,
+                secret=self.secret,
+                persistent_volumes=[(claim, path) for claim, path in self.volumes],
+                service_account_name=self.service_account,
+            )
+        except OptionalModuleMissing as error:
+            raise UserError(
+                "run.engine is 'kubernetes' but the package kubernetes is not installed; "
+                "install requirements-kubernetes.txt"
+            ) from error
 
 
 @dataclass(frozen=True)
@@ -69,27 +178,15 @@ class Engine:
 
     Attributes:
       name: one of `ENGINES`.
+      options: of the engine.
       workers_per_node: how many share a node.
       threads: each worker's share of the node's cores.
-      nodes_per_block, max_blocks: how much is asked for at once, and at most.
-      provider: makes Parsl's provider from the shell lines that come before the workers; None: this
-        machine.
-      worker_init: the user's own such lines.
-      python: the nodes' interpreter.
-      address: of this machine as the nodes reach it; None: they try all.
-      poll_seconds: between two looks at the blocks.
     """
 
     name: str
+    options: EngineOptions
     workers_per_node: int
     threads: int
-    nodes_per_block: int
-    max_blocks: int
-    provider: Callable[[str], Any] | None
-    worker_init: str
-    python: str
-    address: str | None
-    poll_seconds: float
 
     @property
     def is_local(self) -> bool:
@@ -97,14 +194,24 @@ class Engine:
         return self.name == "local"
 
     @property
+    def workers_per_block(self) -> int:
+        """Returns how many workers a block has."""
+        return self.workers_per_node * getattr(self.options, "nodes_per_block", 1)
+
+    @property
     def workers(self) -> int:
         """Returns how many workers there can be in all."""
-        return self.workers_per_node * self.nodes_per_block * self.max_blocks
+        return self.workers_per_block * self.options.max_blocks
 
     def for_at_most(self, runs: int) -> Engine:
-        """Returns the same; on this machine without workers that would never have anything to do."""
+        """Returns the same engine; on this machine, with no more workers than runs."""
         count = min(self.workers_per_node, max(1, runs))
         return dataclasses.replace(self, workers_per_node=count) if self.is_local else self
+
+    def shell_lines(self, environment: Mapping[str, str]) -> str:
+        """Returns what a block's shell runs before the workers: the environment, then the user's lines."""
+        exports = [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]
+        return "\n".join([*exports, self.options.worker_init])
 
 
 def make_engine(
@@ -117,8 +224,8 @@ def make_engine(
 
     Args:
       name: `local`, `slurm` or `kubernetes`.
-      options: of the engine; see `SLURM_OPTIONS` and `KUBERNETES_OPTIONS`. The local one has none.
-      workers: processes on a machine; None: one a GPU (times workers_per_accelerator), else one per core.
+      options: fields of `SlurmOptions` or `KubernetesOptions`; the local engine has none.
+      workers: processes per machine; None: one per GPU (times workers_per_accelerator), else per core.
       workers_per_accelerator: how many share a GPU.
 
     Raises:
@@ -132,163 +239,66 @@ def make_engine(
             raise UserError(
                 f"run.{given} is {value}, expected 1 or more; correct it or leave it out"
             )
+    chosen: EngineOptions
     if name == "local":
-        _checked(name, options, {})
-        return _local(workers, workers_per_accelerator)
-    if name == "slurm":
-        return _slurm(_checked(name, options, SLURM_OPTIONS), workers, workers_per_accelerator)
-    if name == "kubernetes":
-        known = KUBERNETES_OPTIONS
-        return _kubernetes(_checked(name, options, known), workers, workers_per_accelerator)
-    raise UserError(
-        f"run.engine is {name!r}, expected one of {', '.join(ENGINES)}; name one of them"
-    )
-
-
-def _checked(name: str, options: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
-    unknown = sorted(options.keys() - known.keys())
-    if unknown and unknown[0].startswith("heartbeat_"):
-        raise UserError(
-            f"run.engine_options has {unknown[0]!r}, which is now run.silent_seconds; set that instead"
+        options_of(_NoOptions, name, options)
+        has_affinity = hasattr(os, "sched_getaffinity")
+        cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+        chosen = EngineOptions(
+            poll_seconds=1, address="127.0.0.1", cores=cores, gpus=len(visible_gpus())
         )
-    if unknown:
-        raise UserError(
-            f"run.engine_options has {unknown[0]!r}, which engine {name!r} does not know, expected "
-            f"{', '.join(sorted(known)) or 'none'}; correct the name"
-        )
-    complete = {**known, **options}
-    for option in ("max_blocks", "nodes_per_block", "cores", "memory_gb"):
-        value = complete.get(option)
-        if value is not None and (not isinstance(value, int) or value < 1):
+    else:
+        kinds = {"slurm": SlurmOptions, "kubernetes": KubernetesOptions}
+        if name not in kinds:
             raise UserError(
-                f"run.engine_options[{option!r}] is {value!r}, expected a whole number, 1 or more; "
-                "correct it"
+                f"run.engine is {name!r}, expected one of {', '.join(ENGINES)}; name one of them"
             )
-    return complete
+        chosen = options_of(kinds[name], name, options)
+        chosen.check()
+        cores = chosen.cores or workers or 1
+    count = workers or chosen.gpus * workers_per_accelerator or cores
+    return Engine(name, chosen, count, max(1, cores // count))
 
 
-def _local(workers: int | None, workers_per_accelerator: int) -> Engine:
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
-    count = workers or len(visible_gpus()) * workers_per_accelerator or cores
-
-    return Engine(
-        name="local",
-        workers_per_node=count,
-        threads=max(1, cores // count),
-        nodes_per_block=1,
-        max_blocks=1,
-        provider=None,
-        worker_init="",
-        python=sys.executable,
-        address="127.0.0.1",
-        poll_seconds=1,
-    )
+@dataclass(frozen=True)
+class _NoOptions:
+    """Options of the local engine."""
 
 
-def _slurm(options: dict[str, Any], workers: int | None, workers_per_accelerator: int) -> Engine:
-    if shutil.which("sbatch") is None:
-        raise UserError(
-            "run.engine is 'slurm' but the command sbatch is not found; start where Slurm's commands "
-            "are, such as a login node"
-        )
-    if not _WALLTIME.fullmatch(str(options["walltime"])):
-        raise UserError(
-            f"run.engine_options['walltime'] is {options['walltime']!r}, expected hours:minutes:seconds "
-            "such as '24:00:00'; correct it"
-        )
+def options_of(kind: type[_Options], engine: str, given: Mapping[str, Any]) -> _Options:
+    """Returns the options of an engine, checked against their annotations.
 
-    def provider(worker_init: str) -> Any:
-        from parsl.launchers import SingleNodeLauncher, SrunLauncher
-        from parsl.providers import SlurmProvider
+    Args:
+      kind: a dataclass.
+      engine: its name.
+      given: `run.engine_options`.
 
-        launcher = SingleNodeLauncher if options["nodes_per_block"] == 1 else SrunLauncher
-        return SlurmProvider(
-            partition=options["partition"],
-            account=options["account"],
-            qos=options["qos"],
-            constraint=options["constraint"],
-            nodes_per_block=options["nodes_per_block"],
-            cores_per_node=options["cores"],
-            mem_per_node=options["memory_gb"],
-            gpus_per_node=options["gpus"] or None,
-            init_blocks=0,
-            max_blocks=options["max_blocks"],
-            walltime=options["walltime"],
-            scheduler_options=options["scheduler_options"],
-            worker_init=worker_init,
-            exclusive=options["exclusive"],
-            launcher=launcher(),
-        )
-
-    return _remote("slurm", options, workers, workers_per_accelerator, provider)
-
-
-def _kubernetes(
-    options: dict[str, Any], workers: int | None, workers_per_accelerator: int
-) -> Engine:
-    if options["image"] is None:
-        raise UserError(
-            "run.engine_options lacks 'image'; give the image that has this project's requirements"
-        )
-    gpus = {"nvidia.com/gpu": str(options["gpus"])} if options["gpus"] else {}
-
-    def provider(worker_init: str) -> Any:
-        from parsl.errors import OptionalModuleMissing
-        from parsl.providers import KubernetesProvider
-
-        memory = f"{options['memory_gb']}Gi"
-        try:
-            return KubernetesProvider(
-                image=options["image"],
-                namespace=options["namespace"],
-                init_blocks=0,
-                max_blocks=options["max_blocks"],
-                max_cpu=options["cores"] or 1,
-                init_cpu=options["cores"] or 1,
-                max_mem=memory,
-                init_mem=memory,
-                extra_requests=gpus,
-                extra_limits=gpus,
-                worker_init=worker_init,
-                secret=options["secret"],
-                persistent_volumes=[tuple(volume) for volume in options["volumes"]],
-                service_account_name=options["service_account"],
-            )
-        except OptionalModuleMissing as error:
+    Raises:
+      UserError: an option is unknown, missing, of another type, or below 1 where it is a number of things.
+    """
+    annotations = annotations_of(kind)
+    for name, value in given.items():
+        where = f"run.engine_options[{name!r}] is {shortened(value)}"
+        if name.startswith("heartbeat_") and name not in annotations:
             raise UserError(
-                "run.engine is 'kubernetes' but the package kubernetes is not installed; "
-                "install requirements-kubernetes.txt"
-            ) from error
-
-    return _remote("kubernetes", options, workers, workers_per_accelerator, provider)
-
-
-def _remote(
-    name: str,
-    options: dict[str, Any],
-    workers: int | None,
-    workers_per_accelerator: int,
-    provider: Callable[[str], Any],
-) -> Engine:
-    cores = options["cores"] or workers or 1
-    count = workers or options["gpus"] * workers_per_accelerator or cores
-    return Engine(
-        name=name,
-        workers_per_node=count,
-        threads=max(1, cores // count),
-        nodes_per_block=options.get("nodes_per_block", 1),
-        max_blocks=options["max_blocks"],
-        provider=provider,
-        worker_init=options["worker_init"],
-        python=options["python"],
-        address=options["address"],
-        poll_seconds=options["poll_seconds"],
+                f"run.engine_options has {name!r}, which is now run.silent_seconds; set that instead"
+            )
+        if name not in annotations:
+            raise UserError(
+                f"run.engine_options has {name!r}, which engine {engine!r} does not know, expected "
+                f"{'one of ' if annotations else 'none'}{', '.join(sorted(annotations))}; correct the name"
+            )
+        if not fits(value, annotations[name]):
+            raise UserError(f"{where}, expected {described(annotations[name])}; correct it")
+        if name in _AT_LEAST_1 and value is not None and value < 1:
+            raise UserError(f"{where}, expected a whole number, 1 or more; correct it")
+    missing = sorted(
+        field.name
+        for field in dataclasses.fields(kind)  # type: ignore[arg-type]
+        if field.default is field.default_factory is dataclasses.MISSING and field.name not in given
     )
-
-
-def shell_lines(engine: Engine, environment: Mapping[str, str]) -> str:
-    """Returns what comes before a pool in its shell: the environment, then the user's own lines."""
-    exports = [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]
-    return "\n".join([*exports, engine.worker_init])
+    if missing:
+        raise UserError(
+            f"run.engine_options lacks {', '.join(missing)}; engine {engine!r} needs them"
+        )
+    return kind(**given)

@@ -1,8 +1,8 @@
-"""Processes that never outlive their launcher: each watches it, wherever it runs, and leaves with it.
+"""Lets no process outlive its launcher: each watches the launcher and exits after it.
 
-On the launcher's machine its process is watched, by id and creation time. Elsewhere its lease is: once it
-is gone, held by another launcher or not renewed for long, the process leaves. What to watch stands in the
-environment variable `LAUNCH_WATCH`, which every process of a launch inherits.
+On the launcher's machine a process watches the launcher's process, by id and creation time. Elsewhere it
+watches the lease, and exits once it is gone, held by another launcher, or not renewed for long. What to
+watch is in the environment variable `LAUNCH_WATCH`, which every process of a launch inherits.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from multiberts.runs.processes import creation_time, process_is_alive
 VARIABLE = "LAUNCH_WATCH"
 SECONDS_BETWEEN_LOOKS = 0.5
 SECONDS_BETWEEN_LOOKS_AT_LEASE = 15.0
-# For workers that were asked to stop; machines that are taken away leave 30 to 120 in all.
+# For workers that were asked to stop; preempted machines have 30 to 120 in all.
 SECONDS_TO_SAVE = 100.0
 
 
@@ -33,11 +33,11 @@ class Watch:
     Attributes:
       root: the experiment's root.
       owner: of the lease.
-      place: the machine, and there the space of process ids.
+      place: the machine, and its space of process ids.
       pid: of the launcher.
-      born: the launcher's creation time, so that another process with its id is not taken for it.
-      seconds_until_stale: how long a lease elsewhere may go without being renewed.
-      folder: removed by the process that sees the launcher gone, on the launcher's machine; or None.
+      born: the launcher's creation time, which tells it from a later process with the same id.
+      seconds_until_stale: how long a lease elsewhere may stay without being renewed.
+      folder: removed after the launcher, on its machine; or None.
     """
 
     root: str
@@ -49,7 +49,7 @@ class Watch:
     folder: str | None = None
 
     def spelled(self) -> str:
-        """As a value of the environment variable."""
+        """Returns the value of the environment variable."""
         return json.dumps(dataclasses.asdict(self))
 
 

@@ -1,8 +1,8 @@
-"""Runs on each node of a block: keeps workers running, and ends those that are silent.
+"""The program of each node of a block: keeps workers running, and ends those that are silent.
 
     LAUNCH_WATCH=... LAUNCH_POOL=... python -m multiberts.launch.workers.node BLOCK
 
-A worker writes to a pipe at each heartbeat. One that is silent for long (stopped, or hanging) is killed, and
+A worker writes to a pipe at each heartbeat. One that is silent for long (stopped, or hung) is killed, and
 its connection to the launcher ends with it. A worker that has ended is replaced, unless it never connected:
 then the node gives up, and what the worker printed says why.
 """
@@ -32,7 +32,7 @@ from multiberts.launch.workers.guardian import (
 
 POOL_VARIABLE = "LAUNCH_POOL"
 _SECONDS_BETWEEN_LOOKS = 0.1
-# Until it connects a worker has this many times as long: it imports libraries, perhaps over a network.
+# Until it connects, a worker may be silent this many times as long, as it imports libraries.
 _PATIENCE_AT_START = 10
 
 
@@ -43,7 +43,7 @@ class PoolAddress:
     Attributes:
       hosts: names or addresses, to be tried in order.
       port: of each.
-      token: proves that a worker belongs to the launch.
+      token: shared by the launcher and its workers.
       workers: how many a node has.
       silent_seconds: a worker without a heartbeat for so long is killed.
     """
@@ -56,12 +56,12 @@ class PoolAddress:
 
     @classmethod
     def from_environment(cls) -> PoolAddress:
-        """Reads what the launcher put into the environment of its blocks."""
+        """Returns the address that the launcher put into the environment of its blocks."""
         return cls(**json.loads(os.environ[POOL_VARIABLE]))
 
 
 class _Worker:
-    """A worker process, as its node sees it."""
+    """A worker process that the node started."""
 
     def __init__(self, block: str, rank: int):
         self._pipe, writing = os.pipe()
@@ -117,8 +117,8 @@ def keep_workers(block: str, address: PoolAddress) -> int:
 
 
 def _end_children(seconds_to_save: float) -> None:
-    """Asks all descendants to leave, again and again: a worker may be between two runs; then kills them."""
-    # The tracker of semaphores ends by itself, after it has removed them.
+    """Asks all descendants to exit, repeatedly, as a worker may be between two runs; then kills them."""
+    # The semaphore tracker of multiprocessing exits by itself, after it has removed them.
     children = [
         child
         for child in psutil.Process().children(recursive=True)
@@ -143,7 +143,7 @@ def _has_word(process: psutil.Process, word: str) -> bool:
 
 
 def _leave(watch: Watch) -> None:
-    """Ends this process and those it started; elsewhere than at the launcher they may save before."""
+    """Ends this process and those it started; on other machines than the launcher's they may save first."""
     is_local = is_on_this_machine(watch)
     _end_children(0 if is_local else SECONDS_TO_SAVE)
     if watch.folder is not None and is_local:
@@ -154,7 +154,7 @@ def _leave(watch: Watch) -> None:
 def main() -> None:
     """Keeps the workers of one node."""
     watch = watch_from_environment()
-    # A terminal sends Ctrl-C to all of a group; the launcher decides what follows.
+    # A terminal sends Ctrl-C to the whole group; the launcher decides what follows.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     leave_with_launcher(watch, lambda: _leave(watch))
     sys.exit(keep_workers(sys.argv[1], PoolAddress.from_environment()))

@@ -1,4 +1,4 @@
-"""One pass over a plan: which runs wait, which are being carried out, which have failed."""
+"""Carries out a plan: starts what can start, tries again what failed, and reports the rest."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import queue
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
 from multiberts.bert.training.log import tail_of_metrics
+from multiberts.launch.estimate.estimate import checked_estimates
 from multiberts.launch.markers.attempts import attempts_at, end_attempt
 from multiberts.launch.markers.failures import FailedRun
 from multiberts.launch.markers.lease import Lease
@@ -29,7 +29,7 @@ from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import PreemptedError, preemption_notice
 
 SECONDS_BETWEEN_LOOKS = 0.5
-# For what another machine has written to be seen here.
+# Until what another machine has written appears here.
 SECONDS_TO_APPEAR = 10.0
 
 _DIED: Error = {
@@ -38,21 +38,8 @@ _DIED: Error = {
 }
 
 
-@dataclass
-class SubmittedBundle:
-    """A bundle that a worker carries out or is about to.
-
-    Attributes:
-      bundle: its runs.
-      known: how many attempts at each run there were before, in the order of the runs.
-    """
-
-    bundle: Bundle
-    known: list[int] = field(default_factory=list)
-
-
 class OnePass:
-    """Carries out what of a plan is not done."""
+    """Carries out what of a plan is not done; see `carry_out_plan` for the arguments."""
 
     def __init__(
         self,
@@ -63,19 +50,6 @@ class OnePass:
         budget: float | None,
         silent_seconds: float,
     ):
-        """Looks at what is done; writes and starts nothing.
-
-        Args:
-          plan: every run after its parents.
-          engine: how to get workers.
-          place: what they are told.
-          attempts: how often a run is tried that fails through no fault of its input.
-          budget: dollars that what is left may be estimated to cost; None: any.
-          silent_seconds: a worker without a heartbeat for so long is ended.
-
-        Raises:
-          UserError: the estimate is above the budget.
-        """
         self._plan = plan
         self._place = place
         self._root = Path(place.root)
@@ -83,27 +57,23 @@ class OnePass:
         self._silent_seconds = silent_seconds
         self._done = done_paths(place.root, (run.path for run in plan))
         self._engine = engine.for_at_most(len(plan) - len(self._done))
-        self._estimates = None if self._is_all_done() else self._estimated(budget)
+        self._estimates = None
+        if len(self._done) < len(plan):
+            workers = self._engine.workers
+            self._estimates = checked_estimates(
+                plan=plan, root=self._root, budget=budget, workers=workers
+            )
         expected = {path: one["seconds"] for path, one in (self._estimates or {}).items()}
         self._waiting = WaitingRuns(plan, self._done, expected)
-        self._jobs: dict[Future[Any], SubmittedBundle] = {}
+        # With how many attempts at each run there were before.
+        self._jobs: dict[Future[Any], tuple[Bundle, list[int]]] = {}
         self._finished: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
         self._tries: dict[str, int] = {}
         self._failures: dict[str, FailedRun] = {}
         self._pool: Pool | None = None
 
-    def _is_all_done(self) -> bool:
-        return len(self._done) == len(self._plan)
-
-    def _estimated(self, budget: float | None) -> dict[str, dict[str, Any]]:
-        """Returns what is expected of each run that is left, by path."""
-        from multiberts.launch.estimate.estimate import checked_estimates
-
-        workers = self._engine.workers
-        return checked_estimates(plan=self._plan, root=self._root, budget=budget, workers=workers)
-
     def carry_out(self, lease: Lease) -> list[FailedRun]:
-        """Starts bundles as their parents finish, until nothing can be started any more.
+        """Starts bundles as their parents finish, until nothing can start any more.
 
         Args:
           lease: of the root, held.
@@ -114,13 +84,14 @@ class OnePass:
         Raises:
           PreemptedError: SIGTERM came; no worker is left.
           UserError: the engine refuses to work, or another launcher took the lease.
-          KeyboardInterrupt: as it came; no worker is left.
+          KeyboardInterrupt: Ctrl-C; no worker is left.
         """
         write_plan(self._root, self._plan, self._estimates)
-        if self._is_all_done():
+        if len(self._done) == len(self._plan):
             report(f"all {len(self._done)} runs of {self._root} are done")
             return []
-        self._close_attempts_of_others()
+        # A launcher that is gone may have left attempts open.
+        self._close_open([run for run in self._plan if run.path not in self._done], "lost")
         with (
             preemption_notice() as should_stop,
             tqdm(total=len(self._plan), initial=len(self._done), unit="run", disable=None) as bar,
@@ -135,7 +106,7 @@ class OnePass:
             except BaseException:
                 if self._pool is not None:
                     self._pool.end(SECONDS_TO_END)
-                self._close_open_attempts("preempted")
+                self._close_open_attempts()
                 raise
         if should_stop() or lease.lost.is_set():
             self._stop(lease)
@@ -144,14 +115,14 @@ class OnePass:
         return [self._failures[run.path] for run in self._plan if run.path in self._failures]
 
     def _stop(self, lease: Lease) -> None:
-        """Has the workers save and leave, and says why."""
+        """Makes the workers save and exit, and raises the reason."""
         if self._pool is not None:
             self._pool.end(SECONDS_TO_SAVE)
-        self._close_open_attempts("preempted")
+        self._close_open_attempts()
         if lease.lost.is_set():
             raise UserError(
-                f"another launcher took over {self._root} while this one was silent; let it go on, or "
-                "stop it and start this one again"
+                f"another launcher took over {self._root} while this one was silent; let it continue, "
+                "or stop it and start this one again"
             )
         done = len(done_paths(self._root, (run.path for run in self._plan)))
         raise PreemptedError(
@@ -160,7 +131,7 @@ class OnePass:
         )
 
     def _start_jobs(self, owner: str) -> None:
-        """Has enough bundles submitted that no worker waits for this process."""
+        """Submits so many bundles that no worker waits for this process."""
         while len(self._jobs) < 2 * self._engine.workers:
             bundle = self._waiting.take(self._engine.workers)
             if bundle is None:
@@ -173,11 +144,11 @@ class OnePass:
             ]
             known = [len(attempts_at(self._root, run.path)) for run in bundle.runs]
             future = self._pool.submit(calls)
-            self._jobs[future] = SubmittedBundle(bundle, known)
+            self._jobs[future] = bundle, known
             future.add_done_callback(self._finished.put)
 
     def _take_finished(self, bar: tqdm[Any]) -> None:
-        """Waits a little for bundles to finish, and notes how they went."""
+        """Waits a little for bundles to finish, and records their outcomes."""
         try:
             future = self._finished.get(timeout=SECONDS_BETWEEN_LOOKS)
             while True:
@@ -189,24 +160,24 @@ class OnePass:
             self._pool.look_after(len(self._jobs))
 
     def _take(self, future: Future[Any], bar: tqdm[Any]) -> None:
-        """Notes how a bundle went."""
-        job = self._jobs.pop(future)
+        """Records the outcomes of a bundle."""
+        bundle, known = self._jobs.pop(future)
         try:
             outcomes, seconds = future.result()
         except LostWorkerError:
-            self._take_lost(job)
+            self._take_lost(bundle, known)
             return
-        for run, (outcome, error) in zip(job.bundle.runs, outcomes, strict=False):
+        for run, (outcome, error) in zip(bundle.runs, outcomes, strict=False):
             self._note(run, outcome, error)
-        self._waiting.put_back(job.bundle.runs[len(outcomes) :])
+        self._waiting.put_back(bundle.runs[len(outcomes) :])
         if bar.disable:
-            report(f"[{len(self._done)}/{len(self._plan)}] {job.bundle.name}: {seconds:.0f} s")
+            report(f"[{len(self._done)}/{len(self._plan)}] {bundle.name}: {seconds:.0f} s")
 
     def _show_progress(self, bar: tqdm[Any]) -> None:
         """Draws the bar of a terminal: runs done, and what is being carried out."""
         if bar.disable:
             return
-        running = [job.bundle for job in list(self._jobs.values())[: self._engine.workers]]
+        running = [bundle for bundle, _ in list(self._jobs.values())[: self._engine.workers]]
         within = (run for bundle in running for run in bundle.runs if run.path not in self._done)
         bar.n = len(self._done) + sum(run.done(self._root) for run in within)
         bar.set_postfix_str(" | ".join(map(self._in_words, running)))
@@ -219,11 +190,11 @@ class OnePass:
             return bundle.name
         return f"{bundle.name} {lines[-1]['step']}/{run.parameters['num_steps']}"
 
-    def _take_lost(self, job: SubmittedBundle) -> None:
-        """Notes how far a bundle came whose worker is gone: the markers tell."""
+    def _take_lost(self, bundle: Bundle, known: Sequence[int]) -> None:
+        """Records how far a bundle came whose worker is gone, by its markers."""
         has_begun = False
-        for run, known in zip(job.bundle.runs, job.known, strict=True):
-            attempts = attempts_at(self._root, run.path)[known:]
+        for run, before in zip(bundle.runs, known, strict=True):
+            attempts = attempts_at(self._root, run.path)[before:]
             has_begun = has_begun or bool(attempts)
             if run.done(self._root):
                 self._note(run, "done", None)
@@ -235,18 +206,18 @@ class OnePass:
                 end_attempt(self._root, attempts[-1], "lost", _DIED)
                 self._note(run, "lost", _DIED)
         if not has_begun:
-            # Its worker died before it began: that must not go on for ever.
-            first = job.bundle.runs[0]
+            # Its worker died before it began, which must not repeat for ever.
+            first = bundle.runs[0]
             self._tries[first.path] = self._tries.get(first.path, 0) + 1
 
     def _note(self, run: PlannedRun, outcome: str, error: Error | None) -> None:
-        """Notes how an attempt at a run went."""
+        """Records the outcome of an attempt at a run."""
         if outcome == "done" and self._has_appeared(run):
             self._done.add(run.path)
             self._waiting.note_done(run)
             return
         if outcome == "preempted":
-            self._waiting.put_back([run])  # its worker alone was asked to stop: it goes on
+            self._waiting.put_back([run])  # only its worker was asked to stop: it continues
             return
         error = error or {"kind": "RuntimeError", "message": "it ended without its DONE marker"}
         is_user_error = error["kind"] == UserError.__name__
@@ -258,9 +229,7 @@ class OnePass:
             self._waiting.put_back([run])
 
     def _has_appeared(self, run: PlannedRun) -> bool:
-        """Returns whether the DONE marker can be seen, which network file systems show a little
-        later.
-        """
+        """Returns whether the DONE marker is there; network file systems show it a little later."""
         end = time.monotonic() + SECONDS_TO_APPEAR
         while not run.done(self._root):
             if self._engine.is_local or time.monotonic() > end:
@@ -269,29 +238,22 @@ class OnePass:
         return True
 
     def _fail(self, failure: FailedRun) -> None:
-        """Notes a failure, and that the runs that build on it cannot start."""
+        """Records a failure, and those of the runs that build on it."""
         self._failures[failure.run.path] = failure
         message = f"not started, for {failure.run.name} failed"
         for run in self._waiting.give_up_after(failure.run):
             self._failures[run.path] = FailedRun(run, message, failure.is_user_error, None)
 
-    def _close_attempts_of_others(self) -> None:
-        """Ends the attempts that a launcher left open which is gone."""
-        for run in self._plan:
-            if run.path not in self._done:
-                self._close_open(run, "lost")
+    def _close_open_attempts(self) -> None:
+        """Closes the open attempts of this launch, of which no worker is left."""
+        running = [run for bundle, _ in self._jobs.values() for run in bundle.runs]
+        self._close_open([run for run in running if not run.done(self._root)], "preempted")
 
-    def _close_open_attempts(self, outcome: str) -> None:
-        """Ends the attempts of this launch that are open, as no worker is left."""
-        for job in self._jobs.values():
-            for run in job.bundle.runs:
-                if not run.done(self._root):
-                    self._close_open(run, outcome)
-
-    def _close_open(self, run: PlannedRun, outcome: str) -> None:
-        for attempt in attempts_at(self._root, run.path):
-            if attempt.ended is None and attempt.engine != "tpu":
-                end_attempt(self._root, attempt, outcome, ended=attempt.heartbeat)
+    def _close_open(self, runs: Sequence[PlannedRun], outcome: str) -> None:
+        for run in runs:
+            for attempt in attempts_at(self._root, run.path):
+                if attempt.ended is None and attempt.engine != "tpu":
+                    end_attempt(self._root, attempt, outcome, ended=attempt.heartbeat)
 
 
 def carry_out_plan(
@@ -311,11 +273,14 @@ def carry_out_plan(
       engine: how to get workers.
       workers_per_accelerator: how many workers share a GPU.
       attempts: how often a run is tried that fails through no fault of its input.
-      budget: dollars that what is left may be estimated to cost; None: any.
+      budget: dollars that the runs that are left may be estimated to cost; None: any.
       silent_seconds: a worker without a heartbeat for so long is ended.
 
     Returns:
       The runs that failed.
+
+    Raises:
+      UserError: the estimate is above the budget; nothing has been written. Or see `OnePass`.
     """
     place = Place(root, engine.name, workers_per_accelerator)
     one_pass = OnePass(plan, engine, place, attempts, budget, silent_seconds)
@@ -325,13 +290,13 @@ def carry_out_plan(
             _point_at_newest_report(plan, Path(root))
     except KeyboardInterrupt:
         progress("stopped; the same command resumes from here")
-        # What libraries would do at exit takes longer than people wait.
+        # Exit handlers of libraries take longer than people wait.
         os._exit(130)
     return failures
 
 
 def _point_at_newest_report(plan: Sequence[PlannedRun], root: Path) -> None:
-    """Makes `report` and `scores` links to this plan's directories, whose names end in hashes."""
+    """Points the links `report`, `scores` and `paper` to this plan's directories, named with hashes."""
     for run in plan:
         if run.stage in ("report", "score", "paper") and run.done(root):
             link = root / run.path.rsplit("-", 1)[0]

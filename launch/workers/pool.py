@@ -35,7 +35,7 @@ from typing import Any
 
 import psutil
 
-from multiberts.launch.workers.engines import Engine, shell_lines
+from multiberts.launch.workers.engines import Engine
 from multiberts.launch.workers.guardian import SECONDS_TO_SAVE, VARIABLE, watch_this_process
 from multiberts.launch.workers.node import POOL_VARIABLE, PoolAddress
 from multiberts.launch.workers.worker import Call, Place, environment_of_workers
@@ -44,11 +44,11 @@ from multiberts.runs.errors import UserError
 SECONDS_TO_END = 5.0
 # A socket's path has about a hundred characters at most, of which multiprocessing takes its share.
 MAX_LENGTH_OF_SOCKET_FOLDER = 60
-# A block that nobody needs is given back after this time.
+# A block that is idle for so long is given back.
 SECONDS_OF_IDLENESS = 60.0
-# After so many blocks in a row without a worker that connected, another block would not help.
+# After so many blocks in a row of which no worker connected, another block would not help.
 MAX_FAILED_BLOCK_STARTS = 3
-# Workers and nodes that a loss concerns are ended by their node first, then by the launcher.
+# A silent worker is ended by its node first, then by the launcher.
 _PATIENCE_OF_LAUNCHER = 2
 _MAX_LENGTH_OF_LINE = 1000
 
@@ -65,7 +65,7 @@ class LocalBlocks:
 
         Args:
           folder: for what the blocks print.
-          environment: variables that the blocks have in addition to this process's own.
+          environment: further variables of the blocks.
         """
         self._environment = {**os.environ, **environment}
         self._errors = folder / "errors"
@@ -94,14 +94,14 @@ class LocalBlocks:
         return self._blocks[job].poll() is not None
 
     def cancel(self, jobs: Sequence[str], number: int = signal.SIGTERM) -> None:
-        """Sends a signal to all processes of blocks, which stopped ones hear, too."""
+        """Sends a signal to all processes of blocks, and wakes stopped ones to receive it."""
         for job in jobs:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(int(job), number)
                 os.killpg(int(job), signal.SIGCONT)
 
     def end(self, seconds: float) -> None:
-        """Asks all processes to leave, and kills those that are there after so many seconds."""
+        """Asks all processes to exit, and kills those that are left after so many seconds."""
         jobs = list(self._blocks)
         self.cancel(jobs)
         end = time.monotonic() + seconds
@@ -127,8 +127,8 @@ class _Block:
     """A job of the engine.
 
     Attributes:
-      job: the engine's name of it.
-      has_worked: whether a worker of it has connected.
+      job: its name at the engine.
+      has_worked: whether one of its workers has connected.
       busy: how many of its workers carry out runs.
       idle_since: when the last of them finished, by the monotonic clock.
       is_leaving: whether its workers get no more bundles.
@@ -191,7 +191,7 @@ class Pool:
         folder = str(self._folder) if engine.is_local else None
         watch = watch_this_process(os.path.abspath(self._place.root), owner, folder=folder)
         address = PoolAddress(
-            hosts=[engine.address] if engine.address else _addresses(),
+            hosts=[engine.options.address] if engine.options.address else _addresses(),
             port=self._server.server_address[1],
             token=self._token,
             workers=engine.workers_per_node,
@@ -202,21 +202,21 @@ class Pool:
             VARIABLE: watch.spelled(),
             POOL_VARIABLE: json.dumps(dataclasses.asdict(address)),
         }
-        if engine.provider is None:
+        if engine.is_local:
             if len(str(self._folder)) <= MAX_LENGTH_OF_SOCKET_FOLDER:
                 # What killed processes leave there is removed with the folder.
                 environment["TMPDIR"] = str(self._folder)
             return LocalBlocks(self._folder, environment)
         _keep_quiet(self._folder)
-        provider = engine.provider(shell_lines(engine, environment))
+        provider = engine.options.provider(engine.shell_lines(environment))
         provider.script_dir = str(self._folder / "blocks")
         Path(provider.script_dir).mkdir()
         return provider
 
     def submit(self, calls: Sequence[Call]) -> Future[Any]:
-        """Has a worker carry out runs; returns what `launch.workers.worker.carry_out_calls` returns.
+        """Submits runs to a worker; the future returns what `worker.carry_out_calls` does.
 
-        The future raises `LostWorkerError` where the worker died or is silent.
+        It raises `LostWorkerError` where the worker died or is silent.
         """
         future: Future[Any] = Future()
         self._waiting.put((future, list(calls)))
@@ -234,16 +234,16 @@ class Pool:
         now = time.monotonic()
         if now < self._next_look:
             return
-        self._next_look = now + self._engine.poll_seconds
+        self._next_look = now + self._engine.options.poll_seconds
         self._forget_ended_blocks()
-        per_block = self._engine.workers_per_node * self._engine.nodes_per_block
-        wanted = min(self._engine.max_blocks, math.ceil(outstanding / per_block))
+        needed = math.ceil(outstanding / self._engine.workers_per_block)
+        wanted = min(self._engine.options.max_blocks, needed)
         for _ in range(wanted - len(self._blocks)):
             self._add_block()
         self._give_back(len(self._blocks) - wanted)
 
     def end(self, seconds: float) -> None:
-        """Asks all workers to save and leave, and frees what they used.
+        """Asks all workers to save and exit, and removes the pool's folder.
 
         Args:
           seconds: how long to wait for them; those of this machine are then killed. 0: do not wait.
@@ -257,20 +257,19 @@ class Pool:
             self._cancel(list(self._blocks))
             end = time.monotonic() + seconds
             while seconds >= SECONDS_TO_SAVE and self._blocks and time.monotonic() < end:
-                time.sleep(min(1.0, self._engine.poll_seconds))
+                time.sleep(min(1.0, self._engine.options.poll_seconds))
                 self._forget_ended_blocks()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _add_block(self) -> None:
         number = self._num_blocks
-        command = (
-            f"exec {shlex.quote(self._engine.python)} -m multiberts.launch.workers.node {number}"
-        )
-        if self._engine.is_local:
-            command = command.removeprefix("exec ")
+        python = shlex.quote(self._engine.options.python)
+        command = f"{python} -m multiberts.launch.workers.node {number}"
+        if not self._engine.is_local:
+            command = f"exec {command}"  # in place of the shell, which gets the signals
         try:
             job = str(self._provider.submit(command, 1, f"block-{number}"))
-        except Exception as error:  # each provider has errors of its own
+        except Exception as error:  # each provider has its own errors
             self._note_failed_start(f" ({str(error).strip()})", "refuses to start workers")
             return
         self._num_blocks += 1
@@ -285,7 +284,7 @@ class Pool:
             )
 
     def _forget_ended_blocks(self) -> None:
-        """Asks the engine which blocks are still there."""
+        """Asks the engine which blocks have ended, and drops them."""
         for number, (has_ended, why) in self._ended_blocks().items():
             if not has_ended:
                 continue
@@ -309,7 +308,7 @@ class Pool:
         return dict(zip(numbers, ended, strict=True))
 
     def _give_back(self, count: int) -> None:
-        """Ends so many blocks, if there are any that have been idle for long."""
+        """Ends up to `count` blocks that have been idle for long."""
         if count < 1 or self._engine.is_local:
             return
         with self._changing:
@@ -331,7 +330,7 @@ class Pool:
                 self._provider.cancel([self._blocks[number].job for number in numbers])
 
     def serve(self, conversation: _Conversation) -> None:
-        """Gives a worker bundles until it or the launcher leaves; runs in a thread for each worker."""
+        """Gives a worker bundles until it or the launcher exits; runs in one thread for each worker."""
         token, _, number = conversation.rfile.readline(_MAX_LENGTH_OF_LINE).decode().partition(" ")
         if not hmac.compare_digest(token, self._token):
             return
@@ -367,7 +366,7 @@ class Pool:
                 block.idle_since = time.monotonic()
 
     def _carried_out(self, calls: Sequence[Call], conversation: _Conversation) -> Any:
-        """Sends runs to a worker, and waits for how they went."""
+        """Sends runs to a worker, and waits for their outcomes."""
         conversation.connection.settimeout(_PATIENCE_OF_LAUNCHER * self._silent_seconds)
         conversation.wfile.write(pickle.dumps((calls, self._place)))
         while True:
@@ -413,7 +412,7 @@ def _addresses() -> list[str]:
 
 
 def _folder(engine: Engine, root: str) -> Path:
-    """Makes the folder for scripts and logs, which is there as long as the pool."""
+    """Makes the folder for scripts and logs, which exists as long as the pool."""
     if engine.is_local:
         return Path(tempfile.mkdtemp(prefix="launch-"))
     folder = Path(root).absolute() / "launch" / "parsl"
@@ -428,7 +427,7 @@ def _folder(engine: Engine, root: str) -> Path:
 
 
 def _keep_quiet(folder: Path) -> None:
-    """Sends what Parsl logs to a file, in place of standard error."""
+    """Redirects Parsl's log from standard error to a file."""
     logger = logging.getLogger("parsl")
     logger.propagate = False
     for handler in list(logger.handlers):

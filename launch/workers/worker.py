@@ -1,4 +1,4 @@
-"""What a worker process does: calls stages one after the other, with a marker and a log for each."""
+"""The program of a worker: calls stages one after the other, with a marker and a log for each."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ from multiberts.runs.directory import DONE, LOCK
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import PreemptedError, preemption_notice
 
-# For another process, which is about to leave, to let go of a run.
+# For another process, which is about to exit, to release a run.
 SECONDS_TO_LET_GO = 120.0
 SECONDS_TO_CONNECT = 10.0
 
-# Where an engine says which of its jobs this process belongs to.
+# Environment variables in which an engine names the job of a process.
 _JOB_VARIABLES = {"slurm": "SLURM_JOB_ID"}
 
 Error = dict[str, str]
@@ -55,7 +55,7 @@ Error = dict[str, str]
 
 @dataclass(frozen=True)
 class Call:
-    """One run as a worker gets it.
+    """One run, as a worker receives it.
 
     Attributes:
       path: the run's directory, relative to the root.
@@ -90,8 +90,7 @@ def carry_out_calls(
 ) -> tuple[list[tuple[str, Error | None]], float]:
     """Carries out runs one after the other.
 
-    An error ends its run, not the others; but when the worker is asked to stop, the rest are not
-    started.
+    An error ends its run only; once the worker is asked to stop, no further run is started.
 
     Args:
       calls: the runs.
@@ -99,7 +98,7 @@ def carry_out_calls(
       rank: of this worker among those of its node.
 
     Returns:
-      Of each run that was started, in order, the outcome and error as in its marker; and the seconds
+      The outcome and error of each run that was started, in order, as in its marker; and the seconds
       that all took.
     """
     started = time.monotonic()
@@ -119,8 +118,8 @@ class _Notice:
     """Whether the worker was asked to stop.
 
     Attributes:
-      has_come: tells it.
-      interrupts: whether it ends what is being done, as a stage that does not save by itself.
+      has_come: returns it.
+      interrupts: whether a request ends the current call, for stages that do not save by themselves.
     """
 
     has_come: Callable[[], bool]
@@ -129,7 +128,7 @@ class _Notice:
 
 @contextlib.contextmanager
 def _asked_to_stop() -> Iterator[_Notice]:
-    """Notes SIGTERM, so that markers are written; ends stages that do not note it themselves."""
+    """Catches SIGTERM, so that markers are written; ends stages that do not catch it themselves."""
     with preemption_notice() as noted:
         came: list[int] = []
         notice = _Notice(lambda: noted() or bool(came))
@@ -139,7 +138,7 @@ def _asked_to_stop() -> Iterator[_Notice]:
             if notice.interrupts:
                 raise PreemptedError("asked to stop: it cannot save, so it will start again")
 
-        # The block before ours puts back what was there.
+        # The outer block restores the former handler.
         signal.signal(signal.SIGTERM, stop)
         yield notice
 
@@ -163,14 +162,14 @@ def _carry_out(call: Call, place: Place, device: str, notice: _Notice) -> tuple[
             log.parent.mkdir(parents=True, exist_ok=True)
             with open(log, "a", encoding="utf-8") as stream, _output_into(stream.fileno()):
                 outcome, error = _call(call, notice)
-        except Exception as problem:  # the log has no place
+        except Exception as problem:  # the log cannot be written
             outcome, error = "failed", _described(problem)
     end_attempt(place.root, attempt, outcome, error)
     return outcome, error
 
 
 def _call(call: Call, notice: _Notice) -> tuple[str, Error | None]:
-    """Calls the stage; what went wrong is printed and returned."""
+    """Calls the stage; prints and returns its error."""
     run_dir = call.arguments["run_dir"]
     report(f"--- {call.stage} {run_dir}")
     try:
@@ -191,7 +190,7 @@ def _call(call: Call, notice: _Notice) -> tuple[str, Error | None]:
         described = _described(error)
     else:
         return "done", None
-    # What was interrupted may say so in other words; if it is at fault, it will fail again.
+    # An interrupted stage may raise another error; if it is at fault, it will fail again.
     return "preempted" if notice.has_come() else "failed", described
 
 
@@ -202,7 +201,7 @@ def _described(error: BaseException) -> Error:
 
 
 def _wait_until_free(lock: Path) -> None:
-    """Waits while another process, which lost its launcher and is about to leave, has the run."""
+    """Waits while another process, which lost its launcher and is about to exit, has the run."""
     end = time.monotonic() + SECONDS_TO_LET_GO
     while lock.is_file() and time.monotonic() < end:
         with open(lock, "rb") as stream:
@@ -215,7 +214,7 @@ def _wait_until_free(lock: Path) -> None:
 
 @contextlib.contextmanager
 def _beating(root: str, attempt: Attempt) -> Iterator[None]:
-    """Gives signs of life while the block runs."""
+    """Writes heartbeats while the block runs."""
     ended = threading.Event()
 
     def beat_until_ended() -> None:
@@ -233,7 +232,7 @@ def _beating(root: str, attempt: Attempt) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _output_into(descriptor: int) -> Iterator[None]:
-    """Sends what this process and its libraries print to an open file."""
+    """Redirects what this process and its libraries print to an open file."""
     sys.stdout.flush()
     sys.stderr.flush()
     kept = {number: os.dup(number) for number in (1, 2)}
@@ -250,7 +249,7 @@ def _output_into(descriptor: int) -> Iterator[None]:
 
 
 def environment_of_workers(threads: int) -> dict[str, str]:
-    """Returns what libraries read when a worker first imports them.
+    """Returns the environment variables that libraries read when a worker imports them.
 
     Args:
       threads: each worker's share of the cores.
@@ -267,8 +266,7 @@ def main() -> None:
     """Carries out the bundles that the launcher sends, until it closes the connection."""
     block, rank, pipe = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     address = PoolAddress.from_environment()
-    # A lock among threads: the default is one among processes, of which a worker that is ended
-    # would leave a semaphore behind.
+    # The default lock is one among processes, of which a killed worker would leave a semaphore.
     tqdm.set_lock(threading.RLock())
     watch = watch_from_environment()
     is_local = is_on_this_machine(watch)
@@ -307,7 +305,7 @@ def main() -> None:
 
 
 def _connect(address: PoolAddress, block: str) -> socket.socket:
-    """Connects to the launcher, which proves that it is the right one."""
+    """Connects to the launcher, and checks that it knows the token, too."""
     proof = hashlib.sha256(address.token.encode()).hexdigest().encode()
     problems = []
     for host in address.hosts:
@@ -327,7 +325,7 @@ def _connect(address: PoolAddress, block: str) -> socket.socket:
 
 @functools.cache
 def _take_device(rank: int, workers_per_accelerator: int) -> str:
-    """Takes this worker's GPU, if there is any; returns what it runs on, in words."""
+    """Selects this worker's GPU, if there is any; returns the device for people."""
     gpu = gpu_of_worker(rank, visible_gpus(), workers_per_accelerator)
     if gpu is None:
         return "cpu"
@@ -338,14 +336,14 @@ def _take_device(rank: int, workers_per_accelerator: int) -> str:
 
 
 def _leave_after_node(node: int) -> None:
-    """Waits until the process that keeps this node's workers has ended, then leaves."""
+    """Waits until the process that keeps this node's workers has ended, then exits."""
     while os.getppid() == node:
         time.sleep(0.5)
     save_and_leave()
 
 
 def save_and_leave() -> None:
-    """Has the run save, and leaves."""
+    """Makes the run save, and exits."""
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(SECONDS_TO_SAVE)
     progress(f"not saved within {SECONDS_TO_SAVE:.0f} s on {socket.gethostname()}")

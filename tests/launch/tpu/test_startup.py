@@ -17,6 +17,7 @@ from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.tpu.places import Places
 from multiberts.launch.tpu.settings import PROJECT, TpuSettings
 from multiberts.launch.tpu.startup import UV_VERSION, pack, startup_script
+from multiberts.launch.workers.engines import options_of
 from multiberts.runs.errors import UserError
 
 pytest.importorskip("google.cloud.tpu_v2", reason="needs requirements-cloud.txt")
@@ -155,7 +156,7 @@ def test_compute_without_requirements_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"zone": "z"}, "has 'zone', which engine 'tpu' does not know, expected some of .*zones"),
+        ({"zone": "z"}, "has 'zone', which engine 'tpu' does not know, expected one of .*zones"),
         ({"patience_minutes": "2"}, "'patience_minutes'. is '2', expected float"),
         ({"zones": "us-central2-b"}, "'zones'. is 'us-central2-b', expected list of str"),
         ({"project": None}, "'project'. is None, expected str"),
@@ -169,12 +170,12 @@ def test_options_are_checked(changes: dict[str, Any], message: str) -> None:
         "runtime_version": "v",
         "bucket": "gs://b/e",
     }
-    assert TpuSettings.from_options(options).zones == ["z"]
+    assert options_of(TpuSettings, "tpu", options).zones == ["z"]
     with pytest.raises(UserError, match=message):
-        TpuSettings.from_options({**options, **changes})
+        options_of(TpuSettings, "tpu", {**options, **changes})
     del options["bucket"], options["project"]
     with pytest.raises(UserError, match="lacks bucket, project"):
-        TpuSettings.from_options(options)
+        options_of(TpuSettings, "tpu", options)
 
 
 def test_the_archive_is_the_program(tmp_path: Path) -> None:

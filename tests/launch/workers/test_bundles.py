@@ -99,8 +99,7 @@ def test_what_builds_on_a_failed_run_is_given_up_once() -> None:
 def test_what_is_put_back_comes_again() -> None:
     run = pretraining("base", 0)
     waiting = WaitingRuns([run], done=[])
-    assert waiting.num_ready == 1
     (bundle,) = take_all(waiting)
-    assert waiting.num_ready == 0
+    assert waiting.take(1) is None
     waiting.put_back(bundle.runs)
     assert take_all(waiting) == [bundle]

@@ -17,7 +17,7 @@ import pytest
 from multiberts.launch.estimate.accelerators import gpu_of_worker, visible_gpus
 from multiberts.launch.markers.attempts import attempts_of
 from multiberts.launch.markers.lease import Lease
-from multiberts.launch.workers.engines import make_engine, shell_lines
+from multiberts.launch.workers.engines import make_engine
 from multiberts.launch.workers.guardian import VARIABLE, Watch, watch_this_process
 from multiberts.launch.workers.node import POOL_VARIABLE, PoolAddress
 from multiberts.launch.workers.worker import environment_of_workers
@@ -29,7 +29,13 @@ from multiberts.tests.launch.launchers import HERE, ROOT, wait_until
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"partion": "a"}, "'partion', which engine 'slurm' does not know, expected .*partition"),
+        (
+            {"partion": "a"},
+            "'partion', which engine 'slurm' does not know, expected one of .*partition",
+        ),
+        ({"max_blocks": 1.5}, "'max_blocks'. is 1.5, expected int"),
+        ({"gpus": "2"}, "'gpus'. is '2', expected int"),
+        ({"heartbeat_period": 5}, "'heartbeat_period', which is now run.silent_seconds"),
         ({"max_blocks": 0}, "'max_blocks'. is 0, expected a whole number, 1 or more"),
         ({"walltime": "a day"}, "expected hours:minutes:seconds"),
     ],
@@ -87,7 +93,7 @@ def test_nvidia_smi_is_asked_where_the_environment_says_nothing(
 def test_shells_of_pools_have_the_environment_whatever_is_in_it() -> None:
     engine = make_engine("local", {}, 1, 1)
     environment = {**environment_of_workers(3), "ODD": 'it\'s "this" $HOME'}
-    script = shell_lines(engine, environment) + '\necho "$OMP_NUM_THREADS|$ODD|$PYTHONPATH"'
+    script = engine.shell_lines(environment) + '\necho "$OMP_NUM_THREADS|$ODD|$PYTHONPATH"'
     said = subprocess.run(
         ["bash", "-c", script],
         env={"PATH": os.environ["PATH"], "PYTHONPATH": "/more"},
