@@ -258,7 +258,7 @@ class Reconciler:
         entries = read_manifest(bucket) or {}
         # With its configuration, so that the folder counts as a run.
         for name in ("config.gin", "metrics.jsonl"):
-            data = bucket.read(entries[name].object) if name in entries else None
+            data = bucket.read(entries[name]["object"]) if name in entries else None
             if data is not None:
                 write_atomically(self._root / run.path / name, data)
 
