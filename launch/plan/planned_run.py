@@ -64,12 +64,12 @@ class PlannedRun:
         """Refuses a directory outside the root, which names in configurations and imports could give.
 
         Raises:
-          UserError: the path is absolute or has `..`.
+          UserError: the path is absolute, has `..`, or has control characters.
         """
-        if not is_name_inside(self.path):
+        if not is_name_inside(self.path) or not self.path.isprintable():
             raise UserError(
-                f"{self.name} would lie in {self.path!r}, outside the experiment's root; choose other "
-                "names of corpora, procedures and tasks"
+                f"{self.name} would lie in {self.path!r}, expected printable characters and no place "
+                "outside the experiment's root; choose other names of corpora, procedures and tasks"
             )
 
     def arguments(self, root: str | Path) -> dict[str, Any]:

@@ -6,11 +6,13 @@ It needs neither the launcher nor its machine, only the files below the root, an
 from __future__ import annotations
 
 import collections
+import dataclasses
 import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from multiberts.launch.markers.attempts import (
     ENGINES_WITHOUT_LAUNCHER,
@@ -27,6 +29,7 @@ from multiberts.launch.markers.planned import (
 )
 from multiberts.launch.plan.planned_run import STAGES
 from multiberts.launch.status.progress import Pretraining, dollars_of, pretraining_of, seconds_of
+from multiberts.runs.console import printable
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
 
@@ -191,7 +194,7 @@ def collect_status(root: PathLike, now: float | None = None) -> Status:
     }
     every = [attempt for found in attempts.values() for attempt in found]
     tasks, sweep = _sweep(plan, states)
-    return Status(
+    status = Status(
         root=str(root),
         time=now,
         planned=os.stat(Path(root) / "launch" / "plan.json").st_mtime,
@@ -210,6 +213,25 @@ def collect_status(root: PathLike, now: float | None = None) -> Status:
         hours=sum(seconds_of(attempt, now) for attempt in every) / 3600,
         dollars=dollars_of(every, now),
     )
+    shown: Status = _printable(status)
+    return shown
+
+
+def _printable(value: Any) -> Any:
+    """Returns a value with all texts in one line, without characters that would steer a terminal.
+
+    Names in markers come from others.
+    """
+    if isinstance(value, str):
+        return value if value.isprintable() else printable(value).replace("\n", "\\n")
+    if isinstance(value, (tuple, list)):
+        return tuple(map(_printable, value))
+    if isinstance(value, Mapping):
+        return {_printable(key): _printable(item) for key, item in value.items()}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [field.name for field in dataclasses.fields(value)]
+        return dataclasses.replace(value, **{n: _printable(getattr(value, n)) for n in names})
+    return value
 
 
 def _state(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.progress_bar import ProgressBar
@@ -38,7 +38,7 @@ def terminal_view(status: Status, width: int, rows: int = 40) -> RenderableType:
     Args:
       status: what to show.
       width: of the terminal, in characters; narrow ones get fewer columns.
-      rows: how many rows a table has at most; what is left out is said below it.
+      rows: how many rows a table has at most; a line below counts the others.
     """
     parts: list[RenderableType] = [_heading(status), _stages(status, width)]
     if status.pretraining:
@@ -86,35 +86,41 @@ def _heading(status: Status) -> Text:
     return text
 
 
-def _table(title: str | None = None) -> Table:
-    return Table(
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        box=None,
-        pad_edge=False,
-        expand=False,
-    )
+class _Table(Table):
+    """A table without lines whose cells are shown as they are, not read as markup."""
+
+    def __init__(self, title: str | None = None):
+        super().__init__(
+            title=title, title_justify="left", title_style="bold", box=None, pad_edge=False
+        )
+
+    def add_plain_row(self, *cells: RenderableType) -> None:
+        """Adds a row."""
+        self.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))
+
+    def add_numbers(self, *headers: str, style: str | None = None) -> None:
+        """Adds columns of numbers."""
+        for header in headers:
+            self.add_column(Text(header), justify="right", style=style, no_wrap=True)
 
 
 def _stages(status: Status, width: int) -> Table:
-    table = _table()
+    table = _Table()
     table.add_column("stage", no_wrap=True)
     if width < _MEDIUM:
-        table.add_column("done", justify="right", no_wrap=True)
-        table.add_column("of", justify="right", no_wrap=True)
+        table.add_numbers("done", "of")
         table.add_column("else")
         for stage in status.stages:
             others = [(state, stage.counts[state]) for state in STATES if state != "done"]
             words = ", ".join(f"{number} {state}" for state, number in others if number)
-            table.add_row(stage.stage, str(stage.counts["done"]), str(stage.total), words)
+            table.add_plain_row(stage.stage, str(stage.counts["done"]), str(stage.total), words)
         return table
     table.add_column("", no_wrap=True)
     # States that no run is in are left out.
     states = [state for state in STATES if status.counts[state] or state == "done"]
     for state in states:
-        table.add_column(state, justify="right", style=COLOURS[state], no_wrap=True)
-    table.add_column("all", justify="right", no_wrap=True)
+        table.add_numbers(state, style=COLOURS[state])
+    table.add_numbers("all")
     for stage in status.stages:
         bar = ProgressBar(
             total=stage.total,
@@ -123,53 +129,44 @@ def _stages(status: Status, width: int) -> Table:
             finished_style="green",
         )
         cells = [str(stage.counts[state]) if stage.counts[state] else "" for state in states]
-        table.add_row(stage.stage, bar, *cells, str(stage.total))
+        table.add_plain_row(stage.stage, bar, *cells, str(stage.total))
     return table
 
 
+# The columns of pre-training: header, the width of terminal from which it is shown, and the cell.
+_PRETRAINING: tuple[tuple[str, int, Callable[[Pretraining], str]], ...] = (
+    ("step", 0, lambda row: quantities.count(row.step)),
+    ("of", _MEDIUM, lambda row: quantities.count(row.num_steps)),
+    ("", 0, lambda row: quantities.percent(row.share)),
+    ("steps/s", _MEDIUM, lambda row: quantities.speed(row.steps_per_second)),
+    ("left", 0, lambda row: quantities.duration(row.seconds_left)),
+    ("attempts", _WIDE, lambda row: str(row.attempts)),
+    ("saved ago", _WIDE, lambda row: quantities.duration(row.checkpoint_age)),
+    ("cost", _MEDIUM, lambda row: quantities.dollars(row.dollars)),
+)
+
+
 def _pretraining(rows: Sequence[Pretraining], width: int, shown: int) -> RenderableType:
-    table = _table("Pre-training")
+    table = _Table("Pre-training")
     table.add_column("run")
     table.add_column("state", no_wrap=True)
-    table.add_column("step", justify="right", no_wrap=True)
-    if width >= _MEDIUM:
-        table.add_column("of", justify="right", no_wrap=True)
-    table.add_column("", justify="right", no_wrap=True)
-    if width >= _MEDIUM:
-        table.add_column("steps/s", justify="right", no_wrap=True)
-    table.add_column("left", justify="right", no_wrap=True)
-    if width >= _WIDE:
-        table.add_column("attempts", justify="right", no_wrap=True)
-        table.add_column("saved ago", justify="right", no_wrap=True)
-    if width >= _MEDIUM:
-        table.add_column("cost", justify="right", no_wrap=True)
+    columns = [(header, cell) for header, least, cell in _PRETRAINING if width >= least]
+    table.add_numbers(*(header for header, _ in columns))
     if width >= _WIDE:
         table.add_column("where", overflow="ellipsis", no_wrap=True)
     chosen = _most_telling(rows, shown)
     for row in chosen:
-        cells: list[str | Text] = [
-            f"{row.procedure} {row.pretrain_seed}",
-            Text(row.state, COLOURS[row.state]),
-        ]
-        cells.append(quantities.count(row.step))
-        if width >= _MEDIUM:
-            cells.append(quantities.count(row.num_steps))
-        cells.append(quantities.percent(row.share))
-        if width >= _MEDIUM:
-            cells.append(quantities.speed(row.steps_per_second))
-        cells.append(quantities.duration(row.seconds_left))
-        if width >= _WIDE:
-            cells += [str(row.attempts), quantities.duration(row.checkpoint_age)]
-        if width >= _MEDIUM:
-            cells.append(quantities.dollars(row.dollars))
+        cells: list[str | Text] = [f"{row.procedure} {row.pretrain_seed}"]
+        cells.append(Text(row.state, COLOURS[row.state]))
+        cells += [cell(row) for _, cell in columns]
         if width >= _WIDE:
             cells.append(quantities.place(row.engine, row.device, row.zone, row.host))
-        table.add_row(*cells)
+        table.add_plain_row(*cells)
     return _with_rest(table, rows, chosen)
 
 
 def _most_telling(rows: Sequence[Pretraining], shown: int) -> list[Pretraining]:
-    """As many rows as may be shown, in the order of the plan; those in trouble or running before others."""
+    """Returns the rows to show in the order of the plan; those in trouble or running are kept first."""
     order = sorted(range(len(rows)), key=lambda index: (_FIRST.index(rows[index].state), index))
     return [rows[index] for index in sorted(order[:shown])]
 
@@ -188,7 +185,7 @@ def _with_rest(
 
 
 def _sweep(status: Status, width: int, rows: int) -> RenderableType:
-    """Done of planned, by checkpoint and task; seeds together where there are many."""
+    """Shows how many runs are done by checkpoint and task; merges seeds where there are many."""
     is_narrow = width < _MEDIUM
     is_merged = is_narrow or len(status.sweep) > rows
     merged: dict[str, list[SweepRow]] = {}
@@ -196,16 +193,16 @@ def _sweep(status: Status, width: int, rows: int) -> RenderableType:
         label = (row.procedure or row.name) if is_merged else row.label
         step = quantities.compact(row.step) if is_narrow else f"step {quantities.count(row.step)}"
         merged.setdefault(f"{label} {step}", []).append(row)
-    table = _table(f"Fine-tuning: runs done{', all seeds together' if is_merged else ''}")
+    table = _Table(f"Fine-tuning: runs done{', all seeds together' if is_merged else ''}")
     table.add_column("checkpoint", min_width=len("checkpoint"))
     for task in status.tasks:
-        table.add_column(task, justify="right", overflow="fold")
+        table.add_column(Text(task), justify="right", overflow="fold")
     for label, members in list(merged.items())[:rows]:
         cells = [
             _cell([row.cells[task] for row in members if task in row.cells], is_narrow)
             for task in status.tasks
         ]
-        table.add_row(label, *cells)
+        table.add_plain_row(label, *cells)
     if len(merged) <= rows:
         return table
     return Group(table, Text(f"and {len(merged) - rows} more checkpoints", "dim"))

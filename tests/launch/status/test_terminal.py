@@ -15,9 +15,13 @@ import pytest
 from rich.console import Console
 
 from multiberts.launch.estimate import quantities
+from multiberts.launch.plan.planned_run import PlannedRun
+from multiberts.launch.status.page import render_status_page
 from multiberts.launch.status.picture import collect_status
+from multiberts.launch.status.plan_report import show_plan
 from multiberts.launch.status.terminal import print_status, terminal_view
-from multiberts.tests.launch.made_up import make_sweep
+from multiberts.runs.errors import UserError
+from multiberts.tests.launch.made_up import MadeUp, make_sweep
 
 SHOW = """
 import sys
@@ -81,6 +85,58 @@ def test_brackets_in_names_are_no_markup(tmp_path: Path) -> None:
     with console.capture() as capture:
         print_status(collect_status(root), console)
     assert "[bold]experiment[/bold]: 813" in capture.get()
+
+
+# Ends markup that was not opened, a tag, an emoji; clears the screen, rings, turns the line round, hides
+# half a character, and begins a new line.
+HOSTILE = "[/x] [red] :smile: \x1b[2J\x07\u202e\u2067\u2028\udc80\nerror: forged"
+
+
+def hostile_experiment(root: Path) -> None:
+    made = MadeUp(root, time.time())
+    seed = made.add("pretrain", "pretrain/a", HOSTILE, procedure=HOSTILE, pretrain_seed=1,
+                    num_steps=4, checkpoint_steps=[4])  # fmt: skip
+    trial = made.add("finetune", "finetune/task/a/run", HOSTILE, (seed,), task=HOSTILE)
+    made.write_plan()
+    marker = root / "launch" / "plan.json"
+    marker.write_text(marker.read_text().replace('"stage": "finetune"', '"stage": "[/x]\\u001b"'))
+    log = root / "logs" / "a.log"
+    log.parent.mkdir()
+    log.write_text(f"{HOSTILE}\nlast\n", errors="surrogateescape")
+    error = {"kind": HOSTILE, "message": HOSTILE}
+    made.attempt(seed, 1, outcome="failed", error=error, log="logs/a.log", engine="local")
+    made.attempt(trial, 1, engine=HOSTILE, device=HOSTILE, zone=HOSTILE, host=HOSTILE, job=HOSTILE)
+    stray = root / "stray\x1b[2J\u202e[/x]"
+    stray.mkdir(parents=True)
+    (stray / "config.gin").touch()
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_names_neither_steer_the_terminal_nor_end_the_view(tmp_path: Path, width: int) -> None:
+    hostile_experiment(tmp_path)
+    text = shown(tmp_path, width)
+    assert all(character == "\n" or character.isprintable() for character in text)
+    assert not any(line.startswith("error: forged") for line in text.splitlines())
+    joined = "".join(text.split())
+    for fact in ("[/x][red]:smile:", r"\x1b[2J\x07\u202e\u2067\u2028\udc80\nerror:", "[/x]"):
+        assert fact in joined, fact
+    page = render_status_page(collect_status(tmp_path))
+    page.encode()
+    assert all(character in "\n\t" or character.isprintable() for character in page)
+
+
+def test_the_plan_shows_no_control_characters(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "\x1b[2J\u202e"
+    plan = [PlannedRun("score", "scores", {"predictions": []}, (), "a" * 64, "scores")]
+    show_plan(plan=plan, root=root)
+    out = capsys.readouterr().out
+    assert r"\x1b[2J\u202e: 1 runs" in out
+    assert all(character == "\n" or character.isprintable() for character in out)
+    for path in ("scores\x1b[31m", "scores\nerror: forged", "scores\u202e"):
+        with pytest.raises(UserError, match="printable characters"):
+            PlannedRun("score", "scores", {}, (), "a" * 64, path)
 
 
 def test_the_live_view_is_drawn_until_ctrl_c(root: Path) -> None:
