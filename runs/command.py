@@ -110,6 +110,10 @@ COMMANDS = {
     "paper": Command(
         "stats.paper.reproduction:paper", "tables and figures of the MultiBERTs paper from runs"
     ),
+    "instances": Command(
+        "stats.report.size_comparison:instances",
+        "compare model sizes example by example: tables and figures of Zhong et al.",
+    ),
     "learning-rates": Command(
         "stats.report.selection:learning_rates",
         "print the best learning rate of each task",
