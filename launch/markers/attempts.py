@@ -181,8 +181,12 @@ def write_attempt(root: PathLike, attempt: Attempt) -> None:
     # A worker, and a launcher that gave it up, may write the same marker: each has its own temporary
     # file. Without a flush to the disk: after a crash of the machine only DONE counts.
     temporary = target.with_name(f"{target.name}.{os.getpid()}{UNFINISHED_SUFFIX}")
-    temporary.write_text(json.dumps({name: getattr(attempt, name) for name in _FIELDS}) + "\n")
-    os.replace(temporary, target)
+    try:
+        temporary.write_text(json.dumps({name: getattr(attempt, name) for name in _FIELDS}) + "\n")
+        os.replace(temporary, target)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def beat(root: PathLike, attempt: Attempt) -> None:
