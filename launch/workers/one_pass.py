@@ -228,6 +228,10 @@ class OnePass:
         tries = self._tries[run.path] = self._tries.get(run.path, 0) + 1
         if is_user_error or tries >= self._attempts:
             log = self._root / _log(run)
+            last = attempts_at(self._root, run.path)[-1:]
+            if last and last[0].outcome != "failed":
+                # Nobody tries again: for whoever reads the markers it is a failure, too.
+                end_attempt(self._root, last[0], "failed", error, last[0].ended)
             self._fail(FailedRun(run, error["message"], is_user_error, log, tries))
         else:
             self._waiting.put_back([run])

@@ -18,6 +18,7 @@ import pytest
 from multiberts.launch.markers.attempts import attempts_of
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.running import describe, run_plan
+from multiberts.launch.status.picture import collect_status
 from multiberts.runs.errors import UserError
 from multiberts.tests.launch.launchers import Launcher, quick_run, wait_until
 
@@ -72,7 +73,10 @@ def test_failed_runs_are_tried_again_then_told_and_the_others_go_on(
         ["lost", "done"],
     ]
     assert outcomes(root, "raises") == ["failed"] * 3
-    assert outcomes(root, "killed") == ["lost"] * 3
+    assert outcomes(root, "killed") == ["lost", "lost", "failed"]
+    (in_status,) = [row for row in collect_status(root).failures if row.path == "killed"]
+    assert in_status.attempts == 3 and "its worker process died" in in_status.message
+    assert in_status.log == "logs/killed.log" and "about to stumble" in in_status.log_lines
     assert outcomes(root, "refused") == ["failed"]  # trying again would not mend the input
     assert outcomes(root, "child") == []
     told = describe(failures)
