@@ -169,7 +169,9 @@ def analyse_sizes(
         return {
             task: {
                 names: momentum(
-                    *(sizes[name] for name in names),
+                    sizes[names[0]],
+                    sizes[names[1]],
+                    sizes[names[2]],
                     num_buckets=num_buckets,
                     kind=kind,
                     shared=shared,
