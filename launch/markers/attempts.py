@@ -243,10 +243,11 @@ def read_attempt(path: PathLike) -> Attempt:
     try:
         with open(path, "rb") as stream:
             heartbeat = os.fstat(stream.fileno()).st_mtime
-            values: dict[str, Any] = parse_json_fields(stream.read(), str(path), _KINDS, cure)
+            found = parse_json_fields(stream.read(), str(path), _KINDS, cure)
     except IsADirectoryError as error:
         raise UserError(f"{path} is a directory, expected a marker; {cure}") from error
-    attempt = Attempt(**{name: values.get(name) for name in _FIELDS}, heartbeat=heartbeat)
+    fields: dict[str, Any] = {name: found.get(name) for name in _FIELDS}
+    attempt = Attempt(**fields, heartbeat=heartbeat)
     for name, place in (("path", attempt.path), ("log", attempt.log or "logs")):
         if not is_name_inside(place):
             raise UserError(f"{path}: {name} is {place!r}, expected a path below the root; {cure}")
