@@ -481,3 +481,40 @@ def test_bad_data_are_refused_by_the_command_before_tensorflow(
     assert len(result.stderr.splitlines()) == 1
     assert "dev.tsv line 39: found 2 columns, expected 4" in result.stderr
     assert not (tmp_path / "run").exists()
+
+
+def test_dropout_is_drawn_from_the_seed(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path, monkeypatch
+) -> None:
+    """With the head of one seed and in the order of one seed, nothing but dropout is left of another."""
+    from multiberts.finetune import training_rows
+    from multiberts.finetune.classification import learner as classification
+
+    with_output_layer, permuted_index = (
+        classification.with_output_layer,
+        training_rows.permuted_index,
+    )
+    monkeypatch.setattr(
+        classification,
+        "with_output_layer",
+        lambda checkpoint, outputs, *_address: with_output_layer(checkpoint, outputs, "one seed"),
+    )
+    monkeypatch.setattr(
+        training_rows,
+        "permuted_index",
+        lambda index, size, *_address: permuted_index(index, size, "one seed"),
+    )
+    without = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    for number, (sizes, differs) in enumerate((({}, True), (without, False))):
+        checkpoint = str(make_checkpoint(number, **sizes))
+        for seed in (1, 2):
+            finetune(
+                run_dir=str(tmp_path / f"{number}_{seed}"),
+                checkpoint=checkpoint,
+                task="pair",
+                data_dir=str(pair_data),
+                finetune_seed=seed,
+                learning_rate=1e-3,
+                **{**SMALL, "num_epochs": 1},
+            )
+        assert (dump(tmp_path / f"{number}_1") != dump(tmp_path / f"{number}_2")) == differs

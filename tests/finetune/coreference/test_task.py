@@ -7,10 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from multiberts.bert.checkpoint.checkpoint import read_checkpoint
 from multiberts.evaluate.dumps.predictions import read_predictions
 from multiberts.evaluate.dumps.run_file import read_run
+from multiberts.finetune.content import FileContent
+from multiberts.finetune.coreference.frozen_states import FrozenEncoder, span_states
+from multiberts.finetune.coreference.heads import HEADS, engines, pair_logits
 from multiberts.finetune.coreference.task import TASKS, CoreferenceFamily, CoreferenceOptions
 from multiberts.finetune.finetuning import finetune
+from multiberts.finetune.tasks import DataArguments
 from multiberts.runs.errors import UserError
 
 SMALL = {"sequence_length": 48, "options": {"num_hidden_units": 32}, "compile_step": False}
@@ -303,3 +308,35 @@ def test_sentences_longer_than_the_positions_are_refused(
             **{**SMALL, "sequence_length": 32},
         )
     assert not (tmp_path / "run").exists()
+
+
+def test_winogender_is_answered_by_the_likelier_mention(
+    make_checkpoint: Callable[..., Path], coreference_data: Path, winogender_data: Path
+) -> None:
+    """Of a sentence's two pairs, the one whose probability of being coreferent is larger."""
+    read = read_checkpoint(make_checkpoint())
+    arguments = DataArguments(
+        "coreference",
+        data_dir=str(coreference_data),
+        winogender_dir=str(winogender_data),
+        sequence_length=48,
+        options=TASKS[0].completed({}),
+    )
+    data = TASKS[0].family(arguments).read(read.config, FileContent.of(read.vocabulary_path))
+    learner = data.learner(read, fingerprint="", finetune_seed=0, compile_step=False)
+    weights = learner.initial_parameters()
+    answers = {found.name: found for found in learner.evaluate(weights)}["winogender"]
+    pairs = data.pairs.sets["winogender"]
+    encoder = FrozenEncoder(read, "")
+    states = span_states({"": pairs}, encoder, HEADS["endpoints"].kept, compile_step=False)[""]
+    _, predictor = engines("endpoints", False)
+    logits = pair_logits(
+        "endpoints", predictor, weights, pairs, states, np.arange(len(pairs.labels))
+    )
+    odds = dict(zip(pairs.pair_ids, logits[:, 1] - logits[:, 0], strict=True))
+    expected = [
+        int(odds[f"{identity}/participant"] > odds[f"{identity}/occupation"])
+        for identity in answers.example_ids
+    ]
+    assert answers.predictions.tolist() == expected
+    assert set(expected) == {0, 1}
