@@ -27,6 +27,7 @@ from multiberts.runs.console import ProgressBar, progress, warn
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import write_atomically
+from multiberts.runs.gin_files import nearest
 from multiberts.runs.identity import Identity, Values
 
 if TYPE_CHECKING:
@@ -112,7 +113,8 @@ def score(
     unknown = sorted(set(extra_metrics) - set(METRICS))
     if unknown:
         raise UserError(
-            f"score.extra_metrics names {unknown[0]!r}, expected some of {', '.join(sorted(METRICS))}"
+            f"score.extra_metrics names {unknown[0]!r}, which is not a metric; "
+            f"{nearest(unknown[0], sorted(METRICS))}"
         )
     folders = [predictions] if isinstance(predictions, str) else list(predictions)
     tables = Tables()

@@ -51,8 +51,10 @@ def test_sizes_are_the_published_ones() -> None:
 
 def test_a_name_of_ones_own_needs_labels() -> None:
     assert task_named("weather", ["wet", "dry"]).name == "weather"
-    with pytest.raises(UserError, match=r"task 'weather' is unknown; expected one of .*RTE"):
+    with pytest.raises(UserError, match=r"task 'weather' is unknown .*; expected one of .*RTE"):
         task_named("weather")
+    with pytest.raises(UserError, match=r"task 'SST2' is unknown .*; did you mean SST-2"):
+        task_named("SST2")
 
 
 def test_options_are_completed_and_compared_with_the_defaults() -> None:
@@ -174,7 +176,7 @@ def test_modules_of_tasks_are_frozen_only_where_given(
         "checkpoint": str(make_checkpoint()),
         "task": "pair",
         "data_dir": str(pair_data),
-        "num_epochs": 0.2,
+        "num_epochs": 1,
         "sequence_length": 32,
         "compile_step": False,
     }

@@ -64,7 +64,7 @@ def test_too_few_examples_for_a_fifth_are_refused() -> None:
 @pytest.mark.parametrize(
     ("examples", "epochs", "batch_size", "steps"),
     # As run_classifier.py: int(examples / batch_size * epochs).
-    [(3668, 3, 32, 343), (100, 3, 32, 9), (96, 20, 16, 120), (31, 1, 32, 1), (33, 1.9, 32, 1)],
+    [(3668, 3, 32, 343), (100, 3, 32, 9), (96, 20, 16, 120), (31, 1, 32, 0), (33, 1.9, 32, 1)],
 )
 def test_steps_are_whole_batches_of_the_epochs(
     examples: int, epochs: float, batch_size: int, steps: int

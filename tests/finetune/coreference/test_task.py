@@ -259,7 +259,13 @@ def test_gap_files_train_and_evaluate(tmp_path: Path, make_checkpoint: Callable[
         "batch_size": 4,
         **SMALL,
     }
-    finetune(run_dir=str(run), dev_files=[str(path)], **arguments)
+    with pytest.raises(
+        UserError, match=r"gap.tsv of the dev files holds the same as .*gap.tsv of the"
+    ):
+        finetune(run_dir=str(run), dev_files=[str(path)], **arguments)
+    dev = tmp_path / "dev.tsv"
+    dev.write_text(path.read_text().replace("\tu\n", "\tv\n"))
+    finetune(run_dir=str(run), dev_files=[str(dev)], **arguments)
     gap = read_predictions([run], "gap")
     assert gap["example_id"].values[0] == "coreference/gap/x-0/A"
     assert gap["label"].values.tolist() == [1, 0, 0, 1]
@@ -267,9 +273,15 @@ def test_gap_files_train_and_evaluate(tmp_path: Path, make_checkpoint: Callable[
     with pytest.raises(UserError, match="nothing to predict"):
         finetune(run_dir=str(tmp_path / "none"), **arguments)
     other = tmp_path / "copy.tsv"
-    shutil.copy(path, other)
+    shutil.copy(dev, other)
+    both = {"run_dir": str(tmp_path / "none"), "dev_files": [str(dev), str(other)]}
+    with pytest.raises(
+        UserError, match=r"dev_files has .*copy.tsv and .*dev.tsv, which hold the same"
+    ):
+        finetune(**both, **arguments)
+    other.write_text(dev.read_text().replace("\tv\n", "\tw\n"))
     with pytest.raises(UserError, match="'coreference/gap/x-0/A' appears twice"):
-        finetune(run_dir=str(tmp_path / "none"), dev_files=[str(path), str(other)], **arguments)
+        finetune(**both, **arguments)
     assert not (tmp_path / "none").exists()
 
 
