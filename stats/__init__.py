@@ -12,6 +12,7 @@ from multiberts.stats.bootstrap.conclusion import Comparison
 from multiberts.stats.bootstrap.inputs import from_frame
 from multiberts.stats.bootstrap.published import multibootstrap, report_ci
 from multiberts.stats.bootstrap.task_family import TaskComparisons, compare_tasks
+from multiberts.stats.report.own_predictions import read_predictions
 
 __all__ = [
     "Comparison",
@@ -21,5 +22,6 @@ __all__ = [
     "compare_tasks",
     "from_frame",
     "multibootstrap",
+    "read_predictions",
     "report_ci",
 ]

@@ -15,6 +15,7 @@ classes, where 1 is entailment.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ from multiberts.evaluate.imports.imported_runs import (
     read_numbers,
 )
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import PathLike, read_json_fields
+from multiberts.runs.files import PathLike, read_bytes
 
 _FILE = re.compile(r"s([a-z]+)p(\d+)f(\d+)epoch(\d+)over3\.tsv(?:\.gz)?")
 _THIRDS = 3
@@ -171,11 +172,11 @@ class _Datapoints:
 
 def _datapoints(path: Path) -> _Datapoints:
     try:
-        content = read_json_fields(path, cure="fetch the file again")
+        content = json.loads(read_bytes(path))
         labels = tuple(str(label) for label in content["label_list"])
         guids = [str(entry["guid"]) for entry in content["predict"]]
         gold = [str(entry["label"]) for entry in content["predict"]]
-    except (KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"{path}: expected label_list and predict with guid and label ({type(error).__name__}: "
             f"{error}); fetch the file again"

@@ -19,7 +19,7 @@ import time
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import get_type_hints
 
 from multiberts.runs.console import progress
 from multiberts.runs.errors import UserError
@@ -262,10 +262,9 @@ def read_lease(root: PathLike) -> Holder | None:
     if not path.is_file():
         return None
     try:
-        found = read_json_fields(path, _KINDS, "if no launcher runs, remove it")
+        values = read_json_fields(path, _KINDS, "if no launcher runs, remove it")
     except UserError:
         if path.is_file():
             raise
         return None  # it was removed meanwhile
-    fields: dict[str, Any] = {name: found.get(name) for name in _FIELDS}
-    return Holder(**fields)
+    return Holder(**{name: values.get(name) for name in _FIELDS})

@@ -40,7 +40,7 @@ from multiberts.launch.workers.node import PoolAddress
 from multiberts.runs.allocator import give_back_memory
 from multiberts.runs.console import progress, report
 from multiberts.runs.directory import DONE, LOCK
-from multiberts.runs.errors import UserError, disk_full_line
+from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import PreemptedError, preemption_notice
 
 # For another process, which is about to exit, to release a run.
@@ -51,8 +51,6 @@ SECONDS_TO_CONNECT = 10.0
 _JOB_VARIABLES = {"slurm": "SLURM_JOB_ID"}
 
 Error = dict[str, str]
-# The kind of error after which no worker could continue.
-DISK_FULL = "DiskFull"
 
 
 @dataclass(frozen=True)
@@ -149,27 +147,24 @@ def _carry_out(call: Call, place: Place, device: str, notice: _Notice) -> tuple[
     """Carries out one run; returns the outcome and the error."""
     if (Path(place.root) / call.path / DONE).is_file():
         return "done", None
-    try:
-        attempt = begin_attempt(
-            place.root,
-            call.path,
-            engine=place.engine,
-            job=os.environ.get(_JOB_VARIABLES.get(place.engine, "")),
-            device=device,
-            log=call.log,
-        )
-        outcome, error = "done", None
-        with _beating(place.root, attempt):
-            try:
-                log = Path(place.root) / call.log
-                log.parent.mkdir(parents=True, exist_ok=True)
-                with open(log, "a", encoding="utf-8") as stream, _output_into(stream.fileno()):
-                    outcome, error = _call(call, notice)
-            except Exception as problem:  # the log cannot be written
-                outcome, error = "failed", _described(problem)
-        end_attempt(place.root, attempt, outcome, error)
-    except OSError as problem:  # the marker cannot be written
-        outcome, error = "failed", _described(problem)
+    attempt = begin_attempt(
+        place.root,
+        call.path,
+        engine=place.engine,
+        job=os.environ.get(_JOB_VARIABLES.get(place.engine, "")),
+        device=device,
+        log=call.log,
+    )
+    outcome, error = "done", None
+    with _beating(place.root, attempt):
+        try:
+            log = Path(place.root) / call.log
+            log.parent.mkdir(parents=True, exist_ok=True)
+            with open(log, "a", encoding="utf-8") as stream, _output_into(stream.fileno()):
+                outcome, error = _call(call, notice)
+        except Exception as problem:  # the log cannot be written
+            outcome, error = "failed", _described(problem)
+    end_attempt(place.root, attempt, outcome, error)
     return outcome, error
 
 
@@ -189,7 +184,7 @@ def _call(call: Call, notice: _Notice) -> tuple[str, Error | None]:
         return "preempted", {"kind": PreemptedError.__name__, "message": str(error)}
     except UserError as error:
         report(f"error: {error}")
-        described = _described(error)
+        described = {"kind": UserError.__name__, "message": str(error)}
     except (Exception, SystemExit) as error:
         traceback.print_exc()
         described = _described(error)
@@ -200,16 +195,9 @@ def _call(call: Call, notice: _Notice) -> tuple[str, Error | None]:
 
 
 def _described(error: BaseException) -> Error:
-    line = disk_full_line(error)
-    if line is not None:
-        return {"kind": DISK_FULL, "message": line}
     kind = type(error).__name__
     message = (str(error).strip() or "no message").splitlines()[0]
-    is_for_users = isinstance(error, UserError)
-    return {
-        "kind": UserError.__name__ if is_for_users else kind,
-        "message": message if is_for_users else f"{kind}: {message}",
-    }
+    return {"kind": kind, "message": f"{kind}: {message}"}
 
 
 def _wait_until_free(lock: Path) -> None:
@@ -253,13 +241,11 @@ def _output_into(descriptor: int) -> Iterator[None]:
             os.dup2(descriptor, number)
         yield
     finally:
-        try:
-            sys.stdout.flush()
-            sys.stderr.flush()
-        finally:  # of a full disk, too
-            for number, copy in kept.items():
-                os.dup2(copy, number)
-                os.close(copy)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for number, copy in kept.items():
+            os.dup2(copy, number)
+            os.close(copy)
 
 
 def environment_of_workers(threads: int) -> dict[str, str]:

@@ -111,9 +111,7 @@ def agreement(
     estimates = {name: _estimate(found[name], confidence) for name in found}
     return Agreement(
         kind,
-        estimates.get("same_seed"),
-        estimates.get("different_seeds"),
-        estimates.get("difference"),
+        *(estimates.get(name) for name in ("same_seed", "different_seeds", "difference")),
         len(arm.seeds),
         len(arm.run_seeds),
         arm.num_examples,

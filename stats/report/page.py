@@ -132,7 +132,7 @@ def _summary(content: ReportContent) -> Table:
             both = item.experiment is not None
             records.append(
                 {
-                    "Compared": compared.name, "Evaluation set": item.evaluation_set,
+                    "Compared": item.name, "Evaluation set": item.evaluation_set,
                     "Metric": item.metric, "Base": item.base.estimate,
                     "Experiment": item.experiment.estimate if item.experiment else None,
                     "Difference": item.estimate if both else None,

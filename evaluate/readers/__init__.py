@@ -1,0 +1,1 @@
+"""Readers of predictions that other programs wrote."""

@@ -1,0 +1,264 @@
+"""Reads predictions that other programs wrote, recognised by their content, as one table."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import re
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from multiberts.evaluate.readers.columns import ColumnNames, standard_frame
+from multiberts.evaluate.readers.harness_logs import (
+    helm_frame,
+    inspect_frame,
+    is_inspect_log,
+    lm_eval_frame,
+)
+from multiberts.runs.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas
+
+# Endings of the files that a folder is searched for.
+_ENDINGS = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".npz", ".eval", ".arrow")
+_KINDS = "CSV, TSV, JSON, JSON lines, Parquet, .npz or an evaluation log"
+
+
+def read_frame(
+    path: str, names: ColumnNames | None = None, task: str | None = None
+) -> pandas.DataFrame:
+    """Reads predictions or scores of many runs, one row per run and example.
+
+    Args:
+      path: one of
+        a table (CSV, TSV, JSON lines, JSON, Parquet; also `.gz`), long or with one column per run;
+        a `.npz` file of `predictions` or `scores` [seeds, examples] and optionally `labels` [examples],
+        `seeds`, `example_ids` and `clusters`;
+        a log of Inspect (`.eval` or JSON);
+        a folder of such files, one per seed, whose names hold the seed's number (`seed_0.csv`);
+        a folder of outputs of lm-evaluation-harness (`samples_*.jsonl`), HELM
+        (`per_instance_stats.json`) or Hugging Face `datasets`, one folder per seed.
+      names: of columns, where they are not the usual ones.
+      task: one of several tasks in the files; a column `task` or `evaluation_set`, or the harness's
+        name for it.
+
+    Returns:
+      Columns seed, example, prediction or score, and arm, run, label, cluster and texts where known.
+
+    Raises:
+      UserError: there is no such file, it is damaged or of another kind, columns are not found, seeds
+        cannot be told apart, or there are several tasks and none was chosen.
+    """
+    import pandas
+
+    names = names or ColumnNames()
+    start = Path(path)
+    if start.is_file():
+        found = _read_file(start, names, None)
+    elif start.is_dir():
+        files = _files_in(start)
+        seeds = _seeds_of(files, start)
+        parts = [_read_file(file, names, seed) for file, seed in zip(files, seeds, strict=True)]
+        found = pandas.concat(parts, ignore_index=True)
+    else:
+        raise UserError(f"{path} does not exist; check the path")
+    return _of_task(found, task, path)
+
+
+def _files_in(folder: Path) -> list[Path]:
+    """Returns the files of predictions in a folder, at any depth."""
+    for pattern in ("samples_*.jsonl", "per_instance_stats.json", "data-*.arrow"):
+        files = sorted(folder.rglob(pattern))
+        if files:
+            return files
+    files = [
+        file
+        for file in sorted(folder.rglob("*"))
+        if file.is_file() and file.name.removesuffix(".gz").endswith(_ENDINGS)
+    ]
+    if not files:
+        raise UserError(f"{folder} holds no file of predictions; expected {_KINDS}")
+    return files
+
+
+def _seeds_of(files: Sequence[Path], folder: Path) -> list[int | None]:
+    """Returns the seed that each file's path names.
+
+    Files in one folder (several tasks of one model) share the number of the folder.
+    """
+    if len(files) == 1:
+        return [None]
+    places = [file.relative_to(folder) for file in files]
+    by_word = [_number(str(place), r"seed[ _\-=]*(\d+)") for place in places]
+    if None not in by_word:
+        return by_word
+    names = [
+        str(place.parent if place.name.startswith(_PER_FOLDER) else place.stem) for place in places
+    ]
+    last = [_number(name, r"(\d+)(?!.*\d)") for name in names]
+    if None not in last and len(set(zip(names, last, strict=True))) == len(set(last)):
+        return last
+    if None in last and len({place.parent for place in places}) == 1 and not any(last):
+        return [None] * len(files)
+    raise UserError(
+        f"{folder}: found {len(files)} files ({places[0]}, {places[1]}, ...) whose names do not say "
+        "which seed they are of; rename them or their folders so that each holds its seed, such as "
+        "seed_0"
+    )
+
+
+_PER_FOLDER = ("samples_", "per_instance_stats", "data-")
+
+
+def _number(text: str, pattern: str) -> int | None:
+    found = re.search(pattern, text, re.IGNORECASE)
+    return int(found[1]) if found else None
+
+
+def _of_task(frame: pandas.DataFrame, task: str | None, path: str) -> pandas.DataFrame:
+    """Returns the rows of one task, without the column that names it."""
+    if "task" not in frame:
+        if task is not None:
+            raise UserError(f"{path} names no task; leave --task out")
+        return frame
+    known = frame["task"].dropna().unique().tolist()
+    if task is not None and task not in known:
+        raise UserError(f"{path}: found no task {task!r}, only {', '.join(map(str, known))}")
+    if task is None and len(known) > 1:
+        raise UserError(
+            f"{path} holds {len(known)} tasks ({', '.join(map(str, known[:20]))}); choose one with "
+            "--task=NAME"
+        )
+    rows = frame if task is None else frame[frame["task"] == task]
+    return rows.drop(columns="task").reset_index(drop=True)
+
+
+def _read_file(path: Path, names: ColumnNames, seed: int | None) -> pandas.DataFrame:
+    """Reads one file, recognised by its first bytes, under the names of `ColumnNames`."""
+    import pandas
+
+    try:
+        if path.name == "per_instance_stats.json":
+            return helm_frame(path, names, seed)
+        if path.suffix == ".arrow":
+            return _standard(_read_arrow(path), names, path, seed)
+        with path.open("rb") as file:
+            start = file.read(4)
+        if start == b"PAR1":
+            return _standard(_read_parquet(path), names, path, seed)
+        if start[:2] == b"PK":
+            with zipfile.ZipFile(path) as archive:
+                if "header.json" in archive.namelist():
+                    return inspect_frame(path, _samples_of_archive(archive), names, seed)
+            return _standard(_read_npz(path), names, path, seed)
+        data = gzip.decompress(path.read_bytes()) if start[:2] == b"\x1f\x8b" else path.read_bytes()
+        text = data.decode("utf-8-sig")
+        if text.lstrip()[:1] in ("{", "["):
+            content = _parse_json(text)
+            if is_inspect_log(content):
+                return inspect_frame(path, content, names, seed)
+            if path.name.startswith("samples_") and isinstance(content, list):
+                return lm_eval_frame(path, content, names, seed)
+            return _standard(pandas.DataFrame(content), names, path, seed)
+        separator = "\t" if "\t" in text.partition("\n")[0] else ","
+        frame = pandas.read_csv(io.StringIO(text), sep=separator)
+        return _standard(frame, names, path, seed)
+    except UserError:
+        raise
+    except MemoryError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, zipfile.BadZipFile) as error:
+        raise UserError(f"{path}: cannot be read ({error}); expected {_KINDS}") from error
+
+
+def _standard(
+    frame: pandas.DataFrame, names: ColumnNames, path: Path, seed: int | None
+) -> pandas.DataFrame:
+    """Returns a table under standard names, with the task of each row if a column holds it."""
+    chosen = standard_frame(frame, names, str(path), seed)
+    columns = [name for name in ("task", "evaluation_set") if name in frame]
+    if columns and len(chosen) == len(frame):
+        parts = [frame[name].astype(str) for name in columns]
+        # The name alone where it is enough: a task's only evaluation set.
+        varied = [part for part in parts if part.nunique() > 1] or parts[:1]
+        chosen["task"] = varied[0].str.cat(varied[1:], sep="/") if varied[1:] else varied[0]
+    return chosen
+
+
+def _parse_json(text: str) -> Any:
+    """Parses JSON, or JSON lines as a list."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        if error.msg != "Extra data":
+            raise
+    return [json.loads(line) for line in text.splitlines() if line.strip()]
+
+
+def _samples_of_archive(archive: zipfile.ZipFile) -> dict[str, Any]:
+    """Reads the members of an Inspect log as the JSON form has them."""
+    read: Callable[[str], Any] = lambda name: json.loads(archive.read(name))  # noqa: E731
+    samples = [
+        read(name)
+        for name in sorted(archive.namelist())
+        if name.startswith("samples/") and name.endswith(".json")
+    ]
+    return {**read("header.json"), "samples": samples}
+
+
+def _read_npz(path: Path) -> pandas.DataFrame:
+    """Reads arrays [seeds, examples] as one row per prediction."""
+    import pandas
+
+    with np.load(path, allow_pickle=False) as arrays:
+        found = {name: arrays[name] for name in arrays.files}
+    value = next((name for name in ("predictions", "scores") if name in found), None)
+    if value is None or found[value].ndim != 2:
+        shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in found.items())
+        raise UserError(
+            f"{path}: found {shapes or 'no array'}, expected `predictions` or `scores` "
+            "[seeds, examples]"
+        )
+    table = found[value]
+    seeds = found.get("seeds", np.arange(table.shape[0]))
+    columns = {
+        "seed": np.repeat(seeds, table.shape[1]),
+        "example": np.tile(found.get("example_ids", np.arange(table.shape[1])), table.shape[0]),
+        value.removesuffix("s"): table.ravel(),
+    }
+    for name in ("labels", "clusters"):
+        if name in found:
+            columns[name.removesuffix("s")] = np.tile(found[name], table.shape[0])
+    return pandas.DataFrame(columns)
+
+
+def _read_parquet(path: Path) -> pandas.DataFrame:
+    import pandas
+
+    _need_pyarrow(path)
+    return pandas.read_parquet(path)
+
+
+def _read_arrow(path: Path) -> pandas.DataFrame:
+    """Reads a file of a Hugging Face `datasets` folder."""
+    _need_pyarrow(path)
+    import pyarrow
+
+    with path.open("rb") as file, pyarrow.ipc.open_stream(file) as reader:
+        frame: pandas.DataFrame = reader.read_all().to_pandas()
+    return frame
+
+
+def _need_pyarrow(path: Path) -> None:
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError as error:
+        raise UserError(
+            f"{path} needs pyarrow, which is not installed; pip install 'multiberts[parquet]'"
+        ) from error

@@ -1,0 +1,385 @@
+"""Compares predictions of the user's own: the command `compare`, from files to an answer."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+
+from multiberts.evaluate.dumps.run_file import find_runs
+from multiberts.evaluate.readers.columns import ROLES, ColumnNames
+from multiberts.evaluate.readers.reading import read_frame
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import write_atomically
+from multiberts.runs.parameters import PositiveInt, Range, takes_fields_of
+from multiberts.stats.bootstrap.arms import DataError, Missing
+from multiberts.stats.bootstrap.comparison import compare
+from multiberts.stats.bootstrap.conclusion import Comparison, Design
+from multiberts.stats.bootstrap.inputs import from_frame
+from multiberts.stats.planning.power import Study
+from multiberts.stats.presentation import figures, wording
+from multiberts.stats.presentation.comparison_tables import full_table, summary_table
+from multiberts.stats.presentation.metric_names import as_shown
+from multiberts.stats.presentation.sections import ReportSection
+from multiberts.stats.presentation.table_writer import NONE, Table, format_cell
+from multiberts.stats.report.analysis import ComparedProcedures, ReportContent
+from multiberts.stats.report.dumps import Bootstrap, Dump
+from multiberts.stats.report.page import write_page
+from multiberts.stats.report.selection import dumps_of_runs, finished_runs
+
+if TYPE_CHECKING:
+    import xarray
+
+_TARGET_POWER = 0.8
+
+
+def read_predictions(
+    path: str, *, task: str | None = None, **columns: str | None
+) -> dict[str, xarray.Dataset]:
+    r"""Reads predictions or scores of many runs for `compare`, recognised by their content.
+
+    Args:
+      path: a table (CSV, TSV, JSON lines, JSON, Parquet), long or with one column per run; a `.npz`
+        file; a folder of such files, one per seed; a folder of finished fine-tuning runs; outputs
+        of lm-evaluation-harness, Inspect, HELM or Hugging Face `datasets`, one folder per seed (see
+        `evaluate.readers.reading.read_frame`).
+      task: one of several tasks in there; of finished runs, "<task>/<evaluation set>" or either.
+      **columns: names of columns that do not have their usual names: any of `arm`, `seed`, `run`,
+        `example`, `prediction`, `score`, `label`, `cluster`.
+
+    Returns:
+      By arm (model, method or condition; "" where the file names none), in the order of the file, a
+      Dataset with dims (run, example) as `compare` takes it.
+
+    Raises:
+      UserError: the files cannot be read as predictions; the line shows what was found and what to
+        give.
+
+    Example:
+      >>> from multiberts import stats
+      >>> path = getfixture("tmp_path") / "scores.csv"
+      >>> _ = path.write_text("id,old_0,old_1,new_0,new_1\na,0,1,1,1\nb,1,0,1,1\n")
+      >>> arms = stats.read_predictions(str(path))
+      >>> {name: data["score"].values.tolist() for name, data in arms.items()}
+      {'old': [[0, 1], [1, 0]], 'new': [[1, 1], [1, 1]]}
+    """
+    if Path(path).is_dir() and next(iter(find_runs(path)), None) is not None:
+        return {dump.name: dump.data for dump in _own_dumps(path, task)}
+    names = ColumnNames(**columns)
+    frame = read_frame(path, names, task)
+    given = {name: name if name in frame else None for name in ("run", "label", "cluster")}
+    value = "prediction" if "prediction" in frame else "score"
+    options: dict[str, Any] = {"seed": "seed", "example": "example", value: value, **given}
+    try:
+        if "arm" in frame:
+            return {str(k): v for k, v in from_frame(frame, arm="arm", **options).items()}
+        return {"": from_frame(frame, **options)}
+    except DataError as error:
+        raise UserError(f"{path}: {error}") from error
+
+
+def _own_dumps(path: str, task: str | None) -> list[Dump]:
+    """Reads finished fine-tuning runs on one evaluation set, one dump per procedure and step."""
+    dumps, _ = dumps_of_runs(finished_runs(path))
+    known = {dump.set_name for dump in dumps}
+    chosen = [
+        dump
+        for dump in dumps
+        if task is None or task in (dump.set_name, dump.evaluation_set, dump.task)
+    ]
+    sets = sorted({dump.set_name for dump in chosen})
+    if len(sets) != 1:
+        found = "no such task" if not sets else f"{len(sets)} evaluation sets"
+        raise UserError(
+            f"{path}: found {found} ({', '.join(sorted(known)[:20])}); choose one with --task=NAME"
+        )
+    return chosen
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnComparison:
+    """What `compare_files` compares, and how.
+
+    Attributes:
+      base: predictions or scores: a table (CSV, TSV, JSON lines, JSON, Parquet), long or with one
+        column per run; a `.npz` file; a folder of such files, one per seed; a folder of finished
+        fine-tuning runs; outputs of lm-evaluation-harness, Inspect, HELM or Hugging Face
+        `datasets`, one folder per seed.
+      experiment: the same for the other side, or for several.
+      metric: a metric such as `accuracy`, `f1`, `matthews_correlation`; by default `mean` of scores,
+        and `accuracy` of predictions.
+      design: `paired` for runs that share their seeds, `unpaired`, `fixed_baseline`.
+      task: one of several tasks in the files.
+      arm: column that names the model, method or condition of each row.
+      seed: column of seeds.
+      run: column that tells several runs of one seed apart, which are averaged.
+      example: column of example ids.
+      prediction: column of predictions.
+      score: column of each example's own score (1 where it is right); of a harness, the metric.
+      label: column of labels.
+      cluster: column of groups of examples that belong together, such as sentences of one template.
+      missing: `omit` leaves a missing prediction out of its run's score.
+      confidence: level of the intervals.
+      num_bootstrap: bootstrap replicates.
+      bootstrap_seed: seed of their draws.
+      html: where to write a page with the answer and its figures, one file.
+      latex: where to write the table in LaTeX.
+      csv: where to write every number.
+      json: print every number as JSON instead of text.
+    """
+
+    base: str
+    experiment: Sequence[str] = ()
+    metric: str | None = None
+    design: Design = "paired"
+    task: str | None = None
+    arm: str | None = None
+    seed: str | None = None
+    run: str | None = None
+    example: str | None = None
+    prediction: str | None = None
+    score: str | None = None
+    label: str | None = None
+    cluster: str | None = None
+    missing: Missing = "refuse"
+    confidence: Annotated[float, Range(above=0, below=1)] = 0.95
+    num_bootstrap: PositiveInt = 1000
+    bootstrap_seed: int = 42
+    html: str | None = None
+    latex: str | None = None
+    csv: str | None = None
+    json: bool = False
+
+    @property
+    def columns(self) -> dict[str, str | None]:
+        """Returns the names of columns by role."""
+        return {role: getattr(self, role) for role in ROLES}
+
+
+@takes_fields_of(OwnComparison)
+def compare_files(settings: OwnComparison) -> str:
+    """Compares predictions or scores of your own models over seeds and examples.
+
+    `multiberts compare base.csv new.csv --metric=f1` compares two files, `multiberts compare
+    results.csv` the arms that one file holds. The first arm is the base; with more than two, each
+    other is compared with it and p-values are corrected for their number (Holm).
+
+    Args:
+      settings: what to compare, and how.
+
+    Returns:
+      The finding in words, a table, and what to do next.
+
+    Raises:
+      UserError: a file cannot be read as predictions, or the sides do not fit together.
+    """
+    arms = _arms_of(settings)
+    compared = _compare_arms(arms, settings)
+    table, every = summary_table(compared.shown), full_table(compared.comparisons)
+    outputs = (
+        (settings.latex, table.latex),
+        (settings.csv, every.csv),
+        (settings.html, partial(_page, compared, settings)),
+    )
+    texts = {path: make() for path, make in outputs if path is not None}
+    for path, text in texts.items():
+        write_atomically(path, text)
+    return _as_json(compared) if settings.json else _as_text(compared, arms, settings)
+
+
+def _arms_of(settings: OwnComparison) -> dict[str, xarray.Dataset]:
+    """Returns the arms of all paths, the base first."""
+    paths = [settings.base, *settings.experiment]
+    if len(set(paths)) < len(paths):
+        raise UserError(f"found a path twice among {', '.join(paths)}; give each once")
+    found = [read_predictions(path, task=settings.task, **settings.columns) for path in paths]
+    if len(paths) == 1:
+        return {name or Path(paths[0]).stem: data for name, data in found[0].items()}
+    arms: dict[str, xarray.Dataset] = {}
+    for path, own in zip(paths, found, strict=True):
+        if len(own) != 1:
+            raise UserError(
+                f"{path} holds {len(own)} arms ({', '.join(own)}), expected one where several paths are "
+                "given; give this path alone, or one arm per path"
+            )
+        [(name, data)] = own.items()
+        name = name or Path(path).stem
+        arms[name if name not in arms else path] = data
+    return arms
+
+
+def _default_metric(arms: Mapping[str, xarray.Dataset]) -> str:
+    """Returns the metric of scores, or of predictions that are classes.
+
+    Raises:
+      UserError: the predictions are fractions.
+    """
+    for data in arms.values():
+        if "prediction" not in data:
+            return "mean"
+        values = data["prediction"].to_numpy()
+        if values.dtype.kind == "f" and not np.equal(np.mod(values[~np.isnan(values)], 1), 0).all():
+            raise UserError(
+                "the predictions are fractions, which accuracy does not take; name a metric with "
+                "--metric, or give each example's score with --score"
+            )
+    return "accuracy"
+
+
+def _compare_arms(
+    arms: Mapping[str, xarray.Dataset], settings: OwnComparison
+) -> ComparedProcedures:
+    """Compares every other arm with the first; a single arm is described."""
+    (base_name, base), *others = arms.items()
+    metric = settings.metric or _default_metric(arms)
+    evaluation_set = settings.task or Path(settings.base).name
+    clusters = "cluster" if "cluster" in base.coords else None
+    design: Design = settings.design if others else "single"
+    pairs = [f"{name} against {base_name}" for name, _ in others] or [base_name]
+    title = pairs[0] if len(pairs) == 1 else f"All against {base_name}"
+    found = ComparedProcedures(title, design)
+    for pair, (name, data) in zip(pairs, others or [(base_name, None)], strict=True):
+        try:
+            item = compare(
+                base, data, metric, design, clusters=clusters, missing=settings.missing,
+                num_bootstrap=settings.num_bootstrap, bootstrap_seed=settings.bootstrap_seed,
+                confidence=settings.confidence,
+                name=pair,
+                evaluation_set=evaluation_set, base_name=base_name, experiment_name=name,
+            )  # fmt: skip
+        except ValueError as error:
+            raise UserError(f"{pair}: {error}") from error
+        found.comparisons.append(item)
+        shown = as_shown(item)
+        found.shown.append(shown)
+        found.pictures.append(
+            [
+                ReportSection(
+                    f"{len(found.shown)}-seeds", f"{shown.metric} of every seed",
+                    partial(figures.seed_figure, shown),
+                ),
+                ReportSection(
+                    f"{len(found.shown)}-difference",
+                    f"Bootstrap distribution and {item.confidence:.0%} intervals of {shown.metric}",
+                    partial(figures.sources_figure, [shown]),
+                ),
+            ]
+        )  # fmt: skip
+    if len(found.shown) > 1:
+        rows = {item.name: item for item in found.shown}
+        make = partial(figures.forest_figure, rows, title)
+        found.overview.append(ReportSection("all", f"Differences: {title}", make))
+    return found
+
+
+def _page(compared: ComparedProcedures, settings: OwnComparison) -> str:
+    """Returns the page of a report that has these comparisons alone."""
+    bootstrap = Bootstrap(
+        settings.num_bootstrap, settings.bootstrap_seed, settings.confidence, draws="keyed"
+    )
+    content = ReportContent([compared], [], [], [], [])
+    with tempfile.TemporaryDirectory() as folder:
+        write_page(Path(folder), compared.name, content, bootstrap, "dev")
+        return (Path(folder) / "index.html").read_text(encoding="utf-8")
+
+
+def _as_json(compared: ComparedProcedures) -> str:
+    table = full_table(compared.comparisons)
+    records = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    for record, p_value in zip(records, compared.adjusted, strict=False):
+        record["p_holm"] = p_value
+    return json.dumps(records, indent=2, default=str)
+
+
+def _as_text(
+    compared: ComparedProcedures, arms: Mapping[str, xarray.Dataset], settings: OwnComparison
+) -> str:
+    """Returns the findings, a table of all, the warnings once, and what to do next."""
+    adjusted: Sequence[float | None] = compared.adjusted or [None]
+    findings = [wording.finding(item, p) for item, p in zip(compared.shown, adjusted, strict=True)]
+    records = []
+    for place, item in enumerate(compared.shown):
+        if item.experiment is None:
+            continue
+        records.append(
+            {
+                "Compared": item.name, "Base": item.base.estimate,
+                "Experiment": item.experiment.estimate, "Difference": item.estimate,
+                f"{item.confidence:.0%} CI": item.t,
+                "p": item.p_t.two_sided if item.p_t else None,
+                "p (Holm)": adjusted[place], "Result": compared.results[place],
+            }
+        )  # fmt: skip
+    table = Table.from_records(records, {"p": "p", "p (Holm)": "p"}) if records else None
+    warned = dict.fromkeys(
+        text for item in compared.shown for text in wording.warnings(item, len(compared.shown) == 1)
+    )
+    parts = ["\n".join(findings)]
+    if table is not None:
+        parts.append(_aligned(table))
+    parts += [f"Note: {text}" for text in warned]
+    if len(arms) > 1:
+        parts.append(_advice(compared, arms, settings))
+    return "\n\n".join(parts)
+
+
+def _aligned(table: Table) -> str:
+    """Returns a table as columns of text."""
+    cells = [
+        [format_cell(cell, table.formats.get(name, "")) if cell is not None else NONE
+         for name, cell in zip(table.columns, row, strict=True)]
+        for row in table.rows
+    ]  # fmt: skip
+    rows = [list(map(str, table.columns)), *cells]
+    widths = [max(len(row[place]) for row in rows) for place in range(len(table.columns))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )
+
+
+def _advice(
+    compared: ComparedProcedures, arms: Mapping[str, xarray.Dataset], settings: OwnComparison
+) -> str:
+    """Returns what these seeds and examples can show, and how many seeds the difference needs."""
+    (_, base), *others = arms.items()
+    metric = settings.metric or _default_metric(arms)
+    lines = []
+    for item, shown, (name, data) in zip(compared.comparisons, compared.shown, others, strict=True):
+        if settings.design != "paired" or not set(item.base.seeds):
+            continue
+        sides = [
+            Dump("", "", side, None, (metric,), dataset)
+            for side, dataset in (("base", base), (name, data))
+        ]
+        components = sides[0].difference_components(sides[1], metric)
+        alpha = round(1 - item.confidence, 12)
+        study = Study(components, len(item.base.seeds), 1, item.num_examples, alpha=alpha)
+        factor = shown.estimate / item.estimate if item.estimate else 1.0
+        least = format_cell(factor * study.minimum_detectable_effect(_TARGET_POWER))
+        text = (
+            f"{name}: {len(item.base.seeds)} seeds and {item.num_examples} examples find a true "
+            f"difference of {least} {_TARGET_POWER:.0%} of the time."
+        )
+        if not item.significant and item.estimate:
+            text += _seeds_for(study, item)
+        lines.append(text)
+    return "\n".join(["Next:", *(f"  {line}" for line in lines)]) if lines else ""
+
+
+def _seeds_for(study: Study, item: Comparison) -> str:
+    """Returns how many seeds a difference of the size that was seen needs."""
+    try:
+        needed = study.seeds_needed(abs(item.estimate), _TARGET_POWER)
+    except DataError:
+        return (
+            " The examples alone vary too much for a difference of the size seen; more examples are "
+            "needed, seeds do not help."
+        )
+    return f" A true difference of the size seen would need {needed} seeds per side."

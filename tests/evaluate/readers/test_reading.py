@@ -1,0 +1,221 @@
+"""Files of predictions of every kind are read as the same rows; wrong ones get one line."""
+
+import gzip
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from multiberts.evaluate.readers.columns import ColumnNames
+from multiberts.evaluate.readers.reading import read_frame
+from multiberts.runs.errors import UserError
+
+SEEDS, EXAMPLES = (0, 3), ("a", "b", "c")
+PREDICTIONS = np.array([[1, 0, 1], [0, 0, 1]])
+LABELS = np.array([1, 0, 0])
+
+
+def long_frame() -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "seed": np.repeat(SEEDS, 3),
+            "example": EXAMPLES * 2,
+            "prediction": PREDICTIONS.ravel(),
+            "label": np.tile(LABELS, 2),
+        }
+    )
+
+
+def _csv(path: Path) -> None:
+    long_frame().to_csv(path, index=False)
+
+
+def _tsv_with_usual_names(path: Path) -> None:
+    names = {"seed": "Pretrain_Seed", "example": "guid", "prediction": "y_pred", "label": "gold"}
+    long_frame().rename(columns=names).to_csv(path, sep="\t", index=False)
+
+
+def _json_lines(path: Path) -> None:
+    long_frame().to_json(path, orient="records", lines=True)
+
+
+def _json(path: Path) -> None:
+    path.write_text(json.dumps(long_frame().to_dict("list")))
+
+
+def _gzip(path: Path) -> None:
+    path.write_bytes(gzip.compress(long_frame().to_csv(index=False).encode()))
+
+
+def _npz(path: Path) -> None:
+    ids = np.array(EXAMPLES)
+    np.savez(path, predictions=PREDICTIONS, labels=LABELS, seeds=SEEDS, example_ids=ids)
+
+
+def _parquet(path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    long_frame().to_parquet(path)
+
+
+def _wide(path: Path) -> None:
+    columns = {f"seed_{seed}": row for seed, row in zip(SEEDS, PREDICTIONS, strict=True)}
+    pd.DataFrame({"id": EXAMPLES, "label": LABELS, **columns}).to_csv(path, index=False)
+
+
+def _folder(path: Path) -> None:
+    path.mkdir()
+    for seed, rows in long_frame().groupby("seed"):
+        rows.drop(columns="seed").to_csv(path / f"run-{seed}.csv", index=False)
+
+
+def _arrow_folders(path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    for seed, rows in long_frame().groupby("seed"):
+        folder = path / f"seed={seed}"
+        folder.mkdir(parents=True)
+        table = pyarrow.Table.from_pandas(rows.drop(columns="seed"), preserve_index=False)
+        with pyarrow.ipc.new_stream(folder / "data-00000-of-00001.arrow", table.schema) as writer:
+            writer.write_table(table)
+
+
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [
+        ("a.csv", _csv), ("a.tsv", _tsv_with_usual_names), ("a.jsonl", _json_lines),
+        ("a.json", _json), ("a.csv.gz", _gzip), ("a.npz", _npz), ("a.parquet", _parquet),
+        ("wide.csv", _wide), ("folder", _folder), ("datasets", _arrow_folders),
+        ("without an ending", _csv),
+    ],
+)  # fmt: skip
+def test_every_form_gives_the_same_rows(
+    name: str, write: Callable[[Path], None], tmp_path: Path
+) -> None:
+    write(tmp_path / name)
+    found = read_frame(str(tmp_path / name))
+    order = ["seed", "example", "prediction", "label"]
+    pd.testing.assert_frame_equal(
+        found[order].sort_values(["seed", "example"], ignore_index=True),
+        long_frame()[order],
+        check_dtype=False,
+    )
+
+
+def test_wide_columns_name_arm_and_seed(tmp_path: Path) -> None:
+    path = tmp_path / "scores.csv"
+    path.write_text("question,old_seed_0,old_seed_1,new-0,new-1\nq,0.5,1,1,0\n")
+    found = read_frame(str(path))
+    assert found[["arm", "seed", "score", "question"]].to_numpy().tolist() == [
+        ["old", 0, 0.5, "q"], ["old", 1, 1.0, "q"], ["new", 0, 1.0, "q"], ["new", 1, 0.0, "q"],
+    ]  # fmt: skip
+
+
+def test_scores_of_the_harness_by_filter_and_task(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        folder = tmp_path / f"org__model-seed{seed}"
+        folder.mkdir()
+        lines = [
+            {
+                "doc_id": number, "doc": {"question": f"q{number}"}, "target": "4",
+                "filter": name, "metrics": ["exact_match"], "exact_match": float(number == seed),
+            }
+            for name in ("strict-match", "flexible-extract") for number in range(3)
+        ]  # fmt: skip
+        text = "\n".join(map(json.dumps, lines))
+        (folder / "samples_gsm8k_2025-05-01T10-00-00.000001.jsonl").write_text(text)
+        (folder / "results_2025-05-01T10-00-00.000001.json").write_text("{}")
+    with pytest.raises(UserError, match="--score=exact_match,strict-match"):
+        read_frame(str(tmp_path))
+    names = ColumnNames(score="exact_match,flexible-extract")
+    found = read_frame(str(tmp_path), names, task="gsm8k")
+    assert found.groupby("seed")["score"].agg(list).to_dict() == {1: [0, 1, 0], 2: [0, 0, 1]}
+    assert found["text"].tolist() == ["q0", "q1", "q2"] * 2
+    with pytest.raises(UserError, match="found no task 'arc', only gsm8k"):
+        read_frame(str(tmp_path), names, task="arc")
+
+
+@pytest.mark.parametrize("archived", [False, True])
+def test_inspect_logs(archived: bool, tmp_path: Path) -> None:
+    for seed in (4, 5):
+        samples = [
+            {
+                "id": name, "epoch": epoch, "input": f"say {name}", "target": name,
+                "scores": {"match": {"value": "C" if name == "x" else "I", "answer": "x"}},
+            }
+            for name in ("x", "y") for epoch in (1, 2)
+        ]  # fmt: skip
+        header = {"version": 2, "status": "success", "eval": {"task": "spelling", "model": "m"}}
+        if archived:
+            with zipfile.ZipFile(tmp_path / f"seed-{seed}.eval", "w") as archive:
+                archive.writestr("header.json", json.dumps(header))
+                for number, sample in enumerate(samples):
+                    archive.writestr(f"samples/{number}.json", json.dumps(sample))
+        else:
+            (tmp_path / f"seed-{seed}.json").write_text(json.dumps({**header, "samples": samples}))
+    found = read_frame(str(tmp_path))
+    assert len(found) == 8 and set(found["seed"]) == {4, 5} and set(found["run"]) == {1, 2}
+    assert found.groupby("example")["score"].mean().to_dict() == {"x": 1.0, "y": 0.0}
+
+
+def test_statistics_of_helm(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        entries = [
+            {
+                "instance_id": f"id{number}", "train_trial_index": 0, "perturbation": perturbation,
+                "stats": [{"name": {"name": "exact_match", "split": "test"}, "mean": number % 2}],
+            }
+            for number in range(3) for perturbation in (None, {"name": "typos"})
+        ]  # fmt: skip
+        for entry in entries:
+            if entry["perturbation"] is None:
+                del entry["perturbation"]
+        folder = tmp_path / f"mmlu:model=me_seed{seed}"
+        folder.mkdir()
+        (folder / "per_instance_stats.json").write_text(json.dumps(entries))
+    found = read_frame(str(tmp_path))
+    assert found.groupby("seed")["score"].agg(list).to_dict() == {0: [0, 1, 0], 1: [0, 1, 0]}
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a,b\n1,2\n", "found no column of seeds among 'a', 'b'; name it with --seed=COLUMN"),
+        ("seed,b\n1,2\n", "predictions or scores among 'seed', 'b'; name it with --prediction=COLUMN"),
+        ("", "cannot be read"),
+        ('{"seed": [1, 2], "score": [1]}', "cannot be read"),
+        ("[" * 100_000, "cannot be read"),
+        ("\x00\x01", "cannot be read|found no column"),
+        ("task,seed,score\nx,1,1\ny,1,1\n", "holds 2 tasks .x, y.; choose one with --task=NAME"),
+    ],
+)  # fmt: skip
+def test_a_wrong_file_gets_one_line(text: str, line: str, tmp_path: Path) -> None:
+    path = tmp_path / "file.csv"
+    path.write_text(text)
+    with pytest.raises(UserError, match=line) as caught:
+        read_frame(str(path))
+    assert str(path) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_column_that_is_named_must_exist(tmp_path: Path) -> None:
+    _csv(tmp_path / "a.csv")
+    with pytest.raises(UserError, match="no column 'x' for --seed, only 'seed', 'example'"):
+        read_frame(str(tmp_path / "a.csv"), ColumnNames(seed="x"))
+
+
+def test_files_whose_seeds_cannot_be_told_are_refused(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        long_frame()[:3].drop(columns="seed").to_csv(tmp_path / f"{name}.csv", index=False)
+    with pytest.raises(UserError, match="found no column of seeds"):
+        read_frame(str(tmp_path))
+    (tmp_path / "second.csv").rename(tmp_path / "2.csv")
+    with pytest.raises(UserError, match="do not say which seed they are of"):
+        read_frame(str(tmp_path))
+
+
+def test_pickles_are_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", predictions=np.array([[{}]], dtype=object))
+    with pytest.raises(UserError, match="cannot be read"):
+        read_frame(str(tmp_path / "a.npz"))

@@ -1,0 +1,114 @@
+"""`multiberts compare`: files in, an answer out."""
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from multiberts import stats
+from multiberts.runs.errors import UserError
+from multiberts.stats.report.own_predictions import compare_files
+
+
+def write_arms(path: Path, shifts: dict[str, float], num_seeds: int = 5) -> None:
+    """Right or wrong answers of several arms on 300 examples, one row per run and example."""
+    rng = np.random.default_rng(0)
+    difficulty = rng.normal(size=300)
+    frames = []
+    for arm, shift in shifts.items():
+        for seed in range(num_seeds):
+            chance = 1 / (1 + np.exp(difficulty - shift - rng.normal(0, 0.1)))
+            score = (rng.random(300) < chance).astype(int)
+            names = {"model": arm, "seed": seed, "id": np.arange(300) + 7, "correct": score}
+            frames.append(pd.DataFrame({**names, "family": np.arange(300) // 3}))
+    pd.concat(frames).to_csv(path, index=False)
+
+
+@pytest.fixture
+def arms(tmp_path: Path) -> Path:
+    write_arms(tmp_path / "arms.csv", {"old": 0.0, "new": 1.5, "same": 0.05})
+    return tmp_path / "arms.csv"
+
+
+def test_the_answer_is_that_of_compare(arms: Path) -> None:
+    frame = pd.read_csv(arms)
+    tables = {
+        arm: rows.pivot(index="seed", columns="id", values="correct")
+        for arm, rows in frame.groupby("model")
+    }
+    expected = stats.compare(tables["old"], tables["new"])
+    first, second = json.loads(compare_files(base=str(arms), json=True))
+    assert first["estimate"] == pytest.approx(expected.estimate, abs=1e-15)
+    assert (first["t_low"], first["t_high"]) == pytest.approx(tuple(expected.t), abs=1e-12)
+    assert first["p_holm"] == pytest.approx(2 * first["p_t_two_sided"])
+    assert second["p_holm"] == second["p_t_two_sided"] > 0.05
+
+
+def test_words_table_and_files(arms: Path, tmp_path: Path) -> None:
+    page, table, numbers = tmp_path / "page.html", tmp_path / "table.tex", tmp_path / "all.csv"
+    text = compare_files(base=str(arms), html=str(page), latex=str(table), csv=str(numbers))
+    assert "of new is higher than that of old" in text and "unlikely to be due to chance" in text
+    rows = [line.split("  ")[0] for line in text.splitlines()]
+    assert "new against old" in rows and "same against old" in rows
+    assert "seeds per side" in text  # what the pair that is not clear would need
+    assert page.read_text().count("<svg") + page.read_text().count("data:image") >= 5
+    assert 'href="tables/' not in page.read_text()
+    assert table.read_text().startswith("\\begin{tabular}")
+    with numbers.open() as file:
+        assert [row["name"] for row in csv.DictReader(file)] == [
+            "new against old",
+            "same against old",
+        ]
+
+
+def test_clusters_widen_the_interval(arms: Path) -> None:
+    frame = pd.read_csv(arms)
+    frame = frame[frame["family"] * 3 + 7 == frame["id"]]  # one of each family, three times
+    copies = [frame.assign(id=frame["id"] * 3 + copy) for copy in range(3)]
+    path = arms.parent / "copies.csv"
+    pd.concat(copies).to_csv(path, index=False)
+
+    def width(**options: str) -> float:
+        first = json.loads(compare_files(base=str(path), json=True, **options))[0]
+        return float(first["t_high"] - first["t_low"])
+
+    assert width(cluster="family") > 1.2 * width()
+
+
+def test_one_arm_is_described(tmp_path: Path) -> None:
+    write_arms(tmp_path / "alone.csv", {"alone": 0.0})
+    text = compare_files(base=str(tmp_path / "alone.csv"))
+    assert text.startswith("Across 5 seeds (5 runs) and 300 examples, mean of alone is")
+
+
+def test_two_files_and_what_does_not_fit(arms: Path, tmp_path: Path) -> None:
+    write_arms(tmp_path / "a.csv", {"a": 0.0})
+    write_arms(tmp_path / "b.csv", {"b": 0.0}, num_seeds=3)
+    a, b = str(tmp_path / "a.csv"), str(tmp_path / "b.csv")
+    assert "3 paired seeds" in compare_files(base=a, experiment=[b])
+    with pytest.raises(UserError, match="holds 3 arms .old, new, same., expected one"):
+        compare_files(base=str(arms), experiment=[b])
+    with pytest.raises(UserError, match="found a path twice"):
+        compare_files(base=a, experiment=[a])
+    fractions = pd.read_csv(a).rename(columns={"correct": "prediction"})
+    fractions["prediction"] += 0.5
+    fractions["label"] = 1
+    fractions.to_csv(tmp_path / "fractions.csv", index=False)
+    with pytest.raises(UserError, match="predictions are fractions, which accuracy does not take"):
+        compare_files(base=str(tmp_path / "fractions.csv"))
+
+
+def test_nothing_is_written_where_a_side_is_refused(tmp_path: Path) -> None:
+    write_arms(tmp_path / "a.csv", {"a": 0.0}, num_seeds=1)
+    write_arms(tmp_path / "b.csv", {"b": 0.0}, num_seeds=1)
+    program = "from multiberts.runs.command import main; main()"
+    command = [sys.executable, "-c", program, "compare", "a.csv", "b.csv", "--html=page.html"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith("error: b against a: ") and done.stderr.count("\n") == 1
+    assert not (tmp_path / "page.html").exists()
