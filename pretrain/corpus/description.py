@@ -1,18 +1,19 @@
-"""`corpus.json`: what a directory of pre-training instances says of itself, checksums included.
+"""`corpus.json`: what a directory of pre-training instances says of itself.
 
-`multiberts prepare` writes one, and `multiberts import-records` another kind.
+`multiberts prepare` writes one, and `multiberts import-records` another kind. What any file of the directory
+must hold, this one too, stands in its DONE marker, whose checksum identifies the corpus.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
 from multiberts.runs.console import ProgressBar
+from multiberts.runs.directory import DONE, read_done
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import PathLike, read_bytes
+from multiberts.runs.files import PathLike, parse_json_fields, read_bytes
 
 DESCRIPTION = "corpus.json"
 VOCABULARY = "vocab.txt"
@@ -24,34 +25,32 @@ IMPORTED = "original TFRecords"
 _FACTS = {"sequence_length": int, "fresh_masks": bool, "counts": dict, "sha256": dict}
 
 _BYTES_AT_ONCE = 1 << 22
+_CURE = "prepare the corpus again into an empty run_dir, or copy it again"
 
 
 def read_description(corpus: PathLike) -> dict[str, Any]:
-    """Returns what a corpus says of itself; its other files are not looked at.
+    """Returns what a corpus says of itself, compared with its checksum; other files are not looked at.
 
     Args:
       corpus: directory that `prepare` or `import_records` made.
 
     Raises:
-      UserError: there is no such directory, or its description is not whole.
+      UserError: there is no such directory, it is not finished, or its description is not whole or
+        has changed.
     """
     path = Path(corpus) / DESCRIPTION
     cure = "give a directory that multiberts prepare has finished"
-    if not path.is_file():
-        what = "does not exist" if not Path(corpus).exists() else f"has no {DESCRIPTION}"
-        raise UserError(f"{corpus} {what}; {cure}")
-    try:
-        facts = json.loads(read_bytes(path))
-    except ValueError as error:
-        raise UserError(f"{path} is not what prepare writes ({error}); {cure}") from error
-    for name, kind in _FACTS.items():
-        if not isinstance(facts, dict) or not isinstance(facts.get(name), kind):
-            raise UserError(f"{path} is not what prepare writes: no {name!r}; {cure}")
-    return dict(facts)
+    for name in (DESCRIPTION, DONE):
+        if not (Path(corpus) / name).is_file():
+            what = "does not exist" if not Path(corpus).exists() else f"has no {name}"
+            raise UserError(f"{corpus} {what}; {cure}")
+    content = read_bytes(path)
+    _check_checksum(path, read_done(corpus), hashlib.sha256(content).hexdigest())
+    return parse_json_fields(content, str(path), _FACTS, cure)
 
 
 def check_corpus(corpus: PathLike) -> dict[str, Any]:
-    """Compares all files of a corpus with their checksums.
+    """Compares all files of a corpus with the checksums in its DONE marker.
 
     They are read from end to end: no date or size shows that a copy was damaged. That is 20 GB in ten
     seconds of one core where the disk keeps up, and what has been read is then at hand for training.
@@ -66,23 +65,26 @@ def check_corpus(corpus: PathLike) -> dict[str, Any]:
       UserError: a file is missing or changed.
     """
     facts = read_description(corpus)
-    directory = Path(corpus)
-    cure = "prepare the corpus again into an empty run_dir, or copy it again"
-    for name in facts["sha256"]:
-        if not (directory / name).is_file():
-            raise UserError(f"{directory / name} is missing; {cure}")
-    size = sum((directory / name).stat().st_size for name in facts["sha256"])
+    outputs = read_done(corpus)
+    paths = [Path(corpus) / name for name in outputs]
+    for path in paths:
+        if not path.is_file():
+            raise UserError(f"{path} is missing; {_CURE}")
     with ProgressBar(
-        total=size, desc=f"checking {directory.name}", unit="B", unit_scale=True,
-        delay=2, leave=False,
+        total=sum(path.stat().st_size for path in paths), desc=f"checking {Path(corpus).name}",
+        unit="B", unit_scale=True, delay=2, leave=False,
     ) as bar:  # fmt: skip
-        for name, checksum in facts["sha256"].items():
-            if _sha256(directory / name, bar) != checksum:
-                raise UserError(
-                    f"{directory / name} does not have the checksum that {directory / DESCRIPTION} "
-                    f"states: it changed after it was made; {cure}"
-                )
+        for path in paths:
+            _check_checksum(path, outputs, _sha256(path, bar))
     return facts
+
+
+def _check_checksum(path: Path, outputs: dict[str, dict[str, Any]], found: str) -> None:
+    if outputs.get(path.name, {}).get("sha256") != found:
+        raise UserError(
+            f"{path} does not have the checksum that {path.parent / DONE} states: it changed after "
+            f"it was made; {_CURE}"
+        )
 
 
 def _sha256(path: Path, bar: ProgressBar) -> str:
