@@ -40,13 +40,16 @@ from tokenizers import Tokenizer as LibraryTokenizer
 from tokenizers import models, normalizers, pre_tokenizers
 
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import read_lines
+from multiberts.runs.files import read_json_fields, read_lines
 
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 SPECIAL_TOKENS = (PAD, UNK, CLS, SEP, MASK)
 
 MAX_CHARACTERS_PER_WORD = 200
 _CONTINUATION = "##"
+
+# A vocabulary with fewer pieces per piece with a capital is one of a cased model.
+_PIECES_PER_CASED = 100
 
 # Bounds of the memory of chunks: about 200 MB when full, more chunks than 1 GB of English has often.
 _MOST_CHUNKS_REMEMBERED = 500_000
@@ -323,6 +326,33 @@ def read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
                 f"all of {' '.join(SPECIAL_TOKENS)}; is it a BERT vocabulary (vocab.txt)?"
             )
     return list(first_line)
+
+
+def check_uncased(path: str | os.PathLike[str]) -> None:
+    """Refuses the vocabulary of a cased model: text is lower-cased here, so capitals are never met.
+
+    A `tokenizer_config.json` beside it with `do_lower_case` true says that it is meant so.
+
+    Args:
+      path: a `vocab.txt`.
+
+    Raises:
+      UserError: more than one piece of a hundred holds a capital.
+    """
+    pieces = read_vocabulary(path)
+    cased = [piece for piece in pieces if piece not in SPECIAL_TOKENS and piece.lower() != piece]
+    if len(cased) * _PIECES_PER_CASED <= len(pieces):
+        return
+    configuration = Path(path).with_name("tokenizer_config.json")
+    is_lower_cased = (
+        configuration.is_file() and read_json_fields(configuration).get("do_lower_case") is True
+    )
+    if not is_lower_cased:
+        raise UserError(
+            f"{path} is of a cased model: {len(cased)} of {len(pieces)} pieces hold capitals, such as "
+            f"{cased[0]!r}, but text is lower-cased here; take an uncased vocabulary (if text was "
+            f"lower-cased for this one, say do_lower_case true in {configuration.name} beside it)"
+        )
 
 
 def split_words(text: str) -> list[str]:

@@ -36,8 +36,8 @@ class Range:
       below: all numbers are smaller than this.
 
     Example:
-      >>> Share = Annotated[float, Range(above=0, most=1)]
-      >>> fits(1, Share), fits(0, Share), described(Share | None)
+      >>> Part = Annotated[float, Range(above=0, most=1)]
+      >>> fits(1, Part), fits(0, Part), described(Part | None)
       (True, False, 'float above 0 and at most 1 or None')
     """
 
@@ -61,6 +61,7 @@ PositiveInt = Annotated[int, Range(least=1)]
 NonNegativeInt = Annotated[int, Range(least=0)]
 PositiveFloat = Annotated[float, Range(above=0)]
 NonNegativeFloat = Annotated[float, Range(least=0)]
+Share = Annotated[float, Range(least=0, most=1)]
 
 
 def takes_fields_of(

@@ -1,7 +1,8 @@
 """Counterfactual data: English binary-gendered pronouns swapped at random.
 
 Each occurrence of he, she, him, her, his, hers, himself and herself becomes its counterpart with a given
-probability, independently of the others. Two of them have two counterparts; what follows decides:
+probability. One draw decides for one pronoun, for all of a sentence, or for all of a document; the new text
+takes the place of the old, or is added to it. Two pronouns have two counterparts; what follows decides:
 
 * "her" is possessive ("her book" -> "his book") where a noun phrase follows it: a word follows, with
   no punctuation between, that is not a function word or adverb of the lists. After
@@ -28,10 +29,11 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -90,6 +92,13 @@ _NAME_PAIRS = {name: number for number, pair in enumerate(_pairs("names")) for n
 _Found = tuple[str, str, list[re.Match[str]], np.ndarray, Callable[[re.Match[str]], str]]
 
 
+# What one draw may decide on.
+Unit = Literal["pronoun", "sentence", "document"]
+
+# Sentences as text, or as ids.
+Sentences = TypeVar("Sentences", list[str], list[list[int]])
+
+
 class Swapped(NamedTuple):
     """A text with some words exchanged.
 
@@ -109,31 +118,41 @@ class Swapper:
 
     Attributes:
       counterfactual_seed: seed of the draws.
-      probability: of exchanging a pronoun, a noun, or the bearers of a name.
+      probability: of exchanging what a draw decides on.
       nouns: whether gendered nouns are exchanged as well.
       names: whether given names are exchanged as well.
+      unit: what a draw decides on. Of names it is at least all bearers of a pair of names in a
+        document, so that a person keeps one name.
+      copies: whether a document with exchanged words follows the one it was made from, which
+        stays; otherwise it takes its place.
     """
 
     counterfactual_seed: int
     probability: float = 0.5
     nouns: bool = False
     names: bool = False
+    unit: Unit = "pronoun"
+    copies: bool = False
 
     def swap(self, text: str, *, document: int, lower_cased: bool = False) -> Swapped:
         """Exchanges words of a document.
 
-        Each pronoun and each noun has a draw of its own, addressed by the seed, the document and
-        the occurrence's own number in it; a pair of names has one draw per document, so that a
-        person keeps one name throughout. Case is kept (lower, Capital, UPPER).
+        A draw is addressed by the seed, the document and the number of the unit in it: of the
+        pronoun (nouns have numbers of their own), of the sentence, or none. Case is kept (lower,
+        Capital, UPPER).
 
         Args:
-          text: the document.
+          text: the document, one sentence per line.
           document: its number.
           lower_cased: whether names are to be looked for without their capitals.
         """
         edits: list[tuple[tuple[int, int], str]] = []
         counts: dict[str, int] = {}
         for kind, purpose, found, numbers, counterpart_of in self._found(text, lower_cased):
+            if self.unit == "document":
+                purpose, numbers = "counterfactual document", np.zeros_like(numbers)
+            elif self.unit == "sentence" and kind != "names":
+                purpose, numbers = "counterfactual sentence", _lines_of(found, text)
             bits = hash_bits(purpose, self.counterfactual_seed, document, numbers)
             swapped = [
                 (match.span(), _cased(counterpart_of(match), match[0]))
@@ -143,6 +162,24 @@ class Swapper:
             counts |= {kind: len(found), f"swapped_{kind}": len(swapped)}
             edits += swapped
         return Swapped(_edited(text, sorted(edits)), counts)
+
+    def kept(
+        self, original: Sentences, swapped: Sentences, counts: Counter[str]
+    ) -> Iterator[Sentences]:
+        """Yields what stays of a document: the new sentences, with `copies` behind the old ones.
+
+        Args:
+          original: the sentences of the document.
+          swapped: the same with words exchanged; where none was, no copy is made.
+          counts: is added to, with the copies.
+        """
+        if not self.copies:
+            yield swapped
+            return
+        yield original
+        if swapped != original:
+            counts["copied_documents"] += 1
+            yield swapped
 
     def _found(self, text: str, lower_cased: bool) -> Iterator[_Found]:
         """Yields what may be exchanged, kind by kind."""
@@ -157,6 +194,12 @@ class Swapper:
             found = [m for m in _NAME.finditer(text) if lower_cased or m[0][0].isupper()]
             numbers = np.array([_NAME_PAIRS[match[0].lower()] for match in found], np.int64)
             yield "names", "counterfactual name", found, numbers, _name_counterpart
+
+
+def _lines_of(found: list[re.Match[str]], text: str) -> np.ndarray:
+    """Returns the number of the line that each match stands in, int64 [matches]."""
+    ends = np.array([end.start() for end in re.finditer("\n", text)], np.int64)
+    return np.searchsorted(ends, [match.start() for match in found])
 
 
 def _noun_counterpart(match: re.Match[str]) -> str:
@@ -238,16 +281,15 @@ def counterpart(text: str, match: re.Match[str]) -> str:
 
 
 def _noun_phrase_follows(text: str, end: int) -> bool:
-    following = _NEXT_WORD.match(text, end)
-    if following is None:
-        return False
-    word = following[2].lower().replace("’", "'")
-    if following[1] and following[2][0].isupper() and word in _IN["opens_title"]:
-        return True
-    is_adverb = word.endswith("ly") and word not in _IN["adjectives_in_ly"]
-    if is_adverb or word in _IN["degree"]:
-        return _noun_phrase_follows(text, following.end())
-    return word not in _IN["not_in_noun_phrase"]
+    while following := _NEXT_WORD.match(text, end):
+        word = following[2].lower().replace("’", "'")
+        if following[1] and following[2][0].isupper() and word in _IN["opens_title"]:
+            return True
+        is_adverb = word.endswith("ly") and word not in _IN["adjectives_in_ly"]
+        if not is_adverb and word not in _IN["degree"]:
+            return word not in _IN["not_in_noun_phrase"]
+        end = following.end()
+    return False
 
 
 def _verb_takes_object(text: str, match: re.Match[str]) -> bool:

@@ -22,7 +22,9 @@ import glob
 import gzip
 import html
 import json
+import os
 import re
+import shutil
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -34,7 +36,7 @@ from multiberts.runs.errors import UserError
 
 FILE_FORMATS = ("sentences", "blank_lines", "raw", "wikiextractor", "jsonl")
 
-# Formats of which a plain file may be read in pieces.
+# Formats of which a plain file may be read in pieces, and a packed one once it is unpacked.
 DIVISIBLE_FORMATS = ("sentences", "blank_lines", "wikiextractor", "jsonl")
 
 # A file with more documents of one sentence than this has blank lines where they do not belong.
@@ -52,11 +54,13 @@ class Piece(NamedTuple):
 
     Attributes:
       source: path of a file, or the name of a dataset or store.
+      source_format: its layout.
       begin: first byte; of datasets and stores, first example or document.
       end: where the next piece begins; None: to the end of the source.
     """
 
     source: str
+    source_format: str
     begin: int = 0
     end: int | None = None
 
@@ -116,14 +120,65 @@ def expand_sources(sources: Sequence[str]) -> list[str]:
     return files
 
 
-def read_documents(
-    sources: Sequence[str | Path], source_format: str, text_field: str = "text"
-) -> Iterator[list[str]]:
-    """Yields the documents of whole files in order; no more than one is held in memory.
+def check_distinct(files: Sequence[str], parameter: str) -> None:
+    """Refuses a source that is named twice, under whatever names.
+
+    Raises:
+      UserError: naming the parameter and both names.
+    """
+    names: dict[str, str] = {}
+    for file in files:
+        place = os.path.realpath(file)
+        other = names.get(place)
+        names[place] = file
+        if other is not None:
+            again = "twice" if other == file else f"again, after {other}"
+            raise UserError(
+                f"{parameter} names {file} {again}, so that its text would count double; name each "
+                "source once"
+            )
+
+
+def name_sources(
+    sources: Sequence[str], source_format: str | Sequence[str], function: str
+) -> list[Piece]:
+    """Names every file of the sources with its format; nothing is read.
 
     Args:
-      sources: text files.
-      source_format: one of `FILE_FORMATS`.
+      sources: what the user gave; patterns are replaced by the files that fit them.
+      source_format: the format of all, or one per source.
+      function: the command's function, for messages.
+
+    Raises:
+      UserError: there are no sources, one is named twice, no file fits a pattern, or there are more
+        or fewer formats.
+    """
+    check_sources(sources, f"{function}.sources")
+    formats = [source_format] * len(sources) if isinstance(source_format, str) else source_format
+    if len(formats) != len(sources):
+        raise UserError(
+            f"{function}.source_format names {len(formats)} formats for {len(sources)} sources; give "
+            "one format for all, or one per source"
+        )
+    pieces = [
+        Piece(file, kind)
+        for source, kind in zip(sources, formats, strict=True)
+        for file in (expand_sources([source]) if kind in FILE_FORMATS else [source])
+    ]
+    check_distinct([piece.source for piece in pieces], f"{function}.sources")
+    return pieces
+
+
+def one_or_all(formats: Sequence[str]) -> str | list[str]:
+    """Returns the one format that all sources have, else those of each, as users give them."""
+    return formats[0] if len(set(formats)) == 1 else list(formats)
+
+
+def read_documents(pieces: Iterable[Piece], text_field: str = "text") -> Iterator[list[str]]:
+    """Yields the documents of files in order; no more than one is held in memory.
+
+    Args:
+      pieces: text files.
       text_field: of `jsonl`, the field that holds the text.
 
     Yields:
@@ -132,31 +187,24 @@ def read_documents(
     Raises:
       UserError: a file is missing, empty, damaged, not UTF-8, or not in the layout.
     """
-    for source in sources:
-        for lines in read_lines_of_documents(Piece(str(source)), source_format, text_field):
-            sentences = lines if source_format == "sentences" else sentences_of(lines)
+    for piece in pieces:
+        for lines in read_lines_of_documents(piece, text_field):
+            sentences = lines if piece.source_format == "sentences" else sentences_of(lines)
             if sentences:
                 yield sentences
 
 
-def read_lines_of_documents(
-    piece: Piece, source_format: str, text_field: str = "text"
-) -> Iterator[list[str]]:
-    """Yields the documents of a piece as lines, uncut, blank documents included.
-
-    Args:
-      piece: a file or part of one.
-      source_format: one of `FILE_FORMATS`.
-      text_field: as in `read_documents`.
+def read_lines_of_documents(piece: Piece, text_field: str = "text") -> Iterator[list[str]]:
+    """Yields the documents of a file, or of part of one, as lines, uncut, blank documents included.
 
     Raises:
       UserError: as `read_documents`.
     """
-    if source_format in ("sentences", "blank_lines"):
+    if piece.source_format in ("sentences", "blank_lines"):
         return _read_between_blank_lines(piece)
-    if source_format == "raw":
+    if piece.source_format == "raw":
         return iter([[line for _, line in _lines(Path(piece.source))]])
-    if source_format == "jsonl":
+    if piece.source_format == "jsonl":
         return _read_json_lines(piece, text_field)
     return _read_wikiextractor(piece)
 
@@ -178,20 +226,18 @@ def count_lines_of_documents(documents: Iterable[list[str]]) -> PieceCounts:
     return PieceCounts(not_blank, with_words, of_several)
 
 
-def check_counts(
-    pieces: Sequence[Piece], counts: Sequence[PieceCounts], source_format: str
-) -> None:
+def check_counts(pieces: Sequence[Piece], counts: Sequence[PieceCounts]) -> None:
     """Refuses sources that cannot make instances, by what was counted in their pieces.
 
     Raises:
       UserError: a source holds no text or is cut into documents of one sentence; there are
         fewer than two documents in all.
     """
-    by_source: dict[str, list[PieceCounts]] = {}
+    by_source: dict[tuple[str, str], list[PieceCounts]] = {}
     for piece, count in zip(pieces, counts, strict=True):
-        by_source.setdefault(piece.source, []).append(count)
+        by_source.setdefault((piece.source, piece.source_format), []).append(count)
     total = 0
-    for source, found in by_source.items():
+    for (source, source_format), found in by_source.items():
         documents = sum(count.documents_with_words for count in found)
         lone = documents - sum(count.documents_of_several for count in found)
         if not documents:
@@ -206,9 +252,23 @@ def check_counts(
         total += documents
     if total < 2:
         raise UserError(
-            f"{', '.join(by_source)}: found {total} document, expected at least 2, as a random next "
-            "segment comes from another document; add a source or mark where documents end"
+            f"{', '.join(source for source, _ in by_source)}: found {total} document, expected at "
+            "least 2, as a random next segment comes from another document; add a source or mark "
+            "where documents end"
         )
+
+
+def unpack(source: str, target: Path) -> None:
+    """Writes the text of a `.gz` into a plain file, a part at a time.
+
+    Raises:
+      UserError: the source is damaged.
+    """
+    try:
+        with gzip.open(source, "rb") as packed, open(target, "wb") as plain:
+            shutil.copyfileobj(packed, plain, 1 << 20)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise UserError(f"{source} is not a whole gzip file ({error}); fetch it again") from error
 
 
 def _open(path: Path) -> IO[bytes]:

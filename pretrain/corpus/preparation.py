@@ -23,12 +23,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from multiberts.bert.tokenization import Tokenizer
+import numpy as np
+
+from multiberts.bert.tokenization import Tokenizer, check_uncased
 from multiberts.pretrain.corpus.description import DESCRIPTION, VOCABULARY
-from multiberts.pretrain.corpus.documents import Piece, PieceCounts, check_counts
+from multiberts.pretrain.corpus.documents import (
+    Piece,
+    PieceCounts,
+    check_counts,
+    name_sources,
+    one_or_all,
+)
 from multiberts.pretrain.corpus.instances import (
     INSTANCE_DTYPE,
     INSTANCES,
+    NUM_SPECIAL_TOKENS,
     TOKENS_PER_TASK,
     cut_into_pairing_tasks,
     instances_path,
@@ -45,12 +54,14 @@ from multiberts.pretrain.corpus.shards import (
     Text,
     count_words_of_shard,
     cut_into_shards,
+    is_packed,
     look_over_shard,
     most_frequent_words,
     number_shards,
     swapped_counts,
     tokenise_shard,
     tokens_path,
+    unpack_shard,
     words_path,
 )
 from multiberts.pretrain.corpus.token_store import (
@@ -62,12 +73,14 @@ from multiberts.pretrain.corpus.token_store import (
     check_vocabulary_size,
     join_token_stores,
     open_array,
+    unknown_share,
 )
 from multiberts.pretrain.corpus.vocabulary import learn_vocabulary
 from multiberts.runs.directory import RunDirectory, fingerprint
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import (
     UNFINISHED_SUFFIX,
+    read_json_fields,
     remove,
     replaced,
     sha256_of_file,
@@ -100,16 +113,19 @@ def prepare(settings: PreparationSettings) -> None:
     Raises:
       UserError: a source, the vocabulary or a parameter cannot be used; nothing is written.
     """
+    sources = name_sources(settings.sources, settings.source_format, "prepare")
     check_settings(settings)
-    parameters, inputs = IDENTITY.on_disk(vars(settings))
-    sources: list[str] = inputs.get("sources") or parameters["sources"]
+    parameters, inputs = IDENTITY.of(vars(settings))
+    parameters["source_format"] = one_or_all([source.source_format for source in sources])
     marks: list[str | None] = [None] * len(sources)
-    if settings.source_format == "tfds":
+    if parameters["source_format"] == "tfds":
         from multiberts.pretrain.corpus.dataset_source import dataset_fingerprint
 
         # What the datasets hold, in place of their names.
-        marks = [dataset_fingerprint(name, settings.datasets_dir) for name in sources]
+        marks = [dataset_fingerprint(piece.source, settings.datasets_dir) for piece in sources]
         parameters["sources"] = marks
+    else:
+        inputs["sources"] = [piece.source for piece in sources]
     run = RunDirectory(settings.run_dir, stage="prepare", parameters=parameters, inputs=inputs)
     shard_dir = run.path / _SHARDS
     if run.done:
@@ -117,24 +133,27 @@ def prepare(settings: PreparationSettings) -> None:
         return
     vocabulary = _given_vocabulary(settings, sources)
     workers = _workers(settings)
-    shards = _read_plan(shard_dir) or _plan(sources, settings.text, settings.shard_bytes, workers)
+    planned = _read_plan(shard_dir)
+    found: _Found = ([], []) if planned else _look_over(sources, settings, workers)
     with run:
         shard_dir.mkdir(exist_ok=True)
-        _write_plan(shard_dir, shards)
+        shards = planned or _write_plan(shard_dir, *_unpack(shard_dir, found, settings, workers))
         if vocabulary:
             write_atomically(run.path / VOCABULARY, Path(vocabulary).read_bytes())
         else:
             _learn_vocabulary(run.path, settings.vocabulary_size, shards, settings.text, workers)
-        counts: dict[str, Any] = {"pieces": Tokenizer(run.path / VOCABULARY).size}
+        tokenizer = Tokenizer(run.path / VOCABULARY)
+        counts: dict[str, Any] = {"pieces": tokenizer.size}
         counts |= _write_store(run.path, shards, settings.text, workers)
+        _check_unknown(run.path, tokenizer, settings.max_unknown_share)
         counts |= _write_instances(run.path, settings, workers)
         description = {
             **parameters,
             "fresh_masks": settings.dupe_factor is None,
             "counts": counts,
             "sources": [
-                {"file": Path(source).name, "sha256": mark or fingerprint(source)}
-                for source, mark in zip(sources, marks, strict=True)
+                {"file": Path(piece.source).name, "sha256": mark or fingerprint(piece.source)}
+                for piece, mark in zip(sources, marks, strict=True)
             ],
             "sha256": {name: sha256_of_file(run.path / name) for name in _OUTPUTS},
             # Both decide how rare characters are tokenised.
@@ -145,13 +164,14 @@ def prepare(settings: PreparationSettings) -> None:
         remove(shard_dir)
 
 
-def _given_vocabulary(settings: PreparationSettings, sources: Sequence[str]) -> str | None:
+def _given_vocabulary(settings: PreparationSettings, sources: Sequence[Piece]) -> str | None:
     """Returns the vocabulary that is given, or that of stores; None: it is to be learned."""
     vocabulary = settings.vocabulary
-    if settings.source_format == "store":
-        vocabulary = _vocabulary_of_stores(sources, vocabulary)
+    if sources[0].source_format == "store":
+        vocabulary = _vocabulary_of_stores([piece.source for piece in sources], vocabulary)
     if vocabulary:
         check_vocabulary_size(vocabulary)
+        check_uncased(vocabulary)
     return vocabulary
 
 
@@ -165,19 +185,48 @@ def _workers(settings: PreparationSettings) -> Runner:
     return BeamRunner([f"--runner={settings.runner}", *settings.pipeline_options], scratch)
 
 
-def _plan(sources: Sequence[str], text: Text, shard_bytes: int, workers: Runner) -> list[Shard]:
+# The shards of a corpus, and what was counted in the pieces of each.
+_Found = tuple[list[tuple[Piece, ...]], list[list[PieceCounts]]]
+
+
+def _look_over(sources: Sequence[Piece], settings: PreparationSettings, workers: Runner) -> _Found:
     """Cuts the sources, looks all shards over, and refuses what cannot make instances."""
-    cut = cut_into_shards(sources, text, shard_bytes)
-    found = workers.run(functools.partial(look_over_shard, text=text), cut, "check")
+    cut = cut_into_shards(sources, settings.text, settings.shard_bytes)
+    counts = _count(cut, settings, workers)
     pieces = [piece for shard in cut for piece in shard]
-    counts = [PieceCounts(*count) for shard in found for count in shard]
-    check_counts(pieces, counts, text.source_format)
-    return number_shards(cut, found)
+    check_counts(pieces, [count for shard in counts for count in shard])
+    return cut, counts
 
 
-def _write_plan(shard_dir: Path, shards: Sequence[Shard]) -> None:
-    if not (shard_dir / _PLAN).exists():
-        write_atomically(shard_dir / _PLAN, json.dumps(shards))
+def _count(
+    cut: list[tuple[Piece, ...]], settings: PreparationSettings, workers: Runner
+) -> list[list[PieceCounts]]:
+    counts = workers.run(functools.partial(look_over_shard, text=settings.text), cut, "check")
+    return [[PieceCounts(*count) for count in shard] for shard in counts]
+
+
+def _unpack(
+    shard_dir: Path, found: _Found, settings: PreparationSettings, workers: Runner
+) -> _Found:
+    """Puts shards of unpacked text in the place of each `.gz` that holds several."""
+    cut, counts = found
+    packed = [place for place, shard in enumerate(cut) if is_packed(shard, settings.shard_bytes)]
+    unpack = functools.partial(unpack_shard, directory=shard_dir)
+    plain = workers.run(unpack, [(place, cut[place]) for place in packed], "unpacked")
+    # From the last to the first, so that the places before stay.
+    for place, pieces in reversed(list(zip(packed, plain, strict=True))):
+        parts = cut_into_shards(pieces, settings.text, settings.shard_bytes)
+        cut[place : place + 1] = parts
+        counts[place : place + 1] = _count(parts, settings, workers)
+    return cut, counts
+
+
+def _write_plan(
+    shard_dir: Path, cut: list[tuple[Piece, ...]], counts: list[list[PieceCounts]]
+) -> list[Shard]:
+    shards = number_shards(cut, counts)
+    write_atomically(shard_dir / _PLAN, json.dumps({"shards": shards}))
+    return shards
 
 
 def _read_plan(shard_dir: Path) -> list[Shard] | None:
@@ -185,10 +234,27 @@ def _read_plan(shard_dir: Path) -> list[Shard] | None:
     path = shard_dir / _PLAN
     if not path.exists():
         return None
-    return [
-        Shard(number, tuple(Piece(*piece) for piece in pieces), first_document, alone)
-        for number, pieces, first_document, alone in json.loads(path.read_text())
-    ]
+    cure = f"remove {shard_dir} and run the same command again"
+    shards = read_json_fields(path, {"shards": list[list]}, cure)["shards"]
+    try:
+        return [
+            Shard(number, tuple(Piece(*piece) for piece in pieces), first_document, alone)
+            for number, pieces, first_document, alone in shards
+        ]
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{path} holds no shards ({error}); {cure}") from error
+
+
+def _check_unknown(directory: Path, tokenizer: Tokenizer, most: float) -> None:
+    """Refuses a corpus that the vocabulary does not cover; nothing of it stays."""
+    share = unknown_share(TokenStore(directory), tokenizer.unk_id)
+    if share > most:
+        remove(directory)
+        raise UserError(
+            f"{share:.1%} of the tokens are [UNK], expected at most {most:.1%}: the vocabulary does not "
+            "fit the text; give one of its language, or none to learn it from the text, or raise "
+            "prepare.max_unknown_share"
+        )
 
 
 def _learn_vocabulary(
@@ -201,8 +267,9 @@ def _learn_vocabulary(
     count = functools.partial(count_words_of_shard, text=text, directory=shard_dir)
     workers.run(count, shards, "words")
     paths = [words_path(shard_dir, shard.number) for shard in shards]
+    frequent = most_frequent_words(paths, _MOST_WORDS)
     try:
-        pieces = learn_vocabulary(most_frequent_words(paths, _MOST_WORDS), vocabulary_size)
+        pieces = learn_vocabulary(frequent, vocabulary_size)
     except UserError:
         remove(directory)  # nothing there but what this text's words were counted into
         raise
@@ -219,7 +286,8 @@ def _write_store(
     )
     workers.run(tokenise, shards, "tokens")
     paths = [tokens_path(shard_dir, shard.number) for shard in shards]
-    return join_token_stores(directory, paths) | swapped_counts(paths)
+    size = Tokenizer(directory / VOCABULARY).size
+    return join_token_stores(directory, paths, size) | swapped_counts(paths)
 
 
 def _write_instances(
@@ -249,10 +317,27 @@ def _write_instances(
             rows = open_array(instances_path(shard_dir, task.number), INSTANCE_DTYPE)
             for first in range(0, rows.size, _ROWS_AT_ONCE):
                 some = rows[first : first + _ROWS_AT_ONCE]
+                _check_rows(
+                    some, store, settings.sequence_length, instances_path(shard_dir, task.number)
+                )
                 writer.append(some)
                 counts["instances"] += some.size
                 counts["random_next"] += int(some["is_random_next"].sum())
     return counts
+
+
+def _check_rows(rows: np.ndarray, store: TokenStore, sequence_length: int, path: Path) -> None:
+    """Refuses instances that no task can have made."""
+    lengths = {part: rows[f"{part}_length"].astype(np.int64) for part in "ab"}
+    is_whole = lengths["a"] + lengths["b"] + NUM_SPECIAL_TOKENS <= sequence_length
+    for part, length in lengths.items():
+        start = rows[f"{part}_start"]
+        is_whole &= (length > 0) & (start >= 0) & (start <= store.num_tokens - length)
+    if not is_whole.all():
+        raise UserError(
+            f"{path} holds spans outside the text, so it changed after it was made; remove it and run "
+            "the same command again"
+        )
 
 
 def _vocabulary_of_stores(stores: Sequence[str], given: str | None) -> str:

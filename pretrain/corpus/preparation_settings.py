@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
-from multiberts.pretrain.corpus.counterfactual import Swapper
-from multiberts.pretrain.corpus.documents import FILE_FORMATS, check_sources, expand_sources
+from multiberts.bert.tokenization import SPECIAL_TOKENS
+from multiberts.pretrain.corpus.counterfactual import Swapper, Unit
+from multiberts.pretrain.corpus.documents import FILE_FORMATS, expand_sources
 from multiberts.pretrain.corpus.instances import NUM_SPECIAL_TOKENS
 from multiberts.pretrain.corpus.shards import DEFAULT_SHARD_BYTES, Text
 from multiberts.pretrain.corpus.token_store import LARGEST_VOCABULARY
 from multiberts.runs.errors import check_values
 from multiberts.runs.identity import Identity, Values
+from multiberts.runs.parameters import NonNegativeInt, PositiveInt, Range, Share
 
 SOURCE_FORMATS = (*FILE_FORMATS, "tfds", "store")
 
@@ -34,7 +36,7 @@ class PreparationSettings:
         `store` directories that this function made, with one vocabulary.
       source_format: `sentences` (one per line, blank line between documents), `blank_lines`
         (likewise, but not cut into sentences), `raw` (one document per file), `wikiextractor`,
-        `jsonl` (one JSON object per line), `tfds`, `store`.
+        `jsonl` (one JSON object per line), `tfds`, `store`; a list of file formats: one per source.
       text_field: of `jsonl` and `tfds`, the field or feature that holds the text.
       datasets_dir: of `tfds`, where prepared datasets lie; None: where the library keeps them.
       vocabulary: a `vocab.txt` to copy; without it one is learned from the text (of `store`:
@@ -45,10 +47,16 @@ class PreparationSettings:
         does. None: one pass, and masks that are drawn afresh each time an instance is met.
       short_sequence_probability: share of (document, pass) pairs with a short target length.
       instance_seed: seed of instances and of masks that belong to them.
-      counterfactual_seed: if given, swaps gendered pronouns with probability one half; the seed
-        of those draws.
+      max_unknown_share: largest share of tokens that may be [UNK]; where there are more, the
+        vocabulary is of another language, or cased.
+      counterfactual_seed: if given, swaps gendered pronouns; the seed of those draws.
       counterfactual_nouns: whether gendered nouns are swapped as well.
       counterfactual_names: whether given names are swapped as well.
+      counterfactual_unit: what one draw decides on: each `pronoun`, those of a `sentence`, or those
+        of a `document`.
+      counterfactual_probability: of each draw to swap.
+      counterfactual_copies: whether documents with swapped words are added to the text, each behind
+        the document it was made from, rather than put in its place.
       num_workers: worker processes; None: one per core. Neither this nor what follows changes what
         is written.
       shard_bytes: approximate amount of text in a shard.
@@ -60,20 +68,26 @@ class PreparationSettings:
 
     run_dir: str
     sources: list[str]
-    source_format: str
+    source_format: str | list[str]
     text_field: str = "text"
     datasets_dir: str | None = None
     vocabulary: str | None = None
-    vocabulary_size: int = 30522
-    sequence_length: int = 128
-    dupe_factor: int | None = 10
-    short_sequence_probability: float = 0.1
-    instance_seed: int = 0
-    counterfactual_seed: int | None = None
+    vocabulary_size: Annotated[
+        int, Range(least=len(SPECIAL_TOKENS) + 1, most=LARGEST_VOCABULARY)
+    ] = 30522
+    sequence_length: Annotated[int, Range(least=_SHORTEST_SEQUENCE, most=_LONGEST_SEQUENCE)] = 128
+    dupe_factor: PositiveInt | None = 10
+    short_sequence_probability: Share = 0.1
+    instance_seed: NonNegativeInt = 0
+    max_unknown_share: Share = 0.2
+    counterfactual_seed: NonNegativeInt | None = None
     counterfactual_nouns: bool = False
     counterfactual_names: bool = False
-    num_workers: int | None = None
-    shard_bytes: int = DEFAULT_SHARD_BYTES
+    counterfactual_unit: Unit = "pronoun"
+    counterfactual_probability: Share = 0.5
+    counterfactual_copies: bool = False
+    num_workers: PositiveInt | None = None
+    shard_bytes: PositiveInt = DEFAULT_SHARD_BYTES
     runner: str | None = None
     pipeline_options: Sequence[str] = ()
 
@@ -89,34 +103,49 @@ class PreparationSettings:
         if self.counterfactual_seed is not None:
             swapper = Swapper(
                 self.counterfactual_seed,
+                self.counterfactual_probability,
                 nouns=self.counterfactual_nouns,
                 names=self.counterfactual_names,
+                unit=self.counterfactual_unit,
+                copies=self.counterfactual_copies,
             )
-        return Text(self.source_format, self.text_field, self.datasets_dir, swapper)
+        return Text(self.text_field, self.datasets_dir, swapper)
+
+
+# What changes nothing unless `counterfactual_seed` is given, with the defaults.
+_COUNTERFACTUAL = {
+    "counterfactual_nouns": False,
+    "counterfactual_names": False,
+    "counterfactual_unit": "pronoun",
+    "counterfactual_probability": 0.5,
+    "counterfactual_copies": False,
+}
 
 
 def _settle(parameters: Values, inputs: Values) -> None:
     """Leaves out what has no effect; names of datasets count as names."""
-    source_format = parameters["source_format"]
-    if inputs["vocabulary"] or source_format == "store":
+    given = parameters["source_format"]
+    formats = {given} if isinstance(given, str) else set(given)
+    if len(formats) == 1:
+        (parameters["source_format"],) = formats
+    if inputs["vocabulary"] or "store" in formats:
         parameters["vocabulary_size"] = None
-    swaps_more = parameters["counterfactual_nouns"] or parameters["counterfactual_names"]
+    text_field = parameters.pop("text_field")
+    swaps = {name: parameters.pop(name) for name in _COUNTERFACTUAL}
     # Stated last and where they matter, so that directories made before they existed stay valid.
-    for name, matters in (
-        ("text_field", source_format in ("jsonl", "tfds")),
-        ("counterfactual_nouns", swaps_more),
-        ("counterfactual_names", swaps_more),
-    ):
-        value = parameters.pop(name)
-        if matters:
-            parameters[name] = value
-    if source_format == "tfds":
+    if formats & {"jsonl", "tfds"}:
+        parameters["text_field"] = text_field
+    if swaps["counterfactual_nouns"] or swaps["counterfactual_names"]:
+        both = ("counterfactual_nouns", "counterfactual_names")
+        parameters |= {name: swaps.pop(name) for name in both}
+    parameters |= {name: swaps[name] for name in swaps if swaps[name] != _COUNTERFACTUAL[name]}
+    if "tfds" in formats:
         parameters["sources"] = inputs.pop("sources")
 
 
 def _find_files(arguments: Mapping[str, Any], inputs: Values) -> None:
     """Replaces patterns by the files that fit them."""
-    if "sources" in inputs and arguments["source_format"] != "store":
+    if "sources" in inputs and "store" not in arguments["source_format"]:
         inputs["sources"] = [
             found
             for source in inputs["sources"]
@@ -127,59 +156,44 @@ def _find_files(arguments: Mapping[str, Any], inputs: Values) -> None:
 IDENTITY = Identity(
     inputs=("sources", "vocabulary"),
     places=("datasets_dir",),
-    speed=("num_workers", "shard_bytes", "runner", "pipeline_options"),
+    speed=("num_workers", "shard_bytes", "runner", "pipeline_options", "max_unknown_share"),
     settle=_settle,
     find_files=_find_files,
 )
 
 
 def check_settings(settings: PreparationSettings) -> None:
-    """Refuses values that have no meaning, naming the first.
+    """Refuses values that do not go together, naming the first.
 
     Raises:
       UserError: naming parameter, value and what is expected.
     """
-    check_sources(settings.sources, "prepare.sources")
-    size, length = IDENTITY.of(vars(settings))[0]["vocabulary_size"], settings.sequence_length
-    probability, seed = settings.short_sequence_probability, settings.counterfactual_seed
-    swaps_more = settings.counterfactual_nouns or settings.counterfactual_names
-    workers, options = settings.num_workers, settings.pipeline_options
+    formats = settings.source_format
+    kinds = {formats} if isinstance(formats, str) else set(formats)
+    changed = [n for n, default in _COUNTERFACTUAL.items() if getattr(settings, n) != default]
+    seed, options = settings.counterfactual_seed, settings.pipeline_options
     check_values(
         "prepare",
         (
             (
-                "source_format",
-                settings.source_format,
-                settings.source_format in SOURCE_FORMATS,
-                f"one of {', '.join(SOURCE_FORMATS)}",
-            ),
-            (
-                "sequence_length",
-                length,
-                _SHORTEST_SEQUENCE <= length <= _LONGEST_SEQUENCE,
-                f"{_SHORTEST_SEQUENCE} to {_LONGEST_SEQUENCE}",
-            ),
-            ("dupe_factor", settings.dupe_factor, settings.passes >= 1, "at least 1, or None"),
-            ("short_sequence_probability", probability, 0 <= probability <= 1, "0 to 1"),
-            (
-                "vocabulary_size",
-                size,
-                size is None or size <= LARGEST_VOCABULARY,
-                f"at most {LARGEST_VOCABULARY}",
-            ),
-            (
                 "counterfactual_seed",
                 seed,
-                seed is not None or not swaps_more,
-                "a number, as counterfactual_nouns or counterfactual_names is set",
+                seed is not None or not changed,
+                f"a number, as {', '.join(changed)} is set",
             ),
-            ("num_workers", workers, workers is None or workers >= 1, "at least 1, or None"),
-            ("shard_bytes", settings.shard_bytes, settings.shard_bytes >= 1, "at least 1"),
             (
                 "pipeline_options",
                 options,
                 settings.runner is not None or not options,
                 "none without --runner, which names Beam's runner",
+            ),
+            (
+                "source_format",
+                formats,
+                kinds.issubset(FILE_FORMATS)
+                or (len(kinds) == 1 and kinds.issubset(SOURCE_FORMATS)),
+                f"one of {', '.join(SOURCE_FORMATS)}, or a list of the formats of files (prepare "
+                "datasets and files apart with one vocabulary, then both together as stores)",
             ),
         ),
     )

@@ -11,19 +11,21 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 
 from multiberts.bert.randomness import hash_bits, uniform
 from multiberts.pretrain.corpus.documents import (
     FILE_FORMATS,
-    check_sources,
-    expand_sources,
+    name_sources,
+    one_or_all,
     read_documents,
 )
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError, check_values
 from multiberts.runs.files import replaced
+from multiberts.runs.parameters import NonNegativeInt, Range
 
 TRAINED = "trained.txt"
 HELD_OUT = "held_out.txt"
@@ -33,10 +35,10 @@ def hold_out(
     *,
     run_dir: str,
     sources: Sequence[str],
-    source_format: str,
+    source_format: str | list[str],
     text_field: str = "text",
-    share: float = 0.05,
-    hold_out_seed: int = 0,
+    share: Annotated[float, Range(above=0, below=1)] = 0.05,
+    hold_out_seed: NonNegativeInt = 0,
 ) -> None:
     """Writes `trained.txt` and `held_out.txt`, both for `prepare` with source_format `sentences`.
 
@@ -46,7 +48,7 @@ def hold_out(
     Args:
       run_dir: directory of the outputs.
       sources: text files or patterns, as for `prepare`.
-      source_format: their layout, one of the file formats of `prepare`.
+      source_format: their layout, one of the file formats of `prepare`; a list: one per source.
       text_field: of `jsonl`, the field that holds the text.
       share: of the documents that are held out.
       hold_out_seed: of the choice.
@@ -55,26 +57,30 @@ def hold_out(
       UserError: a source or a parameter cannot be used, or one side would have less than two
         documents; nothing is written.
     """
-    check_sources(sources, "hold_out.sources")
-    known = source_format in FILE_FORMATS
+    pieces = name_sources(sources, source_format, "hold_out")
+    known = {source_format} if isinstance(source_format, str) else set(source_format)
     check_values(
         "hold_out",
         (
-            ("source_format", source_format, known, f"one of {', '.join(FILE_FORMATS)}"),
-            ("share", share, 0 < share < 1, "more than 0 and less than 1"),
+            (
+                "source_format",
+                source_format,
+                known.issubset(FILE_FORMATS),
+                f"one of {', '.join(FILE_FORMATS)}, or a list of these",
+            ),
         ),
     )
     parameters = {
-        "source_format": source_format,
+        "source_format": one_or_all([piece.source_format for piece in pieces]),
         "text_field": text_field,
         "share": share,
         "hold_out_seed": hold_out_seed,
     }
-    files = expand_sources(sources)
-    run = RunDirectory(run_dir, stage="hold_out", parameters=parameters, inputs={"sources": files})
+    inputs = {"sources": [piece.source for piece in pieces]}
+    run = RunDirectory(run_dir, stage="hold_out", parameters=parameters, inputs=inputs)
     if run.done:
         return
-    count = sum(1 for _ in read_documents(files, source_format, text_field))
+    count = sum(1 for _ in read_documents(pieces, text_field))
     is_held_out = uniform(hash_bits("hold out", hold_out_seed, np.arange(count))) < share
     if not 2 <= is_held_out.sum() <= count - 2:
         raise UserError(
@@ -89,6 +95,6 @@ def hold_out(
                 )
                 for name in (TRAINED, HELD_OUT)
             ]
-            for number, sentences in enumerate(read_documents(files, source_format, text_field)):
+            for number, sentences in enumerate(read_documents(pieces, text_field)):
                 handles[int(is_held_out[number])].write("\n".join([*sentences, "", ""]))
         run.finish([TRAINED, HELD_OUT])

@@ -30,6 +30,7 @@ from multiberts.pretrain.corpus.documents import (
     PieceCounts,
     count_lines_of_documents,
     read_lines_of_documents,
+    unpack,
 )
 from multiberts.pretrain.corpus.sentences import sentences_of
 from multiberts.pretrain.corpus.token_store import (
@@ -40,7 +41,7 @@ from multiberts.pretrain.corpus.token_store import (
 from multiberts.pretrain.corpus.vocabulary import count_words
 from multiberts.runs.console import ProgressBar
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import UNFINISHED_SUFFIX, remove, replaced
+from multiberts.runs.files import UNFINISHED_SUFFIX, read_json_fields, remove, replaced
 
 # A shard takes about ten seconds of one core, and a worker's death costs that much.
 DEFAULT_SHARD_BYTES = 32 << 20
@@ -56,24 +57,22 @@ class Text:
     """How the documents of sources are read; the same for all shards of a corpus.
 
     Attributes:
-      source_format: one of `FILE_FORMATS`, `tfds` or `store`.
       text_field: field of JSON lines, feature of a dataset.
       datasets_dir: where prepared datasets lie.
       swapper: what counterfactual data exchange; None: nothing.
     """
 
-    source_format: str
     text_field: str
     datasets_dir: str | None
     swapper: Swapper | None
 
     def lines_of_documents(self, piece: Piece) -> Iterator[list[str]]:
         """Yields the documents of a piece as lines, uncut, blank documents included."""
-        if self.source_format == "tfds":
+        if piece.source_format == "tfds":
             from multiberts.pretrain.corpus.dataset_source import read_dataset
 
             return read_dataset(piece, self.text_field, self.datasets_dir)
-        return read_lines_of_documents(piece, self.source_format, self.text_field)
+        return read_lines_of_documents(piece, self.text_field)
 
     def documents(
         self, pieces: Iterable[Piece], first_document: int, counts: Counter[str]
@@ -88,15 +87,17 @@ class Text:
         number = first_document
         for piece in pieces:
             for lines in self.lines_of_documents(piece):
-                sentences = lines if self.source_format == "sentences" else sentences_of(lines)
+                is_cut = piece.source_format == "sentences"
+                sentences = lines if is_cut else sentences_of(lines)
                 if not sentences:
                     continue
-                if self.swapper is not None:
+                if self.swapper is None:
+                    yield sentences
+                else:
                     # Sentences hold no line feed, so it can stand between them meanwhile.
                     swapped = self.swapper.swap("\n".join(sentences), document=number)
-                    sentences = swapped.text.split("\n")
                     counts.update(swapped.counts)
-                yield sentences
+                    yield from self.swapper.kept(sentences, swapped.text.split("\n"), counts)
                 number += 1
 
 
@@ -117,12 +118,12 @@ class Shard(NamedTuple):
 
 
 def cut_into_shards(
-    sources: Sequence[str], text: Text, shard_bytes: int
+    sources: Sequence[Piece], text: Text, shard_bytes: int
 ) -> list[tuple[Piece, ...]]:
     """Cuts sources into shards: large plain files into pieces, small files put together.
 
     Args:
-      sources: files, datasets or stores.
+      sources: whole files, datasets or stores.
       text: how they are read.
       shard_bytes: text in a shard, about.
 
@@ -144,13 +145,14 @@ def cut_into_shards(
     return [tuple(shard) for shard in shards]
 
 
-def _pieces(source: str, text: Text, shard_bytes: int) -> list[tuple[Piece, int]]:
+def _pieces(whole: Piece, text: Text, shard_bytes: int) -> list[tuple[Piece, int]]:
     """Cuts a source into pieces, with the approximate number of bytes of text in each."""
-    if text.source_format == "tfds":
+    source, kind = whole.source, whole.source_format
+    if kind == "tfds":
         from multiberts.pretrain.corpus.dataset_source import dataset_size
 
         units, size = dataset_size(source, text.datasets_dir)
-    elif text.source_format == "store":
+    elif kind == "store":
         store = TokenStore(source)
         # About four characters to a token.
         units, size = store.num_documents, 4 * store.num_tokens
@@ -159,20 +161,40 @@ def _pieces(source: str, text: Text, shard_bytes: int) -> list[tuple[Piece, int]
         if not path.is_file():
             what = "is a directory" if path.is_dir() else "does not exist"
             raise UserError(f"{path} {what}, expected a file; check prepare.sources")
-        size = path.stat().st_size
+        units = size = path.stat().st_size
         if path.suffix == ".gz":
-            return [(Piece(source), _UNPACKED * size)]
-        if text.source_format not in DIVISIBLE_FORMATS:
-            return [(Piece(source), size)]
-        units = size
+            return [(whole, _UNPACKED * size)]
+        if kind not in DIVISIBLE_FORMATS:
+            return [(whole, size)]
     number = max(1, min(units, -(-size // shard_bytes)))
     ends = [units * place // number for place in range(number + 1)]
     ranges = list(itertools.pairwise(ends))
     last = len(ranges) - 1
     return [
-        (Piece(source, begin, None if place == last else end), size // number)
+        (Piece(source, kind, begin, None if place == last else end), size // number)
         for place, (begin, end) in enumerate(ranges)
     ]
+
+
+def is_packed(pieces: tuple[Piece, ...], shard_bytes: int) -> bool:
+    """Returns whether a shard is a `.gz` of several shards, which can be cut once it is unpacked."""
+    (piece, *others) = pieces
+    return (
+        not others
+        and piece.source.endswith(".gz")
+        and piece.source_format in DIVISIBLE_FORMATS
+        and _UNPACKED * Path(piece.source).stat().st_size > shard_bytes
+    )
+
+
+def unpack_shard(numbered: tuple[int, tuple[Piece, ...]], directory: Path) -> tuple[Piece, ...]:
+    """Unpacks the `.gz` that a shard is, and returns the plain file."""
+    number, (piece,) = numbered
+    path = directory / f"text-{number:05d}.txt"
+    if not path.exists():
+        with finished_whole(path) as temporary:
+            unpack(piece.source, temporary)
+    return (Piece(str(path), piece.source_format),)
 
 
 def look_over_shard(pieces: tuple[Piece, ...], text: Text) -> list[PieceCounts]:
@@ -181,9 +203,12 @@ def look_over_shard(pieces: tuple[Piece, ...], text: Text) -> list[PieceCounts]:
     Raises:
       UserError: a piece cannot be read.
     """
-    if text.source_format == "store":
-        return [_count_stored(piece) for piece in pieces]
-    return [count_lines_of_documents(text.lines_of_documents(piece)) for piece in pieces]
+    return [
+        _count_stored(piece)
+        if piece.source_format == "store"
+        else count_lines_of_documents(text.lines_of_documents(piece))
+        for piece in pieces
+    ]
 
 
 def _count_stored(piece: Piece) -> PieceCounts:
@@ -231,19 +256,24 @@ def most_frequent_words(paths: Sequence[Path], most: int) -> dict[str, int]:
       paths: files of `count_words_of_shard`.
       most: how many words to keep; of equally frequent ones those first in order.
     """
-    with contextlib.ExitStack() as stack:
-        files = [stack.enter_context(open(path, encoding="utf-8", newline="\n")) for path in paths]
-        rows = heapq.merge(*(map(_word_and_count, file) for file in files))
-        totals = (
-            (word, sum(count for _, count in group))
-            for word, group in itertools.groupby(rows, key=lambda row: row[0])
-        )
-        return dict(sorted(heapq.nlargest(most, totals, key=lambda total: total[1])))
+    rows = heapq.merge(*map(_counted_words, paths))
+    totals = (
+        (word, sum(count for _, count in group))
+        for word, group in itertools.groupby(rows, key=lambda row: row[0])
+    )
+    return dict(sorted(heapq.nlargest(most, totals, key=lambda total: total[1])))
 
 
-def _word_and_count(line: str) -> tuple[str, int]:
-    word, count = line.rstrip("\n").split("\t")
-    return word, int(count)
+def _counted_words(path: Path) -> Iterator[tuple[str, int]]:
+    try:
+        with open(path, encoding="utf-8", newline="\n") as file:
+            for line in file:
+                word, count = line.rstrip("\n").split("\t")
+                yield word, int(count)
+    except ValueError as error:
+        raise UserError(
+            f"{path} changed after it was made ({error}); remove it and run the same command again"
+        ) from error
 
 
 def tokenise_shard(shard: Shard, text: Text, vocabulary: Path, directory: Path) -> None:
@@ -255,7 +285,7 @@ def tokenise_shard(shard: Shard, text: Text, vocabulary: Path, directory: Path) 
     swapped: Counter[str] = Counter()
     with finished_whole(path) as temporary:
         temporary.mkdir()
-        if text.source_format == "store":
+        if shard.pieces[0].source_format == "store":  # then all of them are
             stored = _stored_documents(shard, text, tokenizer, swapped)
             write_encoded_documents(temporary, shown(stored, "tokens", shard.alone))
         else:
@@ -277,12 +307,14 @@ def _stored_documents(
             sentences = [
                 store.tokens[first:last].tolist() for first, last in itertools.pairwise(bounds)
             ]
-            if text.swapper is not None:
-                sentences, found = swap_ids(
+            if text.swapper is None:
+                yield sentences
+            else:
+                swapped, found = swap_ids(
                     sentences, tokenizer=tokenizer, swapper=text.swapper, document=number
                 )
                 counts.update(found)
-            yield sentences
+                yield from text.swapper.kept(sentences, swapped, counts)
             number += 1
 
 
@@ -299,7 +331,7 @@ def swapped_counts(paths: Iterable[Path]) -> Counter[str]:
     """
     total: Counter[str] = Counter()
     for path in paths:
-        total.update(json.loads((path / _COUNTS).read_text()))
+        total.update(read_json_fields(path / _COUNTS, cure=f"remove {path} and run it again"))
     return total
 
 

@@ -29,7 +29,7 @@ DOCUMENT_OFFSETS = "document_offsets.npy"
 
 LARGEST_VOCABULARY = 2**16
 
-# Tokens copied together where stores are joined.
+# Tokens looked at together where a whole store is.
 _TOKENS_AT_ONCE = 1 << 24
 
 # Sentences handed to the tokeniser together; large enough to keep it busy, small to hold.
@@ -165,12 +165,15 @@ def write_encoded_documents(
     return writer.counts
 
 
-def join_token_stores(directory: PathLike, parts: Iterable[PathLike]) -> dict[str, int]:
+def join_token_stores(
+    directory: PathLike, parts: Iterable[PathLike], vocabulary_size: int
+) -> dict[str, int]:
     """Writes the stores of the parts of a corpus one behind the other as one store.
 
     Args:
       directory: where the three files shall be.
       parts: directories of stores, in the order of the text; a store may have no documents.
+      vocabulary_size: pieces of their vocabulary.
 
     Returns:
       As `write_token_store`.
@@ -181,10 +184,29 @@ def join_token_stores(directory: PathLike, parts: Iterable[PathLike]) -> dict[st
     with _store_writer(directory) as writer:
         for part in parts:
             store = TokenStore(part, may_be_empty=True)
-            for first in range(0, store.num_tokens, _TOKENS_AT_ONCE):
-                writer.append_tokens(store.tokens[first : first + _TOKENS_AT_ONCE])
+            offsets = (store.sentence_offsets, store.document_offsets)
+            is_whole = all((np.diff(ends) > 0).all() for ends in offsets)
+            for tokens in _blocks(store.tokens):
+                is_whole = is_whole and int(tokens.max()) < vocabulary_size
+                writer.append_tokens(tokens)
+            if not is_whole:
+                raise UserError(
+                    f"{part} holds an empty sentence or an id outside the vocabulary, so it changed "
+                    "after it was made; remove it and run the same command again"
+                )
             writer.append_ends(store.sentence_offsets[1:], store.document_offsets[1:])
     return writer.counts
+
+
+def unknown_share(store: TokenStore, unk_id: int) -> float:
+    """Returns the share of a store's tokens that are [UNK], whose id is given."""
+    unknown = sum(int((tokens == unk_id).sum()) for tokens in _blocks(store.tokens))
+    return unknown / store.num_tokens
+
+
+def _blocks(tokens: np.ndarray) -> Iterator[np.ndarray]:
+    for first in range(0, tokens.size, _TOKENS_AT_ONCE):
+        yield tokens[first : first + _TOKENS_AT_ONCE]
 
 
 class _StoreWriter:
@@ -298,11 +320,14 @@ def open_array(path: Path, dtype: np.dtype) -> np.ndarray:
     """
     cure = "make the corpus again into an empty run_dir, or copy it again"
     try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        array = np.lib.format.open_memmap(path, mode="r")
+        excess = path.stat().st_size - array.offset - array.nbytes
     except FileNotFoundError as error:
         raise UserError(f"{path} does not exist; {cure}") from error
-    except (ValueError, EOFError, OSError) as error:
+    except Exception as error:  # many kinds: NumPy takes the header for Python
         raise UserError(f"{path} is not a whole NumPy file ({error}); {cure}") from error
+    if excess:
+        raise UserError(f"{path} is not a whole NumPy file ({excess} bytes too long); {cure}")
     if array.dtype != dtype or array.ndim != 1:
         raise UserError(
             f"{path} holds {array.dtype} {list(array.shape)}, expected a "

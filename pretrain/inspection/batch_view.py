@@ -20,6 +20,7 @@ from multiberts.pretrain.training.recipe import CONTINUE, RESTART, learning_rate
 from multiberts.runs.directory import CONFIG, fingerprint, read_config
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
+from multiberts.runs.parameters import NonNegativeInt, PositiveInt
 
 _STAGE = "pretrain."
 
@@ -96,8 +97,8 @@ def read_run_record(run_dir: PathLike) -> RunRecord:
 def show_batch(
     *,
     run_dir: PathLike,
-    step: int,
-    rows: int | None = 4,
+    step: PositiveInt,
+    rows: NonNegativeInt | None = 4,
     corpus: PathLike | None = None,
     initial_checkpoint: PathLike | None = None,
 ) -> str:

@@ -8,7 +8,7 @@ The files are compared with their checksums first.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
@@ -17,11 +17,11 @@ from multiberts.pretrain.batches.corpus_batches import imported_features
 from multiberts.pretrain.batches.masking import number_of_predictions
 from multiberts.pretrain.corpus.description import IMPORTED, VOCABULARY, check_corpus
 from multiberts.pretrain.corpus.instances import NUM_SPECIAL_TOKENS, InstanceTable
-from multiberts.pretrain.corpus.token_store import TokenStore
+from multiberts.pretrain.corpus.token_store import TokenStore, unknown_share
 from multiberts.runs.files import PathLike
+from multiberts.runs.parameters import Range
 
 _ROWS_AT_ONCE = 1 << 20
-_TOKENS_AT_ONCE = 1 << 24
 _INSTANCES_AT_ONCE = 1 << 14
 
 
@@ -56,7 +56,9 @@ def describe_run(*, run_dir: PathLike) -> str:
     return describe(corpus=run_dir)
 
 
-def describe(*, corpus: PathLike, masked_lm_probability: float = 0.15) -> str:
+def describe(
+    *, corpus: PathLike, masked_lm_probability: Annotated[float, Range(above=0, below=1)] = 0.15
+) -> str:
     """Sums up a corpus.
 
     Args:
@@ -100,11 +102,6 @@ def corpus_statistics(
     store, table = TokenStore(corpus), InstanceTable(corpus)
     sentences = np.diff(store.sentence_offsets)
     documents = np.diff(store.sentence_offsets[store.document_offsets])
-    unknown_id = Tokenizer(Path(corpus) / VOCABULARY).unk_id
-    unknown = sum(
-        int((store.tokens[first : first + _TOKENS_AT_ONCE] == unknown_id).sum())
-        for first in range(0, store.num_tokens, _TOKENS_AT_ONCE)
-    )
     lengths = np.zeros(sequence_length + 1, np.int64)
     random_next = 0
     targets = _Targets(store, documents, sequence_length)
@@ -123,7 +120,7 @@ def corpus_statistics(
         tokens=store.num_tokens,
         longest_sentence=int(sentences.max()),
         longest_document=int(documents.max()),
-        unknown_share=unknown / store.num_tokens,
+        unknown_share=unknown_share(store, Tokenizer(Path(corpus) / VOCABULARY).unk_id),
         random_next=random_next,
         lengths=lengths,
         predictions=predictions.astype(np.int64),

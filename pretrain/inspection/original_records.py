@@ -22,7 +22,7 @@ import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -31,12 +31,13 @@ from multiberts.bert.tokenization import Tokenizer
 from multiberts.pretrain.batches.corpus_batches import STORED, feature_file, feature_width
 from multiberts.pretrain.batches.masking import Masking, masked_features
 from multiberts.pretrain.corpus.description import DESCRIPTION, IMPORTED, VOCABULARY, check_corpus
-from multiberts.pretrain.corpus.documents import check_sources, expand_sources
+from multiberts.pretrain.corpus.documents import check_distinct, check_sources, expand_sources
 from multiberts.pretrain.corpus.instances import InstanceTable
 from multiberts.pretrain.corpus.token_store import ArrayWriter, TokenStore, check_vocabulary_size
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, remove, replaced, sha256_of_file, write_atomically
+from multiberts.runs.parameters import PositiveInt, Range
 
 _AT_ONCE = 256
 
@@ -45,9 +46,9 @@ def export_records(
     *,
     run_dir: str,
     corpus: str,
-    num_files: int = 10,
-    max_predictions_per_sequence: int = 20,
-    masked_lm_probability: float = 0.15,
+    num_files: PositiveInt = 10,
+    max_predictions_per_sequence: PositiveInt = 20,
+    masked_lm_probability: Annotated[float, Range(above=0, below=1)] = 0.15,
     whole_word_masks: bool = False,
 ) -> None:
     """Writes every instance of a corpus with its masks; a second run touches nothing.
@@ -66,8 +67,6 @@ def export_records(
     Raises:
       UserError: the corpus is missing or damaged; nothing is written.
     """
-    if num_files < 1:
-        raise UserError(f"export_records.num_files is {num_files}; give at least 1")
     masks = {
         "max_predictions_per_sequence": max_predictions_per_sequence,
         "masked_lm_probability": masked_lm_probability,
@@ -159,6 +158,7 @@ def import_records(*, run_dir: str, sources: list[str], vocabulary: str) -> None
     """
     check_sources(sources, "import_records.sources")
     files = expand_sources(sources)
+    check_distinct(files, "import_records.sources")
     run = RunDirectory(
         run_dir,
         stage="import_records",
@@ -245,10 +245,12 @@ def _check_values(
         ("masked_lm_positions", sequence_length),
         ("segment_ids", 2),
         ("input_mask", 2),
+        ("masked_lm_weights", 2),
         ("next_sentence_labels", 2),
     ):
         values = features[name]
-        if values.size and (values.min() < 0 or values.max() >= limit):
+        # No comparison holds for NaN.
+        if values.size and not (values.min() >= 0 and values.max() <= limit - 1):
             raise UserError(
                 f"{source}: {name} holds {values.min()} to {values.max()}, expected 0 to "
                 f"{limit - 1}; {cure if name.endswith('ids') else 'make the records again'}"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from transformers.models.bert.tokenization_bert_legacy import BasicTokenizer, WordpieceTokenizer
 
 from multiberts.bert import tokenization
-from multiberts.bert.tokenization import SPECIAL_TOKENS, Tokenizer
+from multiberts.bert.tokenization import SPECIAL_TOKENS, Tokenizer, check_uncased
 from multiberts.runs.errors import UserError
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
@@ -280,3 +280,22 @@ def test_every_assigned_code_point_with_the_released_vocabulary(shared_data):
     found = tokenizer.encode_batch(texts)
     wrong = [t for t, ids in zip(texts, found, strict=True) if ids != oracle.encode(t)]
     assert not wrong, f"{len(wrong)} texts differ, the first are {wrong[:10]!r}"
+
+
+def test_a_vocabulary_with_capitals_is_one_of_a_cased_model(tmp_path):
+    path = tmp_path / "vocab.txt"
+    lower = [*SPECIAL_TOKENS, "[unused0]", "the", "##s", "ß", "ℝ", *map(str, range(190))]
+    path.write_text("\n".join([*lower, "NASA"]))
+    check_uncased(path)  # one in two hundred is a slip, not a case
+    path.write_text("\n".join([*lower, "NASA", "The", "##S"]))
+    with pytest.raises(
+        UserError, match=r"cased model: 3 of 203 pieces hold capitals, such as 'NASA'"
+    ):
+        check_uncased(path)
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    with pytest.raises(
+        UserError, match=r"say do_lower_case true in tokenizer_config.json beside it"
+    ):
+        check_uncased(path)
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true}')
+    check_uncased(path)

@@ -101,6 +101,7 @@ def test_the_release(tmp_path: Path) -> None:
     assert changed == {"procedure", "max_predictions_per_sequence", "checkpoint_steps"}
     assert full["max_predictions_per_sequence"] == 20
     further = _bindings("cda_incr", **PLACES)
+    assert further["max_predictions_per_sequence"] == 20  # footnote 8
     assert (further["num_steps"], further["initial_checkpoint"]) == (50_000, "checkpoint")
 
 

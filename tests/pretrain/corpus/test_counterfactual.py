@@ -2,7 +2,10 @@
 
 import itertools
 import re
+from collections import Counter
+from typing import get_args
 
+import numpy as np
 import pytest
 
 from multiberts.bert.tokenization import SPECIAL_TOKENS, Tokenizer
@@ -10,10 +13,11 @@ from multiberts.pretrain.corpus.counterfactual import (
     NAME_COUNTERPARTS,
     NOUN_COUNTERPARTS,
     Swapper,
+    Unit,
     counterpart,
     swap_ids,
 )
-from multiberts.pretrain.corpus.documents import read_documents
+from multiberts.pretrain.corpus.documents import Piece, read_documents
 
 # Sentence and its counterpart with every pronoun swapped, written by hand before the rule was run. The
 # rule's word lists were then extended with these at hand.
@@ -317,7 +321,7 @@ def test_rule_puts_him_and_his_back_in_real_text(shared_data, name, least):
     """
     right = total = 0
     for number, document in enumerate(
-        read_documents([shared_data / "pretrain" / name], "wikiextractor")
+        read_documents([Piece(str(shared_data / "pretrain" / name), "wikiextractor")])
     ):
         if number % 3 and name.startswith("enwiki"):
             continue
@@ -429,3 +433,54 @@ def test_a_store_is_swapped_as_its_text(tmp_path):
     assert counts == swapped.counts
     # "herself" is two pieces where the masculine is one.
     assert tokenizer.encode("herself") == ids[1][-3:-1]
+
+
+def test_a_long_run_of_adverbs_is_read_to_its_end():
+    """No depth of the text is a depth of calls: 400 MB of stack would not do."""
+    adverbs = "very newly " * 500_000
+    assert swap_all(f"Her {adverbs}built house.") == f"His {adverbs}built house."
+    assert swap_all(f"I saw her {adverbs}.") == f"I saw him {adverbs}."
+
+
+def units_swapped(unit, documents=400):
+    """Of the two words in each of six sentences, which become feminine: bool [documents, 6, 2]."""
+    text = "\n".join(["The king saw that he came ."] * 6)
+    swapper = Swapper(2, nouns=True, unit=unit)
+    texts = [swapper.swap(text, document=document).text for document in range(documents)]
+    found = [re.findall(r"\b(he|she|king|queen)\b", text) for text in texts]
+    return np.isin(found, ["she", "queen"]).reshape(documents, 6, 2)
+
+
+def test_one_draw_decides_for_a_pronoun_a_sentence_or_a_document():
+    """About half of the units change, and within a unit all words or none."""
+    swapped = {unit: units_swapped(unit) for unit in get_args(Unit)}
+    for unit, draws in {"pronoun": 4800, "sentence": 2400, "document": 400}.items():
+        assert abs(swapped[unit].mean() - 0.5) < 4 * (0.25 / draws) ** 0.5, unit
+    words, sentences, documents = swapped.values()
+    assert (sentences[:, :, 0] == sentences[:, :, 1]).all()
+    assert (documents == documents[:, :1, :1]).all()
+    # Neither do sentences of a document go together, nor the words of a sentence.
+    assert 0.4 < (sentences[:, 0, 0] == sentences[:, 1, 0]).mean() < 0.6
+    assert 0.4 < (words[:, :, 0] == words[:, :, 1]).mean() < 0.6
+
+
+def test_names_go_with_their_document():
+    """One draw per pair of names, or the document's own draw; never one per sentence."""
+    text = "\n".join(["Mary saw that he came ."] * 6)
+    for unit in get_args(Unit):
+        swapper = Swapper(2, names=True, unit=unit)
+        for document in range(40):
+            found = re.findall(r"Mary|James|\bs?he\b", swapper.swap(text, document=document).text)
+            assert len(set(found[::2])) == 1
+            if unit == "document":
+                assert set(found) in ({"Mary", "he"}, {"James", "she"})
+
+
+def test_copies_follow_the_documents_they_are_made_from():
+    original, swapped = ["He came ."], ["She came ."]
+    counts = Counter()
+    assert list(Swapper(0).kept(original, swapped, counts)) == [swapped]
+    copying = Swapper(0, copies=True)
+    assert list(copying.kept(original, swapped, counts)) == [original, swapped]
+    assert list(copying.kept(original, original, counts)) == [original]
+    assert counts == {"copied_documents": 1}

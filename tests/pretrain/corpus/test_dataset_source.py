@@ -47,7 +47,7 @@ def datasets_dir(tmp_path_factory):
 
 
 def texts(source, datasets_dir, field="text", begin=0, end=None):
-    documents = read_dataset(Piece(source, begin, end), field, datasets_dir)
+    documents = read_dataset(Piece(source, "tfds", begin, end), field, datasets_dir)
     return ["\n".join(lines) for lines in documents]
 
 

@@ -23,7 +23,7 @@ def write(path, text):
 
 
 def documents_of(path, source_format):
-    return list(read_documents([path], source_format))
+    return list(read_documents([Piece(str(path), source_format)]))
 
 
 @pytest.mark.parametrize("name", ["text.txt", "text.txt.gz"])
@@ -106,11 +106,9 @@ def test_real_files_are_told_apart(shared_data):
 
 
 def check_sources(paths, source_format):
-    pieces = [Piece(str(path)) for path in paths]
-    counts = [
-        count_lines_of_documents(read_lines_of_documents(piece, source_format)) for piece in pieces
-    ]
-    check_counts(pieces, counts, source_format)
+    pieces = [Piece(str(path), source_format) for path in paths]
+    counts = [count_lines_of_documents(read_lines_of_documents(piece)) for piece in pieces]
+    check_counts(pieces, counts)
 
 
 def refuse(paths, source_format):
@@ -196,7 +194,7 @@ def test_json_lines(tmp_path, name):
     path = write(tmp_path / name, "\ufeff" + JSON_LINES)
     assert documents_of(path, "jsonl") == expected
     other = write(tmp_path / name, JSON_LINES.replace('"text"', '"body"'))
-    assert list(read_documents([other], "jsonl", "body")) == expected
+    assert list(read_documents([Piece(str(other), "jsonl")], "body")) == expected
 
 
 @pytest.mark.parametrize(
@@ -249,17 +247,17 @@ def test_pieces_hold_each_document_once_wherever_the_cuts_fall(tmp_path, source_
     size = path.stat().st_size
 
     def texts(piece):
-        documents = read_lines_of_documents(piece, source_format)
+        documents = read_lines_of_documents(piece)
         return [lines for lines in documents if any(line.strip() for line in lines)]
 
-    whole = texts(Piece(str(path)))
+    whole = texts(Piece(str(path), source_format))
     assert len(whole) >= 4
     for cut in range(1, size + 1):
-        first, second = Piece(str(path), 0, cut), Piece(str(path), cut, None)
+        first, second = (Piece(str(path), source_format, *ends) for ends in ((0, cut), (cut, None)))
         assert texts(first) + texts(second) == whole, cut
     for width in (1, 2, 7, 30):
         cuts = [*range(0, size, width), None]
-        pieces = [Piece(str(path), *pair) for pair in itertools.pairwise(cuts)]
+        pieces = [Piece(str(path), source_format, *pair) for pair in itertools.pairwise(cuts)]
         assert [text for piece in pieces for text in texts(piece)] == whole, width
 
 
@@ -267,7 +265,7 @@ def test_places_in_messages_are_counted_from_the_start_of_the_file(tmp_path):
     path = tmp_path / "text.txt"
     path.write_bytes(b"a\n\nb\n\n" + b"c\xffd\n")
     with pytest.raises(UserError, match=r"line 5: byte 0xff at offset 7 "):
-        list(read_lines_of_documents(Piece(str(path), 5, None), "sentences"))
+        list(read_lines_of_documents(Piece(str(path), "sentences", 5)))
 
 
 def test_formats_are_all_tested():

@@ -5,6 +5,7 @@ import hashlib
 import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -166,10 +167,10 @@ def test_counterfactual_text_differs_in_pronouns_alone(tmp_path, source):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"sequence_length": 4}, "prepare.sequence_length is 4, expected 5"),
-        ({"dupe_factor": 0}, "prepare.dupe_factor is 0, expected at least 1"),
+        ({"sequence_length": 4}, "prepare.sequence_length is 4, expected int at least 5"),
+        ({"dupe_factor": 0}, "prepare.dupe_factor is 0, expected int at least 1"),
         ({"short_sequence_probability": 1.5}, "prepare.short_sequence_probability is 1.5"),
-        ({"vocabulary_size": 70_000}, "prepare.vocabulary_size is 70000, expected at most 65536"),
+        ({"vocabulary_size": 70_000}, "is 70000, expected int at least 6 and at most 65536"),
         ({"vocabulary_size": 10}, "prepare.vocabulary_size is 10, expected at least"),
         ({"source_format": "html"}, "prepare.source_format is 'html', expected one of sentences"),
         ({"sources": []}, "prepare.sources is"),
@@ -312,7 +313,9 @@ def test_a_killed_beam_run_makes_only_the_missing_shards(tmp_path):
     process.kill()
     process.communicate()
     before = made()
-    assert 5 <= len(before) < len(json.loads((run_dir / "shards" / "plan.json").read_text()))
+    assert (
+        5 <= len(before) < len(json.loads((run_dir / "shards" / "plan.json").read_text())["shards"])
+    )
     process = command(run_dir, str(path), *beam)
     # The last look before the shards are joined, and removed.
     after = {}
@@ -413,3 +416,147 @@ def test_what_is_known_of_old_runs_stays(tmp_path):
         tmp_path / "corpus", str(tmp_path / "text.txt"), counterfactual_seed=0, vocabulary_size=90
     )
     assert {name: digest[:12] for name, digest in description["sha256"].items()} == PINNED
+
+
+def test_a_corpus_that_the_vocabulary_does_not_cover_is_refused(tmp_path, source):
+    """The vocabulary lacks more than a fifth of these words: the message states share and cure."""
+    vocabulary = tmp_path / "words.txt"
+    vocabulary.write_text("\n".join([*SPECIAL_TOKENS, *WORDS[:14]]))
+    given = {"vocabulary": str(vocabulary)}
+    message = (
+        r"2\d\.\d% of the tokens are \[UNK\], expected at most 20.0%.*raise prepare.max_unknown"
+    )
+    with pytest.raises(UserError, match=message):
+        run_prepare(tmp_path / "corpus", source, **given)
+    assert not (tmp_path / "corpus").exists()
+    raised = run_prepare(tmp_path / "corpus", source, **given, max_unknown_share=0.3)
+    # The bound changes no byte, so it does not make another run.
+    assert run_prepare(tmp_path / "corpus", source, **given) == raised
+    assert "max_unknown_share" not in raised
+
+
+def test_a_cased_vocabulary_is_refused_unless_it_is_said_to_be_lower_cased(tmp_path, source):
+    vocabulary = tmp_path / "vocab.txt"
+    vocabulary.write_text("\n".join([*SPECIAL_TOKENS, *WORDS, "Nurse", "USA"]))
+    with pytest.raises(
+        UserError, match=r"cased model: 2 of 25 pieces hold capitals, such as 'Nurse'"
+    ):
+        run_prepare(tmp_path / "corpus", source, vocabulary=str(vocabulary))
+    assert not (tmp_path / "corpus").exists()
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true}')
+    run_prepare(tmp_path / "corpus", source, vocabulary=str(vocabulary))
+
+
+def test_sources_of_several_formats_are_one_corpus(tmp_path):
+    """The same documents in three layouts, each in its own, are three times the tokens of one."""
+    documents = [[f"The nurse told {n} doctors .", "She asked a book ."] for n in range(30)]
+    texts = {
+        "sentences": "\n\n".join("\n".join(lines) for lines in documents),
+        "jsonl": "\n".join(json.dumps({"text": "\n".join(lines)}) for lines in documents),
+        "wikiextractor": "\n".join(
+            f'<doc id="{n}" title="">\n' + "\n".join(lines) + "\n</doc>"
+            for n, lines in enumerate(documents)
+        ),
+    }
+    for kind, text in texts.items():
+        (tmp_path / kind).write_text(text)
+    common = {"sequence_length": 32, "dupe_factor": 1, "vocabulary_size": 90}
+    sources = [str(tmp_path / kind) for kind in texts]
+    for name, shard_bytes in (("mixed", 1 << 20), ("cut", 700)):
+        prepare(
+            run_dir=str(tmp_path / name),
+            sources=sources,
+            source_format=list(texts),
+            shard_bytes=shard_bytes,
+            num_workers=1,
+            **common,
+        )
+    assert (tmp_path / "mixed" / "DONE").read_bytes() == (tmp_path / "cut" / "DONE").read_bytes()
+    store = TokenStore(tmp_path / "mixed")
+    assert store.num_documents == 90
+    one, two, three = np.split(store.tokens, 3)
+    assert np.array_equal(one, two)
+    assert np.array_equal(one, three)
+    # One format in a list is that format; as many as sources, or one.
+    prepare(
+        run_dir=str(tmp_path / "list"), sources=sources[:1], source_format=["sentences"], **common
+    )
+    prepare(
+        run_dir=str(tmp_path / "list"), sources=sources[:1], source_format="sentences", **common
+    )
+    for formats, message in (
+        (["sentences"], "source_format names 1 formats for 3 sources"),
+        (["sentences", "tfds", "raw"], r"source_format is \[.*prepare datasets and files apart"),
+    ):
+        with pytest.raises(UserError, match=message):
+            prepare(run_dir=str(tmp_path / "no"), sources=sources, source_format=formats, **common)
+    assert not (tmp_path / "no").exists()
+
+
+def test_a_source_is_named_once(tmp_path, plain):
+    (tmp_path / "link.txt").symlink_to(plain)
+    for other, message in {
+        plain: "plain.txt twice",
+        str(tmp_path / "link.txt"): "again, after .*plain",
+    }.items():
+        with pytest.raises(
+            UserError, match=rf"prepare.sources names .*{message}.*name each source once"
+        ):
+            run_prepare(tmp_path / "corpus", plain, sources=[plain, other])
+    with pytest.raises(UserError, match=r"plain.txt twice"):
+        run_prepare(tmp_path / "corpus", plain, sources=[plain, str(tmp_path / "pl*.txt")])
+    assert not (tmp_path / "corpus").exists()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_packed_source_is_cut_into_shards(tmp_path, plain, workers, monkeypatch):
+    """Bytes as of the plain file; other sources around it keep their places."""
+    text = Path(plain).read_bytes()
+    (tmp_path / "before.txt").write_bytes(b"He walked .\nShe asked .\n\n" * 40)
+    (tmp_path / "packed.txt.gz").write_bytes(gzip.compress(text))
+    around = [str(tmp_path / "before.txt"), "", str(tmp_path / "text.txt.gz")]
+    small = {"shard_bytes": 3000, "num_workers": workers, "counterfactual_seed": 1}
+    plan = []
+    real = prepare_module.number_shards
+    monkeypatch.setattr(
+        prepare_module, "number_shards", lambda cut, counts: plan.append(cut) or real(cut, counts)
+    )
+    found = {}
+    for name in ("plain.txt", "packed.txt.gz"):
+        around[1] = str(tmp_path / name)
+        found[name] = run_prepare(tmp_path / name[:5], plain, sources=around, **small)["sha256"]
+    assert found["plain.txt"] == found["packed.txt.gz"]
+    one, other = plan
+    assert len(other) >= len(one) > 10
+    assert not (tmp_path / "packe" / "shards").exists()
+
+
+def test_damaged_parts_of_a_killed_run_are_told(tmp_path, plain, monkeypatch):
+    """Each file that a later step reads, with garbage in it, stops that step with one line."""
+
+    def stop(*arguments, **named):
+        raise KeyboardInterrupt
+
+    run_dir = tmp_path / "run"
+    for name, damage, message, stopped in (
+        ("plan.json", b"[[", "plan.json is not whole JSON", "count_words_of_shard"),
+        ("plan.json", b'{"shards": [[1]]}', "plan.json holds no shards", "count_words_of_shard"),
+        ("words-00001.tsv", b"he\tone\n", "words-00001.tsv changed after", "learn_vocabulary"),
+        ("words-00001.tsv", b"\xff\t1\n", "words-00001.tsv changed after", "learn_vocabulary"),
+        ("tokens-00001/counts.json", b"nul", "counts.json is not whole", "join_token_stores"),
+        ("tokens-00001/tokens.npy", b"\x93NUM", "tokens.npy is not a whole", "join_token_stores"),
+        ("instances-00000.npy", None, "instances-00000.npy holds spans outside", "open_array"),
+    ):
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(prepare_module, stopped, stop)
+            run_prepare(run_dir, plain, shard_bytes=3000, num_workers=1)
+        path = run_dir / "shards" / name
+        if damage is None:
+            rows = np.load(path)
+            rows["b_start"][3] += 10**6
+            np.save(path, rows)
+        else:
+            path.write_bytes(damage)
+        with pytest.raises(UserError, match=message):
+            run_prepare(run_dir, plain, shard_bytes=3000, num_workers=1)
+        shutil.rmtree(run_dir)

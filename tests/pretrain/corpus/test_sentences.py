@@ -1,5 +1,7 @@
 """Sentences end where a reader would end them."""
 
+import pytest
+
 from multiberts.pretrain.corpus.sentences import split_sentences
 
 # Labelled by hand; the second part after the rule was written.
@@ -51,3 +53,10 @@ def test_splitting_loses_nothing():
     text = 'A b.  C!" d "E? F." 5 g. Mr. H. I.\tJ… K'
     assert " ".join(split_sentences(text)) == " ".join(text.split())
     assert split_sentences(" \n ") == []
+
+
+@pytest.mark.parametrize("text", [".", '."', ".)", ". (", "a.", ".. ", '. " '])
+def test_long_rows_of_marks_take_linear_time(text):
+    """Three million characters: what grew with the square would not end."""
+    paragraph = text * (3_000_000 // len(text))
+    assert " ".join(split_sentences(paragraph)) == " ".join(paragraph.split())

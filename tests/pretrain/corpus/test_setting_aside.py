@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from multiberts.pretrain.corpus.documents import read_documents
+from multiberts.pretrain.corpus.documents import Piece, read_documents
 from multiberts.pretrain.corpus.setting_aside import HELD_OUT, TRAINED, hold_out
 from multiberts.runs.errors import UserError
 
@@ -19,15 +19,19 @@ def text(tmp_path: Path) -> Path:
     return path
 
 
+def _documents(path: Path) -> list[list[str]]:
+    return list(read_documents([Piece(str(path), "sentences")]))
+
+
 def _hold_out(text: Path, run_dir: Path, **changes: object) -> list[list[list[str]]]:
     arguments = {"share": 0.1, "hold_out_seed": 0, **changes}
     hold_out(run_dir=str(run_dir), sources=[str(text)], source_format="sentences", **arguments)  # type: ignore[arg-type]
-    return [list(read_documents([run_dir / name], "sentences")) for name in (TRAINED, HELD_OUT)]
+    return [_documents(run_dir / name) for name in (TRAINED, HELD_OUT)]
 
 
 def test_every_document_is_on_one_side(text: Path, tmp_path: Path) -> None:
     trained, held_out = _hold_out(text, tmp_path / "run")
-    everything = list(read_documents([text], "sentences"))
+    everything = _documents(text)
     assert sorted(trained + held_out) == sorted(everything)
     # In their order, and about the share: 40 expected, standard deviation 6.
     assert trained == [document for document in everything if document in trained]
@@ -51,7 +55,7 @@ def test_no_sources_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"share": 0.0}, "hold_out.share is 0.0, expected more than 0"),
+        ({"share": 0.0}, "hold_out.share 0.0 of 400 documents holds out 0"),
         ({"share": 1e-9}, "of 400 documents holds out 0, expected at least two"),
     ],
 )

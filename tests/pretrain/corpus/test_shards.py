@@ -22,7 +22,7 @@ from multiberts.pretrain.corpus.shards import (
 )
 from multiberts.runs.errors import UserError
 
-TEXT = Text("sentences", "text", None, None)
+TEXT = Text("text", None, None)
 
 
 def test_pieces_tile_the_sources_in_order(tmp_path):
@@ -30,7 +30,7 @@ def test_pieces_tile_the_sources_in_order(tmp_path):
     for name, size in sizes.items():
         (tmp_path / name).write_bytes(b"x" * size)
     sources = [str(tmp_path / name) for name in sizes]
-    shards = cut_into_shards(sources, TEXT, 300)
+    shards = cut_into_shards([Piece(source, "sentences") for source in sources], TEXT, 300)
     pieces = [piece for shard in shards for piece in shard]
     assert list(dict.fromkeys(piece.source for piece in pieces)) == sources
     for source in sources:
@@ -40,17 +40,18 @@ def test_pieces_tile_the_sources_in_order(tmp_path):
         assert all(one.end == other.begin for one, other in itertools.pairwise(found))
     # Four parts of the large one, the two small ones together, the packed one whole.
     assert [len(shard) for shard in shards] == [1, 1, 1, 3, 1]
-    assert shards[-1] == (Piece(sources[-1]),)
+    assert shards[-1] == (Piece(sources[-1], "sentences"),)
 
 
 @pytest.mark.parametrize("name", ["absent.txt", "."])
 def test_what_is_no_file_is_refused(tmp_path, name):
     with pytest.raises(UserError, match="expected a file; check prepare.sources"):
-        cut_into_shards([str(tmp_path / name)], TEXT, 100)
+        cut_into_shards([Piece(str(tmp_path / name), "raw")], TEXT, 100)
 
 
 def test_documents_are_numbered_through():
-    shards = [(Piece("a"), Piece("b")), (Piece("c"),), (Piece("d"),)]
+    a, b, c, d = (Piece(name, "raw") for name in "abcd")
+    shards = [(a, b), (c,), (d,)]
     counts = [
         [PieceCounts(2, 2, 1), PieceCounts(3, 1, 1)],
         [PieceCounts(0, 0, 0)],
@@ -79,7 +80,7 @@ def test_the_most_frequent_words_of_all_shards_are_kept(tmp_path):
 
 def test_what_is_there_is_not_made_again(tmp_path):
     """A shard of a file that is not there can only be kept."""
-    shard = Shard(2, (Piece(str(tmp_path / "absent.txt")),), 0, True)
+    shard = Shard(2, (Piece(str(tmp_path / "absent.txt"), "raw"),), 0, True)
     (tmp_path / "vocab.txt").write_text("\n".join(SPECIAL_TOKENS))
     makers = {
         words_path(tmp_path, 2): functools.partial(

@@ -7,7 +7,14 @@ import pytest
 
 from multiberts.bert.tokenization import SPECIAL_TOKENS, Tokenizer
 from multiberts.pretrain.corpus import token_store
-from multiberts.pretrain.corpus.token_store import ArrayWriter, TokenStore, write_token_store
+from multiberts.pretrain.corpus.token_store import (
+    ArrayWriter,
+    TokenStore,
+    join_token_stores,
+    open_array,
+    unknown_share,
+    write_token_store,
+)
 from multiberts.runs.errors import UserError
 
 LETTERS = "abcdefghij"
@@ -85,3 +92,58 @@ def test_a_failed_write_leaves_no_file(tmp_path, tokenizer):
     with pytest.raises(RuntimeError):
         write_token_store(directory, documents(), tokenizer)
     assert list(directory.iterdir()) == []
+
+
+def test_any_byte_of_a_header_may_be_damaged(tmp_path):
+    """Either the same numbers come back, or one line says which file is damaged."""
+    path = tmp_path / "array.npy"
+    with ArrayWriter(path, np.dtype(np.int64)) as writer:
+        writer.append(np.arange(1000))
+    whole = path.read_bytes()
+    messages = []
+    for place in range(len(whole) - 8000):
+        for value in (0, 10, 32, 34, 40, 48, 57, 66, 95, 255, whole[place] ^ 1, whole[place] ^ 128):
+            damaged = bytearray(whole)
+            damaged[place] = value
+            path.write_bytes(damaged)
+            try:
+                assert open_array(path, np.dtype(np.int64)).tolist() == list(range(1000))
+            except UserError as error:
+                messages.append(str(error))
+    assert len(messages) > 1000
+    assert all(text.startswith(f"{path} ") and "\n" not in text for text in messages)
+
+
+def test_a_file_that_is_longer_than_its_header_says_is_refused(tmp_path):
+    np.save(tmp_path / "array.npy", np.arange(10))
+    with (tmp_path / "array.npy").open("ab") as handle:
+        handle.write(b"12345678")
+    with pytest.raises(UserError, match=r"is not a whole NumPy file \(8 bytes too long\)"):
+        open_array(tmp_path / "array.npy", np.dtype(np.int64))
+
+
+def test_parts_of_a_store_that_changed_are_not_joined(tmp_path, tokenizer):
+    part = tmp_path / "part"
+    part.mkdir()
+    write_token_store(part, DOCUMENTS, tokenizer)
+    out = tmp_path / "out"
+    assert join_token_stores(out, [part], tokenizer.size)["tokens"] == 11
+    for name, place, value in (
+        ("tokens.npy", 3, tokenizer.size),
+        ("sentence_offsets.npy", 1, 0),
+        ("document_offsets.npy", 1, 3),
+    ):
+        whole = np.load(part / name)
+        damaged = whole.copy()
+        damaged[place] = value
+        np.save(part / name, damaged)
+        with pytest.raises(UserError, match=r"part holds an empty sentence or an id outside"):
+            join_token_stores(tmp_path / "bad", [part], tokenizer.size)
+        assert not list((tmp_path / "bad").iterdir())
+        np.save(part / name, whole)
+
+
+def test_share_of_unknown_tokens(tmp_path, tokenizer, monkeypatch):
+    monkeypatch.setattr(token_store, "_TOKENS_AT_ONCE", 3)
+    write_token_store(tmp_path, [["a x c", "y"], ["e f a b"]], tokenizer)
+    assert unknown_share(TokenStore(tmp_path), tokenizer.unk_id) == 2 / 8

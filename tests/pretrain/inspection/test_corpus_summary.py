@@ -33,6 +33,7 @@ def corpus(tmp_path_factory):
         sequence_length=512,
         dupe_factor=20,
         counterfactual_seed=0,
+        max_unknown_share=0.3,
     )
     return directory / "corpus"
 

@@ -14,7 +14,6 @@ import pytest
 from multiberts.pretrain.world import grammar
 from multiberts.pretrain.world.grammar import draw_world
 from multiberts.pretrain.world.synthetic_world import fact_occupations, make_world
-from multiberts.runs.errors import UserError
 
 OCCUPATIONS = {occupation for field in grammar.FIELDS for occupation in field.occupations}
 GENDERED = {
@@ -183,9 +182,3 @@ def test_the_document_does_not_depend_on_how_many_there_are(tmp_path: Path) -> N
         make_world(run_dir=str(tmp_path / str(number)), num_documents=number)
     few, many = (documents(tmp_path / str(number)) for number in (20, 40))
     assert many[:19] == few[:19]
-
-
-def test_a_number_out_of_range_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"make_world.people_share is 1.5, expected a share"):
-        make_world(run_dir=str(tmp_path / "world"), people_share=1.5)
-    assert not (tmp_path / "world").exists()
