@@ -159,10 +159,6 @@ def score(
 def scores_of(run_dir: Path, evaluation_set: str) -> dict[str, float]:
     """Computes the scores of one run on one evaluation set, by metric.
 
-    Args:
-      run_dir: a finished fine-tuning run.
-      evaluation_set: one that its run.json lists.
-
     Raises:
       UserError: a damaged dump, or a metric that is unknown or does not suit the predictions.
     """

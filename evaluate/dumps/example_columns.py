@@ -141,9 +141,6 @@ def _varint(value: int) -> bytes:
 def decode(records: Records) -> dict[str, Column]:
     """Decodes examples.
 
-    Args:
-      records: at least one.
-
     Returns:
       By feature name float32 or int64 [records, K], or `Texts`.
 

@@ -38,9 +38,6 @@ _NEEDED = ("seeds", "label_names", "preds_mnli", "gold_mnli")
 def read_instability(source: PathLike) -> Iterator[ImportedRun]:
     """Reads the ten runs, each with all sets; MNLI matched is `dev`.
 
-    Args:
-      source: the .npz file.
-
     Yields:
       The runs, in the order of the file.
 

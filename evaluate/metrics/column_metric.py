@@ -229,10 +229,6 @@ def stack(shape: tuple[int, ...], *columns: ArrayLike) -> Array:
     """Broadcasts columns to `shape` [..., examples] and stacks them to [..., examples, K].
 
     Each column is contiguous in memory, which is quick to write and to multiply with counts.
-
-    Args:
-      shape: of the predictions.
-      *columns: arrays or numbers.
     """
     stacked = np.empty((len(columns), *shape))
     for position, column in enumerate(columns):
@@ -246,11 +242,5 @@ def mean_finish(sums: Array) -> Array:
 
 
 def mean_metric(name: str, columns: Columns, **settings: Any) -> Metric:
-    """Returns a metric whose score is the mean of its second column; the first one is of ones.
-
-    Args:
-      name: see `Metric`.
-      columns: see `Metric`; two columns.
-      **settings: further attributes of the `Metric`.
-    """
+    """Returns a metric whose score is the mean of its second column; the first one is of ones."""
     return Metric(name, columns, mean_finish, mean_of=1, num_label_columns=1, **settings)

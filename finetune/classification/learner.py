@@ -74,7 +74,7 @@ class ClassificationFamily:
         found: dict[str, Any] = {} if self.labels is None else {"labels": self.labels}
         if self._sets(dev=False):
             found["evaluation_sets"] = [source.name for source in self.evaluation]
-        return found | self.columns
+        return {**found, **self.columns}
 
     def _sets(self, *, dev: bool) -> list[TextSource]:
         return [source for source in self.evaluation if (source.name == "dev") == dev]

@@ -309,12 +309,6 @@ def winogender_pairs(
 ) -> MentionPairs:
     """Returns two pairs per sentence: first with the occupation, then with the other participant.
 
-    Args:
-      sentences: with their mentions.
-      tokenizer: gives the word-piece ids.
-      max_positions: the largest number of tokens that the model takes.
-      sentences_file: where they stand, for errors.
-
     Raises:
       UserError: a sentence is longer than the model's positions; with file and line.
     """

@@ -260,12 +260,6 @@ def answer_text(
     words themselves, character stands for character, and the first place of the pieces among them
     is taken. Else, or where they are not among them, the whole words are the answer.
 
-    Args:
-      context: the paragraph.
-      vocabulary: word pieces by id.
-      first: the first word piece in the paragraph.
-      last: the last one.
-
     Returns:
       The text, white space in it as single blanks; and its place in the paragraph, end exclusive.
     """

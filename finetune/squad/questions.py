@@ -64,10 +64,6 @@ def read_squad(path: PathLike, *, with_unanswerable: bool) -> SquadExamples:
 def read_squad_dataset(source: DatasetSplit, *, with_unanswerable: bool) -> SquadExamples:
     """Reads a split of `squad/v1.1` or `squad/v2.0`, or of a dataset with their features.
 
-    Args:
-      source: the opened split.
-      with_unanswerable: as in `read_squad`.
-
     Raises:
       UserError: missing features, and as `read_squad`.
     """
@@ -235,13 +231,6 @@ def prepared(
     training: bool,
 ) -> SquadSet:
     """Reads a set and cuts it into windows, once per process.
-
-    Args:
-      files: the contents of the source's files.
-      source: where the questions are found.
-      vocabulary: of the checkpoint.
-      settings: how questions become sequences.
-      training: whether answers are located, to train on them.
 
     Raises:
       UserError: bad data, or no window.

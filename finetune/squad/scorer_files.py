@@ -72,11 +72,6 @@ def official_files(
 ) -> dict[str, Mapping[str, Any]]:
     """Returns the files' contents by name.
 
-    Args:
-      dump: predictions on questions.
-      null_threshold: see `squad_export`.
-      source: names the predictions in errors.
-
     Raises:
       UserError: a threshold where there are no null odds.
     """

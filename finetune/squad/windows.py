@@ -207,11 +207,6 @@ def answer_pieces(
 
     Words may hold more than the answer ("(1895-1943)." for 1895), so the first run of their pieces
     that is the answer's own is taken, if there is one.
-
-    Args:
-      context: the paragraph.
-      words: the first and last word that the answer touches.
-      answer: the answer's pieces.
     """
     first, end = np.searchsorted(context.word_of_piece, [words[0], words[1] + 1])
     wanted, pieces = list(answer), context.pieces[first:end].tolist()
@@ -225,12 +220,6 @@ def training_answers(
     tokenizer: Tokenizer, examples: SquadExamples, contexts: Sequence[Context], source: str
 ) -> list[tuple[int, int] | None]:
     """Locates every question's answer in its paragraph, to train on.
-
-    Args:
-      tokenizer: gives the word pieces.
-      examples: each question with one answer, or none.
-      contexts: the paragraphs of `examples`.
-      source: names the data in errors.
 
     Returns:
       For each question the first and last piece; (-1, -1) where there is no answer; None where the
