@@ -27,6 +27,7 @@ from multiberts.runs.console import ProgressBar, progress, warn
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import write_atomically
+from multiberts.runs.gin_files import nearest
 from multiberts.runs.identity import Identity, Values
 
 if TYPE_CHECKING:
@@ -95,7 +96,8 @@ def score(
       genders, labels), under the first metric that is a mean over examples.
     * `calibration.csv`: the reliability table of every run with logits.
     * `checks.csv`: warnings: runs that are missing, unfinished or repeated, missing
-      evaluation sets, mixed vocabularies or training data, sets without labels, which have no score.
+      evaluation sets, mixed vocabularies or training data, sets without labels, which have no score,
+      metrics that are not known here, such as one of a task that was removed.
 
     Args:
       run_dir: the directory of this run.
@@ -112,7 +114,8 @@ def score(
     unknown = sorted(set(extra_metrics) - set(METRICS))
     if unknown:
         raise UserError(
-            f"score.extra_metrics names {unknown[0]!r}, expected some of {', '.join(sorted(METRICS))}"
+            f"score.extra_metrics names {unknown[0]!r}, which is not a metric; "
+            f"{nearest(unknown[0], sorted(METRICS))}"
         )
     folders = [predictions] if isinstance(predictions, str) else list(predictions)
     tables = Tables()
@@ -135,6 +138,9 @@ def score(
     tables.findings += find_all(runs, unfinished)
     _score_all(runs, extra_metrics, tables)
     _refuse(tables.problems)
+    unknown_metrics = [found for found in tables.findings if found.check == "unknown metric"]
+    if unknown_metrics and not tables.scores:
+        raise UserError(unknown_metrics[0].message)
     _count_missing(tables)
     for (task, name), number in sorted(tables.unlabelled.items()):
         message = f"{task}, {name}: labels are unknown; {number} runs are not scored on it"
@@ -235,7 +241,12 @@ def _score_dump(
         key = (where["task"], where["evaluation_set"])
         tables.unlabelled[key] = tables.unlabelled.get(key, 0) + 1
         return
-    metrics = list(dataset.attrs["metrics"])
+    known = {*METRICS, *OCCUPATION_MEASURES}
+    metrics = [metric for metric in dataset.attrs["metrics"] if metric in known]
+    for metric in dataset.attrs["metrics"]:
+        if metric not in known:
+            message = str(_unknown_metric(path, metric))
+            tables.findings.append(DumpFinding("unknown metric", message, where))
     for metric in metrics:
         row = {**where, "metric": metric, "score": _score(path, dataset, metric)}
         tables.scores.append(row)
@@ -264,15 +275,19 @@ def _score(run_dir: Path, dataset: xarray.Dataset, metric: str) -> float:
     elif metric in METRICS:
         definition = METRICS[metric]
     else:
-        raise UserError(
-            f"{run_dir}/run.json names metric {metric!r}, expected one of "
-            f"{', '.join(sorted([*METRICS, *OCCUPATION_MEASURES]))}; correct it there"
-        )
+        raise _unknown_metric(run_dir, metric)
     try:
         labels, given = _compared(definition, dataset)
         return float(definition.score(labels, given)[0])
     except ValueError as error:
         raise UserError(f"{run_dir}: {metric} cannot be computed: {error}") from error
+
+
+def _unknown_metric(run_dir: Path, metric: str) -> UserError:
+    return UserError(
+        f"{run_dir}/run.json names metric {metric!r}, expected one of "
+        f"{', '.join(sorted([*METRICS, *OCCUPATION_MEASURES]))}; correct it there"
+    )
 
 
 def _compared(

@@ -6,11 +6,13 @@ TensorFlow is imported when a dataset is opened, and not before.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from multiberts.runs.dataset_builder import open_builder
+from multiberts.runs.directory import fingerprint
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
 
@@ -46,6 +48,36 @@ def existing_split_file(data_dir: PathLike, split: str, suffix: str = ".tsv") ->
     plain = Path(data_dir) / (split + suffix)
     candidates = (plain, plain.with_name(plain.name + ".gz"))
     return next((path for path in candidates if path.is_file()), None)
+
+
+def refuse_repeated_files(inputs: Mapping[str, Path | list[Path]]) -> None:
+    """Refuses the same content twice among the files to train on and those of the set `dev`.
+
+    Raises:
+      UserError: two files hold the same.
+    """
+    first: dict[str, tuple[str, Path]] = {}
+    sizes = Counter(path.stat().st_size for _, path in _trained_and_predicted(inputs))
+    for name, path in _trained_and_predicted(inputs):
+        if sizes[path.stat().st_size] == 1:
+            continue  # nothing else can hold the same, so large files are not read for this
+        other_name, other = first.setdefault(fingerprint(path), (name, path))
+        if other_name != name:
+            raise UserError(
+                f"{path} of the dev files holds the same as {other} of the train files, so that scores "
+                "would be of examples seen in training; give other dev files (finetune.evaluation_files "
+                "takes training examples)"
+            )
+        if other is not path:
+            raise UserError(
+                f"finetune.{name} has {path} and {other}, which hold the same; leave one of them out"
+            )
+
+
+def _trained_and_predicted(inputs: Mapping[str, Path | list[Path]]) -> Iterator[tuple[str, Path]]:
+    for name in ("train_files", "dev_files"):
+        paths = inputs.get(name, [])
+        yield from ((name, path) for path in (paths if isinstance(paths, list) else [paths]))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ import numpy as np
 from multiberts.bert.randomness import hash_bits
 from multiberts.evaluate.dumps.run_file import RUN_FILE, write_run
 from multiberts.finetune.content import FileContent
+from multiberts.finetune.data_files import refuse_repeated_files
 from multiberts.finetune.family import EvaluationSet, Learner
 from multiberts.finetune.recipe import IDENTITY as IDENTITY
 from multiberts.finetune.recipe import FinetuningSettings, family_of, run_parameters, task_of
@@ -73,6 +75,8 @@ def finetune(settings: FinetuningSettings) -> None:
     )
     if run.done:
         return
+    if settings.dataset is None:
+        refuse_repeated_files(inputs)
     data = family.read(config, FileContent.of(checkpoint / VOCABULARY))
     rows = _training_rows(settings, data.train_groups) if trains else None
     start = FileContent.of(checkpoint)
@@ -107,14 +111,33 @@ def finetune(settings: FinetuningSettings) -> None:
 
 
 def _training_rows(settings: FinetuningSettings, groups: np.ndarray) -> TrainingRows:
-    """Returns the rows to train on; `groups` numbers the example of each."""
-    return TrainingRows.of(
+    """Returns the rows to train on; `groups` numbers the example of each.
+
+    Raises:
+      UserError: they do not fill a batch, or are passed over for less than one.
+    """
+    rows = TrainingRows.of(
         groups,
         task=settings.task,
         finetune_seed=settings.finetune_seed,
         max_train_examples=settings.max_train_examples,
         held_out_fold=settings.held_out_fold,
     )
+    if settings.batch_size > rows.used:
+        raise UserError(
+            f"finetune.batch_size is {settings.batch_size}, but there are {rows.used} examples to train "
+            f"on, so that a batch would repeat some; give {rows.used} or less"
+        )
+    given = [("num_epochs", settings.num_epochs)]
+    given += [("prediction_epochs", epochs) for epochs in settings.prediction_epochs]
+    for name, epochs in given:
+        if rows.num_steps(epochs, settings.batch_size) < 1:
+            raise UserError(
+                f"finetune.{name} has {epochs:g}, but an epoch of {rows.used} examples is "
+                f"{rows.used / settings.batch_size:g} steps, so that nothing would be trained; give "
+                f"{math.ceil(1000 * settings.batch_size / rows.used) / 1000:g} or more"
+            )
+    return rows
 
 
 @functools.lru_cache(maxsize=1)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from multiberts.evaluate.dumps.run_file import set_at
 from multiberts.finetune.classification.challenge_sets import DATASET_PREFIX
@@ -17,6 +16,7 @@ from multiberts.finetune.tasks import DataArguments, Task, task_named
 from multiberts.finetune.training_rows import NUM_FOLDS
 from multiberts.runs.errors import UserError
 from multiberts.runs.identity import Identity, Values
+from multiberts.runs.parameters import NonNegativeInt, PositiveFloat, PositiveInt, Range
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,18 +70,34 @@ class FinetuningSettings:
     labels: Sequence[str] | None = None
     options: Mapping[str, Any] | None = None
     task_modules: Sequence[str] = ()
-    learning_rate: float = 5e-5
-    finetune_seed: int = 0
-    batch_size: int = 32
-    num_epochs: float = 3
-    warmup_proportion: float = 0.1
-    sequence_length: int = 128
-    max_train_examples: int | None = None
-    held_out_fold: int | None = None
-    prediction_epochs: Sequence[float] = ()
-    save_state_every_steps: int = 500
-    log_every_steps: int = 50
+    learning_rate: PositiveFloat = 5e-5
+    finetune_seed: NonNegativeInt = 0
+    batch_size: PositiveInt = 32
+    num_epochs: PositiveFloat = 3
+    warmup_proportion: Annotated[float, Range(least=0, most=1)] = 0.1
+    sequence_length: PositiveInt = 128
+    max_train_examples: PositiveInt | None = None
+    held_out_fold: Annotated[int, Range(least=0, below=NUM_FOLDS)] | None = None
+    prediction_epochs: Sequence[PositiveFloat] = ()
+    save_state_every_steps: PositiveInt = 500
+    log_every_steps: PositiveInt = 50
     compile_step: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuses early predictions that are not before the end, or repeated."""
+        for epochs in self.prediction_epochs:
+            if epochs >= self.num_epochs:
+                raise UserError(
+                    f"finetune.prediction_epochs holds {epochs}, expected numbers above 0 and below "
+                    f"num_epochs, {self.num_epochs}: at the end predictions are made anyway; correct the "
+                    "list"
+                )
+        names = [set_at("dev", epochs) for epochs in self.prediction_epochs]
+        if len(set(names)) < len(names):
+            raise UserError(
+                f"finetune.prediction_epochs is {self.prediction_epochs}, expected each number once (to "
+                "four digits); remove the repeated one"
+            )
 
     def call(self) -> dict[str, Any]:
         """Returns the arguments that make the run again, as values that Gin can spell."""
@@ -212,13 +228,7 @@ IDENTITY = Identity(
 
 
 def run_parameters(call: Mapping[str, Any], family: Family) -> dict[str, Any]:
-    """Returns the parameters that a run's directory and its run.json record.
-
-    Raises:
-      UserError: a value out of range.
-    """
-    if task_of(call).trains:
-        _check_training(call)
+    """Returns the parameters that a run's directory and its run.json record."""
     counted, _ = IDENTITY.of(call)
     names = [name for name in (*_OF_TRAINING, "task_modules") if name in counted]
     return {
@@ -226,41 +236,3 @@ def run_parameters(call: Mapping[str, Any], family: Family) -> dict[str, Any]:
         **family.parameters(),
         **{name: counted[name] for name in names},
     }
-
-
-def _is_positive(value: float) -> bool:
-    return math.isfinite(value) and value > 0
-
-
-_RANGES = (
-    ("learning_rate", _is_positive, "a positive number"),
-    ("num_epochs", _is_positive, "a positive number"),
-    ("batch_size", _is_positive, "a positive number"),
-    ("warmup_proportion", lambda share: 0 <= share <= 1, "0 to 1"),
-    ("max_train_examples", lambda most: most is None or most >= 1, "1 or more, or None for all"),
-    (
-        "held_out_fold",
-        lambda fold: fold is None or fold in range(NUM_FOLDS),
-        f"0 to {NUM_FOLDS - 1}, or None to train on all",
-    ),
-)
-
-
-def _check_training(call: Mapping[str, Any]) -> None:
-    """Refuses values out of range."""
-    for name, fits, expected in _RANGES:
-        if not fits(call[name]):
-            raise UserError(f"finetune.{name} is {call[name]}; give {expected}")
-    prediction_epochs, num_epochs = call["prediction_epochs"], call["num_epochs"]
-    for epochs in prediction_epochs:
-        if not 0 < epochs < num_epochs:
-            raise UserError(
-                f"finetune.prediction_epochs holds {epochs}, expected numbers above 0 and below "
-                f"num_epochs, {num_epochs}: at the end predictions are made anyway; correct the list"
-            )
-    names = [set_at("dev", epochs) for epochs in prediction_epochs]
-    if len(set(names)) < len(names):
-        raise UserError(
-            f"finetune.prediction_epochs is {prediction_epochs}, expected each number once (to "
-            "four digits); remove the repeated one"
-        )

@@ -11,10 +11,11 @@ from typing import Any
 
 from multiberts.bert.checkpoint.checkpoint import VOCABULARY
 from multiberts.evaluate.dumps.prediction_file import write_predictions
-from multiberts.evaluate.dumps.run_file import evaluation_entry, set_at
+from multiberts.evaluate.dumps.run_file import evaluation_entry, problem_of_entries, set_at
 from multiberts.finetune.family import EvaluationSet
 from multiberts.runs.directory import fingerprint
-from multiberts.runs.files import sha256_of_file, write_atomically
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import read_json_fields, sha256_of_file, write_atomically
 
 STATE = "state"
 _VERSIONS_OF = ("keras", "numpy", "tensorflow", "tensorflow-cpu", "tokenizers")
@@ -68,7 +69,13 @@ def write_sets(
 def written_early(run_dir: Path, epochs: float) -> Entries | None:
     """Returns the entries of early predictions that this run wrote before it was stopped, or None."""
     path = _early_file(run_dir, epochs)
-    return json.loads(path.read_text()) if path.is_file() else None
+    if not path.is_file():
+        return None
+    cure = "remove it, and the same command starts the run's predictions again"
+    entries = read_json_fields(path, cure=cure)
+    if problem := problem_of_entries(entries):
+        raise UserError(f"{path}: {problem}; {cure}")
+    return entries
 
 
 def note_early(run_dir: Path, epochs: float, entries: Entries) -> None:

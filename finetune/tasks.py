@@ -15,6 +15,7 @@ from typing import Any
 
 from multiberts.finetune.family import Family
 from multiberts.runs.errors import UserError
+from multiberts.runs.gin_files import nearest
 
 # Imported when a task is looked up, so that a task's module may import this one.
 MODULES = (
@@ -162,9 +163,9 @@ def task_named(
         return known[name]
     if labels is None:
         raise UserError(
-            f"task {name!r} is unknown; expected one of {', '.join(known)}, a name that a module of "
-            "finetune.task_modules registers, or a name of your own with finetune.labels = [...] for "
-            "pairs in the layout of RTE"
+            f"task {name!r} is unknown (a module of finetune.task_modules may register it; with "
+            "finetune.labels = [...] a name of your own is a task of pairs in the layout of RTE); "
+            f"{nearest(name, known)}"
         )
     makers = (getattr(importlib.import_module(module), "own_data_task", None) for module in MODULES)
     found: Task = next(maker for maker in makers if maker is not None)(name, labels)

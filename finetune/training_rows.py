@@ -84,5 +84,5 @@ class TrainingRows:
         return found
 
     def num_steps(self, epochs: float, batch_size: int) -> int:
-        """Returns the number of full batches in so many passes over the used rows; at least one."""
-        return max(1, int(self.used * epochs / batch_size))
+        """Returns the number of full batches in so many passes over the used rows."""
+        return int(self.used * epochs / batch_size)

@@ -89,7 +89,7 @@ _OPTION_FLAGS = {
         "budget", None, "Refuse a plan that is estimated to cost more dollars."
     ),
     "device": flags.DEFINE_string(
-        "device", None, "Estimate for this device of launch/prices.toml."
+        "device", None, "Estimate for this device of launch/estimate/prices.toml."
     ),
     "html": flags.DEFINE_string("html", None, "Write the status to this HTML file, too."),
     "once": flags.DEFINE_bool("once", None, "Look once, do what is to be done now, and leave."),

@@ -30,7 +30,7 @@ from multiberts.launch.plan.planned_run import PlannedRun, stage_function
 from multiberts.runs import console
 from multiberts.runs.allocator import give_back_memory
 from multiberts.runs.command import asks_for_help, help_of, require_arguments, run_main
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, disk_full_line
 from multiberts.runs.gin_files import (
     in_data_folder,
     parse_gin,
@@ -213,10 +213,14 @@ def _carry_out(run: PlannedRun, root: str) -> FailedRun | None:
     try:
         stage_function(run.stage)(**run.arguments(root))
     except UserError as error:
+        if disk_full_line(error) is not None:
+            raise  # the other runs could not write either
         return FailedRun(run, str(error), is_user_error=True, log=None)
     except PreemptedError:
         raise
     except Exception as error:
+        if disk_full_line(error) is not None:
+            raise
         # A mistake of the program's or the machine's: the other runs may still succeed.
         traceback.print_exc()
         return FailedRun(run, f"{type(error).__name__}: {error}", is_user_error=False, log=None)

@@ -17,7 +17,7 @@ from absl import app, flags
 import multiberts
 from multiberts.runs import console
 from multiberts.runs.bucket.localising import local_arguments
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, disk_full_line
 from multiberts.runs.gin_files import in_data_folder, nearest, parse_gin
 from multiberts.runs.parameters import annotations_of, check_arguments, described, value_of_flag
 from multiberts.runs.preemption import exit_when_preempted
@@ -114,6 +114,10 @@ COMMANDS = {
     "stats": Command("stats.report.reporting:report", "compare runs: tables, figures and a report"),
     "paper": Command(
         "stats.paper.reproduction:paper", "tables and figures of the MultiBERTs paper from runs"
+    ),
+    "instances": Command(
+        "stats.report.size_comparison:instances",
+        "compare model sizes example by example: tables and figures of Zhong et al.",
     ),
     "learning-rates": Command(
         "stats.report.selection:learning_rates",
@@ -294,6 +298,12 @@ def run_main(main: Callable[[Sequence[str]], object]) -> None:
             sys.exit(EXIT_USER_ERROR)
         except BrokenPipeError:
             sys.exit(close_output())
+        except OSError as error:
+            line = disk_full_line(error)
+            if line is None:
+                raise
+            console.error(line)
+            sys.exit(EXIT_USER_ERROR)
 
     app.run(guarded, flags_parser=_parse_flags)
 

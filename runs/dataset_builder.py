@@ -5,9 +5,16 @@ TensorFlow is imported when a dataset is opened, and not before.
 
 from __future__ import annotations
 
+import logging
+import socket
+import urllib.request
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from multiberts.runs.errors import UserError
+
+_SECONDS_TO_CONNECT = 5
 
 
 def open_builder(dataset: str, datasets_dir: str | None, *, parameter: str) -> Any:
@@ -28,10 +35,14 @@ def open_builder(dataset: str, datasets_dir: str | None, *, parameter: str) -> A
             f"dataset {dataset} needs the package tensorflow-datasets ({error}); install "
             "requirements.txt"
         ) from error
+    log = logging.getLogger("absl")
+    level = log.level
     try:
+        log.setLevel(logging.ERROR)  # it warns of folders that it is about to make
         # Without this the library looks for prepared data on the network first.
         builder = tfds.builder(dataset, data_dir=datasets_dir, try_gcs=False)
         if not builder.is_prepared():
+            _require_network(builder)
             builder.download_and_prepare()
     except Exception as error:
         # The library raises many kinds of errors; its text is shown to the user.
@@ -41,4 +52,41 @@ def open_builder(dataset: str, datasets_dir: str | None, *, parameter: str) -> A
             f"TensorFlow Datasets cannot give {dataset} from {where}: {reason}; check the name and "
             f"{parameter}, or prepare the dataset where there is a network"
         ) from error
+    finally:
+        log.setLevel(level)
     return builder
+
+
+def _require_network(builder: Any) -> None:
+    """Fails at once where no host that the dataset comes from answers.
+
+    The library itself tries each file ten times, for minutes.
+
+    Raises:
+      OSError: none can be reached.
+    """
+    root = Path(builder.data_path).parents[builder.info.full_name.count("/")]
+    if any(path.is_file() for path in root.glob("downloads/**/*")):
+        return  # what was fetched before may be enough
+    problem: OSError | None = None
+    proxies = urllib.request.getproxies()
+    for address in sorted({_address(url, proxies) for url in builder.url_infos or ()}):
+        try:
+            socket.create_connection(address, timeout=_SECONDS_TO_CONNECT).close()
+        except OSError as error:
+            problem = OSError(f"{address[0]} cannot be reached ({error.strerror or error})")
+        else:
+            return
+    if problem is not None:
+        raise problem
+
+
+def _address(url: str, proxies: dict[str, str]) -> tuple[str, int]:
+    """Returns the host and port to connect to for a URL: the proxy's where there is one."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if parts.scheme in proxies and not urllib.request.proxy_bypass(host):
+        proxy = proxies[parts.scheme]
+        parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    ports = {"http": 80, "ftp": 21}
+    return parts.hostname or "", parts.port or ports.get(parts.scheme, 443)

@@ -1,7 +1,8 @@
-"""The one kind of error a user is meant to read."""
+"""The one kind of error a user is meant to read, and what counts as a full disk."""
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable
 from typing import Any
 
@@ -21,6 +22,32 @@ class UserError(Exception):
 
     def __init__(self, message: str):
         super().__init__(" ".join(message.split()))
+
+
+# A full disk, a full quota, or a file larger than it may be.
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+def disk_full_line(error: BaseException | None) -> str | None:
+    """Returns the line for users if an error comes from a full disk or quota; None for other errors.
+
+    Example:
+      >>> disk_full_line(OSError(errno.ENOSPC, "No space left on device", "a.npz"))
+      'cannot write a.npz: No space left on device; free some space, then run the same command again'
+      >>> disk_full_line(OSError(errno.EACCES, "Permission denied")) is None
+      True
+    """
+    chain = []
+    while error is not None and error not in chain:
+        chain.append(error)
+        error = error.__cause__ or error.__context__
+    full = [one for one in chain if isinstance(one, OSError) and one.errno in _FULL]
+    if not full:
+        return None
+    told = [str(one) for one in chain if isinstance(one, UserError)]
+    where = full[0].filename or "a file"
+    line = f"cannot write {where}: {full[0].strerror}; free some space, then run the same command again"
+    return told[0] if told else line
 
 
 def check_values(function: str, rows: Iterable[tuple[str, Any, bool, str]]) -> None:

@@ -194,7 +194,7 @@ def _json_rows(
     for number, line in lines:
         try:
             entry = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise UserError(f"{path} line {number}: is not JSON ({error}); {cure}") from error
         fields = entry if isinstance(entry, dict) else {}
         texts = {name: value for name, value in fields.items() if isinstance(value, str)}

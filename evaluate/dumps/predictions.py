@@ -144,7 +144,10 @@ def labelled_array(
     for name in RUN_COORDINATES:
         coordinates[name] = ("run", _run_column([run[name] for run in runs]))
     variables: dict[str, Any] = {
-        "prediction": (("run", "example"), _stacked([dump.predictions for dump in dumps])),
+        "prediction": (
+            ("run", "example"),
+            np.stack([dump.predictions for dump in dumps], dtype=np.float64),
+        ),
         "label": ("example", first.labels.astype(np.float64)),
         "scores": (("run", "example", "class"), np.stack([dump.scores for dump in dumps])),
     }
@@ -159,13 +162,6 @@ def labelled_array(
     if entry.get("epochs") is not None:
         attributes["epochs"] = entry["epochs"]
     return xarray.Dataset(variables, coords=coordinates, attrs=attributes)
-
-
-def _stacked(rows: list[np.ndarray]) -> np.ndarray:
-    stacked = np.empty((len(rows), len(rows[0])))
-    for position, row in enumerate(rows):
-        stacked[position] = row
-    return stacked
 
 
 def _run_column(values: list[Any]) -> np.ndarray:

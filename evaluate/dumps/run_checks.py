@@ -25,7 +25,7 @@ class DumpFinding:
     Attributes:
       check: `missing run`, `missing task`, `missing seeds`, `missing evaluation set`,
         `unfinished run`, `repeated run`, `mixed vocabularies`, `mixed training data`, `no
-        labels` or `metric does not apply`.
+        labels`, `unknown metric` or `metric does not apply`.
       message: one line for people.
       where: what it is about, by the columns of the score table; others stay empty.
     """

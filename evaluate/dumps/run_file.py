@@ -41,11 +41,12 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, TypedDict
 
 from multiberts.runs.directory import CONFIG, DONE
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import PathLike, sha256_of_file, write_atomically
+from multiberts.runs.files import PathLike, read_json_fields, sha256_of_file, write_atomically
+from multiberts.runs.parameters import described, fits, shortened
 
 RUN_FILE = "run.json"
 RUN_COORDINATES = (
@@ -56,31 +57,34 @@ RUN_COORDINATES = (
     "learning_rate",
     "finetune_seed",
 )
-_TYPES: dict[str, tuple[type, ...]] = {
-    "a text": (str,), "a whole number": (int,), "a number": (int, float), "an object": (dict,),
-    "a list": (list,), "null": (type(None),),
-}  # fmt: skip
+
+
+class _InputFile(TypedDict):
+    name: str
+    sha256: str
+
+
 _NEEDED = {
-    "task": "a text",
-    "evaluation_sets": "an object",
-    "procedure": "a text or null",
-    "pretrain_seed": "a whole number or null",
-    "data_seed": "a whole number or null",
-    "step": "a whole number or null",
-    "learning_rate": "a number or null",
-    "finetune_seed": "a whole number or null",
+    "task": str,
+    "evaluation_sets": Mapping[str, Any],
+    "procedure": str | None,
+    "pretrain_seed": int | None,
+    "data_seed": int | None,
+    "step": int | None,
+    "learning_rate": float | None,
+    "finetune_seed": int | None,
 }
 _OPTIONAL = {
-    "checkpoint": "an object",
-    "vocabulary_sha256": "a text or null",
-    "parameters": "an object",
-    "inputs": "an object",
-    "versions": "an object",
-    "num_train_examples": "a whole number or null",
-    "source": "a text",
+    "checkpoint": _InputFile,
+    "vocabulary_sha256": str | None,
+    "parameters": Mapping[str, Any],
+    "inputs": Mapping[str, Sequence[_InputFile]],
+    "versions": Mapping[str, Any],
+    "num_train_examples": int | None,
+    "source": str,
 }
-_ENTRY = {"file": "a text", "examples": "a whole number", "sha256": "a text", "metrics": "a list"}
-_ENTRY_OPTIONAL = {"set": "a text", "epochs": "a number or null"}
+_ENTRY = {"file": str, "examples": int, "sha256": str, "metrics": Sequence[str]}
+_ENTRY_OPTIONAL = {"set": str, "epochs": float | None}
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 # Thirds of an epoch are written 3.333; these are the same.
 _EPOCH_ROUNDING = 5e-4
@@ -132,12 +136,7 @@ def read_run(run_dir: PathLike) -> dict[str, Any]:
     path = Path(run_dir) / RUN_FILE
     if not path.is_file():
         raise UserError(f"{path} does not exist; give the directory of a finished fine-tuning run")
-    try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f"{path} is not JSON ({error}); run the fine-tuning again") from error
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}; check the folder") from error
+    content = read_json_fields(path, cure="run the fine-tuning again")
     problem = _problem(content)
     if problem is not None:
         raise UserError(f"{path} {problem}; it is not the run.json of a fine-tuning")
@@ -179,7 +178,7 @@ def run_directories(root: PathLike, *, finished: bool = True) -> list[Path]:
         if finished and RUN_FILE in files and DONE in files:
             found.append(Path(directory))
         elif not finished and DONE not in files and CONFIG in files:
-            with open(Path(directory, CONFIG), encoding="utf-8") as handle:
+            with open(Path(directory, CONFIG), encoding="utf-8", errors="replace") as handle:
                 if "`finetune`" in handle.readline():
                     found.append(Path(directory))
     return sorted(found)
@@ -246,25 +245,27 @@ def find_entry(
 
 def _problem(content: Any) -> str | None:
     """Returns what is wrong with the content of a `run.json`, or None."""
-    problem = _misfit(content, _NEEDED, _OPTIONAL)
-    for name, entry in content["evaluation_sets"].items() if problem is None else ():
+    return _misfit(content, _NEEDED, _OPTIONAL) or problem_of_entries(content["evaluation_sets"])
+
+
+def problem_of_entries(entries: Mapping[str, Any]) -> str | None:
+    """Returns what is wrong with entries of `evaluation_sets`, or None."""
+    for name, entry in entries.items():
         problem = _misfit(entry, _ENTRY, _ENTRY_OPTIONAL) or _entry_problem(name, entry)
         if problem is not None:
             return f"evaluation set {name!r} {problem}"
-    return problem
+    return None
 
 
-def _misfit(content: Any, needed: Mapping[str, str], optional: Mapping[str, str]) -> str | None:
+def _misfit(content: Any, needed: Mapping[str, Any], optional: Mapping[str, Any]) -> str | None:
     """Returns which field is missing or of another type, or None."""
     fields = content if isinstance(content, Mapping) else {}
     missing = sorted(set(needed) - set(fields))
     if missing:
         return f"lacks {', '.join(missing)}"
-    for name, expected in {**needed, **optional}.items():
-        types = tuple(kind for word in expected.split(" or ") for kind in _TYPES[word])
-        value = fields.get(name)
-        if name in fields and (isinstance(value, bool) or not isinstance(value, types)):
-            return f"has {name} {value!r}, expected {expected}"
+    for name, kind in {**needed, **optional}.items():
+        if name in fields and not fits(fields[name], kind):
+            return f"has {name} {shortened(fields[name])}, expected {described(kind)}"
     return None
 
 
@@ -274,8 +275,6 @@ def _entry_problem(name: str, entry: Mapping[str, Any]) -> str | None:
         return f"has file {entry['file']!r}, expected a path inside the run's directory"
     if not _SHA256.fullmatch(entry["sha256"]):
         return f"has sha256 {entry['sha256']!r}, expected 64 hexadecimal digits"
-    if not all(isinstance(metric, str) for metric in entry["metrics"]):
-        return f"has metrics {entry['metrics']!r}, expected names"
     if is_final(name, entry):
         return "lacks set and epochs, which an early checkpoint has" if "@" in name else None
     if epochs is None or name != set_at(entry["set"], epochs):

@@ -15,7 +15,6 @@ numbered as in the label files; nothing gives their names.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator
 from functools import cache, partial
@@ -33,7 +32,7 @@ from multiberts.evaluate.imports.imported_runs import (
     read_numbers,
 )
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import PathLike, read_bytes, read_json_fields
+from multiberts.runs.files import PathLike, read_json_fields
 from multiberts.runs.tables import TableRow, read_rows
 
 INDEX = "index.tsv"
@@ -165,12 +164,12 @@ def _squad_references(path: Path) -> dict[str, tuple[str, ...]]:
     """Reads an official SQuAD file: the reference answers by question id, sorted by id."""
     found: dict[str, tuple[str, ...]] = {}
     try:
-        for article in json.loads(read_bytes(path))["data"]:
+        for article in read_json_fields(path, cure="fetch the official one")["data"]:
             for paragraph in article["paragraphs"]:
                 for question in paragraph["qas"]:
                     texts = tuple(answer["text"] for answer in question["answers"])
                     found[question["id"]] = texts
-    except (ValueError, KeyError, TypeError) as error:
+    except (KeyError, TypeError) as error:
         raise UserError(
             f"{path} is not a SQuAD file ({type(error).__name__}: {error}); fetch the official one"
         ) from error

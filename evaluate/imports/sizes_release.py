@@ -15,7 +15,6 @@ classes, where 1 is entailment.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +34,7 @@ from multiberts.evaluate.imports.imported_runs import (
     read_numbers,
 )
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import PathLike, read_bytes
+from multiberts.runs.files import PathLike, read_json_fields
 
 _FILE = re.compile(r"s([a-z]+)p(\d+)f(\d+)epoch(\d+)over3\.tsv(?:\.gz)?")
 _THIRDS = 3
@@ -172,11 +171,11 @@ class _Datapoints:
 
 def _datapoints(path: Path) -> _Datapoints:
     try:
-        content = json.loads(read_bytes(path))
+        content = read_json_fields(path, cure="fetch the file again")
         labels = tuple(str(label) for label in content["label_list"])
         guids = [str(entry["guid"]) for entry in content["predict"]]
         gold = [str(entry["label"]) for entry in content["predict"]]
-    except (ValueError, KeyError, TypeError) as error:
+    except (KeyError, TypeError) as error:
         raise UserError(
             f"{path}: expected label_list and predict with guid and label ({type(error).__name__}: "
             f"{error}); fetch the file again"

@@ -84,20 +84,7 @@ class RankMetric:
     def score(
         self, labels: ArrayLike, predictions: ArrayLike, weights: ArrayLike | None = None
     ) -> Array:
-        """Scores predictions, plainly or under weights.
-
-        Args:
-          labels: [examples].
-          predictions: [..., examples].
-          weights: None, [examples] or [replicates, examples], non-negative.
-
-        Returns:
-          float64 [...], or [..., replicates] with a matrix of weights.
-
-        Raises:
-          ValueError: the shapes differ, there are no examples, or the values do not suit the
-            metric.
-        """
+        """Scores predictions, plainly or under weights; see `Metric.score`."""
         label_array, prediction_array = self._checked(labels, predictions)
         rows = prediction_array.reshape(-1, len(label_array))
         table = np.ones(len(label_array)) if weights is None else np.asarray(weights)

@@ -166,6 +166,8 @@ def occupation_scores(predictions: xarray.Dataset, measure: str) -> xarray.Datas
     Raises:
       UserError: a coordinate is missing, or an occupation has two shares or none.
     """
+    import xarray
+
     kind = OCCUPATION_MEASURES[measure][0]
     for coordinate in ("occupation", "percent_feminine", *(("gender",) if kind == "bias" else ())):
         if coordinate not in predictions.coords:
@@ -189,7 +191,10 @@ def occupation_scores(predictions: xarray.Dataset, measure: str) -> xarray.Datas
         for name, coordinate in predictions.coords.items()
         if coordinate.dims == ("run",)
     }
-    return _dataset(names, scores, shares, run_coordinates)
+    return xarray.Dataset(
+        {"prediction": (("run", "example"), scores), "label": ("example", shares)},
+        coords={**run_coordinates, "example_id": ("example", np.array(names))},
+    )
 
 
 def _shares(
@@ -205,14 +210,3 @@ def _shares(
             )
         shares[position] = found[0] / 100
     return shares
-
-
-def _dataset(
-    names: list[str], scores: NDArray, shares: NDArray, run_coordinates: dict
-) -> xarray.Dataset:
-    import xarray
-
-    return xarray.Dataset(
-        {"prediction": (("run", "example"), scores), "label": ("example", shares)},
-        coords={**run_coordinates, "example_id": ("example", np.array(names))},
-    )

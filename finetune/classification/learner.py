@@ -29,7 +29,8 @@ from multiberts.finetune.features import (
 )
 from multiberts.finetune.output_layer import with_output_layer
 from multiberts.finetune.text_examples import TextExamples, TextSource, outcome
-from multiberts.runs.console import report
+from multiberts.runs.console import report, warn
+from multiberts.runs.errors import UserError
 
 if TYPE_CHECKING:
     from multiberts.bert.checkpoint.checkpoint import Checkpoint
@@ -88,7 +89,19 @@ class ClassificationFamily:
             )
             for source in (self.train, *self.evaluation)
         )
+        _refuse_one_label(self.train, train.examples.labels, self.task)
         return ClassificationData(self.task, train, tuple(evaluation))
+
+
+def _refuse_one_label(source: TextSource, labels: np.ndarray | None, task: GlueTask) -> None:
+    """Refuses training examples from which nothing but one answer can be learned."""
+    if labels is None or not len(labels) or (labels != labels[0]).any():
+        return
+    label = f"{labels[0]:g}" if task.labels is None else repr(task.labels[int(labels[0])])
+    raise UserError(
+        f"{source.files[0]}: all {len(labels)} examples to train on have the label {label}, expected "
+        "different ones; give another train file"
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +129,23 @@ def _read(
     features = text_features(
         tokenizer_of(vocabulary), examples.first_texts, examples.second_texts, sequence_length
     )
+    _check_empty(source, examples, features)
     return _Texts(source, examples, features)
+
+
+def _check_empty(source: TextSource, examples: TextExamples, features: SequenceFeatures) -> None:
+    """Warns of texts without a word, as some of QQP's are; refuses a set that has no others."""
+    empty = features.first_lengths == 2  # [CLS] [SEP]
+    if examples.second_texts is not None:
+        empty |= features.lengths == features.first_lengths + 1
+    if not empty.any():
+        return
+    found = f"{source.files[0]}: {empty.sum()} of {len(empty)} examples have an empty text"
+    if empty.all():
+        raise UserError(f"{found}; give the file with its texts")
+    warn(
+        f"{found}, such as {examples.example_ids[int(empty.argmax())]}; the model is given none there"
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -109,58 +109,6 @@ class Spans:
     bounds: np.ndarray
 
 
-def candidate_spans(
-    windows: SquadWindows,
-    start_logits: np.ndarray,
-    end_logits: np.ndarray,
-    settings: AnswerSettings,
-) -> Spans:
-    """Returns all starts and ends that may be an answer.
-
-    Args:
-      windows: the sequences.
-      start_logits: float32 [windows, longest]; positions after a sequence's end do not count.
-      end_logits: likewise.
-      settings: how answers are found.
-    """
-    parts = [
-        _spans_of(
-            windows, start_logits, end_logits, settings, np.arange(len(windows))[first:][:_AT_ONCE]
-        )
-        for first in range(0, max(1, len(windows)), _AT_ONCE)
-    ]
-    window, start, end, score = (np.concatenate(column) for column in zip(*parts, strict=True))
-    counts = np.bincount(window, minlength=len(windows))
-    return Spans(window, start, end, score, np.concatenate([[0], np.cumsum(counts)]))
-
-
-def _spans_of(
-    windows: SquadWindows,
-    start_logits: np.ndarray,
-    end_logits: np.ndarray,
-    settings: AnswerSettings,
-    rows: np.ndarray,
-) -> tuple[np.ndarray, ...]:
-    """Returns window, start, end and score of the candidates of some windows."""
-    lengths = windows.features.lengths[rows, None]
-    inside = np.arange(start_logits.shape[1]) < lengths
-    # Any piece may take a place among the best, those of the question too; [rows, n_best_size].
-    best = [
-        np.argsort(np.where(inside, -logits[rows], np.inf), axis=1, kind="stable")
-        for logits in (start_logits, end_logits)
-    ]
-    starts, ends = (order[:, : settings.n_best_size] for order in best)
-    # Only word pieces of the paragraph have context.
-    start_fits = np.take_along_axis(windows.max_context[rows], starts, axis=1)
-    end_fits = ends < lengths - 1
-    length = ends[:, None, :] - starts[:, :, None] + 1  # [rows, starts, ends]
-    fits = (length >= 1) & (length <= settings.max_answer_length)
-    row, i, j = np.nonzero(fits & start_fits[:, :, None] & end_fits[:, None, :])
-    start, end, window = starts[row, i], ends[row, j], rows[row]
-    score = start_logits[window, start].astype(np.float64) + end_logits[window, end]
-    return window, start, end, score
-
-
 @dataclasses.dataclass(frozen=True)
 class AnswerFinder:
     """Finds answers in the logits of one run.
@@ -184,7 +132,36 @@ class AnswerFinder:
 
     @functools.cached_property
     def _spans(self) -> Spans:
-        return candidate_spans(self.windows, self.start_logits, self.end_logits, self.settings)
+        """Returns all starts and ends that may be an answer."""
+        rows = np.arange(len(self.windows))
+        firsts = range(0, max(1, len(rows)), _AT_ONCE)
+        parts = [self._spans_of(rows[first : first + _AT_ONCE]) for first in firsts]
+        window, start, end, score = (np.concatenate(column) for column in zip(*parts, strict=True))
+        counts = np.bincount(window, minlength=len(rows))
+        return Spans(window, start, end, score, np.concatenate([[0], np.cumsum(counts)]))
+
+    def _spans_of(self, rows: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Returns window, start, end and score of the candidates of some windows."""
+        windows, settings = self.windows, self.settings
+        lengths = windows.features.lengths[rows, None]
+        # Positions after a sequence's end do not count.
+        inside = np.arange(self.start_logits.shape[1]) < lengths
+        # Any piece may take a place among the best, those of the question too; [rows, n_best_size].
+        starts, ends = (
+            np.argsort(np.where(inside, -logits[rows], np.inf), axis=1, kind="stable")[
+                :, : settings.n_best_size
+            ]
+            for logits in (self.start_logits, self.end_logits)
+        )
+        # Only word pieces of the paragraph have context.
+        start_fits = np.take_along_axis(windows.max_context[rows], starts, axis=1)
+        end_fits = ends < lengths - 1
+        length = ends[:, None, :] - starts[:, :, None] + 1  # [rows, starts, ends]
+        fits = (length >= 1) & (length <= settings.max_answer_length)
+        row, i, j = np.nonzero(fits & start_fits[:, :, None] & end_fits[:, None, :])
+        start, end, window = starts[row, i], ends[row, j], rows[row]
+        score = self.start_logits[window, start].astype(np.float64) + self.end_logits[window, end]
+        return window, start, end, score
 
     def answer(self, question: int) -> Answer:
         """Returns the best answer to a question (a row of the examples), or none if that is likelier."""

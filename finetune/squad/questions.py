@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,9 +24,9 @@ from multiberts.finetune.squad.windows import (
     read_contexts,
     training_answers,
 )
-from multiberts.runs.console import report
+from multiberts.runs.console import report, warn
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import PathLike, read_bytes
+from multiberts.runs.files import PathLike, read_json_fields
 
 
 class _Question(NamedTuple):
@@ -52,12 +51,7 @@ def read_squad(path: PathLike, *, with_unanswerable: bool) -> SquadExamples:
       UserError: missing, not JSON, another layout, a repeated id, or a question without an answer
         where all should have one.
     """
-    try:
-        content = json.loads(read_bytes(path))
-    except ValueError as error:  # of decoding too
-        raise UserError(
-            f"{path} is not JSON ({error}); fetch the file again as published for SQuAD"
-        ) from error
+    content = read_json_fields(path, cure="fetch the file again as published for SQuAD")
     return _collected(path, _questions(path, content), with_unanswerable)
 
 
@@ -238,8 +232,15 @@ def prepared(
     tokenizer = tokenizer_of(vocabulary)
     examples = source.read(with_unanswerable=settings.with_unanswerable)
     contexts = read_contexts(tokenizer, examples.contexts)
+    if empty := sum(not question.strip() for question in examples.questions):
+        warn(f"{files[0].path}: {empty} of {len(examples)} questions are empty texts")
     answers = None
     if training:
+        if not any(examples.answers):
+            raise UserError(
+                f"{files[0].path}: none of the {len(examples)} questions to train on has an answer, "
+                "expected some; give another train file"
+            )
         answers = training_answers(tokenizer, examples, contexts, str(files[0].path))
         if lost := answers.count(None):
             report(

@@ -134,10 +134,12 @@ def _chosen(
     pretrain_seeds: Sequence[int] | Mapping[str, Sequence[int]] | None,
 ) -> list[Found]:
     """Returns the checkpoints below the folders, of the wanted seeds."""
-    folders: Mapping[str | None, str] = (
-        {**checkpoints} if isinstance(checkpoints, Mapping) else {None: checkpoints}
-    )
-    found = [item for name in folders for item in find_checkpoints(folders[name], name)]
+    folders: list[tuple[str | None, str]] = []
+    if isinstance(checkpoints, Mapping):
+        folders += checkpoints.items()
+    else:
+        folders.append((None, checkpoints))
+    found = [item for name, folder in folders for item in find_checkpoints(folder, name)]
 
     def is_wanted(item: Found) -> bool:
         seeds = pretrain_seeds

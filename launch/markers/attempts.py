@@ -181,8 +181,12 @@ def write_attempt(root: PathLike, attempt: Attempt) -> None:
     # A worker, and a launcher that gave it up, may write the same marker: each has its own temporary
     # file. Without a flush to the disk: after a crash of the machine only DONE counts.
     temporary = target.with_name(f"{target.name}.{os.getpid()}{UNFINISHED_SUFFIX}")
-    temporary.write_text(json.dumps({name: getattr(attempt, name) for name in _FIELDS}) + "\n")
-    os.replace(temporary, target)
+    try:
+        temporary.write_text(json.dumps({name: getattr(attempt, name) for name in _FIELDS}) + "\n")
+        os.replace(temporary, target)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def beat(root: PathLike, attempt: Attempt) -> None:
@@ -239,10 +243,11 @@ def read_attempt(path: PathLike) -> Attempt:
     try:
         with open(path, "rb") as stream:
             heartbeat = os.fstat(stream.fileno()).st_mtime
-            values: dict[str, Any] = parse_json_fields(stream.read(), str(path), _KINDS, cure)
+            found = parse_json_fields(stream.read(), str(path), _KINDS, cure)
     except IsADirectoryError as error:
         raise UserError(f"{path} is a directory, expected a marker; {cure}") from error
-    attempt = Attempt(**{name: values.get(name) for name in _FIELDS}, heartbeat=heartbeat)
+    fields: dict[str, Any] = {name: found.get(name) for name in _FIELDS}
+    attempt = Attempt(**fields, heartbeat=heartbeat)
     for name, place in (("path", attempt.path), ("log", attempt.log or "logs")):
         if not is_name_inside(place):
             raise UserError(f"{path}: {name} is {place!r}, expected a path below the root; {cure}")

@@ -1,8 +1,8 @@
-"""Runs that did not finish, and how people are told."""
+"""Runs that did not finish, and how they are reported."""
 
 from __future__ import annotations
 
-import contextlib
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,8 +11,10 @@ from pathlib import Path
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.runs import console
 from multiberts.runs.command import EXIT_USER_ERROR
+from multiberts.runs.files import PathLike
 
 LOG_LINES_SHOWN = 5
+_BYTES_OF_LOG = 16 * 1024
 
 
 @dataclass(frozen=True)
@@ -41,10 +43,25 @@ def describe(failures: Sequence[FailedRun]) -> str:
         tried = f" (tried {failure.attempts} times)" if failure.attempts > 1 else ""
         lines.append(f"error: {failure.run.name}: {failure.message}{tried}")
         if failure.log is not None and not failure.is_user_error:
-            with contextlib.suppress(OSError):
-                tail = failure.log.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:]
-                lines.extend([*(f"    {line}" for line in tail), f"    (log: {failure.log})"])
+            lines += [f"    {line}" for line in last_lines(failure.log, LOG_LINES_SHOWN)]
+            lines += [f"    (log: {failure.log})"] * failure.log.is_file()
     return "\n".join(lines)
+
+
+def last_lines(path: PathLike, count: int) -> tuple[str, ...]:
+    """Returns the last lines of a log that are not empty; none where it cannot be read.
+
+    Of a line that was drawn again, such as a progress bar, the last drawing counts.
+    """
+    try:
+        with open(path, "rb") as stream:
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, size - _BYTES_OF_LOG))
+            text = stream.read().decode("utf-8", errors="replace")
+    except OSError:
+        return ()
+    lines = [line.rstrip("\r").rpartition("\r")[2].rstrip() for line in text.split("\n")]
+    return tuple([line for line in lines if line][-count:])
 
 
 def exit_with(failures: Sequence[FailedRun]) -> None:

@@ -19,7 +19,7 @@ import time
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 from multiberts.runs.console import progress
 from multiberts.runs.errors import UserError
@@ -262,9 +262,10 @@ def read_lease(root: PathLike) -> Holder | None:
     if not path.is_file():
         return None
     try:
-        values = read_json_fields(path, _KINDS, "if no launcher runs, remove it")
+        found = read_json_fields(path, _KINDS, "if no launcher runs, remove it")
     except UserError:
         if path.is_file():
             raise
         return None  # it was removed meanwhile
-    return Holder(**{name: values.get(name) for name in _FIELDS})
+    fields: dict[str, Any] = {name: found.get(name) for name in _FIELDS}
+    return Holder(**fields)

@@ -20,6 +20,7 @@ from multiberts.launch.markers.attempts import (
     attempts_of,
     orphaned,
 )
+from multiberts.launch.markers.failures import last_lines
 from multiberts.launch.markers.lease import Holder, Lease
 from multiberts.launch.markers.planned import (
     MarkedRun,
@@ -44,7 +45,6 @@ STATES = ("done", "running", "retrying", "waiting", "lost", "failed")
 
 LINES_OF_LOG = 12
 FAILURES_WITH_LOG = 200
-_BYTES_OF_LOG = 16 * 1024
 
 
 @dataclass(frozen=True)
@@ -317,7 +317,7 @@ def _failures(
             continue
         last = attempts[run.path][-1]
         error = last.error or {}
-        reads = last.log is not None and len(found) < FAILURES_WITH_LOG
+        reads = len(found) < FAILURES_WITH_LOG
         found.append(
             FailureRow(
                 path=run.path,
@@ -328,23 +328,14 @@ def _failures(
                 kind=str(error.get("kind", "")),
                 message=str(error.get("message", "")),
                 log=last.log,
-                log_lines=last_lines(os.path.join(root, last.log or "")) if reads else (),
+                log_lines=_log_lines(root, last.log) if reads and last.log else (),
             )
         )
     return tuple(found)
 
 
-def last_lines(path: PathLike, count: int = LINES_OF_LOG) -> tuple[str, ...]:
-    """Returns the last lines of a log; none where it cannot be read. Of a redrawn line the last
-    drawing counts.
-    """
-    try:
-        with open(path, "rb") as stream:
-            size = stream.seek(0, os.SEEK_END)
-            stream.seek(max(0, size - _BYTES_OF_LOG))
-            text = stream.read().decode("utf-8", errors="replace")
-    except OSError:
-        return ()
-    # A progress bar draws its line again behind a carriage return.
-    lines = [line.rstrip("\r").rpartition("\r")[2].rstrip() for line in text.split("\n")]
-    return tuple([line for line in lines if line][-count:])
+def _log_lines(root: PathLike, log: str) -> tuple[str, ...]:
+    """Returns the last lines of a log; none of a link to a file outside the root."""
+    path = Path(root, log).resolve()
+    inside = path.is_relative_to(Path(root).resolve())
+    return last_lines(path, LINES_OF_LOG) if inside else ()

@@ -42,7 +42,7 @@ def show_plan(
       plan: every run after its parents.
       root: directory of the experiment.
       budget: dollars that what is left may cost; None: any.
-      device: what runs are carried out on, a name of `launch/prices.toml` such as `v4-8`, `H100` or
+      device: what runs are carried out on, a name of `launch/estimate/prices.toml` such as `v4-8`, `H100` or
         `cpu`; None: what this machine has.
       workers: runs side by side, each on a device of its own; None: one per core or GPU here, one of
         another device.
@@ -171,7 +171,7 @@ def _assumptions(estimate: PlanEstimate) -> list[str]:
     )
     everywhere = load_prices().everywhere["kg_co2e_per_kwh"]
     assumed.append(f"{everywhere.value:g} kg CO2e per kWh")
-    return [f"  assumed: {'; '.join(assumed)} (launch/prices.toml has sources and dates)"]
+    return [f"  assumed: {'; '.join(assumed)} (launch/estimate/prices.toml has sources and dates)"]
 
 
 def _room(root: str | Path, estimate: PlanEstimate) -> str:

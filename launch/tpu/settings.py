@@ -36,7 +36,7 @@ class TpuSettings:
       max_failures: of one run in a row that were not the zone's fault; nodes cost money.
       backoff_seconds: before another attempt after a failure; doubled each time, up to an hour.
       budget: dollars for all nodes together, then they are deleted; None: no limit.
-      dollars_per_hour: of a node; None: that of `launch/prices.toml`.
+      dollars_per_hour: of a node; None: that of `launch/estimate/prices.toml`.
       service_account, network, subnetwork: of the nodes; None: the project's default ones.
       poll_seconds: between looks.
       compute: `tensorflow` or `jax`: whose pinned requirements nodes install.

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from multiberts.launch.markers.lease import SECONDS_UNTIL_STALE, LeaseWatch
 from multiberts.runs.processes import creation_time, process_is_alive
@@ -57,7 +58,13 @@ def watch_this_process(root: str, owner: str, **settings: float | str | None) ->
     """Returns the watch of a launcher that is this process."""
     pid = os.getpid()
     born = creation_time(pid) or 0.0
-    values = {"root": root, "owner": owner, "place": _place(), "pid": pid, "born": born}
+    values: dict[str, Any] = {
+        "root": root,
+        "owner": owner,
+        "place": _place(),
+        "pid": pid,
+        "born": born,
+    }
     return Watch(**{**values, **settings})
 
 

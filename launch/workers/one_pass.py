@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import time
@@ -23,7 +24,7 @@ from multiberts.launch.workers.bundles import Bundle, WaitingRuns
 from multiberts.launch.workers.engines import Engine
 from multiberts.launch.workers.guardian import SECONDS_TO_SAVE
 from multiberts.launch.workers.pool import SECONDS_TO_END, LostWorkerError, Pool
-from multiberts.launch.workers.worker import Call, Error, Place
+from multiberts.launch.workers.worker import DISK_FULL, Call, Error, Place
 from multiberts.runs.console import progress, report
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import PreemptedError, preemption_notice
@@ -106,7 +107,8 @@ class OnePass:
             except BaseException:
                 if self._pool is not None:
                     self._pool.end(SECONDS_TO_END)
-                self._close_open_attempts()
+                with contextlib.suppress(OSError):  # on a full disk the next launcher closes them
+                    self._close_open_attempts()
                 raise
         if should_stop() or lease.lost.is_set():
             self._stop(lease)
@@ -220,10 +222,16 @@ class OnePass:
             self._waiting.put_back([run])  # only its worker was asked to stop: it continues
             return
         error = error or {"kind": "RuntimeError", "message": "it ended without its DONE marker"}
+        if error["kind"] == DISK_FULL:
+            raise UserError(f"{run.name}: {error['message']}")
         is_user_error = error["kind"] == UserError.__name__
         tries = self._tries[run.path] = self._tries.get(run.path, 0) + 1
         if is_user_error or tries >= self._attempts:
             log = self._root / _log(run)
+            last = attempts_at(self._root, run.path)[-1:]
+            if last and last[0].outcome != "failed":
+                # Nobody tries again: for whoever reads the markers it is a failure, too.
+                end_attempt(self._root, last[0], "failed", error, last[0].ended)
             self._fail(FailedRun(run, error["message"], is_user_error, log, tries))
         else:
             self._waiting.put_back([run])

@@ -40,7 +40,7 @@ from multiberts.launch.workers.node import PoolAddress
 from multiberts.runs.allocator import give_back_memory
 from multiberts.runs.console import progress, report
 from multiberts.runs.directory import DONE, LOCK
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, disk_full_line
 from multiberts.runs.preemption import PreemptedError, preemption_notice
 
 # For another process, which is about to exit, to release a run.
@@ -51,6 +51,8 @@ SECONDS_TO_CONNECT = 10.0
 _JOB_VARIABLES = {"slurm": "SLURM_JOB_ID"}
 
 Error = dict[str, str]
+# The kind of error after which no worker could continue.
+DISK_FULL = "DiskFull"
 
 
 @dataclass(frozen=True)
@@ -147,24 +149,27 @@ def _carry_out(call: Call, place: Place, device: str, notice: _Notice) -> tuple[
     """Carries out one run; returns the outcome and the error."""
     if (Path(place.root) / call.path / DONE).is_file():
         return "done", None
-    attempt = begin_attempt(
-        place.root,
-        call.path,
-        engine=place.engine,
-        job=os.environ.get(_JOB_VARIABLES.get(place.engine, "")),
-        device=device,
-        log=call.log,
-    )
-    outcome, error = "done", None
-    with _beating(place.root, attempt):
-        try:
-            log = Path(place.root) / call.log
-            log.parent.mkdir(parents=True, exist_ok=True)
-            with open(log, "a", encoding="utf-8") as stream, _output_into(stream.fileno()):
-                outcome, error = _call(call, notice)
-        except Exception as problem:  # the log cannot be written
-            outcome, error = "failed", _described(problem)
-    end_attempt(place.root, attempt, outcome, error)
+    try:
+        attempt = begin_attempt(
+            place.root,
+            call.path,
+            engine=place.engine,
+            job=os.environ.get(_JOB_VARIABLES.get(place.engine, "")),
+            device=device,
+            log=call.log,
+        )
+        outcome, error = "done", None
+        with _beating(place.root, attempt):
+            try:
+                log = Path(place.root) / call.log
+                log.parent.mkdir(parents=True, exist_ok=True)
+                with open(log, "a", encoding="utf-8") as stream, _output_into(stream.fileno()):
+                    outcome, error = _call(call, notice)
+            except Exception as problem:  # the log cannot be written
+                outcome, error = "failed", _described(problem)
+        end_attempt(place.root, attempt, outcome, error)
+    except OSError as problem:  # the marker cannot be written
+        outcome, error = "failed", _described(problem)
     return outcome, error
 
 
@@ -184,7 +189,7 @@ def _call(call: Call, notice: _Notice) -> tuple[str, Error | None]:
         return "preempted", {"kind": PreemptedError.__name__, "message": str(error)}
     except UserError as error:
         report(f"error: {error}")
-        described = {"kind": UserError.__name__, "message": str(error)}
+        described = _described(error)
     except (Exception, SystemExit) as error:
         traceback.print_exc()
         described = _described(error)
@@ -195,9 +200,16 @@ def _call(call: Call, notice: _Notice) -> tuple[str, Error | None]:
 
 
 def _described(error: BaseException) -> Error:
+    line = disk_full_line(error)
+    if line is not None:
+        return {"kind": DISK_FULL, "message": line}
     kind = type(error).__name__
     message = (str(error).strip() or "no message").splitlines()[0]
-    return {"kind": kind, "message": f"{kind}: {message}"}
+    is_for_users = isinstance(error, UserError)
+    return {
+        "kind": UserError.__name__ if is_for_users else kind,
+        "message": message if is_for_users else f"{kind}: {message}",
+    }
 
 
 def _wait_until_free(lock: Path) -> None:
@@ -241,11 +253,13 @@ def _output_into(descriptor: int) -> Iterator[None]:
             os.dup2(descriptor, number)
         yield
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        for number, copy in kept.items():
-            os.dup2(copy, number)
-            os.close(copy)
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:  # of a full disk, too
+            for number, copy in kept.items():
+                os.dup2(copy, number)
+                os.close(copy)
 
 
 def environment_of_workers(threads: int) -> dict[str, str]:

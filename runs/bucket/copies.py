@@ -119,13 +119,13 @@ def _fetch_objects(bucket: Bucket, path: Path) -> None:
     if not objects:
         raise UserError(f"{bucket.url} does not exist; check the path")
     notes = path.with_name(path.name + ".objects.json")
-    contents = {name: _content(facts) for name, facts in objects.items()}
-    if notes.is_file() and json.loads(notes.read_text()) == contents and path.exists():
+    contents = json.dumps({name: _content(objects[name]) for name in sorted(objects)})
+    if path.exists() and notes.is_file() and notes.read_bytes() == contents.encode():
         return
     with replaced(path) as unfinished:
         for name in objects:
             bucket.get(name, unfinished / name if name else unfinished)
-    write_atomically(notes, json.dumps(contents))
+    write_atomically(notes, contents)
 
 
 def _content(facts: dict[str, Any]) -> str:

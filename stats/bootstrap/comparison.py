@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
 import numpy as np
@@ -25,7 +25,9 @@ from multiberts.stats.bootstrap.conclusion import (
     ComparisonSettings,
     Design,
     Names,
+    Pairing,
     conclude,
+    side_interval,
 )
 from multiberts.stats.bootstrap.crossing import Crossing
 from multiberts.stats.bootstrap.inputs import arm_from_arrays, labelled, values_of_clusters
@@ -216,7 +218,13 @@ class Question:
       sets: for each side the set its examples are drawn from, or None.
       jobs: for each side the bootstrap of its score.
       crossing: tables whose sum is the estimate.
+      sides: for each side the crossing of its table alone.
+      unpaired: of a paired design, the crossing with the seeds of each side in a pool of its own.
+      pairing: see `Comparison`.
     """
+
+    unpaired: Crossing | None
+    pairing: Pairing | None
 
     def __init__(
         self,
@@ -258,33 +266,52 @@ class Question:
             for arm, pool, name in zip(arms, pools, sets, strict=False)
         ]
         weights = [1.0] if len(arms) == 1 else [-1.0, 1.0]
-        self.crossing = Crossing(
-            [
-                TablePart(job_table(job), weight, job.pool, job.examples)
-                for job, weight in zip(self.jobs, weights, strict=True)
-            ]
-        )
+        parts = [
+            TablePart(job_table(job), weight, job.pool, job.examples)
+            for job, weight in zip(self.jobs, weights, strict=True)
+        ]
+        self.crossing = Crossing(parts)
+        self.sides = [Crossing([replace(part, weight=1.0)]) for part in parts]
+        self.unpaired, self.pairing = None, None
+        if settings.design == "paired" and settings.resample != "examples":
+            self.unpaired = Crossing(
+                [
+                    replace(part, pool=pool)
+                    for part, pool in zip(parts, pools_of["unpaired"], strict=True)
+                ]
+            )
+            self.pairing = _pairing(*arms)
 
     def summaries(self, samples: Array, names: Names, confidence: float) -> list[ArmSummary]:
         """Summarises each side, from its samples [replicates, arms]."""
         found = []
-        for job, drawn, name in zip(
-            self.jobs, samples.T, (names.base, names.experiment), strict=False
+        for job, side, drawn, name in zip(
+            self.jobs, self.sides, samples.T, (names.base, names.experiment), strict=False
         ):
             arm, scores = job.arm, job.plain[0][0]
+            estimate = float(scores.mean())
             found.append(
                 ArmSummary(
                     name,
-                    float(scores.mean()),
+                    estimate,
                     percentile_interval(drawn, confidence),
+                    side_interval(side, estimate, confidence, self.metric.is_correlation),
                     arm.seeds,
                     scores,
                     len(arm.run_seeds),
                     arm.num_examples,
                     None if arm.clusters is None else arm.num_units,
+                    arm.cluster_name,
+                    arm.left_out,
                 )
             )
         return found
+
+
+def _pairing(base: Arm, experiment: Arm) -> Pairing:
+    """Returns what pairs the seeds: a common parent of every pair, or their number alone."""
+    common = [base.lineage_of(seed) & experiment.lineage_of(seed) for seed in base.seeds]
+    return "parent" if all(common) else "seed number"
 
 
 def _check_seeds(arms: Sequence[Arm], settings: ComparisonSettings) -> None:
@@ -360,6 +387,8 @@ def compare_questions(
                 called,
                 question.metric.name,
                 question.metric.is_correlation,
+                question.unpaired,
+                question.pairing,
             )
         )
     return comparisons, replicates, joined[-1] if total else None

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from multiberts.stats.bootstrap.arms import DataError, check_choice
 from multiberts.stats.bootstrap.crossing import Crossing
 from multiberts.stats.bootstrap.effect_size import EffectSizes, effect_sizes
+from multiberts.stats.bootstrap.readable import EqualByContent, Readable
 from multiberts.stats.bootstrap.resampling import DrawSource, KeyedDraws, PublishedDraws
 from multiberts.stats.bootstrap.score_tables import Resample
 from multiberts.stats.intervals import (
@@ -35,36 +36,47 @@ from multiberts.stats.intervals import (
 Design = Literal["paired", "unpaired", "fixed_baseline", "single"]
 Examples = Literal["shared", "separate"]
 DrawOrder = Literal["keyed", "published"]
+Pairing = Literal["parent", "seed number"]
 
 
-@dataclass(frozen=True)
-class ArmSummary:
+@dataclass(frozen=True, eq=False)
+class ArmSummary(EqualByContent):
     """One side of a comparison.
 
     Attributes:
       name: the procedure.
       estimate: mean over seeds of the mean over runs of the score on all examples.
       percentile: the bootstrap's percentile interval of it.
+      t: the recommended interval of it, for new seeds and examples as far as the comparison draws
+        them.
       seeds: pre-training seeds [R].
       seed_scores: score of each seed, its runs averaged [R].
       num_runs: fine-tuning runs.
       num_examples: examples.
       num_clusters: clusters of examples, or None where examples are drawn one by one.
+      cluster_name: what the clusters are called, or nothing.
+      left_out: seeds that pairing left out, because the other side lacks them.
     """
 
     name: str
     estimate: float
     percentile: Interval
+    t: Interval
     seeds: tuple
     seed_scores: NDArray[np.float64]
     num_runs: int
     num_examples: int
     num_clusters: int | None = None
+    cluster_name: str = ""
+    left_out: tuple = ()
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison(Readable):
     """The estimated difference experiment - base, or one procedure's score (`single`), with tests.
+
+    `print(result)` gives the finding in words and a small table; `to_frame()`, `to_dict()` (for JSON),
+    `latex()`, `plot()` and `methods()` (a paragraph for a paper) give the rest.
 
     Attributes:
       name, evaluation_set, metric: what is compared, on what, by which score.
@@ -108,6 +120,11 @@ class Comparison:
       samples: bootstrap scores [replicates, 2] of (base, experiment), or [replicates, 1].
       degenerate_replicates: replicates where a score was 0/0 and took its defined value.
       examples: whether the two sides share their examples.
+      pairing: what pairs the seeds of a paired design: `parent` where the data say that runs of one
+        seed descend from one checkpoint (by a coordinate `parent` or `procedure` that both sides
+        have in common), else `seed number`, which may be chance. None in other designs.
+      unpaired_t, p_unpaired_t: what `t` and `p_t` would be, were the seeds unrelated. None in
+        other designs, and for a macro-average.
 
     Example:
       >>> from xarray import DataArray
@@ -118,6 +135,12 @@ class Comparison:
       >>> result = stats.compare(right, None, "accuracy", "single", labels=labels)
       >>> round(result.estimate, 3), result.base.seeds, result.p_t
       (0.667, (0, 1, 2), None)
+      >>> print(result)
+      Across 3 seeds (3 runs) and 4 examples, accuracy of base is 0.667 (95% CI 0.0539 to 1.279).
+      <BLANKLINE>
+      |      | accuracy | 95% interval (t) | seeds |
+      |------|---------:|-----------------:|------:|
+      | base | 0.667    | 0.0539 to 1.279  | 3     |
     """
 
     name: str
@@ -153,6 +176,9 @@ class Comparison:
     samples: NDArray[np.float64]
     degenerate_replicates: int
     examples: Examples = "shared"
+    pairing: Pairing | None = None
+    unpaired_t: Interval | None = None
+    p_unpaired_t: PValues | None = None
 
     @property
     def differences(self) -> NDArray[np.float64]:
@@ -199,10 +225,16 @@ class ComparisonSettings:
         check_choice("resample", self.resample, Resample)
         check_choice("examples", self.examples, Examples)
         check_choice("draws", self.draws, DrawOrder)
-        if self.num_bootstrap < 1 or not 0 < self.confidence < 1:
+        if not 0 < self.confidence < 1:
             raise DataError(
-                f"found num_bootstrap {self.num_bootstrap} and confidence {self.confidence}, "
-                "expected at least 1 and a number between 0 and 1"
+                f"found confidence {self.confidence}, expected a number between 0 and 1"
+            )
+        # With fewer, both ends of a percentile interval are the extreme samples.
+        least = math.ceil(2 / (1 - self.confidence) - 1 - 1e-9)
+        if self.num_bootstrap < least:
+            raise DataError(
+                f"found num_bootstrap {self.num_bootstrap}, expected at least {least} for intervals "
+                f"at {self.confidence:g}, and 1000 or more for results"
             )
         if self.examples == "separate" and self.design in ("single", "fixed_baseline"):
             raise DataError(
@@ -237,6 +269,8 @@ def conclude(
     names: Names,
     metric: str,
     correlation: bool = False,
+    unpaired: Crossing | None = None,
+    pairing: Pairing | None = None,
 ) -> Comparison:
     """Computes intervals and tests from samples, exact variances and the scores of seeds.
 
@@ -250,6 +284,8 @@ def conclude(
       names: of the comparison and its sides.
       metric: name of the score.
       correlation: whether the score is a correlation.
+      unpaired: of a paired design, the tables with the seeds of each side in a pool of its own.
+      pairing: see `Comparison`.
     """
     base = sides[0]
     experiment = sides[1] if len(sides) > 1 else None
@@ -268,6 +304,12 @@ def conclude(
         p_t = t_p_values(estimate, standard_error, unbiased.cautious_degrees_of_freedom)
         p_percentile = bootstrap_p_values(differences)
         p_published = published_p_values(differences)
+    unpaired_t = p_unpaired_t = None
+    if unpaired is not None:
+        apart = unpaired.unbiased_variance()
+        t_of = math.sqrt(apart.variance), apart.cautious_degrees_of_freedom
+        unpaired_t = t_interval(estimate, *t_of, level)
+        p_unpaired_t = t_p_values(estimate, *t_of)
     sign_flip, permutation = _seed_tests(sides, settings)
     floor = _seed_floor(settings, [len(side.seeds) for side in sides])
     mean = float(differences.mean())
@@ -307,7 +349,22 @@ def conclude(
         samples=samples,
         degenerate_replicates=int(undefined.any(axis=1).sum()),
         examples=settings.examples,
+        pairing=pairing,
+        unpaired_t=unpaired_t,
+        p_unpaired_t=p_unpaired_t,
     )
+
+
+def side_interval(
+    crossing: Crossing, estimate: float, confidence: float, correlation: bool = False
+) -> Interval:
+    """Computes the recommended interval of one side's score, whose table is the crossing's."""
+    if not crossing.seeds and not crossing.examples:
+        return Interval(estimate, estimate)  # nothing is drawn
+    found = crossing.unbiased_variance()
+    make_interval = fisher_t_interval if correlation else t_interval
+    freedom = found.cautious_degrees_of_freedom
+    return make_interval(estimate, math.sqrt(found.variance), freedom, confidence)
 
 
 def _seed_tests(

@@ -136,13 +136,18 @@ def deviations(scores: Scores) -> Deviations:
     """Splits scores [R, C] into their parts, in two passes over their blocks.
 
     Raises:
-      DataError: the scores do not have two axes, or are empty.
+      DataError: the scores do not have two axes, are empty, or not all finite.
     """
     table = score_table(scores)
     mean, seed, example = _marginal_deviations(table)
     seed_squares = np.zeros_like(seed)
     for residual in _residual_blocks(table, mean, seed, example):
         seed_squares += (residual * residual).sum(axis=1)
+    if not np.isfinite(mean + seed_squares.sum()):
+        raise DataError(
+            "found scores that are NaN or infinite (or too large to square), expected numbers; leave "
+            "out runs that diverged"
+        )
     return Deviations(mean, seed, example, seed_squares)
 
 

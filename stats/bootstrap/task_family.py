@@ -24,6 +24,7 @@ from multiberts.stats.bootstrap.conclusion import (
     Design,
     Names,
     conclude,
+    side_interval,
 )
 from multiberts.stats.bootstrap.corrections import (
     adjusted_p_values,
@@ -31,12 +32,13 @@ from multiberts.stats.bootstrap.corrections import (
     max_t_p_values,
 )
 from multiberts.stats.bootstrap.crossing import Crossing
+from multiberts.stats.bootstrap.readable import Readable
 from multiberts.stats.bootstrap.resampling import MetricLike
 from multiberts.stats.intervals import percentile_interval
 
 
-@dataclass(frozen=True)
-class TaskComparisons:
+@dataclass(frozen=True, eq=False, repr=False)
+class TaskComparisons(Readable):
     """Comparisons of a family of tasks over one set of seeds.
 
     Attributes:
@@ -65,6 +67,10 @@ class TaskComparisons:
     macro_average: Comparison
     adjusted: dict[str, NDArray[np.float64]]
     left_out: dict[str, tuple]
+
+    def comparisons_shown(self) -> list[Comparison]:
+        """Returns the comparisons of all tasks, then that of their mean."""
+        return [*self.comparisons.values(), self.macro_average]
 
 
 def compare_tasks(
@@ -130,7 +136,19 @@ def compare_tasks(
     found, replicates, variances = compare_questions(
         list(questions.values()), settings, names, average
     )
-    macro_average = _macro_average(average, found, replicates.undefined, variances, settings)
+    shares = [
+        Crossing(
+            [
+                replace(part, weight=part.weight / len(questions))
+                for question in questions.values()
+                for part in question.sides[side].parts
+            ]
+        )
+        for side in range(1 if design == "single" else 2)
+    ]
+    macro_average = _macro_average(
+        average, shares, found, replicates.undefined, variances, settings
+    )
     comparisons = dict(zip(tasks, found, strict=True))
     return TaskComparisons(comparisons, macro_average, _adjusted(found), left_out)
 
@@ -182,16 +200,17 @@ def _check_shared_sets(questions: Mapping[str, Question]) -> None:
 
 def _macro_average(
     crossing: Crossing,
+    shares: list[Crossing],
     comparisons: list[Comparison],
     undefined: NDArray[np.bool_],
     variances: NDArray[np.float64] | None,
     settings: ComparisonSettings,
 ) -> Comparison:
     samples = np.mean([item.samples for item in comparisons], axis=0)
-    sides = [_mean_side([item.base for item in comparisons], samples[:, 0], settings)]
+    sides = [_mean_side([item.base for item in comparisons], samples[:, 0], shares[0], settings)]
     experiments = [item.experiment for item in comparisons if item.experiment is not None]
     if experiments:
-        sides.append(_mean_side(experiments, samples[:, 1], settings))
+        sides.append(_mean_side(experiments, samples[:, 1], shares[1], settings))
     names = Names(
         "macro-average", f"mean of {len(comparisons)} tasks", sides[0].name, sides[-1].name
     )
@@ -201,13 +220,17 @@ def _macro_average(
 
 
 def _mean_side(
-    sides: list[ArmSummary], samples: NDArray[np.float64], settings: ComparisonSettings
+    sides: list[ArmSummary],
+    samples: NDArray[np.float64],
+    crossing: Crossing,
+    settings: ComparisonSettings,
 ) -> ArmSummary:
     scores = np.mean([side.seed_scores for side in sides], axis=0)
     return ArmSummary(
         sides[0].name,
         float(scores.mean()),
         percentile_interval(samples, settings.confidence),
+        side_interval(crossing, float(scores.mean()), settings.confidence),
         sides[0].seeds,
         scores,
         sum(side.num_runs for side in sides),

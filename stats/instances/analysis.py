@@ -25,11 +25,15 @@ from multiberts.stats.instances.instance_level import (
     instance_accuracy,
     threshold_bias,
 )
-from multiberts.stats.instances.momentum_test import Momentum, momentum
+from multiberts.stats.instances.momentum_test import Correlation, Momentum, momentum
 from multiberts.stats.instances.nested_runs import NestedRuns, Runs, aligned
 from multiberts.stats.instances.variance_by_bias import VarianceCurve, conditional_variance
 
 Tasks = Mapping[str, Mapping[str, Runs]]
+Momenta = Mapping[str, Mapping[tuple[str, str, str], Momentum]]
+# False discovery rates among which Fisher's tests find the most, as in the paper's table 4.
+RATES = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)
+MOST_SEEDS = 10
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,8 @@ class PairOfSizes:
         runs of just these two models, or None where there is one run per seed. It holds for those
         models, not for the sizes.
       single: decay bound of the first run of every seed.
+      all_runs: decay bound of the means of all runs of a seed, as the paper's table 2; it may
+        exceed the truth. None where one run per seed, or where the means are too fine.
       decay: decay bound of ensembled runs.
       improvement: improvement bound of ensembled runs.
       decay_bias: of the adaptive threshold of `decay`.
@@ -73,10 +79,28 @@ class PairOfSizes:
     gain: float
     of_one_seed: float | None
     single: InstanceBound
+    all_runs: InstanceBound | None
     decay: InstanceBound
     improvement: InstanceBound
     decay_bias: ThresholdBias
     fisher: Mapping[float, FisherTests]
+
+
+@dataclass(frozen=True)
+class FewerSeeds:
+    """What the first seeds of each size show of decay.
+
+    Attributes:
+      num_seeds: of each size.
+      bound: decay bound of ensembled runs.
+      rate: the false discovery rate of `RATES` at which Fisher's tests find the largest share.
+      found: that share, less the false discoveries expected at the rate.
+    """
+
+    num_seeds: int
+    bound: float
+    rate: float
+    found: float
 
 
 @dataclass(frozen=True)
@@ -87,15 +111,20 @@ class InstanceAnalysis:
       accuracies, decompositions: by task and size. A decomposition needs two runs that differ
         only in each level; other sizes are left out.
       pairs: every smaller and larger size of a task.
-      momenta: by task and triple of sizes; triples whose middle size has fewer than 3 seeds are
-        left out.
+      momenta: by task and triple of sizes, with parts of the middle size's seeds; triples whose
+        middle size has fewer than 3 seeds are left out.
+      further_momenta: the same by Spearman's correlation, and by the paper's estimator with both
+        correlations, by name.
+      by_seeds: by task and pair of sizes, the bound and Fisher's tests with fewer seeds.
       curves: by task, level and size; sizes with fewer than 4 seeds are left out.
     """
 
     accuracies: Mapping[str, Mapping[str, SizeAccuracy]]
     decompositions: Mapping[str, Mapping[str, Decomposition]]
     pairs: Sequence[PairOfSizes]
-    momenta: Mapping[str, Mapping[tuple[str, str, str], Momentum]]
+    momenta: Momenta
+    further_momenta: Mapping[str, Momenta]
+    by_seeds: Mapping[tuple[str, str, str], Sequence[FewerSeeds]]
     curves: Mapping[str, Mapping[str, Mapping[str, VarianceCurve]]]
 
 
@@ -135,6 +164,27 @@ def analyse_sizes(
         else {size: ensemble(given) for size, given in sizes.items()}
         for task, sizes in runs.items()
     }
+
+    def momenta_of(kind: Correlation = "pearson", shared: bool = False) -> Momenta:
+        return {
+            task: {
+                names: momentum(
+                    sizes[names[0]],
+                    sizes[names[1]],
+                    sizes[names[2]],
+                    num_buckets=num_buckets,
+                    kind=kind,
+                    shared=shared,
+                    num_bootstrap=num_bootstrap,
+                    split_seed=split_seed,
+                    bootstrap_seed=bootstrap_seed,
+                )
+                for names in itertools.combinations(sizes, 3)
+                if len(sizes[names[1]].seeds) >= 3
+            }
+            for task, sizes in runs.items()
+        }
+
     return InstanceAnalysis(
         accuracies={
             task: {size: _accuracy(given, votes[task][size]) for size, given in sizes.items()}
@@ -149,19 +199,16 @@ def analyse_sizes(
             for task, sizes in runs.items()
             for names in itertools.combinations(sizes, 2)
         ],
-        momenta={
-            task: {
-                names: momentum(
-                    *(sizes[name] for name in names),
-                    num_buckets=num_buckets,
-                    num_bootstrap=num_bootstrap,
-                    split_seed=split_seed,
-                    bootstrap_seed=bootstrap_seed,
-                )
-                for names in itertools.combinations(sizes, 3)
-                if len(sizes[names[1]].seeds) >= 3
-            }
+        momenta=momenta_of(),
+        further_momenta={
+            "spearman": momenta_of(kind="spearman"),
+            "shared": momenta_of(shared=True),
+            "shared_spearman": momenta_of(kind="spearman", shared=True),
+        },
+        by_seeds={
+            (task, *names): _by_seeds(votes[task], names)
             for task, sizes in runs.items()
+            for names in itertools.combinations(sizes, 2)
         },
         curves={
             task: _curves(sizes, split_seed) if with_curves else {} for task, sizes in runs.items()
@@ -206,6 +253,7 @@ def _pair(
         gain=float(instance_accuracy(many).mean() - instance_accuracy(few).mean()),
         of_one_seed=_of_one_seed(few, many),
         single=decay_bound(single_runs(few), single_runs(many)),
+        all_runs=_of_all_runs(few, many),
         decay=decay_bound(small, large),
         improvement=improvement_bound(small, large),
         decay_bias=threshold_bias(
@@ -213,6 +261,26 @@ def _pair(
         ),
         fisher={level: fisher_tests(small, large, level=level) for level in levels},
     )  # fmt: skip
+
+
+def _by_seeds(votes: Mapping[str, NestedRuns], names: tuple[str, str]) -> list[FewerSeeds]:
+    sides = [votes[name] for name in names]
+    found = []
+    for number in range(2, min(MOST_SEEDS, *(len(side.seeds) for side in sides)) + 1):
+        few, many = (side.with_seeds(side.seeds[:number]) for side in sides)
+        tests = [fisher_tests(few, many, level=rate) for rate in RATES]
+        best = max(tests, key=lambda test: test.share)
+        found.append(FewerSeeds(number, decay_bound(few, many).bound, best.level, best.share))
+    return found
+
+
+def _of_all_runs(small: NestedRuns, large: NestedRuns) -> InstanceBound | None:
+    if all(len(runs.keys) == len(runs.seeds) for runs in (small, large)):
+        return None
+    try:
+        return decay_bound(small, large)
+    except DataError:  # means too fine for exact sums
+        return None
 
 
 def _of_one_seed(small: NestedRuns, large: NestedRuns) -> float | None:

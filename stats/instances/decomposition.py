@@ -65,11 +65,10 @@ class Decomposition:
         It is twice the sum of the variances of that level and of those below it. For answers that
         are right or wrong it is the share of pairs of runs of which one is right.
         """
-        levels = list(self.variances)
-        return {
-            level: 2 * sum(self.variances[lower] for lower in levels[place:])
-            for place, level in enumerate(levels)
-        }
+        inner_first = list(self.variances)[::-1]
+        sums = np.cumsum([self.variances[level] for level in inner_first], axis=0)
+        found = dict(zip(inner_first, 2 * sums, strict=True))
+        return {level: found[level] for level in self.variances}
 
 
 def part(values: Array) -> LossPart:

@@ -47,25 +47,43 @@ _FILLS = (
 _PANEL = 3.1  # inches per task
 
 
-def write_instances(analysis: InstanceAnalysis, directory: Path) -> WrittenReport:
+# Tables and figures of Zhong et al. that have a number there.
+NUMBERED = {
+    "decay": "tables 2 and 9",
+    "thresholds": "table 3",
+    "seeds": "tables 4 and 11",
+    "momentum": "tables 6 and 12, with parts of the seeds",
+    "momentum_shared": "tables 6 and 12, by the paper's estimator",
+    "figure_decay": "figure 2a",
+}
+
+
+def write_instances(
+    analysis: InstanceAnalysis, directory: Path, further: Mapping[str, Table] | None = None
+) -> WrittenReport:
     """Writes every table and figure that the data allow, and `index.md`, into a folder.
 
     Args:
       analysis: what to show.
       directory: a new folder, or one with such a report, which is replaced.
+      further: more tables, by name.
 
     Raises:
       UserError: the directory holds something else.
     """
-    made: dict[str, Table | Figure] = {**all_tables(analysis)}
+    made: dict[str, Table | Figure] = {**all_tables(analysis), **(further or {})}
     made |= {f"figure_{name}": figure for name, figure in all_figures(analysis).items()}
     sections = [
-        ReportSection(
-            name, name.replace("_", " ").capitalize() + ".", partial(made.__getitem__, name)
-        )
-        for name in made
+        ReportSection(name, _caption(name), partial(made.__getitem__, name)) for name in made
     ]
     return write_report(directory, "Instance-level analysis", sections)
+
+
+def _caption(name: str) -> str:
+    number = NUMBERED.get(name) or NUMBERED.get("_".join(name.split("_")[:2]), "")
+    if name.startswith("momentum"):
+        number = NUMBERED.get(name, "")
+    return name.replace("_", " ").capitalize() + (f" (Zhong et al., {number})." if number else ".")
 
 
 def all_figures(analysis: InstanceAnalysis) -> dict[str, Figure]:

@@ -314,8 +314,12 @@ def decay_bound(small: Runs, large: Runs, threshold: float | None = None) -> Ins
     first, second = aligned(small, large)
     lattice = _lattice(first, second)
     unit = lattice.unit
-    mass = np.bincount(lattice.differences + unit, lattice.shares, minlength=2 * unit + 1)
-    difference = _distribution(mass, unit)
+    difference = _distribution(
+        np.bincount(lattice.differences + unit, lattice.shares, minlength=2 * unit + 1).astype(
+            float
+        ),
+        unit,
+    )
     baseline = _mixed_baseline(lattice)
     if threshold is None:
         candidates = np.append(-np.inf, difference.support[difference.support < 0])

@@ -4,10 +4,11 @@ Zhong, Ghosh, Klein and Steinhardt, "Are Larger Pretrained Language Models Unifo
 (Findings of ACL 2021), on the momentum of instance accuracy.
 
 The middle size's accuracy is used three times: in the first difference, in the second, and to group
-similar examples. Noise in one common estimate would correlate the two differences: negatively by
-itself, positively among examples of equal estimates. So the middle size's pre-training seeds are
-split at random into three parts, one for each use, and the result is averaged over many such
-splits. Noise in the parts still shrinks the correlation towards 0, more so with fewer seeds.
+similar examples. The paper uses one common estimate (`shared`). Its noise enters the two differences
+with opposite signs, so that it pulls the correlation down: among examples whose accuracies of the
+three sizes are unrelated, r is negative in every bucket. So by default the middle size's pre-training
+seeds are split at random into three parts, one for each use, and the result is averaged over many
+such splits. Noise in the parts still shrinks the correlation towards 0, more so with fewer seeds.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ class Momentum:
       counts: mean number of examples over splits [buckets].
       pooled, pooled_low, pooled_high: the mean over buckets, weighted by their examples.
       kind: pearson or spearman.
+      shared: whether one estimate of the middle size served all uses, as in the paper.
       num_splits, num_bootstrap: random splits of seeds, bootstrap samples of examples.
       split_seed, bootstrap_seed: of the two.
     """
@@ -55,6 +57,7 @@ class Momentum:
     pooled_low: float
     pooled_high: float
     kind: Correlation
+    shared: bool
     num_splits: int
     num_bootstrap: int
     split_seed: int
@@ -67,6 +70,7 @@ def momentum(
     large: Runs,
     num_buckets: int = 5,
     kind: Correlation = "pearson",
+    shared: bool = False,
     edges: Sequence[float] | None = None,
     num_splits: int = 10,
     num_bootstrap: int = 500,
@@ -82,6 +86,8 @@ def momentum(
       large: the same.
       num_buckets: buckets of equal width between 0 and 1, unless `edges` are given.
       kind: pearson, or spearman (ranks within a bucket).
+      shared: use one estimate of the middle size, from all its seeds, three times, as the paper
+        does; by default three parts of its seeds.
       edges: limits of the buckets, rising.
       num_splits: random splits of the middle size's seeds to average over.
       num_bootstrap: bootstrap samples of examples for the interval.
@@ -105,10 +111,10 @@ def momentum(
     before, after = sizes[0].mean(), sizes[2].mean()
     random = np.random.Generator(np.random.Philox(key=split_seed))
     splits = []
-    for _ in range(num_splits):
-        first_mean, second_mean, bucket_mean = (
-            seeds[part].mean(axis=0) for part in np.array_split(random.permutation(len(seeds)), 3)
-        )
+    for _ in range(1 if shared else num_splits):
+        parts = np.array_split(random.permutation(len(seeds)), 1 if shared else 3)
+        means = [seeds[part].mean(axis=0) for part in parts]
+        first_mean, second_mean, bucket_mean = means * 3 if shared else means
         bucket = np.searchsorted(limits, bucket_mean + 1e-9, side="right") - 1
         bucket[np.isclose(bucket_mean, limits[-1])] = len(limits) - 2
         splits.append((bucket, first_mean - before, after - second_mean))
@@ -123,7 +129,7 @@ def momentum(
         pooled_low, pooled_high = np.nanquantile(_pooled(samples, weights), tails)
     return Momentum(
         limits, whole, low, high, weights, float(_pooled(whole[None], weights)[0]),
-        float(pooled_low), float(pooled_high), kind, num_splits, num_bootstrap, split_seed,
+        float(pooled_low), float(pooled_high), kind, shared, len(splits), num_bootstrap, split_seed,
         bootstrap_seed,
     )  # fmt: skip
 

@@ -111,7 +111,9 @@ def agreement(
     estimates = {name: _estimate(found[name], confidence) for name in found}
     return Agreement(
         kind,
-        *(estimates.get(name) for name in ("same_seed", "different_seeds", "difference")),
+        estimates.get("same_seed"),
+        estimates.get("different_seeds"),
+        estimates.get("difference"),
         len(arm.seeds),
         len(arm.run_seeds),
         arm.num_examples,

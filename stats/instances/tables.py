@@ -30,11 +30,17 @@ def all_tables(analysis: InstanceAnalysis) -> dict[str, Table]:
     tables = {
         "accuracy": accuracy_table(analysis.accuracies),
         "decay": decay_table(analysis.pairs),
+        "thresholds": threshold_table(analysis.pairs),
+        "seeds": seeds_table(analysis),
         "improvement": improvement_table(analysis.pairs),
         "fisher": fisher_table(analysis.pairs),
         "decomposition": decomposition_table(analysis.decompositions),
         "disagreement": disagreement_table(analysis.decompositions),
         "momentum": momentum_table(analysis.momenta),
+        **{
+            f"momentum_{name}": momentum_table(momenta)
+            for name, momenta in analysis.further_momenta.items()
+        },
     }
     return {name: table for name, table in tables.items() if table.rows}
 
@@ -76,7 +82,9 @@ def decay_table(pairs: Sequence[PairOfSizes]) -> Table:
             {
                 **_pair_cells(pair), "Accuracy gain": pair.gain,
                 "Decay, one pre-training seed": pair.of_one_seed,
-                "Decay, one run per seed": pair.single.bound, "Decay, ensembled": bound.bound,
+                "Decay, one run per seed": pair.single.bound,
+                "Decay, all runs": pair.all_runs.bound if pair.all_runs else None,
+                "Decay, ensembled": bound.bound,
                 "Threshold": bound.threshold if np.isfinite(bound.threshold) else None,
                 "Threshold bias": bias.bias, "Corrected": bias.corrected,
                 "Corrected (95% CI)": interval, "Cross-fitted": bias.cross_fitted,
@@ -85,6 +93,42 @@ def decay_table(pairs: Sequence[PairOfSizes]) -> Table:
     formats = dict.fromkeys(list(records[0])[3:], ".2%") if records else {}
     title = "Decaying examples, at least"
     return Table.from_records(records, formats | {"Threshold": ".2f"}, title)
+
+
+def threshold_table(pairs: Sequence[PairOfSizes]) -> Table:
+    """Makes a table of discoveries and false discoveries of decay by threshold.
+
+    A discovery is an example whose difference is at most the threshold; the random baseline gives
+    the share of false ones.
+    """
+    records: list[dict[str, Cell]] = [
+        {
+            **_pair_cells(pair), "Difference at most": threshold, "Discovered": found,
+            "Falsely discovered": false, "At least": found - false,
+        }
+        for pair in pairs
+        for threshold in np.round(np.arange(-1, 0, 0.1), 1).tolist()
+        for found, false in [
+            [float(side.cdf(threshold)) for side in (pair.decay.difference, pair.decay.baseline)]
+        ]
+    ]  # fmt: skip
+    shares = dict.fromkeys(("Discovered", "Falsely discovered", "At least"), ".2%")
+    formats = {"Difference at most": ".1f", **shares}
+    return Table.from_records(records, formats, "Discoveries of decay by threshold")
+
+
+def seeds_table(analysis: InstanceAnalysis) -> Table:
+    """Makes a table of the bound and of Fisher's tests at their best rate, by number of seeds."""
+    records: list[dict[str, Cell]] = [
+        {
+            "Task": task, "Smaller": small, "Larger": large, "Seeds": item.num_seeds,
+            "Decay bound": item.bound, "Fisher's tests": item.found, "Best rate": item.rate,
+        }
+        for (task, small, large), found in analysis.by_seeds.items()
+        for item in found
+    ]  # fmt: skip
+    formats = {"Decay bound": ".2%", "Fisher's tests": ".2%", "Best rate": "g"}
+    return Table.from_records(records, formats, "Decay by number of seeds of each size")
 
 
 def improvement_table(pairs: Sequence[PairOfSizes]) -> Table:

@@ -248,7 +248,7 @@ class Catalogue:
 
     @cached_property
     def hans(self) -> Dump:
-        """The base on the pairs of HANS that are not entailed, figure 4."""
+        """Returns the base on the pairs of HANS that are not entailed, figure 4."""
         for dump in self.last(self.roles.base).values():
             if dump.evaluation_set.lower() == HANS:
                 data = dump.data.isel(example=np.flatnonzero(dump.data["label"] == NOT_ENTAILED))
@@ -283,7 +283,7 @@ class Catalogue:
 
     @cached_property
     def paired(self) -> list[Comparison]:
-        """The base against incremental CDA, table 1."""
+        """Compares the base with incremental CDA, table 1."""
         return self._compare(self._on_winogender(self.roles.base, self.roles.incremental), "paired")
 
     @cached_property
@@ -341,7 +341,7 @@ class Catalogue:
 
     @cached_property
     def original(self) -> list[Comparison]:
-        """The original BERT, a fixed baseline, against the base, by every measure of both.
+        """Compares the original BERT, a fixed baseline, with the base by every measure of both.
 
         In the paper the one seed of the original was drawn with replacement, which leaves it as it is.
         """

@@ -271,7 +271,7 @@ def family_figure(family: TaskComparisons, method: str = "holm", title: str = ""
     return forest_figure(
         rows,
         title or f"{first.experiment.name} - {first.base.name}",
-        family.adjusted[method],
+        family.adjusted[method].tolist(),
         CORRECTION_NAMES[method],
         family.macro_average,
     )

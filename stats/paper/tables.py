@@ -151,8 +151,9 @@ def agreement_table(agreements: Mapping[str, Agreement], title: str = "") -> Tab
             ("Different seeds (%)", "Different seeds (% CI)", item.different_seeds),
             ("Difference", "Difference (CI)", item.difference),
         ):
-            record[column] = estimate and 100 * estimate.value
-            record[interval] = estimate and Interval(*(100 * end for end in estimate.interval))
+            ends = estimate and [100 * end for end in estimate.interval]
+            record[column] = 100 * estimate.value if estimate else None
+            record[interval] = Interval(*ends) if ends else None
         records.append(record)
     columns = list(records[0])[4:] if records else []
     return Table.from_records(records, dict.fromkeys(columns, ".2f"), title)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -9,10 +10,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from multiberts.stats.bootstrap.arms import DataError
+from multiberts.stats.bootstrap.arms import DataError, check_choice
 from multiberts.stats.bootstrap.score_tables import Scores, deviations, score_table
 
 Array = NDArray[np.float64]
+Targets = Literal["examples", "seeds"]
 Runs = Mapping[Any, ArrayLike] | Sequence[ArrayLike]  # for each seed [F_i, C]
 
 
@@ -29,6 +31,9 @@ class VarianceComponents:
       run: of a fine-tuning run's mean within its seed; 0 where runs were averaged before.
       run_residual: of a run on an example, beyond all other parts.
       truncated: the names of those whose estimate was negative and is set to 0.
+
+    Raises:
+      DataError: a component is NaN or infinite.
     """
 
     seed: float
@@ -37,6 +42,11 @@ class VarianceComponents:
     run: float = 0.0
     run_residual: float = 0.0
     truncated: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("seed", "example", "residual", "run", "run_residual"):
+            if not math.isfinite(getattr(self, name)):
+                raise DataError(f"found component {name} {getattr(self, name)}, expected a number")
 
     @property
     def total(self) -> float:
@@ -235,7 +245,7 @@ class IntraclassCorrelation:
 
 
 def intraclass_correlation(
-    scores: Scores, targets: Literal["examples", "seeds"] = "examples", confidence: float = 0.95
+    scores: Scores, targets: Targets = "examples", confidence: float = 0.95
 ) -> IntraclassCorrelation:
     """Computes ICC(2,1) and ICC(2,k) of a table of scores.
 
@@ -249,12 +259,15 @@ def intraclass_correlation(
       confidence: level of the intervals.
 
     Raises:
-      DataError: fewer than two seeds or examples.
+      DataError: fewer than two seeds or examples, or an unknown word for targets.
 
     Reference: Shrout & Fleiss (1979); McGraw & Wong (1996), table 7.
     """
     from scipy.special import fdtri
 
+    check_choice("targets", targets, Targets)
+    if not 0 < confidence < 1:
+        raise DataError(f"found confidence {confidence}, expected a number between 0 and 1")
     squares = mean_squares(scores)
     num_seeds, num_examples = score_table(scores).shape
     k, n = (num_seeds, num_examples) if targets == "examples" else (num_examples, num_seeds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -37,7 +38,10 @@ class Study:
       sides: of the test, 1 or 2; a one-sided test looks for positive effects.
 
     Raises:
-      DataError: the design, the level or the number of sides is not valid.
+      DataError: the design, the level, the number of sides, a size or a component is not valid.
+
+    Warns:
+      UserWarning: a component was estimated below 0 and is planned as 0.
 
     Example:
       >>> components = VarianceComponents(seed=0.0001, example=0.1, residual=0.05)
@@ -59,6 +63,21 @@ class Study:
     def __post_init__(self) -> None:
         check_choice("design", self.design, PlannedDesign)
         check_level(self.alpha, self.sides)
+        for name in ("num_seeds", "num_runs", "num_examples"):
+            if not getattr(self, name) >= 1:
+                raise DataError(f"found {name} {getattr(self, name)}, expected 1 or more")
+        for name in ("seed", "example", "residual", "run", "run_residual"):
+            if getattr(self.components, name) < 0:
+                raise DataError(
+                    f"found component {name} {getattr(self.components, name):g}, expected 0 or more; "
+                    "estimate it with truncate=True, or plan with an upper limit"
+                )
+        if self.components.truncated:
+            warnings.warn(
+                f"the components {', '.join(self.components.truncated)} were estimated below 0 and are "
+                "planned as 0: if they are not, the power is lower than computed",
+                stacklevel=3,
+            )
 
     @property
     def variance(self) -> float:
@@ -84,9 +103,10 @@ class Study:
         """Computes the probability that the test finds a true difference of `effect`.
 
         Raises:
-          DataError: there are fewer than two seeds.
+          DataError: there are fewer than two seeds, or the effect is not a number.
         """
         self._check_seeds()
+        _check_effect(effect)
         return _power(effect, self.variance, self._freedom, self.alpha, self.sides)
 
     def _check_seeds(self) -> None:
@@ -146,6 +166,9 @@ class Study:
           DataError: no number of seeds is enough: as R grows, the variance falls to sb/C and no
             further. Or there is no effect on the side that is tested.
         """
+        if not 0 < target_power < 1:
+            raise DataError(f"found power {target_power}, expected a number between 0 and 1")
+        _check_effect(effect)
         if effect == 0 or (self.sides == 1 and effect < 0):
             raise DataError(
                 f"found an effect of {effect:g} to look for with {self.sides} sides, expected one "
@@ -232,6 +255,8 @@ class Study:
           DataError: the budget is below the cost of two seeds.
         """
         _check_costs(cost_pretrain, cost_finetune)
+        if not math.isfinite(budget):
+            raise DataError(f"found a budget of {budget}, expected a number")
         sides = 1 if self.design == "single" else 2
         of_side = budget / sides
         most_runs = math.floor((of_side / 2 - cost_pretrain) / cost_finetune * (1 + 1e-12))
@@ -268,8 +293,13 @@ def _power(effect: float, variance: float, freedom: float, alpha: float, sides: 
     return above + below if sides == 2 else above
 
 
+def _check_effect(effect: float) -> None:
+    if not math.isfinite(effect):
+        raise DataError(f"found an effect of {effect}, expected a number")
+
+
 def _check_costs(cost_pretrain: float, cost_finetune: float) -> None:
-    if cost_pretrain < 0 or cost_finetune <= 0:
+    if not (0 <= cost_pretrain < math.inf and 0 < cost_finetune < math.inf):
         raise DataError(
             f"found costs {cost_pretrain} and {cost_finetune}, expected pre-training of 0 or more "
             "and fine-tuning above 0"

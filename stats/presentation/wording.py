@@ -34,7 +34,7 @@ def finding(item: Comparison, adjusted: float | None = None) -> str:
     level = f"{item.confidence:.0%} CI {format_cell(item.t)}"
     if item.experiment is None:
         return (
-            f"Across {_seeds(item.base)} and {item.num_examples} {_unit(item)}, {item.metric} of "
+            f"Across {_seeds(item.base)} and {_examples(item.base, item)}, {item.metric} of "
             f"{item.base.name} is {format_cell(item.estimate)} ({level})."
         )
     base, experiment = item.base, item.experiment
@@ -50,7 +50,8 @@ def finding(item: Comparison, adjusted: float | None = None) -> str:
             f"{format_cell(experiment.estimate)} against {format_cell(base.estimate)} "
             f"(difference {format_cell(item.estimate)}, {level})."
         )
-    return f"Across {_scope(item)}, {change} {_judgement(item, adjusted)}"
+    sentences = [f"Across {_scope(item)}, {change}", _judgement(item, adjusted), *_pairing(item)]
+    return " ".join(sentences)
 
 
 def _scope(item: Comparison) -> str:
@@ -62,7 +63,83 @@ def _scope(item: Comparison) -> str:
             f"{_number(len(item.base.seeds), 'paired seed')} "
             f"({item.base.num_runs} and {item.experiment.num_runs} runs)"
         )
-    return f"{seeds} and {item.num_examples} shared {_unit(item)}"
+    examples = _examples(item.base, item, "shared ")
+    if item.examples == "separate":
+        sets = [_examples(side, item) for side in (item.base, item.experiment)]
+        examples = f"separate sets of {' and '.join(sets)}"
+    return f"{seeds} and {examples}"
+
+
+def _pairing(item: Comparison) -> list[str]:
+    """Says which seeds pairing left out, and what the answer is were they unrelated."""
+    found = []
+    for side in (item.base, item.experiment):
+        if side is not None and side.left_out:
+            seeds = ", ".join(map(str, side.left_out))
+            found.append(
+                f"Left out, as the other side lacks {'them' if len(side.left_out) > 1 else 'it'}: "
+                f"seed{'s' if len(side.left_out) > 1 else ''} {seeds} of {side.name}."
+            )
+    if item.pairing == "seed number" and item.unpaired_t and item.p_unpaired_t:
+        found.append(
+            "Seeds are paired by seed number only: nothing in the data says that runs of one seed "
+            "have a common parent. Were they unrelated, the interval would be "
+            f"{format_cell(item.unpaired_t)} ({_p(item.p_unpaired_t.two_sided)})."
+        )
+    return found
+
+
+def _examples(side: ArmSummary, item: Comparison, kind: str = "") -> str:
+    """Returns the number of examples of a side, and of their clusters with their name."""
+    text = f"{side.num_examples} {kind}{_unit(item)}"
+    if side.num_clusters is None:
+        return text
+    name = f" ({side.cluster_name})" if side.cluster_name else ""
+    return f"{text} in {side.num_clusters} clusters{name}"
+
+
+def methods(items: Sequence[Comparison]) -> str:
+    """Writes the paragraph on methods for a paper, with references."""
+    item = items[0]
+    level, seeds = f"{item.confidence:.0%}", len(item.base.seeds)
+    what = " and ".join(dict.fromkeys(found.metric for found in items))
+    drawn = {
+        "both": "both pre-training seeds and examples",
+        "seeds": "pre-training seeds, with the examples held fixed,",
+        "examples": "examples, with the seeds held fixed,",
+    }[item.resample]
+    designs = {
+        "paired": "Seeds were paired.",
+        "unpaired": "Seeds of the two sides were drawn independently.",
+        "fixed_baseline": f"The runs of {item.base.name} were held fixed.",
+        "single": "",
+    }
+    sentences = [
+        f"We report {what}, averaged over the fine-tuning runs of each seed and over seeds "
+        f"({seeds}{f' and {len(item.experiment.seeds)}' if item.experiment else ''}), with {level} "
+        f"confidence intervals that take {drawn} as random samples (Sellam et al., 2022).",
+        designs[item.design],
+    ]
+    if item.base.num_clusters is not None:
+        name = f" ({item.base.cluster_name})" if item.base.cluster_name else ""
+        sentences.append(f"Examples were drawn in {item.base.num_clusters} clusters{name}.")
+    sentences.append(
+        "Standard errors come from an unbiased estimate of the variance of the crossed design, and "
+        "intervals and two-sided tests from Student's t with Satterthwaite's (1946) degrees of "
+        "freedom, with mean squares at the upper end of their likely range."
+    )
+    if item.p_sign_flip or item.p_permutation:
+        test = "sign flips of" if item.p_sign_flip else "permutations of"
+        sentences.append(f"Randomisation tests use {test} the seeds.")
+    sentences.append(
+        f"Bootstrap intervals use {item.num_bootstrap:,} replicates (seed {item.bootstrap_seed})."
+    )
+    references = (
+        "References: Sellam, T. et al. (2022). The MultiBERTs: BERT Reproductions for Robustness "
+        "Analysis. ICLR. Satterthwaite, F. E. (1946). An Approximate Distribution of Estimates of "
+        "Variance Components. Biometrics Bulletin 2(6)."
+    )
+    return " ".join(sentence for sentence in sentences if sentence) + "\n\n" + references
 
 
 def _seeds(arm: ArmSummary) -> str:
@@ -172,6 +249,7 @@ def warnings(item: Comparison, numbers: bool = True) -> list[str]:
     if item.degenerate_replicates:
         share = f"{item.degenerate_replicates} of {item.num_bootstrap}" if numbers else "some"
         found.append(
-            f"In {share} bootstrap samples the score of some run was 0/0 and was taken as 0."
+            f"In {share} bootstrap samples the score of some run was 0/0 and was taken as "
+            f"{'one half' if item.metric in ('auc', metric_label('auc')) else '0'}."
         )
     return found

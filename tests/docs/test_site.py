@@ -37,6 +37,22 @@ def test_every_page_is_in_the_menu() -> None:
     assert menu == pages | {"reference/commands.md"}
 
 
+def test_every_file_that_a_page_names_is_there() -> None:
+    """A path below the checkout, or below a room, as the table of the architecture shortens them."""
+    rooms = [ROOT, *(folder for folder in ROOT.iterdir() if (folder / "__init__.py").is_file())]
+    # The page on tasks names the files that its reader writes.
+    pages = [page for page in [*ROOT.glob("*.md"), *DOCS.rglob("*.md")] if page.name != "tasks.md"]
+    named = {
+        (page.name, path)
+        for page in pages
+        if page.name != "CHANGELOG.md"
+        for path in re.findall(r"`((?:[\w.]+/)+\w+\.(?:py|gin|toml|j2))`", page.read_text())
+    }
+    assert len(named) > 30
+    lost = [found for found in named if not any((room / found[1]).is_file() for room in rooms)]
+    assert lost == []
+
+
 @pytest.mark.slow
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     if importlib.util.find_spec("mkdocs") is None or not importlib.util.find_spec("mkdocstrings"):

@@ -126,6 +126,25 @@ def test_bad_input_leaves_no_directory(tmp_path: Path) -> None:
     assert not (tmp_path / "scores").exists()
 
 
+def test_a_metric_that_was_removed_is_warned_of_and_the_others_are_scored(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns = {"labels": np.ones(2), "predictions": np.ones(2)}
+    names = {"dev": ["charm", "accuracy"]}
+    write_run(tmp_path / "a", task="no task of ours", sets={"dev": columns}, metric_names=names)
+    score(run_dir=str(tmp_path / "scores"), predictions=str(tmp_path / "a"))
+    table = pandas.read_csv(tmp_path / "scores" / "scores.csv")
+    assert table[["task", "metric", "score"]].values.tolist() == [
+        ["no task of ours", "accuracy", 1.0]
+    ]
+    checks = pandas.read_csv(tmp_path / "scores" / "checks.csv")
+    assert checks[["check", "task", "evaluation_set"]].values.tolist() == [
+        ["unknown metric", "no task of ours", "dev"]
+    ]
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"warning: {tmp_path}/a/run.json names metric 'charm', expected one of")
+
+
 def test_parts_of_made_up_examples():
     labels = np.array([0.0, 1, 0, 1, 1, 0])
     columns = {

@@ -40,7 +40,7 @@ def test_damaged_and_disagreeing_dumps_are_each_named_and_nothing_is_written(
     (tmp_path / "runs" / "4" / "run.json").write_text("{")
     with pytest.raises(UserError, match="1/predictions|run.json") as caught:
         score(run_dir=str(tmp_path / "scores"), predictions=str(tmp_path / "runs" / "4"))
-    assert "is not JSON" in str(caught.value)
+    assert "is not whole JSON" in str(caught.value)
     (tmp_path / "runs" / "4" / "DONE").unlink()
     with pytest.raises(UserError, match=r"^3 dumps cannot be scored"):
         score(run_dir=str(tmp_path / "scores"), predictions=str(tmp_path / "runs"))
@@ -160,7 +160,7 @@ def test_calibration_and_extra_metrics(tmp_path: Path, make_run):
     table = found["calibration"].query("examples > 0")
     gap = (table["examples"] * (table["accuracy"] - table["confidence"]).abs()).sum() / 60
     assert gap == pytest.approx(expected)
-    with pytest.raises(UserError, match=r"score.extra_metrics names 'charm', expected some of"):
+    with pytest.raises(UserError, match=r"names 'charm', which is not a metric; expected one of"):
         score(run_dir=str(tmp_path / "x"), predictions="nowhere", extra_metrics=["charm"])
 
 

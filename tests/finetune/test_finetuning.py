@@ -56,6 +56,25 @@ def test_a_label_told_by_a_word_is_learned(
     assert not (run / "state").exists()
 
 
+def test_the_learning_rate_rises_for_a_tenth_and_falls_to_zero(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
+) -> None:
+    """As run_classifier.py: 96 examples five times in batches of 16 are 30 steps, 3 of them rising."""
+    finetune(
+        run_dir=str(tmp_path / "run"),
+        checkpoint=str(make_checkpoint()),
+        task="pair",
+        data_dir=str(pair_data),
+        learning_rate=3e-4,
+        log_every_steps=1,
+        **{**SMALL, "num_epochs": 5},
+    )
+    lines = map(json.loads, (tmp_path / "run/metrics.jsonl").read_text().splitlines())
+    rates = [line["learning_rate"] for line in lines if "learning_rate" in line]
+    falling = [3e-4 * (30 - step) / 30 for step in range(3, 30)]
+    assert rates == pytest.approx([0.0, 1e-4, 2e-4, *falling])
+
+
 def test_predictions_depend_on_the_seed_and_on_nothing_else(
     tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
 ) -> None:
@@ -427,6 +446,17 @@ def test_learning_and_predictions_do_not_depend_on_padding(
         ({"checkpoint": "nowhere"}, "nowhere does not exist"),
         ({"sequence_length": 65}, "the checkpoint has 64 positions"),
         ({"learning_rate": -1.0}, "finetune.learning_rate is -1.0"),
+        ({"finetune_seed": -1}, "finetune.finetune_seed is -1, expected int at least 0"),
+        (
+            {"batch_size": 97},
+            "batch_size is 97, but there are 96 examples to train on, so that a b",
+        ),
+        ({"max_train_examples": 15}, "batch_size is 16, but there are 15 examples to train on"),
+        (
+            {"num_epochs": 1e-9},
+            "finetune.num_epochs has 1e-09, but an epoch of 96 examples is 6 st",
+        ),
+        ({"prediction_epochs": [0.1, 1]}, "finetune.prediction_epochs has 0.1, but an epoch of 96"),
         ({"max_train_examples": 0}, "finetune.max_train_examples is 0"),
         ({"held_out_fold": 5}, "finetune.held_out_fold is 5"),
         ({"prediction_epochs": [3]}, "finetune.prediction_epochs holds 3"),
@@ -461,6 +491,71 @@ def test_bad_arguments_leave_no_directory(
     assert not (tmp_path / "run").exists()
 
 
+def _all_of_one_class(train: str, dev: str) -> tuple[str, str]:
+    return train.replace("not_entailment", "entailment"), dev
+
+
+def _no_words(train: str, dev: str) -> tuple[str, str]:
+    header, *lines = dev.splitlines()
+    columns = [line.split("\t") for line in lines]
+    rows = [f"{row}\t \t{second}\t{label}" for row, _, second, label in columns]
+    return train, "\n".join([header, *rows]) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_all_of_one_class, "train.tsv: all 96 examples to train on have the label 'entailment'"),
+        (_no_words, "dev.tsv: 37 of 37 examples have an empty text; give the file with its texts"),
+        (lambda train, _: (train, train), "dev.tsv of the dev files holds the same as"),
+    ],
+)
+def test_data_that_teach_or_show_nothing_leave_no_directory(
+    tmp_path: Path,
+    make_checkpoint: Callable[..., Path],
+    pair_data: Path,
+    change: Callable[[str, str], tuple[str, str]],
+    message: str,
+) -> None:
+    files = [pair_data / "train.tsv", pair_data / "dev.tsv"]
+    for file, text in zip(files, change(*(file.read_text() for file in files)), strict=True):
+        file.write_text(text)
+    with pytest.raises(UserError) as caught:
+        finetune(
+            run_dir=str(tmp_path / "run"),
+            checkpoint=str(make_checkpoint()),
+            task="pair",
+            data_dir=str(pair_data),
+            **SMALL,
+        )
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_some_empty_texts_are_warned_of(
+    tmp_path: Path,
+    make_checkpoint: Callable[..., Path],
+    pair_data: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = pair_data / "dev.tsv"
+    header, first, second, *rest = file.read_text().splitlines()
+    row, text, _, label = second.split("\t")
+    file.write_text("\n".join([header, first, f"{row}\t{text}\t\t{label}", *rest]) + "\n")
+    finetune(
+        run_dir=str(tmp_path / "run"),
+        checkpoint=str(make_checkpoint()),
+        task="pair",
+        data_dir=str(pair_data),
+        **{**SMALL, "num_epochs": 0.2},
+    )
+    assert capsys.readouterr().err.splitlines()[0] == (
+        f"warning: {file}: 1 of 37 examples have an empty text, such as pair/dev/1; the model is given "
+        "none there"
+    )
+
+
 def test_bad_data_are_refused_by_the_command_before_tensorflow(
     tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
 ) -> None:
@@ -481,3 +576,40 @@ def test_bad_data_are_refused_by_the_command_before_tensorflow(
     assert len(result.stderr.splitlines()) == 1
     assert "dev.tsv line 39: found 2 columns, expected 4" in result.stderr
     assert not (tmp_path / "run").exists()
+
+
+def test_dropout_is_drawn_from_the_seed(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path, monkeypatch
+) -> None:
+    """With the head of one seed and in the order of one seed, nothing but dropout is left of another."""
+    from multiberts.finetune import training_rows
+    from multiberts.finetune.classification import learner as classification
+
+    with_output_layer, permuted_index = (
+        classification.with_output_layer,
+        training_rows.permuted_index,
+    )
+    monkeypatch.setattr(
+        classification,
+        "with_output_layer",
+        lambda checkpoint, outputs, *_address: with_output_layer(checkpoint, outputs, "one seed"),
+    )
+    monkeypatch.setattr(
+        training_rows,
+        "permuted_index",
+        lambda index, size, *_address: permuted_index(index, size, "one seed"),
+    )
+    without = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    for number, (sizes, differs) in enumerate((({}, True), (without, False))):
+        checkpoint = str(make_checkpoint(number, **sizes))
+        for seed in (1, 2):
+            finetune(
+                run_dir=str(tmp_path / f"{number}_{seed}"),
+                checkpoint=checkpoint,
+                task="pair",
+                data_dir=str(pair_data),
+                finetune_seed=seed,
+                learning_rate=1e-3,
+                **{**SMALL, "num_epochs": 1},
+            )
+        assert (dump(tmp_path / f"{number}_1") != dump(tmp_path / f"{number}_2")) == differs

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import subprocess
 import sys
@@ -51,8 +52,10 @@ def test_sizes_are_the_published_ones() -> None:
 
 def test_a_name_of_ones_own_needs_labels() -> None:
     assert task_named("weather", ["wet", "dry"]).name == "weather"
-    with pytest.raises(UserError, match=r"task 'weather' is unknown; expected one of .*RTE"):
+    with pytest.raises(UserError, match=r"task 'weather' is unknown .*; expected one of .*RTE"):
         task_named("weather")
+    with pytest.raises(UserError, match=r"task 'SST2' is unknown .*; did you mean SST-2"):
+        task_named("SST2")
 
 
 def test_options_are_completed_and_compared_with_the_defaults() -> None:
@@ -174,7 +177,7 @@ def test_modules_of_tasks_are_frozen_only_where_given(
         "checkpoint": str(make_checkpoint()),
         "task": "pair",
         "data_dir": str(pair_data),
-        "num_epochs": 0.2,
+        "num_epochs": 1,
         "sequence_length": 32,
         "compile_step": False,
     }
@@ -183,3 +186,56 @@ def test_modules_of_tasks_are_frozen_only_where_given(
     finetune(run_dir=str(tmp_path / "with"), **arguments, task_modules=["no_tasks"])
     frozen = (tmp_path / "with" / "config.gin").read_text()
     assert frozen.count("finetune.task_modules = ['no_tasks']\n") == 2
+
+
+def test_runs_of_a_task_outside_the_tree_are_scored_without_its_module(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path, monkeypatch
+) -> None:
+    """What is only read runs no code of others: neither finished runs nor their configurations."""
+    from multiberts.finetune.finetuning import finetune
+
+    module = tmp_path / "outside_pairs.py"
+    module.write_text(
+        "import dataclasses, pathlib\n"
+        "from multiberts.finetune.classification.glue_tasks import TASKS as OURS\n"
+        "pathlib.Path(__file__).with_name('was_imported').touch()\n"
+        "pair = next(task for task in OURS if task.name == 'pair')\n"
+        "TASKS = (dataclasses.replace(pair, name='weather'),)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    arguments = {
+        "checkpoint": str(make_checkpoint()),
+        "task": "weather",
+        "task_modules": ["outside_pairs"],
+        "data_dir": str(pair_data),
+        "num_epochs": 1,
+        "sequence_length": 32,
+        "compile_step": False,
+    }
+    runs = tmp_path / "runs"
+    finetune(run_dir=str(runs / "finished"), **arguments)
+    (runs / "begun").mkdir()
+    frozen = (runs / "finished" / "config.gin").read_text()
+    (runs / "begun" / "config.gin").write_text(frozen)
+    assert "finetune.task_modules = ['outside_pairs']\n" in frozen
+    (tmp_path / "was_imported").unlink()
+    for name, is_there in (("there", True), ("removed", False)):
+        if not is_there:
+            module.unlink()
+        flags = [
+            f"--gin_param=score.run_dir = '{tmp_path / name}'",
+            f"--gin_param=score.predictions = '{runs}'",
+        ]
+        result = subprocess.run(
+            [sys.executable, "-m", "evaluate", *flags],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        )
+        assert result.returncode == 0, result.stderr
+        assert result.stderr == (
+            f"warning: {runs}/begun was started and has not finished; run the same command again\n"
+        )
+        assert "weather,dev,accuracy" in (tmp_path / name / "scores.csv").read_text()
+    assert not (tmp_path / "was_imported").exists()

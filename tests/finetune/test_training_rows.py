@@ -59,3 +59,14 @@ def test_training_stays_outside_the_fold_and_within_the_most() -> None:
 def test_too_few_examples_for_a_fifth_are_refused() -> None:
     with pytest.raises(UserError, match="has 4 training examples, too few"):
         rows_of(np.array([1, 1, 2, 3, 4]), held_out_fold=0)
+
+
+@pytest.mark.parametrize(
+    ("examples", "epochs", "batch_size", "steps"),
+    # As run_classifier.py: int(examples / batch_size * epochs).
+    [(3668, 3, 32, 343), (100, 3, 32, 9), (96, 20, 16, 120), (31, 1, 32, 0), (33, 1.9, 32, 1)],
+)
+def test_steps_are_whole_batches_of_the_epochs(
+    examples: int, epochs: float, batch_size: int, steps: int
+) -> None:
+    assert rows_of(np.arange(examples)).num_steps(epochs, batch_size) == steps

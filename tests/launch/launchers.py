@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -50,7 +51,14 @@ def quick_run(stage: str, path: str, *parents: PlannedRun, **parameters: Any) ->
 class Launcher:
     """A launcher in a process and session of its own."""
 
-    def __init__(self, root: Path, plan: Sequence[PlannedRun], **settings: Any):
+    def __init__(
+        self,
+        root: Path,
+        plan: Sequence[PlannedRun],
+        *,
+        max_bytes_of_file: int = resource.RLIM_INFINITY,
+        **settings: Any,
+    ):
         self.root = root
         # Not below the test's own folder, whose path is too long for sockets.
         self.scratch = Path(tempfile.mkdtemp())
@@ -74,7 +82,13 @@ class Launcher:
             text=True,
             start_new_session=True,
             # As a terminal starts it: tests in the background may have been told to ignore Ctrl-C.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+            preexec_fn=lambda: (
+                signal.signal(signal.SIGINT, signal.default_int_handler),
+                # Writing more fails as it does on a full disk.
+                resource.setrlimit(
+                    resource.RLIMIT_FSIZE, (max_bytes_of_file, resource.RLIM_INFINITY)
+                ),
+            ),
         )
 
     def wait_for(self, *runs: PlannedRun) -> None:

@@ -64,6 +64,18 @@ def wait(*, run_dir: str, release: str) -> None:
         run.finish(["total"])
 
 
+def fill(*, run_dir: str, size: int) -> None:
+    """Writes a file of so many bytes."""
+    run = RunDirectory(run_dir, stage="fill", parameters={"size": size})
+    if run.done:
+        return
+    with run:
+        print("begun", flush=True)
+        write_atomically(run.path / "filled", b"x" * size)
+        write_atomically(run.path / "total", "1")
+        run.finish(["total", "filled"])
+
+
 def hold(*, run_dir: str, seconds: float) -> None:
     """Takes so long and cannot save; what it writes it writes in one piece at the end."""
     run = RunDirectory(run_dir, stage="hold", parameters={"seconds": seconds})

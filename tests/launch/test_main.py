@@ -182,3 +182,16 @@ def test_tasks_are_those_of_the_register_and_of_the_users_modules(
     # Of each of two checkpoints one run of the probe; of SST-2 two rates, with and without a fold.
     assert "finetune: 10 runs" in result.stdout
     assert result.stdout.count("-fold_0-") == 4
+
+
+def test_the_release_on_cloud_tpu_needs_its_vocabulary(tmp_path: Path) -> None:
+    """The release used BERT's published word pieces: learning others would be another experiment."""
+    given = {"PROJECT": "'p'", "BUCKET": "'gs://b/e'", "TEXT": "['a.txt']", "ROOT": f"'{tmp_path}'"}
+    params = [f"--gin_param={name} = {value}" for name, value in given.items()]
+    command = [sys.executable, "-m", "launch", "plan", "--gin_file=configs/launch/tpu.gin"]
+    said = subprocess.run([*command, *params], cwd=ROOT, capture_output=True, text=True)
+    assert said.returncode == 2
+    assert said.stderr == (
+        "error: the configuration uses VOCABULARY, which is not set; give --gin_param='VOCABULARY = "
+        "...'\n"
+    )

@@ -101,6 +101,26 @@ def test_a_process_that_does_not_leave_is_killed(tmp_path: Path, start: Start) -
     assert process.wait(10) == -signal.SIGKILL
 
 
+def test_a_folder_of_a_launcher_that_is_a_link_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, folder = tmp_path / "mine", tmp_path / "launch-temporary"
+    for place in (mine, folder):
+        place.mkdir()
+        (place / "file").write_text("kept")
+    (folder / "link").symlink_to(mine)
+    (tmp_path / "launch-link").symlink_to(mine)
+    for name in ("launch-link", "launch-temporary", "mine"):
+        watch = watch_this_process(str(tmp_path), "gone", folder=str(tmp_path / name))
+        watch = dataclasses.replace(watch, born=watch.born - 3600)
+        monkeypatch.setenv(VARIABLE, watch.spelled())
+        process = subprocess.Popen(["sleep", "300"])
+        ((left, _),) = end_processes(tmp_path, None)
+        assert left.process.pid == process.pid and process.wait() == -signal.SIGTERM
+    assert (mine / "file").read_text() == "kept"
+    assert not folder.exists()
+
+
 def test_a_running_launcher_keeps_its_processes_but_not_those_of_one_before(
     tmp_path: Path, start: Start
 ) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import signal
+import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ import pytest
 from multiberts.launch.markers.attempts import attempts_of
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.running import describe, run_plan
+from multiberts.launch.status.picture import collect_status
 from multiberts.runs.errors import UserError
 from multiberts.tests.launch.launchers import Launcher, quick_run, wait_until
 
@@ -69,7 +73,10 @@ def test_failed_runs_are_tried_again_then_told_and_the_others_go_on(
         ["lost", "done"],
     ]
     assert outcomes(root, "raises") == ["failed"] * 3
-    assert outcomes(root, "killed") == ["lost"] * 3
+    assert outcomes(root, "killed") == ["lost", "lost", "failed"]
+    (in_status,) = [row for row in collect_status(root).failures if row.path == "killed"]
+    assert in_status.attempts == 3 and "its worker process died" in in_status.message
+    assert in_status.log == "logs/killed.log" and "about to stumble" in in_status.log_lines
     assert outcomes(root, "refused") == ["failed"]  # trying again would not mend the input
     assert outcomes(root, "child") == []
     told = describe(failures)
@@ -185,6 +192,50 @@ def test_a_node_whose_processes_are_all_stopped_is_replaced(
     launcher.wait_for(waits)
     release.touch()
     assert launcher.end() == (0, "\n")
+
+
+def full_disk(tmp_path: Path, size: str) -> Iterator[Path]:
+    """Yields a folder on a disk of its own, which is unmounted afterwards."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+    if os.geteuid() or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("needs the right to mount a disk")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("kind", ["limit of a file's size", "disk"])
+def test_a_full_disk_is_one_line_and_the_same_command_resumes(
+    start_launcher: StartLauncher, tmp_path: Path, kind: str
+) -> None:
+    with contextlib.ExitStack() as stack:
+        limit: dict[str, Any] = {"max_bytes_of_file": 2**19}
+        root = tmp_path / "root"
+        if kind == "disk":
+            limit = {}
+            disk = stack.enter_context(contextlib.contextmanager(full_disk)(tmp_path, "1m"))
+            root.symlink_to(disk)
+        waits = quick_run("wait", "wait", release=str(tmp_path / "release"))
+        fills = quick_run("fill", "fill", size=2**21)
+        launcher = start_launcher([waits, fills], **limit)
+        status, errors = launcher.end()
+        assert status == 2, errors
+        assert errors.count("\n") == 1 and errors.startswith("error: fill: cannot write "), errors
+        assert "; free some space" in errors
+        assert not launcher.processes()
+        assert not list(root.rglob("*.unfinished"))
+        for marker in root.glob("launch/**/*.json"):
+            json.loads(marker.read_text())
+        # What fills the disk is gone, or the limit is.
+        if kind == "disk":
+            subprocess.run(["mount", "-o", "remount,size=8m", str(root.resolve())], check=True)
+        (tmp_path / "release").touch()
+        again = start_launcher([waits, fills])
+        assert again.end() == (0, "\n")
+        assert (root / "fill" / "DONE").is_file() and (root / "wait" / "DONE").is_file()
 
 
 def test_ctrl_c_stops_all(start_launcher: StartLauncher, tmp_path: Path) -> None:

@@ -92,6 +92,8 @@ def test_short_rows_are_passed_over_where_asked(tmp_path: Path) -> None:
             '{"id": 1, "text": "x"}\n',
             "line 1: expected an object with the texts id, text, found id, text; mend it",
         ),
+        ("a.jsonl", "[" * 100_000, "line 1: is not JSON"),
+        ("a.jsonl", '{"id": ' + "9" * 10_000 + "}", "line 1: is not JSON"),
         ("a.jsonl", "[]\n", "line 1: expected an object with the texts id, text, found none"),
     ],
 )

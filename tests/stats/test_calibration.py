@@ -76,7 +76,7 @@ def test_the_variance_of_the_mean_is_one_and_its_shares_are_those_named(dominant
     condition = Condition("mean", "paired", dominant, 4)
     tables = np.array([condition.arms(3, trial)[1].predictions for trial in range(3000)])
     assert tables.mean(axis=(1, 2)).var() == pytest.approx(1, abs=4 * np.sqrt(2 / 3000))
-    outcome = simulate(condition, 3, 60, 2)
+    outcome = simulate(condition, 3, 60, 40)
     assert sum(outcome.shares) == pytest.approx(1)
     assert outcome.shares == pytest.approx(SHARES[dominant], abs=0.13)
 

@@ -47,6 +47,19 @@ def test_outputs_are_put_in_order_with_their_examples(tmp_path: Path, make_run):
     assert data["prediction_text"].values.tolist() == [["x", "y", "z"]] * 2
 
 
+def test_scores_are_put_in_order_with_their_examples(tmp_path: Path, make_run):
+    logits = np.array([[0.0, 1.0], [2.0, 3.0], [5.0, 4.0]])
+    columns = {"labels": [0, 1, 0], "predictions": [1, 1, 0], "scores": logits}
+    first = make_run(tmp_path / "a", {"dev": columns})
+    order = [2, 0, 1]
+    turned = {name: np.asarray(values)[order] for name, values in columns.items()}
+    turned["example_ids"] = [f"x/{row}" for row in order]
+    second = make_run(tmp_path / "b", {"dev": turned})
+    data = read_predictions([first, second], "dev")
+    assert data["scores"].values.tolist() == [logits.tolist()] * 2
+    assert data["prediction"].values.tolist() == [[1, 1, 0]] * 2
+
+
 def test_disagreement_in_lists_of_texts_and_outputs_is_named(tmp_path: Path, make_run):
     first = make_run(tmp_path / "a", {"dev": squad(["x", "y", "z"])})
     other = squad(["x", "y", "z"], extras={"answers": [ANSWERS[0], ("some",), ANSWERS[2]]})

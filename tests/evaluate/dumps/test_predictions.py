@@ -220,7 +220,7 @@ def test_other_json_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"run\.json lacks data_seed, evaluation_sets"):
         find_runs(tmp_path)
     (tmp_path / "run.json").write_text("{")
-    with pytest.raises(UserError, match=r"run\.json is not JSON"):
+    with pytest.raises(UserError, match=r"run\.json is not whole JSON"):
         find_runs(tmp_path)
 
 

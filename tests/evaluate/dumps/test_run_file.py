@@ -54,16 +54,18 @@ def test_early_checkpoints_are_told_from_the_last(tmp_path: Path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"task": None}, "has task None, expected a text"),
-        ({"step": 1.5}, "has step 1.5, expected a whole number or null"),
+        ({"task": None}, "has task None, expected str"),
+        ({"step": 1.5}, "has step 1.5, expected int or None"),
         ({"finetune_seed": True}, "has finetune_seed True"),
         ({"vocabulary_sha256": 3}, "has vocabulary_sha256 3"),
-        ({"evaluation_sets": []}, "has evaluation_sets [], expected an object"),
+        ({"evaluation_sets": []}, "has evaluation_sets [], expected mapping of str to any"),
         ({"evaluation_sets": {"dev": {}}}, "'dev' lacks examples, file, metrics, sha256"),
         ({"evaluation_sets": {"dev": {**ENTRY, "file": "../x"}}}, "inside the run's directory"),
         ({"evaluation_sets": {"dev": {**ENTRY, "file": "/x"}}}, "inside the run's directory"),
         ({"evaluation_sets": {"dev": {**ENTRY, "sha256": "abc"}}}, "64 hexadecimal digits"),
-        ({"evaluation_sets": {"dev": {**ENTRY, "metrics": [1]}}}, "expected names"),
+        ({"evaluation_sets": {"dev": {**ENTRY, "metrics": [1]}}}, "expected list of str"),
+        ({"inputs": {"dev_files": [{"name": "dev.tsv"}]}}, "has inputs {'dev_files': [{'name'"),
+        ({"learning_rate": float("nan")}, "has learning_rate nan, expected float or None"),
         ({"evaluation_sets": {"dev@2": ENTRY}}, "lacks set and epochs"),
         (
             {"evaluation_sets": {"dev@2": {**ENTRY, "set": "dev", "epochs": 3}}},
@@ -79,6 +81,28 @@ def test_other_content_is_refused(tmp_path: Path, change: dict, message: str):
     with pytest.raises(UserError) as refused:
         read_run(tmp_path)
     assert str(tmp_path / "run.json") in str(refused.value) and message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [
+        (json.dumps(CONTENT).encode()[:-9], "not whole JSON"),
+        (b"", "is empty"),
+        (b"\x00\xff\xfe", "not whole JSON"),
+        (b"null", "holds None, expected fields"),
+        (b"[]", "holds [], expected fields"),
+        (b"[" * 100_000, "nested too deep"),
+        (b'{"step": ' + b"[" * 100_000, "nested too deep"),
+        (b'{"step": ' + b"9" * 10_000 + b"}", "an integer has 10000 digits"),
+    ],
+)
+def test_what_is_not_whole_gets_one_line(tmp_path: Path, data: bytes, found: str):
+    (tmp_path / "run.json").write_bytes(data)
+    with pytest.raises(UserError) as refused:
+        read_run(tmp_path)
+    message = str(refused.value)
+    assert message.startswith(str(tmp_path / "run.json")) and found in message
+    assert message.endswith("run the fine-tuning again") and "\n" not in message
 
 
 def test_an_entry_holds_the_checksum_of_its_file(tmp_path: Path):
@@ -97,6 +121,8 @@ def test_runs_that_were_begun_are_found(tmp_path: Path):
     for name, stage in (("a", "finetune"), ("b", "pretrain"), ("c", "finetune")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.gin").write_text(f"# Frozen by the stage `{stage}`.\n")
+    (tmp_path / "binary").mkdir()
+    (tmp_path / "binary" / "config.gin").write_bytes(b"\xff\xfe\n")
     (tmp_path / "c" / "DONE").write_text("{}")
     (tmp_path / "c" / "run.json").write_text("{}")
     assert run_directories(tmp_path, finished=False) == [tmp_path / "a"]

@@ -100,6 +100,16 @@ def test_release_of_glue(tmp_path: Path, glue: Path):
     assert stsb.attrs["metrics"][0] == "pearson"
 
 
+@pytest.mark.parametrize(
+    ("written", "steps"), [("1M", 10**6), ("20k", 20_000), ("1.9M", 1_900_000), ("0", None)]
+)
+def test_steps_of_the_release(tmp_path: Path, glue: Path, written: str, steps: int | None):
+    index = glue / "index.tsv"
+    index.write_text(index.read_text().replace("\t1M\t", f"\t{written}\t"))
+    facts = next(iter(read_release(glue))).facts
+    assert facts["step"] == steps
+
+
 def test_imported_runs_stay_as_they_are(tmp_path: Path, glue: Path):
     runs = imported(tmp_path, "multiberts", glue)
     before = [(path / "run.json").stat().st_mtime_ns for path in runs]

@@ -156,3 +156,19 @@ def test_what_has_no_table():
     assert not is_calibratable(labels, np.array([1, 1]), scores)  # answers are not those of scores
     assert not is_calibratable(labels + 1, np.array([0, 1]), scores)
     assert not is_calibratable(labels, np.array([0, 0]), scores[:, :1])
+
+
+def test_a_confidence_on_an_edge_belongs_below_it():
+    """As Guo et al. (2017), section 2: bin m is ((m - 1) / 15, m / 15]."""
+    # Of three equal logits each class has 1/3 = 5/15; of two far apart one has 1.
+    thirds = reliability([0, 1], np.zeros((2, 3)))
+    assert [(item.examples, round(15 * item.high)) for item in thirds if item.examples] == [(2, 5)]
+    certain = reliability([0, 1, 1], [[900.0, 0.0], [0.0, 900.0], [900.0, 0.0]])
+    assert len(certain) == 15
+    assert (certain[-1].examples, certain[-1].low, certain[-1].high) == (3, 14 / 15, 1.0)
+    assert certain[-1].accuracy == pytest.approx(2 / 3)
+    # Right at 6/15 and wrong a little below: of one bin, the gaps cancel but for what is left.
+    edge = 6 / 15
+    probabilities = np.array([[edge, 0.3, 0.3], [0.37, 0.33, 0.3]])
+    found = METRICS["ece"].score([0, 1], probabilities)
+    assert found == pytest.approx(abs((edge - 1) + 0.37) / 2)

@@ -4,19 +4,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from multiberts.finetune.batch_layout import Layout, parted_batch
 from multiberts.finetune.content import FileContent
 from multiberts.finetune.tasks import DataArguments, task_named
 
 
-def opened(checkpoint: Path, folder: Path, sequence_length: int = 48):
+def opened(checkpoint: Path, folder: Path, sequence_length: int = 48, task_name: str = "pair"):
     from multiberts.bert.checkpoint.checkpoint import read_checkpoint
 
     read = read_checkpoint(checkpoint)
-    task = task_named("pair")
+    task = task_named(task_name)
     arguments = DataArguments(
-        "pair", data_dir=str(folder), sequence_length=sequence_length, options=task.completed({})
+        task_name, data_dir=str(folder), sequence_length=sequence_length, options=task.completed({})
     )
     data = task.family(arguments).read(read.config, FileContent.of(read.vocabulary_path))
     return read, data
@@ -102,3 +103,86 @@ def test_predictions_on_training_rows_are_those_of_a_set_of_these_rows(
     assert everything.scores is not None and everything.labels is not None
     np.testing.assert_allclose(found.scores, everything.scores[rows], atol=1e-5)
     assert list(found.labels) == everything.labels[rows].tolist()
+
+
+UNDISTURBED = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+
+
+def test_the_heads_first_weights_are_drawn_from_the_seed(
+    make_checkpoint: Callable[..., Path], pair_data: Path
+) -> None:
+    read, data = opened(make_checkpoint(), pair_data)
+
+    def weights(seed: int) -> dict[str, np.ndarray]:
+        learner = data.learner(read, fingerprint="", finetune_seed=seed, compile_step=False)
+        return learner.initial_parameters()
+
+    first, again, other = weights(1), weights(1), weights(2)
+    np.testing.assert_array_equal(first["output_weights"], again["output_weights"])
+    assert (first["output_weights"] != other["output_weights"]).all()
+    # The released code's: a normal distribution cut at two standard deviations.
+    assert 0 < np.abs(first["output_weights"]).max() <= 2 * read.config.initializer_range
+    assert not first["output_bias"].any()
+    encoder = {name for name in read.parameters if name.startswith("bert/")}
+    assert set(first) == {*encoder, "output_weights", "output_bias"}
+    assert all(np.array_equal(first[name], read.parameters[name]) for name in encoder)
+
+
+def test_the_pooled_output_is_dropped_in_training(
+    make_checkpoint: Callable[..., Path], pair_data: Path
+) -> None:
+    """Where the last layer norm gives a constant, the encoder's own dropout changes nothing."""
+
+    def constant(parameters: dict) -> None:
+        name = "bert/encoder/layer_1/output/LayerNorm"
+        parameters[f"{name}/gamma"][:] = 0
+        parameters[f"{name}/beta"][:] = np.linspace(-1, 1, 32)
+
+    for sizes, drops in (({}, True), (UNDISTURBED, False)):
+        read, data = opened(make_checkpoint(change=constant, **sizes), pair_data)
+        learner = data.learner(read, fingerprint="", finetune_seed=0, compile_step=False)
+        assert learner.trainer is not None
+        weights = learner.initial_parameters()
+        (predicted,) = learner.evaluate(weights)
+        assert predicted.scores is not None
+        np.testing.assert_allclose(predicted.scores, predicted.scores[:1].repeat(37, 0), atol=1e-6)
+        losses = []
+        for dropout_seed in (1, 2):
+            learner.trainer.start(weights)
+            losses.append(
+                float(
+                    learner.trainer.step(learner.batch(np.arange(16)), 1e-3, dropout_seed)["loss"]
+                )
+            )
+        assert (abs(losses[0] - losses[1]) > 1e-6) == drops
+
+
+def test_a_regression_is_trained_on_squared_errors(
+    make_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Both the loss and its gradient: for the bias, twice the mean of the errors."""
+    words = ("red", "blue", "good", "bad")
+    scores = [0.0, 1.25, 3.5, 5.0, 2.0, 4.75, 0.5, 3.0]
+    header = (
+        "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore"
+    )
+    lines = [
+        f"{n}\tg\tf\ty\t{n}\ts\ts\ta {words[n % 4]} cake.\tthe {words[n // 2]} tap.\t{score}"
+        for n, score in enumerate(scores)
+    ]
+    for split in ("train", "dev"):
+        (tmp_path / f"{split}.tsv").write_text("\n".join([header, *lines]) + "\n")
+    read, data = opened(make_checkpoint(**UNDISTURBED), tmp_path, task_name="STS-B")
+    learner = data.learner(read, fingerprint="", finetune_seed=0, compile_step=False)
+    assert learner.trainer is not None
+    weights = learner.initial_parameters()
+    (predicted,) = learner.evaluate(weights)
+    errors = predicted.predictions - np.array(scores)
+    learner.trainer.start(weights)
+    loss = learner.trainer.step(learner.batch(np.arange(8)), 0.0, 0)["loss"]
+    assert float(loss) == pytest.approx(float((errors**2).mean()), rel=1e-5)
+    shifted = {**weights, "output_bias": weights["output_bias"] + np.float32(0.5)}
+    learner.trainer.start(shifted)
+    moved = learner.trainer.step(learner.batch(np.arange(8)), 0.0, 0)["loss"]
+    # Quadratic in the bias: the change is gradient x step + step squared.
+    assert float(moved - loss) == pytest.approx(2 * errors.mean() * 0.5 + 0.5**2, abs=1e-3)

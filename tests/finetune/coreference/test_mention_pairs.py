@@ -151,6 +151,15 @@ def test_gap_windows_hold_pronoun_and_name(vocabulary: Path, tmp_path: Path) -> 
     pairs = gap_pairs(examples, tokenizer, 16, "gap")
     assert pair_texts(pairs, tokenizer) == [("she", "mary", 1), ("she", "anna", 0)]
     assert pairs.sequences.lengths.tolist() == [16, 16]
+    # At the passage's end a window has more text before, and is as full: both are the same one.
+    near_end = tmp_path / "near_end.tsv"
+    row[1] = text[: text.index(" was late")]
+    near_end.write_text(
+        "\t".join(header.split()) + "\n" + "\t".join(map(str, [*row, "FALSE", "u"])) + "\n"
+    )
+    at_end = gap_pairs(read_gap(near_end), tokenizer, 14, "gap")
+    assert pair_texts(at_end, tokenizer) == [("she", "mary", 1), ("she", "anna", 0)]
+    assert at_end.sequences.lengths.tolist() == [14]
     # A passage that fits whole is one window.
     whole = gap_pairs(examples, tokenizer, 64, "gap")
     assert len(whole.sequences) == 1

@@ -7,10 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from multiberts.bert.checkpoint.checkpoint import read_checkpoint
 from multiberts.evaluate.dumps.predictions import read_predictions
 from multiberts.evaluate.dumps.run_file import read_run
+from multiberts.finetune.content import FileContent
+from multiberts.finetune.coreference.frozen_states import FrozenEncoder, span_states
+from multiberts.finetune.coreference.heads import HEADS, engines, pair_logits
 from multiberts.finetune.coreference.task import TASKS, CoreferenceFamily, CoreferenceOptions
 from multiberts.finetune.finetuning import finetune
+from multiberts.finetune.tasks import DataArguments
 from multiberts.runs.errors import UserError
 
 SMALL = {"sequence_length": 48, "options": {"num_hidden_units": 32}, "compile_step": False}
@@ -254,7 +259,13 @@ def test_gap_files_train_and_evaluate(tmp_path: Path, make_checkpoint: Callable[
         "batch_size": 4,
         **SMALL,
     }
-    finetune(run_dir=str(run), dev_files=[str(path)], **arguments)
+    with pytest.raises(
+        UserError, match=r"gap.tsv of the dev files holds the same as .*gap.tsv of the"
+    ):
+        finetune(run_dir=str(run), dev_files=[str(path)], **arguments)
+    dev = tmp_path / "dev.tsv"
+    dev.write_text(path.read_text().replace("\tu\n", "\tv\n"))
+    finetune(run_dir=str(run), dev_files=[str(dev)], **arguments)
     gap = read_predictions([run], "gap")
     assert gap["example_id"].values[0] == "coreference/gap/x-0/A"
     assert gap["label"].values.tolist() == [1, 0, 0, 1]
@@ -262,9 +273,15 @@ def test_gap_files_train_and_evaluate(tmp_path: Path, make_checkpoint: Callable[
     with pytest.raises(UserError, match="nothing to predict"):
         finetune(run_dir=str(tmp_path / "none"), **arguments)
     other = tmp_path / "copy.tsv"
-    shutil.copy(path, other)
+    shutil.copy(dev, other)
+    both = {"run_dir": str(tmp_path / "none"), "dev_files": [str(dev), str(other)]}
+    with pytest.raises(
+        UserError, match=r"dev_files has .*copy.tsv and .*dev.tsv, which hold the same"
+    ):
+        finetune(**both, **arguments)
+    other.write_text(dev.read_text().replace("\tv\n", "\tw\n"))
     with pytest.raises(UserError, match="'coreference/gap/x-0/A' appears twice"):
-        finetune(run_dir=str(tmp_path / "none"), dev_files=[str(path), str(other)], **arguments)
+        finetune(**both, **arguments)
     assert not (tmp_path / "none").exists()
 
 
@@ -303,3 +320,35 @@ def test_sentences_longer_than_the_positions_are_refused(
             **{**SMALL, "sequence_length": 32},
         )
     assert not (tmp_path / "run").exists()
+
+
+def test_winogender_is_answered_by_the_likelier_mention(
+    make_checkpoint: Callable[..., Path], coreference_data: Path, winogender_data: Path
+) -> None:
+    """Of a sentence's two pairs, the one whose probability of being coreferent is larger."""
+    read = read_checkpoint(make_checkpoint())
+    arguments = DataArguments(
+        "coreference",
+        data_dir=str(coreference_data),
+        winogender_dir=str(winogender_data),
+        sequence_length=48,
+        options=TASKS[0].completed({}),
+    )
+    data = TASKS[0].family(arguments).read(read.config, FileContent.of(read.vocabulary_path))
+    learner = data.learner(read, fingerprint="", finetune_seed=0, compile_step=False)
+    weights = learner.initial_parameters()
+    answers = {found.name: found for found in learner.evaluate(weights)}["winogender"]
+    pairs = data.pairs.sets["winogender"]
+    encoder = FrozenEncoder(read, "")
+    states = span_states({"": pairs}, encoder, HEADS["endpoints"].kept, compile_step=False)[""]
+    _, predictor = engines("endpoints", False)
+    logits = pair_logits(
+        "endpoints", predictor, weights, pairs, states, np.arange(len(pairs.labels))
+    )
+    odds = dict(zip(pairs.pair_ids, logits[:, 1] - logits[:, 0], strict=True))
+    expected = [
+        int(odds[f"{identity}/participant"] > odds[f"{identity}/occupation"])
+        for identity in answers.example_ids
+    ]
+    assert answers.predictions.tolist() == expected
+    assert set(expected) == {0, 1}

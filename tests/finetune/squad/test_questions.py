@@ -69,8 +69,8 @@ def test_questions_are_read_in_the_order_of_their_ids(tmp_path: Path, name: str)
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", r"is not JSON"),
-        ([], r"top level: found nothing under 'data', expected a list"),
+        ("{", r"is not whole JSON"),
+        ([], r"holds \[\], expected fields by name"),
         ({"data": [{"paragraphs": {}}]}, r"data\[0\]: found a dict under 'paragraphs'"),
         (squad(("a", [{"id": "1", "question": "b"}])), r"qas\[0\]: found nothing under 'answers'"),
         (

@@ -367,3 +367,17 @@ def test_bad_arguments_are_refused(
         finetune(run_dir=str(run), checkpoint=str(make_checkpoint()), task=task, **given)
     assert "\n" not in str(caught.value)
     assert not run.exists()
+
+
+def test_the_output_layer_is_drawn_from_the_seed(
+    make_checkpoint: Callable[..., Path], squad_data: Callable[..., Path]
+) -> None:
+    checkpoint, data = read_data(squad_data(), make_checkpoint(), "questions")
+    drawn = [
+        data.learner(
+            checkpoint, fingerprint="", finetune_seed=seed, compile_step=False
+        ).initial_parameters()["output_weights"]
+        for seed in (1, 1, 2)
+    ]
+    np.testing.assert_array_equal(drawn[0], drawn[1])
+    assert (drawn[0] != drawn[2]).all()

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from multiberts.launch.markers.attempts import begin_attempt, write_attempt
-from multiberts.launch.status.picture import STATES, Status, collect_status, last_lines
+from multiberts.launch.markers.failures import last_lines
+from multiberts.launch.status.picture import STATES, Status, collect_status
 from multiberts.launch.status.progress import SECONDS_OF_SPEED, speed_of
 from multiberts.runs.errors import UserError
 from multiberts.tests.launch.made_up import (
@@ -199,7 +200,22 @@ def test_failures_come_with_the_last_lines_of_their_log(sweep: Status) -> None:
 
 
 def test_a_missing_log_is_no_trouble(tmp_path: Path) -> None:
-    assert last_lines(tmp_path / "none.log") == ()
+    assert last_lines(tmp_path / "none.log", 5) == ()
+
+
+def test_a_log_that_is_a_link_out_of_the_root_is_not_shown(tmp_path: Path, made: MadeUp) -> None:
+    (tmp_path / "secret").write_text("a private key\n")
+    seed = made.add_seed(0)
+    failed = {"outcome": "failed", "error": {"kind": "x", "message": "y"}}
+    made.attempt(seed, 1, engine="local", log="logs/a.log", **failed)
+    made.write_plan()
+    (made.root / "logs").mkdir()
+    log = made.root / "logs" / "a.log"
+    log.write_text("ours\n")
+    assert collect_status(made.root).failures[0].log_lines == ("ours",)
+    log.unlink()
+    log.symlink_to(tmp_path / "secret")
+    assert collect_status(made.root).failures[0].log_lines == ()
 
 
 def test_orphans_are_attempts_of_an_earlier_launcher_or_of_no_plan(

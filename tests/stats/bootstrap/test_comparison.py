@@ -60,7 +60,7 @@ def test_percentile_part_equals_the_published_functions(design, metric):
 def test_estimate_is_the_mean_over_seeds_of_means_over_runs():
     base = arm(0.6)
     uneven = base.isel(run=[0, 1, 2, 4, 5, 6, 8, 9])  # one run of seeds 1 and 3
-    ours = compare(uneven, None, "accuracy", "single", num_bootstrap=10)
+    ours = compare(uneven, None, "accuracy", "single", num_bootstrap=40)
     hits = (uneven["prediction"] == uneven["label"]).mean("example")
     assert ours.estimate == pytest.approx(float(hits.groupby("pretrain_seed").mean().mean()))
     assert ours.p_t is None and ours.p_sign_flip is None and ours.experiment is None
@@ -85,9 +85,9 @@ def test_arrays_by_seed_and_run_are_the_same_as_runs():
     )
     ours = compare(
         grid.transpose("example", "finetune_seed", "pretrain_seed"), None, "accuracy", "single",
-        labels=data["label"], num_bootstrap=20,
+        labels=data["label"], num_bootstrap=40,
     )  # fmt: skip
-    theirs = compare(data, None, "accuracy", "single", num_bootstrap=20)
+    theirs = compare(data, None, "accuracy", "single", num_bootstrap=40)
     np.testing.assert_array_equal(ours.samples, theirs.samples)
     assert ours.base.num_runs == 10
 
@@ -155,6 +155,6 @@ def test_bad_input_is_refused():
 
 
 def test_fields_are_plain():
-    ours = compare(arm(0.6), arm(0.7, key=1), "accuracy", num_bootstrap=20, name="n")
+    ours = compare(arm(0.6), arm(0.7, key=1), "accuracy", num_bootstrap=40, name="n")
     assert dataclasses.asdict(ours)["name"] == "n"
     np.testing.assert_array_equal(ours.differences, ours.samples[:, 1] - ours.samples[:, 0])

@@ -244,7 +244,7 @@ def test_runs_are_averaged_level_by_level():
     ]
     for order in (("checkpoint", "example"), ("example", "checkpoint")):
         given = grid.transpose("finetune_seed", *order, "pretrain_seed")
-        item = compare(given, None, "mean", "single", labels=labels, num_bootstrap=5)
+        item = compare(given, None, "mean", "single", labels=labels, num_bootstrap=40)
         np.testing.assert_allclose(item.base.seed_scores, expected)
         assert item.base.num_runs == 7
 
@@ -253,11 +253,11 @@ def test_probabilities_come_from_the_logits_of_a_dataset():
     data = arm(0.7, num_examples=30)
     logits = np.random.default_rng(1).normal(size=(10, 30, 2))
     data = data.assign(scores=(("run", "example", "class"), logits))
-    item = compare(data, None, "log_loss", "single", num_bootstrap=20)
+    item = compare(data, None, "log_loss", "single", num_bootstrap=40)
     probabilities = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
     expected = np.mean([sklearn.metrics.log_loss(data["label"], p) for p in probabilities])
     assert item.estimate == pytest.approx(expected)
-    ranked = compare(data, None, "auc", "single", num_bootstrap=20)
+    ranked = compare(data, None, "auc", "single", num_bootstrap=40)
     areas = [sklearn.metrics.roc_auc_score(data["label"], row[:, 1] - row[:, 0]) for row in logits]
     assert ranked.estimate == pytest.approx(np.mean(areas))
 

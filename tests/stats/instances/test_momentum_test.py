@@ -107,3 +107,17 @@ def test_what_is_refused():
         momentum(runs, runs[:2], runs)
     with pytest.raises(DataError, match="rising"):
         momentum(runs, runs, runs, edges=[0, 0.5, 0.5])
+
+
+def test_a_shared_estimate_pulls_down_where_nothing_is_related():
+    """Sizes whose accuracies are unrelated have no momentum within a bucket; the paper's estimator,
+    which uses one estimate three times, is negative in every bucket, and parts of the seeds are not
+    further from 0 than their interval."""
+    random = np.random.default_rng(0)
+    chance = random.random(4000)
+    sizes = [(random.random((9, 4000)) < chance).astype(int) for _ in range(3)]
+    shared = momentum(*sizes, shared=True, num_bootstrap=20)
+    apart = momentum(*sizes, num_bootstrap=20)
+    assert (shared.high < 0).all()
+    assert shared.num_splits == 1 and apart.num_splits == 10
+    assert shared.pooled < apart.pooled - 0.1

@@ -13,7 +13,9 @@ from multiberts.stats.instances.tables import all_tables, decay_table, disagreem
 def test_tables_hold_the_results(analysis):
     tables = all_tables(analysis)
     assert list(tables) == [
-        "accuracy", "decay", "improvement", "fisher", "decomposition", "disagreement", "momentum",
+        "accuracy", "decay", "thresholds", "seeds", "improvement", "fisher", "decomposition",
+        "disagreement", "momentum", "momentum_spearman", "momentum_shared",
+        "momentum_shared_spearman",
     ]  # fmt: skip
     rows = list(csv.DictReader(io.StringIO(tables["decay"].csv())))
     assert len(rows) == 6
@@ -45,4 +47,6 @@ def test_disagreement_is_twice_the_variances_in_the_table(analysis):
 def test_a_bound_of_zero_has_no_threshold():
     sizes = {"small": np.zeros((2, 10), int), "large": np.ones((2, 10), int)}
     found = analyse_sizes({"NLI": sizes}, num_bootstrap=10, with_curves=False)
-    assert decay_table(found.pairs).rows[0][6:8] == (0, None)
+    table = decay_table(found.pairs)
+    row = dict(zip(table.columns, table.rows[0], strict=True))
+    assert (row["Decay, ensembled"], row["Threshold"]) == (0, None)

@@ -232,3 +232,20 @@ def test_unpaired_components_are_those_of_one_side_and_of_the_examples_differenc
     assert np.all(np.abs(np.mean(found, axis=0) - expected) < 4 * error)
     with pytest.raises(DataError, match="found 300 and 299 examples"):
         unpaired_components(np.zeros((3, 300)), np.zeros((3, 299)))
+
+
+def test_scores_that_are_not_numbers_are_refused():
+    table = np.ones((3, 5))
+    table[1, 2] = np.nan
+    for estimate in (
+        variance_components,
+        mean_squares,
+        lambda scores: unpaired_components(np.ones((2, 5)), scores),
+        lambda scores: nested_variance_components([scores, np.ones((2, 5))]),
+    ):
+        with pytest.raises(DataError, match="found scores that are NaN"):
+            estimate(table)
+    with pytest.raises(DataError, match="found targets 'runs', expected one of examples, seeds"):
+        intraclass_correlation(SHROUT_FLEISS, "runs")
+    with pytest.raises(DataError, match="found confidence nan"):
+        intraclass_correlation(SHROUT_FLEISS, confidence=float("nan"))

@@ -204,3 +204,32 @@ def test_best_plan_near_the_rule_and_beyond_the_budget():
     assert Study(parts, design="single").best_plan(2 * (10 + 1), 10, 1).num_seeds == 2
     with pytest.raises(DataError, match="found a budget of 21, expected at least 22"):
         Study(parts, design="single").best_plan(21, 10, 1)
+
+
+def test_numbers_that_cannot_be_are_refused():
+    parts = VarianceComponents(0.01, 0.1, 0.05)
+    nan = float("nan")
+    for wrong in ({"num_seeds": nan}, {"num_runs": 0}, {"num_examples": -5}, {"num_examples": nan}):
+        with pytest.raises(DataError, match=f"found {next(iter(wrong))} .*expected 1 or more"):
+            Study(parts, **wrong)
+    with pytest.raises(DataError, match="found component seed nan"):
+        VarianceComponents(nan, 0.1, 0.1)
+    with pytest.raises(DataError, match="found component seed -0.01, expected 0 or more"):
+        Study(VarianceComponents(-0.01, 0.1, 0.1))
+    study = Study(parts, num_seeds=5, num_examples=100)
+    for call in (
+        lambda: study.power(nan),
+        lambda: study.seeds_needed(nan),
+        lambda: study.seeds_needed(0.1, nan),
+        lambda: study.minimum_detectable_effect(nan),
+        lambda: study.best_plan(nan, 1, 1),
+        lambda: study.best_plan(100, nan, 1),
+    ):
+        with pytest.raises(DataError, match="nan"):
+            call()
+
+
+def test_a_component_taken_as_0_is_named():
+    parts = VarianceComponents(0.0, 0.1, 0.05, truncated=("seed",))
+    with pytest.warns(UserWarning, match="the components seed were estimated below 0"):
+        Study(parts, num_seeds=5)

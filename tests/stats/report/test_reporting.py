@@ -332,7 +332,7 @@ def test_the_command_makes_the_same_page_and_refuses_bad_input(world, tmp_path, 
         "PREDICTIONS": str(world / "runs"),
         "BASE": "base",
         "EXPERIMENT": "cda_incr",
-        "report.num_bootstrap": 20,
+        "report.num_bootstrap": 40,
     }
     bindings = [f"--gin_param={name} = {value!r}" for name, value in given.items()]
     command = ["-m", "stats", "--gin_file=configs/stats/paired.gin", *bindings]

@@ -1,0 +1,182 @@
+"""The instance-level tables and figures of Zhong et al. (2021) from finished fine-tuning runs.
+
+multiberts instances --run_dir=results/sizes --predictions=results --sizes="['mini', 'large']"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from multiberts.runs import console
+from multiberts.runs.directory import RunDirectory
+from multiberts.runs.errors import UserError
+from multiberts.runs.identity import Identity
+from multiberts.stats.instances.analysis import InstanceAnalysis, analyse_sizes
+from multiberts.stats.instances.ensembles import ensemble
+from multiberts.stats.instances.figures import write_instances
+from multiberts.stats.instances.instance_level import fisher_tests, instance_accuracy
+from multiberts.stats.instances.nested_runs import NestedRuns, aligned, nested_runs_from_dataset
+from multiberts.stats.presentation.table_writer import Cell, Table
+from multiberts.stats.report.dumps import Dump
+from multiberts.stats.report.selection import dumps_of_runs, finished_runs, last_steps
+
+REPORT = "report"
+MOST_EXAMPLES = 100  # of the list of decaying examples, per pair of sizes
+LONGEST_TEXT = 300  # characters of an example's text that the list shows
+IDENTITY = Identity(inputs=("predictions",))
+
+
+def instances(
+    *,
+    run_dir: str,
+    predictions: str | Sequence[str],
+    sizes: Sequence[str],
+    num_bootstrap: int = 1000,
+    bootstrap_seed: int = 0,
+    split_seed: int = 0,
+) -> None:
+    """Compares model sizes example by example, and lists examples that the larger one gets wrong.
+
+    Writes `run_dir/report/` with `index.md`, `tables/` and `figures/`, for every evaluation set with
+    accuracy that two sizes or more have.
+
+    Args:
+      run_dir: of this report.
+      predictions: folder (or folders) with finished fine-tuning runs, at any depth.
+      sizes: the procedures to compare, the smallest model first; the last step of each is used.
+      num_bootstrap: bootstrap samples of examples.
+      bootstrap_seed: seed of these.
+      split_seed: seed of the splits of pre-training seeds.
+
+    Raises:
+      UserError: a size has no finished run, no evaluation set has two sizes, or a file is damaged.
+
+    Reference: Zhong et al., "Are Larger Pretrained Language Models Uniformly Better?" (2021).
+    """
+    parameters, _ = IDENTITY.of(locals())
+    runs = finished_runs(predictions)
+    known = sorted({str(run.facts["procedure"]) for run in runs})
+    if len(sizes) < 2 or len(set(sizes)) < len(sizes) or not set(sizes) <= set(known):
+        raise UserError(
+            f"instances.sizes is {list(sizes)}, expected two or more of {', '.join(known)}, each "
+            "once, the smallest model first"
+        )
+    if num_bootstrap < 1:
+        raise UserError(f"instances.num_bootstrap is {num_bootstrap}, expected 1 or more")
+    chosen = last_steps([run for run in runs if run.facts["procedure"] in sizes])
+    directory = RunDirectory(
+        run_dir,
+        stage="instances",
+        parameters={**parameters, "sizes": list(sizes)},
+        inputs={"predictions": [str(run.directory) for run in chosen]},
+    )
+    if directory.done:
+        return
+    dumps = _dumps_by_size(dumps_of_runs(chosen)[0], sizes)
+    votes = {name: {size: _voted(own[size]) for size in own} for name, own in dumps.items()}
+    analysis = analyse_sizes(
+        {
+            name: {size: nested_runs_from_dataset(own[size].data) for size in own}
+            for name, own in dumps.items()
+        },
+        votes,
+        num_bootstrap=num_bootstrap,
+        bootstrap_seed=bootstrap_seed,
+        split_seed=split_seed,
+    )
+    listed = {
+        f"{direction}_examples": changed_examples(analysis, dumps, votes, direction)
+        for direction in ("decaying", "improving")
+    }
+    with directory:
+        target = directory.path / REPORT
+        made = write_instances(analysis, target, listed)
+        files = sorted(path for path in target.rglob("*") if path.is_file())
+        directory.finish([str(path.relative_to(directory.path)) for path in files])
+    console.report(f"{target / 'index.md'}: {len(made.written)} tables and figures")
+
+
+def _dumps_by_size(dumps: Sequence[Dump], sizes: Sequence[str]) -> dict[str, dict[str, Dump]]:
+    """Returns the dumps with accuracy by evaluation set and size, where two sizes are there."""
+    found: dict[str, dict[str, Dump]] = {}
+    for size in sizes:
+        for dump in dumps:
+            if dump.procedure == size and "accuracy" in dump.measures:
+                found.setdefault(dump.set_name, {})[size] = dump
+    found = {name: own for name, own in found.items() if len(own) > 1}
+    if not found:
+        raise UserError(
+            f"found no evaluation set with accuracy of two of the sizes {', '.join(sizes)}; "
+            "fine-tune both on the same task"
+        )
+    return found
+
+
+def _voted(dump: Dump) -> NestedRuns:
+    answers = nested_runs_from_dataset(dump.data, "prediction")
+    return ensemble(answers, dump.data["label"].to_numpy())
+
+
+def changed_examples(
+    analysis: InstanceAnalysis,
+    dumps: Mapping[str, Mapping[str, Dump]],
+    votes: Mapping[str, Mapping[str, NestedRuns]],
+    direction: str = "decaying",
+) -> Table:
+    """Lists the examples that the larger size is worse (or better) on, the clearest first.
+
+    An example is listed where its difference passes the threshold of the bound. Some are there by
+    chance: the bound says how many at least are not. Texts and other columns of an example are shown
+    where the predictions hold them.
+
+    Args:
+      analysis: of the dumps.
+      dumps: by evaluation set and size.
+      votes: by evaluation set and size, one run per seed.
+      direction: `decaying` or `improving`.
+    """
+    decays = direction == "decaying"
+    records: list[dict[str, Cell]] = []
+    for pair in analysis.pairs:
+        small, large = aligned(*(votes[pair.task][size] for size in (pair.small, pair.large)))
+        tests = fisher_tests(small, large, "decay" if decays else "improvement")
+        difference = instance_accuracy(large) - instance_accuracy(small)
+        sign = 1 if decays else -1
+        limit = pair.decay.threshold if decays else -pair.improvement.threshold
+        passing = np.flatnonzero(sign * difference <= limit + 1e-9)
+        order = passing[np.argsort(sign * difference[passing], kind="stable")]
+        texts = _texts(dumps[pair.task][pair.small])
+        for place in order[:MOST_EXAMPLES].tolist():
+            name = place if small.example_ids is None else small.example_ids[place]
+            records.append(
+                {
+                    "Set": pair.task, "Smaller": pair.small, "Larger": pair.large,
+                    "Example": str(name),
+                    "Accuracy, smaller": float(instance_accuracy(small)[place]),
+                    "Accuracy, larger": float(instance_accuracy(large)[place]),
+                    "Difference": float(difference[place]),
+                    "p (Fisher)": float(tests.p_values[place]),
+                    "p (BH)": float(tests.adjusted[place]), "About it": texts[place],
+                }
+            )  # fmt: skip
+    shares = dict.fromkeys(("Accuracy, smaller", "Accuracy, larger", "Difference"), ".0%")
+    formats = shares | {"p (Fisher)": "p", "p (BH)": "p"}
+    return Table.from_records(records, formats, f"{direction.capitalize()} examples")
+
+
+def _texts(dump: Dump) -> list[str]:
+    """Returns what the columns of texts, and the label, say of every example."""
+    known = {
+        str(name): item.to_numpy()
+        for name, item in dump.data.variables.items()
+        if item.dims == ("example",) and name != "example_id" and item.dtype.kind in "UO"
+    }
+    labels = dump.data["label"].to_numpy()
+    texts = []
+    for place in range(dump.data.sizes["example"]):
+        parts = [f"label: {labels[place]:g}"] if labels.dtype.kind in "iufb" else []
+        parts += [f"{name}: {column[place]}" for name, column in known.items()]
+        texts.append("; ".join(parts)[:LONGEST_TEXT].replace("\n", " "))
+    return texts
