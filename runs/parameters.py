@@ -62,6 +62,7 @@ NonNegativeInt = Annotated[int, Range(least=0)]
 PositiveFloat = Annotated[float, Range(above=0)]
 NonNegativeFloat = Annotated[float, Range(least=0)]
 Share = Annotated[float, Range(least=0, most=1)]
+Level = Annotated[float, Range(above=0, below=1)]
 
 
 def takes_fields_of(

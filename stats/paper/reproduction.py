@@ -17,7 +17,12 @@ from typing import TYPE_CHECKING, Any
 from multiberts.runs import console
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.identity import Identity, Values
-from multiberts.runs.parameters import takes_fields_of
+from multiberts.runs.parameters import (
+    Level,
+    NonNegativeInt,
+    PositiveInt,
+    takes_fields_of,
+)
 from multiberts.stats.bootstrap.arms import DataError
 from multiberts.stats.bootstrap.conclusion import DrawOrder
 from multiberts.stats.paper import figures as paper_figures
@@ -109,11 +114,11 @@ class PaperSettings:
     full: str = "cda_full"
     original: str = "original"
     extra: str = "base_extra_seeds"
-    early_step: int | None = None
+    early_step: NonNegativeInt | None = None
     parts: Mapping[str, str] | None = None
-    num_bootstrap: int = 1000
-    bootstrap_seed: int = 42
-    confidence: float = 0.95
+    num_bootstrap: PositiveInt = 1000
+    bootstrap_seed: NonNegativeInt = 42
+    confidence: Level = 0.95
     draws: DrawOrder = "published"
 
 

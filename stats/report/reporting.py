@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, get_args
 
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
+from multiberts.runs.files import read_json_fields
 from multiberts.runs.identity import Identity
+from multiberts.runs.parameters import (
+    Level,
+    NonNegativeInt,
+    PositiveInt,
+    check_arguments,
+    fits,
+    shortened,
+)
 from multiberts.stats.bootstrap.conclusion import Design
 from multiberts.stats.bootstrap.score_tables import Resample
 from multiberts.stats.report.analysis import analyse
 from multiberts.stats.report.dumps import Bootstrap
 from multiberts.stats.report.page import write_page
-from multiberts.stats.report.selection import RULES, LearningRateRule, finished_runs, select
+from multiberts.stats.report.selection import LearningRateRule, finished_runs, select
 
 _COMPARISON_FIELDS = {"name", "base", "experiment", "design", "resample"}
 
@@ -30,9 +37,9 @@ def report(
     title: str,
     comparisons: Sequence[Mapping[str, Any]],
     truth: str | None = None,
-    num_bootstrap: int = 1000,
-    bootstrap_seed: int = 42,
-    confidence: float = 0.95,
+    num_bootstrap: PositiveInt = 1000,
+    bootstrap_seed: NonNegativeInt = 42,
+    confidence: Level = 0.95,
     learning_rate_rule: LearningRateRule = "dev",
 ) -> None:
     """Compares procedures on every evaluation set and metric, and writes an HTML page about it.
@@ -61,11 +68,8 @@ def report(
       UserError: there is nothing to compare, a field is unknown, or a file is damaged.
     """
     parameters, _ = IDENTITY.of(locals())
+    check_arguments(report, parameters)
     bootstrap = Bootstrap(num_bootstrap, bootstrap_seed, confidence, draws="keyed")
-    if learning_rate_rule not in RULES:
-        raise UserError(
-            f"found learning_rate_rule {learning_rate_rule!r}, expected one of {', '.join(RULES)}"
-        )
     runs = finished_runs(predictions)
     requests = []
     for checked in map(_checked_request, comparisons):
@@ -119,16 +123,9 @@ def _checked_request(request: Mapping[str, Any]) -> dict[str, Any]:
 def _read_truth(path: str | None) -> dict[str, dict[str, float]]:
     if path is None:
         return {}
-    try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
-        return {
-            key: {procedure: float(value) for procedure, value in values.items()}
-            for key, values in content.items()
-        }
-    except FileNotFoundError as error:
-        raise UserError(f"{path} does not exist; check the parameter truth") from error
-    except (OSError, ValueError, AttributeError, TypeError) as error:
-        raise UserError(
-            f"{path}: {error}; expected JSON "
-            f'{{"<evaluation set>/<metric>": {{"<procedure>": number}}}}'
-        ) from error
+    cure = 'give JSON {"<evaluation set>/<metric>": {"<procedure>": number}} as report.truth'
+    content = read_json_fields(path, cure=cure)
+    for key, values in content.items():
+        if not fits(values, Mapping[str, float]):
+            raise UserError(f"{path}: {key} is {shortened(values)}; {cure}")
+    return content

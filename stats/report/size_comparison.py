@@ -13,6 +13,7 @@ from multiberts.runs import console
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.identity import Identity
+from multiberts.runs.parameters import NonNegativeInt, PositiveInt, check_arguments
 from multiberts.stats.instances.analysis import InstanceAnalysis, analyse_sizes
 from multiberts.stats.instances.ensembles import ensemble
 from multiberts.stats.instances.figures import write_instances
@@ -33,9 +34,9 @@ def instances(
     run_dir: str,
     predictions: str | Sequence[str],
     sizes: Sequence[str],
-    num_bootstrap: int = 1000,
-    bootstrap_seed: int = 0,
-    split_seed: int = 0,
+    num_bootstrap: PositiveInt = 1000,
+    bootstrap_seed: NonNegativeInt = 0,
+    split_seed: NonNegativeInt = 0,
 ) -> None:
     """Compares model sizes example by example, and lists examples that the larger one gets wrong.
 
@@ -56,6 +57,7 @@ def instances(
     Reference: Zhong et al., "Are Larger Pretrained Language Models Uniformly Better?" (2021).
     """
     parameters, _ = IDENTITY.of(locals())
+    check_arguments(instances, parameters)
     runs = finished_runs(predictions)
     known = sorted({str(run.facts["procedure"]) for run in runs})
     if len(sizes) < 2 or len(set(sizes)) < len(sizes) or not set(sizes) <= set(known):
@@ -63,8 +65,6 @@ def instances(
             f"instances.sizes is {list(sizes)}, expected two or more of {', '.join(known)}, each "
             "once, the smallest model first"
         )
-    if num_bootstrap < 1:
-        raise UserError(f"instances.num_bootstrap is {num_bootstrap}, expected 1 or more")
     chosen = last_steps([run for run in runs if run.facts["procedure"] in sizes])
     directory = RunDirectory(
         run_dir,

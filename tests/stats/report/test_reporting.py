@@ -304,7 +304,7 @@ def test_a_finished_report_is_left_alone_and_other_parameters_are_refused(
         ({"comparisons": [{**COMPARISONS[0], "design": "single"}]}, "takes no experiment"),
         ({"truth": "absent.json"}, "absent.json does not exist"),
         ({"predictions": "absent"}, "absent"),
-        ({"confidence": 95}, "found confidence 95"),
+        ({"confidence": 95}, "report.confidence is 95, expected float above 0 and below 1"),
     ],
 )
 def test_bad_parameters_are_refused_before_anything_is_written(
@@ -321,7 +321,7 @@ def test_truth_that_fits_no_run_is_refused(tmp_path, arguments):
     with pytest.raises(UserError, match="truth names winogender/bias"):
         report(run_dir=str(tmp_path / "report"), **(arguments | {"truth": str(path)}))
     path.write_text('{"winogender/bias": 3}')
-    with pytest.raises(UserError, match="expected JSON"):
+    with pytest.raises(UserError, match="winogender/bias is 3; give JSON"):
         report(run_dir=str(tmp_path / "report"), **(arguments | {"truth": str(path)}))
     assert not (tmp_path / "report").exists()
 
