@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -37,14 +38,14 @@ def run_plan(
       root: directory of the experiment; every run lies below it.
       engine: `local` (this machine), `slurm`, `kubernetes` or `tpu`.
       engine_options: of the engine; see `launch.workers.engines` and `launch.tpu`.
-      workers: processes on a machine, each with its share of the cores; None: one a GPU (times
+      workers: processes on a machine, each with its share of the cores; None: one per GPU (times
         workers_per_accelerator) where there are any, else one per core.
       workers_per_accelerator: how many workers share a GPU.
       attempts: how often a run is tried that fails through no fault of its input.
       budget: dollars that the plan may be estimated to cost; None: any.
       once: with engine `tpu`, look once, do what is due, and return.
-      silent_seconds: a worker without a heartbeat for so long, such as a stopped one, is killed, and its
-        run is tried again.
+      silent_seconds: a worker or trainer without a heartbeat for so long (stopped, or hung) is killed, and
+        its run is tried again, on every engine.
 
     Returns:
       The runs that failed, empty if all is done. The others were carried out all the same.
@@ -63,24 +64,17 @@ def run_plan(
     if silent_seconds <= 0:
         raise UserError(f"run.silent_seconds is {silent_seconds}, expected more than 0; correct it")
     if engine == "tpu":
-        return _run_on_tpu(plan, root, engine_options or {}, budget, once)
+        from multiberts.launch.tpu.running import run_on_tpu
+        from multiberts.launch.tpu.settings import TpuSettings
+
+        wanted = options_of(TpuSettings, engine, engine_options or {})
+        wanted = dataclasses.replace(wanted, silent_seconds=silent_seconds)
+        if budget is not None:
+            wanted = dataclasses.replace(wanted, budget=budget)
+        return run_on_tpu(plan=plan, root=root, settings=wanted, once=once)
     if once:
         raise UserError(f"run.once is for engine 'tpu', but run.engine is {engine!r}; leave it out")
     settings = make_engine(engine, engine_options or {}, workers, workers_per_accelerator)
     return carry_out_plan(
         plan, root, settings, workers_per_accelerator, attempts, budget, silent_seconds
-    )
-
-
-def _run_on_tpu(
-    plan: list[PlannedRun], root: str, options: Mapping[str, Any], budget: float | None, once: bool
-) -> list[FailedRun]:
-    """Hands the pre-training over to Cloud TPU."""
-    from multiberts.launch.tpu.running import run_on_tpu
-    from multiberts.launch.tpu.settings import TpuSettings
-
-    if budget is not None:
-        options = {**options, "budget": budget}
-    return run_on_tpu(
-        plan=plan, root=root, settings=options_of(TpuSettings, "tpu", options), once=once
     )

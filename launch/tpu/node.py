@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from multiberts.bert.training.log import tail_of_metrics
+from multiberts.launch.workers.heartbeats import HEARTBEATS, WatchedProcess
 from multiberts.runs.bucket.mirror import local_copy
 from multiberts.runs.bucket.objects import Bucket
 from multiberts.runs.console import report
@@ -28,6 +29,7 @@ _EXIT_USER_ERROR = 2
 _CRASHES_ALLOWED = 2
 _SECONDS_FOR_ACCELERATOR = 900.0
 _SECONDS_BETWEEN_STARTS = 2.0
+_SECONDS_BETWEEN_LOOKS = 0.2
 _BYTES_OF_LOG = 256 * 2**10
 
 
@@ -66,11 +68,7 @@ class NodeBoot:
         crashes = 0
         while not self._asked_to_stop:
             self._enter("training")
-            command = [sys.executable, "-m", "multiberts.pretrain", *self._settings["flags"]]
-            self._trainer = subprocess.Popen(command)
-            if self._asked_to_stop:
-                self._trainer.terminate()
-            status = self._trainer.wait()
+            status = self._train()
             if status == 0:
                 self._enter("done")
                 return 0
@@ -86,6 +84,22 @@ class NodeBoot:
             time.sleep(_SECONDS_BETWEEN_STARTS)
         self._enter("preempted")
         return EXIT_PREEMPTED
+
+    def _train(self) -> int:
+        """Runs the trainer; returns its exit status. A silent one is killed."""
+        silent_seconds = self._settings["silent_seconds"]
+        command = [sys.executable, "-m", "multiberts.launch.workers.heartbeats", "pretrain"]
+        command += [*self._settings["flags"], f"{silent_seconds / HEARTBEATS:g}"]
+        trainer = WatchedProcess(command, silent_seconds)
+        self._trainer = trainer.process
+        if self._asked_to_stop:
+            self._trainer.terminate()
+        while (status := trainer.poll()) is None:
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+        trainer.close()
+        if trainer.was_silent:
+            report(f"error: the trainer was silent for {silent_seconds:g} s and was ended")
+        return status
 
     def _problem_of_accelerator(self) -> str | None:
         # In a process of its own, as the accelerator serves one process at a time.

@@ -46,6 +46,7 @@ class TpuSettings:
       node_environment: further environment variables of the nodes.
       node_heartbeat_seconds: between heartbeats of a node.
       push_seconds: between pushes of a run to the bucket.
+      silent_seconds: `run.silent_seconds`: a node ends a trainer without a heartbeat for so long.
     """
 
     project: str
@@ -73,6 +74,7 @@ class TpuSettings:
     node_environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
     node_heartbeat_seconds: float = 30.0
     push_seconds: float = 60.0
+    silent_seconds: float = 90.0
 
     def check(self) -> None:
         """Refuses values that nothing can be done with.

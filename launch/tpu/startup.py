@@ -58,6 +58,7 @@ def startup_script(
         "log": places.log(run, attempt),
         "device_kind": settings.device_kind,
         "heartbeat": settings.node_heartbeat_seconds,
+        "silent_seconds": settings.silent_seconds,
         "flags": pretrain_flags({**arguments, "run_dir": places.run(run)}),
     }
     environment = {PUSH_VARIABLE: f"{settings.push_seconds:g}", **settings.node_environment}

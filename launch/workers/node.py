@@ -14,7 +14,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -29,11 +28,10 @@ from multiberts.launch.workers.guardian import (
     leave_with_launcher,
     watch_from_environment,
 )
+from multiberts.launch.workers.heartbeats import WatchedProcess
 
 POOL_VARIABLE = "LAUNCH_POOL"
 _SECONDS_BETWEEN_LOOKS = 0.1
-# Until it connects, a worker may be silent this many times as long, as it imports libraries.
-_PATIENCE_AT_START = 10
 
 
 @dataclass(frozen=True)
@@ -60,33 +58,6 @@ class PoolAddress:
         return cls(**json.loads(os.environ[POOL_VARIABLE]))
 
 
-class _Worker:
-    """A worker process that the node started."""
-
-    def __init__(self, block: str, rank: int):
-        self._pipe, writing = os.pipe()
-        os.set_blocking(self._pipe, False)
-        os.set_blocking(writing, False)
-        module = "multiberts.launch.workers.worker"
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", module, block, str(rank), str(writing)], pass_fds=[writing]
-        )
-        os.close(writing)
-        self.has_connected = False
-        self._heard = time.monotonic()
-
-    def seconds_of_silence(self) -> float:
-        """Returns the time since the last heartbeat."""
-        with contextlib.suppress(BlockingIOError):
-            while os.read(self._pipe, 4096):
-                self.has_connected, self._heard = True, time.monotonic()
-        return time.monotonic() - self._heard
-
-    def forget(self) -> None:
-        """Closes the pipe of a worker that has ended."""
-        os.close(self._pipe)
-
-
 def keep_workers(block: str, address: PoolAddress) -> int:
     """Keeps workers running until SIGTERM comes.
 
@@ -99,19 +70,21 @@ def keep_workers(block: str, address: PoolAddress) -> int:
     """
     asked_to_stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: asked_to_stop.set())
-    workers = [_Worker(block, rank) for rank in range(address.workers)]
+    command = [sys.executable, "-m", "multiberts.launch.workers.worker", block]
+
+    def start(rank: int) -> WatchedProcess:
+        return WatchedProcess([*command, str(rank)], address.silent_seconds)
+
+    workers = [start(rank) for rank in range(address.workers)]
     status = 0
     while not status and not asked_to_stop.wait(_SECONDS_BETWEEN_LOOKS):
         for rank, worker in enumerate(workers):
-            silence = worker.seconds_of_silence()
-            patience = 1 if worker.has_connected else _PATIENCE_AT_START
-            if silence > patience * address.silent_seconds:
-                worker.process.kill()
-            if worker.process.poll() is None:
+            if worker.poll() is None:
                 continue
-            status = status or int(not worker.has_connected)
-            worker.forget()
-            workers[rank] = _Worker(block, rank)
+            # Its first heartbeat comes after it has connected.
+            status = status or int(not worker.has_spoken)
+            worker.close()
+            workers[rank] = start(rank)
     _end_children(SECONDS_TO_SAVE)
     return status
 

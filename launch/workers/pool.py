@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
-import hmac
 import json
 import logging
 import math
 import os
-import pickle
 import queue
 import secrets
 import shlex
@@ -35,6 +32,7 @@ from typing import Any
 
 import psutil
 
+from multiberts.launch.workers.channel import WELCOME, Channel
 from multiberts.launch.workers.engines import Engine
 from multiberts.launch.workers.guardian import SECONDS_TO_SAVE, VARIABLE, watch_this_process
 from multiberts.launch.workers.node import POOL_VARIABLE, PoolAddress
@@ -50,7 +48,7 @@ SECONDS_OF_IDLENESS = 60.0
 MAX_FAILED_BLOCK_STARTS = 3
 # A silent worker is ended by its node first, then by the launcher.
 _PATIENCE_OF_LAUNCHER = 2
-_MAX_LENGTH_OF_LINE = 1000
+_SECONDS_TO_GREET = 60.0
 
 
 class LostWorkerError(Exception):
@@ -329,13 +327,16 @@ class Pool:
             with contextlib.suppress(Exception):  # those that have ended cannot be cancelled
                 self._provider.cancel([self._blocks[number].job for number in numbers])
 
-    def serve(self, conversation: _Conversation) -> None:
+    def serve(self, connection: socket.socket) -> None:
         """Gives a worker bundles until it or the launcher exits; runs in one thread for each worker."""
-        token, _, number = conversation.rfile.readline(_MAX_LENGTH_OF_LINE).decode().partition(" ")
-        if not hmac.compare_digest(token, self._token):
-            return
-        conversation.wfile.write(hashlib.sha256(token.encode()).hexdigest().encode() + b"\n")
-        block = self._blocks.get(int(number))
+        connection.settimeout(_SECONDS_TO_GREET)
+        try:
+            channel = Channel(connection, self._token, is_launcher=True)
+            number = channel.receive()
+            channel.send(WELCOME)
+        except (OSError, ValueError, SyntaxError):
+            return  # a stranger
+        block = self._blocks.get(number)
         if block is None:
             return
         block.has_worked = True
@@ -351,11 +352,11 @@ class Pool:
                     return
                 block.busy += 1
             try:
-                future.set_result(self._carried_out(calls, conversation))
-            except (OSError, EOFError, pickle.UnpicklingError) as error:
+                future.set_result(self._carried_out(calls, channel))
+            except OSError as error:
                 if isinstance(error, TimeoutError):
                     # Its node has not ended it either, so the node is lost.
-                    self._cancel([int(number)] if int(number) in self._blocks else [])
+                    self._cancel([number] if number in self._blocks else [])
                 future.set_exception(LostWorkerError(str(error)))
                 return
             except Exception as error:
@@ -365,12 +366,14 @@ class Pool:
                 block.busy -= 1
                 block.idle_since = time.monotonic()
 
-    def _carried_out(self, calls: Sequence[Call], conversation: _Conversation) -> Any:
+    def _carried_out(self, calls: Sequence[Call], channel: Channel) -> Any:
         """Sends runs to a worker, and waits for their outcomes."""
-        conversation.connection.settimeout(_PATIENCE_OF_LAUNCHER * self._silent_seconds)
-        conversation.wfile.write(pickle.dumps((calls, self._place)))
+        channel.connection.settimeout(_PATIENCE_OF_LAUNCHER * self._silent_seconds)
+        channel.send(
+            ([dataclasses.astuple(call) for call in calls], dataclasses.astuple(self._place))
+        )
         while True:
-            outcome = pickle.load(conversation.rfile)
+            outcome = channel.receive()
             if outcome is not None:  # a heartbeat
                 return outcome
 
@@ -384,20 +387,14 @@ class _Server(socketserver.ThreadingTCPServer):
     pool: Pool
 
 
-class _Conversation(socketserver.StreamRequestHandler):
+class _Conversation(socketserver.BaseRequestHandler):
     """Serves one worker."""
 
-    timeout = 60.0
     server: _Server
 
     def handle(self) -> None:
         """Gives the worker bundles."""
-        self.server.pool.serve(self)
-
-    def finish(self) -> None:
-        """Closes the connection, which may be broken already."""
-        with contextlib.suppress(OSError):
-            super().finish()
+        self.server.pool.serve(self.request)
 
 
 def _addresses() -> list[str]:

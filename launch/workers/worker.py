@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import functools
-import hashlib
 import os
-import pickle
 import signal
 import socket
 import sys
@@ -30,12 +28,14 @@ from multiberts.launch.markers.attempts import (
     end_attempt,
 )
 from multiberts.launch.plan.planned_run import stage_function
+from multiberts.launch.workers.channel import WELCOME, Channel
 from multiberts.launch.workers.guardian import (
     SECONDS_TO_SAVE,
     is_on_this_machine,
     leave_with_launcher,
     watch_from_environment,
 )
+from multiberts.launch.workers.heartbeats import HEARTBEATS, write_heartbeat
 from multiberts.launch.workers.node import PoolAddress
 from multiberts.runs.allocator import give_back_memory
 from multiberts.runs.console import progress, report
@@ -286,52 +286,48 @@ def main() -> None:
     is_local = is_on_this_machine(watch)
     leave_with_launcher(watch, (lambda: os._exit(1)) if is_local else save_and_leave)
     threading.Thread(target=_leave_after_node, args=(os.getppid(),), daemon=True).start()
-    connection = _connect(address, block)
+    channel = _connect(address, int(block))
     sending = threading.Lock()
     is_busy = threading.Event()
 
     def send_heartbeats() -> None:
         while True:
-            with contextlib.suppress(BlockingIOError):  # the node reads nothing now
-                os.write(pipe, b".")
             try:
+                write_heartbeat(pipe)
                 with sending:
                     if is_busy.is_set():
-                        connection.sendall(pickle.dumps(None))
+                        channel.send(None)
             except OSError:
                 save_and_leave()
-            time.sleep(min(SECONDS_BETWEEN_HEARTBEATS, address.silent_seconds / 6))
+            time.sleep(min(SECONDS_BETWEEN_HEARTBEATS, address.silent_seconds / HEARTBEATS))
 
     threading.Thread(target=send_heartbeats, daemon=True).start()
-    received = connection.makefile("rb")
     while True:
         try:
-            calls, place = pickle.load(received)
-        except (EOFError, OSError):
+            calls, place = channel.receive()
+        except OSError:
             return
         is_busy.set()
-        outcomes, seconds = carry_out_calls(calls, place, rank)
+        outcomes, seconds = carry_out_calls([Call(*call) for call in calls], Place(*place), rank)
         with sending:
             is_busy.clear()
-            connection.sendall(pickle.dumps((outcomes, seconds)))
+            channel.send((outcomes, seconds))
         if outcomes[-1][0] == "preempted":
             return  # the node starts another worker, unless it is leaving itself
 
 
-def _connect(address: PoolAddress, block: str) -> socket.socket:
-    """Connects to the launcher, and checks that it knows the token, too."""
-    proof = hashlib.sha256(address.token.encode()).hexdigest().encode()
+def _connect(address: PoolAddress, block: int) -> Channel:
+    """Connects to the launcher; other programs that answer do not know the token."""
     problems = []
     for host in address.hosts:
         try:
             connection = socket.create_connection((host, address.port), SECONDS_TO_CONNECT)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            connection.sendall(f"{address.token} {block}\n".encode())
-            answer = connection.recv(len(proof) + 1, socket.MSG_WAITALL)
-            if answer.strip() == proof:
+            channel = Channel(connection, address.token, is_launcher=False)
+            channel.send(block)
+            if channel.receive() == WELCOME:
                 connection.settimeout(None)
-                return connection
-            problems.append(f"{host}: another program answers")
+                return channel
         except OSError as error:
             problems.append(f"{host}: {error}")
     sys.exit(f"no connection to the launcher at port {address.port} ({'; '.join(problems)})")

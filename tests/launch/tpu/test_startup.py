@@ -11,14 +11,16 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.tpu.places import Places
 from multiberts.launch.tpu.settings import PROJECT, TpuSettings
-from multiberts.launch.tpu.startup import UV_VERSION, pack, startup_script
+from multiberts.launch.tpu.startup import UV_VERSION, pack, pretrain_flags, startup_script
 from multiberts.launch.workers.engines import options_of
 from multiberts.runs.errors import UserError
+from multiberts.tests.launch.launchers import wait_until
 
 pytest.importorskip("google.cloud.tpu_v2", reason="needs requirements-cloud.txt")
 
@@ -213,3 +215,60 @@ def test_ending_a_node_ends_all_its_processes(tmp_path: Path) -> None:
     child = int((tmp_path / "child").read_text())
     state = Path(f"/proc/{child}/stat")
     assert not state.exists() or state.read_text().split()[2] in "ZX"
+
+
+NUM_STEPS = 4000
+
+
+@pytest.mark.slow
+def test_a_stopped_trainer_is_ended_and_started_again(tmp_path: Path) -> None:
+    """SIGSTOP leaves the process there: only its silence tells."""
+    from multiberts.benchmarks.stress_resume import ARGUMENTS, make_corpora
+
+    bucket, log = tmp_path / "bucket", tmp_path / "log"
+    arguments = {**ARGUMENTS, **make_corpora(tmp_path), "run_dir": f"file://{bucket}/run"}
+    arguments |= {"num_steps": NUM_STEPS, "checkpoint_steps": [NUM_STEPS]}
+    told = {
+        "bucket": f"file://{bucket}",
+        "run_url": f"file://{bucket}/run",
+        "beat": "beat.json",
+        "log": "log.txt",
+        "device_kind": "CPU",
+        "heartbeat": 0.5,
+        "silent_seconds": 20.0,
+        "flags": pretrain_flags(arguments),
+    }
+    (tmp_path / "node.json").write_text(json.dumps(told))
+    with open(log, "wb") as stream:
+        node = psutil.Popen(
+            [
+                sys.executable,
+                "-m",
+                "multiberts.launch.tpu.node",
+                str(tmp_path / "node.json"),
+                str(log),
+            ],
+            env={**os.environ, "RUNS_MIRROR": str(tmp_path / "mirror"), "RUNS_PUSH_SECONDS": "1"},
+            stdout=stream,
+            stderr=stream,
+        )
+
+    def beat() -> dict[str, Any]:
+        file = bucket / "beat.json"
+        return json.loads(file.read_text()) if file.exists() else {}
+
+    try:
+        assert wait_until(lambda: (beat().get("step") or 0) > 50, 300), log.read_text()
+        (trainer,) = (
+            child for child in node.children() if "heartbeats" in " ".join(child.cmdline())
+        )
+        trainer.suspend()
+        assert wait_until(lambda: beat()["restarts"] > 0, 300), log.read_text()
+        assert not trainer.is_running()
+        reached = beat()["step"]
+        assert wait_until(lambda: beat()["step"] > reached, 300), log.read_text()
+        assert "the trainer was silent for 20 s and was ended" in log.read_text()
+    finally:
+        for process in [*node.children(recursive=True), node]:
+            process.kill()
+        node.wait()

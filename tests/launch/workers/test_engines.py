@@ -35,7 +35,7 @@ from multiberts.tests.launch.launchers import HERE, ROOT, wait_until
         ),
         ({"max_blocks": 1.5}, "'max_blocks'. is 1.5, expected int"),
         ({"gpus": "2"}, "'gpus'. is '2', expected int"),
-        ({"heartbeat_period": 5}, "'heartbeat_period', which is now run.silent_seconds"),
+        ({"heartbeat_period": 5}, "'heartbeat_period', which is run.silent_seconds"),
         ({"max_blocks": 0}, "'max_blocks'. is 0, expected a whole number, 1 or more"),
         ({"walltime": "a day"}, "expected hours:minutes:seconds"),
     ],
