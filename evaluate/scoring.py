@@ -88,7 +88,7 @@ def score(
 ) -> None:
     """Scores and checks every finished fine-tuning run below a folder.
 
-    Writes to run_dir tidy tables (`TABLE_COLUMNS`), sorted:
+    Writes to run_dir tidy tables (`TABLE_COLUMNS`), sorted; called again after new runs, it replaces them:
 
     * `scores.csv`: one row per run, evaluation set and metric. Early checkpoints are sets
       such as `dev@2.5`. `missing_runs` counts the holes in the grid of runs that the row is part of.
@@ -131,9 +131,12 @@ def score(
         stage="score",
         parameters=parameters,
         inputs={"predictions": [path for path, _ in runs]},
+        renewed_by=["predictions"],
     )
     if run.done:
         return
+    if run.is_renewed:
+        progress(f"{run.path} has the scores of other runs than are there now; they are replaced")
     unfinished = [path for folder in folders for path in run_directories(folder, finished=False)]
     tables.findings += find_all(runs, unfinished)
     _score_all(runs, extra_metrics, tables)

@@ -150,6 +150,7 @@ class RunDirectory:
     Attributes:
       path: the directory.
       done: whether the run has finished and its outputs are there.
+      is_renewed: whether a run of other inputs lies there, which this one replaces.
       fingerprints: what each input holds, as SHA-256 by name (joined with `+` where several).
 
     Example:
@@ -175,6 +176,7 @@ class RunDirectory:
         parameters: Mapping[str, Any],
         inputs: Mapping[str, PathLike | Sequence[PathLike] | None] | None = None,
         call: Mapping[str, Any] | None = None,
+        renewed_by: Sequence[str] = (),
     ):
         """Looks at the directory; creates and changes nothing.
 
@@ -186,6 +188,8 @@ class RunDirectory:
             They are compared by what they hold.
           call: the arguments that make the run again, as literals, where they are named otherwise
             than `parameters` and `inputs`; None is left out. They are kept, not compared.
+          renewed_by: inputs that may hold something else now; the run is then not done, and is made
+            again in its directory.
 
         Raises:
           UserError: the directory belongs to a run with other parameters or inputs, holds
@@ -193,6 +197,7 @@ class RunDirectory:
         """
         self.path = Path(path)
         self._stage = stage
+        self._renewed_by = {f"{stage}.{name}" for name in renewed_by}
         self._lock: int | None = None
         given = {name: value for name, value in (inputs or {}).items() if value is not None}
         self.fingerprints = {name: _fingerprints(paths) for name, paths in given.items()}
@@ -201,6 +206,7 @@ class RunDirectory:
         self.done = self._is_done()
 
     def _refuse_other_run(self) -> None:
+        self.is_renewed = False
         config = self.path / CONFIG
         if not config.exists():
             leftovers = self._foreign_files()
@@ -217,6 +223,9 @@ class RunDirectory:
         names = sorted(
             name for name in found.keys() | wanted.keys() if found.get(name) != wanted.get(name)
         )
+        self.is_renewed = self._renewed_by.issuperset(names)
+        if self.is_renewed:
+            return
         differences = ", ".join(
             f"{name} (there {found.get(name, 'absent')}, now {wanted.get(name, 'absent')})"
             for name in names
@@ -239,7 +248,7 @@ class RunDirectory:
 
     def _is_done(self) -> bool:
         marker = self.path / DONE
-        if not marker.exists():
+        if self.is_renewed or not marker.exists():
             return False
         for name, entry in read_done(self.path).items():
             output = self.path / name
@@ -284,7 +293,9 @@ class RunDirectory:
             self.done = self._is_done()
             for leftover in self.path.rglob("*" + UNFINISHED_SUFFIX):
                 remove(leftover)
-            if not (self.path / CONFIG).exists():
+            if self.is_renewed:
+                remove(self.path / DONE)
+            if self.is_renewed or not (self.path / CONFIG).exists():
                 write_atomically(self.path / CONFIG, self._config)
         except BaseException:
             self.__exit__()

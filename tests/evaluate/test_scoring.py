@@ -12,6 +12,7 @@ from sklearn import metrics
 
 from multiberts.evaluate.dumps.prediction_file import write_predictions
 from multiberts.evaluate.scoring import COLUMNS, parts_of, score
+from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 
 
@@ -124,6 +125,47 @@ def test_bad_input_leaves_no_directory(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="names metric 'charm', expected one of accuracy"):
         score(run_dir=str(tmp_path / "scores"), predictions=str(tmp_path / "a"))
     assert not (tmp_path / "scores").exists()
+
+
+def test_scores_are_replaced_after_new_runs_and_only_then(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns = {"labels": np.ones(2), "predictions": np.ones(2)}
+    scores = tmp_path / "scores"
+
+    def scored(**changes) -> tuple[list[int], bytes]:
+        score(run_dir=str(scores), predictions=str(tmp_path / "runs"), **changes)
+        table = pandas.read_csv(scores / "scores.csv")
+        return table["finetune_seed"].tolist(), (scores / "DONE").read_bytes()
+
+    for seed in range(2):
+        write_run(
+            tmp_path / f"runs/{seed}",
+            task="t",
+            sets={"dev": columns},
+            metric_names={"dev": ["accuracy"]},
+            finetune_seed=seed,
+        )
+        seeds, marker = scored()
+        assert seeds == list(range(seed + 1))
+        RunDirectory(
+            scores,
+            stage="score",
+            parameters={},
+            inputs={"predictions": sorted((tmp_path / "runs").iterdir())},
+        ).verify()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == f"{scores} has the scores of other runs than are there now; they are replaced"
+    before = (scores / "DONE").stat().st_mtime_ns
+    assert scored() == ([0, 1], marker)
+    assert (scores / "DONE").stat().st_mtime_ns == before
+    # What is asked for is no new run: another set of metrics belongs in another directory.
+    with pytest.raises(UserError, match="was made with other parameters: score.extra_metrics"):
+        scored(extra_metrics=["f1"])
+    assert scored() == ([0, 1], marker)
+    # As a process leaves it that was killed between the two writes.
+    (scores / "DONE").unlink()
+    assert scored() == ([0, 1], marker)
 
 
 def test_a_metric_that_was_removed_is_warned_of_and_the_others_are_scored(
