@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import statsmodels.api
 import xarray
 
 from multiberts.runs.figure_style import COLOURS, LINES, MARKERS, save_figure
@@ -71,6 +72,20 @@ def test_fit_and_truth_lines():
     ]
     band = "95% band over occupations"
     assert texts == [[band, "fit, slope 0.50", "true slope 0.40"], [band, "fit, slope 0.00"]]
+
+
+def test_the_band_of_the_fit_is_that_of_least_squares():
+    random = np.random.default_rng(0)
+    share = random.random(20)
+    values = 0.4 * share + random.normal(0, 0.1, 20)
+    (axes,) = figures.bias_figure([figures.Cloud("base", share, values)], "bias").axes
+    (band,) = [item for item in axes.collections if item.get_label() == "95% band over occupations"]
+    corners = band.get_paths()[0].vertices
+    fit = statsmodels.api.OLS(values, statsmodels.api.add_constant(share)).fit()
+    for end in (share.min(), share.max()):
+        expected = fit.get_prediction([[1.0, end]]).conf_int()[0]
+        drawn = corners[np.isclose(corners[:, 0], 100 * end), 1]
+        np.testing.assert_allclose([drawn.min(), drawn.max()], expected)
 
 
 def test_same_bytes_twice_and_no_dates(comparison, tmp_path):

@@ -13,7 +13,11 @@ from multiberts.evaluate.dumps.prediction_file import write_predictions
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import sha256_of_file
 from multiberts.stats.paper.reproduction import paper
+from multiberts.stats.report.analysis import analyse
+from multiberts.stats.report.dumps import Bootstrap
+from multiberts.stats.report.page import _effect
 from multiberts.stats.report.reporting import report
+from multiberts.stats.report.selection import finished_runs
 
 SEEDS = range(5)
 SHARES = np.linspace(3, 97, 24)  # percent of women by occupation
@@ -249,6 +253,28 @@ def test_the_page_allows_nothing_from_elsewhere(written):
     (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
     assert policy == "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     assert page.index("Content-Security-Policy") < page.index("<style")
+
+
+def test_curves_have_a_band_and_axes_with_units(world):
+    runs = finished_runs(str(world / "runs"))
+    content = analyse(runs, [], {}, Bootstrap(20, draws="keyed"), "dev")
+    labels = []
+    for picture in content.curves:
+        (axes,) = picture.make().axes
+        assert axes.collections, picture.name
+        assert "(band: 95% CI over seeds)" in axes.get_title("left")
+        assert axes.get_xlabel() == "pre-training step"
+        labels.append(axes.get_ylabel())
+    assert labels == ["accuracy (%)", "bias correlation", "bias slope", "accuracy (%)", "F1 (%)"]
+    top = max(line.get_ydata().max() for line in axes.get_lines())
+    assert 50 < top <= 100
+
+
+def test_an_effect_beyond_all_use_is_not_printed():
+    """Hedges' g of 51.65 says only that seeds hardly vary."""
+    assert [_effect(g) for g in (0.5, -4.9, 51.65, -7.0)] == [
+        "0.500", "\N{MINUS SIGN}4.900", "beyond 5", "beyond \N{MINUS SIGN}5",
+    ]  # fmt: skip
 
 
 def test_the_page_says_what_it_was_made_with(written):

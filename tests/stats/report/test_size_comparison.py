@@ -110,12 +110,17 @@ def test_fewer_seeds_show_less(tables):
     assert [row["Seeds"] for row in rows] == ["2", "3", "4", "5", "6"]
     # Of two against two seeds the smallest p is 1/6, so that no test of 60 can pass.
     assert float(rows[0]["Fisher's tests"]) == 0 < float(rows[-1]["Fisher's tests"])
+    (single,) = [
+        row for row in tables["fisher"] if (row["Smaller"], row["Larger"]) == ("mini", "large")
+    ]
+    shares = [float(single[f"Share at FDR {rate}"]) for rate in ("0.05", "0.1", "0.2")]
+    assert float(rows[-1]["Fisher's tests"]) >= max(shares) > 0
     assert float(rows[-1]["Decay bound"]) == pytest.approx(
         float(next(row for row in tables["decay"] if row["Larger"] == "large")["Decay, ensembled"])
     )
 
 
-def test_decaying_examples_are_named_with_their_text(tables):
+def test_decaying_examples_are_named_with_their_text(world, tables):
     rows = [row for row in tables["decaying_examples"] if row["Larger"] == "large"]
     rows = [row for row in rows if row["Smaller"] == "mini"]
     places = [int(row["Example"].split("/")[1]) for row in rows]
@@ -125,6 +130,11 @@ def test_decaying_examples_are_named_with_their_text(tables):
     assert differences == sorted(differences) and max(differences) < 0
     for row, place in zip(rows, places, strict=True):
         assert row["About it"] == f"label: {place % 2}; sentence: sentence number {place}"
+    # All that pass the threshold are listed, those that are exactly at it, too.
+    votes = [(world[1][size].sum(axis=1) >= 2).astype(int) for size in ("mini", "large")]
+    bound = decay_bound(*votes)
+    assert len(rows) == round(EXAMPLES * float(bound.difference.cdf(bound.threshold)))
+    assert max(differences) == pytest.approx(bound.threshold)
     rising = [float(row["Difference"]) for row in tables["improving_examples"]]
     assert rising and min(rising) > 0
 
