@@ -205,6 +205,71 @@ def fisher_t_interval(
     return Interval(math.tanh(low), math.tanh(high))
 
 
+def bounded_t_interval(
+    estimate: float,
+    standard_error: float,
+    degrees_of_freedom: float,
+    confidence: float,
+    bounds: tuple[float, float],
+    num_units: int,
+) -> Interval:
+    """Computes `t_interval` of a score that lies between two bounds; it stays within them.
+
+    Far from the bounds it is the plain interval. Where that, twice as wide, would leave them, it is
+    computed on the logit scale and transformed back. Where every unit has the score of a bound, as
+    where all answers are right, nothing varies, and the interval is that of Clopper and Pearson for
+    as many units.
+
+    Args:
+      estimate: the score.
+      standard_error: of the score.
+      degrees_of_freedom: as in `t_interval`.
+      confidence: as in `t_interval`.
+      bounds: the smallest and the largest possible score; infinite where there is none.
+      num_units: independent examples (or clusters, or seeds) behind the score.
+
+    Raises:
+      ValueError: `confidence` is not inside (0, 1).
+
+    Reference: Clopper & Pearson (1934), The use of confidence or fiducial limits.
+    """
+    low, high = bounds
+    plain = t_interval(estimate, standard_error, degrees_of_freedom, confidence)
+    width = high - low
+    if math.isfinite(width) and estimate in bounds and standard_error == 0:
+        reach = width * (1 - _tail(confidence) ** (1 / num_units))
+        return Interval(low, low + reach) if estimate == low else Interval(high - reach, high)
+    twice = 2 * (plain.high - estimate)
+    inside = estimate - twice >= low and estimate + twice <= high
+    if inside or not math.isfinite(width) or not low < estimate < high or standard_error == 0:
+        return clipped_interval(plain, bounds)
+    share = (estimate - low) / width
+    error = standard_error / width / (share * (1 - share))
+    ends = t_interval(math.log(share / (1 - share)), error, degrees_of_freedom, confidence)
+    return Interval(*(low + width * (math.tanh(end / 2) + 1) / 2 for end in ends))
+
+
+def clipped_interval(interval: Interval, bounds: tuple[float, float]) -> Interval:
+    """Cuts an interval off at the bounds of a score; an infinite end stays, as nothing is known."""
+    ends = [min(max(end, bounds[0]), bounds[1]) if math.isfinite(end) else end for end in interval]
+    return Interval(*ends)
+
+
+def difference_of_intervals(
+    base: tuple[float, Interval], experiment: tuple[float, Interval]
+) -> Interval:
+    """Computes the interval of a difference from the sides' own estimates and intervals.
+
+    Reference: Zou & Donner (2008), Construction of confidence limits about effect measures.
+    """
+    (first, of_first), (second, of_second) = base, experiment
+    difference = second - first
+    return Interval(
+        difference - math.hypot(second - of_second.low, of_first.high - first),
+        difference + math.hypot(of_second.high - second, first - of_first.low),
+    )
+
+
 def _tail(confidence: float) -> float:
     if not 0 < confidence < 1:
         raise ValueError(f"found confidence {confidence}, expected a number between 0 and 1")

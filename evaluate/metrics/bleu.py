@@ -114,4 +114,11 @@ def _bleu_degenerate(sums: Array) -> Flags:
     return np.asarray((sums[..., ORDERS : 2 * ORDERS] <= 0).any(axis=-1))
 
 
-BLEU = Metric("bleu", BoundColumns(_bind_bleu), _bleu_finish, _bleu_degenerate, uses="text")
+BLEU = Metric(
+    "bleu",
+    BoundColumns(_bind_bleu),
+    _bleu_finish,
+    _bleu_degenerate,
+    uses="text",
+    bounds=(0.0, 100.0),
+)

@@ -215,14 +215,25 @@ def _matthews_degenerate(sums: Array) -> Flags:
     return (label_spread <= 0) | (prediction_spread <= 0)
 
 
+_SHARE = (0.0, 1.0)
+
 CLASSIFICATION_METRICS = (
-    mean_metric("accuracy", _same_kind("accuracy", _correct), whole=True),
-    mean_metric("error", _same_kind("error", _wrong), whole=True, higher_is_better=False),
-    Metric("f1", BoundColumns(_bind_f1), _f1_finish, _f1_degenerate, whole=True),
-    Metric("f1_macro", BoundColumns(_bind_macro), _macro_finish, _macro_degenerate, whole=True),
+    mean_metric("accuracy", _same_kind("accuracy", _correct), whole=True, bounds=_SHARE),
+    mean_metric(
+        "error", _same_kind("error", _wrong), whole=True, higher_is_better=False, bounds=_SHARE
+    ),
+    Metric("f1", BoundColumns(_bind_f1), _f1_finish, _f1_degenerate, whole=True, bounds=_SHARE),
+    Metric(
+        "f1_macro",
+        BoundColumns(_bind_macro),
+        _macro_finish,
+        _macro_degenerate,
+        whole=True,
+        bounds=_SHARE,
+    ),
     # Over all classes each error is one false positive and one false negative, so this is the
     # accuracy.
-    mean_metric("f1_micro", BoundColumns(_bind_micro), whole=True),
+    mean_metric("f1_micro", BoundColumns(_bind_micro), whole=True, bounds=_SHARE),
     Metric(
         "matthews",
         BoundColumns(_bind_matthews),
@@ -230,5 +241,6 @@ CLASSIFICATION_METRICS = (
         _matthews_degenerate,
         num_label_columns=lambda num_columns: num_columns // 2,
         whole=True,
+        bounds=(-1.0, 1.0),
     ),
 )

@@ -20,6 +20,8 @@ Flags = NDArray[np.bool_]
 Columns = Callable[[NDArray, NDArray], Array]
 Uses = Literal["prediction", "positive_score", "scores", "text"]
 
+UNBOUNDED = (-float("inf"), float("inf"))
+
 
 def never_degenerate(sums: Array) -> Flags:
     """Returns False for every score."""
@@ -67,6 +69,7 @@ class Metric:
       is_correlation: whether the score is a correlation coefficient, whose intervals are made on
         Fisher's scale.
       uses_labels: whether the score depends on the labels.
+      bounds: the smallest and the largest score there can be; infinite where there is none.
     """
 
     name: str
@@ -80,6 +83,7 @@ class Metric:
     uses: Uses = "prediction"
     is_correlation: bool = False
     uses_labels: bool = True
+    bounds: tuple[float, float] = UNBOUNDED
 
     def bind(self, labels: ArrayLike, predictions: ArrayLike) -> BoundMetric:
         """Looks at all examples, so that columns of blocks of them can be made.

@@ -126,9 +126,18 @@ def _slope_degenerate(sums: Array) -> Flags:
     return _spreads(sums)[0] <= 0
 
 
+_NOT_NEGATIVE = (0.0, float("inf"))
+
 CONTINUOUS_METRICS = (
-    mean_metric("mse", _number_columns("mse", _squared_errors), higher_is_better=False),
-    mean_metric("mae", _number_columns("mae", _absolute_errors), higher_is_better=False),
+    mean_metric(
+        "mse", _number_columns("mse", _squared_errors), higher_is_better=False, bounds=_NOT_NEGATIVE
+    ),
+    mean_metric(
+        "mae",
+        _number_columns("mae", _absolute_errors),
+        higher_is_better=False,
+        bounds=_NOT_NEGATIVE,
+    ),
     # The plain mean of the predictions, for those that are scores already.
     mean_metric("mean", _number_columns("mean", _mean_columns), uses_labels=False),
     Metric(
@@ -138,6 +147,7 @@ CONTINUOUS_METRICS = (
         _pearson_degenerate,
         num_label_columns=3,
         is_correlation=True,
+        bounds=(-1.0, 1.0),
     ),
     # The least-squares slope of the predictions on the labels.
     Metric(

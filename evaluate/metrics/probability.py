@@ -138,15 +138,21 @@ PROBABILITY_METRICS = (
         higher_is_better=False,
         num_label_columns=1,
         uses="scores",
+        bounds=(0.0, 1.0),
     ),
     mean_metric(
-        "brier", _probability_columns("brier", _brier), higher_is_better=False, uses="scores"
+        "brier",
+        _probability_columns("brier", _brier),
+        higher_is_better=False,
+        uses="scores",
+        bounds=(0.0, 2.0),
     ),
     mean_metric(
         "log_loss",
         _probability_columns("log_loss", _log_loss),
         higher_is_better=False,
         uses="scores",
+        bounds=(0.0, float("inf")),
     ),
 )
 

@@ -40,6 +40,7 @@ class RankMetric:
       mean_of: None, for no rank metric is a mean.
       is_correlation: see `Metric`.
       uses_labels: see `Metric`.
+      bounds: see `Metric`.
     """
 
     name: str
@@ -53,6 +54,7 @@ class RankMetric:
     mean_of: int | None = None
     is_correlation: bool = False
     uses_labels: bool = True
+    bounds: tuple[float, float] = (-1.0, 1.0)
 
     def bind(
         self, labels: ArrayLike, predictions: ArrayLike, observed: ArrayLike | None = None
@@ -254,6 +256,7 @@ RANK_METRICS = (
         _auc_check,
         uses="positive_score",
         both_spreads=False,
+        bounds=(0.0, 1.0),
     ),
     # 0 where labels or predictions are constant, as for Pearson's correlation.
     RankMetric(

@@ -109,9 +109,13 @@ SQUAD_METRICS = (
         BoundColumns(partial(_bind_answers, "squad_exact_match", exact_match)),
         whole=True,
         uses="text",
+        bounds=(0.0, 1.0),
     ),
     mean_metric(
-        "squad_f1", BoundColumns(partial(_bind_answers, "squad_f1", f1_of_words)), uses="text"
+        "squad_f1",
+        BoundColumns(partial(_bind_answers, "squad_f1", f1_of_words)),
+        uses="text",
+        bounds=(0.0, 1.0),
     ),
 )
 

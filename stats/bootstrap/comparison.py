@@ -282,9 +282,11 @@ class Question:
             )
             self.pairing = _pairing(*arms)
 
-    def summaries(self, samples: Array, names: Names, confidence: float) -> list[ArmSummary]:
+    def summaries(
+        self, samples: Array, names: Names, settings: ComparisonSettings
+    ) -> list[ArmSummary]:
         """Summarises each side, from its samples [replicates, arms]."""
-        found = []
+        found, confidence = [], settings.confidence
         for job, side, drawn, name in zip(
             self.jobs, self.sides, samples.T, (names.base, names.experiment), strict=False
         ):
@@ -295,7 +297,14 @@ class Question:
                     name,
                     estimate,
                     percentile_interval(drawn, confidence),
-                    side_interval(side, estimate, confidence, self.metric.is_correlation),
+                    side_interval(
+                        side,
+                        estimate,
+                        confidence,
+                        correlation=self.metric.is_correlation,
+                        bounds=self.metric.bounds,
+                        units=len(arm.seeds) if settings.resample == "seeds" else arm.num_units,
+                    ),
                     arm.seeds,
                     scores,
                     len(arm.run_seeds),
@@ -378,7 +387,7 @@ def compare_questions(
         samples = replicates.scores[:, columns]
         comparisons.append(
             conclude(
-                question.summaries(samples, called, settings.confidence),
+                question.summaries(samples, called, settings),
                 question.crossing,
                 samples,
                 replicates.undefined[:, columns],
@@ -389,6 +398,7 @@ def compare_questions(
                 question.metric.is_correlation,
                 question.unpaired,
                 question.pairing,
+                question.metric.bounds,
             )
         )
     return comparisons, replicates, joined[-1] if total else None

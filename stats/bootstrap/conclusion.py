@@ -10,6 +10,7 @@ from typing import Literal, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from multiberts.evaluate.metrics.column_metric import UNBOUNDED
 from multiberts.stats.bootstrap.arms import DataError, check_choice
 from multiberts.stats.bootstrap.crossing import Crossing
 from multiberts.stats.bootstrap.effect_size import EffectSizes, effect_sizes
@@ -23,6 +24,9 @@ from multiberts.stats.intervals import (
     basic_interval,
     bca_interval,
     bootstrap_p_values,
+    bounded_t_interval,
+    clipped_interval,
+    difference_of_intervals,
     fisher_t_interval,
     percentile_interval,
     permutation_p_values,
@@ -97,8 +101,9 @@ class Comparison(Readable):
       bootstrap_standard_error: the exact standard deviation of the bootstrap distribution (of
         its linear part, where the metric is not a mean).
       confidence: level of all intervals.
-      t: the recommended interval: estimate -+ t x standard error. For the correlation of one
-        procedure it is computed on Fisher's z and so stays within -1 and 1.
+      t: the recommended interval: estimate -+ t x standard error, within the metric's bounds. For
+        one procedure it is computed on Fisher's z (correlations) or, near the bounds, on the logit
+        scale; where all answers are right, or wrong, it is Clopper and Pearson's on the examples.
       percentile: the published interval. Too narrow with few seeds.
       basic, bca: other intervals from the same samples. Also too narrow with few seeds.
       studentised: from each replicate's own standard error. Wide with few seeds. None where it
@@ -136,11 +141,11 @@ class Comparison(Readable):
       >>> round(result.estimate, 3), result.base.seeds, result.p_t
       (0.667, (0, 1, 2), None)
       >>> print(result)
-      Across 3 seeds (3 runs) and 4 examples, accuracy of base is 0.667 (95% CI 0.0539 to 1.279).
+      Across 3 seeds (3 runs) and 4 examples, accuracy of base is 0.667 (95% CI 0.113 to 0.969).
       <BLANKLINE>
       |      | accuracy | 95% interval (t) | seeds |
       |------|---------:|-----------------:|------:|
-      | base | 0.667    | 0.0539 to 1.279  | 3     |
+      | base | 0.667    | 0.113 to 0.969   | 3     |
     """
 
     name: str
@@ -271,6 +276,7 @@ def conclude(
     correlation: bool = False,
     unpaired: Crossing | None = None,
     pairing: Pairing | None = None,
+    bounds: tuple[float, float] = UNBOUNDED,
 ) -> Comparison:
     """Computes intervals and tests from samples, exact variances and the scores of seeds.
 
@@ -286,6 +292,7 @@ def conclude(
       correlation: whether the score is a correlation.
       unpaired: of a paired design, the tables with the seeds of each side in a pool of its own.
       pairing: see `Comparison`.
+      bounds: the smallest and the largest score there can be.
     """
     base = sides[0]
     experiment = sides[1] if len(sides) > 1 else None
@@ -294,11 +301,14 @@ def conclude(
     unbiased = crossing.unbiased_variance()
     standard_error = math.sqrt(unbiased.variance)
     level = settings.confidence
+    width = bounds[1] - bounds[0]
+    span = bounds if experiment is None else (-width, width)
     studentised = None
     if replicate_variances is not None:
         studentised = studentised_interval(
             differences, np.sqrt(replicate_variances), estimate, standard_error, level
         )
+        studentised = clipped_interval(studentised, span)
     p_t = p_percentile = p_published = None
     if experiment is not None:
         p_t = t_p_values(estimate, standard_error, unbiased.cautious_degrees_of_freedom)
@@ -308,13 +318,27 @@ def conclude(
     if unpaired is not None:
         apart = unpaired.unbiased_variance()
         t_of = math.sqrt(apart.variance), apart.cautious_degrees_of_freedom
-        unpaired_t = t_interval(estimate, *t_of, level)
+        unpaired_t = clipped_interval(t_interval(estimate, *t_of, level), span)
         p_unpaired_t = t_p_values(estimate, *t_of)
     sign_flip, permutation = _seed_tests(sides, settings)
     floor = _seed_floor(settings, [len(side.seeds) for side in sides])
     mean = float(differences.mean())
-    # The spread of a correlation depends on its size; that of a difference of two hardly does.
-    make_t_interval = fisher_t_interval if correlation and experiment is None else t_interval
+    t = clipped_interval(
+        t_interval(estimate, standard_error, unbiased.cautious_degrees_of_freedom, level), span
+    )
+    if experiment is None:
+        t = side_interval(
+            crossing,
+            estimate,
+            level,
+            correlation=correlation,
+            bounds=bounds,
+            units=_units(base, settings),
+        )
+    elif standard_error == 0 and {base.estimate, experiment.estimate} <= set(bounds):
+        # All answers of each side are right, or wrong: nothing varies, but new examples may.
+        t = difference_of_intervals((base.estimate, base.t), (experiment.estimate, experiment.t))
+        t = clipped_interval(t, span)
     return Comparison(
         name=names.name,
         evaluation_set=names.evaluation_set,
@@ -331,9 +355,9 @@ def conclude(
         degrees_of_freedom=unbiased.cautious_degrees_of_freedom,
         bootstrap_standard_error=math.sqrt(crossing.bootstrap_variance()),
         confidence=level,
-        t=make_t_interval(estimate, standard_error, unbiased.cautious_degrees_of_freedom, level),
+        t=t,
         percentile=percentile_interval(differences, level),
-        basic=basic_interval(differences, estimate, level),
+        basic=clipped_interval(basic_interval(differences, estimate, level), span),
         bca=bca_interval(differences, estimate, acceleration(crossing.influences()), level),
         studentised=studentised,
         p_t=p_t,
@@ -356,15 +380,41 @@ def conclude(
 
 
 def side_interval(
-    crossing: Crossing, estimate: float, confidence: float, correlation: bool = False
+    crossing: Crossing,
+    estimate: float,
+    confidence: float,
+    *,
+    correlation: bool = False,
+    bounds: tuple[float, float] = UNBOUNDED,
+    units: int = 1,
 ) -> Interval:
-    """Computes the recommended interval of one side's score, whose table is the crossing's."""
+    """Computes the recommended interval of one side's score, whose table is the crossing's.
+
+    The spread of a correlation depends on its size (that of a difference of two hardly does), so it
+    is computed on Fisher's z; see `stats.intervals.bounded_t_interval` for other scores.
+
+    Args:
+      crossing: of the side.
+      estimate: its score.
+      confidence: level, in (0, 1).
+      correlation: whether the score is a correlation.
+      bounds: the smallest and the largest score there can be.
+      units: the number of its examples, clusters or seeds, whichever are drawn.
+    """
     if not crossing.seeds and not crossing.examples:
         return Interval(estimate, estimate)  # nothing is drawn
     found = crossing.unbiased_variance()
-    make_interval = fisher_t_interval if correlation else t_interval
-    freedom = found.cautious_degrees_of_freedom
-    return make_interval(estimate, math.sqrt(found.variance), freedom, confidence)
+    error, freedom = math.sqrt(found.variance), found.cautious_degrees_of_freedom
+    if correlation:
+        return fisher_t_interval(estimate, error, freedom, confidence)
+    return bounded_t_interval(estimate, error, freedom, confidence, bounds, units)
+
+
+def _units(side: ArmSummary, settings: ComparisonSettings) -> int:
+    """Returns the number of examples, clusters or seeds that are drawn."""
+    if settings.resample == "seeds":
+        return len(side.seeds)
+    return side.num_clusters or side.num_examples
 
 
 def _seed_tests(

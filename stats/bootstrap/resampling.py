@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.evaluate.metrics.classification import is_binary
-from multiberts.evaluate.metrics.column_metric import Metric, Uses
+from multiberts.evaluate.metrics.column_metric import UNBOUNDED, Metric, Uses
 from multiberts.evaluate.metrics.ranks import RankMetric
 from multiberts.evaluate.metrics.register import METRICS, metric_named
 from multiberts.stats.bootstrap.arms import Arm, DataError
@@ -62,6 +62,7 @@ class FunctionMetric:
     uses: Uses = "prediction"
     is_correlation: bool = False
     uses_labels: bool = True
+    bounds: tuple[float, float] = UNBOUNDED
 
     @property
     def name(self) -> str:

@@ -246,6 +246,12 @@ def warnings(item: Comparison, numbers: bool = True) -> list[str]:
             "examples, or on the assumption that seed effects are normally distributed; with few "
             f"seeds the bootstrap's own p is too small.{flips if numbers else ''}"
         )
+    for side in (item.base, item.experiment):
+        if side is not None and side.t.low < side.t.high and side.estimate in side.t:
+            found.append(
+                f"All answers of {side.name} are alike in every run, so that nothing varies: its "
+                f"interval is that of Clopper and Pearson for its {_unit(item)}."
+            )
     if item.degenerate_replicates:
         share = f"{item.degenerate_replicates} of {item.num_bootstrap}" if numbers else "some"
         found.append(

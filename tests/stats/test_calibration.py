@@ -137,7 +137,7 @@ def test_the_monte_carlo_error_is_never_nothing():
 
 
 def test_a_study_that_was_cut_goes_on_and_ends_the_same(tmp_path):
-    options = {"num_trials": 2, "num_known_trials": 3, "num_bootstrap": 2, "simulation_seed": 4}
+    options = {"num_trials": 2, "num_known_trials": 3, "num_bootstrap": 40, "simulation_seed": 4}
     calibrate(run_dir=str(tmp_path / "whole"), **options)
     shutil.copytree(tmp_path / "whole", tmp_path / "cut")
     names = ("calibration.md", "calibration.csv", "calibration.png", "calibration.svg")

@@ -5,14 +5,18 @@ import itertools
 import arch.bootstrap
 import numpy as np
 import pytest
+import scipy.special
 import scipy.stats
 
 from multiberts.stats import report_ci
 from multiberts.stats.intervals import (
+    Interval,
     acceleration,
     basic_interval,
     bca_interval,
     bootstrap_p_values,
+    bounded_t_interval,
+    difference_of_intervals,
     fisher_t_interval,
     percentile_interval,
     permutation_p_values,
@@ -302,3 +306,35 @@ def test_interval_of_a_correlation_is_made_on_fishers_scale():
     assert fisher_t_interval(0.9, 0.5, 4, 0.95).high < 1
     assert fisher_t_interval(1.0, 0.1, 4, 0.95) == t_interval(1.0, 0.1, 4, 0.95)
     assert fisher_t_interval(0.3, 0.0, 4, 0.95) == (0.3, 0.3)
+
+
+def test_far_from_its_bounds_a_score_has_the_plain_interval():
+    for estimate, error in ((0.5, 0.05), (0.84, 0.003), (0.7, 0.05)):
+        plain = t_interval(estimate, error, 4, 0.95)
+        assert bounded_t_interval(estimate, error, 4, 0.95, (0, 1), 100) == plain
+    assert bounded_t_interval(7.0, 2.0, 4, 0.95, (-np.inf, np.inf), 9) == t_interval(7, 2, 4, 0.95)
+
+
+def test_near_its_bounds_a_score_has_an_interval_within_them():
+    found = bounded_t_interval(0.97, 0.02, 4, 0.95, (0, 1), 50)
+    reach = scipy.stats.t.ppf(0.975, 4) * 0.02 / (0.97 * 0.03)
+    centre = scipy.special.logit(0.97)
+    assert found == pytest.approx(scipy.special.expit([centre - reach, centre + reach]))
+    mirrored = bounded_t_interval(0.03, 0.02, 4, 0.95, (0, 1), 50)
+    assert mirrored == pytest.approx((1 - found.high, 1 - found.low))
+    assert bounded_t_interval(97, 2, 4, 0.95, (0, 100), 50) == pytest.approx(
+        (100 * found.low, 100 * found.high)
+    )
+    assert bounded_t_interval(0.2, 0.5, 4, 0.95, (0, np.inf), 50).low == 0
+
+
+def test_where_all_is_right_the_interval_is_that_of_clopper_and_pearson():
+    exact = scipy.stats.binomtest(50, 50).proportion_ci(method="exact")
+    assert bounded_t_interval(1.0, 0.0, 4, 0.95, (0, 1), 50) == pytest.approx(tuple(exact))
+    exact = scipy.stats.binomtest(0, 20).proportion_ci(0.9, method="exact")
+    assert bounded_t_interval(0.0, 0.0, 4, 0.9, (0, 1), 20) == pytest.approx(tuple(exact))
+
+
+def test_the_difference_of_intervals_is_the_root_of_squares():
+    found = difference_of_intervals((0.5, Interval(0.4, 0.7)), (0.9, Interval(0.6, 1.0)))
+    assert found == pytest.approx((0.4 - np.hypot(0.3, 0.2), 0.4 + np.hypot(0.1, 0.1)))

@@ -5,8 +5,10 @@ Seeds alone vary (they dominate): a trial is R normal scores, and its bootstrap 
 
 import numpy as np
 import pytest
-from scipy.special import stdtr, stdtrit
+from scipy.special import ndtri, stdtr, stdtrit
 
+from multiberts.stats import compare
+from multiberts.stats.bootstrap.conclusion import side_interval
 from multiberts.stats.bootstrap.crossing import crossing_of_tables
 from multiberts.stats.intervals import (
     bca_interval,
@@ -168,3 +170,55 @@ def test_cautious_degrees_of_freedom_are_satterthwaites_where_one_kind_varies():
         found = crossing_of_tables([table], resample).unbiased_variance()
         assert found.cautious_degrees_of_freedom == found.degrees_of_freedom
         assert found.degrees_of_freedom == pytest.approx(freedom)
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "num_seeds", "plain_coverage"), [(0.993, 5, 0.79), (0.97, 10, 0.90)]
+)
+def test_the_interval_of_a_high_accuracy_covers_and_stays_below_one(
+    accuracy, num_seeds, plain_coverage
+):
+    """Answers by a probit with effects of seeds and of 50 examples; 400 trials."""
+    random = np.random.default_rng(8)
+    trials, covered, plain = 400, 0, 0
+    centre = ndtri(accuracy) * np.sqrt(1 + 0.3**2 + 1)
+    for _ in range(trials):
+        seeds, examples = random.normal(0, 0.3, (num_seeds, 1)), random.normal(size=(1, 50))
+        right = random.normal(size=(num_seeds, 50)) < centre + seeds + examples
+        crossing = crossing_of_tables([right])
+        estimate = float(right.mean())
+        found = side_interval(crossing, estimate, 0.95, bounds=(0, 1), units=50)
+        assert 0 <= found.low < found.high <= 1
+        covered += found.low <= accuracy <= found.high
+        variance = crossing.unbiased_variance()
+        low, high = t_interval(
+            estimate, np.sqrt(variance.variance), variance.cautious_degrees_of_freedom, 0.95
+        )
+        plain += low <= accuracy <= high
+    assert covered / trials >= 0.93
+    assert plain / trials == pytest.approx(plain_coverage, abs=0.06)
+
+
+def test_sides_that_are_all_right_still_leave_room_for_new_examples():
+    right = np.ones((3, 40))
+    found = compare(right, right, "accuracy", labels=np.ones(40), num_bootstrap=40)
+    reach = 1 - 0.025 ** (1 / 40)
+    assert found.base.t == pytest.approx((1 - reach, 1))
+    assert found.t == pytest.approx((-reach, reach))
+    wrong = compare(0 * right, right, "accuracy", labels=np.ones(40), num_bootstrap=40)
+    assert wrong.t == pytest.approx((1 - np.hypot(reach, reach), 1))
+    assert "Clopper" in str(found)
+
+
+def test_no_interval_leaves_the_range_of_the_metric():
+    random = np.random.default_rng(9)
+    labels = random.integers(0, 2, 12)
+    base, experiment = (
+        np.where(random.random((3, 12)) < skill, labels, 1 - labels) for skill in (0.1, 0.95)
+    )
+    for metric, low in (("accuracy", 0), ("f1", 0), ("matthews", -1), ("error", 0)):
+        alone = compare(experiment, None, metric, "single", labels=labels, num_bootstrap=60)
+        both = compare(base, experiment, metric, "unpaired", labels=labels, num_bootstrap=60)
+        for kind in ("t", "percentile", "basic", "bca"):
+            assert low - 1e-12 <= getattr(alone, kind).low <= getattr(alone, kind).high <= 1 + 1e-12
+            assert max(map(abs, getattr(both, kind))) <= 1 - low + 1e-12
