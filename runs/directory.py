@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import fcntl
 import hashlib
 import json
@@ -27,6 +28,11 @@ from multiberts.runs.parameters import shortened
 CONFIG = "config.gin"
 DONE = "DONE"
 LOCK = ".lock"
+
+# What large input files held when the run was made, each with its size and times of change: while these stay,
+# the inputs of a finished run are not read again.
+INPUTS = ".inputs.json"
+LARGE_INPUT_BYTES = 64 << 20
 
 # Begins the lines of a frozen configuration that are compared, where the others are not.
 _COMPARED = "#: "
@@ -200,10 +206,35 @@ class RunDirectory:
         self._renewed_by = {f"{stage}.{name}" for name in renewed_by}
         self._lock: int | None = None
         given = {name: value for name, value in (inputs or {}).items() if value is not None}
-        self.fingerprints = {name: _fingerprints(paths) for name, paths in given.items()}
+        self._large_inputs: dict[str, dict[str, Any]] = {}
+        self.fingerprints = {name: self._fingerprints(paths) for name, paths in given.items()}
         self._config = _format_config(stage, parameters, given, self.fingerprints, call)
         self._refuse_other_run()
         self.done = self._is_done()
+
+    def _fingerprints(self, paths: PathLike | Sequence[PathLike]) -> str:
+        """Returns what the one or several paths of an input hold."""
+        several = [paths] if isinstance(paths, (str, os.PathLike)) else paths
+        return "+".join(self._fingerprint(Path(path)) for path in several)
+
+    def _fingerprint(self, path: Path) -> str:
+        """Returns `fingerprint(path)`; of a large file that has not changed, what is recorded."""
+        if not path.is_file() or path.stat().st_size < LARGE_INPUT_BYTES:
+            return fingerprint(path)
+        facts = path.stat()
+        stamp = {"bytes": facts.st_size, "changed": [facts.st_mtime_ns, facts.st_ctime_ns]}
+        place = str(path.resolve())
+        recorded: Any = None
+        if (self.path / DONE).exists() and (self.path / INPUTS).is_file():
+            with contextlib.suppress(UserError):  # then the file is read
+                recorded = read_json_fields(self.path / INPUTS).get(place)
+        is_same = isinstance(recorded, dict) and recorded == {
+            **stamp,
+            "sha256": str(recorded.get("sha256")),
+        }
+        digest = recorded["sha256"] if is_same else fingerprint(path)
+        self._large_inputs[place] = {**stamp, "sha256": digest}
+        return str(digest)
 
     def _refuse_other_run(self) -> None:
         self.is_renewed = False
@@ -321,15 +352,10 @@ class RunDirectory:
             for name in sorted(outputs)
         }
         content = {"stage": self._stage, "outputs": entries}
+        if self._large_inputs:
+            write_atomically(self.path / INPUTS, json.dumps(self._large_inputs, indent=1) + "\n")
         write_atomically(self.path / DONE, json.dumps(content, indent=1) + "\n")
         self.done = True
-
-
-def _fingerprints(paths: PathLike | Sequence[PathLike]) -> str:
-    """Returns what the one or several paths of an input hold."""
-    if isinstance(paths, (str, os.PathLike)):
-        return fingerprint(paths)
-    return "+".join(fingerprint(path) for path in paths)
 
 
 def _format_config(

@@ -76,7 +76,7 @@ from multiberts.pretrain.corpus.token_store import (
     unknown_share,
 )
 from multiberts.pretrain.corpus.vocabulary import learn_vocabulary
-from multiberts.runs.directory import RunDirectory, fingerprint
+from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import (
     UNFINISHED_SUFFIX,
@@ -117,7 +117,6 @@ def prepare(settings: PreparationSettings) -> None:
     check_settings(settings)
     parameters, inputs = IDENTITY.of(vars(settings))
     parameters["source_format"] = one_or_all([source.source_format for source in sources])
-    marks: list[str | None] = [None] * len(sources)
     if parameters["source_format"] == "tfds":
         from multiberts.pretrain.corpus.dataset_source import dataset_fingerprint
 
@@ -127,6 +126,8 @@ def prepare(settings: PreparationSettings) -> None:
     else:
         inputs["sources"] = [piece.source for piece in sources]
     run = RunDirectory(settings.run_dir, stage="prepare", parameters=parameters, inputs=inputs)
+    if "sources" in inputs:
+        marks = run.fingerprints["sources"].split("+")
     shard_dir = run.path / _SHARDS
     if run.done:
         remove(shard_dir)  # what a kill between the last two lines of this function left
@@ -152,7 +153,7 @@ def prepare(settings: PreparationSettings) -> None:
             "fresh_masks": settings.dupe_factor is None,
             "counts": counts,
             "sources": [
-                {"file": Path(piece.source).name, "sha256": mark or fingerprint(piece.source)}
+                {"file": Path(piece.source).name, "sha256": mark}
                 for piece, mark in zip(sources, marks, strict=True)
             ],
             "sha256": {name: sha256_of_file(run.path / name) for name in _OUTPUTS},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from multiberts.runs.directory import RunDirectory, fingerprint, read_config, read_done
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import write_atomically
+from multiberts.runs.files import PathLike, sha256_of_file, write_atomically
 
 
 def _run(path: Path, **parameters: object) -> RunDirectory:
@@ -232,3 +233,52 @@ def test_a_frozen_configuration_is_literals_alone(tmp_path: Path, value: str) ->
     config.write_text(f"stage.steps = {value}\n")
     with pytest.raises(UserError, match=r"line 1: .* is not a Python literal"):
         list(read_config(config))
+
+
+def test_large_inputs_of_a_finished_run_are_read_again_only_where_they_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("multiberts.runs.directory.LARGE_INPUT_BYTES", 4)
+    text = tmp_path / "text.txt"
+    text.write_text("four and more")
+    read: list[str] = []
+
+    def counted(path: PathLike) -> str:
+        read.append(Path(path).name)
+        return sha256_of_file(path)
+
+    monkeypatch.setattr("multiberts.runs.directory.sha256_of_file", counted)
+
+    def run() -> RunDirectory:
+        return RunDirectory(tmp_path / "run", stage="s", parameters={}, inputs={"texts": [text]})
+
+    def reads_text() -> bool:
+        read.clear()
+        assert run().done
+        return "text.txt" in read
+
+    with run() as first:
+        first.finish([])
+    assert read.count("text.txt") == 1
+    assert not reads_text()
+    facts = text.stat()
+    text.touch()
+    assert reads_text()
+    # Other text of the same size under the old date is another input: its status changed.
+    text.write_text("five and more")
+    os.utime(text, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    with pytest.raises(UserError, match=r"was made with other parameters: s.texts"):
+        run()
+    text.write_text("four and more")
+    # What cannot be read counts as nothing recorded.
+    (tmp_path / "run" / ".inputs.json").write_text("[")
+    assert reads_text()
+
+
+def test_small_inputs_are_not_recorded(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("small")
+    with RunDirectory(
+        tmp_path / "run", stage="s", parameters={}, inputs={"text": tmp_path / "text.txt"}
+    ) as run:
+        run.finish([])
+    assert sorted(path.name for path in run.path.iterdir()) == [".lock", "DONE", "config.gin"]
