@@ -16,6 +16,7 @@ import inspect
 import subprocess
 import sys
 import tempfile
+import typing
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -66,7 +67,11 @@ def bindings(row: dict[str, str]) -> list[str]:
     stage, _, tried = row["parameter"].partition(".")
     annotations = annotations_of(function)
     needed = {
-        name: next(value for value in PLACEHOLDERS if fits(value, annotations[name]))
+        name: next(
+            value
+            for value in (*PLACEHOLDERS, *typing.get_args(annotations[name]))
+            if fits(value, annotations[name])
+        )
         for name, parameter in inspect.signature(function).parameters.items()
         if parameter.default is parameter.empty and name != tried
     }
