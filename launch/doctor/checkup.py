@@ -85,11 +85,11 @@ def _summary(findings: Sequence[CheckResult]) -> str:
     warnings = sum(finding.level == WARNING for finding in findings)
     if not problems and not warnings:
         return "\nAll is well. `make demo` is a first run of a few minutes."
-    parts = []
-    if problems:
-        parts.append(f"{problems} {'problem' if problems == 1 else 'problems'} to solve first")
-    if warnings:
-        parts.append(f"{warnings} {'warning' if warnings == 1 else 'warnings'} that may not matter")
+    counted = (
+        (problems, "problem", "to solve first"),
+        (warnings, "warning", "that may not matter"),
+    )
+    parts = [f"{count} {name}{'s' * (count > 1)} {rest}" for count, name, rest in counted if count]
     return f"\n{' and '.join(parts)}: what to do stands behind each arrow."
 
 
@@ -102,9 +102,14 @@ def check_bucket(bucket: str) -> CheckResult:
         place.check_conditional()
         place.check_writable()
     except UserError as error:
-        found, _, cure = str(error).rpartition("; ")
-        return CheckResult(PROBLEM, "bucket", found or cure, cure if found else "")
+        return _refused("bucket", error)
     return CheckResult(OK, "bucket", f"{bucket} may be read and written")
+
+
+def _refused(subject: str, error: UserError) -> CheckResult:
+    """Returns the check that an error stands for, with its cure."""
+    found, _, cure = str(error).rpartition("; ")
+    return CheckResult(PROBLEM, subject, found or cure, cure if found else "")
 
 
 def check_project(
@@ -125,18 +130,13 @@ def check_project(
         provisioner = provisioner or Provisioner(project)
         known = provisioner.zones()
     except UserError as error:
-        found, _, cure = str(error).rpartition("; ")
-        return [CheckResult(PROBLEM, "Cloud TPU", found, cure)]
+        return [_refused("Cloud TPU", error)]
     except TpuError as error:
         cure = "check the project's name, that tpu.googleapis.com is enabled, and your role in it"
         return [CheckResult(PROBLEM, "Cloud TPU", f"project {project}: {error}", cure)]
     if not zones:
-        shown = ", ".join(known[:8])
-        return [
-            CheckResult(
-                OK, "Cloud TPU", f"project {project} answers; {len(known)} zones: {shown} ..."
-            )
-        ]
+        found = f"project {project} answers; {len(known)} zones: {', '.join(known[:8])} ..."
+        return [CheckResult(OK, "Cloud TPU", found)]
     findings = []
     for zone in zones:
         if zone not in known:

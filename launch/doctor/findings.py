@@ -1,4 +1,4 @@
-"""What a check has found, as the doctor says it: good, doubtful or broken, and what to do about it."""
+"""Results of the doctor's checks: ok, warning or problem, with a cure."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class CheckResult:
 
     Attributes:
       level: `OK`, `WARNING` or `PROBLEM`.
-      subject: what was looked at, in a word or two.
-      found: what was found.
-      cure: what to do; empty if nothing is wrong.
+      subject: of the check, in a word or two.
+      found: by the check.
+      cure: empty if nothing is wrong.
     """
 
     level: str
@@ -30,12 +30,7 @@ class CheckResult:
 
 
 def in_words(findings: Sequence[CheckResult], width: int | None = None) -> str:
-    """Findings as lines for a terminal, the cure of each below it.
-
-    Args:
-      findings: in the order of the lines.
-      width: of the terminal, in characters; None: as it is.
-    """
+    """Returns findings as lines for a terminal of `width` characters (None: this one), cures below."""
     width = max(60, min(width or shutil.get_terminal_size().columns, 110))
     levels = max(len(level) for level in (OK, WARNING, PROBLEM))
     subjects = max((len(finding.subject) for finding in findings), default=0)

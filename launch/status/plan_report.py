@@ -78,10 +78,6 @@ def tree(plan: Sequence[PlannedRun], root: str | Path) -> str:
     """Returns the plan in words: counts by stage, and every directory with what it still needs.
 
     Of plans above `RUNS_SHOWN` runs, a folder of several runs is one line with counts.
-
-    Args:
-      plan: every run.
-      root: the experiment's root.
     """
     done = done_paths(root, [run.path for run in plan])
     by_stage: dict[str, list[str]] = {stage: [] for stage in STAGES}
@@ -117,13 +113,7 @@ def _folders(paths: Sequence[str], done: set[str], is_short: bool) -> list[str]:
 
 
 def estimate_text(plan: Sequence[PlannedRun], estimate: PlanEstimate, root: str | Path) -> str:
-    """Returns the estimate in words: a line a stage, the sums, and what they rest on.
-
-    Args:
-      plan: every run.
-      estimate: of what is left of it.
-      root: the experiment's root, for its disk.
-    """
+    """Returns the estimate in words: a line per stage, the sums, and the assumptions."""
     if not estimate.runs:
         return "nothing is left to do"
     device = estimate.device
@@ -162,13 +152,10 @@ def _stage_line(plan: Sequence[PlannedRun], estimate: PlanEstimate, stage: str) 
 
 
 def _assumptions(estimate: PlanEstimate) -> list[str]:
-    """Returns what the estimate takes for granted, a line each."""
-    assumed = []
-    if not all(run.measured for run in estimate.runs.values()):
-        assumed += estimate.device.assumptions(estimate.spot)
-    assumed += dict.fromkeys(
-        text for run in estimate.runs.values() if not run.measured for text in run.assumed
-    )
+    """Returns the assumptions of an estimate, in one line."""
+    guessed = [run for run in estimate.runs.values() if not run.measured]
+    assumed = estimate.device.assumptions(estimate.spot) if guessed else []
+    assumed += dict.fromkeys(text for run in guessed for text in run.assumed)
     everywhere = load_prices().everywhere["kg_co2e_per_kwh"]
     assumed.append(f"{everywhere.value:g} kg CO2e per kWh")
     return [f"  assumed: {'; '.join(assumed)} (launch/estimate/prices.toml has sources and dates)"]

@@ -1,4 +1,4 @@
-"""How far a pre-training has come, how fast it is, and what it has cost, from what lies in its directory."""
+"""Progress, speed and cost of pre-training, from the files in its directory and its attempts."""
 
 from __future__ import annotations
 
@@ -68,15 +68,7 @@ class Pretraining:
 def pretraining_of(
     root: PathLike, run: MarkedRun, state: str, attempts: Sequence[Attempt], now: float
 ) -> Pretraining:
-    """Reads how far a pre-training has come.
-
-    Args:
-      root: the experiment's root.
-      run: which, of stage `pretrain`.
-      state: its state.
-      attempts: at it, in order.
-      now: Unix seconds.
-    """
+    """Reads how far a run of stage `pretrain` has come, whose state and attempts are known."""
     directory = os.path.join(root, run.path)
     num_steps = int(run.facts.get("num_steps") or 0)
     is_done = state == "done"
@@ -108,14 +100,14 @@ def pretraining_of(
 
 
 def speed_of(lines: Sequence[Mapping[str, Any]]) -> float | None:
-    """Updates a second at the end of a log.
+    """Returns the updates per second at the end of a log.
 
     Args:
       lines: `step`, `time` (Unix seconds) and `steps_per_second` of each, where it has them.
 
     Returns:
-      The mean over the last minutes, or at least over the last two lines; with a single line what it
-      says itself; None without.
+      The mean over the last minutes, or at least over the last two lines; of a single line its
+      `steps_per_second`; None without lines.
     """
     timed = [line for line in lines if isinstance(line.get("time"), (int, float))]
     if timed:
@@ -130,7 +122,7 @@ def speed_of(lines: Sequence[Mapping[str, Any]]) -> float | None:
 
 
 def newest_state(directory: PathLike) -> float | None:
-    """When the newest checkpoint or training state of a run was written, in Unix seconds."""
+    """Returns when the newest checkpoint or training state of a run was written, in Unix seconds."""
     times = []
     for folder in FOLDERS_OF_STATES:
         with contextlib.suppress(OSError), os.scandir(Path(directory) / folder) as entries:
