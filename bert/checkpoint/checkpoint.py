@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,18 @@ import numpy as np
 from multiberts.bert.checkpoint import hugging_face, tensorflow_format
 from multiberts.bert.checkpoint.release_names import parse_release_name
 from multiberts.bert.checkpoint.tensorflow_format import CONFIG, DATA, INDEX, VOCABULARY
-from multiberts.bert.model.configuration import BertConfig
+from multiberts.bert.model.configuration import BertConfig, check_layers, parameter_shapes
 from multiberts.runs import console
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import PathLike, read_bytes, read_lines, replaced, sha256_of_file
+from multiberts.runs.files import (
+    PathLike,
+    is_name_inside,
+    read_json_fields,
+    read_lines,
+    replaced,
+    sha256_of_file,
+)
+from multiberts.runs.parameters import fits
 
 # Our record of where the weights came from and what the files hold.
 PROVENANCE = "checkpoint.json"
@@ -33,6 +42,18 @@ TENSORFLOW, HUGGING_FACE = "tf1", "hugging_face"
 LAYOUTS = (TENSORFLOW, HUGGING_FACE)
 
 _ALWAYS_KNOWN = ("procedure", "pretrain_seed", "data_seed", "step")
+
+# The fields of our record that are read, with their types.
+_RECORDED = {
+    "procedure": str | None,
+    **dict.fromkeys(_ALWAYS_KNOWN[1:], int | None),
+    "files": dict[str, dict[str, Any]],
+}
+_RECORDED_OF_FILE = {"bytes": int, "sha256": str}
+
+# Pieces of a cased vocabulary: a third of them have capitals, of an uncased one none but by accident.
+_CAPITAL_PIECE = re.compile("(##)?[A-Z]")
+_MOST_CAPITAL_PIECES = 0.01
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,12 +139,17 @@ def layout_of(directory: PathLike) -> str:
     if hugging_face.is_hugging_face(directory):
         return HUGGING_FACE
     below = [
-        child.name
-        for child in sorted(directory.iterdir())
+        child
+        for folder in (directory, directory / "checkpoints")
+        if folder.is_dir()
+        for child in sorted(folder.iterdir(), key=_by_numbers)
         if child.is_dir()
         and (tensorflow_format.is_tensorflow(child) or hugging_face.is_hugging_face(child))
     ]
-    cure = f"give {directory / below[0]}" if below else "copy it again"
+    cure = "copy it again"
+    if below:
+        names = ", ".join(child.name for child in below)
+        cure = f"give one of those in {below[0].parent} ({names}), such as {below[-1]}"
     raise UserError(
         f"{directory} has no {INDEX} and no {hugging_face.WEIGHTS}; a checkpoint holds {INDEX}, "
         f"{DATA}, {CONFIG} and {VOCABULARY}, or {hugging_face.WEIGHTS}, {hugging_face.CONFIG} and "
@@ -148,21 +174,33 @@ def check_checkpoint(directory: PathLike) -> BertConfig:
 
 
 def check_vocabulary(path: Path, config: BertConfig, config_path: Path) -> None:
-    """Refuses a vocabulary of another size than the model's.
+    """Refuses a vocabulary of another size than the model's, or of a cased model.
 
     Raises:
-      UserError: naming both files.
+      UserError: naming the file and what was found.
     """
-    pieces = len(read_lines(path))
-    if pieces != config.vocab_size:
+    pieces = read_lines(path)
+    if len(pieces) != config.vocab_size:
         raise UserError(
-            f"{path} has {pieces} pieces, but {config_path} says vocab_size {config.vocab_size}; use "
-            "the vocabulary the checkpoint was trained with"
+            f"{path} has {len(pieces)} pieces, but {config_path} says vocab_size "
+            f"{config.vocab_size}; use the vocabulary the checkpoint was trained with"
+        )
+    capital = [piece for piece in pieces if _CAPITAL_PIECE.match(piece)]
+    if len(capital) > _MOST_CAPITAL_PIECES * len(pieces) and not hugging_face.says_lower_case(
+        config_path.parent
+    ):
+        raise UserError(
+            f"{path} is of a cased model: {len(capital)} of its {len(pieces)} pieces have capitals "
+            f"({capital[0]!r} is the first); text is lower-cased here: take an uncased checkpoint"
         )
 
 
 def read_checkpoint(
-    directory: PathLike, *, need_vocabulary: bool = True, initialise_missing: int | None = None
+    directory: PathLike,
+    *,
+    need_vocabulary: bool = True,
+    need_finite: bool = True,
+    initialise_missing: int | None = None,
 ) -> Checkpoint:
     """Reads a checkpoint directory, ours or a published one in either layout, verifying checksums.
 
@@ -171,12 +209,13 @@ def read_checkpoint(
     Args:
       directory: of the checkpoint.
       need_vocabulary: whether a `vocab.txt` of the right size must be there.
+      need_finite: whether weights that are NaN or infinite are refused.
       initialise_missing: a `pretrain_seed`, of which a missing pooler and missing heads get the
         values of step 0; `provenance["initialised"]` then says which. None: nothing is made up.
 
     Raises:
-      UserError: a file is missing, truncated or damaged, a variable is missing or has another
-        shape than the configuration says, or the vocabulary has another size.
+      UserError: a file is missing, truncated or damaged, a variable is missing, has another shape
+        than the configuration says or is not finite, or the vocabulary has another size.
     """
     directory = Path(directory)
     layout = layout_of(directory)
@@ -197,11 +236,14 @@ def read_checkpoint(
         parameters, step = tensorflow_format.read_weights(directory)
         if provenance["step"] is None and not (directory / PROVENANCE).is_file():
             provenance["step"] = step
+    _check_shapes(directory, config, parameters)
     if initialise_missing is not None:
         parameters, names = _completed(parameters, config, initialise_missing)
         if names:
             provenance["initialised"] = {"pretrain_seed": initialise_missing, "variables": names}
-    _check_shapes(directory, config, parameters)
+    _check_complete(directory, config, parameters)
+    if need_finite:
+        _check_finite(directory, parameters)
     return Checkpoint(parameters, config, directory / VOCABULARY, provenance, layout)
 
 
@@ -216,11 +258,14 @@ def read_provenance(directory: PathLike) -> dict[str, Any]:
     if not path.is_file():
         name = parse_release_name(directory)
         return {**provenance, **(dataclasses.asdict(name) if name else {})}
-    try:
-        record = json.loads(read_bytes(path))
-        return {**provenance, **record}
-    except (ValueError, TypeError) as error:
-        raise UserError(f"{path} is not JSON as we write it; copy the checkpoint again") from error
+    cure = "copy the checkpoint again"
+    record = read_json_fields(path, _RECORDED, cure)
+    for name, entry in record["files"].items():
+        if not is_name_inside(name):
+            raise UserError(f"{path} lists {name!r}, which is not a file of a checkpoint; {cure}")
+        if not all(fits(entry.get(field), kind) for field, kind in _RECORDED_OF_FILE.items()):
+            raise UserError(f"{path} lacks the size or the checksum of {name}; {cure}")
+    return {**provenance, **record}
 
 
 def same_bits(first: np.ndarray, second: np.ndarray) -> bool:
@@ -305,25 +350,12 @@ def _completed(
 def _check_shapes(
     directory: Path, config: BertConfig, parameters: Mapping[str, np.ndarray]
 ) -> None:
-    from multiberts.bert.model.configuration import parameter_shapes
-
-    path, wanted = config_path(directory), parameter_shapes(config)
+    """Refuses variables that the configuration has no place for, before a model of its sizes is built."""
+    path = config_path(directory)
+    check_layers(config, parameters, directory)
+    wanted = parameter_shapes(config)
     for name, shape in wanted.items():
-        if name not in parameters:
-            # Released encoders may come without the pre-training heads.
-            if name.startswith("cls/"):
-                continue
-            if name.startswith("bert/pooler/"):
-                raise UserError(
-                    f"{directory} lacks the pooler ({name}), as models saved for masked words alone "
-                    f"do; `multiberts checkpoint convert {directory} TARGET "
-                    "--initialise_missing=<pretrain_seed>` draws one as at step 0"
-                )
-            raise UserError(
-                f"{directory} lacks the variable {name}; its {path.name} is of another model: "
-                "restore the pair"
-            )
-        if parameters[name].shape != shape:
+        if name in parameters and parameters[name].shape != shape:
             raise UserError(
                 f"{directory}: {name} has shape {parameters[name].shape}, but {path.name} says "
                 f"{shape}; vocabulary or configuration are of another model: restore the set"
@@ -334,6 +366,41 @@ def _check_shapes(
                 f"{directory} holds the variable {name}, which its {path.name} has no place for: it "
                 "is of another model, restore the pair"
             )
+
+
+def _check_complete(
+    directory: Path, config: BertConfig, parameters: Mapping[str, np.ndarray]
+) -> None:
+    for name in parameter_shapes(config):
+        # Released encoders may come without the pre-training heads.
+        if name in parameters or name.startswith("cls/"):
+            continue
+        if name.startswith("bert/pooler/"):
+            raise UserError(
+                f"{directory} lacks the pooler ({name}), as models saved for masked words alone do; "
+                f"`multiberts checkpoint convert {directory} TARGET --to {layout_of(directory)} "
+                "--initialise_missing=<pretrain_seed>` draws one as at step 0"
+            )
+        raise UserError(
+            f"{directory} lacks the variable {name}; its {config_path(directory).name} is of another "
+            "model: restore the pair"
+        )
+
+
+def _check_finite(directory: Path, parameters: Mapping[str, np.ndarray]) -> None:
+    for name, values in parameters.items():
+        if not np.isfinite(values).all():
+            raise UserError(
+                f"{directory}: {name} has numbers that are NaN or infinite; its training diverged or "
+                "the file is damaged: take another checkpoint (`multiberts checkpoint inspect` lists "
+                "all such variables)"
+            )
+
+
+def _by_numbers(path: Path) -> tuple[int, str]:
+    """Orders `step_20` before `step_100`."""
+    digits = re.sub(r"\D", "", path.name)
+    return int(digits or 0), path.name
 
 
 @functools.cache

@@ -103,7 +103,7 @@ def _add_convert(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def _inspect(options: argparse.Namespace) -> int:
     directory = Path(options.directory)
-    checkpoint = read_checkpoint(directory, need_vocabulary=False)
+    checkpoint = read_checkpoint(directory, need_vocabulary=False, need_finite=False)
     for line in (*_summary(directory, checkpoint), "", *_variables(checkpoint)):
         console.report(line)
     return 0
@@ -183,7 +183,7 @@ def _convert(options: argparse.Namespace) -> int:
 
 def _compare(options: argparse.Namespace) -> int:
     first, second = (
-        read_checkpoint(directory, need_vocabulary=False)
+        read_checkpoint(directory, need_vocabulary=False, need_finite=False)
         for directory in (options.first, options.second)
     )
     lines = _other_differences(first, second)

@@ -59,7 +59,10 @@ def convert_checkpoint(
     """
     with _vocabulary_path(Path(source), vocabulary) as vocabulary_path:
         checkpoint = read_checkpoint(
-            source, need_vocabulary=False, initialise_missing=initialise_missing
+            source,
+            need_vocabulary=False,
+            need_finite=False,  # bit for bit, whatever they are
+            initialise_missing=initialise_missing,
         )
         check_vocabulary(vocabulary_path, checkpoint.config, config_path(Path(source)))
         provenance = {**card.facts_of_run(source), **checkpoint.provenance}
@@ -135,7 +138,7 @@ def _refuse_another(directory: Path, checkpoint: Checkpoint, layout: str) -> Non
     """Lets a directory stand that holds the very same checkpoint, so that a list can be resumed."""
     cure = "choose another TARGET, or remove it"
     try:
-        there = read_checkpoint(directory)
+        there = read_checkpoint(directory, need_finite=False)
     except UserError as error:
         raise UserError(f"{directory} exists already; {cure}") from error
     is_same = (

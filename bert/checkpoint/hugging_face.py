@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from multiberts.bert.model.configuration import BertConfig
+from multiberts.bert.model.configuration import BertConfig, check_layers, parameter_shapes
 from multiberts.bert.tokenization import (
     CLS,
     MASK,
@@ -109,8 +109,6 @@ def write_files(
     """
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
-
-    from multiberts.bert.model.configuration import parameter_shapes
 
     directory = Path(directory)
     missing = [name for name in parameter_shapes(config) if name not in parameters]
@@ -212,13 +210,13 @@ def read_weights(directory: PathLike) -> dict[str, np.ndarray]:
     Raises:
       UserError: the file is damaged, or holds weights that no pre-trained BERT has.
     """
-    from multiberts.bert.model.configuration import parameter_shapes
-
     path = check_weights(directory)
     stored = _read_safetensors(path) if path.name == WEIGHTS else _read_pytorch(path)
     tensors = {_current_name(name, stored): values for name, values in stored.items()}
     _fold_tied(path, tensors)
-    ours = {hugging_face_name(name): name for name in parameter_shapes(read_config(directory))}
+    config = read_config(directory)
+    check_layers(config, tensors, path)
+    ours = {hugging_face_name(name): name for name in parameter_shapes(config)}
     parameters = {}
     for name in sorted(tensors):
         if name not in ours:
@@ -351,6 +349,12 @@ def _refuse_cased(directory: Path) -> None:
             f"{path}: do_lower_case is false, so the model is cased; text is lower-cased here: take "
             "an uncased checkpoint"
         )
+
+
+def says_lower_case(directory: PathLike) -> bool:
+    """Returns whether `tokenizer_config.json` says that text is lower-cased."""
+    path = Path(directory) / TOKENIZER_CONFIG
+    return path.is_file() and read_json_fields(path).get("do_lower_case") is True
 
 
 def vocabulary_of_tokenizer(path: PathLike) -> list[str]:

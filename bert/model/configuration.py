@@ -5,11 +5,17 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import PathLike, read_bytes
+from multiberts.runs.files import PathLike, read_json_fields
+
+_LAYER = re.compile(r"encoder[./]layer[._](\d+)[./]")
+
+# Far above any BERT's sizes; what is larger is a slip, or damaged.
+_LARGEST_SIZE = 2**16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,8 +45,10 @@ class BertConfig:
             elif name == "initializer_range":
                 is_good, expected = is_number and 0 < value < math.inf, "a number above 0"
             else:
-                is_good = is_number and isinstance(value, int) and value >= 1
-                expected = "a whole number from 1"
+                is_good = is_number and isinstance(value, int) and 1 <= value <= _LARGEST_SIZE
+                expected = (
+                    f"a whole number from 1 to {_LARGEST_SIZE} (token stores hold 16-bit ids)"
+                )
             if name != "hidden_act" and not is_good:
                 raise UserError(
                     f"{name} is {value!r}, expected {expected}; correct the model's sizes"
@@ -53,10 +61,6 @@ class BertConfig:
         if self.hidden_act != "gelu":
             raise UserError(
                 f"hidden_act {self.hidden_act!r} is not supported; BERT's is 'gelu' (tanh form)"
-            )
-        if not 0 < self.vocab_size <= 2**16:
-            raise UserError(
-                f"vocab_size {self.vocab_size} is outside 1..65536; token stores hold 16-bit ids"
             )
 
     @classmethod
@@ -95,13 +99,8 @@ class BertConfig:
         Raises:
           UserError: missing, not JSON, or with missing or unknown fields.
         """
-        try:
-            values = json.loads(read_bytes(path))
-        except json.JSONDecodeError as error:
-            raise UserError(
-                f"{path} line {error.lineno}: not JSON ({error.msg}); restore it from the release"
-            ) from error
-        return cls.from_mapping(values, str(path))
+        fields = read_json_fields(path, cure="restore it from the release")
+        return cls.from_mapping(fields, str(path))
 
     def to_json(self) -> str:
         """Returns the content of `bert_config.json`."""
@@ -142,6 +141,25 @@ def parameter_shapes(config: BertConfig) -> dict[str, tuple[int, ...]]:
     shapes["cls/seq_relationship/output_weights"] = (2, hidden)
     shapes["cls/seq_relationship/output_bias"] = (2,)
     return shapes
+
+
+def check_layers(config: BertConfig, names: Iterable[str], where: PathLike) -> None:
+    """Refuses variables of another number of layers than the configuration's.
+
+    Args:
+      config: the model's sizes.
+      names: of the variables, as released or as in `transformers`.
+      where: holds them, for the message.
+
+    Raises:
+      UserError: naming both numbers.
+    """
+    found = {match[1] for name in names if (match := _LAYER.search(name))}
+    if len(found) != config.num_hidden_layers:
+        raise UserError(
+            f"{where} holds {len(found)} layers, but its configuration says num_hidden_layers "
+            f"{config.num_hidden_layers}; it is of another model: restore the pair"
+        )
 
 
 def num_parameters(config: BertConfig) -> int:

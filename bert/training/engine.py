@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from multiberts.bert.randomness import hash_bits
 from multiberts.bert.training.devices import DeviceChoice, Processes, open_devices
 from multiberts.bert.training.state import Arrays, TrainingState
 from multiberts.runs.allocator import keep_freed_memory
+from multiberts.runs.environment import machine
 
 Array = Any
 Batch = Mapping[str, np.ndarray]
@@ -86,6 +88,19 @@ class Trainer:
         """Processes that train together; one of them, the chief, writes states and checkpoints."""
         return self.devices.processes
 
+    @property
+    def machine(self) -> dict[str, object]:
+        """What changes the last bits of training, besides the recipe; recorded with every state."""
+        return {
+            **machine(),
+            "devices": self.devices.count,
+            "device": self.devices.kind,
+            "compile_step": self._compile_step,
+            "threads": tf.config.threading.get_intra_op_parallelism_threads() or os.cpu_count(),
+            "tensorflow": tf.__version__,
+            "numpy": np.__version__,
+        }
+
     def start(self, parameters: Mapping[str, np.ndarray]) -> None:
         """Takes initial weights; moments and step are zero."""
         zeros = {name: np.zeros_like(values) for name, values in parameters.items()}
@@ -110,7 +125,11 @@ class Trainer:
     def state(self) -> TrainingState:
         """Returns a copy of all that training carries."""
         return TrainingState(
-            self.parameters(), self._copied(self._m), self._copied(self._v), self.step_count
+            self.parameters(),
+            self._copied(self._m),
+            self._copied(self._v),
+            self.step_count,
+            self.machine,
         )
 
     def parameters(self) -> Arrays:

@@ -14,7 +14,14 @@ import numpy as np
 from multiberts.bert.training.devices import Processes
 from multiberts.bert.training.engine import NOTICES, Array, Batch, Trainer
 from multiberts.bert.training.log import TrainingLog, cannot_write
-from multiberts.bert.training.state import STATE, TrainingState, load_state, save_state, saved_step
+from multiberts.bert.training.state import (
+    STATE,
+    TrainingState,
+    load_newest_state,
+    load_state,
+    save_state,
+)
+from multiberts.runs import console
 from multiberts.runs.console import ProgressBar
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import PreemptedError
@@ -300,12 +307,30 @@ def _resume(
     trainer: Trainer, directory: Path, initial_parameters: Callable[[], Mapping[str, np.ndarray]]
 ) -> None:
     """Restores the state that the chief has, and checks that all processes have the same."""
-    step = trainer.processes.broadcast_from_chief(saved_step(directory))
+    state = load_newest_state(directory) if trainer.processes.is_chief else None
+    step = trainer.processes.broadcast_from_chief(state.step if state else 0)
     if step:
-        trainer.restore(load_state(directory, step))
+        state = state or load_state(directory, step)
+        if trainer.processes.is_chief:
+            _report_another_machine(state, trainer.machine)
+        trainer.restore(state)
     else:
         trainer.start(initial_parameters())
     _agreed_state(trainer)
+
+
+def _report_another_machine(state: TrainingState, machine: Mapping[str, object]) -> None:
+    """Prints a warning where a state was trained on something else than what now resumes from it."""
+    differences = [
+        f"{name} {state.machine[name]}, now {machine[name]}"
+        for name in sorted(state.machine.keys() & machine.keys())
+        if state.machine[name] != machine[name]
+    ]
+    if differences:
+        console.progress(
+            f"warning: the state at step {state.step} was trained with {'; '.join(differences)}: the "
+            "last bits of the weights will not be those of a run on one machine"
+        )
 
 
 def _agreed_state(trainer: Trainer) -> TrainingState | None:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
+import json
+import re
 import struct
 import zipfile
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from multiberts.runs import console
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import replaced
+from multiberts.runs.files import parse_json_fields, replaced
 
 Arrays = dict[str, np.ndarray]
 
@@ -20,15 +26,28 @@ STATE = "state"
 
 _PARTS = ("parameters", "m", "v")
 
+# The entry of a state's file that says on what it was trained.
+_MACHINE = "machine"
+_NAME = re.compile(r"step_(\d+)\.npz")
+
 
 @dataclasses.dataclass(frozen=True)
 class TrainingState:
-    """All that training carries from one step to the next, as float32 arrays by variable name."""
+    """All that training carries from one step to the next, as float32 arrays by variable name.
+
+    Attributes:
+      parameters: the weights.
+      m: means of gradients.
+      v: means of squared gradients.
+      step: finished updates.
+      machine: on what it was trained (devices, processor, versions), which may change last bits.
+    """
 
     parameters: Arrays
     m: Arrays
     v: Arrays
     step: int
+    machine: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def save(self, path: Path) -> None:
         """Writes one `.npz` file, whole or not at all.
@@ -42,19 +61,23 @@ class TrainingState:
             for name, values in getattr(self, part).items()
         }
         with replaced(path) as temporary, open(temporary, "wb") as handle:
-            np.savez(handle, allow_pickle=False, step=np.int64(self.step), **arrays)
+            machine = np.frombuffer(json.dumps(self.machine, sort_keys=True).encode(), np.uint8)
+            entries = {"step": np.int64(self.step), _MACHINE: machine}
+            np.savez(handle, allow_pickle=False, **entries, **arrays)
 
     @classmethod
     def load(cls, path: Path) -> TrainingState:
         """Reads what `save` wrote.
 
         Raises:
-          UserError: the file is not there, or is damaged (its checksums fail).
+          UserError: the file is not there, is damaged (its checksums fail), or holds numbers that
+            are not finite.
         """
         parts: dict[str, Arrays] = {part: {} for part in _PARTS}
         try:
             with np.load(path, allow_pickle=False) as content:
                 step = int(content["step"])
+                machine = content[_MACHINE].tobytes() if _MACHINE in content.files else b"{}"
                 for key in content.files:
                     part, separator, name = key.partition(":")
                     if separator:
@@ -73,7 +96,11 @@ class TrainingState:
         names = parts["parameters"].keys()
         if not names or any(parts[part].keys() != names for part in _PARTS):
             raise _damaged(path, "some of its arrays are missing")
-        return cls(**parts, step=step)
+        for part in _PARTS:
+            for name, values in parts[part].items():
+                if not np.isfinite(values).all():
+                    raise _damaged(path, f"{part} of {name} are not finite")
+        return cls(**parts, step=step, machine=parse_json_fields(machine, str(path)))
 
     def digest(self) -> bytes:
         """Returns the SHA-256 over every bit of the state."""
@@ -83,6 +110,30 @@ class TrainingState:
                 whole.update(f"{part}:{name} {values.shape}".encode())
                 whole.update(np.ascontiguousarray(values).data)
         return whole.digest()
+
+
+def load_newest_state(run_dir: Path) -> TrainingState | None:
+    """Reads the newest whole state of a run, reporting newer ones that are damaged.
+
+    Returns:
+      None where nothing is saved.
+
+    Raises:
+      UserError: states are there, and none of them is whole.
+    """
+    first_error = None
+    for path in reversed(_states(run_dir)):
+        try:
+            state = load_state(run_dir, _step_of(path))
+        except UserError as error:
+            first_error = first_error or error
+            continue
+        if first_error:
+            console.progress(f"warning: {first_error}; resuming from step {state.step} instead")
+        return state
+    if first_error:
+        raise first_error
+    return None
 
 
 def saved_step(run_dir: Path) -> int:
@@ -105,14 +156,18 @@ def load_state(run_dir: Path, step: int) -> TrainingState:
 
 
 def save_state(state: TrainingState, run_dir: Path, keep_last: int) -> None:
-    """Saves a state, and only then drops those before the last few.
+    """Saves a state, and only then drops all but the last few up to its step.
 
     Raises:
       UserError: the disk is full or the directory cannot be written; earlier states are left.
     """
     state.save(_path(run_dir, state.step))
-    for old in _states(run_dir)[:-keep_last]:
-        old.unlink()
+    # Later states are there where they were damaged, and training resumed from an earlier one.
+    others = _states(run_dir)
+    kept = [path for path in others if _step_of(path) <= state.step][-keep_last:]
+    for old in others:
+        if old not in kept:
+            old.unlink()
 
 
 def _path(run_dir: Path, step: int) -> Path:
@@ -124,8 +179,19 @@ def _step_of(state: Path) -> int:
 
 
 def _states(run_dir: Path) -> list[Path]:
-    """Returns the saved states, the oldest first."""
-    return sorted((run_dir / STATE).glob("step_*.npz"), key=_step_of)
+    """Returns the saved states, the oldest first; reports other files once."""
+    files = sorted((run_dir / STATE).glob("*.npz"))
+    for file in files:
+        if not _NAME.fullmatch(file.name):
+            _note_once(
+                f"note: {file} is left aside: its name is not that of a state (step_<n>.npz)"
+            )
+    return sorted((file for file in files if _NAME.fullmatch(file.name)), key=_step_of)
+
+
+@functools.cache
+def _note_once(line: str) -> None:
+    console.progress(line)
 
 
 def _damaged(path: Path, found: str) -> UserError:

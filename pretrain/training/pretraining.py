@@ -25,6 +25,7 @@ from multiberts.pretrain.training.recipe import (
     same_in_all_processes,
 )
 from multiberts.runs.directory import RunDirectory
+from multiberts.runs.errors import check_values
 from multiberts.runs.parameters import takes_fields_of
 from multiberts.runs.preemption import preemption_notice
 
@@ -137,8 +138,26 @@ def _open_data(settings: PretrainingSettings) -> _Data:
         data_seed=settings.order_seed,
         batch_size=settings.batch_size,
     )
+    vocab_size = batches.tokenizer.size
+    check_values(
+        "pretrain",
+        (
+            (
+                "model['vocab_size']",
+                settings.model.get("vocab_size"),
+                settings.model.get("vocab_size", vocab_size) == vocab_size,
+                f"{vocab_size}, the size of the corpus's vocabulary, or no such field",
+            ),
+            (
+                "batch_size",
+                settings.batch_size,
+                settings.batch_size <= batches.num_instances,
+                f"at most {batches.num_instances}, the instances of {settings.corpus}",
+            ),
+        ),
+    )
     config = BertConfig.from_mapping(
-        {**settings.model, "vocab_size": batches.tokenizer.size}, where="pretrain.model"
+        {**settings.model, "vocab_size": vocab_size}, where="pretrain.model"
     )
     check_positions(settings.sequence_length, config)
     if settings.initial_checkpoint is not None:

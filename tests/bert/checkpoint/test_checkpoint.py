@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -192,11 +193,84 @@ def test_file_that_the_record_lists_is_gone(checkpoint: Path) -> None:
         read_checkpoint(checkpoint)
 
 
-@pytest.mark.parametrize("content", ["{", "[1]", "7"])
-def test_damaged_record(checkpoint: Path, content: str) -> None:
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", r"checkpoint\.json is empty"),
+        ("{", r"checkpoint\.json is not whole JSON"),
+        ("\0\0\0", r"checkpoint\.json is not whole JSON"),
+        ("[" * 100_000, "nested too deep"),
+        ('{"step": ' + "9" * 10_000 + "}", "an integer has 10000 digits"),
+        ("[1]", r"checkpoint\.json holds \[1\], expected fields"),
+        ("null", r"checkpoint\.json holds None, expected fields"),
+        ("{}", "procedure is missing"),
+        (json.dumps({**PROVENANCE, "step": "20", "files": {}}), "step is '20', expected int"),
+        (json.dumps({**PROVENANCE, "files": {"../x": {}}}), r"lists '\.\./x', which is not a file"),
+        (
+            json.dumps({**PROVENANCE, "files": {"x": {"bytes": 1}}}),
+            "lacks the size or the checksum",
+        ),
+    ],
+)
+def test_damaged_record(checkpoint: Path, content: str, message: str) -> None:
     (checkpoint / "checkpoint.json").write_text(content)
-    with pytest.raises(UserError, match=r"checkpoint\.json is not JSON as we write it"):
+    with pytest.raises(UserError, match=message):
         check_checkpoint(checkpoint)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "null", "[]", "{" * 100_000, '{"vocab_size": ' + "7" * 9999]
+)
+def test_damaged_configuration(checkpoint: Path, content: str) -> None:
+    (checkpoint / "checkpoint.json").unlink()
+    (checkpoint / "bert_config.json").write_text(content)
+    with pytest.raises(
+        UserError, match=r"bert_config\.json (is|holds) .*restore it from the release"
+    ):
+        check_checkpoint(checkpoint)
+
+
+@pytest.mark.parametrize(
+    ("size", "message"),
+    [(10**9, "expected a whole number from 1 to 65536"), (60_000, "holds 1 layers, but its conf")],
+)
+def test_a_configuration_too_large_is_refused_before_a_model_is_built(
+    checkpoint: Path, size: int, message: str
+) -> None:
+    (checkpoint / "checkpoint.json").unlink()
+    path = checkpoint / "bert_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "num_hidden_layers": size}))
+    with pytest.raises(UserError, match=message):
+        read_checkpoint(checkpoint, initialise_missing=0)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_weights_that_are_not_finite_are_refused(checkpoint: Path, value: float) -> None:
+    weights = initial_parameters(CONFIG, 3)
+    weights["bert/pooler/dense/bias"][0] = value
+    write_checkpoint(checkpoint, weights, CONFIG, checkpoint.parent / "given_vocab.txt", PROVENANCE)
+    with pytest.raises(
+        UserError, match="bert/pooler/dense/bias has numbers that are NaN or infini"
+    ):
+        read_checkpoint(checkpoint)
+
+
+def test_a_cased_vocabulary_is_refused(checkpoint: Path) -> None:
+    """Also in the released layout, which has no flag for it."""
+    (checkpoint / "checkpoint.json").unlink()
+    (checkpoint / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nThe\n")
+    with pytest.raises(UserError, match=r"cased model: 1 of its 7 pieces have capitals \('The'"):
+        check_checkpoint(checkpoint)
+
+
+def test_a_run_given_for_a_checkpoint_lists_its_steps(checkpoint: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    (run / "checkpoints").mkdir(parents=True)
+    for step in (0, 20, 100):
+        shutil.copytree(checkpoint, run / "checkpoints" / f"step_{step}")
+    found = r"checkpoints \(step_0, step_20, step_100\), such as .*/checkpoints/step_100$"
+    with pytest.raises(UserError, match=found):
+        check_checkpoint(run)
 
 
 def test_configuration_with_fewer_layers_than_the_weights(checkpoint: Path) -> None:
@@ -206,7 +280,9 @@ def test_configuration_with_fewer_layers_than_the_weights(checkpoint: Path) -> N
     write_checkpoint(directory, parameters, deeper, checkpoint / "vocab.txt", PROVENANCE)
     (directory / "checkpoint.json").unlink()
     (directory / "bert_config.json").write_text((checkpoint / "bert_config.json").read_text())
-    with pytest.raises(UserError, match=r"no place for"):
+    with pytest.raises(
+        UserError, match="holds 2 layers, but its configuration says num_hidden_layers 1"
+    ):
         read_checkpoint(directory)
 
 

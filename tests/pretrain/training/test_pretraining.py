@@ -233,6 +233,15 @@ def test_a_corpus_that_changed_is_refused_when_the_run_starts(corpus: Path, tmp_
         ({"model": {**MODEL, "num_attention_heads": 5}}, "not a multiple of num_attention_heads"),
         ({"learning_rate": 0.0}, "expected float above 0"),
         ({"warmup_steps": 9}, "warmup_steps is 9, expected 0 to"),
+        ({"pretrain_seed": -1}, "pretrain_seed is -1, expected int at least 0"),
+        ({"save_state_every_steps": 0}, "save_state_every_steps is 0, expected int at least 1"),
+        ({"log_every_steps": 0}, "log_every_steps is 0, expected int at least 1"),
+        ({"batch_size": 10**6}, "batch_size is 1000000, expected at most"),
+        ({"model": {**MODEL, "vocab_size": 9}}, r"model\['vocab_size'\] is 9, expected"),
+        (
+            {"model": {**MODEL, "num_hidden_layers": 10**9}},
+            "expected a whole number from 1 to 65536",
+        ),
     ],
 )
 def test_bad_numbers_are_refused_before_anything_is_written(

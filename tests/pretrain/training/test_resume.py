@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -160,8 +161,8 @@ def pretrain_until(arguments: Arguments, run: Path, step: int) -> None:
             pretrain(**arguments(run, **SCHEDULE))
 
 
-def test_flipped_byte_is_refused_and_the_state_before_it_does(
-    arguments: Arguments, whole: Path, tmp_path: Path
+def test_flipped_byte_is_reported_and_the_state_before_it_does(
+    arguments: Arguments, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"
     pretrain_until(arguments, run, 55)
@@ -169,10 +170,8 @@ def test_flipped_byte_is_refused_and_the_state_before_it_does(
     data = bytearray(last.read_bytes())
     data[len(data) // 2] ^= 1
     last.write_bytes(data)
-    with pytest.raises(UserError, match=r"step_50\.npz is damaged .* remove it to resume from an"):
-        pretrain(**arguments(run, **SCHEDULE))
-    last.unlink()
     pretrain(**arguments(run, **SCHEDULE))
+    assert re.search(r"step_50\.npz is damaged .* resuming from step 25 instead", _said(capsys))
     assert differing_files(whole, run) == []
 
 
@@ -211,6 +210,95 @@ def test_a_state_under_another_name_is_refused(tmp_path: Path) -> None:
     (tmp_path / "state" / "step_7.npz").rename(tmp_path / "state" / "step_9.npz")
     with pytest.raises(UserError, match=r"step_9\.npz is damaged \(it holds step 7\)"):
         load_state(tmp_path, 9)
+
+
+def _save_states(run_dir: Path, *steps: int) -> None:
+    import numpy as np
+
+    from multiberts.bert.training.state import TrainingState, save_state
+
+    values = {"kernel": np.arange(3, dtype=np.float32)}
+    for step in steps:
+        state = TrainingState(values, values, values, step, {"devices": 2, "numpy": "1.0"})
+        save_state(state, run_dir, keep_last=9)
+
+
+def test_a_damaged_newest_state_gives_way_to_an_older_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from multiberts.bert.training.state import load_newest_state
+
+    assert load_newest_state(tmp_path) is None
+    _save_states(tmp_path, 5, 7, 9)
+    for step in (7, 9):
+        path = tmp_path / "state" / f"step_{step}.npz"
+        path.write_bytes(path.read_bytes()[:-30])
+    found = load_newest_state(tmp_path)
+    assert found is not None and found.step == 5
+    assert re.search(r"step_9\.npz is damaged .*; resuming from step 5 instead", _said(capsys))
+    # The next state replaces the damaged ones.
+    _save_states(tmp_path, 6)
+    assert sorted(path.name for path in (tmp_path / "state").iterdir()) == [
+        "step_5.npz",
+        "step_6.npz",
+    ]
+    for step in (5, 6):
+        (tmp_path / "state" / f"step_{step}.npz").write_bytes(b"PK")
+    with pytest.raises(UserError, match=r"step_6\.npz is damaged"):
+        load_newest_state(tmp_path)
+
+
+def test_a_state_that_is_not_finite_is_damaged(tmp_path: Path) -> None:
+    import numpy as np
+
+    from multiberts.bert.training.state import TrainingState
+
+    good, bad = {"kernel": np.zeros(3, np.float32)}, {"kernel": np.float32([0, np.nan, 0])}
+    TrainingState(good, good, bad, 1).save(tmp_path / "step_1.npz")
+    with pytest.raises(UserError, match=r"damaged \(v of kernel are not finite\)"):
+        TrainingState.load(tmp_path / "step_1.npz")
+
+
+def test_a_stray_file_among_the_states_is_left_aside(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from multiberts.bert.training.state import load_newest_state, saved_step
+
+    _save_states(tmp_path, 5)
+    (tmp_path / "state" / "step_147 (copy).npz").write_bytes(b"PK")
+    assert saved_step(tmp_path) == 5
+    found = load_newest_state(tmp_path)
+    assert found is not None and found.step == 5
+    assert _said(capsys).count("step_147 (copy).npz is left aside") == 1
+
+
+def test_resuming_on_another_machine_is_reported(
+    arguments: Arguments,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from multiberts.bert.training.state import load_newest_state
+
+    run = tmp_path / "run"
+    pretrain_until(arguments, run, 70)
+    state = load_newest_state(run)
+    assert state is not None
+    assert {"devices", "compile_step", "processor", "tensorflow", "threads"} <= state.machine.keys()
+    # Has no effect once TensorFlow has started, but stands for a machine with other settings.
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_max_isa=AVX")
+    pretrain(**arguments(run, **SCHEDULE))
+    assert re.search(
+        rf"warning: the state at step {state.step} was trained with XLA_FLAGS .*, now "
+        "--xla_cpu_max_isa=AVX: the last bits",
+        _said(capsys),
+    )
+
+
+def _said(capsys: pytest.CaptureFixture[str]) -> str:
+    """Returns what was printed, in one line."""
+    captured = capsys.readouterr()
+    return " ".join((captured.out + captured.err).split())
 
 
 def test_checkpoint_lost_from_the_past_is_refused(arguments: Arguments, tmp_path: Path) -> None:
