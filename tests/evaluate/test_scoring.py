@@ -159,7 +159,7 @@ def test_scores_are_replaced_after_new_runs_and_only_then(
     before = (scores / "DONE").stat().st_mtime_ns
     assert scored() == ([0, 1], marker)
     assert (scores / "DONE").stat().st_mtime_ns == before
-    # What is asked for is no new run: another set of metrics belongs in another directory.
+    # Other metrics are other parameters, which belong in another directory.
     with pytest.raises(UserError, match="was made with other parameters: score.extra_metrics"):
         scored(extra_metrics=["f1"])
     assert scored() == ([0, 1], marker)
