@@ -13,7 +13,7 @@ from tqdm import tqdm
 _STEERING = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
-class ProgressBar(tqdm):  # type: ignore[type-arg]
+class ProgressBar(tqdm):
     """A progress bar on a terminal; elsewhere a line every half minute, and none for short work.
 
     Takes the arguments of tqdm. Both go to standard error.
