@@ -8,6 +8,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from multiberts.evaluate.metrics.column_metric import Metric
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.stats.bootstrap.arm_scores import job_table
 from multiberts.stats.bootstrap.arms import (
@@ -27,6 +28,7 @@ from multiberts.stats.bootstrap.conclusion import (
     Names,
     Pairing,
     conclude,
+    failed_seeds,
     side_interval,
 )
 from multiberts.stats.bootstrap.crossing import Crossing
@@ -43,6 +45,9 @@ from multiberts.stats.bootstrap.resampling import (
 )
 from multiberts.stats.bootstrap.score_tables import Array, TablePart
 from multiberts.stats.intervals import percentile_interval
+
+# Metrics of classes, where a run that failed predicts one class (nearly) always.
+_CLASS_METRICS = ("accuracy", "error", "f1", "f1_micro", "f1_macro", "matthews")
 
 
 @dataclass(frozen=True)
@@ -312,9 +317,26 @@ class Question:
                     None if arm.clusters is None else arm.num_units,
                     arm.cluster_name,
                     arm.left_out,
+                    _failed(job, side, scores),
                 )
             )
         return found
+
+
+def _failed(job: ScoreJob, side: Crossing, scores: Array) -> tuple:
+    """Returns the seeds of a job that look as if their training had failed."""
+    metric, labels = job.score, job.arm.labels
+    if metric.name == "auc":
+        chance = 0.5
+    elif metric.is_correlation:
+        chance = 0.0
+    elif metric.name in _CLASS_METRICS and isinstance(metric, Metric):
+        classes, counts = np.unique(labels, return_counts=True)
+        chance = float(metric.score(labels, np.full(len(labels), classes[np.argmax(counts)])))
+    else:
+        return ()
+    flags = failed_seeds(side, scores, chance)
+    return tuple(seed for seed, failed in zip(job.arm.seeds, flags, strict=True) if failed)
 
 
 def _pairing(base: Arm, experiment: Arm) -> Pairing:

@@ -60,6 +60,7 @@ class ArmSummary(EqualByContent):
       num_clusters: clusters of examples, or None where examples are drawn one by one.
       cluster_name: what the clusters are called, or nothing.
       left_out: seeds that pairing left out, because the other side lacks them.
+      failed_seeds: seeds that look as if their training had failed, see `failed_seeds`.
     """
 
     name: str
@@ -73,6 +74,7 @@ class ArmSummary(EqualByContent):
     num_clusters: int | None = None
     cluster_name: str = ""
     left_out: tuple = ()
+    failed_seeds: tuple = ()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -408,6 +410,33 @@ def side_interval(
     if correlation:
         return fisher_t_interval(estimate, error, freedom, confidence)
     return bounded_t_interval(estimate, error, freedom, confidence, bounds, units)
+
+
+def failed_seeds(
+    crossing: Crossing, scores: NDArray[np.float64], chance: float
+) -> NDArray[np.bool_]:
+    """Finds seeds that look as if their training had failed [R].
+
+    A seed is flagged where its score is nearer to chance than to the median seed and at least three
+    robust standard deviations (1.4826 times the median absolute deviation) from the median. No seed
+    is where chance lies within ten standard errors of a seed's score (from the residual) of the
+    median, as seeds near chance cannot be told from failed ones, nor with fewer than three seeds.
+
+    Args:
+      crossing: of the side.
+      scores: of its seeds [R].
+      chance: the score of always predicting the most frequent class.
+    """
+    parts = crossing.deviations[0]
+    degrees = (len(scores) - 1) * (len(parts.example) - 1)
+    if len(scores) < 3 or not degrees:
+        return np.zeros(len(scores), dtype=bool)
+    median = np.median(scores)
+    noise = math.sqrt(parts.residual_squares / degrees / len(parts.example))
+    far = np.abs(scores - median)
+    spread = 1.4826 * np.median(far)
+    flagged = (np.abs(scores - chance) < far) & (far > 3 * spread)
+    return np.asarray(flagged & (abs(median - chance) > 10 * noise))
 
 
 def _units(side: ArmSummary, settings: ComparisonSettings) -> int:

@@ -178,20 +178,22 @@ def _dataset_of_rows(
     for name, column in zip(("pretrain_seed", "finetune_seed"), keys[:-1], strict=False):
         coordinates[name] = ("run", np.asarray(frame[column])[first])
     variables: dict[str, Any] = {kind: (("run", "example"), table)}
-    for name, found in (("label", label), (cluster, cluster)):
-        if name and found:
-            column_values = _plain(frame[found])
-            of_examples = np.empty(len(ids), dtype=column_values.dtype)
-            of_examples[example_codes] = column_values
-            different = np.asarray(of_examples[example_codes] != column_values)
-            different &= ~np.asarray(frame[found].isna())
-            if different.any():
-                where = ids[example_codes[int(np.argmax(different))]]
-                raise DataError(
-                    f"column {found!r}: found several values for the example {where!r}, expected "
-                    "the same in all its rows"
-                )
-            (variables if name == "label" else coordinates)[name] = ("example", of_examples)
+    for column in filter(None, (label, cluster)):
+        column_values = _plain(frame[column])
+        of_examples = np.empty(len(ids), dtype=column_values.dtype)
+        of_examples[example_codes] = column_values
+        different = np.asarray(of_examples[example_codes] != column_values)
+        different &= ~np.asarray(frame[column].isna())
+        if different.any():
+            where = ids[example_codes[int(np.argmax(different))]]
+            raise DataError(
+                f"column {column!r}: found several values for the example {where!r}, expected "
+                "the same in all its rows"
+            )
+        if column == label:
+            variables["label"] = ("example", of_examples)
+        if column == cluster:
+            coordinates[column] = ("example", of_examples)
     return xarray.Dataset(variables, coords=coordinates)
 
 
@@ -201,7 +203,7 @@ def _plain(column: pandas.Series | pandas.DataFrame) -> NDArray:
     if values.dtype.kind == "O":
         kinds = [column.dtype] if column.ndim == 1 else list(column.dtypes)
         if all(hasattr(kind, "kind") and kind.kind in "biuf" for kind in kinds):
-            return column.to_numpy(dtype=np.float64, na_value=np.nan)
+            return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
     return np.asarray(values)
 
 
@@ -237,7 +239,8 @@ def labelled(
         if found["seed"] and found["example"]:
             if found["prediction"]:
                 found["score"] = None
-            return from_frame(data, **cast("dict[str, Any]", found))
+            read: xarray.Dataset = from_frame(data, **cast("dict[str, Any]", found))
+            return read
         return _from_wide(name, data)
     if isinstance(data, str | bytes | Mapping) or not np.iterable(data):
         raise DataError(
@@ -339,15 +342,15 @@ def along_examples(what: str, values: Any, ids: NDArray | None, number: int) -> 
                 f"{what} are given by example id, but the predictions have none; give them a "
                 "coordinate example_id, or values in their order"
             )
-        return array
+        return np.asarray(array)
     if own.shape == ids.shape and (own == ids).all():
-        return array
+        return np.asarray(array)
     place = {example: position for position, example in enumerate(own.tolist())}
     if len(place) != len(own):
         raise DataError(f"{what}: an example id appears twice; make the ids unique")
-    wanted = ids.tolist()
+    wanted, known = ids.tolist(), set(ids.tolist())
     lacking = [example for example in wanted if example not in place]
-    surplus = [example for example in place if example not in set(wanted)]
+    surplus = [example for example in place if example not in known]
     if lacking or surplus:
         raise DataError(
             f"{what}: {len(lacking)} of {number} examples have none"
@@ -356,7 +359,7 @@ def along_examples(what: str, values: Any, ids: NDArray | None, number: int) -> 
             + (f" (such as {surplus[0]!r})" if surplus else "")
             + "; give one for each example of the predictions"
         )
-    return array[[place[example] for example in wanted]]
+    return np.asarray(array)[[place[example] for example in wanted]]
 
 
 def _array_of(values: list[Any]) -> NDArray:
@@ -495,7 +498,7 @@ def _predictions_and_labels(
             "prediction (or score) and label"
         )
     if is_dataset and metric is not None and "prediction" in data:
-        names = metric_variables(metric, data)
+        names = metric_variables(cast("Metric", metric), data)
     else:
         names = ("label", "prediction")
     if labels is None and is_dataset and names[0] in data:

@@ -175,10 +175,10 @@ class ScoreJob:
                 drawn = chunk.seeds[self.pool][replicate].tolist()
             for seed in dict.fromkeys(drawn):
                 if seed not in scores:
-                    runs = np.flatnonzero(weights[:, seed])
-                    scores[seed] = sum(
-                        float(weights[run, seed]) * run_scores.score(run, chosen) for run in runs
-                    )
+                    scores[seed] = 0.0
+                    for run in np.flatnonzero(weights[:, seed]).tolist():
+                        score = run_scores.score(run, chosen)
+                        scores[seed] += float(weights[run, seed]) * score
             values[replicate] = np.mean([scores[seed] for seed in drawn])
         return values, np.zeros(chunk.size, dtype=bool)
 
@@ -495,7 +495,7 @@ class FunctionScores:
         if arm.clusters is not None:
             self._clusters = [np.flatnonzero(arm.clusters == g) for g in range(arm.num_units)]
 
-    def __call__(self, counts: None) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    def __call__(self, counts: NDArray | None) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Scores runs on all examples [1, runs]."""
         assert counts is None, "a function takes examples, not counts"
         everything = np.arange(self._arm.num_examples)

@@ -49,12 +49,12 @@ def score_table(scores: Scores, block_size: int | None = None) -> ScoreTable:
     Raises:
       DataError: the scores do not have two axes, or are empty.
     """
-    values = None if isinstance(scores, ScoreTable) else np.asarray(scores)
-    shape = scores.shape if isinstance(scores, ScoreTable) else np.shape(values)
+    values = np.empty(0) if isinstance(scores, ScoreTable) else np.asarray(scores)
+    shape = scores.shape if isinstance(scores, ScoreTable) else values.shape
     if len(shape) != 2 or 0 in shape:
         raise DataError(f"found scores of shape {shape}, expected [seeds, examples]")
-    if values is None:
-        return cast("ScoreTable", scores)
+    if isinstance(scores, ScoreTable):
+        return scores
     step = block_size or max(1, _BLOCK_ELEMENTS // shape[0])
 
     def blocks() -> Iterator[Array]:

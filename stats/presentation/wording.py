@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from multiberts.evaluate.metrics.winogender_bias import OCCUPATION_MEASURES
+from multiberts.stats.intervals import Interval
 from multiberts.stats.presentation.metric_names import metric_label
 from multiberts.stats.presentation.table_writer import format_cell
 
@@ -221,6 +222,26 @@ def _judgement(item: Comparison, adjusted: float | None) -> str:
     return f"This may be {chance}: {p}; the data do not rule out zero difference."
 
 
+def _failure(side: ArmSummary, confidence: float) -> str:
+    """Says which seeds seem to have failed, how often that happens, and the score of the rest."""
+    from scipy.special import betaincinv
+
+    failed, number = len(side.failed_seeds), len(side.seeds)
+    tail = (1 - confidence) / 2
+    rate = Interval(
+        float(betaincinv(failed, number - failed + 1, tail)),
+        float(betaincinv(failed + 1, number - failed, 1 - tail)),
+    )
+    pairs = zip(side.seeds, side.seed_scores, strict=True)
+    rest = [score for seed, score in pairs if seed not in side.failed_seeds]
+    return (
+        f"Of {number} seeds of {side.name}, {failed} ({', '.join(map(str, side.failed_seeds))}) scored "
+        f"nearer to chance than to the others and may have failed to train ({confidence:.0%} CI of the "
+        f"rate {format_cell(rate)}); the others score {format_cell(sum(rest) / len(rest))} on average. "
+        "With failed seeds intervals of few seeds cover less than they say."
+    )
+
+
 def warnings(item: Comparison, numbers: bool = True) -> list[str]:
     """Lists what a reader must know before believing the numbers.
 
@@ -246,6 +267,9 @@ def warnings(item: Comparison, numbers: bool = True) -> list[str]:
             "examples, or on the assumption that seed effects are normally distributed; with few "
             f"seeds the bootstrap's own p is too small.{flips if numbers else ''}"
         )
+    for side in (item.base, item.experiment):
+        if side is not None and side.failed_seeds:
+            found.append(_failure(side, item.confidence))
     for side in (item.base, item.experiment):
         if side is not None and side.t.low < side.t.high and side.estimate in side.t:
             found.append(

@@ -8,7 +8,7 @@ import pytest
 from scipy.special import ndtri, stdtr, stdtrit
 
 from multiberts.stats import compare
-from multiberts.stats.bootstrap.conclusion import side_interval
+from multiberts.stats.bootstrap.conclusion import failed_seeds, side_interval
 from multiberts.stats.bootstrap.crossing import crossing_of_tables
 from multiberts.stats.intervals import (
     bca_interval,
@@ -222,3 +222,42 @@ def test_no_interval_leaves_the_range_of_the_metric():
         for kind in ("t", "percentile", "basic", "bca"):
             assert low - 1e-12 <= getattr(alone, kind).low <= getattr(alone, kind).high <= 1 + 1e-12
             assert max(map(abs, getattr(both, kind))) <= 1 - low + 1e-12
+
+
+def answers(random, accuracy, spread, num_seeds, num_examples, fails):
+    """Answers by a probit; seeds that fail answer at chance."""
+    centre = ndtri(accuracy) * np.sqrt(2 + spread**2)
+    seeds, examples = random.normal(0, spread, (num_seeds, 1)), random.normal(size=num_examples)
+    right = random.normal(size=(num_seeds, num_examples)) < centre + seeds + examples
+    right[fails] = random.random((int(fails.sum()), num_examples)) < 0.5
+    return right.astype(float)
+
+
+@pytest.mark.parametrize("num_seeds", [3, 5, 10])
+def test_failed_seeds_are_flagged_and_others_hardly_ever(num_seeds):
+    random = np.random.default_rng(10)
+    found, false, trials = 0, 0, 300
+    for trial in range(trials):
+        fails = np.arange(num_seeds) == trial % num_seeds
+        right = answers(random, 0.9, 0.1, num_seeds, 200, fails)
+        flags = failed_seeds(crossing_of_tables([right]), right.mean(axis=1), 0.5)
+        found += bool((flags == fails).all())
+        accuracy, spread = [(0.9, 0.1), (0.65, 0.15), (0.6, 0.3)][trial % 3]
+        right = answers(random, accuracy, spread, num_seeds, 277, fails & False)
+        false += bool(failed_seeds(crossing_of_tables([right]), right.mean(axis=1), 0.5).any())
+    assert found / trials >= 0.9
+    assert false / trials <= 0.02
+
+
+def test_a_failed_seed_is_named_with_the_rate_and_the_rest():
+    random = np.random.default_rng(11)
+    labels = random.integers(0, 2, 200)
+    right = answers(random, 0.9, 0.1, 5, 200, np.arange(5) == 3).astype(bool)
+    found = compare(
+        np.where(right, labels, 1 - labels), None, "accuracy", "single", labels=labels,
+        num_bootstrap=40,
+    )  # fmt: skip
+    assert found.base.failed_seeds == (3,)
+    text = str(found)
+    assert "1 (3) scored nearer to chance" in text and "0.0051 to 0.716" in text
+    assert f"the others score {np.delete(right, 3, axis=0).mean():.3f}" in text
