@@ -7,11 +7,12 @@ must hold, this one too, stands in its DONE marker, whose checksum identifies th
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from multiberts.runs.console import ProgressBar
-from multiberts.runs.directory import DONE, read_done
+from multiberts.runs.directory import DONE, RecordedFile, read_done
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, parse_json_fields, read_bytes
 
@@ -79,8 +80,8 @@ def check_corpus(corpus: PathLike) -> dict[str, Any]:
     return facts
 
 
-def _check_checksum(path: Path, outputs: dict[str, dict[str, Any]], found: str) -> None:
-    if outputs.get(path.name, {}).get("sha256") != found:
+def _check_checksum(path: Path, outputs: Mapping[str, RecordedFile], found: str) -> None:
+    if path.name not in outputs or outputs[path.name]["sha256"] != found:
         raise UserError(
             f"{path} does not have the checksum that {path.parent / DONE} states: it changed after "
             f"it was made; {_CURE}"

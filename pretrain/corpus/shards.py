@@ -304,7 +304,7 @@ def _stored_documents(
         end = store.num_documents if piece.end is None else piece.end
         for document in range(piece.begin, end):
             bounds = store.sentence_bounds(document)
-            sentences = [
+            sentences: list[list[int]] = [
                 store.tokens[first:last].tolist() for first, last in itertools.pairwise(bounds)
             ]
             if text.swapper is None:

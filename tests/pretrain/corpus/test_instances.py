@@ -267,3 +267,19 @@ def test_pairing_tasks_cover_every_document_in_every_pass(tmp_path, monkeypatch)
     assert [task.number for task in tasks] == list(range(len(tasks)))
     covered = [(task.turn, document) for task in tasks for document in range(task.first, task.end)]
     assert covered == [(turn, document) for turn in range(3) for document in range(100)]
+
+
+def test_short_targets_are_uniform_from_two_to_the_longest(tmp_path):
+    """Of sentences of one token, a true pair that opens a document is as long as its target."""
+    store = write_store(tmp_path, [[1] * 12] * 3000)
+    rows = make_instances(
+        store,
+        sequence_length=7,
+        passes=range(1),
+        short_sequence_probability=1.0,
+        instance_seed=0,
+    )
+    firsts = [row[0] for row in rows if not row[0]["is_random_next"]]
+    found = np.bincount([row["a_length"] + row["b_length"] for row in firsts], minlength=5)
+    assert found[2:].sum() == len(firsts) > 1000
+    assert (abs(found[2:] / len(firsts) - 1 / 3) < 4 * (2 / 9 / len(firsts)) ** 0.5).all()

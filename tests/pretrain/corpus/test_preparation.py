@@ -546,6 +546,7 @@ def test_damaged_parts_of_a_killed_run_are_told(tmp_path, plain, monkeypatch):
         ("tokens-00001/counts.json", b"nul", "counts.json is not whole", "join_token_stores"),
         ("tokens-00001/tokens.npy", b"\x93NUM", "tokens.npy is not a whole", "join_token_stores"),
         ("instances-00000.npy", None, "instances-00000.npy holds spans outside", "open_array"),
+        ("instances-00001.npy", None, "instances-00001.npy holds spans outside", "open_array"),
     ):
         with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
             patched.setattr(prepare_module, stopped, stop)
@@ -553,7 +554,11 @@ def test_damaged_parts_of_a_killed_run_are_told(tmp_path, plain, monkeypatch):
         path = run_dir / "shards" / name
         if damage is None:
             rows = np.load(path)
-            rows["b_start"][3] += 10**6
+            if name == "instances-00000.npy":
+                rows["b_start"][3] += 10**6
+            else:  # one token too long for the sequence
+                rows["b_length"][3] = 32 - 3 - rows["a_length"][3] + 1
+                rows["b_start"][3] = 0
             np.save(path, rows)
         else:
             path.write_bytes(damage)

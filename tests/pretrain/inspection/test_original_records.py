@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 
 import numpy as np
 import pytest
@@ -260,3 +261,30 @@ def test_a_corpus_that_changed_is_refused(corpus, tmp_path):
     assert not (tmp_path / "records").exists()
     facts = json.loads((tmp_path / "corpus" / "corpus.json").read_text())
     assert facts["counts"]["documents"] == 40
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("masked_lm_weights", float("nan"), "masked_lm_weights holds nan to nan, expected 0 to 1"),
+        ("masked_lm_weights", 2.0, "masked_lm_weights holds .* to 2.0, expected 0 to 1"),
+        ("masked_lm_positions", LENGTH, "masked_lm_positions holds 0 to 32, expected 0 to 31"),
+        ("segment_ids", 2, "segment_ids holds 0 to 2, expected 0 to 1"),
+        ("input_ids", -1, "input_ids holds -1 to 10, expected 0 to 10"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(corpus, tmp_path, name, value, message):
+    import tensorflow as tf
+
+    record = str(corpus / "records" / "instances-00000-of-00003.tfrecord")
+    examples = [
+        tf.train.Example.FromString(data)
+        for data in tf.data.TFRecordDataset([record]).as_numpy_iterator()
+    ]
+    feature = examples[5].features.feature[name]
+    (feature.float_list if name == "masked_lm_weights" else feature.int64_list).value[1] = value
+    with tf.io.TFRecordWriter(str(tmp_path / "damaged.tfrecord")) as writer:
+        for example in examples:
+            writer.write(example.SerializeToString())
+    told = refused(tmp_path, [tmp_path / "damaged.tfrecord"], corpus / "vocab.txt")
+    assert re.search(message, told), told
