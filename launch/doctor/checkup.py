@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -16,12 +17,15 @@ from multiberts.launch.doctor.machine_check import (
     check_schedulers,
 )
 from multiberts.launch.doctor.version_conflicts import check_versions
+from multiberts.pretrain.training.reference_digest import REFERENCE_DIGEST, measure_digest
 from multiberts.runs.console import report
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
 
 if TYPE_CHECKING:
     from multiberts.launch.tpu.client import Provisioner
+
+SECONDS_TO_TRAIN = 300.0
 
 
 def doctor(
@@ -31,6 +35,7 @@ def doctor(
     bucket: str | None = None,
     project: str | None = None,
     zones: Sequence[str] = (),
+    training: bool = True,
 ) -> int:
     """Looks at everything a launch needs, and prints a line for each.
 
@@ -40,6 +45,8 @@ def doctor(
       bucket: URL that runs of Cloud TPU are kept at; None: not asked for.
       project: of Google Cloud; None: not asked for.
       zones: of Cloud TPU that are to be used.
+      training: whether to train 20 steps in portable mode, in half a minute or so, and compare the
+        digest of the weights with the reference.
 
     Returns:
       0, or 1 if something is broken.
@@ -53,6 +60,8 @@ def doctor(
         ("disk", lambda: check_disk(root)),
         ("clock", lambda: check_clock(root)),
     ]
+    if training:
+        checks.append(("training", check_training))
     if root is not None:
         checks.append(("launcher", lambda: check_root(root)))
     if data is not None:
@@ -91,6 +100,20 @@ def _summary(findings: Sequence[CheckResult]) -> str:
     )
     parts = [f"{count} {name}{'s' * (count > 1)} {rest}" for count, name, rest in counted if count]
     return f"\n{' and '.join(parts)}: what to do stands behind each arrow."
+
+
+def check_training() -> CheckResult:
+    """Returns whether this machine rounds as the reference, by 20 steps of training in portable mode."""
+    try:
+        digest = measure_digest(SECONDS_TO_TRAIN)
+    except UserError as error:
+        refused = _refused("training", error)
+        return dataclasses.replace(refused, level=WARNING)
+    if digest == REFERENCE_DIGEST:
+        return CheckResult(OK, "training", f"20 steps in portable mode give the reference {digest}")
+    found = f"20 steps in portable mode give {digest}, the reference is {REFERENCE_DIGEST}"
+    cure = "results differ from published ones in their last bits; see docs/departures.md"
+    return CheckResult(WARNING, "training", found, cure)
 
 
 def check_bucket(bucket: str) -> CheckResult:

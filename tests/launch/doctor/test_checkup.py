@@ -12,8 +12,13 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from multiberts.launch.doctor import device_probe
-from multiberts.launch.doctor.checkup import check_bucket, check_project, doctor
+from multiberts.launch.doctor import checkup, device_probe
+from multiberts.launch.doctor.checkup import (
+    check_bucket,
+    check_project,
+    check_training,
+    doctor,
+)
 from multiberts.launch.doctor.data_check import check_data, tasks_by_state
 from multiberts.launch.doctor.device_probe import (
     judge,
@@ -32,6 +37,7 @@ from multiberts.launch.doctor.version_conflicts import (
     known_conflicts,
 )
 from multiberts.launch.workers.guardian import VARIABLE, watch_this_process
+from multiberts.pretrain.training.reference_digest import REFERENCE_DIGEST
 from multiberts.tests.launch.made_up import MadeUp
 
 
@@ -122,6 +128,30 @@ def test_a_library_that_hangs_or_crashes_takes_nothing_with_it(
     # The limit is for the one that hangs; the others may have a slow machine.
     assert take_answer(start_probe(script), 2 if "sleep" in script else 60) == expected
     assert time.monotonic() - started < 60
+
+
+@pytest.mark.slow
+def test_this_machine_trains_in_portable_mode() -> None:
+    """Whether it gives the reference digest depends on the machine; that it says so does not."""
+    finding = check_training()
+    assert "20 steps in portable mode give" in finding.found
+    assert (finding.level == OK) == ("give the reference" in finding.found)
+
+
+@pytest.mark.parametrize("digest", [REFERENCE_DIGEST, "0123456789abcdef"])
+def test_a_digest_is_compared_with_the_reference(
+    monkeypatch: pytest.MonkeyPatch, digest: str
+) -> None:
+    monkeypatch.setattr(checkup, "measure_digest", lambda seconds: digest)
+    finding = check_training()
+    assert finding.level == (OK if digest == REFERENCE_DIGEST else WARNING)
+    assert digest in finding.found and REFERENCE_DIGEST in finding.found
+
+
+def test_training_that_takes_too_long_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkup, "SECONDS_TO_TRAIN", 0.01)
+    finding = check_training()
+    assert finding.level == WARNING and "took more than 0.01 s" in finding.found and finding.cure
 
 
 @pytest.mark.parametrize(
@@ -259,12 +289,22 @@ def test_the_command_prints_one_screen_and_its_status_tells_of_problems(
 ) -> None:
     # Importing the real libraries is slow, and is not what this is about.
     monkeypatch.setattr(device_probe, "LIBRARIES", {"json": ("json", _PROBE)})
+    monkeypatch.setattr(checkup, "measure_digest", lambda seconds: "0123456789abcdef")
     assert doctor(root=tmp_path) == 0
     said = capsys.readouterr().out
-    for subject in ("machine", "Python", "versions", "json", "disk", "clock", "launcher"):
+    for subject in (
+        "machine",
+        "Python",
+        "versions",
+        "json",
+        "disk",
+        "clock",
+        "training",
+        "launcher",
+    ):
         assert f"  {subject} " in said, subject
     assert len(said.splitlines()) < 40
-    assert doctor(root=tmp_path, data=tmp_path / "none") == 1
+    assert doctor(root=tmp_path, data=tmp_path / "none", training=False) == 1
     assert "1 problem to solve first" in capsys.readouterr().out
 
 
