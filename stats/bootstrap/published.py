@@ -72,8 +72,10 @@ def multibootstrap(
       `nboot` pairs (L, L') of the base's and the intervention's mean score.
 
     Raises:
-      ValueError: columns are missing, lengths differ, axes are swapped, a value is NaN, or an arm
-        has too few seeds to resample.
+      ValueError: columns are missing, lengths differ, axes are swapped, or a value is NaN.
+
+    Warns:
+      UserWarning: an arm has one seed, so that resampling seeds says nothing about them.
 
     Example:
       >>> import pandas as pd
@@ -90,7 +92,7 @@ def multibootstrap(
     if paired_seeds:
         base, experiment = _paired(base, experiment, verbose)
     if sample_seeds:
-        _check_seeds(base, experiment, paired_seeds)
+        _warn_of_one_seed(base, experiment)
     if nboot < 1:
         raise DataError(f"found nboot = {nboot}, expected at least 1")
     if verbose:
@@ -146,19 +148,14 @@ def _paired(base: Arm, experiment: Arm, verbose: bool) -> tuple[Arm, Arm]:
     return paired_base, paired_experiment
 
 
-def _check_seeds(base: Arm, experiment: Arm, paired: bool) -> None:
-    for name, arm, other in (("base", base, experiment), ("intervention", experiment, base)):
-        if len(arm.seeds) > 1:
-            continue
-        if paired or len(other.seeds) == 1:
-            raise DataError(
-                f"the {name} has one seed ({arm.seeds[0]!r}), expected two or more to resample; add "
-                "seeds or use sample_seeds=False and claim nothing beyond this seed"
+def _warn_of_one_seed(base: Arm, experiment: Arm) -> None:
+    for name, arm in (("base", base), ("intervention", experiment)):
+        if len(arm.seeds) == 1:
+            warnings.warn(
+                f"the {name} has one seed ({arm.seeds[0]!r}): its variation over seeds is not in the "
+                "samples, so claim nothing beyond this seed",
+                stacklevel=3,
             )
-        warnings.warn(
-            f"the {name} has one seed ({arm.seeds[0]!r}): its variation over seeds is not in the samples",
-            stacklevel=3,
-        )
 
 
 def _describe(base: Arm, experiment: Arm, paired: bool) -> None:

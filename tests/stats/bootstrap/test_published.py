@@ -170,14 +170,17 @@ def test_bad_input_is_refused():
         multibootstrap(other, predictions, labels, "accuracy", paired_seeds=True, verbose=False)
 
 
-def test_one_seed_cannot_be_resampled():
+def test_one_seed_is_resampled_with_a_warning():
+    """The published notebook's table 4 does so: the samples are those of the examples alone."""
     run_info = pandas.DataFrame({"seed": [0, 0], "intervention": [False, True]})
     predictions, labels = np.array([[0, 1, 1], [0, 0, 1]]), np.array([0, 1, 0])
     for paired in (True, False):
-        with pytest.raises(ValueError, match="has one seed"):
-            multibootstrap(
-                run_info, predictions, labels, "accuracy", paired_seeds=paired, verbose=False
+        with pytest.warns(UserWarning, match="the intervention has one seed"):
+            one = multibootstrap(
+                run_info, predictions, labels, "accuracy", paired, nboot=400, rng=1, verbose=False
             )
+        right = (predictions == labels).mean(axis=1)
+        assert np.mean(one, axis=0) == pytest.approx(right, abs=4 * np.sqrt(0.25 / 3 / 400))
     samples = multibootstrap(
         run_info, predictions, labels, "accuracy", sample_seeds=False, nboot=4, verbose=False
     )
