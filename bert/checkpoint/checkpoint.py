@@ -270,9 +270,10 @@ def read_provenance(directory: PathLike) -> dict[str, Any]:
 
 def same_bits(first: np.ndarray, second: np.ndarray) -> bool:
     """Returns whether two float32 arrays agree in shape and in every bit: 0 is not -0, NaN can be NaN."""
-    return first.shape == second.shape and np.array_equal(
-        *(np.ascontiguousarray(values, np.float32).view(np.uint32) for values in (first, second))
+    one, other = (
+        np.ascontiguousarray(values, np.float32).view(np.uint32) for values in (first, second)
     )
+    return first.shape == second.shape and np.array_equal(one, other)
 
 
 def _described(path: Path) -> dict[str, Any]:

@@ -341,9 +341,9 @@ def _write_tokenizer(directory: Path, pieces: list[str], config: BertConfig) -> 
     _save_tokenizer(directory / TOKENIZER, pieces)
 
 
-def _refuse_cased(directory: Path) -> None:
+def _refuse_cased(directory: PathLike) -> None:
     """Refuses a cased model, which would be read without an error and fed the wrong pieces."""
-    path = directory / TOKENIZER_CONFIG
+    path = Path(directory) / TOKENIZER_CONFIG
     if path.is_file() and read_json_fields(path).get("do_lower_case") is False:
         raise UserError(
             f"{path}: do_lower_case is false, so the model is cased; text is lower-cased here: take "

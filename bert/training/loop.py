@@ -59,6 +59,7 @@ class Saving:
       save_state_every_steps: how much work a kill may cost.
       log_every_steps: between lines of the log.
       keep_last_states: how many saved states are kept; at least 1.
+      save_state_every_seconds: how much time a kill may cost, besides; None: counted in steps alone.
       tensorboard: whether to write TensorBoard's `tensorboard/` too.
     """
 
@@ -66,6 +67,7 @@ class Saving:
     save_state_every_steps: int
     log_every_steps: int
     keep_last_states: int = 2
+    save_state_every_seconds: float | None = None
     tensorboard: bool = False
 
 
@@ -128,6 +130,12 @@ def train(
     scheduled = set(callbacks.at_steps)
     # All processes that train together read the state; one of them writes.
     writes = trainer.processes.is_chief
+    seconds = saving.save_state_every_seconds
+    if seconds is not None and trainer.processes.count > 1:
+        raise UserError(
+            "save_state_every_seconds is for one process, as several do not share a clock; give "
+            "save_state_every_steps"
+        )
     if writes:
         _make_directory(directory / STATE)
     with trainer.processes.report_lost_process():
@@ -155,6 +163,7 @@ def train(
             trainer.processes.wait_for_all()
             raise _preempted(trainer.step_count, num_steps)
         clock.restart()
+        saved_at = time.monotonic()
         for step, batch in _ahead(schedule.batch_at, trainer.step_count, num_steps):
             learning_rate = schedule.learning_rate_at(step)
             metrics = trainer.step(
@@ -166,7 +175,8 @@ def train(
             watch.add(done, metrics)
             is_logged = done % saving.log_every_steps == 0 or done == num_steps
             is_scheduled = done in scheduled
-            is_due = done % saving.save_state_every_steps == 0
+            is_late = seconds is not None and time.monotonic() - saved_at >= seconds
+            is_due = done % saving.save_state_every_steps == 0 or is_late
             is_saved = (is_due or is_stopped) and done < num_steps
             bar.update()
             if not (is_logged or is_scheduled or is_saved):
@@ -185,6 +195,7 @@ def train(
                 log.write_if_any(done, on_step(done, trainer))
             if is_saved and writes:
                 save_state(state or trainer.state(), directory, saving.keep_last_states)
+                saved_at = time.monotonic()
             if is_stopped:
                 trainer.processes.wait_for_all()
                 raise _preempted(done, num_steps)

@@ -62,8 +62,8 @@ class TrainingState:
         }
         with replaced(path) as temporary, open(temporary, "wb") as handle:
             machine = np.frombuffer(json.dumps(self.machine, sort_keys=True).encode(), np.uint8)
-            entries = {"step": np.int64(self.step), _MACHINE: machine}
-            np.savez(handle, allow_pickle=False, **entries, **arrays)
+            arrays = {_MACHINE: machine, **arrays}
+            np.savez(handle, allow_pickle=False, step=np.int64(self.step), **arrays)
 
     @classmethod
     def load(cls, path: Path) -> TrainingState:

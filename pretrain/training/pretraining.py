@@ -97,6 +97,7 @@ def pretrain(settings: PretrainingSettings) -> None:
                 Saving(
                     directory=run.path,
                     save_state_every_steps=settings.save_state_every_steps,
+                    save_state_every_seconds=settings.save_state_every_seconds,
                     log_every_steps=settings.log_every_steps,
                     keep_last_states=settings.keep_last_states,
                     tensorboard=settings.tensorboard,

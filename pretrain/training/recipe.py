@@ -25,6 +25,7 @@ Treatment = Literal["restart", "constant", "continue"]
 _SAME_IN_ALL_PROCESSES = (
     "compile_step",
     "save_state_every_steps",
+    "save_state_every_seconds",
     "log_every_steps",
     "evaluate_every_steps",
     "spike_threshold",
@@ -58,6 +59,8 @@ class PretrainingSettings:
       gradient_shards: parts of a batch whose gradients are clipped apart and then summed. The
         paper's 32 TPU cores; part of the recipe, whatever the machine.
       save_state_every_steps: how much work a kill may cost.
+      save_state_every_seconds: how much time a kill may cost: a state is saved, too, at the first step
+        this long after the last one. Of one process only: several do not share a clock.
       log_every_steps: between lines of `metrics.jsonl`.
       learning_rate_treatment: with an initial checkpoint: `restart` (a schedule of its own, as from
         scratch), `constant` (after the warm-up) or `continue` (the decay of one run of the
@@ -97,6 +100,7 @@ class PretrainingSettings:
     weight_decay_rate: NonNegativeFloat = 0.01
     gradient_shards: PositiveInt = 32
     save_state_every_steps: PositiveInt = 1000
+    save_state_every_seconds: PositiveFloat | None = None
     log_every_steps: PositiveInt = 100
     learning_rate_treatment: Treatment = "restart"
     evaluation_corpus: str | None = None

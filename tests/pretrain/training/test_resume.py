@@ -272,6 +272,19 @@ def test_a_stray_file_among_the_states_is_left_aside(
     assert _said(capsys).count("step_147 (copy).npz is left aside") == 1
 
 
+def test_states_are_saved_by_time(arguments: Arguments, whole: Path, tmp_path: Path) -> None:
+    """Each step is later than a nanosecond after the last state; the bytes stay."""
+    run = tmp_path / "run"
+    by_time = {**SCHEDULE, "save_state_every_steps": 10**6, "save_state_every_seconds": 1e-9}
+    pretrain(**arguments(run, **by_time))
+    names = sorted(path.name for path in (run / "state").iterdir())
+    assert names == ["step_238.npz", "step_239.npz"]
+    for step in (60, 120, 240):
+        name = "bert.ckpt.data-00000-of-00001"
+        found, wanted = (checkpoint_path(folder, step) / name for folder in (run, whole))
+        assert found.read_bytes() == wanted.read_bytes()
+
+
 def test_resuming_on_another_machine_is_reported(
     arguments: Arguments,
     tmp_path: Path,
