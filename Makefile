@@ -7,7 +7,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 
 
-.PHONY: demo quick test test-all real check-data bench-stats bench-data bench-pretrain bench-finetune bench-predictions bench-launch calibrate stress-resume lint format lock packages docs \
+.PHONY: demo quick test test-all real check-data bench-stats bench-data bench-pretrain bench-finetune bench-predictions bench-launch calibrate stress stress-resume lint format lock packages docs \
   clean
 
 # Five seeds of the synthetic world, pre-trained, fine-tuned and compared: report/index.html.
@@ -68,6 +68,13 @@ bench-predictions: $(VENV)/installed
 # Pre-training stopped twenty times at random moments must end in the same bytes.
 stress-resume: $(VENV)/installed
 	$(BIN)/python -m benchmarks.stress_resume --stops=20
+
+# Every row of the table of bad inputs, then stops of every command by signals, full disks and skewed clocks, which
+# must end in the same bytes; stopped, it resumes: make stress STOPS=number.
+STOPS ?= 200
+stress: $(VENV)/installed-for-tests
+	$(BIN)/python tests/test_bad_inputs.py
+	$(BIN)/python -m benchmarks.stress --stops=$(STOPS)
 
 # Coverage and error rates of every interval and test by simulation; stopped, it resumes.
 calibrate: $(VENV)/installed-for-tests

@@ -28,6 +28,8 @@ from multiberts.runs.parameters import shortened
 CONFIG = "config.gin"
 DONE = "DONE"
 LOCK = ".lock"
+# Lists the outputs of a run in a bucket that are not fetched while it resumes.
+UNFETCHED = ".unfetched.json"
 
 # What large input files held when the run was made, each with its size and times of change: while these stay,
 # the inputs of a finished run are not read again.
@@ -105,6 +107,18 @@ def read_done(directory: PathLike) -> dict[str, RecordedFile]:
         if not is_name_inside(name):
             raise UserError(f"{marker} lists {name!r}, which is outside the run; {cure}")
     return outputs
+
+
+def read_unfetched(directory: PathLike) -> dict[str, RecordedFile]:
+    """Returns by name the outputs of a run that lie in its bucket alone; none of a run without a bucket."""
+    listed = Path(directory) / UNFETCHED
+    if not listed.exists():
+        return {}
+    fields = read_json_fields(listed, {"outputs": dict[str, RecordedFile]}, "remove the directory")
+    return {
+        name: {"bytes": entry["bytes"], "sha256": entry["sha256"]}
+        for name, entry in fields["outputs"].items()
+    }
 
 
 def read_config(path: PathLike) -> Iterator[tuple[str, Any, str | None]]:
@@ -344,14 +358,17 @@ class RunDirectory:
         Args:
           outputs: paths relative to the run directory.
         """
-        entries = {
+        unfetched = read_unfetched(self.path)
+        entries: dict[str, RecordedFile] = {
             name: {
                 "bytes": (self.path / name).stat().st_size,
                 "sha256": sha256_of_file(self.path / name),
             }
-            for name in sorted(outputs)
+            for name in outputs
+            if (self.path / name).exists() or name not in unfetched
         }
-        content = {"stage": self._stage, "outputs": entries}
+        entries |= {name: unfetched[name] for name in outputs if name not in entries}
+        content = {"stage": self._stage, "outputs": dict(sorted(entries.items()))}
         if self._large_inputs:
             write_atomically(self.path / INPUTS, json.dumps(self._large_inputs, indent=1) + "\n")
         write_atomically(self.path / DONE, json.dumps(content, indent=1) + "\n")

@@ -19,6 +19,7 @@ from multiberts.bert.checkpoint.checkpoint import (
 from multiberts.bert.model.configuration import BertConfig, parameter_shapes
 from multiberts.bert.training.state import STATE
 from multiberts.pretrain.training.recipe import CONTINUE
+from multiberts.runs.directory import read_unfetched
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
 
@@ -156,6 +157,8 @@ class KeptCheckpoints:
             if not step or kept > step:
                 continue
             directory, state = checkpoint_path(self._run_dir, kept), self._run_dir / STATE
+            if self._unfetched(kept):
+                continue  # it is in the bucket
             if not directory.exists():
                 raise UserError(
                     f"{directory} is missing, but {state} is past that step; put it back, or remove "
@@ -165,8 +168,16 @@ class KeptCheckpoints:
 
     def outputs(self) -> list[str]:
         """Returns all files, relative to the run's directory."""
-        return [
-            str(file.relative_to(self._run_dir))
-            for step in self._steps
-            for file in sorted(checkpoint_path(self._run_dir, step).iterdir())
-        ]
+        names: list[str] = []
+        for step in self._steps:
+            directory = checkpoint_path(self._run_dir, step)
+            if directory.exists():
+                names += [str(file.relative_to(self._run_dir)) for file in directory.iterdir()]
+            else:
+                names += self._unfetched(step)
+        return sorted(names)
+
+    def _unfetched(self, step: int) -> list[str]:
+        """Returns the files of a checkpoint that lies in the run's bucket alone."""
+        folder = f"{checkpoint_path('.', step)}/"
+        return [name for name in read_unfetched(self._run_dir) if name.startswith(folder)]

@@ -2,9 +2,10 @@
 
 A stage sees local paths only. At the start the copy is made what the bucket's manifest lists, no
 more and no less. While the stage runs, whole files are pushed now and then: first the files, then a
-manifest that lists them with sizes and checksums, DONE last of all. A file that the manifest in the
-bucket lists is never overwritten by other content: until the next manifest that lies next to it,
-under a name of this holder's own. So a copy restored at any moment is one whose run can go on.
+manifest that lists them with sizes and checksums, then DONE; after it the state of training is
+removed. A run that resumes fetches its state and its logs; kept checkpoints stay in the bucket. A file
+that the manifest in the bucket lists is never overwritten by other content: until the next manifest that
+lies next to it, under a name of this holder's own. So a run resumes from a copy of any moment.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ import signal
 import stat
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from multiberts.runs import console
 from multiberts.runs.bucket.lease import LEASE, SECONDS_UNTIL_STALE, BucketLease, LeaseLostError
 from multiberts.runs.bucket.objects import Bucket
-from multiberts.runs.directory import CONFIG, DONE, LOCK, RecordedFile
+from multiberts.runs.directory import CONFIG, DONE, LOCK, UNFETCHED, RecordedFile
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import (
     UNFINISHED_SUFFIX,
@@ -32,6 +33,7 @@ from multiberts.runs.files import (
     parse_json_fields,
     remove,
     sha256_of_file,
+    write_atomically,
 )
 
 MANIFEST = "MANIFEST.json"
@@ -43,6 +45,8 @@ PUSH_VARIABLE = "RUNS_PUSH_SECONDS"
 
 # Listed first, so that the log lines and checkpoints that a state needs are pushed with it.
 _STATE = "state"
+# Not fetched where a run resumes.
+_CHECKPOINTS = "checkpoints/"
 # Files that may still grow are read into memory before they are pushed.
 _BYTES_READ_AT_ONCE = 64 * 2**20
 
@@ -84,8 +88,19 @@ def read_manifest(bucket: Bucket) -> dict[str, Entry] | None:
     return None if data is None else _parsed(bucket, data)
 
 
-def restore(bucket: Bucket, path: Path, entries: dict[str, Entry]) -> None:
+def restore(
+    bucket: Bucket,
+    path: Path,
+    entries: dict[str, Entry],
+    wants: Callable[[str], bool] = lambda _: True,
+) -> None:
     """Makes a local copy hold what a manifest lists, and nothing else.
+
+    Args:
+      bucket: with the objects.
+      path: of the local copy.
+      entries: of the manifest.
+      wants: which missing files are fetched, by name.
 
     Raises:
       UserError: an object is missing, or is not what the manifest says.
@@ -101,7 +116,7 @@ def restore(bucket: Bucket, path: Path, entries: dict[str, Entry]) -> None:
             os.rmdir(folder)
     for name, entry in entries.items():
         file = path / name
-        if file.exists():
+        if file.exists() or not wants(name):
             continue
         unfinished = file.with_name(file.name + UNFINISHED_SUFFIX)
         bucket.get(entry["object"], unfinished)
@@ -153,6 +168,8 @@ class Mirror:
         self._entries: dict[str, Entry] = {}
         self._version: str | None = None
         self._known: dict[str, tuple[tuple[int, int], str]] = {}
+        self._unfetched: set[str] = set()
+        self._is_finished = False
         self._holds_lease = False
         self._lost: LeaseLostError | None = None
         self._ended = threading.Event()
@@ -211,10 +228,15 @@ class Mirror:
         if not is_done:
             return
         # A finished run lies there as it does here, each file under its own name.
-        while any(name != entry["object"] for name, entry in self._entries.items()):
+        while any(
+            name != entry["object"] for name, entry in self._entries.items() if not _is_state(name)
+        ):
             self._push_files()
         self._lease.check()
         self._bucket.put(self.path / DONE, DONE)
+        # Only now the state can go.
+        self._is_finished = True
+        self._push_files()
 
     def _push_files(self) -> None:
         entries: dict[str, Entry] = {}
@@ -222,6 +244,10 @@ class Mirror:
             entry = self._pushed(name)
             if entry is not None:
                 entries[name] = entry
+        is_ending = (self.path / DONE).exists() and not self._is_finished
+        for name, entry in self._entries.items():
+            if name in self._unfetched or (is_ending and _is_state(name)):
+                entries.setdefault(name, entry)
         if entries == self._entries and self._version is not None:
             return
         self._write_manifest(entries)
@@ -239,7 +265,11 @@ class Mirror:
         }
         names = dict.fromkeys(name for listed in found.values() for name in sorted(listed))
         return [
-            name for name in names if name not in (DONE, LOCK) and UNFINISHED_SUFFIX not in name
+            name
+            for name in names
+            if name not in (DONE, LOCK, UNFETCHED)
+            and UNFINISHED_SUFFIX not in name
+            and not (self._is_finished and _is_state(name))
         ]
 
     def _pushed(self, name: str) -> Entry | None:
@@ -308,9 +338,19 @@ class Mirror:
                 )
         else:
             self._entries, self._version = _parsed(self._bucket, found[0]), found[1]
-        restore(self._bucket, self.path, self._entries)
-        make_private(self.path)
         done = self._bucket.read(DONE)
+
+        def wants(name: str) -> bool:
+            # To resume a run its state is enough; checkpoints are never changed.
+            is_later = name.startswith(_CHECKPOINTS) and self._entries[name]["object"] == name
+            return done is not None or not is_later
+
+        restore(self._bucket, self.path, self._entries, wants)
+        make_private(self.path)
+        self._unfetched = {name for name in self._entries if not (self.path / name).exists()}
+        if self._unfetched:
+            entries = {name: self._entries[name] for name in sorted(self._unfetched)}
+            write_atomically(self.path / UNFETCHED, json.dumps({"outputs": entries}))
         if done is not None:
             (self.path / DONE).write_bytes(done)
 
@@ -326,6 +366,10 @@ class Mirror:
                 return
             except UserError as error:
                 console.progress(f"{error} (tried again in {self._seconds:.0f} s)")
+
+
+def _is_state(name: str) -> bool:
+    return name.startswith(f"{_STATE}/")
 
 
 def _holds(file: Path, entry: Entry | None) -> bool:

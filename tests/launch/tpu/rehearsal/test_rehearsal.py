@@ -82,6 +82,8 @@ def test_nothing_goes_on_and_nothing_is_half_written(rehearsed: tuple[Path, str]
     names = {file.name for file in bucket.iterdir()}
     assert {"DONE", "MANIFEST.json", "config.gin", "metrics.jsonl"} <= names
     assert "LEASE.json" not in names
+    # A finished run needs no state; a folder stands for the bucket, and is left empty.
+    assert not list((bucket / "state").glob("*"))
 
 
 def test_an_unknown_preemption_is_one_line(tmp_path: Path) -> None:
