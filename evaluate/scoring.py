@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -175,6 +176,35 @@ def scores_of(run_dir: Path, evaluation_set: str) -> dict[str, float]:
     dump = read_run_predictions(run_dir, evaluation_set, content=content)
     dataset = labelled_array([run_dir], [content], [dump], evaluation_set)
     return {metric: _score(run_dir, dataset, metric) for metric in dataset.attrs["metrics"]}
+
+
+def describe_run(run_dir: str) -> str:
+    """Returns the scores of a fine-tuning run, for the terminal."""
+    path = Path(run_dir)
+    lines = []
+    for name, entry in read_run(path)["evaluation_sets"].items():
+        scores = scores_of(path, name) if entry["metrics"] else {}
+        lines += [f"  {name:<20}{metric:<28}{score:.4f}" for metric, score in scores.items()]
+        if not scores:
+            lines.append(f"  {name:<20}no labels, predictions only")
+    return "\n".join([run_dir, *lines])
+
+
+def describe_scores(run_dir: str) -> str:
+    """Returns the mean score of each procedure on each evaluation set, for the terminal."""
+    with (Path(run_dir) / "scores.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    groups: dict[tuple[str, ...], list[float]] = {}
+    for row in rows:
+        key = tuple(row[name] for name in ("task", "evaluation_set", "metric", "procedure", "step"))
+        groups.setdefault(key, []).append(float(row["score"]))
+    lines = [
+        f"  {task}/{name}  {metric} of {procedure}{f' at step {step}' if step else ''}: "
+        f"{np.mean(scores):.4f} ({len(scores)} {'run' if len(scores) == 1 else 'runs'})"
+        for (task, name, metric, procedure, step), scores in groups.items()
+    ]
+    more = [f"  and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
+    return "\n".join([f"{run_dir}: {', '.join(TABLE_COLUMNS)}", *lines[:_SHOWN], *more])
 
 
 def _runs(folders: Iterable[str], problems: list[str]) -> Iterator[DumpedRun]:

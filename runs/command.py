@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import gin
@@ -17,6 +18,7 @@ from absl import app, flags
 import multiberts
 from multiberts.runs import console
 from multiberts.runs.bucket.localising import local_arguments
+from multiberts.runs.directory import DONE
 from multiberts.runs.errors import UserError, disk_full_line
 from multiberts.runs.gin_files import in_data_folder, nearest, parse_gin
 from multiberts.runs.parameters import annotations_of, check_arguments, described, value_of_flag
@@ -78,7 +80,11 @@ COMMANDS = {
     "describe": Command(
         "pretrain.inspection.corpus_summary:describe", "print what a corpus holds", ("corpus",)
     ),
-    "pretrain": Command("pretrain.training.pretraining:pretrain", "pre-train one seed"),
+    "pretrain": Command(
+        "pretrain.training.pretraining:pretrain",
+        "pre-train one seed",
+        report="pretrain.inspection.loss_curves:describe_training",
+    ),
     "show-batch": Command(
         "pretrain.inspection.batch_view:show_batch", "print what a pre-training step saw"
     ),
@@ -90,7 +96,11 @@ COMMANDS = {
     "checkpoint": Command(
         "bert.checkpoint.commands:main", "inspect, convert or compare checkpoints"
     ),
-    "finetune": Command("finetune.finetuning:finetune", "fine-tune one checkpoint on one task"),
+    "finetune": Command(
+        "finetune.finetuning:finetune",
+        "fine-tune one checkpoint on one task",
+        report="evaluate.scoring:describe_run",
+    ),
     "sweep": Command("launch.sweeping:main", "fine-tune many checkpoints, tasks, rates and seeds"),
     "submission": Command(
         "finetune.classification.glue_submission:submission",
@@ -100,7 +110,11 @@ COMMANDS = {
         "finetune.squad.scorer_files:squad_export",
         "write answers as SQuAD's official scorer takes them",
     ),
-    "evaluate": Command("evaluate.scoring:score", "score fine-tuning runs from their predictions"),
+    "evaluate": Command(
+        "evaluate.scoring:score",
+        "score fine-tuning runs from their predictions",
+        report="evaluate.scoring:describe_scores",
+    ),
     "export": Command("evaluate.dumps.parquet:export", "write predictions as one Parquet file"),
     "import-predictions": Command(
         "evaluate.imports.importing:import_predictions",
@@ -111,7 +125,11 @@ COMMANDS = {
         "compare predictions of your own: files in, an answer out",
         ("base", "experiment"),
     ),
-    "stats": Command("stats.report.reporting:report", "compare runs: tables, figures and a report"),
+    "stats": Command(
+        "stats.report.reporting:report",
+        "compare runs: tables, figures and a report",
+        report="stats.report.reporting:describe_report",
+    ),
     "paper": Command(
         "stats.paper.reproduction:paper", "tables and figures of the MultiBERTs paper from runs"
     ),
@@ -220,9 +238,13 @@ def run_command(
         check_arguments(function, bindings)
         # Called directly, not through Gin, which would add its own lines to error messages.
         with local_arguments(bindings) as arguments_here:
+            run_dir = arguments_here.get("run_dir")
+            was_done = run_dir is not None and Path(run_dir, DONE).is_file()
             result = function(**arguments_here)
+            if was_done:
+                console.progress(f"{bindings['run_dir']} was done already; nothing was changed")
             if report is not None:
-                result = report(run_dir=arguments_here["run_dir"])
+                result = report(run_dir=run_dir)
         if isinstance(result, str):
             console.report(result)
 

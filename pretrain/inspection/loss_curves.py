@@ -181,3 +181,29 @@ def _smoothed(curve: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     parts = np.array_split(curve, min(_MOST_POINTS, len(curve)))
     means = np.array([part.mean(axis=0) for part in parts])
     return means[:, 0], means[:, 1]
+
+
+def describe_training(run_dir: PathLike) -> str:
+    """Returns what a finished pre-training run made and its last figures, for the terminal."""
+    lines = read_metrics(Path(run_dir) / METRICS)
+    last: dict[str, Any] = {}
+    for line in lines:
+        last |= line
+    names = {
+        TRAINING_LOSS: "masked-word loss",
+        "masked_lm_accuracy": "masked words right",
+        "next_sentence_accuracy": "next sentences right",
+        HELD_OUT_LOSS: "held-out loss",
+        HELD_OUT_ACCURACY: "held-out masked words right",
+    }
+    steps = sorted(
+        int(path.name.removeprefix("step_")) for path in Path(run_dir, "checkpoints").glob("step_*")
+    )
+    shown = [f"  {text:<28}{last[name]:.3f}" for name, text in names.items() if name in last]
+    return "\n".join(
+        [
+            f"{run_dir}",
+            *shown,
+            f"  {'checkpoints at steps':<28}{', '.join(map(str, steps))}",
+        ]
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, get_args
 
 from multiberts.runs.directory import RunDirectory
@@ -91,6 +92,12 @@ def report(
     content = analyse(runs, requests, truths, bootstrap, learning_rate_rule)
     with directory:
         directory.finish(write_page(directory.path, title, content, bootstrap, learning_rate_rule))
+
+
+def describe_report(run_dir: str) -> str:
+    """Returns where a report is, and its table of comparisons, for the terminal."""
+    table = Path(run_dir, "tables", "comparisons.md").read_text(encoding="utf-8")
+    return f"{Path(run_dir, 'index.html')}\n\n{table.rstrip()}"
 
 
 def _checked_request(request: Mapping[str, Any]) -> dict[str, Any]:

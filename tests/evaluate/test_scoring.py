@@ -11,7 +11,7 @@ from scipy import stats
 from sklearn import metrics
 
 from multiberts.evaluate.dumps.prediction_file import write_predictions
-from multiberts.evaluate.scoring import COLUMNS, parts_of, score
+from multiberts.evaluate.scoring import COLUMNS, describe_run, describe_scores, parts_of, score
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 
@@ -68,6 +68,12 @@ def test_table_agrees_with_scikit_learn_and_scipy(tmp_path: Path) -> None:
     assert len(found) == 5
     assert set(table["pretrain_seed"]) == {4}
     assert set(table["learning_rate"]) == {2e-5}
+    lines = describe_scores(str(tmp_path / "scores")).splitlines()
+    accuracy = metrics.accuracy_score(labels, choices)
+    assert f"  CoLA/dev  accuracy of base at step 100: {accuracy:.4f} (1 run)" in lines
+    assert len(lines) == 6
+    own = describe_run(str(tmp_path / "runs" / "CoLA")).splitlines()
+    assert own[2].split() == ["dev", "accuracy", f"{accuracy:.4f}"]
 
 
 def test_occupation_measures_average_within_occupations(tmp_path: Path) -> None:
