@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.stats.intervals import Interval
 
 if TYPE_CHECKING:
     from multiberts.stats.bootstrap.conclusion import ArmSummary, Comparison
+
+_Shown = TypeVar("_Shown", "ArmSummary", "Comparison")
 
 # Name, whether it is shown in per cent, and what it means. Others keep their name.
 _KNOWN: Mapping[str, tuple[str, bool, str]] = {
@@ -75,29 +77,22 @@ def as_shown(item: Comparison) -> Comparison:
     label = metric_label(item.metric)
     if metric_factor(item.metric) == 1:
         return replace(item, metric=label)
-    values: dict[str, object] = {
-        name: 100 * getattr(item, name)
-        for name in (
-            "estimate", "bootstrap_mean", "bias", "standard_error", "bootstrap_standard_error",
-            "samples",
-        )
-    }  # fmt: skip
-    values |= {
-        name: _in_percent(getattr(item, name))
-        for name in ("t", "percentile", "basic", "bca", "studentised")
+    numbers = (
+        "estimate", "bootstrap_mean", "bias", "standard_error", "bootstrap_standard_error", "samples",
+    )  # fmt: skip
+    sides = {
+        "base": _in_percent(item.base, "estimate", "seed_scores"),
+        "experiment": item.experiment and _in_percent(item.experiment, "estimate", "seed_scores"),
     }
-    sides = {"base": _side(item.base), "experiment": item.experiment and _side(item.experiment)}
-    return replace(item, metric=label, **values, **sides)  # type: ignore[arg-type]
+    return replace(_in_percent(item, *numbers), metric=label, **sides)
 
 
-def _in_percent(interval: Interval | None) -> Interval | None:
-    return None if interval is None else Interval(*(100 * end for end in interval))
-
-
-def _side(arm: ArmSummary) -> ArmSummary:
-    return replace(
-        arm,
-        estimate=100 * arm.estimate,
-        percentile=Interval(*(100 * end for end in arm.percentile)),
-        seed_scores=100 * arm.seed_scores,
-    )
+def _in_percent(item: _Shown, *numbers: str) -> _Shown:
+    """Returns a summary with these numbers, and with all intervals, 100 times as large."""
+    values: dict[str, Any] = {name: 100 * getattr(item, name) for name in numbers}
+    values |= {
+        field.name: Interval(*(100 * end for end in value))
+        for field in fields(item)
+        if isinstance(value := getattr(item, field.name), Interval)
+    }
+    return replace(item, **values)

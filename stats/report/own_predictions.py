@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -352,7 +353,7 @@ def _advice(
     metric = settings.metric or _default_metric(arms)
     lines = []
     for item, shown, (name, data) in zip(compared.comparisons, compared.shown, others, strict=True):
-        if settings.design != "paired" or not set(item.base.seeds):
+        if settings.design != "paired":
             continue
         sides = [
             Dump("", "", side, None, (metric,), dataset)
@@ -360,15 +361,21 @@ def _advice(
         ]
         components = sides[0].difference_components(sides[1], metric)
         alpha = round(1 - item.confidence, 12)
-        study = Study(components, len(item.base.seeds), 1, item.num_examples, alpha=alpha)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # the line says it itself
+            study = Study(components, len(item.base.seeds), 1, item.num_examples, alpha=alpha)
+            least = study.minimum_detectable_effect(_TARGET_POWER)
+            further = "" if item.significant or not item.estimate else _seeds_for(study, item)
         factor = shown.estimate / item.estimate if item.estimate else 1.0
-        least = format_cell(factor * study.minimum_detectable_effect(_TARGET_POWER))
         text = (
             f"{name}: {len(item.base.seeds)} seeds and {item.num_examples} examples find a true "
-            f"difference of {least} {_TARGET_POWER:.0%} of the time."
+            f"difference of {format_cell(factor * least)} {_TARGET_POWER:.0%} of the time.{further}"
         )
-        if not item.significant and item.estimate:
-            text += _seeds_for(study, item)
+        if components.truncated:
+            text += (
+                f" (The variance of {' and '.join(components.truncated)} was estimated below 0 and is "
+                "taken as 0; these numbers may be too good.)"
+            )
         lines.append(text)
     return "\n".join(["Next:", *(f"  {line}" for line in lines)]) if lines else ""
 

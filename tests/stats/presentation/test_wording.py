@@ -7,6 +7,7 @@ import pytest
 import xarray
 
 from multiberts.stats import compare
+from multiberts.stats.intervals import Interval
 from multiberts.stats.presentation.metric_names import as_shown, higher_is_better, metric_label
 from multiberts.stats.presentation.wording import answer, finding, verdict, warnings
 
@@ -62,6 +63,18 @@ def test_shares_are_shown_in_per_cent(comparison):
         assert tuple(getattr(shown, kind)) == pytest.approx(
             [100 * end for end in getattr(comparison, kind)]
         )
+    for before, after in (
+        (comparison, shown), (comparison.base, shown.base), (comparison.experiment, shown.experiment)
+    ):  # fmt: skip
+        intervals = [
+            field.name
+            for field in dataclasses.fields(before)
+            if isinstance(getattr(before, field.name), Interval)
+        ]
+        assert {"t", "percentile"} <= set(intervals)
+        for name in intervals:
+            ends = [100 * end for end in getattr(before, name)]
+            assert tuple(getattr(after, name)) == pytest.approx(ends)
     np.testing.assert_allclose(shown.samples, 100 * comparison.samples)
     np.testing.assert_allclose(
         shown.experiment.seed_scores, 100 * comparison.experiment.seed_scores
