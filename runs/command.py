@@ -239,9 +239,9 @@ def run_command(
         # Called directly, not through Gin, which would add its own lines to error messages.
         with local_arguments(bindings) as arguments_here:
             run_dir = arguments_here.get("run_dir")
-            was_done = run_dir is not None and Path(run_dir, DONE).is_file()
+            before = _when_done(run_dir)
             result = function(**arguments_here)
-            if was_done:
+            if before is not None and _when_done(run_dir) == before:
                 console.progress(f"{bindings['run_dir']} was done already; nothing was changed")
             if report is not None:
                 result = report(run_dir=run_dir)
@@ -249,6 +249,12 @@ def run_command(
             console.report(result)
 
     run_main(main)
+
+
+def _when_done(run_dir: str | None) -> int | None:
+    """Returns when a run was finished, in nanoseconds; None where it is not."""
+    marker = Path(run_dir or "", DONE)
+    return marker.stat().st_mtime_ns if run_dir and marker.is_file() else None
 
 
 def _positional(given: Sequence[str], names: Sequence[str]) -> dict[str, list[str]]:

@@ -80,11 +80,9 @@ def as_shown(item: Comparison) -> Comparison:
     numbers = (
         "estimate", "bootstrap_mean", "bias", "standard_error", "bootstrap_standard_error", "samples",
     )  # fmt: skip
-    sides = {
-        "base": _in_percent(item.base, "estimate", "seed_scores"),
-        "experiment": item.experiment and _in_percent(item.experiment, "estimate", "seed_scores"),
-    }
-    return replace(_in_percent(item, *numbers), metric=label, **sides)
+    base = _in_percent(item.base, "estimate", "seed_scores")
+    experiment = item.experiment and _in_percent(item.experiment, "estimate", "seed_scores")
+    return replace(_in_percent(item, *numbers), metric=label, base=base, experiment=experiment)
 
 
 def _in_percent(item: _Shown, *numbers: str) -> _Shown:

@@ -28,7 +28,7 @@ from multiberts.stats.presentation import figures, wording
 from multiberts.stats.presentation.comparison_tables import full_table, summary_table
 from multiberts.stats.presentation.metric_names import as_shown
 from multiberts.stats.presentation.sections import ReportSection
-from multiberts.stats.presentation.table_writer import NONE, Table, format_cell
+from multiberts.stats.presentation.table_writer import NONE, Cell, Table, format_cell
 from multiberts.stats.report.analysis import ComparedProcedures, ReportContent
 from multiberts.stats.report.dumps import Bootstrap, Dump
 from multiberts.stats.report.page import write_page
@@ -245,7 +245,8 @@ def _compare_arms(
     pairs = [f"{name} against {base_name}" for name, _ in others] or [base_name]
     title = pairs[0] if len(pairs) == 1 else f"All against {base_name}"
     found = ComparedProcedures(title, design)
-    for pair, (name, data) in zip(pairs, others or [(base_name, None)], strict=True):
+    sides: list[tuple[str, xarray.Dataset | None]] = [*others] or [(base_name, None)]
+    for pair, (name, data) in zip(pairs, sides, strict=True):
         try:
             item = compare(
                 base, data, metric, design, clusters=clusters, missing=settings.missing,
@@ -304,7 +305,7 @@ def _as_text(
     """Returns the findings, a table of all, the warnings once, and what to do next."""
     adjusted: Sequence[float | None] = compared.adjusted or [None]
     findings = [wording.finding(item, p) for item, p in zip(compared.shown, adjusted, strict=True)]
-    records = []
+    records: list[dict[str, Cell]] = []
     for place, item in enumerate(compared.shown):
         if item.experiment is None:
             continue
