@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -42,12 +43,17 @@ def disk_full_line(error: BaseException | None) -> str | None:
         chain.append(error)
         error = error.__cause__ or error.__context__
     full = [one for one in chain if isinstance(one, OSError) and one.errno in _FULL]
-    if not full:
+    # Errors of TensorFlow's own writers only say it.
+    is_said = any(os.strerror(code) in str(one) for one in chain for code in _FULL)
+    if not full and not is_said:
         return None
     told = [str(one) for one in chain if isinstance(one, UserError)]
+    if told:
+        return told[0]
+    if not full:
+        return f"{str(chain[0]).splitlines()[0]}; free some space, then run the same command again"
     where = full[0].filename or "a file"
-    line = f"cannot write {where}: {full[0].strerror}; free some space, then run the same command again"
-    return told[0] if told else line
+    return f"cannot write {where}: {full[0].strerror}; free some space, then run the same command again"
 
 
 def check_values(function: str, rows: Iterable[tuple[str, Any, bool, str]]) -> None:
