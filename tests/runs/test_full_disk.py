@@ -1,0 +1,42 @@
+"""A full disk is told from other errors, whichever library reports it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from multiberts.runs.errors import UserError, disk_full_line
+
+PROGRAM = """
+import resource, signal, sys
+import numpy as np
+import tensorflow as tf
+from multiberts.runs.errors import disk_full_line
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+try:
+    tf.raw_ops.SaveV2(
+        prefix="weights", tensor_names=["w"], shape_and_slices=[""],
+        tensors=[tf.constant(np.zeros(100_000))],
+    )
+except Exception as error:
+    print(disk_full_line(error))
+"""
+
+
+def test_tensorflows_own_writer(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    (line,) = done.stdout.splitlines()
+    assert "weights" in line and "File too large" in line
+    assert line.endswith("free some space, then run the same command again")
+
+
+def test_the_line_that_was_told_already_is_kept() -> None:
+    with pytest.raises(UserError) as caught:
+        raise UserError("cannot write a; free some space") from OSError(28, "No space left", "a")
+    assert disk_full_line(caught.value) == "cannot write a; free some space"
+    assert disk_full_line(ValueError("a damaged file")) is None
