@@ -218,7 +218,7 @@ def run_command(
       report: called with `run_dir` after the function; what it returns is printed.
     """
     if asks_for_help(sys.argv[1:]):
-        console.report(help_of(function))
+        console.report(help_of(function, positional))
         return
     annotations = annotations_of(function)
     for name in annotations:
@@ -279,13 +279,20 @@ def asks_for_help(arguments: Sequence[str]) -> bool:
     return not _HELP.isdisjoint(arguments)
 
 
-def help_of(function: Callable[..., object]) -> str:
+def help_of(function: Callable[..., object], positional: Sequence[str] = ()) -> str:
     """Returns what `--help` prints: the description, then every parameter with type and meaning."""
     description, meanings, notes = described_function(function)
-    lines = [f"usage: {sys.argv[0]} [--parameter=value ...] [--gin_file=...]", "", description, ""]
+    annotations, parameters = annotations_of(function), inspect.signature(function).parameters
+    names = [
+        name.upper()
+        if parameters[name].default is inspect.Parameter.empty
+        else f"[{name.upper()} ...]"
+        for name in positional
+    ]
+    usage = " ".join([sys.argv[0], *names, "[--parameter=value ...] [--gin_file=...]"])
+    lines = [f"usage: {usage}", "", description, ""]
     lines.append(f"Parameters, as --name=value or as {function.__name__}.name in Gin:")
-    annotations = annotations_of(function)
-    for name, parameter in inspect.signature(function).parameters.items():
+    for name, parameter in parameters.items():
         default = parameter.default
         kind = "required" if default is parameter.empty else f"default {default!r}"
         lines.append(f"  --{name} ({described(annotations[name])}; {kind})")
