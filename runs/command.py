@@ -141,6 +141,9 @@ COMMANDS = {
         "stats.report.selection:learning_rates",
         "print the best learning rate of each task",
     ),
+    "list": Command(
+        "launch.listing:list_names", "list tasks, metrics or Gin files by name", ("kind",)
+    ),
     "launch": Command(
         "launch.command:main", "plan, run and watch a whole experiment (launch --help)"
     ),

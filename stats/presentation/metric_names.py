@@ -29,6 +29,11 @@ _KNOWN: Mapping[str, tuple[str, bool, str]] = {
     "mse": ("mean squared error", False, "Mean of squared differences from the labels."),
     "mae": ("mean absolute error", False, "Mean of absolute differences from the labels."),
     "ece": ("calibration error", False, "Gap between confidence and accuracy."),
+    "f1_micro": ("micro F1", True, "F1 of all classes counted together."),
+    "mean": ("mean", False, "Mean of the examples' own scores."),
+    "slope": ("slope", False, "Slope of the predictions on the labels."),
+    "brier": ("Brier score", False, "Mean squared error of the class probabilities."),
+    "log_loss": ("log loss", False, "Mean negative log-probability of the right class."),
     "bleu": ("BLEU", False, "Overlap of n-grams with the references."),
     "bias_correlation": (
         "bias correlation", False,
