@@ -90,7 +90,7 @@ class Trainer:
 
     @property
     def machine(self) -> dict[str, object]:
-        """What changes the last bits of training, besides the recipe; recorded with every state."""
+        """Returns what changes the last bits of training besides the recipe; every state records it."""
         return {
             **machine(),
             "devices": self.devices.count,
