@@ -110,7 +110,12 @@ def read_done(directory: PathLike) -> dict[str, RecordedFile]:
 
 
 def read_unfetched(directory: PathLike) -> dict[str, RecordedFile]:
-    """Returns by name the outputs of a run that lie in its bucket alone; none of a run without a bucket."""
+    """Returns by name the outputs of a run that lie in its bucket alone; none of a run without a bucket.
+
+    Example:
+      >>> read_unfetched("runs/seed_0")
+      {}
+    """
     listed = Path(directory) / UNFETCHED
     if not listed.exists():
         return {}

@@ -118,7 +118,7 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(
     assert [failure.run.path for failure in failures] == [
         f"pair/checkpoint_1/lr_0.001-ft_seed_{seed}" for seed in (0, 3)
     ]
-    assert all("not finite" in failure.message for failure in failures)
+    assert all("numbers that are NaN or infinite" in failure.message for failure in failures)
     assert all(failure.is_user_error for failure in failures)
     done = sorted(path.parent.name for path in (tmp_path / "sweep").rglob("DONE"))
     assert done == ["lr_0.001-ft_seed_0", "lr_0.001-ft_seed_3"]
