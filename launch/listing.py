@@ -23,8 +23,8 @@ def list_names(*, kind: Literal["tasks", "metrics", "configs"]) -> str:
       One line per name.
 
     Example:
-      >>> print(list_names(kind="metrics").splitlines()[0])
-      accuracy            Share of examples whose prediction is right.
+      >>> list_names(kind="metrics").splitlines()[0].split(maxsplit=1)
+      ['accuracy', 'Share of examples whose prediction is right.']
     """
     if kind == "tasks":
         names = {
