@@ -180,8 +180,8 @@ def registered_tasks(task_modules: tuple[str, ...] = ()) -> dict[str, Task]:
       UserError: one of them cannot be imported, has no `TASKS`, or repeats a name.
 
     Example:
-      >>> list(registered_tasks())[:3]
-      ['CoLA', 'SST-2', 'RTE']
+      >>> print(*list(registered_tasks())[:3])
+      CoLA SST-2 RTE
     """
     tasks: dict[str, Task] = {}
     for module in MODULES:
