@@ -22,8 +22,8 @@ from multiberts.launch.tpu.settings import TpuSettings
 _OF_THE_ZONE = frozenset({"Stockout", "Quota", "Refused"})
 # States of a preempted node.
 _TAKEN = frozenset({"PREEMPTED", "TERMINATED", "STOPPED", "STOPPING", "DELETING"})
-# A preempted node with a heartbeat this fresh still saves.
-_SECONDS_TO_SAVE = 60.0
+# A node with a heartbeat this fresh is at work.
+_FRESH_SECONDS = 60.0
 _MAX_BACKOFF_SECONDS = 3600.0
 
 
@@ -138,7 +138,7 @@ def decide(seen: Seen, settings: TpuSettings) -> Action:
 
     | seen | action |
     |---|---|
-    | DONE | delete the resource; finish |
+    | DONE | let the trainer end; delete the resource; finish |
     | nothing | create, up to a number of attempts or dollars, with back-off |
     | waiting | wait; past the patience delete, then the next zone |
     | active, fresh heartbeat | show |
@@ -148,6 +148,9 @@ def decide(seen: Seen, settings: TpuSettings) -> Action:
     alive = [one for one in seen.resources if one.state != DELETING]
     last = seen.attempts[-1] if seen.attempts else None
     if seen.done and alive:
+        # After DONE the trainer removes its state from the bucket and gives the lease back.
+        if alive[0].state == ACTIVE and _is_working(seen):
+            return Wait(f"done in {alive[0].zone}, its trainer is ending")
         return Delete(alive[0], "done")
     if seen.done and last is not None and last.ended is None:
         return End("done")
@@ -206,7 +209,7 @@ def _with_resource(resource: Resource, seen: Seen, settings: TpuSettings) -> Act
     state, zone = resource.state, resource.zone
     if settings.budget is not None and seen.spent >= settings.budget:
         return Delete(resource, "failed", _error("Budget", _over_budget(seen.spent, settings)))
-    if state == "SUSPENDING" and _is_saving(seen):
+    if state == "SUSPENDING" and _is_working(seen):
         return Wait(f"preempted in {zone}, still saving")
     if state == "FAILED":
         message = resource.message or "the service gave no reason"
@@ -224,12 +227,12 @@ def _with_resource(resource: Resource, seen: Seen, settings: TpuSettings) -> Act
     return Wait(f"{resource.name} is in the state {state}")
 
 
-def _is_saving(seen: Seen) -> bool:
-    """Returns whether a preempted node still pushes its state; deleting it would lose steps."""
+def _is_working(seen: Seen) -> bool:
+    """Returns whether a node's trainer still writes to the bucket; deleting it would cut that short."""
     beat = seen.beat
     if beat is None or beat.phase not in ("training", "restarting"):
         return False
-    return seen.now - beat.time < _SECONDS_TO_SAVE
+    return seen.now - beat.time < _FRESH_SECONDS
 
 
 def _of_active(resource: Resource, seen: Seen, settings: TpuSettings) -> Action:

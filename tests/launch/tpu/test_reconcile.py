@@ -83,6 +83,13 @@ OPEN = (attempt(),)
 ROWS: list[tuple[str, Seen, Action | type]] = [
     # DONE: delete the resource; finished.
     ("done, trains", Seen(NOW, True, (resource("ACTIVE"),), (), OPEN), Delete),
+    ("done, ends", Seen(NOW, True, (resource("ACTIVE"),), (), OPEN, NODE, word()), Wait),
+    ("done, ended", Seen(NOW, True, (resource("ACTIVE"),), (), OPEN, NODE, word("done")), Delete),
+    (
+        "done, stuck",
+        Seen(NOW, True, (resource("ACTIVE"),), (), OPEN, NODE, word(age=90.0)),
+        Delete,
+    ),
     ("done, waits", Seen(NOW, True, (resource("ACCEPTED", "b"),), (), OPEN), Delete),
     ("done, attempt open", Seen(NOW, True, (), (), OPEN), End("done")),
     (
