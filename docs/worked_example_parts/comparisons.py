@@ -64,7 +64,6 @@ def corrections(data: Data) -> str:
             "p (t)": found.p_t.two_sided,
             "Holm": family.adjusted["holm"][place],
             "Benjamini-Hochberg": family.adjusted["bh"][place],
-            "max-T": family.adjusted["max_t"][place],
         }
         for place, (name, found) in enumerate(family.comparisons.items())
         if found.p_t.two_sided < 0.1

@@ -367,7 +367,7 @@ def compare_questions(
     settings: ComparisonSettings,
     names: Sequence[Names],
     total: Crossing | None = None,
-) -> tuple[list[Comparison], Replicates, Array | None]:
+) -> tuple[list[Comparison], Replicates, list[Array | None]]:
     """Compares the sides of each question, with bootstrap draws that all questions share.
 
     Args:
@@ -377,8 +377,9 @@ def compare_questions(
       total: a sum of their tables whose replicates' variances are wanted too.
 
     Returns:
-      The comparisons, the replicates of all jobs, and the unbiased variance of each replicate of
-      `total` [replicates] (None without it, or where no studentised interval is wanted).
+      The comparisons, the replicates of all jobs, and for each question, then for `total`, the
+      unbiased variance of each replicate [replicates] (None where no studentised interval is
+      wanted).
     """
     crossings = [question.crossing for question in questions] + ([total] if total else [])
     # A function's table is of groups of examples, which have no counts of their own.
@@ -423,4 +424,4 @@ def compare_questions(
                 question.metric.bounds,
             )
         )
-    return comparisons, replicates, joined[-1] if total else None
+    return comparisons, replicates, joined

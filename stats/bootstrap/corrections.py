@@ -58,19 +58,24 @@ def max_t_p_values(
     estimates: ArrayLike,
     standard_errors: ArrayLike,
     samples: ArrayLike,
+    sample_standard_errors: ArrayLike,
     alternative: Alternative = "two_sided",
 ) -> Array:
     """Adjusts p-values by step-down max-T, which uses the dependence between hypotheses.
 
     Each estimate over its standard error is compared with the largest of the hypotheses not yet
     rejected in the same replicates, where estimates of tasks with common seeds rise and fall
-    together. The replicates are centred at the estimates, which puts them under the null.
+    together. The replicates are centred at the estimates, which puts them under the null, and
+    divided by standard errors of their own: by the estimates' errors, p would be far too small with
+    few seeds.
 
     Args:
       estimates: [m], 0 under the null.
       standard_errors: [m]. A hypothesis with standard error 0 is rejected first where its estimate
         is not 0, and has p = 1 where it is.
       samples: bootstrap samples of the estimates [B, m], each row from one draw of the seeds.
+      sample_standard_errors: the standard error of each, from its own replicate [B, m]. Where it is 0
+        the sample is infinitely far from an estimate that it differs from.
       alternative: the side that is tested.
 
     Returns:
@@ -83,14 +88,19 @@ def max_t_p_values(
     """
     centres, drawn = np.asarray(estimates, dtype=np.float64), np.asarray(samples, dtype=np.float64)
     errors = np.asarray(standard_errors, dtype=np.float64)
+    own_errors = np.asarray(sample_standard_errors, dtype=np.float64)
     check_choice("alternative", alternative, Alternative)
-    if centres.ndim != 1 or errors.shape != centres.shape or drawn.shape[1:] != centres.shape:
+    shapes_fit = (
+        errors.shape == centres.shape == drawn.shape[1:] and own_errors.shape == drawn.shape
+    )
+    if centres.ndim != 1 or not shapes_fit:
         raise DataError(
-            f"found estimates {centres.shape}, standard errors {errors.shape} and samples "
-            f"{drawn.shape}, expected [m], [m] and [replicates, m]"
+            f"found estimates {centres.shape}, standard errors {errors.shape}, samples {drawn.shape} "
+            f"and their standard errors {own_errors.shape}, expected [m], [m], [replicates, m] and "
+            "[replicates, m]"
         )
     seen = _statistics(centres, errors, alternative)
-    null = _statistics(drawn - centres, errors, alternative)
+    null = _statistics(drawn - centres, own_errors, alternative)
     order = np.argsort(-seen, kind="stable")
     # The largest statistic of the hypotheses from each step onwards [B, m].
     largest = np.maximum.accumulate(null[:, order[::-1]], axis=1)[:, ::-1]
@@ -103,7 +113,7 @@ def max_t_p_values(
 
 
 def _statistics(differences: Array, errors: Array, alternative: Alternative) -> Array:
-    """Scales differences [..., m] by standard errors [m]; large values support the alternative."""
+    """Scales differences [..., m] by standard errors [..., m]; large values support the alternative."""
     no_error = np.where(differences == 0, 0.0, np.copysign(np.inf, differences))
     with np.errstate(divide="ignore", invalid="ignore"):
         values = np.where(errors > 0, differences / errors, no_error)

@@ -133,6 +133,20 @@ class Crossing:
         Raises:
           DataError: a pool has one seed, or a set one example.
         """
+        return _combined(*self.mean_square_shares())
+
+    def mean_square_shares(self) -> tuple[list[list[Term]], list[Term]]:
+        """Returns the independent mean squares that the unbiased variance is made of.
+
+        Each as its share of the variance, such as A / (R C), with its degrees of freedom.
+
+        Returns:
+          Those that are added, grouped (seeds of each pool, then examples of each set), and those of
+          residuals, which are subtracted.
+
+        Raises:
+          DataError: a pool has one seed, or a set one example.
+        """
         groups: list[list[Term]] = []
         if self.seeds:
             cure = "add seeds or resample examples only"
@@ -144,7 +158,7 @@ class Crossing:
         for weight, found in self._crossed:
             value, freedom = _residual_term(found)
             subtracted.append((weight * value, freedom))
-        return _combined(groups, subtracted)
+        return groups, subtracted
 
     def replicate_variances(
         self, seed_counts: Mapping[str, Array], example_counts: Mapping[str, NDArray]
@@ -250,7 +264,8 @@ def _combined(groups: list[list[Term]], subtracted: list[Term]) -> VarianceEstim
     formula then follows the other, which has many: with three seeds that carry nine tenths of the
     variance, 7.7 % of tests at the 5 % level would err. Where seeds and examples both vary, the
     cautious formula therefore takes mean squares at the upper end of their likely range. The
-    variance itself stays unbiased.
+    variance itself stays unbiased. `stats.intervals.generalised_interval`, which draws the mean
+    squares from all of that range, is the reference: its intervals are about as wide.
     """
     satterthwaite = _freedom(groups, subtracted)
     cautious = satterthwaite

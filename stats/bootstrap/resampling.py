@@ -191,10 +191,12 @@ class Replicates:
       scores: float64 [replicates, jobs].
       undefined: bool [replicates, jobs], where the metric was 0/0 for a drawn run and took its
         defined value.
+      one_seed: bool [replicates], where all draws of a pool were of one seed.
     """
 
     scores: NDArray[np.float64]
     undefined: NDArray[np.bool_]
+    one_seed: NDArray[np.bool_]
 
 
 class DrawSource(Protocol):
@@ -296,14 +298,17 @@ def bootstrap(
     wanted = {job.examples for job in jobs if isinstance(job.score, FunctionMetric)}
     scores = np.empty((num_bootstrap, len(jobs)))
     undefined = np.zeros((num_bootstrap, len(jobs)), dtype=bool)
+    one_seed = np.zeros(num_bootstrap, dtype=bool)
     for chunk in _chunks(draws, pools, sets, wanted, progress(range(num_bootstrap))):
         rows = slice(chunk.start, chunk.start + chunk.size)
         for column, job in enumerate(jobs):
             scores[rows, column], undefined[rows, column] = job(chunk)
+        for drawn in chunk.seeds.values():
+            one_seed[rows] |= (drawn == drawn[:, :1]).all(axis=1)
         if on_chunk is not None:
             on_chunk(chunk)
         del chunk  # before the next one is made: only one is in memory at a time
-    return Replicates(scores, undefined)
+    return Replicates(scores, undefined, one_seed)
 
 
 def _chunks(

@@ -45,9 +45,10 @@ class TaskComparisons(Readable):
       comparisons: by task.
       macro_average: of the mean over tasks of their scores, each task with the same weight.
       adjusted: two-sided p-values of the tasks corrected for their number, by method:
-        `bonferroni`, `holm`, `bh`, `by` from the recommended p; `max_t` from the shared draws,
-        never below the recommended p, and with few seeds still too small: rely on `holm` there.
-        Each [tasks], in the order of `comparisons`. Empty in a `single` design.
+        `holm` (recommended), `bonferroni`, `bh`, `by` from the recommended p; with
+        `studentised=True` also `max_t`, from the shared draws. Replicates that drew one seed only
+        have no spread of seeds and count against it, so that of two or three seeds it rejects
+        nothing. Each [tasks], in the order of `comparisons`. Empty in a `single` design.
       left_out: seeds of each task that other tasks lack, and which no task therefore uses.
 
     Example:
@@ -147,10 +148,12 @@ def compare_tasks(
         for side in range(1 if design == "single" else 2)
     ]
     macro_average = _macro_average(
-        average, shares, found, replicates.undefined, variances, settings
+        average, shares, found, replicates.undefined, variances[-1], settings
     )
     comparisons = dict(zip(tasks, found, strict=True))
-    return TaskComparisons(comparisons, macro_average, _adjusted(found), left_out)
+    return TaskComparisons(
+        comparisons, macro_average, _adjusted(found, variances[:-1], replicates.one_seed), left_out
+    )
 
 
 def _arms(
@@ -238,18 +241,25 @@ def _mean_side(
     )
 
 
-def _adjusted(items: list[Comparison]) -> dict[str, NDArray[np.float64]]:
+def _adjusted(
+    items: list[Comparison],
+    variances: list[NDArray[np.float64] | None],
+    one_seed: NDArray[np.bool_],
+) -> dict[str, NDArray[np.float64]]:
     p_values = [item.p_t.two_sided for item in items if item.p_t is not None]
     if not p_values:
         return {}
     adjusted = {
         method: adjusted_p_values(p_values, method) for method in ("bonferroni", "holm", "bh", "by")
     }
-    shared = max_t_p_values(
-        np.array([item.estimate for item in items]),
-        np.array([item.standard_error for item in items]),
-        np.stack([item.differences for item in items], axis=1),
-    )
-    # With few seeds bootstrap samples are too narrow: a correction must not fall below the t's p.
-    adjusted["max_t"] = np.maximum(shared, p_values)
+    known = [found for found in variances if found is not None]
+    if len(known) == len(items):
+        shared = max_t_p_values(
+            np.array([item.estimate for item in items]),
+            np.array([item.standard_error for item in items]),
+            np.stack([item.differences for item in items], axis=1),
+            np.sqrt(np.where(one_seed[:, None], 0.0, np.stack(known, axis=1))),
+        )
+        # A correction must not fall below the p that it corrects.
+        adjusted["max_t"] = np.maximum(shared, p_values)
     return adjusted

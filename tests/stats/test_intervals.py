@@ -9,6 +9,7 @@ import scipy.special
 import scipy.stats
 
 from multiberts.stats import report_ci
+from multiberts.stats.bootstrap.crossing import crossing_of_tables
 from multiberts.stats.intervals import (
     Interval,
     acceleration,
@@ -18,6 +19,7 @@ from multiberts.stats.intervals import (
     bounded_t_interval,
     difference_of_intervals,
     fisher_t_interval,
+    generalised_interval,
     percentile_interval,
     permutation_p_values,
     published_p_values,
@@ -338,3 +340,34 @@ def test_where_all_is_right_the_interval_is_that_of_clopper_and_pearson():
 def test_the_difference_of_intervals_is_the_root_of_squares():
     found = difference_of_intervals((0.5, Interval(0.4, 0.7)), (0.9, Interval(0.6, 1.0)))
     assert found == pytest.approx((0.4 - np.hypot(0.3, 0.2), 0.4 + np.hypot(0.1, 0.1)))
+
+
+@pytest.mark.parametrize("num_seeds", [2, 3, 5])
+@pytest.mark.parametrize("shares", [(0.9, 0.1, 0.0), (0.5, 0.5, 0.0), (0.0, 0.1, 0.9)])
+def test_the_generalised_interval_covers_as_the_cautious_t_does(num_seeds, shares):
+    """Two seeds, too: 400 tables of 40 examples; the true mean is 0."""
+    random = np.random.default_rng(num_seeds)
+    deviations = np.sqrt(np.multiply(shares, (num_seeds, 40, 40 * num_seeds)))
+    covered = np.zeros(2)
+    for trial in range(400):
+        seeds, examples = random.normal(size=(num_seeds, 1)), random.normal(size=(1, 40))
+        residual = random.normal(size=(num_seeds, 40))
+        table = deviations[0] * seeds + deviations[1] * examples + deviations[2] * residual
+        crossing, mean = crossing_of_tables([table]), float(table.mean())
+        found = crossing.unbiased_variance()
+        error = np.sqrt(found.variance)
+        squares = crossing.mean_square_shares()
+        intervals = (
+            generalised_interval(mean, squares, 0.95, 2000, trial),
+            t_interval(mean, error, found.cautious_degrees_of_freedom, 0.95),
+        )
+        covered += [low <= 0 <= high for low, high in intervals]
+    assert (covered / 400 >= 0.93 - 2 * np.sqrt(0.93 * 0.07 / 400)).all()
+
+
+def test_of_seeds_alone_the_generalised_interval_is_students():
+    scores = np.random.default_rng(13).normal(size=(4, 1))
+    squares = crossing_of_tables([np.repeat(scores, 3, axis=1)], "seeds").mean_square_shares()
+    found = generalised_interval(scores.mean(), squares, 0.9, 200_000)
+    expected = scipy.stats.t.interval(0.9, 3, scores.mean(), scipy.stats.sem(scores[:, 0]))
+    assert found == pytest.approx(expected, rel=0.02, abs=0.01)
