@@ -16,28 +16,30 @@ import argparse
 import collections
 import contextlib
 import json
+import multiprocessing
 import os
 import random
 import resource
-import signal
-import subprocess
+import runpy
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from multiberts.benchmarks.stress_resume import ARGUMENTS, make_corpora
+from multiberts.benchmarks.forking import fork_command, preload
+from multiberts.benchmarks.stress_resume import ARGUMENTS, IMPORTED, make_corpora
 from multiberts.runs import console
 from multiberts.runs.directory import DONE, read_done
 from multiberts.runs.files import remove
 
 FAULTS = ("SIGKILL", "SIGTERM", "SIGSTOP", "full disk", "skewed clock")
 SAME = "same bytes"
-# A stopped process is left so for this time, unless its launcher ends it before.
-_SECONDS_STOPPED = 3.0
+CLEAR, MISSED = "clear", "missed"
+_SECONDS_STOPPED = 1.0
 _SILENT_SECONDS = 20
 _SECONDS_AT_MOST = 1800
 
@@ -45,10 +47,12 @@ _SMALL = {"batch_size": 16, "num_epochs": 2, "sequence_length": 32, "compile_ste
 _PRETRAIN = {
     **ARGUMENTS,
     "procedure": "base",
-    "num_steps": 200,
-    "checkpoint_steps": [0, 100],
+    "num_steps": 40,
+    "checkpoint_steps": [0, 20],
+    "evaluate_every_steps": 20,
     "compile_step": False,
 }
+ORDER = ("prepare", "pretrain_3", "finetune", "sweep", "score", "report", "launch")
 # Of those whose function has another name.
 _NAMES = {"score": "evaluate", "report": "stats"}
 # Python reads it at its start: its clock, not the kernel's, is off.
@@ -64,7 +68,10 @@ def commands(folder: Path) -> dict[str, dict[str, Any]]:
     inputs = folder / "inputs"
     if not (inputs / "held_out" / DONE).is_file():
         inputs.mkdir(parents=True, exist_ok=True)
-        make_corpora(inputs)
+        # In a process of its own: others are forked from this one, which uses nothing of TensorFlow.
+        maker = multiprocessing.get_context("fork").Process(target=make_corpora, args=(inputs,))
+        maker.start()
+        maker.join()
     pairs = inputs / "pairs"
     pairs.mkdir(exist_ok=True)
     for split, count in (("train", 64), ("dev", 24)):
@@ -78,14 +85,14 @@ def commands(folder: Path) -> dict[str, dict[str, Any]]:
         "source_format": "sentences",
         "vocabulary_size": 50,
         "sequence_length": 32,
-        "dupe_factor": 2,
+        "dupe_factor": 20,
     }
     corpora = {
         "corpus": str(inputs / "trained"),
         "evaluation_corpus": str(inputs / "held_out"),
     }
     checkpoints = {
-        f"seed_{seed}": str(folder / "whole" / f"pretrain_{seed}" / "out/checkpoints/step_200")
+        f"seed_{seed}": str(folder / "whole" / f"pretrain_{seed}" / "out/checkpoints/step_40")
         for seed in (3, 4)
     }
     predictions = str(folder / "whole" / "sweep" / "out")
@@ -119,10 +126,10 @@ def commands(folder: Path) -> dict[str, dict[str, Any]]:
         "launch": {
             **bound("launch", {"root": "out", "corpora": ["text"], "procedures": ["base"]}),
             **bound("launch", {"tasks": ["pair"], "pretrain_seeds": [0, 1]}),
-            **bound("launch", {"finetune_seeds": [0, 1], "learning_rates": [1e-3]}),
+            **bound("launch", {"finetune_seeds": [0], "learning_rates": [1e-3]}),
             **bound("prepare", prepare),
-            **bound("pretrain", {**pretrain, "evaluate_every_steps": None, "num_steps": 60}),
-            **bound("pretrain", {"checkpoint_steps": [0]}),
+            **bound("pretrain", {**pretrain, "evaluate_every_steps": None, "num_steps": 20}),
+            **bound("pretrain", {"checkpoint_steps": []}),
             **bound("pair/finetune", task),
             **bound("run", {"workers": 1, "silent_seconds": _SILENT_SECONDS}),
         },
@@ -130,43 +137,77 @@ def commands(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def start(
-    command: str, bindings: Mapping[str, Any], place: Path, *, offset: float = 0.0, limit: int = -1
-) -> subprocess.Popen[bytes]:
-    """Starts a command in a session of its own.
+    command: str,
+    bindings: Mapping[str, Any],
+    place: Path,
+    output: int,
+    *,
+    offset: float = 0.0,
+    limit: int = -1,
+) -> ForkProcess:
+    """Starts a command.
 
     Args:
       command: one of `commands`.
       bindings: its Gin bindings.
-      place: the folder that it runs in, with the file `log` for what it prints.
+      place: the folder that it runs in.
+      output: file descriptor for what it prints.
       offset: of its clock, in seconds.
       limit: bytes that a file may have at most; -1: any number.
     """
     name = _NAMES.get(command, command.partition("_")[0])
     flags = [f"--gin_param={key} = {value!r}" for key, value in bindings.items()]
-    program = "from multiberts.runs.command import main; main()"
-    environment = dict(os.environ)
-    if offset:
-        clock = place.parent / "clock"
-        clock.mkdir(exist_ok=True)
-        (clock / "sitecustomize.py").write_text(_CLOCK)
-        known = [str(clock), *filter(None, [os.environ.get("PYTHONPATH")])]
-        environment |= {
-            "PYTHONPATH": os.pathsep.join(known),
-            "STRESS_CLOCK_OFFSET": str(offset),
-        }
-    with open(place / "log", "ab") as log:
-        # Its log alone may grow: pipes have no limit.
-        process = subprocess.Popen(
-            [sys.executable, "-c", program, name, *flags],
-            cwd=place,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE if limit >= 0 else log,
-            stderr=subprocess.STDOUT if limit >= 0 else log,
-            start_new_session=True,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, -1)),
-        )
-    return process
+
+    def enter() -> None:
+        if offset:
+            clock = place.parent / "clock"
+            clock.mkdir(exist_ok=True)
+            (clock / "sitecustomize.py").write_text(_CLOCK)
+            os.environ["STRESS_CLOCK_OFFSET"] = str(offset)
+            known = filter(None, [str(clock), os.environ.get("PYTHONPATH")])
+            os.environ["PYTHONPATH"] = os.pathsep.join(known)
+            # This process has started already; those that it starts read it themselves.
+            runpy.run_path(str(clock / "sitecustomize.py"))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, -1))
+
+    return fork_command([name, *flags], place, output, output, enter)
+
+
+def run_to_end(
+    command: str, bindings: Mapping[str, Any], place: Path, limit: int = -1
+) -> tuple[int | None, str]:
+    """Runs a command; see `start`.
+
+    Returns:
+      Its exit status, and what it printed, which the file `log` of the folder gets, too.
+    """
+    # A pipe may grow where a file may not.
+    reading, writing = os.pipe()
+    process = start(command, bindings, place, writing, limit=limit)
+    os.close(writing)
+    with open(reading) as stream, open(place / "log", "a") as log:
+        printed = stream.read()
+        log.write(printed)
+    process.join()
+    return process.exitcode, printed
+
+
+def seconds_of(family: Sequence[psutil.Process]) -> float:
+    """Returns the seconds of processor time that processes and their ended children took."""
+    total = 0.0
+    for process in family:
+        with contextlib.suppress(psutil.Error):
+            total += sum(process.cpu_times()[:4])
+    return total
+
+
+def family_of(process: ForkProcess) -> list[psutil.Process]:
+    """Returns a process and all that it and its children have started; none where it has ended."""
+    try:
+        parent = psutil.Process(process.pid)
+        return [parent, *parent.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
 
 
 def outputs(place: Path) -> dict[str, bytes]:
@@ -192,44 +233,65 @@ def meet(
       bindings: its Gin bindings.
       place: the folder that it runs in.
       draw: draws the fault and its moment.
-      facts: seconds that the undisturbed command took, and bytes of its largest output.
+      facts: seconds of processor time that the undisturbed command took, and bytes of its largest output.
 
     Returns:
-      What was done and what came of it, for `stops.jsonl`.
+      What was done and what came of it, for `stops.jsonl`; the verdict is MISSED where the command had
+      ended before the fault.
     """
     fault = draw.choice(FAULTS)
-    moment = draw.uniform(0.0, 1.05) * facts["seconds"]
-    offset = draw.choice((-86400.0, -91.0, 91.0, 86400.0)) if fault == "skewed clock" else 0.0
-    limit = int(facts["bytes"] * draw.random()) if fault == "full disk" else -1
-    process = start(command, bindings, place, offset=offset, limit=limit)
+    moment = draw.random() * facts["seconds"]
     if fault == "full disk":
-        said, _ = process.communicate(timeout=_SECONDS_AT_MOST)
+        limit = int(facts["bytes"] * draw.random())
+        status, printed = run_to_end(command, bindings, place, limit)
+        has_met = status != 0
+        is_expected = status == 2 and printed.count("error: ") == 1
+        stop: dict[str, Any] = {"limit": limit}
+    else:
+        offset = draw.choice((-86400.0, -91.0, 91.0, 86400.0)) if fault == "skewed clock" else 0.0
         with open(place / "log", "ab") as log:
-            log.write(said)
-        is_one_line = said.count(b"error: ") == 1 and b"Traceback" not in said
-        status = process.returncode
-        verdict = "clear" if status == 0 or (status == 2 and is_one_line) else "unclear"
-        return {"fault": fault, "status": status, "verdict": verdict, "limit": limit}
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(moment)
-    if process.poll() is None and fault == "SIGSTOP":
-        family = [
-            psutil.Process(process.pid),
-            *psutil.Process(process.pid).children(recursive=True),
-        ]
-        with contextlib.suppress(psutil.Error):
-            chosen = draw.choice(family)
-            chosen.suspend()
-            time.sleep(_SECONDS_STOPPED)
-            if chosen.pid == process.pid:
-                # A stopped command cannot go on by itself: it is woken, or killed.
-                (chosen.resume if draw.random() < 0.5 else chosen.kill)()
-    elif process.poll() is None:
-        process.send_signal(signal.SIGTERM if fault == "SIGTERM" else signal.SIGKILL)
-    status = process.wait(_SECONDS_AT_MOST)
-    expected = {"SIGTERM": (0, 75, -15), "SIGSTOP": (0, -9)}.get(fault, (0, -9))
-    verdict = "clear" if status in expected else "unclear"
-    return {"fault": fault, "moment": round(moment, 2), "status": status, "verdict": verdict}
+            process = start(command, bindings, place, log.fileno(), offset=offset)
+        has_met = False
+        while process.is_alive() and not has_met:
+            # Processor time: seconds say little where others use the machine, too.
+            process.join(min(0.05, facts["seconds"] / 50))
+            family = family_of(process)
+            if seconds_of(family) >= moment:
+                with contextlib.suppress(psutil.Error):
+                    harm(fault, family, draw)
+                    has_met = True
+        process.join(_SECONDS_AT_MOST)
+        status, printed = process.exitcode, (place / "log").read_text()
+        is_expected = status in ((0, 75, -15) if fault == "SIGTERM" else (0, -9))
+        stop = {"moment": round(moment, 2)}
+    is_clear = is_expected and "Traceback" not in printed
+    verdict = MISSED if not has_met else CLEAR if is_clear else "unclear"
+    return {"fault": fault, **stop, "status": status, "verdict": verdict}
+
+
+def harm(fault: str, family: Sequence[psutil.Process], draw: random.Random) -> None:
+    """Sends a command, or one of the processes that it started, a signal.
+
+    Args:
+      fault: one of `FAULTS`, full disks excepted.
+      family: the command's process first.
+      draw: draws the process.
+
+    Raises:
+      psutil.Error: the process had ended.
+    """
+    if fault == "SIGTERM":
+        family[0].terminate()
+        return
+    chosen = draw.choice(family)
+    if fault != "SIGSTOP":
+        chosen.kill()
+        return
+    chosen.suspend()
+    time.sleep(_SECONDS_STOPPED)
+    # A stopped command is woken, or killed; a worker is its launcher's to end.
+    if chosen == family[0]:
+        (chosen.resume if draw.random() < 0.5 else chosen.kill)()
 
 
 def undisturbed(folder: Path, given: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -241,36 +303,62 @@ def undisturbed(folder: Path, given: Mapping[str, Mapping[str, Any]]) -> dict[st
         if not note.is_file():
             remove(place)
             place.mkdir(parents=True)
-            began = time.monotonic()
-            if start(command, bindings, place).wait(_SECONDS_AT_MOST):
+            with open(place / "log", "ab") as log:
+                process = start(command, bindings, place, log.fileno())
+            seconds = 0.0
+            while process.is_alive():
+                process.join(0.05)
+                seconds = max(seconds, seconds_of(family_of(process)))
+            if process.exitcode:
                 raise RuntimeError((place / "log").read_text()[-2000:])
-            seconds = time.monotonic() - began
             largest = max(map(len, outputs(place).values()))
             note.write_text(json.dumps({"seconds": seconds, "bytes": largest}))
         facts[command] = json.loads(note.read_text())
-        console.report(f"{command}: {facts[command]['seconds']:.1f} s undisturbed")
+        console.report(
+            f"{command}: {facts[command]['seconds']:.1f} s of processor time undisturbed"
+        )
     return facts
 
 
-def table(stops: list[dict[str, Any]]) -> str:
-    """Returns how many stops of each command and fault there were, and how many ended well."""
-    counts: collections.Counter[tuple[str, str, bool]] = collections.Counter(
-        (stop["command"], stop["fault"], is_good(stop)) for stop in stops
-    )
-    lines = [f"{'command':<10}" + "".join(f"{fault:>14}" for fault in FAULTS)]
-    for command in dict.fromkeys(stop["command"] for stop in stops):
+def table(stops: Sequence[Mapping[str, Any]]) -> str:
+    """Returns how many stops of each command and fault ended in the same bytes, of how many, in Markdown."""
+    counts: collections.Counter[tuple[str, str, bool]] = collections.Counter()
+    for stop in stops:
+        for command in (stop["command"], "all"):
+            for fault in (stop["fault"], "all"):
+                counts[command, fault, is_good(stop)] += 1
+    columns = [*FAULTS, "all"]
+    lines = [f"| command | {' | '.join(columns)} |", "|---|" + "---:|" * len(columns)]
+    for command in [*dict.fromkeys(stop["command"] for stop in stops), "all"]:
         cells = []
-        for fault in FAULTS:
+        for fault in columns:
             good, bad = (counts[command, fault, is_well] for is_well in (True, False))
-            cells.append(f"{f'{good} of {good + bad}':>14}")
-        lines.append(f"{command:<10}" + "".join(cells))
-    good = sum(map(is_good, stops))
-    return "\n".join([*lines, f"{good} of {len(stops)} stops ended in the same bytes, clearly"])
+            cells.append(f"{good} of {good + bad}")
+        lines.append(f"| {command} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def is_good(stop: Mapping[str, Any]) -> bool:
     """Returns whether a stop ended in the same bytes, and its fault in nothing but a line."""
-    return stop["verdict"] == "clear" and stop["end"] == SAME
+    return stop["verdict"] == CLEAR and stop["end"] == SAME
+
+
+def ending(place: Path, whole: Path, status: int | None) -> str:
+    """Returns how a command that was run again has ended: SAME, or what is not as it should be.
+
+    Args:
+      place: the folder that it ran in.
+      whole: that of the undisturbed command.
+      status: its exit status.
+    """
+    wanted, found = outputs(whole), outputs(place)
+    names = sorted(wanted.keys() | found.keys())
+    problems = {
+        "exit status": status,
+        "differ": [name for name in names if wanted.get(name) != found.get(name)],
+        "left": [str(path.relative_to(place)) for path in place.rglob("*.unfinished")],
+    }
+    return "; ".join(f"{name}: {value}" for name, value in problems.items() if value) or SAME
 
 
 def main() -> int:
@@ -281,34 +369,30 @@ def main() -> int:
     parser.add_argument("--stops_seed", type=int, default=0)
     options = parser.parse_args()
     folder = options.folder.absolute()
+    preload(IMPORTED)
     given = commands(folder)
     facts = undisturbed(folder, given)
     notes = folder / "stops.jsonl"
-    stops = [json.loads(line) for line in notes.read_text().splitlines()] if notes.is_file() else []
-    kept = [name for name in given if name != "pretrain_4"]
-    while len(stops) < options.stops:
-        number = len(stops)
-        command, draw = kept[number % len(kept)], random.Random(f"{options.stops_seed} {number}")
+    tried = [json.loads(line) for line in notes.read_text().splitlines()] if notes.is_file() else []
+    while len(met := [stop for stop in tried if stop["verdict"] != MISSED]) < options.stops:
+        number = len(tried)
+        command, draw = ORDER[number % len(ORDER)], random.Random(f"{options.stops_seed} {number}")
         place = folder / "stopped"
         remove(place)
         place.mkdir()
         stop = {"stop": number, "command": command.partition("_")[0]}
         stop |= meet(command, given[command], place, draw, facts[command])
-        status = start(command, given[command], place).wait(_SECONDS_AT_MOST)
-        wanted, found = outputs(folder / "whole" / command), outputs(place)
-        names = sorted(wanted.keys() | found.keys())
-        differing = [name for name in names if wanted.get(name) != found.get(name)]
-        left = [str(path.relative_to(place)) for path in place.rglob("*.unfinished")]
-        problems = {"exit status": status, "differ": differing, "left": left}
-        stop["end"] = "; ".join(f"{k}: {v}" for k, v in problems.items() if v) or SAME
-        stops.append(stop)
+        if stop["verdict"] != MISSED:
+            status, _ = run_to_end(command, given[command], place)
+            stop["end"] = ending(place, folder / "whole" / command, status)
+            if not is_good(stop):
+                (folder / f"log_{number}").write_bytes((place / "log").read_bytes())
+        tried.append(stop)
         with open(notes, "a") as stream:
             stream.write(json.dumps(stop) + "\n")
         console.report(json.dumps(stop))
-        if not is_good(stop):
-            (folder / f"log_{number}").write_bytes((place / "log").read_bytes())
-    console.report(table(stops))
-    return int(not all(map(is_good, stops)))
+    console.report(table(met))
+    return int(not all(map(is_good, met)))
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from multiberts.runs import console
 from multiberts.runs.preemption import EXIT_PREEMPTED, exit_when_preempted
 
 # Imported once, by the process that the runs are forked from.
-_IMPORTED = (
+IMPORTED = (
     "multiberts.bert.training.loop",
     "multiberts.bert.model.heads",
     "multiberts.bert.checkpoint.checkpoint",
@@ -149,7 +149,7 @@ def last_logged_step(run_dir: Path) -> int:
 def _context() -> multiprocessing.context.ForkServerContext:
     """Processes are forked from one that has imported TensorFlow and used nothing of it."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(list(_IMPORTED))
+    context.set_forkserver_preload(list(IMPORTED))
     return context
 
 

@@ -1,9 +1,9 @@
 """Bad values at the door: a table of commands, parameters and values, and the one line each gets.
 
 `bad_inputs.csv` has a row for each: the command, the parameter, the value in Gin, and the line on
-standard error. Every tenth row is tried in `make test`, all of them in `make test-all`. To try all, or
-those of some commands, and count what came of them; or to write the lines anew after a change of
-annotations (read the diff):
+standard error. Every tenth row is tried in `make test`, all of them in `make test-all`: the first of each
+command in a Python of its own, the others in forks of one. To try all, or those of some commands, and
+count what came of them; or to write the lines anew after a change of annotations (read the diff):
 
     python tests/test_bad_inputs.py [--write] [command ...]
 """
@@ -12,23 +12,27 @@ from __future__ import annotations
 
 import collections
 import csv
+import functools
 import inspect
+import json
 import subprocess
 import sys
 import tempfile
 import typing
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from multiberts.benchmarks.forking import fork_command, preload
 from multiberts.runs.command import COMMANDS, _load
 from multiberts.runs.parameters import annotations_of, fits
 
 TABLE = Path(__file__).with_name("bad_inputs.csv")
 COLUMNS = ("command", "parameter", "value", "line")
+# None takes a second; a row that takes this long is called endless.
+SECONDS_AT_MOST = 600
 PROGRAM = "from multiberts.runs.command import main; main()"
 CLEAR, OTHER, TRACEBACK, SILENT, ENDLESS = OUTCOMES = (
     "clear line",
@@ -50,6 +54,7 @@ PLACEHOLDERS: tuple[Any, ...] = (
 )
 
 
+@functools.cache
 def rows() -> list[dict[str, str]]:
     with TABLE.open(newline="") as stream:
         return list(csv.DictReader(stream))
@@ -58,7 +63,7 @@ def rows() -> list[dict[str, str]]:
 def parameters() -> Iterator[Any]:
     for number, row in enumerate(rows()):
         marks = () if number % 10 == 0 else pytest.mark.slow
-        yield pytest.param(row, id=f"{row['parameter']}={row['value']}", marks=marks)
+        yield pytest.param(number, id=f"{row['parameter']}={row['value']}", marks=marks)
 
 
 def bindings(row: dict[str, str]) -> list[str]:
@@ -79,31 +84,88 @@ def bindings(row: dict[str, str]) -> list[str]:
     return [*values, f"{row['parameter']} = {row['value']}"]
 
 
-def outcome(row: dict[str, str], folder: Path) -> tuple[str, str]:
-    """Returns what came of a row's command in an empty folder, and what it printed as an error."""
-    given = [f"--gin_param={binding}" for binding in bindings(row)]
+def try_row(row: dict[str, str], *, forks: bool) -> tuple[str, str]:
+    """Returns what came of a row's command in an empty folder, and what it printed as an error.
+
+    Args:
+      row: of the table.
+      forks: in a fork of this process, not in a Python of its own.
+    """
+    given = [row["command"], *(f"--gin_param={binding}" for binding in bindings(row))]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name, "folder")
+        folder.mkdir()
+        texts = Path(name, "stdout"), Path(name, "stderr")
+        with open(texts[0], "w") as stdout, open(texts[1], "w") as stderr:
+            status = exit_status(given, folder, stdout.fileno(), stderr.fileno(), forks)
+        printed, error = (text.read_text() for text in texts)
+        found = (status, printed, error, list(folder.iterdir()))
+    if status is None:
+        return ENDLESS, error
+    if status == 0:
+        return SILENT, error
+    if "Traceback" in error:
+        return TRACEBACK, error
+    return CLEAR if found == (2, "", row["line"] + "\n", []) else OTHER, error
+
+
+def exit_status(
+    arguments: list[str], folder: Path, stdout: int, stderr: int, forks: bool
+) -> int | None:
+    """Returns how a command ended; None where it did not."""
+    if forks:
+        process = fork_command(arguments, folder, stdout, stderr)
+        process.join(SECONDS_AT_MOST)
+        if process.is_alive():
+            process.kill()
+            process.join()
+            return None
+        return process.exitcode
+    command = [sys.executable, "-c", PROGRAM, *arguments]
     try:
-        result = subprocess.run(
-            [sys.executable, "-c", PROGRAM, row["command"], *given],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
+        return subprocess.run(
+            command, cwd=folder, stdout=stdout, stderr=stderr, timeout=SECONDS_AT_MOST
+        ).returncode
     except subprocess.TimeoutExpired:
-        return ENDLESS, ""
-    if result.returncode == 0:
-        return SILENT, result.stderr
-    if "Traceback" in result.stderr:
-        return TRACEBACK, result.stderr
-    found = (result.returncode, result.stdout, result.stderr, list(folder.iterdir()))
-    return CLEAR if found == (2, "", row["line"] + "\n", []) else OTHER, result.stderr
+        return None
 
 
-@pytest.mark.parametrize("row", parameters())
-def test_a_bad_value_gets_one_line_and_leaves_nothing(tmp_path: Path, row: dict[str, str]) -> None:
-    kind, printed = outcome(row, tmp_path)
-    assert (kind, printed) == (CLEAR, row["line"] + "\n")
+def firsts(table: list[dict[str, str]]) -> set[int]:
+    """Returns the number of each command's first row, which is tried in a Python of its own."""
+    return set({row["command"]: number for number, row in reversed([*enumerate(table)])}.values())
+
+
+def try_rows(numbers: Iterable[int]) -> Iterator[tuple[int, str, str]]:
+    """Yields the number, the outcome and the printed error of rows."""
+    table = rows()
+    preload()
+    alone = firsts(table)
+    for number in numbers:
+        yield number, *try_row(table[number], forks=number not in alone)
+
+
+@pytest.fixture(scope="module")
+def outcomes(request: pytest.FixtureRequest) -> dict[int, tuple[str, str]]:
+    """What came of the rows that are to be tested, by their number."""
+    # In a process without threads, as this one may have used TensorFlow.
+    wanted = [
+        item.callspec.params["number"]
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and "outcomes" in item.fixturenames
+    ]
+    done = subprocess.run(
+        [sys.executable, __file__, "--numbers", *map(str, wanted)],
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    return {number: (kind, printed) for number, kind, printed in json.loads(done.stdout)}
+
+
+@pytest.mark.parametrize("number", parameters())
+def test_a_bad_value_gets_one_line_and_leaves_nothing(
+    outcomes: dict[int, tuple[str, str]], number: int
+) -> None:
+    assert outcomes[number] == (CLEAR, rows()[number]["line"] + "\n")
 
 
 def test_the_table_has_rows_for_every_command_with_parameters() -> None:
@@ -119,16 +181,12 @@ def main(commands: set[str], writes: bool) -> int:
     Returns:
       The status to exit with: 1 if any row has another outcome than a clear line.
     """
-
-    def tried(row: dict[str, str]) -> tuple[str, str]:
-        with tempfile.TemporaryDirectory() as folder:
-            return outcome(row, Path(folder))
-
     table = rows()
-    wanted = [row for row in table if not commands or row["command"] in commands]
-    with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(tried, wanted))
-    for row, (kind, printed) in zip(wanted, found, strict=True):
+    wanted = [n for n, row in enumerate(table) if not commands or row["command"] in commands]
+    counts = collections.Counter[str]()
+    for number, kind, printed in try_rows(wanted):
+        row = table[number]
+        counts[kind] += 1
         if kind == OTHER and writes and printed.count("\n") == 1:
             row["line"] = printed.strip()
         elif kind != CLEAR:
@@ -138,12 +196,14 @@ def main(commands: set[str], writes: bool) -> int:
             writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
             writer.writeheader()
             writer.writerows(table)
-    counts = collections.Counter(kind for kind, _ in found)
     for kind in OUTCOMES:
         print(f"{kind:<28} {counts[kind]:>4} of {len(wanted)}")
     return int(counts[CLEAR] != len(wanted))
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["--numbers"]:
+        print(json.dumps([*try_rows(map(int, sys.argv[2:]))]))
+        sys.exit()
     given = set(sys.argv[1:])
     sys.exit(main(given - {"--write"}, writes="--write" in given))
