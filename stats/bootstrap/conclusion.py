@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, TypedDict
 
 import numpy as np
@@ -12,11 +13,12 @@ from numpy.typing import NDArray
 
 from multiberts.evaluate.metrics.column_metric import UNBOUNDED
 from multiberts.stats.bootstrap.arms import DataError, check_choice
-from multiberts.stats.bootstrap.crossing import Crossing
+from multiberts.stats.bootstrap.crossing import Crossing, VarianceParts
 from multiberts.stats.bootstrap.effect_size import EffectSizes, effect_sizes
 from multiberts.stats.bootstrap.readable import EqualByContent, Readable
 from multiberts.stats.bootstrap.resampling import DrawSource, KeyedDraws, PublishedDraws
 from multiberts.stats.bootstrap.score_tables import Resample
+from multiberts.stats.bootstrap.short_answers import ShortAnswers, short_answers
 from multiberts.stats.intervals import (
     Interval,
     PValues,
@@ -121,8 +123,8 @@ class Comparison(Readable):
       seed_floor: the smallest one-sided p that the order of the seeds alone can give: 2**-R paired
         or against a fixed baseline, else one over the number of ways to assign the seeds to the
         two sides; None where seeds are not resampled.
-      below_seed_floor: whether a bootstrap or t p lies under that floor and so relies on its
-        assumptions.
+      below_seed_floor: whether seeds carry the result (more than half of the variance) and the t's
+        p lies under that floor, so that it relies on seeds being normally distributed.
       num_bootstrap, bootstrap_seed: replicates and the seed of their draws.
       samples: bootstrap scores [replicates, 2] of (base, experiment), or [replicates, 1].
       degenerate_replicates: replicates where a score was 0/0 and took its defined value.
@@ -130,6 +132,7 @@ class Comparison(Readable):
       pairing: what pairs the seeds of a paired design: `parent` where the data say that runs of one
         seed descend from one checkpoint (by a coordinate `parent` or `procedure` that both sides
         have in common), else `seed number`, which may be chance. None in other designs.
+      variance_parts: the mean squares behind the standard error.
       unpaired_t, p_unpaired_t: what `t` and `p_t` would be, were the seeds unrelated. None in
         other designs, and for a macro-average.
 
@@ -186,6 +189,31 @@ class Comparison(Readable):
     pairing: Pairing | None = None
     unpaired_t: Interval | None = None
     p_unpaired_t: PValues | None = None
+    variance_parts: VarianceParts | None = None
+
+    @cached_property
+    def answers(self) -> ShortAnswers | None:
+        """Returns three short answers, which `print` gives in words; None in a `single` design."""
+        if self.experiment is None or self.variance_parts is None:
+            return None
+        base, scores = self.base.seed_scores, self.experiment.seed_scores
+        by_design = {
+            "paired": [scores - base] if len(scores) == len(base) else [],
+            "unpaired": [base, scores],
+            "fixed_baseline": [scores],
+        }
+        sides = (
+            [self.experiment] if self.design == "fixed_baseline" else [self.base, self.experiment]
+        )
+        return short_answers(
+            self.variance_parts,
+            self.estimate,
+            self.significant,
+            1 - self.confidence,
+            min(len(side.seeds) for side in sides),
+            self.num_examples,
+            by_design[self.design],
+        )
 
     @property
     def differences(self) -> NDArray[np.float64]:
@@ -300,7 +328,7 @@ def conclude(
     experiment = sides[1] if len(sides) > 1 else None
     differences = samples[:, 0] if experiment is None else samples[:, 1] - samples[:, 0]
     estimate = base.estimate if experiment is None else experiment.estimate - base.estimate
-    unbiased = crossing.unbiased_variance()
+    unbiased, parts = crossing.unbiased_variance(), crossing.variance_parts()
     standard_error = math.sqrt(unbiased.variance)
     level = settings.confidence
     width = bounds[1] - bounds[0]
@@ -369,7 +397,12 @@ def conclude(
         p_permutation=permutation,
         effect=_effect(sides, settings),
         seed_floor=floor,
-        below_seed_floor=_below(floor, p_percentile, p_t),
+        below_seed_floor=(
+            floor is not None
+            and p_t is not None
+            and parts.seed_share > 0.5
+            and min(p_t.greater, p_t.less) < floor
+        ),
         num_bootstrap=settings.num_bootstrap,
         bootstrap_seed=settings.bootstrap_seed,
         samples=samples,
@@ -378,6 +411,7 @@ def conclude(
         pairing=pairing,
         unpaired_t=unpaired_t,
         p_unpaired_t=p_unpaired_t,
+        variance_parts=parts,
     )
 
 
@@ -473,9 +507,3 @@ def _seed_floor(settings: ComparisonSettings, numbers: Sequence[int]) -> float |
     if settings.design == "unpaired":
         return 1 / math.comb(sum(numbers), numbers[0])
     return 2.0 ** -numbers[-1]
-
-
-def _below(floor: float | None, *tests: PValues | None) -> bool:
-    if floor is None:
-        return False
-    return any(min(test.greater, test.less) < floor for test in tests if test is not None)

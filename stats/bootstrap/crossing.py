@@ -58,6 +58,41 @@ class VarianceEstimate:
     cautious_degrees_of_freedom: float
 
 
+@dataclass(frozen=True)
+class VarianceParts:
+    """The independent mean squares behind a variance, as shares of it with degrees of freedom.
+
+    Attributes:
+      seeds: of the seeds of each pool; that of seeds contains a share of the residual.
+      examples: of the examples of each set, likewise.
+      residual: of the residual of each table whose seeds and examples are both drawn.
+    """
+
+    seeds: tuple[Term, ...]
+    examples: tuple[Term, ...]
+    residual: tuple[Term, ...]
+
+    def scaled(self, seeds: float, examples: float) -> VarianceEstimate:
+        """Returns the variance to be expected with so many times the seeds and the examples."""
+        rest = sum(value for value, _ in self.residual)
+        both = seeds * examples
+        groups = []
+        for terms, times in ((self.seeds, seeds), (self.examples, examples)):
+            total = sum(value for value, _ in terms)
+            own = max(total - rest, 0.0)  # beyond the residual, which falls with both numbers
+            factor = (own / times + (total - own) / both) / total if total else 1.0
+            if terms:
+                groups.append([(value * factor, times * (df + 1) - 1) for value, df in terms])
+        return _combined(groups, [(value / both, both * df) for value, df in self.residual])
+
+    @property
+    def seed_share(self) -> float:
+        """Returns the share of the variance that more seeds, and nothing else, would reduce."""
+        total = self.scaled(1, 1).variance
+        seeds, rest = (sum(value for value, _ in terms) for terms in (self.seeds, self.residual))
+        return max(seeds - rest, 0.0) / total if total else 0.0
+
+
 class Crossing:
     """A sum of weighted tables, and the variances of its mean.
 
@@ -147,18 +182,24 @@ class Crossing:
         Raises:
           DataError: a pool has one seed, or a set one example.
         """
-        groups: list[list[Term]] = []
-        if self.seeds:
-            cure = "add seeds or resample examples only"
-            groups.append([_main_term(seed, "seed", cure) for seed in self.seeds.values()])
-        if self.examples:
-            terms = [_main_term(found, "example", "add some") for found in self.examples.values()]
-            groups.append(terms)
-        subtracted = []
+        parts = self.variance_parts()
+        added = [list(terms) for terms in (parts.seeds, parts.examples) if terms]
+        return added, list(parts.residual)
+
+    def variance_parts(self) -> VarianceParts:
+        """Returns the same mean squares by what is drawn.
+
+        Raises:
+          DataError: a pool has one seed, or a set one example.
+        """
+        cure = "add seeds or resample examples only"
+        seeds = tuple(_main_term(seed, "seed", cure) for seed in self.seeds.values())
+        examples = tuple(_main_term(own, "example", "add some") for own in self.examples.values())
+        residual = []
         for weight, found in self._crossed:
             value, freedom = _residual_term(found)
-            subtracted.append((weight * value, freedom))
-        return groups, subtracted
+            residual.append((weight * value, freedom))
+        return VarianceParts(seeds, examples, tuple(residual))
 
     def replicate_variances(
         self, seed_counts: Mapping[str, Array], example_counts: Mapping[str, NDArray]

@@ -13,7 +13,12 @@ import numpy as np
 from multiberts.stats.intervals import Interval
 from multiberts.stats.presentation.figures import bootstrap_figure, forest_figure
 from multiberts.stats.presentation.table_writer import Table
-from multiberts.stats.presentation.wording import finding, methods, warnings
+from multiberts.stats.presentation.wording import (
+    finding,
+    methods,
+    short_answers_in_words,
+    warnings,
+)
 
 if TYPE_CHECKING:
     import pandas
@@ -73,12 +78,14 @@ class Readable(EqualByContent):
         return Table(columns, rows, formats)
 
     def _texts(self) -> tuple[list[str], list[str]]:
-        """Returns the finding (of several tasks, that of their mean), and notes."""
+        """Returns the finding and short answers (of several tasks, those of their mean), and notes."""
         last = self.comparisons_shown()[-1]
-        return [finding(last)], [f"Note: {note}" for note in warnings(last)]
+        return [finding(last), *short_answers_in_words(last)], [
+            f"Note: {note}" for note in warnings(last)
+        ]
 
     def __str__(self) -> str:
-        """Returns the finding in words, a small table, and notes."""
+        """Returns the finding in words, three short answers, a small table, and notes."""
         words, notes = self._texts()
         return "\n\n".join([*words, self.table().markdown().rstrip("\n"), *notes])
 
@@ -117,12 +124,9 @@ class Readable(EqualByContent):
 
         Intervals have the keys low and high; an infinite end, which JSON lacks, is None.
         """
-        fields = dataclasses.fields(cast("Any", self))
-        return {
-            field.name: _plain(getattr(self, field.name))
-            for field in fields
-            if field.name != "samples"
-        }
+        names = [field.name for field in dataclasses.fields(cast("Any", self))]
+        names += ["answers"] * hasattr(self, "answers")
+        return {name: _plain(getattr(self, name)) for name in names if name != "samples"}
 
     def to_frame(self) -> pandas.DataFrame:
         """Returns a data frame with a row per comparison and a column for every single number."""

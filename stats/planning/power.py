@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from multiberts.stats.bootstrap.arms import DataError, check_choice
 from multiberts.stats.bootstrap.corrections import check_level
+from multiberts.stats.bootstrap.short_answers import detectable_difference, power_of_t
 from multiberts.stats.planning.components import VarianceComponents
 
 PlannedDesign = Literal["paired", "unpaired", "single"]
@@ -107,7 +108,7 @@ class Study:
         """
         self._check_seeds()
         _check_effect(effect)
-        return _power(effect, self.variance, self._freedom, self.alpha, self.sides)
+        return power_of_t(effect, self.variance, self._freedom, self.alpha, self.sides)
 
     def _check_seeds(self) -> None:
         if self.num_seeds < 2:
@@ -132,7 +133,6 @@ class Study:
         Raises:
           DataError: there are fewer than two seeds, or the power is not above alpha and below 1.
         """
-        from scipy.optimize import brentq
         from scipy.special import stdtrit
 
         self._check_seeds()
@@ -141,18 +141,11 @@ class Study:
                 f"found power {target_power}, expected a power between alpha ({self.alpha}) and 1"
             )
         variance, freedom = self.variance, self._freedom
+        if exact:
+            return detectable_difference(variance, freedom, self.alpha, self.sides, target_power)
         reach = float(
             stdtrit(freedom, 1 - self.alpha / self.sides) + stdtrit(freedom, target_power)
         )
-        if exact and variance:
-
-            def missing(effect: float) -> float:
-                return _power(effect, 1.0, freedom, self.alpha, self.sides) - target_power
-
-            high = reach
-            while missing(high) < 0:
-                high *= 2
-            reach = float(brentq(missing, 0, high))
         return reach * math.sqrt(variance)
 
     def seeds_needed(self, effect: float, target_power: float = 0.8) -> int:
@@ -175,7 +168,7 @@ class Study:
                 "that the test can find: above 0, or below 0 with two sides"
             )
         floor = self.components.example / self.num_examples
-        best = _power(effect, floor, math.inf, self.alpha, self.sides)
+        best = power_of_t(effect, floor, math.inf, self.alpha, self.sides)
         if best <= target_power:
             raise DataError(
                 f"found power {best:.3g} for an effect of {effect:g} with any number of seeds, "
@@ -270,27 +263,6 @@ class Study:
         of_seed, of_run = self._seed_parts()
         best = int(np.argmin((of_seed + of_run / runs) / seeds))
         return replace(self, num_seeds=int(seeds[best]), num_runs=int(runs[best]))
-
-
-def _power(effect: float, variance: float, freedom: float, alpha: float, sides: int) -> float:
-    from scipy.special import ndtr, ndtri, stdtrit
-
-    if variance == 0:
-        found = effect > 0 or (sides == 2 and effect < 0)
-        return 1.0 if found else (alpha if effect == 0 else 0.0)
-    shift = effect / math.sqrt(variance)
-    if math.isinf(freedom):
-        critical = float(ndtri(1 - alpha / sides))
-        above, below = float(ndtr(shift - critical)), float(ndtr(-critical - shift))
-    else:
-        from scipy.stats import nct
-
-        critical = float(stdtrit(freedom, 1 - alpha / sides))
-        # The mirror image of the lower tail: SciPy's distribution function can be NaN there.
-        above, below = float(nct.sf(critical, freedom, shift)), 0.0
-        if sides == 2:
-            below = float(nct.sf(critical, freedom, -shift))
-    return above + below if sides == 2 else above
 
 
 def _check_effect(effect: float) -> None:

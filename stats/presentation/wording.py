@@ -242,6 +242,57 @@ def _failure(side: ArmSummary, confidence: float) -> str:
     )
 
 
+def short_answers_in_words(item: Comparison) -> list[str]:
+    """Says whether one seed would have misled, what these data can show, and what more is needed.
+
+    Returns:
+      One paragraph; none in a `single` design, or where nothing varies.
+    """
+    answers = item.answers
+    if answers is None or item.standard_error == 0:
+        return []
+    assert item.experiment is not None
+    sentences = []
+    if answers.opposite_chance is not None:
+        one = "one seed" if item.design != "unpaired" else "one seed per side"
+        sentences.append(
+            f"Had there been {one}, drawn at random, the chance of the opposite result would have "
+            f"been {answers.opposite_chance:.0%}."
+        )
+    sentences.append(
+        "The smallest true difference that four in five such comparisons would find is "
+        f"{format_cell(answers.detectable_difference)}."
+    )
+    if item.significant:
+        sentences.append("It takes no more to find this one.")
+    else:
+        of_seeds = "seeds per side" if item.design == "unpaired" else "seeds"
+        ways = [
+            f"{number:,} {what} in place of {now:,}"
+            for number, now, what in (
+                (answers.seeds_needed, answers.num_seeds, of_seeds),
+                (answers.examples_needed, answers.num_examples, _unit(item)),
+            )
+            if number is not None
+        ]
+        found = " or ".join(ways) or f"more of both seeds and {_unit(item)}"
+        sentences.append(
+            f"Four in five would find a difference of {format_cell(abs(item.estimate))} with {found}."
+        )
+    errors = answers.error_of_twice_the_seeds, answers.error_of_twice_the_examples
+    if errors[0] is not None and errors[1] is not None:
+        names = ["seeds", _unit(item)]
+        order = [0, 1] if errors[0] <= errors[1] else [1, 0]
+        first, second = (
+            f"twice the {names[place]} to {format_cell(errors[place])}" for place in order
+        )
+        sentences.append(
+            f"More {names[order[0]]} buy more: {first} from {format_cell(item.standard_error)}, "
+            f"{second} (standard errors)."
+        )
+    return [" ".join(sentences)]
+
+
 def warnings(item: Comparison, numbers: bool = True) -> list[str]:
     """Lists what a reader must know before believing the numbers.
 

@@ -261,3 +261,14 @@ def test_a_failed_seed_is_named_with_the_rate_and_the_rest():
     text = str(found)
     assert "1 (3) scored nearer to chance" in text and "0.0051 to 0.716" in text
     assert f"the others score {np.delete(right, 3, axis=0).mean():.3f}" in text
+
+
+@pytest.mark.parametrize(("spread", "least", "most"), [(0.8, 0.9, 1), (0.0, 0, 0.02)])
+def test_the_floor_of_seeds_is_named_where_seeds_carry_the_result(spread, least, most):
+    """Five seeds and a large difference, by seeds whose scores differ or by examples alone."""
+    random, flags = np.random.default_rng(12), 0
+    for _ in range(100):
+        effects = 3 + spread * random.normal(size=(5, 1))
+        table = effects + random.normal(size=50) + 0.3 * random.normal(size=(5, 50))
+        flags += compare(np.zeros((5, 50)), table, num_bootstrap=40).below_seed_floor
+    assert least <= flags / 100 <= most
