@@ -35,6 +35,8 @@ class EvaluationSet:
       metrics: names of the metrics that score it, the main one first; none without labels.
       extras: further columns that describe the examples, as in evaluate.dumps.predictions.
       outputs: further columns of this run's answers, likewise.
+      texts: by name, texts [examples] by which a reader recognises an example, such as its `premise`
+        and `hypothesis`; names as of columns.
 
     Example:
       >>> dev = EvaluationSet(
@@ -57,6 +59,7 @@ class EvaluationSet:
     metrics: tuple[str, ...]
     extras: Mapping[str, Sequence[Any] | np.ndarray] = dataclasses.field(default_factory=dict)
     outputs: Mapping[str, Sequence[Any] | np.ndarray] = dataclasses.field(default_factory=dict)
+    texts: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)

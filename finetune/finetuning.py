@@ -21,6 +21,7 @@ from multiberts.finetune.recipe import FinetuningSettings, family_of, run_parame
 from multiberts.finetune.run_outputs import (
     STATE,
     Entries,
+    files_of,
     note_early,
     provenance,
     write_sets,
@@ -46,7 +47,8 @@ def finetune(settings: FinetuningSettings) -> None:
     head and dropout are functions of finetune_seed and the step, so the predictions do not depend on
     where the run was interrupted. On SIGTERM it saves its state and exits.
 
-    Outputs in run_dir: `predictions/<evaluation set>.tfrecord`, `run.json`, `metrics.jsonl`.
+    Outputs in run_dir: `predictions/<evaluation set>.tfrecord`, `texts/<evaluation set>.tfrecord.gz`,
+    `run.json`, `metrics.jsonl`.
 
     Args:
       settings: the fields of `FinetuningSettings`.
@@ -106,7 +108,7 @@ def finetune(settings: FinetuningSettings) -> None:
             **provenance(checkpoint, _checkpoint(start).provenance, parameters, inputs),
         }
         write_run(run.path, content)
-        run.finish([RUN_FILE, *(entry["file"] for entry in entries.values())])
+        run.finish([RUN_FILE, *files_of(entries)])
         remove(run.path / STATE)
 
 

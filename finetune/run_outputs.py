@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from multiberts.bert.checkpoint.checkpoint import VOCABULARY
+from multiberts.bert.checkpoint.checkpoint import VOCABULARY, ancestor
 from multiberts.evaluate.dumps.prediction_file import write_predictions
 from multiberts.evaluate.dumps.run_file import evaluation_entry, problem_of_entries, set_at
+from multiberts.evaluate.dumps.text_file import write_texts
 from multiberts.finetune.family import EvaluationSet
 from multiberts.runs.directory import fingerprint
 from multiberts.runs.errors import UserError
@@ -61,9 +62,27 @@ def write_sets(
             metrics=predicted.metrics,
             evaluation_set=None if epochs is None else predicted.name,
             epochs=epochs,
+            texts=_written_texts(run_dir, predicted),
         )
         after_each()
     return entries
+
+
+def files_of(entries: Entries) -> list[str]:
+    """Returns the files of entries, relative to the run's directory, each once."""
+    texts = [entry["texts"]["file"] for entry in entries.values() if "texts" in entry]
+    return list(dict.fromkeys([*(entry["file"] for entry in entries.values()), *texts]))
+
+
+def _written_texts(run_dir: Path, predicted: EvaluationSet) -> dict[str, Any] | None:
+    """Writes the texts of a set, where it has some, and returns their entry in run.json."""
+    if not predicted.texts:
+        return None
+    twice = set(predicted.texts) & {*predicted.extras, *predicted.outputs}
+    if twice:
+        raise ValueError(f"{predicted.name}: {sorted(twice)} are texts and other columns")
+    file = f"texts/{predicted.name}.tfrecord.gz"
+    return write_texts(run_dir, file, predicted.example_ids, predicted.texts)
 
 
 def written_early(run_dir: Path, epochs: float) -> Entries | None:
@@ -96,9 +115,14 @@ def provenance(
 ) -> dict[str, Any]:
     """Returns the origin of a run's numbers, for its run.json."""
     known = ("procedure", "pretrain_seed", "data_seed", "step")
+    parent = checkpoint_provenance.get("parent")
+    if parent is None:  # as checkpoints recorded it that were made before `parent` was there
+        sha256 = checkpoint_provenance.get("training", {}).get("initial_checkpoint_sha256")
+        parent = sha256 and ancestor({}, sha256)
     return {
         **{name: checkpoint_provenance.get(name) for name in known},
         "checkpoint": _fingerprint(checkpoint),
+        **({"parent": parent} if parent else {}),
         "vocabulary_sha256": sha256_of_file(checkpoint / VOCABULARY),
         "parameters": dict(parameters),
         "inputs": {

@@ -65,9 +65,9 @@ class Checkpoint:
       config: the model's sizes.
       vocabulary_path: its `vocab.txt`.
       provenance: `procedure`, `pretrain_seed`, `data_seed`, `step`, None where unknown; and what
-        else is known: `training` and `corpus` (facts of the run), `evaluation` (on held-out text),
-        `initialised` (variables never trained), `converted_from_hidden_act` (see
-        `bert/checkpoint/hugging_face.py`).
+        else is known: `parent` (the checkpoint that it continues, see `ancestor`), `training` and
+        `corpus` (facts of the run), `evaluation` (on held-out text), `initialised` (variables never
+        trained), `converted_from_hidden_act` (see `bert/checkpoint/hugging_face.py`).
       layout: how it is stored, one of `LAYOUTS`.
     """
 
@@ -266,6 +266,21 @@ def read_provenance(directory: PathLike) -> dict[str, Any]:
         if not all(fits(entry.get(field), kind) for field, kind in _RECORDED_OF_FILE.items()):
             raise UserError(f"{path} lacks the size or the checksum of {name}; {cure}")
     return {**provenance, **record}
+
+
+def ancestor(provenance: Mapping[str, Any], sha256: str) -> dict[str, Any]:
+    """Returns what a descendant records of a checkpoint, as its `parent`.
+
+    Args:
+      provenance: of the checkpoint.
+      sha256: its fingerprint (`runs.directory.fingerprint`).
+
+    Example:
+      >>> ancestor({"procedure": "base", "pretrain_seed": 0, "step": 400, "data_seed": 0}, "5f0a")
+      {'procedure': 'base', 'pretrain_seed': 0, 'step': 400, 'sha256': '5f0a', 'parent': None}
+    """
+    facts = {name: provenance.get(name) for name in ("procedure", "pretrain_seed", "step")}
+    return {**facts, "sha256": sha256, "parent": provenance.get("parent")}
 
 
 def same_bits(first: np.ndarray, second: np.ndarray) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from multiberts.evaluate.dumps.predictions import read_run_predictions
+from multiberts.evaluate.dumps.predictions import read_run_predictions, texts_of_runs
 from multiberts.evaluate.dumps.run_file import RUN_COORDINATES, find_runs, set_of
 from multiberts.runs.console import ProgressBar
 from multiberts.runs.errors import UserError
@@ -17,6 +17,7 @@ from multiberts.runs.files import replaced
 if TYPE_CHECKING:
     import pandas
 
+_DICTIONARY_BYTES = 64 << 20
 _FIRST = ("task", "evaluation_set", "epochs", *RUN_COORDINATES, "example_id", "label", "prediction")
 
 
@@ -25,7 +26,8 @@ def export(*, path: str, predictions: str | Sequence[str]) -> None:
 
     Columns: task, evaluation_set, epochs (null at the end of training where run.json does not have it),
     the run's coordinates, example_id, label (null where unknown), prediction, scores (a list), and
-    every further column of the dumps (lists of texts as lists); null where a set has no such column.
+    every further column of the dumps (lists of texts as lists) and the texts of the examples; null where a
+    set has no such column.
 
     Args:
       path: the file to write.
@@ -44,15 +46,28 @@ def export(*, path: str, predictions: str | Sequence[str]) -> None:
             f"{', '.join(folders)} holds no finished fine-tuning run; give another folder"
         )
     known: dict[tuple, np.ndarray] = {}
+    texts: dict[tuple, dict[str, pyarrow.Array]] = {}  # read once, and shared by the runs' tables
     tables = []
     for run_dir, content in ProgressBar(runs, desc="exporting", unit="run"):
         for name in content["evaluation_sets"]:
             frame = frame_of(run_dir, name, content, known)
-            tables.append(pyarrow.Table.from_pandas(frame, preserve_index=False))
+            table = pyarrow.Table.from_pandas(frame, preserve_index=False)
+            entry = content["evaluation_sets"][name]
+            if "texts" in entry:
+                key = (entry["texts"]["sha256"], *frame["example_id"])
+                if key not in texts:
+                    found = texts_of_runs([run_dir], [entry], key[1:])
+                    texts[key] = {column: pyarrow.array(values) for column, values in found.items()}
+                for column, values in texts[key].items():
+                    table = table.append_column(column, values)
+            tables.append(table)
     whole = pyarrow.concat_tables(tables, promote_options="permissive")
     names = [*_FIRST, *sorted(set(whole.column_names) - set(_FIRST))]
     with replaced(Path(path)) as temporary:
-        pyarrow.parquet.write_table(whole.select(names), temporary)
+        # Every run has the same texts: each is written once per group of rows.
+        pyarrow.parquet.write_table(
+            whole.select(names), temporary, dictionary_pagesize_limit=_DICTIONARY_BYTES
+        )
 
 
 def frame_of(

@@ -44,6 +44,7 @@ RESERVED = frozenset(
     {
         *_BASE,
         *RUN_COORDINATES,
+        "lineage",
         "example",
         "class",
         "run",
@@ -144,9 +145,19 @@ def write_predictions(
     write_atomically(path, framed(encode(shaped)))
 
 
+def is_column_name(name: str) -> bool:
+    """Returns whether a column of examples or answers can have this name.
+
+    Example:
+      >>> is_column_name("premise"), is_column_name("label"), is_column_name("Review text")
+      (True, False, False)
+    """
+    return bool(_NAME.fullmatch(name)) and name not in RESERVED
+
+
 def _checked_column(name: str, values: Values) -> tuple[str, np.ndarray | list]:
     """Returns the suffix of a column's name in the file, and its values as `encode` takes them."""
-    if not _NAME.fullmatch(name) or name in RESERVED:
+    if not is_column_name(name):
         raise ValueError(
             f"column {name!r}: expected a name of at most 40 lower-case letters, digits and _, and "
             f"none of {', '.join(sorted(RESERVED))}"
@@ -199,14 +210,14 @@ def read_file(
     extras, outputs = {}, {}
     for feature, column in columns.items():
         name = feature.removeprefix(_OUTPUTS).removesuffix(_LIST)
-        if not _NAME.fullmatch(name) or name in RESERVED or name in extras or name in outputs:
+        if not is_column_name(name) or name in extras or name in outputs:
             raise _foreign(path, 1, f"found the feature {feature!r}")
         if feature.startswith(_OUTPUTS):
-            outputs[name] = _values(path, feature, column)
+            outputs[name] = column_values(path, feature, column)
         elif isinstance(column, Texts):
             extras[name] = _texts_of_examples(path, feature, column, known)
         else:
-            extras[name] = _values(path, feature, column)
+            extras[name] = column_values(path, feature, column)
     return Predictions(example_ids, *base, extras, outputs)
 
 
@@ -247,7 +258,7 @@ def _texts_of_examples(
     assert isinstance(column, Texts)
     key = (feature, *column.key())
     if key not in known:
-        values = _values(path, feature, column)
+        values = column_values(path, feature, column)
         if unique:
             _refuse_repeated_ids(path, values)
         if values.dtype == object and not feature.endswith(_LIST):
@@ -256,7 +267,7 @@ def _texts_of_examples(
     return known[key]
 
 
-def _values(path: Path, feature: str, column: Column) -> np.ndarray:
+def column_values(path: Path, feature: str, column: Column) -> np.ndarray:
     """Returns a column [examples]: float32, int64, or object of texts or tuples of texts."""
     if isinstance(column, np.ndarray):
         if feature.endswith(_LIST) or column.shape[1] != 1:

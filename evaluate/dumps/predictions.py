@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from multiberts.evaluate.dumps.prediction_file import Predictions, read_file
-from multiberts.evaluate.dumps.run_file import RUN_COORDINATES, find_entry, read_run
+from multiberts.evaluate.dumps.run_file import RUN_COORDINATES, find_entry, lineage_of, read_run
+from multiberts.evaluate.dumps.text_file import TextColumns, read_texts
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
 
@@ -68,14 +69,16 @@ def read_predictions(
       A Dataset with dimensions (run, example, class): `prediction` float64 [run, example], `label`
       float64 [example] (NaN where unknown), `scores` float32 [run, example, class], and the further
       outputs of the runs [run, example] (`prediction_text` as object); coordinates along run:
-      procedure, pretrain_seed, data_seed, step, learning_rate, finetune_seed; along example:
-      example_id and what describes the examples (occupation, heuristic, answers as tuples of str,
-      ...). Examples keep the order of the first run. Attributes: task, evaluation_set, metrics, and
-      epochs where run.json has them.
+      procedure, pretrain_seed, data_seed, step, learning_rate, finetune_seed, and lineage (object, see
+      `evaluate.dumps.run_file.lineage_of`); along example:
+      example_id, what describes the examples (occupation, heuristic, answers as tuples of str, ...),
+      and their texts where a run has them (premise, hypothesis, question, ..., as object). Examples
+      keep the order of the first run. Attributes: task, evaluation_set, metrics, and epochs where
+      run.json has them.
 
     Raises:
       UserError: no run, a damaged or foreign file, runs of different tasks, or runs whose examples,
-        labels or further columns disagree.
+        labels, texts or further columns disagree.
 
     Example:
       >>> dev = read_predictions(["runs/seed_0", "runs/seed_1"], "dev")
@@ -95,7 +98,47 @@ def read_predictions(
         read_run_predictions(path, evaluation_set, epochs, content=run, known=known)
         for path, run in zip(paths, runs, strict=True)
     ]
-    return labelled_array(paths, runs, dumps, evaluation_set, epochs)
+    data = labelled_array(paths, runs, dumps, evaluation_set, epochs)
+    entries = [
+        find_entry(path, run, evaluation_set, epochs)[1]
+        for path, run in zip(paths, runs, strict=True)
+    ]
+    texts = texts_of_runs(paths, entries, data["example_id"].to_numpy())
+    return data.assign_coords({name: ("example", column) for name, column in texts.items()})
+
+
+def texts_of_runs(
+    paths: Sequence[Path],
+    entries: Sequence[Mapping[str, Any]],
+    example_ids: Sequence[str] | np.ndarray,
+) -> TextColumns:
+    """Reads the texts of an evaluation set of several runs from the first run that has them.
+
+    Args:
+      paths: of the runs.
+      entries: of the set, in each run.json.
+      example_ids: [examples], the order of the texts.
+
+    Returns:
+      By name, texts [examples]; nothing where no run has them.
+
+    Raises:
+      UserError: the texts of two runs differ, or the file is damaged.
+    """
+    known = [
+        (path, entry["texts"])
+        for path, entry in zip(paths, entries, strict=True)
+        if "texts" in entry
+    ]
+    for path, texts in known:
+        if texts["sha256"] != known[0][1]["sha256"]:
+            raise UserError(
+                f"{path / texts['file']} holds other texts than {known[0][0] / known[0][1]['file']}; "
+                "compare runs on the same evaluation data"
+            )
+    for path, texts in known[:1]:
+        return read_texts(path, texts, example_ids)
+    return {}
 
 
 def labelled_array(
@@ -143,6 +186,9 @@ def labelled_array(
         coordinates[name] = ("example", column)
     for name in RUN_COORDINATES:
         coordinates[name] = ("run", _run_column([run[name] for run in runs]))
+    lineage = np.empty(len(runs), object)
+    lineage[:] = [lineage_of(run) for run in runs]
+    coordinates["lineage"] = ("run", lineage)
     variables: dict[str, Any] = {
         "prediction": (
             ("run", "example"),

@@ -15,6 +15,8 @@ Where known (runs of `finetune` have them; imported ones may not):
 
     checkpoint          {"name", "sha256"}        the fine-tuned checkpoint
     vocabulary_sha256   str                       of its vocab.txt
+    parent              {"procedure", "pretrain_seed", "step", "sha256", "parent"}   the checkpoint whose
+                        training it continues, and so on; null, or left out, where there is none
     parameters          {name: value}             the resolved configuration
     inputs              {argument: [{"name", "sha256"}]}   the data files
     versions            {package: version}
@@ -28,6 +30,8 @@ An entry of `evaluation_sets`:
     sha256    str    of the file
     metrics   [str]  the main one first; empty where labels are unknown
     set       str    the evaluation set; the entry's name unless given
+    texts     {"file", "columns", "sha256"}   texts of the examples, see `evaluate.dumps.text_file`; the
+              SHA-256 is of the content before compression; left out where they are not known
     epochs    number of training before these predictions; optional at the end of training
 
 Predictions of early checkpoints are listed with the final ones: the entry `dev@2.5` has set `dev` and
@@ -40,12 +44,18 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, TypedDict
 
 from multiberts.runs.directory import CONFIG, DONE
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import PathLike, read_json_fields, sha256_of_file, write_atomically
+from multiberts.runs.files import (
+    PathLike,
+    is_name_inside,
+    read_json_fields,
+    sha256_of_file,
+    write_atomically,
+)
 from multiberts.runs.parameters import described, fits, shortened
 
 RUN_FILE = "run.json"
@@ -64,6 +74,23 @@ class _InputFile(TypedDict):
     sha256: str
 
 
+class _TextFile(TypedDict):
+    file: str
+    columns: Sequence[str]
+    sha256: str
+
+
+class _Ancestor(TypedDict):
+    procedure: str | None
+    pretrain_seed: int | None
+    step: int | None
+    sha256: str
+    parent: _Ancestor | None
+
+
+# (procedure, pretrain_seed, step, SHA-256) of a checkpoint, None where it is not known.
+Ancestor = tuple[str | None, int | None, int | None, str | None]
+
 _NEEDED = {
     "task": str,
     "evaluation_sets": Mapping[str, Any],
@@ -77,6 +104,7 @@ _NEEDED = {
 _OPTIONAL = {
     "checkpoint": _InputFile,
     "vocabulary_sha256": str | None,
+    "parent": _Ancestor | None,
     "parameters": Mapping[str, Any],
     "inputs": Mapping[str, Sequence[_InputFile]],
     "versions": Mapping[str, Any],
@@ -84,7 +112,7 @@ _OPTIONAL = {
     "source": str,
 }
 _ENTRY = {"file": str, "examples": int, "sha256": str, "metrics": Sequence[str]}
-_ENTRY_OPTIONAL = {"set": str, "epochs": float | None}
+_ENTRY_OPTIONAL = {"set": str, "epochs": float | None, "texts": _TextFile}
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 # Thirds of an epoch are written 3.333; these are the same.
 _EPOCH_ROUNDING = 5e-4
@@ -111,6 +139,7 @@ def evaluation_entry(
     metrics: Sequence[str],
     evaluation_set: str | None = None,
     epochs: float | None = None,
+    texts: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Returns the entry of a prediction file in `evaluation_sets`."""
     entry: dict[str, Any] = {
@@ -123,6 +152,8 @@ def evaluation_entry(
         entry["set"] = evaluation_set
     if epochs is not None:
         entry["epochs"] = epochs
+    if texts is not None:
+        entry["texts"] = dict(texts)
     return entry
 
 
@@ -182,6 +213,28 @@ def run_directories(root: PathLike, *, finished: bool = True) -> list[Path]:
                 if "`finetune`" in handle.readline():
                     found.append(Path(directory))
     return sorted(found)
+
+
+def lineage_of(content: Mapping[str, Any]) -> tuple[Ancestor, ...]:
+    """Returns the checkpoints that a run descends from, the fine-tuned one first.
+
+    Args:
+      content: of the run's `run.json`.
+
+    Example:
+      >>> base = {"procedure": "base", "pretrain_seed": 0, "step": 400, "sha256": "5f0a", "parent": None}
+      >>> lineage_of({"procedure": "cda_incr", "pretrain_seed": 0, "step": 200, "parent": base})
+      (('cda_incr', 0, 200, None), ('base', 0, 400, '5f0a'))
+    """
+    found = []
+    checkpoint: Mapping[str, Any] | None = {**content, **content.get("checkpoint", {})}
+    while checkpoint is not None:
+        procedure, seed, step, sha256 = map(
+            checkpoint.get, ("procedure", "pretrain_seed", "step", "sha256")
+        )
+        found.append((procedure, seed, step, sha256))
+        checkpoint = checkpoint.get("parent")
+    return tuple(found)
 
 
 def set_at(evaluation_set: str, epochs: float) -> str:
@@ -270,11 +323,14 @@ def _misfit(content: Any, needed: Mapping[str, Any], optional: Mapping[str, Any]
 
 
 def _entry_problem(name: str, entry: Mapping[str, Any]) -> str | None:
-    file, epochs = PurePosixPath(entry["file"]), entry.get("epochs")
-    if file.is_absolute() or ".." in file.parts:
-        return f"has file {entry['file']!r}, expected a path inside the run's directory"
-    if not _SHA256.fullmatch(entry["sha256"]):
-        return f"has sha256 {entry['sha256']!r}, expected 64 hexadecimal digits"
+    epochs = entry.get("epochs")
+    for described_file in (entry, *([entry["texts"]] if "texts" in entry else [])):
+        if not is_name_inside(described_file["file"]):
+            return (
+                f"has file {described_file['file']!r}, expected a path inside the run's directory"
+            )
+        if not _SHA256.fullmatch(described_file["sha256"]):
+            return f"has sha256 {described_file['sha256']!r}, expected 64 hexadecimal digits"
     if is_final(name, entry):
         return "lacks set and epochs, which an early checkpoint has" if "@" in name else None
     if epochs is None or name != set_at(entry["set"], epochs):

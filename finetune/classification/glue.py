@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from multiberts.evaluate.dumps.prediction_file import is_column_name
 from multiberts.runs.errors import UserError
 
 
@@ -59,6 +60,13 @@ class GlueTask:
     dataset_texts: tuple[str, ...] = ("sentence1", "sentence2")
     dataset_labels: tuple[str, ...] = ()
     dataset_rows_are_ranks: bool = False
+
+    @property
+    def text_names(self) -> tuple[str, ...]:
+        """Returns how a dump calls the texts: as the data set does, where it can."""
+        if all(map(is_column_name, self.dataset_texts)):
+            return self.dataset_texts
+        return ("text", "second_text")[: len(self.dataset_texts)]
 
     @property
     def num_outputs(self) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -111,6 +111,12 @@ class _Texts:
     source: TextSource
     examples: TextExamples
     features: SequenceFeatures
+
+    def source_texts(self, rows: np.ndarray, names: Sequence[str]) -> dict[str, list[str]]:
+        """Returns the texts of some rows, by name; of a pair the first and the second."""
+        columns = (self.examples.first_texts, self.examples.second_texts)
+        given = [[texts[row] for row in rows] for texts in columns if texts is not None]
+        return dict(zip(names, given, strict=False))
 
 
 # At least as many as the sets of one run: a run that uses them in turn must find all of them.
@@ -228,6 +234,7 @@ class ClassificationData:
                 column: [values[row] for row in rows] for column, values in examples.extras.items()
             },
             outputs=outputs,
+            texts=texts.source_texts(rows, self.task.text_names),
         )
 
 

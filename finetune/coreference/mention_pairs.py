@@ -32,6 +32,8 @@ from multiberts.runs.console import report
 from multiberts.runs.errors import UserError
 
 _GAP_SUFFIXES = (".tsv", ".tsv.gz")
+# Word pieces of the text before and after two mentions that a dump holds.
+CONTEXT_PIECES = 40
 PRONOUNS = frozenset(
     {
         *("he", "him", "his", "himself"),
@@ -60,6 +62,37 @@ class MentionPairs:
     labels: np.ndarray
     pair_ids: list[str]
     left_out: dict[str, int] = dataclasses.field(default_factory=dict)
+
+
+def pair_texts(
+    pairs: MentionPairs, rows: np.ndarray, pieces: Sequence[str]
+) -> dict[str, list[str]]:
+    """Returns the mentions of some pairs and the text around them, as the model reads them.
+
+    Args:
+      pairs: of the set.
+      rows: int64 [rows], which pairs.
+      pieces: word pieces by id.
+
+    Returns:
+      `pronoun`, `mention` and `context` [rows], lower-cased as the word pieces are.
+    """
+
+    def text(window: int, first: int, last: int) -> str:
+        ids = pairs.sequences.input_ids[window, first : last + 1]
+        return " ".join(pieces[piece] for piece in ids).replace(" ##", "")
+
+    found: dict[str, list[str]] = {"pronoun": [], "mention": [], "context": []}
+    for pronoun, mention in pairs.spans[pairs.pairs[rows]].tolist():
+        found["pronoun"].append(text(*pronoun))
+        found["mention"].append(text(*mention))
+        window = pronoun[0]
+        first = max(1, min(pronoun[1], mention[1]) - CONTEXT_PIECES)
+        end = int(pairs.sequences.lengths[window]) - 2  # before [SEP]
+        found["context"].append(
+            text(window, first, min(end, max(pronoun[2], mention[2]) + CONTEXT_PIECES))
+        )
+    return found
 
 
 class _Collector:

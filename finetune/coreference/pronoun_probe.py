@@ -68,7 +68,7 @@ class PronounProbeFamily:
                 )
         templates_file = winogender_files(self.winogender_dir)[0]
         winogender = read_winogender(self.winogender_dir)
-        rows, positions, ids, occupations = [], [], [], []
+        rows, positions, ids, occupations, sentences = [], [], [], [], []
         for line, template in enumerate(winogender.templates, start=2):
             if template.pronoun_slot != "$NOM_PRONOUN" or template.answer != 0:
                 continue
@@ -85,6 +85,7 @@ class PronounProbeFamily:
             positions.append(len(before) + 1)
             ids.append(f"pronoun_probe/{template.occupation}.{template.participant}.0")
             occupations.append(template.occupation)
+            sentences.append(f"{text[:begin]}[MASK]{text[end:]}")
         if not rows:
             raise UserError(
                 f"{templates_file} has no template with $NOM_PRONOUN and answer 0; add such templates"
@@ -95,6 +96,7 @@ class PronounProbeFamily:
             pronoun_ids=(tokenizer.id_of(_FEMININE), tokenizer.id_of(_MASCULINE)),
             example_ids=ids,
             occupations=occupations,
+            sentences=sentences,
             percent_feminine=np.array([winogender.percent_feminine[name] for name in occupations]),
         )
 
@@ -107,7 +109,7 @@ class PronounProbeData:
       features: the sequences.
       positions: int32 [sentences], where [MASK] stands.
       pronoun_ids: the piece ids of `she` and `he`.
-      example_ids, occupations, percent_feminine: [sentences].
+      example_ids, occupations, sentences, percent_feminine: [sentences].
     """
 
     features: SequenceFeatures
@@ -115,6 +117,7 @@ class PronounProbeData:
     pronoun_ids: tuple[int, int]
     example_ids: list[str]
     occupations: list[str]
+    sentences: list[str]
     percent_feminine: np.ndarray
 
     @property
@@ -154,6 +157,7 @@ class PronounProbeData:
                     "occupation": self.occupations,
                     "percent_feminine": self.percent_feminine,
                 },
+                texts={"sentence": self.sentences},
             )
 
         return Learner(

@@ -33,7 +33,7 @@ import numpy as np
 
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.evaluate.metrics.winogender_bias import gotcha_column
-from multiberts.finetune.content import FileContent
+from multiberts.finetune.content import FileContent, tokenizer_of
 from multiberts.finetune.coreference.conll import conll_files
 from multiberts.finetune.coreference.frozen_states import FrozenEncoder, SpanStates, span_states
 from multiberts.finetune.coreference.heads import (
@@ -43,7 +43,12 @@ from multiberts.finetune.coreference.heads import (
     pair_batch,
     pair_logits,
 )
-from multiberts.finetune.coreference.mention_pairs import CoreferencePairs, read_pairs
+from multiberts.finetune.coreference.mention_pairs import (
+    CoreferencePairs,
+    MentionPairs,
+    pair_texts,
+    read_pairs,
+)
 from multiberts.finetune.coreference.winogender_schemas import winogender_files, winogender_folder
 from multiberts.finetune.data_files import split_file
 from multiberts.finetune.family import HELD_OUT, Arrays, EvaluationSet, Learner
@@ -128,15 +133,16 @@ class CoreferenceFamily:
             self.options.max_negatives_per_pronoun,
             self.options.training_pairs == "mentions",
         )
-        return CoreferenceData(pairs, self.options)
+        return CoreferenceData(pairs, self.options, tokenizer_of(vocabulary).vocabulary)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class CoreferenceData:
-    """Pairs, and the options of training on them."""
+    """Pairs, the options of training on them, and the word pieces by id."""
 
     pairs: CoreferencePairs
     options: CoreferenceOptions
+    pieces: Sequence[str]
 
     @property
     def train_groups(self) -> np.ndarray:
@@ -172,16 +178,16 @@ class CoreferenceData:
         def evaluate(parameters: Mapping[str, np.ndarray]) -> Iterator[EvaluationSet]:
             for name, pairs in self.pairs.sets.items():
                 if name != "train":
-                    found = logits(parameters, name, np.arange(len(pairs.labels)))
-                    is_pairs = name != "winogender"
-                    ids, labels = pairs.pair_ids, pairs.labels
-                    yield (
-                        _pair_set(name, ids, labels, found) if is_pairs else self._winogender(found)
-                    )
+                    rows = np.arange(len(pairs.labels))
+                    found = logits(parameters, name, rows)
+                    if name == "winogender":
+                        yield self._winogender(found)
+                    else:
+                        yield self._pair_set(name, pairs, rows, found)
 
         def evaluate_rows(parameters: Mapping[str, np.ndarray], rows: np.ndarray) -> EvaluationSet:
-            ids = [f"coreference/{train.pair_ids[row]}" for row in rows]
-            return _pair_set(HELD_OUT, ids, train.labels[rows], logits(parameters, "train", rows))
+            found = logits(parameters, "train", rows)
+            return self._pair_set(HELD_OUT, train, rows, found, "coreference/")
 
         return Learner(
             trainer=trainer,
@@ -191,6 +197,19 @@ class CoreferenceData:
             batch=batch,
             evaluate=evaluate,
             evaluate_rows=evaluate_rows,
+        )
+
+    def _pair_set(
+        self, name: str, pairs: MentionPairs, rows: np.ndarray, logits: np.ndarray, prefix: str = ""
+    ) -> EvaluationSet:
+        return EvaluationSet(
+            name=name,
+            example_ids=[f"{prefix}{pairs.pair_ids[row]}" for row in rows],
+            labels=pairs.labels[rows],
+            predictions=logits.argmax(axis=1),
+            scores=logits,
+            metrics=_PAIR_METRICS,
+            texts=pair_texts(pairs, rows, self.pieces),
         )
 
     def _winogender(self, logits: np.ndarray) -> EvaluationSet:
@@ -214,20 +233,8 @@ class CoreferenceData:
                 "percent_feminine": shares,
                 "gotcha": gotcha_column(genders, shares, answers),
             },
+            texts={"sentence": [sentence.text for sentence in sentences]},
         )
-
-
-def _pair_set(
-    name: str, pair_ids: Sequence[str], labels: np.ndarray, logits: np.ndarray
-) -> EvaluationSet:
-    return EvaluationSet(
-        name=name,
-        example_ids=pair_ids,
-        labels=labels,
-        predictions=logits.argmax(axis=1),
-        scores=logits,
-        metrics=_PAIR_METRICS,
-    )
 
 
 @functools.lru_cache(maxsize=1)

@@ -198,6 +198,7 @@ class SquadData:
                 "title": [examples.titles[question] for question in rows],
             },
             outputs=outputs,
+            texts={"question": [examples.questions[question] for question in rows]},
         )
 
 

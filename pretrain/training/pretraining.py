@@ -82,7 +82,7 @@ def pretrain(settings: PretrainingSettings) -> None:
         start = None
         if settings.initial_checkpoint is not None:
             start = read_initial_checkpoint(settings.initial_checkpoint)
-        kept = _kept_checkpoints(settings, run, data)
+        kept = _kept_checkpoints(settings, run, data, start)
 
         from multiberts.bert.training.loop import Saving, train
         from multiberts.bert.training.state import saved_step
@@ -173,9 +173,12 @@ def _open_data(settings: PretrainingSettings) -> _Data:
 
 
 def _kept_checkpoints(
-    settings: PretrainingSettings, run: RunDirectory, data: _Data
+    settings: PretrainingSettings, run: RunDirectory, data: _Data, start: Checkpoint | None
 ) -> KeptCheckpoints:
     """Returns the checkpoints of the run, which record its parameters: no path, time or machine."""
+    from multiberts.bert.checkpoint.checkpoint import ancestor
+
+    parent = start and ancestor(start.provenance, run.fingerprints["initial_checkpoint"])
     parameters = IDENTITY.of(vars(settings))[0]
     of_checkpoint = ("procedure", "pretrain_seed", "data_seed")
     recorded_elsewhere = (*of_checkpoint, "model", "checkpoint_steps")
@@ -186,6 +189,7 @@ def _kept_checkpoints(
         vocabulary_path=data.batches.vocabulary_path,
         provenance={
             **{name: parameters[name] for name in of_checkpoint},
+            **({"parent": parent} if parent else {}),
             "training": {
                 **{n: value for n, value in parameters.items() if n not in recorded_elsewhere},
                 **{f"{name}_sha256": content for name, content in run.fingerprints.items()},

@@ -45,7 +45,9 @@ class Arm:
         examples are drawn one by one.
       observed: bool [runs, examples], False where a cell is missing; None where none is missing.
       lineage: for each run the (kind, name) of what it descends from, such as ("parent", "seed_0"),
-        or nothing where that is not known [runs].
+        or nothing where that is not known [runs]. Kinds: what the user named (`parent`,
+        `procedure`); of a checkpoint its SHA-256 (`checkpoint`), the procedure and seed of its
+        training (`training`), and (procedure, seed, step) with the SHA-256 (`named`).
       cluster_name: what the clusters are called, or nothing.
       left_out: seeds that pairing left out, because the other side lacks them.
     """
@@ -107,6 +109,18 @@ class Arm:
         """Returns everything that runs of a seed descend from, as far as it is known."""
         pairs = zip(self.run_seeds, self.lineage, strict=False)
         return frozenset().union(*(found for own, found in pairs if own == seed))
+
+    def shares_parent(self, other: Arm, seed: Hashable) -> bool:
+        """Returns whether runs of a seed descend from one checkpoint, or one training, on both sides.
+
+        Two checkpoints of one name (procedure, seed and step) that hold different weights are not of
+        one training.
+        """
+        own, others = self.lineage_of(seed), other.lineage_of(seed)
+        shared = {kind for kind, _ in own & others}
+        known = [dict(value for kind, value in side if kind == "named") for side in (own, others)]
+        differ = any(known[1].get(name, sha256) != sha256 for name, sha256 in known[0].items())
+        return bool(shared & {"parent", "checkpoint"}) or (bool(shared) and not differ)
 
     def with_examples(self, order: Sequence[int]) -> Arm:
         """Returns the examples at these positions, in this order."""

@@ -341,8 +341,8 @@ def _failed(job: ScoreJob, side: Crossing, scores: Array) -> tuple:
 
 def _pairing(base: Arm, experiment: Arm) -> Pairing:
     """Returns what pairs the seeds: a common parent of every pair, or their number alone."""
-    common = [base.lineage_of(seed) & experiment.lineage_of(seed) for seed in base.seeds]
-    return "parent" if all(common) else "seed number"
+    common = all(base.shares_parent(experiment, seed) for seed in base.seeds)
+    return "parent" if common else "seed number"
 
 
 def _check_seeds(arms: Sequence[Arm], settings: ComparisonSettings) -> None:

@@ -130,8 +130,8 @@ class Comparison(Readable):
       degenerate_replicates: replicates where a score was 0/0 and took its defined value.
       examples: whether the two sides share their examples.
       pairing: what pairs the seeds of a paired design: `parent` where the data say that runs of one
-        seed descend from one checkpoint (by a coordinate `parent` or `procedure` that both sides
-        have in common), else `seed number`, which may be chance. None in other designs.
+        seed descend from one checkpoint (by a coordinate `parent`, `procedure` or `lineage` that
+        both sides have in common), else `seed number`, which may be chance. None in other designs.
       variance_parts: the mean squares behind the standard error.
       unpaired_t, p_unpaired_t: what `t` and `p_t` would be, were the seeds unrelated. None in
         other designs, and for a macro-average.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 # Coordinates along examples that identify them, and along runs what two runs can have in common.
 _ID_NAMES = ("example_id", "example")
-_LINEAGE_NAMES = ("parent", "procedure")
+_LINEAGE_NAMES = ("parent", "procedure", "lineage")
 # Names of columns by which a long data frame is recognised.
 _LONG_NAMES: dict[str, tuple[str, ...]] = {
     "seed": ("seed", "pretrain_seed"),
@@ -463,8 +463,10 @@ def arm_from_arrays(
     lineage: list[frozenset] = [frozenset()] * len(values)
     for key, found in lineages:
         if found.dims == (run_dims[0],):
-            of_runs = [(key, value) for value in found.to_numpy().tolist() for _ in range(inner)]
-            lineage = [known | {own} for known, own in zip(lineage, of_runs, strict=True)]
+            ways = [
+                _descent(key, value) for value in found.to_numpy().tolist() for _ in range(inner)
+            ]
+            lineage = [known | way for known, way in zip(lineage, ways, strict=True)]
     square = values.ndim == 2 and values.shape[0] == values.shape[1]
     if square and metric is not None and metric.uses == "scores":
         # P(class 1) [runs, examples], which would be taken for [examples, classes].
@@ -485,6 +487,19 @@ def arm_from_arrays(
     if metric is not None and metric.uses_labels:
         check_kinds(name, arm)
     return replace(arm, lineage=tuple(lineage[row] for row in rows))
+
+
+def _descent(key: str, value: Any) -> set[tuple[str, Hashable]]:
+    """Returns the (kind, name) of what a value of a coordinate of lineage states."""
+    if key != "lineage":
+        return {(key, value)}
+    found: set[tuple[str, Hashable]] = set()
+    for procedure, seed, step, sha256 in value:  # as evaluate.dumps.run_file.lineage_of returns it
+        if procedure is not None and seed is not None:
+            found.add(("training", (procedure, seed)))
+        if sha256 is not None:
+            found |= {("checkpoint", sha256), ("named", ((procedure, seed, step), sha256))}
+    return found
 
 
 def _predictions_and_labels(

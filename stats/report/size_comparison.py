@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from multiberts.evaluate.dumps.text_file import example_texts
 from multiberts.runs import console
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
@@ -25,7 +26,7 @@ from multiberts.stats.report.selection import dumps_of_runs, finished_runs, last
 
 REPORT = "report"
 MOST_EXAMPLES = 100  # of the list of decaying examples, per pair of sizes
-LONGEST_TEXT = 300  # characters of an example's text that the list shows
+LONGEST_TEXT = 300  # characters of each text of an example that the list shows
 IDENTITY = Identity(inputs=("predictions",))
 
 
@@ -147,36 +148,20 @@ def changed_examples(
         limit = pair.decay.threshold if decays else -pair.improvement.threshold
         passing = np.flatnonzero(sign * difference <= limit + 1e-9)
         order = passing[np.argsort(sign * difference[passing], kind="stable")]
-        texts = _texts(dumps[pair.task][pair.small])
+        texts = example_texts(dumps[pair.task][pair.small].data, LONGEST_TEXT)
         for place in order[:MOST_EXAMPLES].tolist():
-            name = place if small.example_ids is None else small.example_ids[place]
+            name = str(place if small.example_ids is None else small.example_ids[place])
             records.append(
                 {
                     "Set": pair.task, "Smaller": pair.small, "Larger": pair.large,
-                    "Example": str(name),
+                    "Example": name,
                     "Accuracy, smaller": float(instance_accuracy(small)[place]),
                     "Accuracy, larger": float(instance_accuracy(large)[place]),
                     "Difference": float(difference[place]),
                     "p (Fisher)": float(tests.p_values[place]),
-                    "p (BH)": float(tests.adjusted[place]), "About it": texts[place],
+                    "p (BH)": float(tests.adjusted[place]), "About it": texts[name],
                 }
             )  # fmt: skip
     shares = dict.fromkeys(("Accuracy, smaller", "Accuracy, larger", "Difference"), ".0%")
     formats = shares | {"p (Fisher)": "p", "p (BH)": "p"}
     return Table.from_records(records, formats, f"{direction.capitalize()} examples")
-
-
-def _texts(dump: Dump) -> list[str]:
-    """Returns what the columns of texts, and the label, say of every example."""
-    known = {
-        str(name): item.to_numpy()
-        for name, item in dump.data.variables.items()
-        if item.dims == ("example",) and name != "example_id" and item.dtype.kind in "UO"
-    }
-    labels = dump.data["label"].to_numpy()
-    texts = []
-    for place in range(dump.data.sizes["example"]):
-        parts = [f"label: {labels[place]:g}"] if labels.dtype.kind in "iufb" else []
-        parts += [f"{name}: {column[place]}" for name, column in known.items()]
-        texts.append("; ".join(parts)[:LONGEST_TEXT].replace("\n", " "))
-    return texts

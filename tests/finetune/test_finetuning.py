@@ -46,6 +46,9 @@ def test_a_label_told_by_a_word_is_learned(
         **{**SMALL, "num_epochs": 20},
     )
     assert accuracy(run) == 1.0
+    dev, names = read_predictions([run], "dev"), ["sentence1", "sentence2"]
+    given = [line.split("\t")[1:3] for line in (pair_data / "dev.tsv").read_text().splitlines()[1:]]
+    assert list(zip(*(dev[name].values for name in names), strict=True)) == list(map(tuple, given))
     ((_, content),) = find_runs(tmp_path)
     coordinates = ("procedure", "pretrain_seed", "data_seed", "step", "learning_rate")
     assert [content[name] for name in coordinates] == ["base", 0, 5, 7, 2e-3]

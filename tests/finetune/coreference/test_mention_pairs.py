@@ -17,6 +17,7 @@ from multiberts.finetune.coreference.mention_pairs import (
     joined_pairs,
     winogender_pairs,
 )
+from multiberts.finetune.coreference.mention_pairs import pair_texts as mention_texts
 from multiberts.finetune.coreference.winogender_schemas import read_winogender
 from multiberts.runs.errors import UserError
 
@@ -64,6 +65,10 @@ def test_pronouns_meet_the_other_mentions_of_their_window(
         ("he", "the zebra", 0),
         ("he", "paul", 1),
     ]
+    shown = mention_texts(pairs, np.array([6, 1]), tokenizer.vocabulary)
+    assert shown["pronoun"] == ["he", "she"] and shown["mention"] == ["the zebra", "the zebra"]
+    whole = "mary told the zebra she was the zebra and paul came he is it"
+    assert shown["context"] == [whole, whole]
     assert pairs.pair_ids[0] == "dev/d/0/4-0-0"
     assert len(set(pairs.pair_ids)) == 8
 

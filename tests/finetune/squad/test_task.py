@@ -112,6 +112,8 @@ def test_questions_are_learnt_and_written_down(
         assert dump.extras["answers"][row] == (paragraph["qas"][0]["answers"][0]["text"],)
     dataset = read_predictions([run], "dev")
     assert dataset["prediction_text"].shape == (1, 30)
+    questions = [paragraph["qas"][0]["question"] for paragraph in official]
+    assert dataset["question"].values.tolist() == questions
     assert same_when_replayed(run)
     export = tmp_path / "export"
     with pytest.raises(UserError, match="has no null odds, as all its questions have answers"):

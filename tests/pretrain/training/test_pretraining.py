@@ -99,6 +99,69 @@ def test_continues_from_a_checkpoint(corpus: Path, tmp_path: Path) -> None:
     assert any(not np.array_equal(start[name], end[name]) for name in wanted)
 
 
+def test_seeds_of_continued_training_are_paired_by_their_parent(
+    corpus: Path, tmp_path: Path
+) -> None:
+    """Base against continued training, fine-tuned and compared from the dumps; seed 1 has two bases."""
+    from multiberts.evaluate.dumps.predictions import read_predictions
+    from multiberts.finetune.finetuning import finetune
+    from multiberts.stats import compare
+
+    short = {"num_steps": 2, "warmup_steps": 0, "checkpoint_steps": [1]}
+    rows = "sentence\tlabel\nabc abd\t0\nabe abc\t1\nab ac\t0\nae\t1\n"
+    (tmp_path / "train.tsv").write_text(rows)
+    (tmp_path / "dev.tsv").write_text(rows + "ad ae\t1\n")
+
+    def made(name: str, seed: int, *finetuned_steps: int, **changes: object) -> Path:
+        seeds = {"pretrain_seed": seed, "procedure": name.split("_")[0]}
+        run = tmp_path / f"{name}_{seed}"
+        pretrain(**_arguments(run, corpus, **short, **seeds, **changes))
+        for step in finetuned_steps:
+            finetune(
+                run_dir=str(tmp_path / "finetuned" / f"{name}_{seed}_{step}"),
+                checkpoint=str(checkpoint_path(run, step)),
+                task="sentences",
+                options={"text_columns": ["sentence"]},
+                train_files=[str(tmp_path / "train.tsv")],
+                dev_files=[str(tmp_path / "dev.tsv")],
+                labels=["0", "1"],
+                sequence_length=16,
+                batch_size=2,
+                num_epochs=1,
+                compile_step=False,
+            )
+        return checkpoint_path(run, 2)
+
+    def pairing(base: str, step: int) -> str | None:
+        names = [
+            [f"{base}_{seed}_{step}" for seed in (0, 1)],
+            [f"more_{seed}_2" for seed in (0, 1)],
+        ]
+        sides = [
+            read_predictions([tmp_path / "finetuned" / name for name in side], "dev")
+            for side in names
+        ]
+        result = compare(*sides, "accuracy", num_bootstrap=40)
+        assert ("by seed number only" in str(result)) == (result.pairing == "seed number")
+        return result.pairing
+
+    for seed in (0, 1):
+        start = made("base", seed, 1, 2)
+        made("more", seed, 2, initial_checkpoint=str(start))
+        made("base_elsewhere", seed, 2, learning_rate=1e-4)  # of the same name, other weights
+        made("other", seed, 2)
+    parent = json.loads((tmp_path / "finetuned/more_0_2/run.json").read_text())["parent"]
+    own = json.loads((tmp_path / "finetuned/base_0_2/run.json").read_text())
+    assert "parent" not in own
+    assert parent == {
+        **{name: own[name] for name in ("procedure", "pretrain_seed", "step")},
+        "sha256": own["checkpoint"]["sha256"],
+        "parent": None,
+    }
+    assert pairing("base", 2) == pairing("base", 1) == "parent"
+    assert pairing("base_elsewhere", 2) == pairing("other", 2) == "seed number"
+
+
 def _numbers_of(text: str) -> str:
     return text.replace(",", "")
 

@@ -8,12 +8,13 @@ import pytest
 
 from multiberts.evaluate.dumps.prediction_file import write_predictions
 from multiberts.evaluate.dumps.run_file import evaluation_entry, write_run
+from multiberts.evaluate.dumps.text_file import write_texts
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.stats.instances.decomposition import decompose
 from multiberts.stats.instances.figures import NUMBERED
 from multiberts.stats.instances.instance_level import decay_bound
-from multiberts.stats.report.size_comparison import instances
+from multiberts.stats.report.size_comparison import LONGEST_TEXT, instances
 
 SIZES = ("mini", "medium", "large")
 EXAMPLES = 60
@@ -30,16 +31,22 @@ def write(root, size, seed, run, correct):
             example_ids=[f"dev/{place}" for place in range(EXAMPLES)],
             labels=labels,
             predictions=np.where(correct, labels, 1 - labels),
-            extras={"sentence": [f"sentence number {place}" for place in range(EXAMPLES)]},
+            extras={"kind": ["easy"] * EXAMPLES},
         )
-        entry = evaluation_entry(path, file, examples=EXAMPLES, metrics=["accuracy"])
+        ids = [f"dev/{place}" for place in range(EXAMPLES)]
+        premises = [f"sentence number {place}" for place in range(EXAMPLES)]
+        texts = {"premise": premises, "hypothesis": ["a " + "long " * 100] * EXAMPLES}
+        text_file = write_texts(path, "texts/dev.tfrecord.gz", ids, texts)
+        entry = evaluation_entry(
+            path, file, examples=EXAMPLES, metrics=["accuracy"], texts=text_file
+        )
         facts = {
             "task": "nli", "evaluation_sets": {"dev": entry}, "parameters": {"size": size},
             "procedure": size, "pretrain_seed": seed, "data_seed": seed, "step": 5,
             "learning_rate": 1e-4, "finetune_seed": run,
         }  # fmt: skip
         write_run(path, facts)
-        directory.finish(["run.json", file])
+        directory.finish(["run.json", file, text_file["file"]])
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +136,9 @@ def test_decaying_examples_are_named_with_their_text(world, tables):
     differences = [float(row["Difference"]) for row in rows]
     assert differences == sorted(differences) and max(differences) < 0
     for row, place in zip(rows, places, strict=True):
-        assert row["About it"] == f"label: {place % 2}; sentence: sentence number {place}"
+        shown, _, cut = row["About it"].partition("; hypothesis: ")
+        assert shown == f"label: {place % 2}; kind: easy; premise: sentence number {place}"
+        assert cut.startswith("a long long") and len(cut) == LONGEST_TEXT + len("...")
     # All that pass the threshold are listed, those that are exactly at it, too.
     votes = [(world[1][size].sum(axis=1) >= 2).astype(int) for size in ("mini", "large")]
     bound = decay_bound(*votes)

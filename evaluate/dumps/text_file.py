@@ -1,0 +1,139 @@
+"""Texts of examples, by which a reader recognises them: a file per run and evaluation set.
+
+`texts/<evaluation set>.tfrecord.gz` is a TFRecord compressed with gzip (`tf.data.TFRecordDataset(path,
+"GZIP")` reads it). A record is a tf.train.Example with the bytes of `example_id`, as in the predictions,
+and of one feature per text, such as `premise` and `hypothesis`. Predictions of early checkpoints share the
+file. `run.json` has the SHA-256 of the content, as compressed bytes may differ between versions of zlib;
+runs made before such files were written have none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from multiberts.evaluate.dumps.example_columns import ForeignRecord, decode, encode
+from multiberts.evaluate.dumps.prediction_file import column_values, is_column_name
+from multiberts.evaluate.dumps.tfrecord import DamagedRecord, framed, split
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import PathLike, read_bytes, write_atomically
+
+if TYPE_CHECKING:
+    import xarray
+
+# Columns of texts [examples], as objects: NumPy's own texts are all as wide as the longest.
+TextColumns = dict[str, np.ndarray]
+_CURE = "remove the run and fine-tune it again"
+
+
+def write_texts(
+    run_dir: PathLike, file: str, example_ids: Sequence[str], texts: Mapping[str, Sequence[str]]
+) -> dict[str, Any]:
+    """Writes the texts of an evaluation set, whole or not at all.
+
+    Args:
+      run_dir: of the run.
+      file: in run_dir; its name ends in `.gz`.
+      example_ids: [examples].
+      texts: texts [examples] by name of the column.
+
+    Returns:
+      The entry `texts` of the set in run.json: file, columns, and the SHA-256 before compression.
+
+    Raises:
+      ValueError: no column, a name that a column of predictions cannot have, or another length.
+      UserError: the file cannot be written.
+
+    Example:
+      >>> entry = write_texts(".", "dev.tfrecord.gz", ["rte/dev/0"], {"premise": ["It rains."]})
+      >>> read_texts(".", entry, ["rte/dev/0"])["premise"]
+      array(['It rains.'], dtype=object)
+    """
+    path = Path(run_dir) / file
+    unfit = [name for name in texts if not is_column_name(name)]
+    if unfit or not texts or {len(column) for column in texts.values()} != {len(example_ids)}:
+        raise ValueError(
+            f"{path}: found the columns {sorted(texts)}, expected texts of {len(example_ids)} examples"
+        )
+    columns = {"example_id": example_ids, **texts}
+    content = framed(
+        encode({name: [[text] for text in column] for name, column in columns.items()})
+    )
+    write_atomically(path, gzip.compress(content, mtime=0))
+    return {"file": file, "columns": list(texts), "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def read_texts(
+    run_dir: PathLike, entry: Mapping[str, Any], example_ids: Sequence[str] | np.ndarray
+) -> TextColumns:
+    """Reads the texts of an evaluation set.
+
+    Args:
+      run_dir: of the run.
+      entry: as `write_texts` returned it.
+      example_ids: [examples], the order of the texts that are returned.
+
+    Returns:
+      Texts [examples] by name of the column.
+
+    Raises:
+      UserError: missing or damaged, not a file of texts, or of other examples.
+    """
+    path = Path(run_dir) / entry["file"]
+    content = read_bytes(path, _CURE)
+    if hashlib.sha256(content).hexdigest() != entry["sha256"]:
+        raise UserError(f"{path} does not hold what run.json says; {_CURE}")
+    columns = {}
+    with contextlib.suppress(DamagedRecord, ForeignRecord):
+        columns = decode(split(content, verify=False))
+    if set(columns) != {"example_id", *entry["columns"]}:
+        raise UserError(
+            f"{path} has the columns {sorted(columns)}, expected example_id and those that run.json "
+            f"names; {_CURE}"
+        )
+    values = {name: column_values(path, name, column) for name, column in columns.items()}
+    place = {name: row for row, name in enumerate(values["example_id"])}
+    missing = [name for name in map(str, example_ids) if name not in place]
+    if missing:
+        raise UserError(f"{path} lacks example {missing[0]!r}, which has a prediction; {_CURE}")
+    order = [place[name] for name in map(str, example_ids)]
+    return {name: values[name][order] for name in entry["columns"]}
+
+
+def example_texts(data: xarray.Dataset, longest: int | None = None) -> dict[str, str]:
+    """Returns what a reader recognises each example by: its label, its texts and other columns of texts.
+
+    Args:
+      data: predictions, as `evaluate.dumps.predictions.read_predictions` returns them.
+      longest: characters that are kept of each text; None keeps all.
+
+    Returns:
+      By example id, such as `label: 1; premise: It rains.; hypothesis: The street is wet.`.
+
+    Example:
+      >>> from multiberts.evaluate.dumps.predictions import read_predictions
+      >>> example_texts(read_predictions(["runs/seed_0"], "dev"))["rte/dev/0"]
+      'label: 1'
+    """
+    columns = {
+        str(name): item.to_numpy()
+        for name, item in data.variables.items()
+        if item.dims == ("example",) and name != "example_id" and item.dtype.kind in "UO"
+    }
+    labels = data["label"].to_numpy()
+    found = {}
+    for place, example_id in enumerate(data["example_id"].to_numpy().tolist()):
+        parts = [f"label: {labels[place]:g}"] if labels.dtype.kind in "iufb" else []
+        for name, column in columns.items():
+            value = column[place]
+            text = " ".join((" | ".join(value) if isinstance(value, tuple) else str(value)).split())
+            cut = longest is not None and len(text) > longest
+            parts.append(f"{name}: {text[:longest]}{'...' if cut else ''}")
+        found[str(example_id)] = "; ".join(parts)
+    return found

@@ -1,0 +1,102 @@
+"""Texts of examples: written with a run, read with its predictions."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+
+from multiberts.evaluate.dumps.parquet import export
+from multiberts.evaluate.dumps.predictions import read_predictions
+from multiberts.evaluate.dumps.text_file import example_texts, read_texts, write_texts
+from multiberts.runs.errors import UserError
+
+IDS = ["x/0", "x/1", "x/2"]
+TEXTS = {"premise": ["It rains.", "Ärger\nund\tEis", ""], "hypothesis": ["a", "b" * 50, "c"]}
+FILE = "texts/dev.tfrecord.gz"
+
+
+@pytest.fixture
+def make(tmp_path: Path, make_run: Callable[..., Path]) -> Callable[..., Path]:
+    """Writes a run of three examples; with texts unless they are None."""
+
+    def made(name: str, texts: dict | None = TEXTS, order: tuple[int, ...] = (0, 1, 2)) -> Path:
+        path, entry = tmp_path / "runs" / name, {}
+        ids = [IDS[place] for place in order]
+        if texts is not None:
+            entry = {"texts": write_texts(path, FILE, IDS, texts)}
+        columns = {
+            "example_ids": ids,
+            "labels": [[0, 1, 1][place] for place in order],
+            "predictions": [1, 1, 0],
+            "extras": {"answers": [[("p", "q"), (), ("r",)][place] for place in order]},
+            "entry": entry,
+        }
+        early = {"dev@0.5": {**columns, "entry": {**entry, "set": "dev", "epochs": 0.5}}}
+        return make_run(path, {"dev": columns, **early}, pretrain_seed=int(name))
+
+    return made
+
+
+def test_predictions_come_with_the_texts_of_their_examples(make, tmp_path: Path) -> None:
+    old, reordered = make("0", None, order=(2, 0, 1)), make("1")
+    data = read_predictions([old, reordered], "dev")
+    assert data["example_id"].values.tolist() == ["x/2", "x/0", "x/1"]
+    for name, column in TEXTS.items():
+        assert data[name].values.tolist() == [column[place] for place in (2, 0, 1)]
+    assert read_predictions([reordered], "dev@0.5")["premise"].values.tolist() == TEXTS["premise"]
+    assert example_texts(data, longest=7) == {
+        "x/0": "label: 0; answers: p | q; premise: It rain...; hypothesis: a",
+        "x/1": "label: 1; answers: ; premise: Ärger u...; hypothesis: bbbbbbb...",
+        "x/2": "label: 1; answers: r; premise: ; hypothesis: c",
+    }
+    assert "premise" not in read_predictions([old], "dev").coords
+
+
+def test_a_table_of_all_predictions_has_the_texts(make, tmp_path: Path) -> None:
+    make("0", order=(1, 2, 0))
+    make("1", None)
+    export(path=str(tmp_path / "all.parquet"), predictions=str(tmp_path / "runs"))
+    rows = pyarrow.parquet.read_table(tmp_path / "all.parquet").to_pylist()
+    assert len(rows) == 12
+    for row in rows:
+        place = IDS.index(row["example_id"])
+        expected = TEXTS["premise"][place] if row["pretrain_seed"] == 0 else None
+        assert row["premise"] == expected
+
+
+def test_texts_take_one_file_of_the_same_bytes(make, tmp_path: Path) -> None:
+    first, second = make("0"), make("1")
+    assert (first / FILE).read_bytes() == (second / FILE).read_bytes()
+    content = gzip.decompress((first / FILE).read_bytes())
+    import tensorflow
+
+    for row, record in enumerate(tensorflow.data.TFRecordDataset(str(first / FILE), "GZIP")):
+        feature = tensorflow.train.Example.FromString(record.numpy()).features.feature
+        assert feature["premise"].bytes_list.value[0].decode() == TEXTS["premise"][row]
+    assert row == 2 and len(content) > 0
+
+
+def test_other_or_damaged_texts_are_refused(make, tmp_path: Path) -> None:
+    good = make("0")
+    other = make("1", {**TEXTS, "premise": ["It snows.", "x", "y"]})
+    with pytest.raises(UserError, match=r"holds other texts than .*; compare runs on the same"):
+        read_predictions([good, other], "dev")
+    (good / FILE).write_bytes(gzip.compress(b"something else"))
+    with pytest.raises(UserError, match=r"dev\.tfrecord\.gz does not hold what run\.json says"):
+        read_predictions([good], "dev")
+    (good / FILE).unlink()
+    with pytest.raises(UserError, match=r"dev\.tfrecord\.gz"):
+        read_predictions([good], "dev")
+    few = write_texts(tmp_path, "few.gz", ["x/0"], {"premise": ["It rains."]})
+    with pytest.raises(UserError, match="lacks example 'x/1'"):
+        read_texts(tmp_path, few, IDS)
+    with pytest.raises(UserError, match=r"has the columns \['example_id', 'premise'\], expected"):
+        read_texts(tmp_path, {**few, "columns": ["question"]}, ["x/0"])
+    for texts in ({}, {"label": ["a", "b", "c"]}, {"premise": ["a"]}):
+        with pytest.raises(ValueError, match="expected texts of 3 examples"):
+            write_texts(tmp_path, "bad.gz", IDS, texts)
+    assert not (tmp_path / "bad.gz").exists()
