@@ -7,7 +7,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 
 
-.PHONY: demo quick test test-all real check-data bench-stats bench-data bench-pretrain bench-finetune bench-predictions bench-launch calibrate stress stress-resume lint format lock packages docs \
+.PHONY: demo quick test test-all real check-data bench-stats bench-data bench-pretrain bench-finetune bench-predictions bench-launch calibrate stress stress-resume samples lint format lock packages docs \
   clean
 
 # Five seeds of the synthetic world, pre-trained, fine-tuned and compared: report/index.html.
@@ -79,6 +79,17 @@ stress: $(VENV)/installed-for-tests
 # Coverage and error rates of every interval and test by simulation; stopped, it resumes.
 calibrate: $(VENV)/installed-for-tests
 	$(BIN)/python -m benchmarks.calibration --gin_param="calibrate.num_processes = 2"
+
+# What other evaluation programs write, for the tests of the readers: tests/samples/. HELM wants other versions and PyTorch.
+SAMPLES = $(VENV)/samples
+samples:
+	$(PYTHON) -m venv $(SAMPLES)
+	$(SAMPLES)/bin/pip install --quiet lm_eval==0.4.13 inspect_ai==0.3.285 datasets==5.2.0 evaluate==0.4.6
+	for program in lm_eval inspect hugging_face; do \
+	  $(SAMPLES)/bin/python tests/samples/make.py $$program tests/samples/$$program || exit; done
+	$(PYTHON) -m venv $(SAMPLES)-of-helm
+	$(SAMPLES)-of-helm/bin/pip install --quiet crfm-helm==0.5.16
+	$(SAMPLES)-of-helm/bin/python tests/samples/make.py helm tests/samples/helm
 
 # Rooms for mypy and import-linter, which look for `multiberts` in a folder of that name.
 ROOMS = runs bert pretrain finetune evaluate stats launch benchmarks

@@ -24,7 +24,9 @@ USUAL_NAMES: dict[str, tuple[str, ...]] = {
     "score": (
         "score", "correct", "is_correct", "acc", "accuracy", "exact_match", "em", "f1", "right",
     ),
-    "label": ("label", "labels", "target", "gold", "reference", "y_true", "truth"),
+    "label": (
+        "label", "labels", "target", "gold", "reference", "references", "y_true", "truth",
+    ),
     "cluster": ("cluster", "template", "passage_id"),
 }  # fmt: skip
 # What a reader recognises an example by, in the order of the columns of a pair.

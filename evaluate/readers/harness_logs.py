@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from multiberts.evaluate.readers.columns import ColumnNames
+from multiberts.evaluate.readers.columns import TEXT_NAMES, ColumnNames
 from multiberts.runs.errors import UserError
 
 if TYPE_CHECKING:
@@ -40,26 +41,45 @@ def lm_eval_frame(
     if wanted not in filters:
         raise UserError(f"{path}: found no filter {wanted!r}, only {', '.join(filters)}")
     chosen = [line for line in lines if line.get("filter", "none") == wanted]
-    # samples_<task>_<date>T<time>.jsonl, and older files without a time.
-    task = path.stem.removeprefix("samples_")
-    head, _, tail = task.rpartition("_")
     return _frame(
         path,
         seed,
-        task=head if head and tail[:4].isdigit() and "T" in tail else task,
+        task=task_of_samples(path),
         example=[line["doc_id"] for line in chosen],
-        score=[float(line[metric]) for line in chosen],
-        text=[_text(line.get("doc"), line.get("arguments")) for line in chosen],
+        score=[_number(path, metric, line[metric]) for line in chosen],
+        **_texts([line.get("doc") for line in chosen]),
     )
 
 
-def _text(doc: Any, arguments: Any) -> str:
-    """Returns what a reader recognises an example by."""
-    if isinstance(doc, Mapping):
-        for name in ("question", "query", "sentence", "text", "ctx", "premise", "input", "prompt"):
-            if isinstance(doc.get(name), str):
-                return str(doc[name])
-    return json.dumps(doc if doc is not None else arguments, ensure_ascii=False)
+def task_of_samples(path: Path) -> str:
+    """Returns the task of a file `samples_<task>_<date>T<time>.jsonl`; older ones have no time."""
+    return _TIME.sub("", path.stem.removeprefix("samples_"))
+
+
+_TIME = re.compile(r"_\d{4}-\d\d-\d\dT[\d\-.:]+$")
+
+
+def _number(path: Path, metric: str, value: Any) -> float:
+    """Returns the score of one example."""
+    if isinstance(value, bool | int | float):
+        return float(value)
+    raise UserError(
+        f"{path}: found {metric} {value!r}, which is not a score of one example; name another metric "
+        "with --score"
+    )
+
+
+def _texts(docs: Sequence[Any]) -> dict[str, list[str]]:
+    """Returns what a reader recognises examples by: columns that all have, or each example as JSON."""
+    names = [
+        name
+        for name in TEXT_NAMES
+        if all(isinstance(doc, Mapping) and isinstance(doc.get(name), str) for doc in docs)
+    ]
+    if names:
+        return {name: [doc[name] for doc in docs] for name in names}
+    whole = [doc if isinstance(doc, str) else json.dumps(doc, ensure_ascii=False) for doc in docs]
+    return {"text": whole}
 
 
 def is_inspect_log(content: Any) -> bool:
@@ -91,10 +111,7 @@ def inspect_frame(
         run=[sample.get("epoch", 1) for sample in scored],
         example=[sample["id"] for sample in scored],
         score=[_grade(path, sample["scores"][scorer]["value"]) for sample in scored],
-        text=[
-            sample["input"] if isinstance(sample["input"], str) else json.dumps(sample["input"])
-            for sample in scored
-        ],
+        **_texts([sample["input"] for sample in scored]),
     )
 
 
@@ -133,7 +150,17 @@ def helm_frame(path: Path, names: ColumnNames, seed: int | None) -> pandas.DataF
         run=[entry.get("train_trial_index", 0) for entry in entries],
         example=[entry["instance_id"] for entry in entries],
         score=[float(table[score]) for table in tables],
+        **_helm_texts(path.with_name("scenario_state.json"), entries),
     )
+
+
+def _helm_texts(path: Path, entries: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Returns the texts of the instances, where the run's `scenario_state.json` is there."""
+    if not path.is_file():
+        return {}
+    states = json.loads(path.read_text(encoding="utf-8"))["request_states"]
+    texts = {state["instance"]["id"]: state["instance"]["input"]["text"] for state in states}
+    return {"text": [texts[entry["instance_id"]] for entry in entries]}
 
 
 def _frame(path: Path, seed: int | None, **columns: Any) -> pandas.DataFrame:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import re
+import struct
 import zipfile
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,8 +22,11 @@ from multiberts.evaluate.readers.harness_logs import (
     inspect_frame,
     is_inspect_log,
     lm_eval_frame,
+    task_of_samples,
 )
+from multiberts.runs import console
 from multiberts.runs.errors import UserError
+from multiberts.runs.files import PathLike
 
 if TYPE_CHECKING:
     import pandas
@@ -62,7 +68,7 @@ def read_frame(
     if start.is_file():
         found = _read_file(start, names, None)
     elif start.is_dir():
-        files = _files_in(start)
+        files = _files_in(start, task)
         seeds = _seeds_of(files, start)
         parts = [_read_file(file, names, seed) for file, seed in zip(files, seeds, strict=True)]
         found = pandas.concat(parts, ignore_index=True)
@@ -71,12 +77,16 @@ def read_frame(
     return _of_task(found, task, path)
 
 
-def _files_in(folder: Path) -> list[Path]:
-    """Returns the files of predictions in a folder, at any depth."""
-    for pattern in ("samples_*.jsonl", "per_instance_stats.json", "data-*.arrow"):
+def _files_in(folder: Path, task: str | None) -> list[Path]:
+    """Returns the files of predictions in a folder, at any depth; of `datasets` their folders."""
+    samples = sorted(folder.rglob("samples_*.jsonl"))
+    if samples:
+        _check_task(task, sorted({task_of_samples(path) for path in samples}), folder)
+        return _newest([path for path in samples if task in (None, task_of_samples(path))])
+    for pattern in ("per_instance_stats.json", "data-*.arrow"):
         files = sorted(folder.rglob(pattern))
         if files:
-            return files
+            return files if pattern.endswith(".json") else sorted({file.parent for file in files})
     files = [
         file
         for file in sorted(folder.rglob("*"))
@@ -87,33 +97,51 @@ def _files_in(folder: Path) -> list[Path]:
     return files
 
 
+def _newest(samples: Sequence[Path]) -> list[Path]:
+    """Returns the last file of each task in each folder: the harness keeps those of earlier runs."""
+    newest = {(path.parent, task_of_samples(path)): path for path in samples}
+    for path in sorted(set(samples) - set(newest.values())):
+        console.warn(f"{path} is left out, as there is a newer file of its task")
+    return list(newest.values())
+
+
 def _seeds_of(files: Sequence[Path], folder: Path) -> list[int | None]:
     """Returns the seed that each file's path names.
 
-    Files in one folder (several tasks of one model) share the number of the folder.
+    Files in one folder (several tasks of one model) share the number of the folder. Times of
+    writing are not looked at.
     """
     if len(files) == 1:
-        return [None]
+        return [_number(str(files[0].relative_to(folder)), _SEED)]
     places = [file.relative_to(folder) for file in files]
-    by_word = [_number(str(place), r"seed[ _\-=]*(\d+)") for place in places]
+    by_word = [_number(str(place), _SEED) for place in places]
     if None not in by_word:
         return by_word
-    names = [
-        str(place.parent if place.name.startswith(_PER_FOLDER) else place.stem) for place in places
-    ]
-    last = [_number(name, r"(\d+)(?!.*\d)") for name in names]
-    if None not in last and len(set(zip(names, last, strict=True))) == len(set(last)):
-        return last
-    if None in last and len({place.parent for place in places}) == 1 and not any(last):
-        return [None] * len(files)
+    if not any(seed is not None for seed in by_word):
+        names = [
+            str(place.parent if _is_named_by_folder(place) else place.with_suffix(""))
+            for place in places
+        ]
+        last = [_number(name, r"(\d+)(?!.*\d)") for name in names]
+        if None not in last and len(set(zip(names, last, strict=True))) == len(set(last)):
+            return last
+        if len({place.parent for place in places}) == 1 and set(last) == {None}:
+            return [None] * len(files)
+    without = [place for place, seed in zip(places, by_word, strict=True) if seed is None]
     raise UserError(
-        f"{folder}: found {len(files)} files ({places[0]}, {places[1]}, ...) whose names do not say "
-        "which seed they are of; rename them or their folders so that each holds its seed, such as "
-        "seed_0"
+        f"{folder}: found {len(files)} files, and {len(without)} whose names do not say which seed "
+        f"they are of ({', '.join(map(str, without[:2]))}); rename them or their folders so that "
+        "each holds its seed, such as seed_0"
     )
 
 
-_PER_FOLDER = ("samples_", "per_instance_stats", "data-")
+_SEED = r"seed[ _\-=]*(\d+)"
+# Files that other programs name by task and time.
+_BY_FOLDER = re.compile(r"samples_|per_instance_stats|(result-)?\d{4}[_-]\d\d[_-]\d\d[T-]")
+
+
+def _is_named_by_folder(place: Path) -> bool:
+    return bool(_BY_FOLDER.match(place.name))
 
 
 def _number(text: str, pattern: str) -> int | None:
@@ -127,7 +155,12 @@ def _of_task(frame: pandas.DataFrame, task: str | None, path: str) -> pandas.Dat
         if task is not None:
             raise UserError(f"{path} names no task; leave --task out")
         return frame
-    known = frame["task"].dropna().unique().tolist()
+    _check_task(task, frame["task"].dropna().unique().tolist(), path)
+    rows = frame if task is None else frame[frame["task"] == task]
+    return rows.drop(columns="task").reset_index(drop=True)
+
+
+def _check_task(task: str | None, known: Sequence[Any], path: PathLike) -> None:
     if task is not None and task not in known:
         raise UserError(f"{path}: found no task {task!r}, only {', '.join(map(str, known))}")
     if task is None and len(known) > 1:
@@ -135,8 +168,6 @@ def _of_task(frame: pandas.DataFrame, task: str | None, path: str) -> pandas.Dat
             f"{path} holds {len(known)} tasks ({', '.join(map(str, known[:20]))}); choose one with "
             "--task=NAME"
         )
-    rows = frame if task is None else frame[frame["task"] == task]
-    return rows.drop(columns="task").reset_index(drop=True)
 
 
 def _read_file(path: Path, names: ColumnNames, seed: int | None) -> pandas.DataFrame:
@@ -146,7 +177,7 @@ def _read_file(path: Path, names: ColumnNames, seed: int | None) -> pandas.DataF
     try:
         if path.name == "per_instance_stats.json":
             return helm_frame(path, names, seed)
-        if path.suffix == ".arrow":
+        if path.is_dir() or path.suffix == ".arrow":
             return _standard(_read_arrow(path), names, path, seed)
         with path.open("rb") as file:
             start = file.read(4)
@@ -165,6 +196,11 @@ def _read_file(path: Path, names: ColumnNames, seed: int | None) -> pandas.DataF
                 return inspect_frame(path, content, names, seed)
             if path.name.startswith("samples_") and isinstance(content, list):
                 return lm_eval_frame(path, content, names, seed)
+            if isinstance(content, dict) and not any(map(_has_parts, content.values())):
+                raise UserError(
+                    f"{path}: found one value per name ({', '.join(content)}), expected one per "
+                    "example; save the scores of the examples, too"
+                )
             return _standard(pandas.DataFrame(content), names, path, seed)
         separator = "\t" if "\t" in text.partition("\n")[0] else ","
         frame = pandas.read_csv(io.StringIO(text), sep=separator)
@@ -203,13 +239,41 @@ def _parse_json(text: str) -> Any:
 
 def _samples_of_archive(archive: zipfile.ZipFile) -> dict[str, Any]:
     """Reads the members of an Inspect log as the JSON form has them."""
-    read: Callable[[str], Any] = lambda name: json.loads(archive.read(name))  # noqa: E731
+    read: Callable[[str], Any] = lambda name: json.loads(_member(archive, name))  # noqa: E731
     samples = [
         read(name)
         for name in sorted(archive.namelist())
         if name.startswith("samples/") and name.endswith(".json")
     ]
     return {**read("header.json"), "samples": samples}
+
+
+def _member(archive: zipfile.ZipFile, name: str) -> bytes:
+    """Reads a member of an archive; Inspect compresses with Zstandard, which zipfile does not know."""
+    info = archive.getinfo(name)
+    if info.compress_type != _ZSTANDARD:
+        return archive.read(info)
+    path = Path(str(archive.filename))
+    _need_pyarrow(path)
+    import pyarrow
+
+    with path.open("rb") as file:
+        file.seek(info.header_offset)
+        header = file.read(_ZIP_HEADER)
+        lengths = struct.unpack("<HH", header[-4:])  # of the name and of extra fields
+        file.seek(sum(lengths), os.SEEK_CUR)
+        data = file.read(info.compress_size)
+    content = pyarrow.decompress(data, info.file_size, codec="zstd", asbytes=True)
+    if zlib.crc32(content) != info.CRC:
+        raise zipfile.BadZipFile(f"bad checksum of {name}")
+    return bytes(content)
+
+
+_ZSTANDARD, _ZIP_HEADER = 93, 30
+
+
+def _has_parts(value: Any) -> bool:
+    return isinstance(value, list | dict)
 
 
 def _read_npz(path: Path) -> pandas.DataFrame:
@@ -246,12 +310,18 @@ def _read_parquet(path: Path) -> pandas.DataFrame:
 
 
 def _read_arrow(path: Path) -> pandas.DataFrame:
-    """Reads a file of a Hugging Face `datasets` folder."""
+    """Reads a folder of Hugging Face `datasets`, or one of its files; a split is a task."""
     _need_pyarrow(path)
     import pyarrow
 
-    with path.open("rb") as file, pyarrow.ipc.open_stream(file) as reader:
-        frame: pandas.DataFrame = reader.read_all().to_pandas()
+    files = sorted(path.glob("data-*.arrow")) if path.is_dir() else [path]
+    tables = []
+    for file in files:
+        with file.open("rb") as handle, pyarrow.ipc.open_stream(handle) as reader:
+            tables.append(reader.read_all())
+    frame: pandas.DataFrame = pyarrow.concat_tables(tables).to_pandas()
+    if (path.parent / "dataset_dict.json").is_file():
+        frame["task"] = path.name
     return frame
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 
 from multiberts.evaluate.dumps.run_file import find_runs
-from multiberts.evaluate.readers.columns import ROLES, ColumnNames
+from multiberts.evaluate.readers.columns import ROLES, TEXT_NAMES, ColumnNames
 from multiberts.evaluate.readers.reading import read_frame
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import write_atomically
@@ -35,6 +35,7 @@ from multiberts.stats.report.page import write_page
 from multiberts.stats.report.selection import dumps_of_runs, finished_runs
 
 if TYPE_CHECKING:
+    import pandas
     import xarray
 
 _TARGET_POWER = 0.8
@@ -56,7 +57,8 @@ def read_predictions(
 
     Returns:
       By arm (model, method or condition; "" where the file names none), in the order of the file, a
-      Dataset with dims (run, example) as `compare` takes it.
+      Dataset with dims (run, example) as `compare` takes it; texts of the examples (`text`,
+      `question`, `premise`, ...) are coordinates.
 
     Raises:
       UserError: the files cannot be read as predictions; the line shows what was found and what to
@@ -78,11 +80,24 @@ def read_predictions(
     value = "prediction" if "prediction" in frame else "score"
     options: dict[str, Any] = {"seed": "seed", "example": "example", value: value, **given}
     try:
-        if "arm" in frame:
-            return {str(k): v for k, v in from_frame(frame, arm="arm", **options).items()}
-        return {"": from_frame(frame, **options)}
+        if "arm" not in frame:
+            return {"": _with_texts(from_frame(frame, **options), frame)}
+        arms = from_frame(frame, arm="arm", **options)
+        return {
+            str(arm): _with_texts(data, frame[frame["arm"] == arm]) for arm, data in arms.items()
+        }
     except DataError as error:
         raise UserError(f"{path}: {error}") from error
+
+
+def _with_texts(data: xarray.Dataset, frame: pandas.DataFrame) -> xarray.Dataset:
+    """Returns runs with the texts of their examples as coordinates, where the table has them."""
+    names = [name for name in frame.columns if str(name).lower() in TEXT_NAMES]
+    of_examples = frame.drop_duplicates("example").set_index("example")[names]
+    ids = data["example_id"].to_numpy()
+    return data.assign_coords(
+        {name: ("example", of_examples.loc[ids, name].to_numpy(object)) for name in names}
+    )
 
 
 def _own_dumps(path: str, task: str | None) -> list[Dump]:

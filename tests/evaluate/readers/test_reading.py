@@ -132,7 +132,7 @@ def test_scores_of_the_harness_by_filter_and_task(tmp_path: Path) -> None:
     names = ColumnNames(score="exact_match,flexible-extract")
     found = read_frame(str(tmp_path), names, task="gsm8k")
     assert found.groupby("seed")["score"].agg(list).to_dict() == {1: [0, 1, 0], 2: [0, 0, 1]}
-    assert found["text"].tolist() == ["q0", "q1", "q2"] * 2
+    assert found["question"].tolist() == ["q0", "q1", "q2"] * 2
     with pytest.raises(UserError, match="found no task 'arc', only gsm8k"):
         read_frame(str(tmp_path), names, task="arc")
 
@@ -219,3 +219,84 @@ def test_pickles_are_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", predictions=np.array([[{}]], dtype=object))
     with pytest.raises(UserError, match="cannot be read"):
         read_frame(str(tmp_path / "a.npz"))
+
+
+SAMPLES = Path(__file__).parents[2] / "samples"
+
+
+@pytest.mark.parametrize(
+    ("folder", "names", "task", "runs", "examples", "mean"),
+    [
+        ("lm_eval/step1000", {}, None, 10, 20, 0.395),
+        ("lm_eval/step143000", {}, None, 10, 20, 0.595),
+        ("lm_eval/filters", {}, "sums_choice", 2, 6, 7 / 12),
+        ("lm_eval/filters", {"score": "exact_match,flexible-extract"}, "sums_written", 2, 6, 7 / 12),
+        ("inspect/eval", {"score": "match"}, None, 4, 6, 0.75),
+        ("inspect/json", {"score": "includes"}, None, 2, 3, 5 / 6),
+        ("hugging_face/datasets", {}, None, 2, 20, 0.525),
+        ("hugging_face/splits", {}, "test", 2, 14, 0.4286),
+        ("hugging_face/evaluate", {}, None, 2, 20, 0.525),
+        ("helm", {}, None, 2, 4, 0.0),
+        ("helm", {"score": "num_references"}, None, 2, 4, 2.0),
+    ],
+)  # fmt: skip
+def test_what_other_programs_wrote(
+    folder: str,
+    names: dict[str, str],
+    task: str | None,
+    runs: int,
+    examples: int,
+    mean: float,
+) -> None:
+    if folder.startswith(("inspect/eval", "hugging_face/datasets", "hugging_face/splits")):
+        pytest.importorskip("pyarrow")
+    found = read_frame(str(SAMPLES / folder), ColumnNames(**names), task)
+    keys = [name for name in ("seed", "run") if name in found]
+    assert found.groupby(keys).ngroups == runs and found["example"].nunique() == examples
+    right = found["score"] if "score" in found else found["prediction"] == found["label"]
+    assert right.mean() == pytest.approx(mean, abs=1e-4)
+    if "evaluate" not in folder:  # the only one that keeps no texts
+        texts = found["question" if "lm_eval" in folder else "text"]
+        assert texts.str.match(r"\d \+ \d( =)?$|Is \d\d even or odd\?$").all()
+
+
+def test_samples_are_small() -> None:
+    sizes = {path: path.stat().st_size for path in SAMPLES.rglob("*") if path.is_file()}
+    assert max(sizes.values()) < 50_000, max(sizes, key=lambda path: sizes[path])
+
+
+def test_times_in_names_are_not_seeds(tmp_path: Path) -> None:
+    for run, time in ((1, "58"), (2, "59")):
+        (tmp_path / f"run{run}").mkdir()
+        text = json.dumps({"exact_match": [0.0, 1.0]})
+        (tmp_path / f"run{run}/result-2026_11_22-08_50_{time}.json").write_text(text)
+    assert read_frame(str(tmp_path))["seed"].tolist() == [1, 1, 2, 2]
+    for run, time in ((1, "58"), (2, "59")):
+        (tmp_path / f"run{run}/result-2026_11_22-08_50_{time}.json").rename(
+            tmp_path / f"result-2026_11_22-08_50_{time}.json"
+        )
+        (tmp_path / f"run{run}").rmdir()
+    with pytest.raises(UserError, match="found no column of seeds"):
+        read_frame(str(tmp_path))
+
+
+def test_the_newest_samples_of_the_harness_count(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seed in (1, 2):
+        [path] = SAMPLES.glob(f"lm_eval/filters/*seed{seed}/samples_sums_choice_*")
+        folder = tmp_path / f"seed{seed}"
+        folder.mkdir()
+        for time in ("2026-01-01", "2026-01-02"):
+            text = path.read_text()
+            if time.endswith("1"):
+                text = text.replace('"acc": 0.0', '"acc": 1.0')
+            (folder / f"samples_sums_choice_{time}T10-00-00.0.jsonl").write_text(text)
+    assert read_frame(str(tmp_path))["score"].mean() == pytest.approx(7 / 12)
+    assert "2026-01-01T10-00-00.0.jsonl is left out" in capsys.readouterr().err
+
+
+def test_figures_of_whole_sets_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"exact_match": 0.5, "_timestamp": "now"}')
+    with pytest.raises(UserError, match="found one value per name .exact_match, _timestamp"):
+        read_frame(str(tmp_path / "a.json"))
