@@ -5,7 +5,8 @@
 First each command runs undisturbed. Then each stop runs a command, meets a fault at a random moment, runs
 the same command again without faults, and compares all outputs byte for byte. Faults: SIGKILL, SIGTERM,
 SIGSTOP (of the command, or of one of its workers), a full disk (files may not grow past a random size), and
-a clock that is up to a day off before the process is killed. Every stop is noted in FOLDER/stops.jsonl:
+a clock that is up to a day off before the process is killed. A command is a fork of this process; those
+that it starts are Pythons of their own. Every stop is noted in FOLDER/stops.jsonl:
 stopped itself, the same command continues with the next stop. About half a minute per stop on two cores.
 Exits with 1 if a byte differs, or if a fault ends in a traceback.
 """
@@ -52,7 +53,9 @@ _PRETRAIN = {
     "evaluate_every_steps": 20,
     "compile_step": False,
 }
-ORDER = ("prepare", "pretrain_3", "finetune", "sweep", "score", "report", "launch")
+# The quick ones three times as often.
+_QUICK = ("prepare", "score", "report")
+ORDER = (*_QUICK, "pretrain_3", "finetune", *_QUICK, "sweep", *_QUICK, "launch")
 # Of those whose function has another name.
 _NAMES = {"score": "evaluate", "report": "stats"}
 # Python reads it at its start: its clock, not the kernel's, is off.

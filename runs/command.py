@@ -244,7 +244,9 @@ def run_command(
             run_dir = arguments_here.get("run_dir")
             before = _when_done(run_dir)
             result = function(**arguments_here)
-            if before is not None and _when_done(run_dir) == before:
+            # What returns a text has shown a run, not made it.
+            is_shown = isinstance(result, str)
+            if before is not None and not is_shown and _when_done(run_dir) == before:
                 console.progress(f"{bindings['run_dir']} was done already; nothing was changed")
             if report is not None:
                 result = report(run_dir=run_dir)

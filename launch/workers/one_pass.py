@@ -304,12 +304,21 @@ def carry_out_plan(
 
 
 def _point_at_newest_report(plan: Sequence[PlannedRun], root: Path) -> None:
-    """Points the links `report`, `scores` and `paper` to this plan's directories, named with hashes."""
+    """Points the links `report`, `scores` and `paper` to this plan's directories, named with hashes.
+
+    Raises:
+      UserError: something else lies where a link belongs, as after a copy that follows links.
+    """
     for run in plan:
         if run.stage in ("report", "score", "paper") and run.done(root):
             link = root / run.path.rsplit("-", 1)[0]
             if link.is_symlink() and os.readlink(link) == run.path:
                 continue
+            if link.exists() and not link.is_symlink():
+                raise UserError(
+                    f"{link} is not a link, expected one to {run.path}; move it away and give the same "
+                    "command, which has nothing else left to do"
+                )
             fresh = link.with_name(link.name + ".unfinished")
             fresh.unlink(missing_ok=True)
             fresh.symlink_to(run.path)

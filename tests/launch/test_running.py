@@ -119,6 +119,19 @@ def test_the_same_plan_again_is_quick_and_touches_nothing(tmp_path: Path) -> Non
     assert files_with_times(tmp_path) == before
 
 
+def test_a_folder_in_the_place_of_a_link_is_refused(tmp_path: Path) -> None:
+    """As after a copy of the root that follows links."""
+    run = PlannedRun("score", "scores", {"predictions": []}, (), "a" * 64, "scores-1a2b")
+    (tmp_path / run.path).mkdir()
+    (tmp_path / run.path / "DONE").write_text("{}")
+    (tmp_path / "scores").mkdir()
+    with pytest.raises(UserError, match="scores is not a link, expected one to scores-1a2b; move"):
+        run_plan(plan=[run], root=str(tmp_path))
+    (tmp_path / "scores").rmdir()
+    assert run_plan(plan=[run], root=str(tmp_path)) == []
+    assert os.readlink(tmp_path / "scores") == run.path
+
+
 def test_a_killed_launcher_leaves_nothing_and_the_same_command_goes_on(
     start_launcher: StartLauncher, tmp_path: Path
 ) -> None:

@@ -129,7 +129,7 @@ def test_imported_instances_are_shown_as_their_records_have_them(
 def test_command(seen: Any, run_python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     run, _, _ = seen
     shown = run_python("-m", "pretrain.show_batch", f"--run_dir={run}", "--step=3", "--rows=1")
-    assert shown.returncode == 0, shown.stderr
+    assert (shown.returncode, shown.stderr) == (0, "")
     assert shown.stdout.strip() == show_batch(run_dir=run, step=3, rows=1)
     late = run_python("-m", "pretrain.show_batch", f"--run_dir={run}", "--step=7")
     assert late.returncode == 2
