@@ -12,42 +12,85 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
-from multiberts.benchmarks.crossed_model import Condition
+from multiberts.benchmarks.crossed_model import CLUSTER_SIZE, Condition, RealAnswers
+from multiberts.benchmarks.neighbours import neighbour_intervals
 from multiberts.evaluate.metrics.register import METRICS
+from multiberts.stats import Task, compare_tasks
+from multiberts.stats.bootstrap.arms import Arm
 from multiberts.stats.bootstrap.comparison import Question, compare_questions
 from multiberts.stats.bootstrap.conclusion import Comparison, ComparisonSettings, Names
 from multiberts.stats.bootstrap.crossing import Crossing
+from multiberts.stats.presentation.wording import warnings
 
-INTERVALS = ("t", "percentile", "basic", "bca", "studentised")
+INTERVALS = ("t", "percentile", "basic", "bca", "studentised", "unpaired_t")
 TESTS = ("t", "percentile", "published", "sign_flip", "permutation")
+FAMILY_TESTS = ("uncorrected", "bonferroni", "holm", "max_t")
 LEVELS = (0.05, 0.01)
 CONFIDENCE = 0.95
 BATCH = 20
 
 
-@dataclass(frozen=True)
+@dataclass
 class Outcome:
     """Counts over the trials of a condition.
 
     Attributes:
       trials: how many.
-      covered: by interval, trials whose interval holds the truth.
-      median_length: by interval, the median length; infinite where most have no end on a side.
+      covered: by interval, of the library or a neighbour, trials whose interval holds the truth.
+      length: by interval, the median length of a block of trials, averaged over blocks; infinite
+        where most have no end on a side.
       rejected: by test that the design has, `one-sided` (of greater) or `two-sided` and level,
-        trials with a p at or below it.
-      shares: of seeds, examples and residuals in the variance of the estimate, by the mean squares
-        of all trials.
+        trials with a p at or below it. Of a family: trials with any such p.
+      flagged: by flag (see `flags_of`), trials where it is up.
+      flagged_misses: the same among trials whose t interval misses the truth.
+      terms: mean squares of seeds, examples and residual in the variance of the estimate, summed
+        over trials.
     """
 
-    trials: int
-    covered: dict[str, int]
-    median_length: dict[str, float]
-    rejected: dict[str, dict[str, int]]
-    shares: tuple[float, float, float]
+    trials: int = 0
+    covered: dict[str, int] = field(default_factory=dict)
+    length: dict[str, float] = field(default_factory=dict)
+    rejected: dict[str, dict[str, int]] = field(default_factory=dict)
+    flagged: dict[str, int] = field(default_factory=dict)
+    flagged_misses: dict[str, int] = field(default_factory=dict)
+    terms: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
+
+    @property
+    def shares(self) -> tuple[float, float, float]:
+        """Returns the shares of seeds, examples and residuals in the variance of the estimate."""
+        seeds, examples, residual = self.terms
+        parts = max(seeds - residual, 0.0), max(examples - residual, 0.0), residual
+        total = sum(parts) or math.nan
+        return parts[0] / total, parts[1] / total, parts[2] / total
+
+    def share(self, interval: str = "t") -> float:
+        """Returns the coverage of an interval."""
+        return self.covered[interval] / self.trials
+
+
+def joined(blocks: Sequence[Outcome]) -> Outcome:
+    """Adds the counts of blocks of trials."""
+    whole = Outcome(sum(block.trials for block in blocks))
+    for block in blocks:
+        for name in ("covered", "flagged", "flagged_misses"):
+            _add(getattr(whole, name), getattr(block, name))
+        for test, counts in block.rejected.items():
+            _add(whole.rejected.setdefault(test, {}), counts)
+        for name, length in block.length.items():
+            part = length * block.trials / whole.trials
+            whole.length[name] = whole.length.get(name, 0.0) + part
+        whole.terms = [a + b for a, b in zip(whole.terms, block.terms, strict=True)]
+    return whole
+
+
+def _add(counts: dict[str, int], more: dict[str, int]) -> None:
+    for name, count in more.items():
+        counts[name] = counts.get(name, 0) + count
 
 
 def bootstrap_seed_of(condition: Condition, simulation_seed: int, first_trial: int) -> int:
@@ -57,9 +100,14 @@ def bootstrap_seed_of(condition: Condition, simulation_seed: int, first_trial: i
 
 
 def questions_of(
-    condition: Condition, simulation_seed: int, trials: Sequence[int], num_bootstrap: int
+    condition: Condition,
+    simulation_seed: int,
+    trials: Sequence[int],
+    num_bootstrap: int,
+    real: RealAnswers | None = None,
 ) -> tuple[list[Question], ComparisonSettings]:
-    """A batch of trials, ready for one bootstrap."""
+    """Makes a batch of trials, ready for one bootstrap."""
+    assert condition.design != "family"
     settings = ComparisonSettings(
         design=condition.design,
         num_bootstrap=num_bootstrap,
@@ -68,44 +116,123 @@ def questions_of(
     )
     metric = METRICS[condition.metric]
     questions = [
-        Question(condition.arms(simulation_seed, trial), metric, settings, "") for trial in trials
+        Question(condition.arms(simulation_seed, trial, real), metric, settings, "")
+        for trial in trials
     ]
     return questions, settings
 
 
 def simulate(
-    condition: Condition, simulation_seed: int, num_trials: int, num_bootstrap: int
+    condition: Condition,
+    simulation_seed: int,
+    trials: Sequence[int],
+    num_bootstrap: int,
+    real: RealAnswers | None = None,
 ) -> Outcome:
-    """Makes and judges the trials 0, 1, ... of a condition.
+    """Makes and judges trials of a condition.
 
     Args:
       condition: what the data are like.
       simulation_seed: names the data and the bootstrap draws, with condition and trial.
-      num_trials: how many.
+      trials: their numbers, in order.
       num_bootstrap: replicates of each.
+      real: by name, answers [seeds, examples] that are right, for conditions of real data.
     """
-    covered = dict.fromkeys(INTERVALS, 0)
-    lengths: dict[str, list[float]] = {name: [] for name in INTERVALS}
-    rejected: dict[str, dict[str, int]] = {}
-    terms = np.zeros(3)
-    for first in range(0, num_trials, BATCH):
-        trials = range(first, min(first + BATCH, num_trials))
-        questions, settings = questions_of(condition, simulation_seed, trials, num_bootstrap)
-        terms += np.sum([variance_terms(question.crossing) for question in questions], axis=0)
+    outcome = Outcome(len(trials))
+    if condition.design == "family":
+        _simulate_families(condition, simulation_seed, trials, num_bootstrap, outcome)
+        return outcome
+    truth = condition.truth(real)
+    lengths: dict[str, list[float]] = {}
+    for start in range(0, len(trials), BATCH):
+        batch = trials[start : start + BATCH]
+        questions, settings = questions_of(condition, simulation_seed, batch, num_bootstrap, real)
+        terms = np.sum([variance_terms(question.crossing) for question in questions], axis=0)
+        outcome.terms = (np.array(outcome.terms) + terms).tolist()
         names = [Names()] * len(questions)
         for found in compare_questions(questions, settings, names)[0]:
+            missed = not found.t.low <= truth <= found.t.high
             for name in INTERVALS:
                 interval = getattr(found, name)
-                covered[name] += interval.low <= condition.truth <= interval.high
-                lengths[name].append(interval.high - interval.low)
-            _count_rejections(found, rejected)
-    return Outcome(
-        num_trials,
-        {name: int(count) for name, count in covered.items()},
-        {name: float(np.median(values)) for name, values in lengths.items()},
-        rejected,
-        _shares(terms),
-    )
+                if interval is not None:
+                    _judge(outcome, lengths, name, np.array([interval]), truth)
+            for flag, up in flags_of(found).items():
+                _add(outcome.flagged, {flag: int(up)})
+                _add(outcome.flagged_misses, {flag: int(up and missed)})
+            if truth == 0:
+                _count_rejections(found, outcome.rejected)
+        if condition.metric in ("mean", "accuracy"):
+            seed = bootstrap_seed_of(condition, simulation_seed, batch[0])
+            arms = [question.arms for question in questions]
+            for name, ends in _neighbours(condition, arms, np.random.default_rng(seed)).items():
+                _judge(outcome, lengths, name, ends, truth)
+    outcome.length = {name: float(np.median(values)) for name, values in lengths.items()}
+    return outcome
+
+
+def _judge(
+    outcome: Outcome, lengths: dict[str, list[float]], name: str, ends: NDArray, truth: float
+) -> None:
+    """Counts which of the intervals [trials, 2] hold the truth."""
+    low, high = ends.T
+    _add(outcome.covered, {name: int(((low <= truth) & (truth <= high)).sum())})
+    lengths.setdefault(name, []).extend((high - low).tolist())
+
+
+def flags_of(found: Comparison) -> dict[str, bool]:
+    """Returns which warnings the printed result holds: `any` of them, and `failed seeds`."""
+    sides = (found.base, found.experiment)
+    failed = any(side is not None and bool(side.failed_seeds) for side in sides)
+    return {"any": bool(warnings(found)), "failed seeds": failed}
+
+
+def _neighbours(
+    condition: Condition, trials: Sequence[Sequence[Arm]], random: np.random.Generator
+) -> dict[str, NDArray]:
+    """Returns the neighbours' intervals [trials, 2], from the arms of each trial."""
+    right = condition.metric == "accuracy"
+    runs = [
+        np.array([arms[side].predictions == arms[side].labels for arms in trials], dtype=float)
+        if right
+        else np.array([arms[side].predictions for arms in trials])
+        for side in range(len(trials[0]))
+    ]  # by side, [trials, runs, examples]
+    first = trials[0]
+    seeds = [
+        np.einsum("tre,rs->tse", table, arm.seed_weights)
+        for table, arm in zip(runs, first, strict=True)
+    ]
+    size = 1 if first[0].clusters is None else CLUSTER_SIZE
+    paired = condition.design == "paired"
+    return neighbour_intervals(seeds, paired, random, runs if right else None, size)
+
+
+def _simulate_families(
+    condition: Condition,
+    simulation_seed: int,
+    trials: Sequence[int],
+    num_bootstrap: int,
+    outcome: Outcome,
+) -> None:
+    """Counts families of true hypotheses in which any is rejected, and the macro-average's coverage."""
+    lengths = []
+    for trial in trials:
+        tables = condition.tasks(simulation_seed, trial)
+        tasks = {
+            str(number): Task(np.zeros_like(table), table) for number, table in enumerate(tables)
+        }
+        seed = bootstrap_seed_of(condition, simulation_seed, trial)
+        found = compare_tasks(tasks, num_bootstrap=num_bootstrap, bootstrap_seed=seed)
+        p_values = dict(found.adjusted)
+        tests = [item.p_t for item in found.comparisons.values()]
+        p_values["uncorrected"] = np.array([p.two_sided for p in tests if p is not None])
+        for test in FAMILY_TESTS:
+            counts = {f"two-sided {a}": int(p_values[test].min() <= a) for a in LEVELS}
+            _add(outcome.rejected.setdefault(test, {}), counts)
+        low, high = found.macro_average.t
+        _add(outcome.covered, {"t": int(low <= 0 <= high)})
+        lengths.append(high - low)
+    outcome.length = {"t": float(np.median(lengths))}
 
 
 def _count_rejections(found: Comparison, rejected: dict[str, dict[str, int]]) -> None:
@@ -115,19 +242,17 @@ def _count_rejections(found: Comparison, rejected: dict[str, dict[str, int]]) ->
             continue
         counts = rejected.setdefault(test, {})
         for sides, p in (("one-sided", p_values.greater), ("two-sided", p_values.two_sided)):
-            for level in LEVELS:
-                key = f"{sides} {level}"
-                counts[key] = counts.get(key, 0) + int(p <= level)
+            _add(counts, {f"{sides} {level}": int(p <= level) for level in LEVELS})
 
 
 def monte_carlo_error(count: int, trials: int) -> float:
-    """The standard error of a share of independent trials; of none or all, that of half a trial."""
+    """Computes the standard error of a share of independent trials; of none or all, half a trial's."""
     share = min(max(count, 0.5), trials - 0.5) / trials
     return math.sqrt(share * (1 - share) / trials)
 
 
 def variance_terms(crossing: Crossing) -> tuple[float, float, float]:
-    """Mean squares of seeds, examples and residuals, each as its part in the variance of the sum.
+    """Computes mean squares of seeds, examples and residuals, as parts in the variance of the sum.
 
     Those of seeds and of examples hold the residual's too.
     """
@@ -142,10 +267,3 @@ def variance_terms(crossing: Crossing) -> tuple[float, float, float]:
         for part, found in zip(crossing.parts, crossing.deviations, strict=True)
     )
     return seeds, examples, residual
-
-
-def _shares(terms: np.ndarray) -> tuple[float, float, float]:
-    seeds, examples, residual = (float(term) for term in terms)
-    parts = max(seeds - residual, 0.0), max(examples - residual, 0.0), residual
-    total = sum(parts)
-    return parts[0] / total, parts[1] / total, parts[2] / total

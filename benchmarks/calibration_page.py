@@ -1,0 +1,630 @@
+"""The page on calibration: advice, tables and figures, all from the counts of `make calibrate`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from multiberts.benchmarks.calibration_trials import (
+    FAMILY_TESTS,
+    LEVELS,
+    TESTS,
+    Outcome,
+    monte_carlo_error,
+)
+from multiberts.benchmarks.crossed_model import (
+    ANSWERS,
+    CLUSTER_SIZE,
+    NUM_EXAMPLES,
+    NUM_REAL_EXAMPLES,
+    NUM_TASKS,
+    NUMBERS_OF_SEEDS,
+    REAL,
+    Condition,
+)
+from multiberts.runs.figure_style import COLOURS, GREY, LINES, MARKERS, canvas
+from multiberts.stats.presentation.table_writer import Cell, Table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Outcomes = Mapping[Condition, Outcome]
+
+# What the recommended interval must cover at least, or else be flagged in this share of misses.
+LEAST, FLAGGED = 0.93, 0.9
+# The largest share of false alarms.
+FALSE_ALARMS = 0.02
+# Below this coverage a condition gets more trials.
+CLOSE = 0.95
+FEW_SEEDS = 10
+LABELS = {
+    "t": "t (recommended)",
+    "generalised": "generalised",
+    "percentile": "percentile",
+    "basic": "basic",
+    "bca": "BCa",
+    "studentised": "studentised",
+    "unpaired_t": "t, unpaired",
+    "seeds": "seeds alone",
+    "miller": "Miller",
+    "bayes": "Bayes",
+    "rliable": "rliable",
+    "mixed": "mixed model",
+}
+OWN = tuple(LABELS)[:7]
+NEIGHBOURS = tuple(LABELS)[7:]
+_TEST_LABELS = {
+    "t": "t",
+    "percentile": "(k+1)/(B+1)",
+    "published": "k/B",
+    "sign_flip": "sign flip",
+    "permutation": "permutation",
+    "uncorrected": "uncorrected",
+    "bonferroni": "Bonferroni",
+    "holm": "Holm",
+    "max_t": "max-T",
+}
+
+
+# --- What a condition shows -----------------------------------------------------------------------
+
+
+def held(found: Outcome) -> str:
+    """Judges a condition: `yes` where the recommended interval covers, `flag` where misses are flagged.
+
+    `no?` where two Monte Carlo errors reach to what is wanted, else `no`.
+    """
+    share = found.share()
+    if share >= LEAST:
+        return "yes"
+    if flagged_misses(found) >= FLAGGED:
+        return "flag"
+    error = monte_carlo_error(found.covered["t"], found.trials)
+    return "no?" if share + 2 * error >= LEAST else "no"
+
+
+def flagged_misses(found: Outcome) -> float:
+    """Returns the share of misses of the recommended interval with a flag; NaN without misses."""
+    misses = found.trials - found.covered["t"]
+    return found.flagged_misses.get("any", 0) / misses if misses else math.nan
+
+
+def _name(condition: Condition) -> str:
+    seeds = f"{condition.num_seeds} seeds"
+    return f"{condition.metric}, {condition.words}, {condition.design}, {seeds}"
+
+
+def _share(count: int, trials: int) -> str:
+    return f"{count / trials:.3f}"
+
+
+def _of(outcomes: Outcomes, keep: Callable[[Condition], bool]) -> dict[Condition, Outcome]:
+    return {
+        condition: found
+        for condition, found in outcomes.items()
+        if condition.design != "family" and keep(condition)
+    }
+
+
+def cell_table(outcomes: Outcomes) -> Table:
+    """Makes a row per condition: coverage, width, type I error and flags of the recommended interval."""
+    columns = (
+        "metric", "data", "design", "seeds", "trials", "coverage", "width", "type I", "flag up",
+        "flag up where it misses", "holds",
+    )  # fmt: skip
+    rows: list[list[Cell]] = []
+    for condition, found in outcomes.items():
+        misses = flagged_misses(found)
+        rejected = found.rejected.get("t")
+        rows.append(
+            [
+                condition.metric,
+                condition.words,
+                condition.design,
+                str(condition.num_seeds),
+                str(found.trials),
+                _share(found.covered["t"], found.trials),
+                f"{found.length['t']:.3g}",
+                None if rejected is None else _share(rejected["two-sided 0.05"], found.trials),
+                _share(found.flagged["any"], found.trials),
+                None if math.isnan(misses) else f"{misses:.2f}",
+                held(found),
+            ]
+        )
+    return Table(columns, rows)
+
+
+def coverage_table(outcomes: Outcomes, names: Sequence[str], widths: bool = False) -> Table:
+    """Makes a row per condition with the coverage of some intervals.
+
+    Args:
+      outcomes: the conditions.
+      names: of the intervals.
+      widths: whether to add the width over that of the recommended interval.
+    """
+    rows: list[list[Cell]] = []
+    for condition, found in outcomes.items():
+        cells: list[Cell] = []
+        for name in names:
+            if name not in found.covered:
+                cells.append(None)
+                continue
+            text = _share(found.covered[name], found.trials)
+            if widths and name != "t":
+                ratio = found.length[name] / found.length["t"]
+                text += f" ({ratio:.2f})" if math.isfinite(ratio) else " (endless)"
+            cells.append(text)
+        rows.append(
+            [condition.metric, condition.words, condition.design, str(condition.num_seeds), *cells]
+        )
+    return Table(("metric", "data", "design", "seeds", *(LABELS[n] for n in names)), rows)
+
+
+def error_table(outcomes: Outcomes) -> Table:
+    """Makes a row per condition with the two-sided type I error of each test at each level."""
+    columns = [f"{_TEST_LABELS[test]} at {level}" for test in TESTS for level in LEVELS]
+    rows: list[list[Cell]] = []
+    for condition, found in outcomes.items():
+        if not found.rejected:
+            continue
+        cells: list[Cell] = [
+            None
+            if test not in found.rejected
+            else _share(found.rejected[test][f"two-sided {level}"], found.trials)
+            for test in TESTS
+            for level in LEVELS
+        ]
+        rows.append(
+            [condition.metric, condition.words, condition.design, str(condition.num_seeds), *cells]
+        )
+    return Table(("metric", "data", "design", "seeds", *columns), rows)
+
+
+def family_table(outcomes: Outcomes) -> Table:
+    """Makes a row per number of seeds with the chance that a family has any false rejection."""
+    rows: list[list[Cell]] = [
+        [
+            str(condition.num_seeds),
+            *(
+                _share(found.rejected[test]["two-sided 0.05"], found.trials)
+                for test in FAMILY_TESTS
+            ),
+            _share(found.covered["t"], found.trials),
+        ]
+        for condition, found in outcomes.items()
+        if condition.design == "family"
+    ]
+    columns = ("seeds", *(_TEST_LABELS[test] for test in FAMILY_TESTS), "macro-average covers")
+    return Table(columns, rows)
+
+
+def neighbour_summary(outcomes: Outcomes) -> Table:
+    """Makes a row per interval over the conditions of 2 to 10 seeds where it can be had."""
+    rows: list[list[Cell]] = []
+    for name in ("t", "generalised", *NEIGHBOURS):
+        row: list[Cell] = [LABELS[name]]
+        for ordinary in (True, False):
+            found = [
+                outcome
+                for condition, outcome in outcomes.items()
+                if _few(condition) and condition.ordinary == ordinary and name in outcome.covered
+            ]
+            shares = [outcome.share(name) for outcome in found]
+            row += [
+                str(len(found)),
+                f"{np.mean(shares):.3f}",
+                f"{min(shares):.3f}",
+                f"{np.mean([share >= LEAST for share in shares]):.2f}",
+                f"{np.median([o.length[name] / o.length['t'] for o in found]):.2f}",
+            ]
+        rows.append(row)
+    head = (
+        "conditions",
+        "mean coverage",
+        "lowest",
+        f"share at {LEAST} or more",
+        "median width / t",
+    )
+    return Table(("interval", *(f"{c}, {k}" for k in ("ordinary", "hard") for c in head)), rows)
+
+
+def _few(condition: Condition) -> bool:
+    """Returns whether neighbours are compared there."""
+    return (
+        condition.design != "family"
+        and condition.metric in ("mean", "accuracy")
+        and condition.num_seeds <= FEW_SEEDS
+    )
+
+
+def better_neighbours(outcomes: Outcomes) -> list[str]:
+    """Lists where a neighbour covers and the t does not, or is a tenth narrower and covers."""
+    lines = []
+    for name in NEIGHBOURS:
+        where: dict[str, list[str]] = {"covers where t misses": [], "covers and is narrower": []}
+        for condition, found in outcomes.items():
+            if not _few(condition) or name not in found.covered or found.share(name) < LEAST:
+                continue
+            if found.share() < LEAST:
+                where["covers where t misses"].append(_name(condition))
+            elif found.length[name] < 0.9 * found.length["t"]:
+                where["covers and is narrower"].append(_name(condition))
+        for what, names in where.items():
+            if names:
+                lines.append(f"- {LABELS[name]} {what} ({len(names)}): {'; '.join(names)}.")
+    return lines or ["None."]
+
+
+# --- The page -------------------------------------------------------------------------------------
+
+
+def _range(shares: Sequence[float]) -> str:
+    return f"{min(shares):.2f} to {max(shares):.2f}"
+
+
+def _advice(outcomes: Outcomes) -> list[str]:
+    """Writes what to do, with figures from the counts."""
+    shown = _of(outcomes, lambda _: True)
+    ordinary = _of(outcomes, lambda condition: condition.ordinary)
+    covered = [found.share() >= LEAST for found in ordinary.values()]
+    lowest = min(ordinary, key=lambda condition: ordinary[condition].share())
+
+    def of(data: str, number: int, name: str = "t", design: str = "paired") -> str:
+        metric = "accuracy" if data in ANSWERS else "mean"
+        found = outcomes.get(Condition(metric, design, data, number))  # type: ignore[arg-type]
+        return "?" if found is None else f"{found.share(name):.2f}"
+
+    def over(data: str, name: str = "t", design: str = "paired") -> str:
+        return "/".join(of(data, number, name, design) for number in (2, 3, 5, 10))
+
+    return [
+        f"- **Report `result.t`.** On ordinary data it covers at least {LEAST} in {sum(covered)} of "
+        f"{len(covered)} conditions, lowest {ordinary[lowest].share():.3f} ({_name(lowest)}).",
+        f"- **Do not report the percentile interval of few seeds.** Where seeds dominate it covers "
+        f"{over('seeds', 'percentile')} with 2/3/5/10 seeds; the t covers {over('seeds')}.",
+        "- **Two seeds are allowed.** The interval is then wide, as it must be: "
+        f"{_width_ratio(outcomes, 2):.1f} times that of ten seeds where seeds dominate, and that of "
+        f"three {_width_ratio(outcomes, 3):.1f} times.",
+        "- **Near 0 or 1** (accuracy .993, 50 examples) the t of one procedure covers "
+        f"{over('saturated', 't', 'single')}, the percentile interval "
+        f"{over('saturated', 'percentile', 'single')} with 2/3/5/10 seeds.",
+        "- **If training can fail**, look at the seeds. With one seed in ten at chance the t covers "
+        f"{over('failed', 't', 'single')}, and where one side alone fails the difference covers "
+        f"{over('failed_one_side')}. Nearly all misses are trials in which no seed happened to fail, "
+        "so that nothing in the data shows it and no flag can be up. Such a result is about seeds that "
+        "train: report the rate of failures from all runs you ever made.",
+        "- **Seeds of two kinds** (each mode half of the time) look alike by chance: the t covers "
+        f"{over('bimodal')}.",
+        "- **Standard errors over examples alone** (most evaluation programs) say nothing about new "
+        f"seeds: Miller's covers {over('none', 'miller')} where seeds, examples and residual share the "
+        f"variance, {over('seeds', 'miller')} where seeds dominate. Those over seeds alone say nothing "
+        f"about new examples: {over('examples', 'seeds')} where examples dominate.",
+        f"- **Several tests:** Holm's correction (see below). In all {len(shown)} conditions flags, "
+        "widths and errors stand in the tables at the end.",
+    ]
+
+
+def _width_ratio(outcomes: Outcomes, number: int) -> float:
+    lengths = [
+        outcomes[condition].length["t"] if condition in outcomes else math.nan
+        for condition in (Condition("mean", "paired", "seeds", n) for n in (number, 10))
+    ]
+    return lengths[0] / lengths[1]
+
+
+def _promise(outcomes: Outcomes) -> list[str]:
+    """Writes where the promise holds and lists where it does not."""
+    shown = _of(outcomes, lambda _: True)
+    verdicts = {condition: held(found) for condition, found in shown.items()}
+    count = {word: list(verdicts.values()).count(word) for word in ("yes", "flag", "no?", "no")}
+    alarms = {
+        condition: found.flagged["any"] / found.trials
+        for condition, found in shown.items()
+        if condition.ordinary
+    }
+    loud = [c for c, share in alarms.items() if share > FALSE_ALARMS]
+    lines = [
+        f"Wanted: in each condition the recommended interval covers at least {LEAST}, or a flag is up "
+        f"in {FLAGGED:.0%} of the trials where it misses; on ordinary data flags are up in at most "
+        f"{FALSE_ALARMS:.0%}. A flag is any warning that the printed result holds. Of {len(shown)} "
+        f"conditions {count['yes']} cover, {count['flag']} are flagged, {count['no?']} are below by "
+        f"less than two Monte Carlo errors, and {count['no']} do neither:",
+        "",
+    ]
+    rows = [
+        [
+            _name(condition),
+            f"{shown[condition].share():.3f} ± "
+            f"{monte_carlo_error(shown[condition].covered['t'], shown[condition].trials):.3f}",
+            f"{flagged_misses(shown[condition]):.2f}",
+            "yes" if condition.ordinary else "no",
+        ]
+        for condition, word in verdicts.items()
+        if word.startswith("no")
+    ]
+    lines.append(
+        Table(("condition", "coverage", "flag up where it misses", "ordinary"), rows).markdown()
+        if rows
+        else "None.\n"
+    )
+    lines += [
+        f"False alarms: on ordinary data flags are up in {100 * np.mean(list(alarms.values())):.1f} % "
+        f"of trials. Above {FALSE_ALARMS:.0%} in {len(loud)} of {len(alarms)} conditions"
+        + (":" if loud else "."),
+        "",
+        *(f"- {_name(condition)}: {alarms[condition]:.3f}" for condition in loud),
+        "",
+    ]
+    return lines
+
+
+_RULE = (
+    "The rule for a failed run: its score is nearer to chance (always the most frequent class) than to "
+    "the median seed, and at least three robust standard deviations (1.4826 times the median absolute "
+    "deviation) from the median; of three seeds or more, and where the median is far from chance."
+)
+
+
+def _data_lines() -> list[str]:
+    shares = ANSWERS["saturated"], ANSWERS["failed"]
+    return [
+        "- *normal*: scores with normal effects of seeds, examples and residual, of which one "
+        "dominates, in the variance of the mean. *mostly seeds* is nine tenths seeds and one tenth "
+        "examples. *pearson*: correlations that vary over seeds, examples or residual.",
+        "- *skewed* (exponential), *heavy tailed* (t with 3 degrees of freedom), *bimodal* (seeds of two "
+        "kinds, half of each): effects of seeds and examples, six tenths seeds and three tenths "
+        "examples. In a paired comparison the differences themselves are so.",
+        "- *binary*: answers right or wrong, accuracy .8, seeds with a standard deviation of about .02; "
+        "*wide seeds*: of about .08. *clustered*: groups of "
+        f"{CLUSTER_SIZE} examples that share most of their difficulty. *unbalanced*: seeds with 1 to 5 "
+        "runs. *rare class*: F1 with one positive example in five.",
+        f"- *saturated*: accuracy {shares[0].accuracy} with {shares[0].num_examples} examples. *failed*: "
+        f"accuracy {shares[1].accuracy} with {shares[1].num_examples} examples, where one seed in ten "
+        "always answers the same; *failed one side*: of the experiment alone.",
+        f"- *{REAL[0]}*, *{REAL[1]}*: real answers of ten fine-tuning seeds of BERT (MNLI; HANS where the "
+        f"answer is not entailment), drawn again with replacement, {NUM_REAL_EXAMPLES} examples at a "
+        "time; truth is the mean of all.",
+    ]
+
+
+def page(outcomes: Outcomes) -> str:
+    """Writes the page in Markdown, from nothing but the counts."""
+    trials = [found.trials for found in outcomes.values()]
+    shown = _of(outcomes, lambda _: True)
+    few = _of(outcomes, _few)
+    real = _of(outcomes, lambda condition: condition.data in REAL)
+    error = monte_carlo_error(round(0.95 * min(trials)), min(trials))
+    lines = [
+        "# Calibration of intervals and tests",
+        "",
+        "<!-- Made by `make calibrate` from calibration.jsonl; do not edit. -->",
+        "",
+        "How far can a 95 % interval be trusted when there are few seeds? Simulated data with known "
+        f"truth, and real answers drawn again. {min(trials)} to {max(trials)} trials per condition "
+        f"(more where coverage is near the limit), so that a share near .95 has a standard error of "
+        f"{error:.3f} or less; {NUM_EXAMPLES} examples unless said otherwise. `make calibrate` repeats "
+        "it.",
+        "",
+        "## What to do",
+        "",
+        *_advice(outcomes),
+        "",
+        "![Coverage of the recommended interval by kind of data](calibration_recommended.png)",
+        "",
+        "## Where it holds, and where not",
+        "",
+        *_promise(outcomes),
+        _RULE,
+        "",
+        "![Coverage of the library's intervals against the number of seeds](calibration_intervals.png)",
+        "",
+        "## The neighbours",
+        "",
+        "What other programs print, on the same data, with 2 to 10 seeds. *Seeds alone*: Student's t "
+        "over the scores of seeds. *Miller*: standard errors over examples, clustered and paired (Miller "
+        "2024), as in lm-evaluation-harness, evalci and evaluatellm. *Bayes*: Beta and Dirichlet "
+        "posteriors (Bowyer et al. 2025, bayes_evals) of all answers as one sample; its own weighting of "
+        "10,000 prior draws keeps few where answers are many. *rliable*: its stratified bootstrap over "
+        "seeds, written here in a few lines. *Mixed model*: crossed effects by REML with "
+        "normal quantiles, as statsmodels' MixedLM. *Generalised*: the fiducial interval, the reference "
+        "for the t's cautious degrees of freedom. Type I error of the neighbours is one minus coverage "
+        "in designs without a difference.",
+        "",
+        "![Coverage of what other programs print](calibration_neighbours.png)",
+        "",
+        neighbour_summary(outcomes).markdown(),
+        "Where a neighbour is better:",
+        "",
+        *better_neighbours(outcomes),
+        "",
+    ]
+    if real:
+        lines += [
+            "On real answers, coverage (and width over that of the t):",
+            "",
+            coverage_table(real, ("t", "generalised", *NEIGHBOURS), widths=True).markdown(),
+        ]
+    lines += [
+        "## Several tests at once",
+        "",
+        f"The chance that a family of {NUM_TASKS} true hypotheses, whose tasks share their seeds, has "
+        "any rejection at .05:",
+        "",
+        family_table(outcomes).markdown(),
+        "![Type I error of the tests](calibration_errors.png)",
+        "",
+        "Sign flips and permutations ask about new seeds on these very examples. Where examples dominate "
+        "they find a difference there that new examples would not have, and with few seeds the smallest "
+        "p they can give lies above the level.",
+        "",
+        "## The data",
+        "",
+        *_data_lines(),
+        "",
+        "## Tables",
+        "",
+        "### Each condition",
+        "",
+        "*Holds*: `yes`, the recommended interval covers; `flag`, a flag is up where it misses; `no?`, "
+        "below by less than two Monte Carlo errors; `no`.",
+        "",
+        cell_table(shown).markdown(),
+        "### Coverage of the library's intervals",
+        "",
+        coverage_table(shown, OWN).markdown(),
+        "### Coverage of the neighbours, and width over that of the t",
+        "",
+        coverage_table(few, ("t", *NEIGHBOURS), widths=True).markdown(),
+        "### Type I error, two-sided",
+        "",
+        error_table(shown).markdown().rstrip("\n"),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+# --- Figures --------------------------------------------------------------------------------------
+
+
+def figures(outcomes: Outcomes) -> dict[str, Figure]:
+    """Draws the figures of the page, by file name."""
+    return {
+        "calibration_recommended": recommended_figure(outcomes),
+        "calibration_intervals": intervals_figure(outcomes),
+        "calibration_neighbours": neighbours_figure(outcomes),
+        "calibration_errors": errors_figure(outcomes),
+    }
+
+
+def recommended_figure(outcomes: Outcomes) -> Figure:
+    """Draws the coverage of the recommended interval: a row per kind of data, a panel per design."""
+    designs = ("single", "paired", "unpaired")
+    shown = _of(outcomes, lambda _: True)
+    kinds = list(dict.fromkeys((c.metric, c.data, c.words) for c in shown))
+    with canvas(9.0, 0.27 * len(kinds) + 1.3, 3, sharey=True, sharex=True) as (figure, panels):
+        for axes, design in zip(panels, designs, strict=True):
+            _mark_target(axes, "x")
+            for index, number in enumerate(NUMBERS_OF_SEEDS):
+                points = [
+                    (shown[c].share(), row + 0.12 * (index - 2))
+                    for row, (metric, data, _) in enumerate(kinds)
+                    if (c := Condition(metric, design, data, number)) in shown  # type: ignore[arg-type]
+                ]
+                axes.plot(
+                    [x for x, _ in points], [y for _, y in points], linestyle="none",
+                    marker=MARKERS[index], color=COLOURS[index], markersize=5, alpha=0.9,
+                    label=f"{number} seeds",
+                )  # fmt: skip
+            axes.set_title(design)
+            axes.set_xlabel("coverage")
+            axes.hlines(range(len(kinds)), 0, 1, color=GREY, linewidth=0.3, zorder=0)
+        lowest = min((found.share() for found in shown.values()), default=0.8)
+        panels[0].set_xlim(min(0.78, lowest - 0.03), 1.015)
+        panels[0].set_yticks(
+            range(len(kinds)),
+            [f"{words}" + (f" ({m})" if m == "pearson" else "") for m, _, words in kinds],
+        )
+        panels[0].invert_yaxis()
+        figure.legend(*panels[1].get_legend_handles_labels(), loc="outside lower center", ncols=6)
+    return figure
+
+
+_PANELS: tuple[tuple[str, str, str, str], ...] = (
+    ("mean", "paired", "seeds", "Seeds dominate"),
+    ("mean", "paired", "none", "Shares equal"),
+    ("mean", "paired", "skewed", "Skewed"),
+    ("accuracy", "single", "clustered", "Clustered answers"),
+    ("accuracy", "single", "saturated", "Accuracy .993"),
+    ("accuracy", "single", "failed", "One seed in ten fails"),
+)
+
+
+def intervals_figure(outcomes: Outcomes) -> Figure:
+    """Draws coverage against the number of seeds, a line per interval of the library."""
+    return _lines(outcomes, OWN[:-1], NUMBERS_OF_SEEDS, 0.65)
+
+
+def neighbours_figure(outcomes: Outcomes) -> Figure:
+    """Draws the same of the recommended interval and the neighbours', up to ten seeds."""
+    few = [number for number in NUMBERS_OF_SEEDS if number <= FEW_SEEDS]
+    return _lines(outcomes, ("t", *NEIGHBOURS), few, 0.0)
+
+
+def _lines(
+    outcomes: Outcomes, names: Sequence[str], numbers: Sequence[int], lowest: float
+) -> Figure:
+    with canvas(9.0, 5.6, 3, 2, sharex=True, sharey=True) as (figure, panels):
+        for axes, (metric, design, data, title) in zip(panels.flat, _PANELS, strict=True):
+            _mark_target(axes, "y")
+            for index, name in enumerate(names):
+                points = [
+                    (place, outcomes[c].share(name))
+                    for place, number in enumerate(numbers)
+                    if (c := Condition(metric, design, data, number)) in outcomes  # type: ignore[arg-type]
+                    and name in outcomes[c].covered
+                ]
+                axes.plot(
+                    [x for x, _ in points], [y for _, y in points], label=LABELS[name],
+                    color=COLOURS[index], marker=MARKERS[index], linestyle=LINES[index],
+                    linewidth=1.4, markersize=4,
+                )  # fmt: skip
+            axes.set_title(f"{title} ({design})", fontsize=10)
+            axes.set_ylim(lowest, 1.01)
+        for axes in panels[-1]:
+            axes.set_xticks(range(len(numbers)), [str(number) for number in numbers])
+            axes.set_xlabel("seeds")
+        for row in panels:
+            row[0].set_ylabel("coverage")
+        handles = dict(
+            pair
+            for axes in panels.flat
+            for pair in zip(*reversed(axes.get_legend_handles_labels()), strict=True)
+        )
+        figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4)
+    return figure
+
+
+def errors_figure(outcomes: Outcomes) -> Figure:
+    """Draws the two-sided type I error at .05 against the number of seeds, a line per test."""
+    panels_of: tuple[tuple[str, str, str, Sequence[str]], ...] = (
+        ("paired", "seeds", "Seeds dominate (paired)", TESTS),
+        ("paired", "none", "Shares equal (paired)", TESTS),
+        ("unpaired", "seeds", "Seeds dominate (unpaired)", TESTS),
+        ("family", "none", f"Any of {NUM_TASKS} tasks", FAMILY_TESTS),
+    )
+    with canvas(9.0, 5.6, 2, 2, sharex=True) as (figure, panels):
+        for axes, (design, data, title, tests) in zip(panels.flat, panels_of, strict=True):
+            axes.axhline(0.05, color=GREY, linewidth=0.8)
+            for index, test in enumerate(tests):
+                points = [
+                    (place, outcomes[c].rejected[test]["two-sided 0.05"] / outcomes[c].trials)
+                    for place, number in enumerate(NUMBERS_OF_SEEDS)
+                    if (c := Condition("mean", design, data, number)) in outcomes  # type: ignore[arg-type]
+                    and test in outcomes[c].rejected
+                ]
+                if points:
+                    axes.plot(
+                        [x for x, _ in points], [y for _, y in points], label=_TEST_LABELS[test],
+                        color=COLOURS[index], marker=MARKERS[index], linestyle=LINES[index],
+                        linewidth=1.4, markersize=4,
+                    )  # fmt: skip
+            axes.set_title(title, fontsize=10)
+            axes.set_ylim(0, None)
+            axes.set_xticks(range(len(NUMBERS_OF_SEEDS)), [str(n) for n in NUMBERS_OF_SEEDS])
+            axes.legend(fontsize=8, ncols=2)
+        for axes in panels[-1]:
+            axes.set_xlabel("seeds")
+        for row in panels:
+            row[0].set_ylabel("type I error at .05")
+    return figure
+
+
+def _mark_target(axes: Axes, side: str) -> None:
+    """Marks the nominal level, and what is wanted at least."""
+    line = axes.axvline if side == "x" else axes.axhline
+    line(0.95, color=GREY, linewidth=0.8)
+    line(LEAST, color=GREY, linewidth=0.8, linestyle=":")
