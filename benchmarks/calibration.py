@@ -171,7 +171,7 @@ def gathered(directory: Path, conditions: Sequence[Condition]) -> Outcomes:
         start, blocks = 0, []
         while (file := directory / "blocks" / f"{condition.name}-{start}.json").exists():
             blocks.append(Outcome(**json.loads(file.read_text())))
-            start += BLOCK
+            start += blocks[-1].trials
         if blocks:
             found[condition] = joined(blocks)
     return found

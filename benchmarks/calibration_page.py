@@ -385,9 +385,9 @@ def _data_lines() -> list[str]:
         f"- *saturated*: accuracy {shares[0].accuracy} with {shares[0].num_examples} examples. *failed*: "
         f"accuracy {shares[1].accuracy} with {shares[1].num_examples} examples, where one seed in ten "
         "always answers the same; *failed one side*: of the experiment alone.",
-        f"- *{REAL[0]}*, *{REAL[1]}*: real answers of ten fine-tuning seeds of BERT (MNLI; HANS where the "
-        f"answer is not entailment), drawn again with replacement, {NUM_REAL_EXAMPLES} examples at a "
-        "time; truth is the mean of all.",
+        f"- *{REAL[0]}*, *{REAL[1]}*: real answers of ten fine-tuning seeds of BERT (MNLI; HANS with "
+        "lexical overlap, where the answer is not entailment; Zhou et al. 2020), drawn again with "
+        f"replacement, {NUM_REAL_EXAMPLES} examples at a time; truth is the mean of all.",
     ]
 
 

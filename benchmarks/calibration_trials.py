@@ -25,6 +25,7 @@ from multiberts.stats.bootstrap.arms import Arm
 from multiberts.stats.bootstrap.comparison import Question, compare_questions
 from multiberts.stats.bootstrap.conclusion import Comparison, ComparisonSettings, Names
 from multiberts.stats.bootstrap.crossing import Crossing
+from multiberts.stats.intervals import generalised_interval
 from multiberts.stats.presentation.wording import warnings
 
 INTERVALS = ("t", "percentile", "basic", "bca", "studentised", "unpaired_t")
@@ -33,6 +34,7 @@ FAMILY_TESTS = ("uncorrected", "bonferroni", "holm", "max_t")
 LEVELS = (0.05, 0.01)
 CONFIDENCE = 0.95
 BATCH = 20
+GENERALISED_DRAWS = 4000
 
 
 @dataclass
@@ -150,12 +152,20 @@ def simulate(
         terms = np.sum([variance_terms(question.crossing) for question in questions], axis=0)
         outcome.terms = (np.array(outcome.terms) + terms).tolist()
         names = [Names()] * len(questions)
-        for found in compare_questions(questions, settings, names)[0]:
+        results = compare_questions(questions, settings, names)[0]
+        for question, found in zip(questions, results, strict=True):
             missed = not found.t.low <= truth <= found.t.high
             for name in INTERVALS:
                 interval = getattr(found, name)
                 if interval is not None:
                     _judge(outcome, lengths, name, np.array([interval]), truth)
+            reference = generalised_interval(
+                found.estimate,
+                question.crossing.mean_square_shares(),
+                CONFIDENCE,
+                GENERALISED_DRAWS,
+            )
+            _judge(outcome, lengths, "generalised", np.array([reference]), truth)
             for flag, up in flags_of(found).items():
                 _add(outcome.flagged, {flag: int(up)})
                 _add(outcome.flagged_misses, {flag: int(up and missed)})
@@ -180,10 +190,16 @@ def _judge(
 
 
 def flags_of(found: Comparison) -> dict[str, bool]:
-    """Returns which warnings the printed result holds: `any` of them, and `failed seeds`."""
+    """Returns which flags are up: `any` warning that the printed result holds, `failed seeds`, and
+    `data` for all but the one that p is smaller than the order of so few seeds can show.
+    """
     sides = (found.base, found.experiment)
-    failed = any(side is not None and bool(side.failed_seeds) for side in sides)
-    return {"any": bool(warnings(found)), "failed seeds": failed}
+    number = len(warnings(found))
+    return {
+        "any": number > 0,
+        "data": number > found.below_seed_floor,
+        "failed seeds": any(side is not None and bool(side.failed_seeds) for side in sides),
+    }
 
 
 def _neighbours(
@@ -222,7 +238,9 @@ def _simulate_families(
             str(number): Task(np.zeros_like(table), table) for number, table in enumerate(tables)
         }
         seed = bootstrap_seed_of(condition, simulation_seed, trial)
-        found = compare_tasks(tasks, num_bootstrap=num_bootstrap, bootstrap_seed=seed)
+        found = compare_tasks(
+            tasks, num_bootstrap=num_bootstrap, bootstrap_seed=seed, studentised=True
+        )
         p_values = dict(found.adjusted)
         tests = [item.p_t for item in found.comparisons.values()]
         p_values["uncorrected"] = np.array([p.two_sided for p in tests if p is not None])

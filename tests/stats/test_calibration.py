@@ -2,25 +2,45 @@
 
 import json
 import shutil
+from dataclasses import asdict
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import xarray
 
-from multiberts.benchmarks.calibration import calibrate, read_outcome
+from multiberts.benchmarks.calibration import (
+    as_lines,
+    calibrate,
+    gathered,
+    read_lines,
+    real_answers,
+)
+from multiberts.benchmarks.calibration_page import figures, held, page
 from multiberts.benchmarks.calibration_trials import (
     LEVELS,
+    Outcome,
+    joined,
     monte_carlo_error,
     questions_of,
     simulate,
 )
-from multiberts.benchmarks.crossed_model import SHARES, Condition, all_conditions
+from multiberts.benchmarks.crossed_model import (
+    ANSWERS,
+    REAL,
+    SHARES,
+    Condition,
+    all_conditions,
+)
+from multiberts.benchmarks.neighbours import neighbour_intervals
 from multiberts.runs.errors import UserError
 from multiberts.stats import compare
 from multiberts.stats.bootstrap.comparison import compare_questions
 from multiberts.stats.bootstrap.conclusion import Names
 
 TRIALS, REPLICATES = 1000, 400
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def near(count: int, expected: float, trials: int = TRIALS) -> bool:
@@ -29,9 +49,12 @@ def near(count: int, expected: float, trials: int = TRIALS) -> bool:
 
 
 def dataset(arm):
+    coords = {"pretrain_seed": ("run", list(arm.run_seeds))}
+    if arm.clusters is not None:
+        coords["group"] = ("example", arm.clusters)
     return xarray.Dataset(
         {"prediction": (("run", "example"), arm.predictions), "label": ("example", arm.labels)},
-        coords={"pretrain_seed": ("run", list(arm.run_seeds))},
+        coords=coords,
     )
 
 
@@ -42,6 +65,9 @@ def dataset(arm):
         Condition("mean", "unpaired", "none", 3),
         Condition("pearson", "paired", "examples", 3),
         Condition("pearson", "single", "residual", 5),
+        Condition("accuracy", "paired", "clustered", 3),
+        Condition("accuracy", "unpaired", "unbalanced", 4),
+        Condition("f1", "single", "rare_class", 2),
     ],
     ids=lambda condition: condition.name,
 )
@@ -52,6 +78,7 @@ def test_a_trial_is_what_compare_says(condition):
         sides = [dataset(arm) for arm in condition.arms(7, trial)]
         theirs = compare(
             sides[0], sides[1] if len(sides) > 1 else None, condition.metric, condition.design,
+            clusters="group" if condition.data == "clustered" else None,
             num_bootstrap=60, bootstrap_seed=settings.bootstrap_seed,
         )  # fmt: skip
         np.testing.assert_array_equal(ours.samples, theirs.samples)
@@ -76,7 +103,7 @@ def test_the_variance_of_the_mean_is_one_and_its_shares_are_those_named(dominant
     condition = Condition("mean", "paired", dominant, 4)
     tables = np.array([condition.arms(3, trial)[1].predictions for trial in range(3000)])
     assert tables.mean(axis=(1, 2)).var() == pytest.approx(1, abs=4 * np.sqrt(2 / 3000))
-    outcome = simulate(condition, 3, 60, 40)
+    outcome = simulate(condition, 3, range(60), 40)
     assert sum(outcome.shares) == pytest.approx(1)
     assert outcome.shares == pytest.approx(SHARES[dominant], abs=0.13)
 
@@ -90,12 +117,12 @@ def test_the_true_correlation_is_the_mean_over_new_seeds_and_examples(dominant):
         scores.append(np.mean([np.corrcoef(arm.labels, row)[0, 1] for row in arm.predictions]))
     error = np.std(scores) / np.sqrt(len(scores))
     # Of 100 examples r expects less, by at most 0.385 / 200.
-    assert -0.002 - 4 * error < np.mean(scores) - condition.truth < 4 * error
+    assert -0.002 - 4 * error < np.mean(scores) - condition.truth() < 4 * error
 
 
 @pytest.mark.parametrize(("num_seeds", "percentile"), [(5, 0.846), (10, 0.904)])
 def test_where_seeds_dominate_t_covers_and_the_percentile_interval_does_not(num_seeds, percentile):
-    found = simulate(Condition("mean", "paired", "seeds", num_seeds), 11, TRIALS, REPLICATES)
+    found = simulate(Condition("mean", "paired", "seeds", num_seeds), 11, range(TRIALS), REPLICATES)
     assert near(found.covered["t"], 0.95)
     assert near(found.covered["percentile"], percentile)
     assert found.covered["studentised"] >= found.covered["percentile"]
@@ -109,7 +136,7 @@ def test_where_seeds_dominate_t_covers_and_the_percentile_interval_does_not(num_
 
 
 def test_permutations_of_unpaired_seeds_keep_their_level():
-    found = simulate(Condition("mean", "unpaired", "seeds", 5), 12, TRIALS, REPLICATES)
+    found = simulate(Condition("mean", "unpaired", "seeds", 5), 12, range(TRIALS), REPLICATES)
     # Of 252 deals 12 are within .05, and 2 within .01.
     assert near(found.rejected["permutation"]["one-sided 0.05"], 12 / 252)
     assert near(found.rejected["permutation"]["one-sided 0.01"], 2 / 252)
@@ -117,7 +144,7 @@ def test_permutations_of_unpaired_seeds_keep_their_level():
 
 
 def test_of_a_correlation_t_covers_and_keeps_its_level():
-    found = simulate(Condition("pearson", "paired", "seeds", 5), 13, TRIALS, REPLICATES)
+    found = simulate(Condition("pearson", "paired", "seeds", 5), 13, range(TRIALS), REPLICATES)
     assert near(found.covered["t"], 0.95)
     assert near(found.rejected["t"]["two-sided 0.05"], 0.05)
     assert found.covered["percentile"] / TRIALS < 0.9
@@ -125,7 +152,7 @@ def test_of_a_correlation_t_covers_and_keeps_its_level():
 
 def test_tests_of_seeds_say_nothing_about_new_examples():
     """With examples that dominate the order of the seeds shows a difference that others have not."""
-    found = simulate(Condition("mean", "paired", "examples", 10), 14, 300, 100)
+    found = simulate(Condition("mean", "paired", "examples", 10), 14, range(300), 100)
     assert found.rejected["sign_flip"]["two-sided 0.05"] / 300 > 0.5
     assert near(found.covered["t"], 0.95, 300)
 
@@ -136,27 +163,249 @@ def test_the_monte_carlo_error_is_never_nothing():
     assert monte_carlo_error(1000, 1000) == pytest.approx(monte_carlo_error(0, 1000))
 
 
-def test_a_study_that_was_cut_goes_on_and_ends_the_same(tmp_path):
-    options = {"num_trials": 2, "num_known_trials": 3, "num_bootstrap": 40, "simulation_seed": 4}
+@pytest.mark.parametrize("data", [*ANSWERS, "skewed", "heavy_tailed", "bimodal"])
+def test_the_truth_is_the_mean_over_new_seeds_and_examples(data):
+    metric = "f1" if data == "rare_class" else "accuracy" if data in ANSWERS else "mean"
+    designs = ("unpaired",) if data == "failed_one_side" else ("single", "paired")
+    for design in designs:
+        condition = Condition(metric, design, data, 5)
+        trials = range(400)
+        questions, _ = questions_of(condition, 9, trials, 40)
+        sums = [
+            sum(
+                sign * job.plain[0][0].mean()
+                for sign, job in zip((1,) if design == "single" else (-1, 1), q.jobs, strict=True)
+            )
+            for q in questions
+        ]
+        assert abs(np.mean(sums) - condition.truth()) < 4 * np.std(sums) / np.sqrt(len(trials))
+
+
+def test_blocks_of_trials_add_up_to_all_of_them():
+    condition = Condition("accuracy", "paired", "saturated", 3)
+    whole = simulate(condition, 5, range(60), 40)
+    parts = joined(
+        [simulate(condition, 5, range(40), 40), simulate(condition, 5, range(40, 60), 40)]
+    )
+    assert parts.covered == whole.covered and parts.rejected == whole.rejected
+    assert parts.flagged == whole.flagged and parts.flagged_misses == whole.flagged_misses
+    assert parts.terms == pytest.approx(whole.terms) and parts.trials == whole.trials == 60
+    assert whole.flagged["any"] > 0
+
+
+def test_families_of_true_hypotheses_are_rejected_more_often_without_a_correction():
+    found = simulate(Condition("mean", "family", "none", 3), 5, range(150), 99)
+    assert (
+        found.rejected["holm"]["two-sided 0.05"] <= found.rejected["uncorrected"]["two-sided 0.05"]
+    )
+    assert found.rejected["uncorrected"]["two-sided 0.05"] / 150 > 0.08
+    assert found.rejected["holm"]["two-sided 0.05"] / 150 < 0.05 + 4 * np.sqrt(0.05 * 0.95 / 150)
+
+
+# --- The neighbours -------------------------------------------------------------------------------
+
+
+def tables(seed: int, *effects: float, sides: int = 1) -> list[np.ndarray]:
+    """Tables [1, seeds 4, examples 12] with effects of seeds and examples."""
+    random = np.random.default_rng(seed)
+    return [
+        effects[0] * random.normal(size=(1, 4, 1))
+        + effects[1] * random.normal(size=(1, 1, 12))
+        + random.normal(size=(1, 4, 12))
+        for _ in range(sides)
+    ]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_mixed_model_is_that_of_statsmodels():
+    from statsmodels.regression.mixed_linear_model import MixedLM
+
+    (table,) = tables(1, 0.8, 0.7)
+    seeds, examples = np.divmod(np.arange(48), 12)
+    frame = pd.DataFrame({"y": table.ravel(), "seed": seeds, "example": examples, "all": 1})
+    parts = {"seed": "0 + C(seed)", "example": "0 + C(example)"}
+    theirs = MixedLM.from_formula(
+        "y ~ 1", groups="all", vc_formula=parts, re_formula="0", data=frame
+    ).fit(reml=True)
+    low, high = neighbour_intervals([table], False, np.random.default_rng(0))["mixed"][0]
+    assert (low, high) == pytest.approx(tuple(theirs.conf_int().loc["Intercept"]), abs=0.002)
+
+
+@pytest.mark.parametrize("effects", [(0.0, 0.7), (0.8, 0.0), (0.0, 0.0), (0.5, 0.5)])
+@pytest.mark.parametrize("sides", [1, 2])
+def test_the_mixed_model_has_the_largest_restricted_likelihood(effects, sides):
+    """Of mean squares with these expectations, none of which is below the residual's."""
+    from scipy.optimize import minimize
+
+    found = tables(4, *effects, sides=sides)
+    low, high = neighbour_intervals(found, False, np.random.default_rng(0))["mixed"][0]
+    ours = ((high - low) / 2 / 1.959964) ** 2
+    by_seed = np.concatenate([t[0].mean(1) - t.mean() for t in found])
+    cells = [t[0] - t[0].mean(0) - t[0].mean(1)[:, None] + t.mean() for t in found]
+    means = (found[-1] - (found[0] if sides == 2 else 0))[0].mean(0)
+    squares = np.array(
+        [12 * (by_seed**2).sum(), 4 / sides * (means - means.mean()) @ (means - means.mean()),
+         sum((cell**2).sum() for cell in cells)]
+    )  # fmt: skip
+    freedoms = np.array([sides * 3, 11, sides * 33])
+
+    def deviance(parameters):
+        residual = np.exp(parameters[2])
+        expected = np.array([*(residual + np.exp(parameters[:2])), residual])
+        return (freedoms * np.log(expected) + squares / expected).sum()
+
+    best = min((minimize(deviance, start, method="Nelder-Mead",
+                         options={"maxiter": 4000, "xatol": 1e-7, "fatol": 1e-10})
+                for start in ([0, 0, 0], [-9, 0, 0], [0, -9, 0], [-9, -9, 0])),
+               key=lambda result: result.fun)  # fmt: skip
+    seeds, examples, residual = np.exp(best.x)
+    assert ours == pytest.approx(sides * (seeds + examples + residual) / 48, rel=0.01)
+
+
+def test_millers_errors_are_those_of_his_formulas():
+    first, second = tables(2, 0.5, 1.0, sides=2)
+    for size in (1, 3):
+        values = (second - first)[0].mean(axis=0)
+        centred = values - values.mean()
+        square = centred @ centred / (11 * 12)
+        if size > 1:  # clustered: pairs within a cluster added to the squares
+            square = sum(np.outer(c, c).sum() for c in centred.reshape(-1, size)) / 12**2
+        found = neighbour_intervals(
+            [first, second], False, np.random.default_rng(0), cluster_size=size
+        )["miller"][0]
+        reach = 1.959964 * np.sqrt(square)
+        assert found == pytest.approx([values.mean() - reach, values.mean() + reach])
+
+
+def test_the_stratified_bootstrap_is_archs_over_seeds():
+    from arch.bootstrap import IIDBootstrap
+
+    (table,) = tables(3, 1.0, 0.2)
+    ours = neighbour_intervals([table], False, np.random.default_rng(0))["rliable"][0]
+    theirs = IIDBootstrap(table[0].mean(axis=1), seed=1).conf_int(
+        np.mean, 4000, method="percentile"
+    )
+    assert ours == pytest.approx(theirs.ravel(), abs=0.1 * np.ptp(theirs))
+
+
+def test_seeds_alone_are_scipys_t_tests():
+    from scipy.stats import ttest_ind, ttest_rel
+
+    first, second = tables(5, 0.7, 0.3, sides=2)
+    scores = [side[0].mean(axis=1) for side in (second, first)]
+    for paired, test in (
+        (True, ttest_rel(*scores)),
+        (False, ttest_ind(*scores, equal_var=False)),
+    ):
+        found = neighbour_intervals([first, second], paired, np.random.default_rng(0))["seeds"][0]
+        assert found == pytest.approx(tuple(test.confidence_interval(0.95)))
+
+
+def test_posteriors_have_the_quantiles_of_beta_and_dirichlet():
+    random = np.random.default_rng(6)
+    first, second = ((random.random((1, 5, 40)) < p).astype(float) for p in (0.6, 0.75))
+    one = neighbour_intervals([first], False, random, [first])["bayes"][0]
+    from scipy.stats import beta
+
+    good = first.sum()
+    assert one == pytest.approx(beta(1 + good, 201 - good).ppf([0.025, 0.975]))
+    for paired in (True, False):
+        low, high = neighbour_intervals([first, second], paired, random, [first, second])["bayes"][
+            0
+        ]
+        # By the moments of the posterior: normal with as many answers.
+        both = np.array(
+            [[1.0 + ((first == a) & (second == b)).sum() for b in (0, 1)] for a in (0, 1)]
+        )
+        total = both.sum()
+        mean, spread = (both[0, 1] - both[1, 0]) / total, (both[0, 1] + both[1, 0]) / total
+        variance = (spread - mean**2) / (total + 1)
+        if not paired:
+            shares = [(1 + side.sum()) / 202 for side in (first, second)]
+            mean = shares[1] - shares[0]
+            variance = sum(share * (1 - share) / 203 for share in shares)
+        reach = 1.959964 * np.sqrt(variance)
+        assert (low, high) == pytest.approx((mean - reach, mean + reach), abs=0.15 * reach)
+
+
+# --- The study and its page -----------------------------------------------------------------------
+
+
+def test_a_study_that_was_cut_goes_on_and_ends_the_same(tmp_path, monkeypatch):
+    few = [c for c in all_conditions() if c.num_seeds == 3 and c.design in ("paired", "family")]
+    few += [Condition("mean", "paired", "seeds", 10), Condition("accuracy", "single", "failed", 3)]
+    monkeypatch.setattr("multiberts.benchmarks.calibration.all_conditions", lambda real: few)
+    options = {
+        "num_trials": 3, "num_close_trials": 5, "num_bootstrap": 99, "simulation_seed": 4,
+    }  # fmt: skip
     calibrate(run_dir=str(tmp_path / "whole"), **options)
     shutil.copytree(tmp_path / "whole", tmp_path / "cut")
-    names = ("calibration.md", "calibration.csv", "calibration.png", "calibration.svg")
-    conditions = sorted((tmp_path / "cut" / "conditions").iterdir())
-    assert len(conditions) == len(all_conditions())
-    # As a kill leaves it: no marker, no tables, some conditions missing, one half written.
+    names = {path.name for path in (tmp_path / "whole").glob("calibration*")}
+    assert len(names) == 10  # the counts, the page, and four figures in two formats
+    blocks = sorted((tmp_path / "cut" / "blocks").iterdir())
+    # As a kill leaves it: no marker, no tables, some blocks missing, one half written.
     (tmp_path / "cut" / "DONE").unlink()
     for name in names:
         (tmp_path / "cut" / name).unlink()
-    kept, *missing = [path for path in conditions if path.stem.endswith("-3")]
-    for path in missing:
+    kept, *missing = blocks
+    for path in missing[::2]:
         path.unlink()
-    (tmp_path / "cut" / "conditions" / "half.json.unfinished").write_text("{")
+    (tmp_path / "cut" / "blocks" / "half.json.unfinished").write_text("{")
     before = kept.stat().st_mtime_ns
     calibrate(run_dir=str(tmp_path / "cut"), **options)
     assert kept.stat().st_mtime_ns == before and all(path.exists() for path in missing)
     for name in names:
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     assert json.loads((tmp_path / "cut" / "DONE").read_text())["stage"] == "calibrate"
-    assert read_outcome(kept).trials == 2
+    outcomes = gathered(tmp_path / "cut", few)
+    close = [c for c, found in outcomes.items() if found.trials == 5]
+    assert close and {found.trials for found in outcomes.values()} <= {3, 5}
+    (tmp_path / "again.jsonl").write_text(as_lines(outcomes))
+    again = read_lines(tmp_path / "again.jsonl")
+    assert [asdict(c) for c in again] == [asdict(c) for c in few]
     with pytest.raises(UserError, match="num_trials"):
         calibrate(run_dir=str(tmp_path / "cut"), **{**options, "num_trials": 4})
+
+
+def test_real_answers_are_drawn_again_and_others_refused(tmp_path):
+    right = np.random.default_rng(0).random((10, 500)) < 0.7
+    file = tmp_path / "real.npz"
+    np.savez(file, correct_mnli=right, correct_hans=~right)
+    real = real_answers(str(file))
+    conditions = [c for c in all_conditions(True) if c.data in REAL]
+    assert {c.data for c in conditions} == set(REAL) and max(c.num_seeds for c in conditions) == 10
+    condition = Condition("accuracy", "single", "hans", 5)
+    assert condition.truth(real) == pytest.approx(1 - right.mean())
+    found = simulate(condition, 2, range(40), 40, real)
+    assert found.covered["t"] >= 34 and "bayes" in found.covered
+    np.savez(tmp_path / "half.npz", correct_mnli=right)
+    with pytest.raises(UserError, match="correct_hans"):
+        real_answers(str(tmp_path / "half.npz"))
+    np.savez(tmp_path / "wrong.npz", correct_mnli=right * 2, correct_hans=right)
+    with pytest.raises(UserError, match="correct_mnli has shape"):
+        real_answers(str(tmp_path / "wrong.npz"))
+
+
+def test_the_page_is_made_from_the_counts_beside_it():
+    outcomes = read_lines(DOCS / "calibration.jsonl")
+    assert page(outcomes) == (DOCS / "calibration.md").read_text()
+    assert set(outcomes) == set(all_conditions(real=True))
+    assert all((DOCS / f"{name}.png").exists() for name in figures(outcomes))
+
+
+def test_what_readme_promises_holds_in_the_counts():
+    """On ordinary data the recommended interval covers, or is within two Monte Carlo errors of it."""
+    outcomes = read_lines(DOCS / "calibration.jsonl")
+    ordinary = [found for c, found in outcomes.items() if c.ordinary and c.design != "family"]
+    assert len(ordinary) > 80
+    assert "no" not in {held(found) for found in ordinary}
+
+
+def test_a_condition_is_judged_by_coverage_then_by_flags_where_it_misses():
+    def outcome(covered: int, flagged: int) -> Outcome:
+        return Outcome(1000, {"t": covered}, flagged_misses={"any": flagged})
+
+    assert held(outcome(930, 0)) == "yes"
+    assert held(outcome(900, 90)) == "flag"
+    assert held(outcome(900, 89)) == "no"
+    assert held(outcome(920, 0)) == "no?"
