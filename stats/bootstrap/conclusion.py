@@ -123,8 +123,9 @@ class Comparison(Readable):
       seed_floor: the smallest one-sided p that the order of the seeds alone can give: 2**-R paired
         or against a fixed baseline, else one over the number of ways to assign the seeds to the
         two sides; None where seeds are not resampled.
-      below_seed_floor: whether seeds carry the result (more than half of the variance) and the t's
-        p lies under that floor, so that it relies on seeds being normally distributed.
+      below_seed_floor: whether the difference is significant, seeds carry it (more than half of
+        the variance) and the t's p lies under that floor, so that it relies on seeds being normally
+        distributed.
       num_bootstrap, bootstrap_seed: replicates and the seed of their draws.
       samples: bootstrap scores [replicates, 2] of (base, experiment), or [replicates, 1].
       degenerate_replicates: replicates where a score was 0/0 and took its defined value.
@@ -401,6 +402,7 @@ def conclude(
             floor is not None
             and p_t is not None
             and parts.seed_share > 0.5
+            and p_t.two_sided < 1 - level
             and min(p_t.greater, p_t.less) < floor
         ),
         num_bootstrap=settings.num_bootstrap,

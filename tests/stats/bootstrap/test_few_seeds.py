@@ -272,3 +272,15 @@ def test_the_floor_of_seeds_is_named_where_seeds_carry_the_result(spread, least,
         table = effects + random.normal(size=50) + 0.3 * random.normal(size=(5, 50))
         flags += compare(np.zeros((5, 50)), table, num_bootstrap=40).below_seed_floor
     assert least <= flags / 100 <= most
+
+
+def test_the_floor_of_seeds_is_not_named_where_nothing_is_claimed():
+    """Of two seeds every second difference without a truth has p below the floor of .25."""
+    random, flags, below = np.random.default_rng(13), 0, 0
+    for _ in range(100):
+        table = random.normal(size=(2, 1)) + 0.1 * random.normal(size=(2, 20))
+        found = compare(np.zeros((2, 20)), table, num_bootstrap=40)
+        flags += found.below_seed_floor
+        below += min(found.p_t[:2]) < found.seed_floor
+    assert below > 35
+    assert flags <= 12
