@@ -141,14 +141,13 @@ def _mixed_model(tables: Sequence[Array]) -> Array:
     effect on each side.
     """
     number, size = tables[0].shape[1:]
-    seeds: Array | float = 0.0
-    residual: Array | float = 0.0
+    seeds, residual = np.zeros((2, len(tables[0])))
     for table in tables:
         by_seed, by_example = table.mean(axis=2), table.mean(axis=1)
         mean = table.mean(axis=(1, 2))
-        seeds = seeds + size * ((by_seed - mean[:, None]) ** 2).sum(axis=1)
+        seeds += size * ((by_seed - mean[:, None]) ** 2).sum(axis=1)
         rest = table - by_seed[:, :, None] - by_example[:, None, :] + mean[:, None, None]
-        residual = residual + (rest**2).sum(axis=(1, 2))
+        residual += (rest**2).sum(axis=(1, 2))
     values = tables[-1].mean(axis=1) - (tables[0].mean(axis=1) if len(tables) == 2 else 0.0)
     centre = values.mean(axis=1)
     sides = len(tables)

@@ -389,13 +389,12 @@ def sign_flip_p_values(differences: ArrayLike, flip_seed: int = 0) -> PValues:
     differences = np.asarray(differences, dtype=np.float64)
     number = len(differences)
     if number <= MAX_EXACT_SIGN_FLIP_SEEDS:
-        patterns = (np.arange(2**number)[:, None] >> np.arange(number)) & 1  # [2**R, R]
+        signs = 1 - 2 * ((np.arange(2**number)[:, None] >> np.arange(number)) & 1)  # [2**R, R]
         extra = 0
     else:
-        generator = np.random.Generator(np.random.Philox(key=flip_seed))
-        patterns = generator.integers(0, 2, (_RANDOM_SAMPLES, number))
-        extra = 1  # the observed pattern
-    sums = (1 - 2 * patterns) @ differences
+        signs = _random_signs(number, flip_seed)
+        extra = 1  # the observed signs
+    sums = signs @ differences
     return _counted_p_values(sums, differences.sum(), 1e-12 * np.abs(differences).sum(), extra)
 
 
@@ -408,6 +407,21 @@ def _counted_p_values(statistics: NDArray, seen: float, slack: float, extra: int
     )
     number = len(statistics) + extra
     return PValues(*((int(which.sum()) + extra) / number for which in reached))
+
+
+@functools.lru_cache(maxsize=2)
+def _random_signs(number: int, flip_seed: int) -> NDArray[np.float64]:
+    """Returns random signs [samples, number]; cached for repeated tests."""
+    generator = np.random.Generator(np.random.Philox(key=flip_seed))
+    return 1.0 - 2 * generator.integers(0, 2, (_RANDOM_SAMPLES, number))
+
+
+@functools.lru_cache(maxsize=2)
+def _random_permutations(number: int, side: int, permutation_seed: int) -> NDArray[np.int64]:
+    """Returns random choices of `side` out of `number` [samples, side]; cached for repeated tests."""
+    generator = np.random.Generator(np.random.Philox(key=permutation_seed))
+    order = generator.permuted(np.tile(np.arange(number), (_RANDOM_SAMPLES, 1)), axis=1)
+    return order[:, :side].copy()
 
 
 @functools.lru_cache(maxsize=2)
@@ -439,9 +453,8 @@ def permutation_p_values(
         sums = pooled[_all_permutations(len(pooled), len(base))].sum(axis=1)
         extra = 0
     else:
-        generator = np.random.Generator(np.random.Philox(key=permutation_seed))
-        permuted = generator.permuted(np.tile(pooled, (_RANDOM_SAMPLES, 1)), axis=1)
-        sums = permuted[:, : len(base)].sum(axis=1)
+        chosen = _random_permutations(len(pooled), len(base), permutation_seed)
+        sums = pooled[chosen].sum(axis=1)
         extra = 1  # the observed permutation
     # The sides' sums add to zero, so the difference of means falls with the base's sum alone.
     slack = 1e-12 * float(np.abs(pooled).sum())
