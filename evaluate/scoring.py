@@ -270,7 +270,8 @@ def _score_dump(
 ) -> None:
     """Adds the rows of one run on one evaluation set."""
     labels = dataset["label"].to_numpy()
-    if np.isnan(labels).all():
+    needed = [METRICS[name].uses_labels for name in dataset.attrs["metrics"] if name in METRICS]
+    if np.isnan(labels).all() and (all(needed) or not needed):
         key = (where["task"], where["evaluation_set"])
         tables.unlabelled[key] = tables.unlabelled.get(key, 0) + 1
         return

@@ -1,8 +1,9 @@
-"""Imports predictions that others published: the command `import-predictions`."""
+"""Imports predictions of others as runs: the command `import-predictions`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from multiberts.evaluate.imports.coreference_groups import read_coreference_groups
@@ -10,40 +11,64 @@ from multiberts.evaluate.imports.hans_predictions import read_hans
 from multiberts.evaluate.imports.imported_runs import ImportedRun, write_imported
 from multiberts.evaluate.imports.instability_release import read_instability
 from multiberts.evaluate.imports.multiberts_release import read_release, read_squad_file
+from multiberts.evaluate.imports.other_programs import read_other_programs
 from multiberts.evaluate.imports.sizes_release import read_sizes
+from multiberts.evaluate.readers.columns import ROLES, ColumnNames
 from multiberts.runs.console import ProgressBar
 from multiberts.runs.errors import UserError
+from multiberts.runs.parameters import takes_fields_of
 
 
-def import_predictions(
-    *,
-    run_dir: str,
-    layout: str,
-    source: str,
-    questions: str | None = None,
-    occupations: str | None = None,
-    procedure: str | None = None,
-    pretrain_seed: int = 0,
-    finetune_seed: int = 0,
-    task: str | None = None,
-) -> list[Path]:
+@dataclass(frozen=True, kw_only=True)
+class PredictionImport(ColumnNames):
+    """Which predictions `import_predictions` takes.
+
+    Attributes:
+      run_dir: the folder for the runs.
+      layout: `files` (whatever `multiberts compare` reads: tables, `.npz`, logs of other programs, what
+        `multiberts export` wrote), `multiberts` (folder GLUE or SQuAD of the release),
+        `multiberts_coreference` (its folder coref), `model_sizes` (a task's folder of Zhong et al.,
+        2021), `squad` (a prediction file of the official scorer), `hans` (prediction files of HANS),
+        `instability` (the .npz of ten seeds).
+      source: the folder or file.
+      questions: `squad`, `hans`: the official file of the evaluation set.
+      occupations: `multiberts_coreference`: Winogender's occupations-stats.tsv, where it is not in source.
+      procedure: `files`, `squad`: the procedure of the runs; the file's name unless given.
+      pretrain_seed: `squad`: of the run.
+      finetune_seed: `squad`: of the run.
+      task: `model_sizes`: the task's name, where it is not the folder's; `files`: one of several tasks.
+      metric: `files`: of the predictions; by default `mean` of scores and `accuracy` of classes.
+      arm: `files`: column that names the model, method or condition of each row.
+      seed: `files`: column of seeds.
+      run: `files`: column that tells several runs of one seed apart.
+      example: `files`: column of example ids.
+      prediction: `files`: column of predictions.
+      score: `files`: column of each example's own score; of a harness, the metric.
+      label: `files`: column of labels.
+      cluster: `files`: column of groups of examples that belong together.
+    """
+
+    run_dir: str
+    layout: str
+    source: str
+    questions: str | None = None
+    occupations: str | None = None
+    procedure: str | None = None
+    pretrain_seed: int = 0
+    finetune_seed: int = 0
+    task: str | None = None
+    metric: str | None = None
+
+
+@takes_fields_of(PredictionImport)
+def import_predictions(settings: PredictionImport) -> list[Path]:
     """Writes a run directory below run_dir for every run, as fine-tuning writes them.
 
     Every later stage then reads them: `multiberts evaluate`, `multiberts stats`, `read_predictions`.
     Runs that are there already are left as they are.
 
     Args:
-      run_dir: the folder for the runs.
-      layout: `multiberts` (folder GLUE or SQuAD of the release), `multiberts_coreference` (its folder
-        coref), `model_sizes` (a task's folder of Zhong et al., 2021), `squad` (a prediction file of the
-        official scorer), `hans` (prediction files of HANS), `instability` (the .npz of ten seeds).
-      source: the folder or file.
-      questions: `squad`, `hans`: the official file of the evaluation set.
-      occupations: `multiberts_coreference`: Winogender's occupations-stats.tsv, where it is not in source.
-      procedure: `squad`: the procedure of the run; the file's name unless given.
-      pretrain_seed: `squad`: of the run.
-      finetune_seed: `squad`: of the run.
-      task: `model_sizes`: the task's name, where it is not the folder's.
+      settings: what to import.
 
     Returns:
       The run directories, those that were there already included.
@@ -51,16 +76,21 @@ def import_predictions(
     Raises:
       UserError: a file is missing or not in its layout.
     """
-    if layout in ("squad", "hans") and questions is None:
+    layout, source, task = settings.layout, settings.source, settings.task
+    if layout in ("squad", "hans") and settings.questions is None:
         raise UserError(
             f"layout {layout} needs import_predictions.questions; give the official evaluation set"
         )
-    given = str(questions)
-    name = procedure or Path(source).name.removesuffix(".gz").removesuffix(".json")
-    seeds = (pretrain_seed, finetune_seed)
+    given = str(settings.questions)
+    name = settings.procedure or Path(source).name.removesuffix(".gz").removesuffix(".json")
+    seeds = (settings.pretrain_seed, settings.finetune_seed)
+    columns = ColumnNames(**{role: getattr(settings, role) for role in ROLES})
     readers: dict[str, Callable[[], Iterable[ImportedRun]]] = {
+        "files": lambda: read_other_programs(
+            source, columns, task, settings.metric, settings.procedure
+        ),
         "multiberts": lambda: read_release(source),
-        "multiberts_coreference": lambda: read_coreference_groups(source, occupations),
+        "multiberts_coreference": lambda: read_coreference_groups(source, settings.occupations),
         "model_sizes": lambda: read_sizes(source, task),
         "squad": lambda: [read_squad_file(source, given, name, *seeds)],
         "hans": lambda: read_hans(source, given),
@@ -72,6 +102,6 @@ def import_predictions(
         )
     directories = []
     for run in ProgressBar(readers[layout](), desc="importing", unit="run"):
-        write_imported(run_dir, layout, run)
-        directories.append(Path(run_dir) / run.name)
+        write_imported(settings.run_dir, layout, run)
+        directories.append(Path(settings.run_dir) / run.name)
     return directories

@@ -6,6 +6,9 @@ import re
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from multiberts.runs.errors import UserError
 
 if TYPE_CHECKING:
@@ -118,6 +121,27 @@ def standard_frame(
         keys = [name for name in ("arm", "seed", "run") if name in chosen]
         chosen["example"] = chosen.groupby(keys, sort=False).cumcount()
     return chosen
+
+
+def default_metric(predictions: NDArray | None) -> str:
+    """Returns the metric of scores (None), or of predictions that are classes.
+
+    Raises:
+      UserError: the predictions are fractions.
+
+    Example:
+      >>> import numpy as np
+      >>> default_metric(None), default_metric(np.array([1.0, 0.0]))
+      ('mean', 'accuracy')
+    """
+    if predictions is None:
+        return "mean"
+    if predictions.dtype.kind == "f" and np.any(predictions[~np.isnan(predictions)] % 1):
+        raise UserError(
+            "the predictions are fractions, which accuracy does not take; name a metric with "
+            "--metric, or give each example's score with --score"
+        )
+    return "accuracy"
 
 
 def _found(frame: pandas.DataFrame, names: ColumnNames, what: str) -> dict[str, str]:

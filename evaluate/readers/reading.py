@@ -26,7 +26,6 @@ from multiberts.evaluate.readers.harness_logs import (
 )
 from multiberts.runs import console
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import PathLike
 
 if TYPE_CHECKING:
     import pandas
@@ -61,27 +60,53 @@ def read_frame(
       UserError: there is no such file, it is damaged or of another kind, columns are not found, seeds
         cannot be told apart, or there are several tasks and none was chosen.
     """
+    frames = read_frames(path, names or ColumnNames(), task)
+    if len(frames) > 1:
+        raise UserError(
+            f"{path} holds {len(frames)} tasks ({', '.join([*frames][:20])}); choose one with "
+            "--task=NAME"
+        )
+    [frame] = frames.values()
+    for name in ("step", "learning_rate"):  # of an export, where an arm has several
+        if name in frame and (frame.groupby("arm")[name].nunique() > 1).any():
+            frame["arm"] = frame["arm"] + f", {name} " + frame[name].astype(str)
+    return frame
+
+
+def read_frames(
+    path: str, names: ColumnNames, task: str | None = None
+) -> dict[str, pandas.DataFrame]:
+    """Reads predictions of one task or all, by task; see `read_frame`.
+
+    Returns:
+      Rows by task; by the path's name where the files name no task. `source_file` is where each was
+      found. Of what `multiberts export` wrote, the rows of trained models, with all columns.
+    """
     import pandas
 
-    names = names or ColumnNames()
     start = Path(path)
     if start.is_file():
-        found = _read_file(start, names, None)
+        found = _read_file(start, names, None).assign(source_file=path)
     elif start.is_dir():
         files = _files_in(start, task)
         seeds = _seeds_of(files, start)
-        parts = [_read_file(file, names, seed) for file, seed in zip(files, seeds, strict=True)]
+        parts = [
+            _read_file(file, names, seed).assign(source_file=str(file))
+            for file, seed in zip(files, seeds, strict=True)
+        ]
         found = pandas.concat(parts, ignore_index=True)
     else:
         raise UserError(f"{path} does not exist; check the path")
-    return _of_task(found, task, path)
+    return _by_task(found, task, path)
 
 
 def _files_in(folder: Path, task: str | None) -> list[Path]:
     """Returns the files of predictions in a folder, at any depth; of `datasets` their folders."""
     samples = sorted(folder.rglob("samples_*.jsonl"))
     if samples:
-        _check_task(task, sorted({task_of_samples(path) for path in samples}), folder)
+        known = sorted({task_of_samples(path) for path in samples})
+        if task not in (None, *known):
+            raise UserError(f"{folder}: found no task {task!r}, only {', '.join(known)}")
         return _newest([path for path in samples if task in (None, task_of_samples(path))])
     for pattern in ("per_instance_stats.json", "data-*.arrow"):
         files = sorted(folder.rglob(pattern))
@@ -149,25 +174,20 @@ def _number(text: str, pattern: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def _of_task(frame: pandas.DataFrame, task: str | None, path: str) -> pandas.DataFrame:
-    """Returns the rows of one task, without the column that names it."""
+def _by_task(frame: pandas.DataFrame, task: str | None, path: str) -> dict[str, pandas.DataFrame]:
+    """Returns the rows of the tasks, without the column that names them."""
     if "task" not in frame:
         if task is not None:
             raise UserError(f"{path} names no task; leave --task out")
-        return frame
-    _check_task(task, frame["task"].dropna().unique().tolist(), path)
-    rows = frame if task is None else frame[frame["task"] == task]
-    return rows.drop(columns="task").reset_index(drop=True)
-
-
-def _check_task(task: str | None, known: Sequence[Any], path: PathLike) -> None:
-    if task is not None and task not in known:
-        raise UserError(f"{path}: found no task {task!r}, only {', '.join(map(str, known))}")
-    if task is None and len(known) > 1:
-        raise UserError(
-            f"{path} holds {len(known)} tasks ({', '.join(map(str, known[:20]))}); choose one with "
-            "--task=NAME"
-        )
+        return {Path(path).name.partition(".")[0]: frame}
+    known = [str(name) for name in frame["task"].dropna().unique()]
+    chosen = [name for name in known if task in (None, name, *name.split("/"))]
+    if not chosen:
+        raise UserError(f"{path}: found no task {task!r}, only {', '.join(known)}")
+    return {
+        name: frame[frame["task"] == name].drop(columns="task").reset_index(drop=True)
+        for name in chosen
+    }
 
 
 def _read_file(path: Path, names: ColumnNames, seed: int | None) -> pandas.DataFrame:
@@ -217,14 +237,34 @@ def _standard(
     frame: pandas.DataFrame, names: ColumnNames, path: Path, seed: int | None
 ) -> pandas.DataFrame:
     """Returns a table under standard names, with the task of each row if a column holds it."""
+    exported = names == ColumnNames() and set(frame.columns) >= _EXPORTED
+    if exported:
+        return _trained(frame)
     chosen = standard_frame(frame, names, str(path), seed)
     columns = [name for name in ("task", "evaluation_set") if name in frame]
     if columns and len(chosen) == len(frame):
         parts = [frame[name].astype(str) for name in columns]
-        # The name alone where it is enough: a task's only evaluation set.
-        varied = [part for part in parts if part.nunique() > 1] or parts[:1]
-        chosen["task"] = varied[0].str.cat(varied[1:], sep="/") if varied[1:] else varied[0]
+        chosen["task"] = parts[0].str.cat(parts[1:], sep="/")
     return chosen
+
+
+# Of `evaluate.dumps.parquet`, by which its files are recognised.
+_EXPORTED = {"task", "evaluation_set", "epochs", "procedure", "pretrain_seed", "finetune_seed"}
+
+
+def _trained(frame: pandas.DataFrame) -> pandas.DataFrame:
+    """Returns the predictions of trained models in an export, without those of early checkpoints."""
+    runs = [*_EXPORTED - {"epochs"}, "step", "learning_rate", "data_seed"]
+    epochs = frame["epochs"].astype(float).fillna(np.inf)
+    last = epochs == epochs.groupby([frame[name] for name in runs], dropna=False).transform("max")
+    frame = frame[last].drop(columns="epochs").reset_index(drop=True)
+    if frame["label"].isna().all():
+        frame = frame.drop(columns="label")
+    frame["task"] = frame["task"].str.cat(frame["evaluation_set"], sep="/")
+    names = {
+        "procedure": "arm", "pretrain_seed": "seed", "finetune_seed": "run", "example_id": "example",
+    }  # fmt: skip
+    return frame.drop(columns="evaluation_set").rename(columns=names)
 
 
 def _parse_json(text: str) -> Any:

@@ -11,10 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
-
 from multiberts.evaluate.dumps.run_file import find_runs
-from multiberts.evaluate.readers.columns import ROLES, TEXT_NAMES, ColumnNames
+from multiberts.evaluate.readers.columns import ROLES, TEXT_NAMES, ColumnNames, default_metric
 from multiberts.evaluate.readers.reading import read_frame
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import write_atomically
@@ -230,30 +228,15 @@ def _arms_of(settings: OwnComparison) -> dict[str, xarray.Dataset]:
     return arms
 
 
-def _default_metric(arms: Mapping[str, xarray.Dataset]) -> str:
-    """Returns the metric of scores, or of predictions that are classes.
-
-    Raises:
-      UserError: the predictions are fractions.
-    """
-    for data in arms.values():
-        if "prediction" not in data:
-            return "mean"
-        values = data["prediction"].to_numpy()
-        if values.dtype.kind == "f" and not np.equal(np.mod(values[~np.isnan(values)], 1), 0).all():
-            raise UserError(
-                "the predictions are fractions, which accuracy does not take; name a metric with "
-                "--metric, or give each example's score with --score"
-            )
-    return "accuracy"
-
-
 def _compare_arms(
     arms: Mapping[str, xarray.Dataset], settings: OwnComparison
 ) -> ComparedProcedures:
     """Compares every other arm with the first; a single arm is described."""
     (base_name, base), *others = arms.items()
-    metric = settings.metric or _default_metric(arms)
+    metric = settings.metric or max(  # of both kinds, the mean
+        default_metric(data["prediction"].to_numpy() if "prediction" in data else None)
+        for data in arms.values()
+    )
     evaluation_set = settings.task or Path(settings.base).name
     clusters = "cluster" if "cluster" in base.coords else None
     design: Design = settings.design if others else "single"
@@ -366,7 +349,10 @@ def _advice(
 ) -> str:
     """Returns what these seeds and examples can show, and how many seeds the difference needs."""
     (_, base), *others = arms.items()
-    metric = settings.metric or _default_metric(arms)
+    metric = settings.metric or max(  # of both kinds, the mean
+        default_metric(data["prediction"].to_numpy() if "prediction" in data else None)
+        for data in arms.values()
+    )
     lines = []
     for item, shown, (name, data) in zip(compared.comparisons, compared.shown, others, strict=True):
         if settings.design != "paired":

@@ -12,6 +12,7 @@ import pandas
 import pytest
 import xarray
 
+from multiberts.evaluate.dumps.parquet import export
 from multiberts.evaluate.dumps.predictions import read_predictions
 from multiberts.evaluate.dumps.run_file import find_runs
 from multiberts.evaluate.imports.coreference_groups import read_coreference_groups
@@ -361,7 +362,7 @@ def test_sizes_that_do_not_fit_are_refused(tmp_path: Path, sizes: Path):
 
 
 def test_layouts_and_needs_are_named(tmp_path: Path):
-    with pytest.raises(UserError, match="layout is 'x', expected one of multiberts,"):
+    with pytest.raises(UserError, match="layout is 'x', expected one of files, multiberts,"):
         imported(tmp_path, "x", tmp_path)
     for layout in ("squad", "hans"):
         with pytest.raises(UserError, match=f"layout {layout} needs import_predictions.questions"):
@@ -458,3 +459,78 @@ def test_metric_input_of_an_imported_run_is_its_text(tmp_path: Path):
     given = metric_input(METRICS["squad_f1"], data["prediction_text"])
     assert METRICS["squad_f1"].score(data["answers"].to_numpy(), given) == pytest.approx(2 / 3)
     assert data["finetune_seed"].values.tolist() == [4]
+
+
+# Files of other programs, as `multiberts compare` reads them.
+
+SAMPLES = Path(__file__).parents[2] / "samples"
+
+
+def test_samples_of_the_harness_become_runs(tmp_path: Path) -> None:
+    runs = imported(tmp_path, "files", SAMPLES / "lm_eval/filters", task="sums_choice")
+    data = read_predictions(runs, "sums_choice")
+    assert data["pretrain_seed"].values.tolist() == [1, 2]
+    assert data["prediction"].mean() == pytest.approx(7 / 12)
+    assert data.attrs["metrics"] == ["mean"] and np.isnan(data["label"]).all()
+    assert data["question"].values[0] == "2 + 1 ="
+    assert len(imported(tmp_path, "files", SAMPLES / "lm_eval/filters", task="sums_choice")) == 2
+    score(run_dir=str(tmp_path / "scores"), predictions=str(tmp_path / "runs"))
+    scores = pandas.read_csv(tmp_path / "scores/scores.csv")
+    assert scores["score"].mean() == pytest.approx(7 / 12)
+
+
+def test_classes_and_texts_of_a_table_become_runs(tmp_path: Path) -> None:
+    rows = ["model,seed,id,premise,hypothesis,pred,gold"]
+    for model, answers in (("old", "yes no no"), ("new", "yes yes no")):
+        rows += [
+            f"{model},{seed},{place},p{place},h{place},{answer},{('yes', 'yes', 'no')[place]}"
+            for seed in (3, 4)
+            for place, answer in enumerate(answers.split())
+        ]
+    (tmp_path / "nli.csv").write_text("\n".join(rows))
+    runs = imported(tmp_path, "files", tmp_path / "nli.csv")
+    data = read_predictions(runs, "nli")
+    assert set(data["procedure"].values) == {"old", "new"}
+    assert data["hypothesis"].values.tolist() == ["h0", "h1", "h2"]
+    right = (data["prediction"] == data["label"]).groupby(data["procedure"]).mean(...)
+    assert right.sel(procedure="old").item() == pytest.approx(2 / 3)
+    assert json.loads((runs[0] / "run.json").read_text())["classes"] == ["no", "yes"]
+
+
+def test_answers_in_words_become_runs(tmp_path: Path) -> None:
+    text = "seed,id,question,prediction,label\n1,a,who?,the cat,cat\n1,b,when?,,today\n"
+    (tmp_path / "qa.csv").write_text(text.replace(",,", ",never,"))
+    [run] = imported(tmp_path, "files", tmp_path / "qa.csv", metric="squad_exact_match")
+    data = read_predictions([run], "qa")
+    assert data["prediction_text"].values.tolist() == [["the cat", "never"]]
+    scores = METRICS["squad_exact_match"].score(data["answers"], data["prediction_text"])
+    assert scores.tolist() == [0.5]
+
+
+def test_an_export_becomes_the_runs_it_was_made_of(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    rows = ["seed,run,id,text,prediction,label"]
+    rows += [f"{seed},{run},{i},t{i},{(seed + i) % 2},1" for seed in (0, 1) for run in (0, 1)
+             for i in range(3)]  # fmt: skip
+    (tmp_path / "a.csv").write_text("\n".join(rows))
+    first = imported(tmp_path, "files", tmp_path / "a.csv", procedure="base")
+    export(path=str(tmp_path / "a.parquet"), predictions=str(tmp_path / "runs"))
+    again = imported(tmp_path / "again", "files", tmp_path / "a.parquet")
+    before, after = (read_predictions(runs, "a") for runs in (first, again))
+    xarray.testing.assert_identical(before, after)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("seed,id,score\na,1,1\n", "found the seed 'a', expected whole numbers"),
+        ("seed,id,score\n1,1,\n", "1 scores are missing"),
+        ("seed,id,score\n1,1,1\n1,1,1\n", "two rows of .*seed 1, example 1"),
+        ("seed,id,prediction,label\n1,1,0.5,1\n", "name a metric with --metric"),
+    ],
+)
+def test_files_that_make_no_runs_are_refused(text: str, line: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(UserError, match=line):
+        imported(tmp_path, "files", tmp_path / "a.csv")
+    assert not (tmp_path / "runs").exists()

@@ -1,0 +1,193 @@
+"""Reads whatever `multiberts compare` reads as runs: tables, arrays and logs of other programs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multiberts.evaluate.dumps.prediction_file import ANSWERS, PREDICTION_TEXT, RESERVED
+from multiberts.evaluate.imports.imported_runs import (
+    ImportedRun,
+    ImportedSet,
+    facts_of,
+    predictions_of,
+)
+from multiberts.evaluate.metrics.register import METRICS
+from multiberts.evaluate.readers.columns import ColumnNames, default_metric
+from multiberts.evaluate.readers.reading import read_frames
+from multiberts.runs.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas
+
+# Columns of the run that `multiberts export` writes and others do not.
+_FACTS = ("step", "learning_rate", "data_seed")
+
+
+def read_other_programs(
+    source: str,
+    names: ColumnNames,
+    task: str | None = None,
+    metric: str | None = None,
+    procedure: str | None = None,
+) -> Iterator[ImportedRun]:
+    """Reads runs from files as `evaluate.readers.reading.read_frames` takes them.
+
+    Args:
+      source: a file or folder.
+      names: of columns, where they are not the usual ones.
+      task: one of several tasks; by default all.
+      metric: of predictions; by default the mean of scores, and the accuracy of classes.
+      procedure: of the runs, where no column names the arm; the source's name unless given.
+
+    Returns:
+      A run per task, arm, seed and run of the seed. Classes that are texts become their places in
+      the sorted list, which run.json has as `classes`. Texts of examples are kept.
+
+    Raises:
+      UserError: the files cannot be read, seeds are not whole numbers, or predictions are missing.
+    """
+    if metric is not None and metric not in METRICS:
+        raise UserError(
+            f"import_predictions.metric is {metric!r}, expected one of {', '.join(sorted(METRICS))}"
+        )
+    path = Path(source)
+    for own, frame in read_frames(source, names, task).items():
+        where = f"{path.name}, {own}"
+        frame = frame.assign(
+            arm=frame["arm"] if "arm" in frame else procedure or path.name.partition(".")[0],
+            example=frame["example"].astype(str),
+        )
+        value = "prediction" if "prediction" in frame else "score"
+        if frame[value].isna().any():
+            raise UserError(
+                f"{where}: {int(frame[value].isna().sum())} {value}s are missing; fill them in, or "
+                "leave their examples out"
+            )
+        chosen = metric or default_metric(
+            frame["prediction"].to_numpy() if value == "prediction" else None
+        )
+        frame = frame.rename(columns={value: "prediction"})
+        classes = _encode(frame, chosen)
+        yield from _runs_of(frame, where, own, chosen, classes)
+
+
+def _encode(frame: pandas.DataFrame, metric: str) -> list[str]:
+    """Turns classes that are texts into numbers, in place, and returns them; answers stay texts."""
+    names = [name for name in ("prediction", "label") if name in frame]
+    is_number = all(frame[name].dtype.kind in "biuf" for name in names)
+    if is_number or METRICS[metric].uses == "text":
+        return []
+    classes = sorted({str(item) for name in names for item in frame[name].unique()})
+    places = {name: place for place, name in enumerate(classes)}
+    for name in names:
+        frame[name] = frame[name].astype(str).map(places)
+    return classes
+
+
+def _runs_of(
+    frame: pandas.DataFrame, where: str, own: str, metric: str, classes: list[str]
+) -> Iterator[ImportedRun]:
+    """Yields the runs of one task."""
+    task, _, evaluation_set = own.partition("/")
+    keys = [name for name in ("arm", "seed", "run", *_FACTS) if name in frame]
+    twice = frame[frame.duplicated([*keys, "example"])]
+    if len(twice):
+        place = ", ".join(f"{key} {twice[key].iloc[0]}" for key in [*keys, "example"])
+        raise UserError(
+            f"{where}: found two rows of {place}; name the column that tells them apart with --run or "
+            "--arm"
+        )
+    read = partial(_set_of, evaluation_set or task, metric, *_further(frame))
+    for key, rows in frame.groupby(keys, sort=False, dropna=False):
+        known = {name: _plain(item) for name, item in zip(keys, key, strict=True)}
+        facts = facts_of(
+            task, str(known["arm"]), _whole(where, "seed", known["seed"]),
+            _whole(where, "run", known.get("run") or 0), where,
+            **{name: known[name] for name in _FACTS if name in known},
+            **({"classes": classes} if classes else {}),
+        )  # fmt: skip
+        parts = [f"{name}={item}" for name, item in known.items() if item is not None]
+        name = "/".join(re.sub(r"[^\w.=,@+-]+", "-", part) for part in (task, ",".join(parts)))
+        files = tuple(
+            file for place in rows["source_file"].unique() for file in _files(Path(place))
+        )
+        yield ImportedRun(name, facts, files, partial(read, rows))
+
+
+def _files(path: Path) -> list[Path]:
+    """Returns a file, or those of a folder of `datasets`."""
+    return sorted(path.iterdir()) if path.is_dir() else [path]
+
+
+def _plain(value: Any) -> Any:
+    """Returns a cell as Python has it; None where it is empty."""
+    import pandas
+
+    return None if pandas.isna(value) else getattr(value, "item", lambda: value)()
+
+
+def _whole(where: str, role: str, value: Any) -> int:
+    """Returns a seed or number of a run."""
+    try:
+        whole = int(value)
+    except (TypeError, ValueError):
+        whole = None
+    if whole is None or (isinstance(value, float) and whole != value):
+        raise UserError(
+            f"{where}: found the {role} {value!r}, expected whole numbers; number them, or name "
+            f"another column with --{role}"
+        )
+    return whole
+
+
+def _further(frame: pandas.DataFrame) -> tuple[list[str], list[str]]:
+    """Returns which further columns describe examples, and which are the runs' own."""
+    extras, outputs = [], []
+    for column in frame.columns:
+        if column in _OWN or not _NAME.fullmatch(str(column)) or frame[column].isna().any():
+            continue
+        values = frame[column].map(lambda item: tuple(item) if np.ndim(item) else item)
+        varies = (values.groupby(frame["example"]).nunique() > 1).any()
+        (outputs if varies or column == PREDICTION_TEXT else extras).append(column)
+    return extras, outputs
+
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+_OWN = RESERVED | {"arm", "seed", "source_file", *_FACTS}
+
+
+def _set_of(
+    name: str, metric: str, extras: list[str], outputs: list[str], rows: pandas.DataFrame
+) -> list[ImportedSet]:
+    """Returns the predictions of one run."""
+    described, own = (
+        {column: _array(rows[column]) for column in names} for names in (extras, outputs)
+    )
+    label = rows["label"].to_numpy() if "label" in rows else None
+    prediction = rows["prediction"].to_numpy()
+    if METRICS[metric].uses == "text" and PREDICTION_TEXT not in own and label is not None:
+        described[ANSWERS] = _array(rows["label"].map(lambda text: (str(text),)))
+        own[PREDICTION_TEXT] = np.array([str(text) for text in prediction], dtype=object)
+        label, prediction = np.ones(len(rows)), own[PREDICTION_TEXT] != ""
+    scores = np.stack(rows["scores"].tolist()) if "scores" in rows else None
+    predictions = predictions_of(
+        rows["example"].tolist(), label, prediction, scores, described, own
+    )
+    return [ImportedSet(name, predictions, (metric,))]
+
+
+def _array(column: pandas.Series) -> NDArray:
+    """Returns a column of numbers or texts, or of tuples of texts."""
+    values = column.tolist()
+    if any(np.ndim(item) for item in values):
+        lists = np.empty(len(values), dtype=object)
+        lists[:] = [tuple(map(str, item)) for item in values]
+        return lists
+    return np.asarray(values)
