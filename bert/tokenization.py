@@ -29,7 +29,6 @@ from __future__ import annotations
 import array
 import hashlib
 import itertools
-import os
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
@@ -40,7 +39,7 @@ from tokenizers import Tokenizer as LibraryTokenizer
 from tokenizers import models, normalizers, pre_tokenizers
 
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import read_json_fields, read_lines
+from multiberts.runs.files import PathLike, read_json_fields, read_lines
 
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 SPECIAL_TOKENS = (PAD, UNK, CLS, SEP, MASK)
@@ -139,7 +138,7 @@ class Tokenizer:
       checksum: SHA-256 of the vocabulary file, in hexadecimal.
     """
 
-    def __init__(self, vocabulary_path: str | os.PathLike[str]):
+    def __init__(self, vocabulary_path: PathLike):
         """Reads a vocabulary, one piece a line.
 
         Args:
@@ -292,7 +291,7 @@ class Tokenizer:
         return ids
 
 
-def read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
+def read_vocabulary(path: PathLike) -> list[str]:
     """Reads and checks a vocabulary file.
 
     Args:
@@ -328,22 +327,23 @@ def read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
     return list(first_line)
 
 
-def check_uncased(path: str | os.PathLike[str]) -> None:
+def check_uncased(path: PathLike, folder: PathLike | None = None) -> None:
     """Refuses the vocabulary of a cased model: text is lower-cased here, so capitals are never met.
 
-    A `tokenizer_config.json` beside it with `do_lower_case` true says that it is meant so.
+    A `tokenizer_config.json` with `do_lower_case` true says that it is meant so.
 
     Args:
       path: a `vocab.txt`.
+      folder: with the `tokenizer_config.json`; None: that of the vocabulary.
 
     Raises:
-      UserError: more than one piece of a hundred holds a capital.
+      UserError: it is not a vocabulary, or more than one piece of a hundred holds a capital.
     """
     pieces = read_vocabulary(path)
     cased = [piece for piece in pieces if piece not in SPECIAL_TOKENS and piece.lower() != piece]
     if len(cased) * _PIECES_PER_CASED <= len(pieces):
         return
-    configuration = Path(path).with_name("tokenizer_config.json")
+    configuration = Path(folder or Path(path).parent) / "tokenizer_config.json"
     is_lower_cased = (
         configuration.is_file() and read_json_fields(configuration).get("do_lower_case") is True
     )
@@ -351,7 +351,7 @@ def check_uncased(path: str | os.PathLike[str]) -> None:
         raise UserError(
             f"{path} is of a cased model: {len(cased)} of {len(pieces)} pieces hold capitals, such as "
             f"{cased[0]!r}, but text is lower-cased here; take an uncased vocabulary (if text was "
-            f"lower-cased for this one, say do_lower_case true in {configuration.name} beside it)"
+            f"lower-cased for this one, say do_lower_case true in {configuration})"
         )
 
 

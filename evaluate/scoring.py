@@ -26,9 +26,8 @@ from multiberts.evaluate.metrics.winogender_bias import (
 )
 from multiberts.runs.console import ProgressBar, progress, warn
 from multiberts.runs.directory import RunDirectory
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, nearest
 from multiberts.runs.files import write_atomically
-from multiberts.runs.gin_files import nearest
 from multiberts.runs.identity import Identity, Values
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from multiberts.finetune.family import Family
-from multiberts.runs.errors import UserError
-from multiberts.runs.gin_files import nearest
+from multiberts.runs.errors import UserError, nearest
 
 # Imported when a task is looked up, so that a task's module may import this one.
 MODULES = (

@@ -13,7 +13,6 @@ Options of a command are bound under its name, such as `run.workers = 4`. Option
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 import sys
@@ -32,9 +31,9 @@ from multiberts.launch.plan.experiment import Experiment, make_plan
 from multiberts.launch.plan.input_digests import FILE as DIGESTS
 from multiberts.launch.plan.input_digests import InputDigests
 from multiberts.launch.plan.planned_run import STAGES, PlannedRun, stage_function
-from multiberts.runs.command import run_main
-from multiberts.runs.errors import UserError
-from multiberts.runs.gin_files import nearest, parse_gin, refuse_unknown_scopes, scoped_bindings
+from multiberts.runs.command import parse_gin_flags, run_main
+from multiberts.runs.errors import UserError, nearest
+from multiberts.runs.gin_files import refuse_unknown_scopes, scoped_bindings
 from multiberts.runs.parameters import annotations_of, check_types
 
 
@@ -122,18 +121,21 @@ def _main(arguments: Sequence[str]) -> None:
     command = COMMANDS[name]
     function = command.load()
     needs_plan = "plan" in inspect.signature(function).parameters
-    _register(command, function, needs_plan)
-    gin_files, gin_params = flags.FLAGS.gin_file, flags.FLAGS.gin_param
-    parse_gin(gin_files, gin_params, allow_imports=flags.FLAGS.allow_gin_imports)
+    parse_gin_flags(_known(command, function, needs_plan))
     settings = dict(gin.get_bindings("launch"))
     if _ROOT.value is not None:
         settings["root"] = _ROOT.value
     _check_settings(settings)
     options = _options(name, function, settings)
     check_types(command.gin_name, options, annotations_of(function))
-    if needs_plan:
-        options["plan"] = _plan(settings)
-    result = function(**options)
+    if not needs_plan:
+        result = function(**options)
+    else:
+        digests = InputDigests(Path(settings["root"]) / DIGESTS)
+        try:
+            result = function(plan=_plan(settings, digests), **options)
+        finally:
+            digests.keep()  # the first launch makes their folder
     if isinstance(result, int):
         sys.exit(result)
     if isinstance(result, list):
@@ -148,9 +150,7 @@ def _command_name(arguments: Sequence[str]) -> str:
     """
     name = arguments[1] if len(arguments) > 1 else DEFAULT_COMMAND
     if name not in COMMANDS:
-        near = difflib.get_close_matches(name, COMMANDS, n=1)
-        cure = f"did you mean {near[0]}?" if near else "see --help"
-        raise UserError(f"unknown command {name!r}, expected one of {', '.join(COMMANDS)}; {cure}")
+        raise UserError(f"unknown command {name!r}; {nearest(name, COMMANDS)}")
     if len(arguments) > 2:
         raise UserError(
             f"unexpected argument {arguments[2]!r}; give parameters as --gin_param='name = value'"
@@ -164,8 +164,10 @@ def _command_name(arguments: Sequence[str]) -> str:
     return name
 
 
-def _register(command: LauncherCommand, function: Callable[..., Any], needs_plan: bool) -> None:
-    """Registers the names that a configuration may use with Gin.
+def _known(
+    command: LauncherCommand, function: Callable[..., Any], needs_plan: bool
+) -> dict[str, Callable[..., Any]]:
+    """Returns the functions that a configuration may bind, by name.
 
     Those that this command does not need are not imported and take any parameter.
     """
@@ -173,12 +175,9 @@ def _register(command: LauncherCommand, function: Callable[..., Any], needs_plan
     def anything(**parameters: Any) -> None:
         """Replaces a function that is not called."""
 
-    for stage in STAGES:
-        gin.external_configurable(stage_function(stage) if needs_plan else anything, name=stage)
-    for other in COMMANDS.values():
-        chosen = other is command
-        gin.external_configurable(function if chosen else anything, name=other.gin_name)
-    gin.external_configurable(anything, name="launch")
+    known = {stage: stage_function(stage) if needs_plan else anything for stage in STAGES}
+    known |= {other.gin_name: anything for other in COMMANDS.values()}
+    return known | {command.gin_name: function, "launch": anything}
 
 
 def _check_settings(settings: dict[str, Any]) -> None:
@@ -226,7 +225,7 @@ def _options(name: str, function: Callable[..., Any], settings: dict[str, Any]) 
     return given
 
 
-def _plan(settings: Mapping[str, Any]) -> list[PlannedRun]:
+def _plan(settings: Mapping[str, Any], digests: InputDigests) -> list[PlannedRun]:
     """Returns the runs of the experiment that Gin describes; each name becomes its scope's bindings."""
     missing = [
         f"launch.{field.name}"
@@ -246,11 +245,8 @@ def _plan(settings: Mapping[str, Any]) -> list[PlannedRun]:
     modules = gin.get_bindings("finetune").get("task_modules", ())
     refuse_unknown_scopes(scopes, "launch", unused=registered_tasks(tuple(modules)))
     arguments |= {name: gin.get_bindings(stage) or None for name, stage in _OF_STAGES.items()}
-    digests = InputDigests(Path(settings["root"]) / DIGESTS)
     imported = imported_runs(settings["root"])
-    plan = make_plan(Experiment(**arguments), imported=imported, digests=digests)
-    digests.keep()
-    return plan
+    return make_plan(Experiment(**arguments), imported=imported, digests=digests)
 
 
 def _describe_in_help(arguments: Sequence[str]) -> None:

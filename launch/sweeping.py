@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import gin
-from absl import flags
 from tqdm import tqdm
 
 from multiberts.bert.checkpoint.checkpoint import check_checkpoint
@@ -29,11 +28,16 @@ from multiberts.launch.plan.graph import Graph
 from multiberts.launch.plan.planned_run import PlannedRun, stage_function
 from multiberts.runs import console
 from multiberts.runs.allocator import give_back_memory
-from multiberts.runs.command import asks_for_help, help_of, require_arguments, run_main
+from multiberts.runs.command import (
+    asks_for_help,
+    help_of,
+    parse_gin_flags,
+    require_arguments,
+    run_main,
+)
 from multiberts.runs.errors import UserError, disk_full_line
 from multiberts.runs.gin_files import (
     in_data_folder,
-    parse_gin,
     refuse_unknown_scopes,
     scoped_bindings,
 )
@@ -61,14 +65,7 @@ def _main(arguments: Sequence[str]) -> None:
         raise UserError(
             f"unexpected argument {arguments[1]!r}; give parameters as --gin_param='name = value'"
         )
-    for function in (finetune, sweep):
-        gin.external_configurable(function, name=function.__name__)
-    parse_gin(
-        flags.FLAGS.gin_file,
-        flags.FLAGS.gin_param,
-        (finetune, sweep),
-        flags.FLAGS.allow_gin_imports,
-    )
+    parse_gin_flags({"finetune": finetune, "sweep": sweep})
     given = dict(gin.get_bindings("sweep"))
     require_arguments(sweep, set(given))
     check_arguments(sweep, given)

@@ -7,7 +7,7 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,8 @@ import multiberts
 from multiberts.runs import console
 from multiberts.runs.bucket.localising import local_arguments
 from multiberts.runs.directory import DONE
-from multiberts.runs.errors import UserError, disk_full_line
-from multiberts.runs.gin_files import in_data_folder, nearest, parse_gin
+from multiberts.runs.errors import UserError, disk_full_line, nearest
+from multiberts.runs.gin_files import in_data_folder, parse_gin
 from multiberts.runs.parameters import annotations_of, check_arguments, described, value_of_flag
 from multiberts.runs.preemption import exit_when_preempted
 
@@ -228,8 +228,7 @@ def run_command(
         flags.DEFINE_multi_string(name, None, f"See {function.__name__}.{name}.")
 
     def main(arguments: Sequence[str]) -> None:
-        gin.external_configurable(function, name=function.__name__)
-        parse_gin(_GIN_FILE.value, _GIN_PARAM.value, [function], _ALLOW_GIN_IMPORTS.value)
+        parse_gin_flags({function.__name__: function})
         bindings = in_data_folder(dict(gin.get_bindings(function.__name__)))
         given = {name: flags.FLAGS[name].value for name in annotations} | _positional(
             arguments[1:], positional
@@ -254,6 +253,17 @@ def run_command(
             console.report(result)
 
     run_main(main)
+
+
+def parse_gin_flags(known: Mapping[str, Callable[..., Any]]) -> None:
+    """Registers functions with Gin by the names that they have there, and parses what the flags give.
+
+    Raises:
+      UserError: see `runs.gin_files.parse_gin`.
+    """
+    for name, function in known.items():
+        gin.external_configurable(function, name=name)
+    parse_gin(_GIN_FILE.value, _GIN_PARAM.value, known, _ALLOW_GIN_IMPORTS.value)
 
 
 def _when_done(run_dir: str | None) -> int | None:
@@ -362,6 +372,10 @@ def close_output() -> int:
 def _parse_flags(arguments: list[str]) -> list[str]:
     try:
         return flags.FLAGS(arguments)
+    except flags.UnrecognizedFlagError as error:
+        cure = nearest(error.flagname, flags.FLAGS, "--help lists the flags")
+        console.error(f"unknown flag --{error.flagname}; {cure}")
+        sys.exit(EXIT_USER_ERROR)
     except flags.Error as error:
         console.error(f"{error}; --help lists the flags")
         sys.exit(EXIT_USER_ERROR)

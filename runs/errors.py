@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import errno
 import os
 from collections.abc import Iterable
@@ -76,3 +77,22 @@ def check_values(function: str, rows: Iterable[tuple[str, Any, bool, str]]) -> N
     for name, value, is_valid, expected in rows:
         if not is_valid:
             raise UserError(f"{function}.{name} is {value!r}, expected {expected}; change it")
+
+
+def nearest(name: str, choices: Iterable[str], otherwise: str | None = None) -> str:
+    """Returns the cure for an unknown name: the nearest known ones.
+
+    Args:
+      name: the unknown one.
+      choices: the known ones.
+      otherwise: the cure where none is near; None: the list of all choices.
+
+    Example:
+      >>> nearest("num_stepz", ["num_steps", "model"])
+      'did you mean num_steps?'
+    """
+    choices = list(choices)
+    near = difflib.get_close_matches(name, choices, n=2, cutoff=0.6)
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    return otherwise or f"expected one of {', '.join(choices) or 'none'}; correct the name"

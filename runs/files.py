@@ -180,8 +180,9 @@ def parse_json_fields(
     Args:
       data: UTF-8.
       where: what holds the data, for messages.
-      kinds: annotations of the fields that must be there, as of a command's parameters; of a dataclass
-        these are its `typing.get_type_hints`. Further fields are returned as they are.
+      kinds: annotations of fields, as of a command's parameters; of a dataclass these are its
+        `typing.get_type_hints`. A field must be there unless its annotation takes None. Further fields
+        are returned as they are.
       cure: what to do about it, for messages.
 
     Raises:
@@ -206,11 +207,22 @@ def parse_json_fields(
         raise UserError(f"{where} is not whole JSON ({reason}); {cure}") from error
     if not isinstance(values, dict):
         raise UserError(f"{where} holds {shortened(values)}, expected fields by name; {cure}")
-    for name, kind in (kinds or {}).items():
-        found = "missing" if name not in values else shortened(values[name])
-        if name not in values or not fits(values[name], kind):
-            raise UserError(f"{where}: {name} is {found}, expected {described(kind)}; {cure}")
+    check_fields(values, kinds or {}, where, cure)
     return values
+
+
+def check_fields(
+    values: Mapping[str, Any], kinds: Mapping[str, Any], where: str, cure: str
+) -> None:
+    """Refuses fields that are missing or of another type; the arguments are those of `parse_json_fields`.
+
+    Raises:
+      UserError: naming the first such field.
+    """
+    for name, kind in kinds.items():
+        if not fits(values.get(name), kind):
+            found = shortened(values[name]) if name in values else "missing"
+            raise UserError(f"{where}: {name} is {found}, expected {described(kind)}; {cure}")
 
 
 def _integer(digits: str) -> int:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import inspect
 import re
 import tokenize
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import gin
 from gin import config_parser
 
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, nearest
 
 _BINDING = re.compile(r"^(?:(?P<scope>[\w/]+)/)?(?P<stage>\w+)\.(?P<parameter>\w+) =")
 _MACRO = re.compile(r"%([A-Za-z_]\w*)")
@@ -32,7 +32,7 @@ _GIN_ERRORS = (
 def parse_gin(
     gin_files: Sequence[str],
     gin_params: Sequence[str],
-    functions: Iterable[Callable[..., Any]] = (),
+    functions: Mapping[str, Callable[..., Any]] = MappingProxyType({}),
     allow_imports: bool = False,
 ) -> None:
     """Parses Gin files, then single bindings, which win.
@@ -40,7 +40,7 @@ def parse_gin(
     Args:
       gin_files: paths; files that they include are looked for from the current directory.
       gin_params: bindings such as `pretrain.num_steps = 100`.
-      functions: those that Gin binds, whose names are suggested where a name is misspelt.
+      functions: those that Gin binds by their names there, which are suggested where one is misspelt.
       allow_imports: whether the files may import modules, which runs their code.
 
     Raises:
@@ -132,9 +132,8 @@ def _refuse_code(text: str, source: str, seen: set[str], is_typed: bool = False)
                 _refuse_code(Path(included).read_text(errors="replace"), included, seen)
 
 
-def _in_plain_words(text: str, functions: Iterable[Callable[..., Any]]) -> str:
+def _in_plain_words(text: str, known: Mapping[str, Callable[..., Any]]) -> str:
     """Returns one line for an error of Gin's, with the nearest name where a name is unknown."""
-    known = {function.__name__: function for function in functions}
     if match := re.search(r"'([\w.]+)' doesn't have a parameter named '(\w+)'", text):
         name, parameter = match[1].rpartition(".")[2], match[2]
         choices = inspect.signature(known[name]).parameters if name in known else ()
@@ -151,20 +150,6 @@ def _in_plain_words(text: str, functions: Iterable[Callable[..., Any]]) -> str:
             f"not set; give --gin_param={missing[0] + ' = ...'!r}"
         )
     return f"in the Gin configuration: {text}; correct that line"
-
-
-def nearest(name: str, choices: Iterable[str]) -> str:
-    """Returns the cure for an unknown name: the nearest known ones, or all of them.
-
-    Example:
-      >>> nearest("num_stepz", ["num_steps", "model"])
-      'did you mean num_steps?'
-    """
-    choices = list(choices)
-    near = difflib.get_close_matches(name, choices, n=2, cutoff=0.6)
-    if near:
-        return f"did you mean {' or '.join(near)}?"
-    return f"expected one of {', '.join(choices)}" if choices else "correct the name"
 
 
 def scope_of(name: str) -> str:

@@ -22,6 +22,7 @@ from multiberts.bert.checkpoint import hugging_face, tensorflow_format
 from multiberts.bert.checkpoint.release_names import parse_release_name
 from multiberts.bert.checkpoint.tensorflow_format import CONFIG, DATA, INDEX, VOCABULARY
 from multiberts.bert.model.configuration import BertConfig, check_layers, parameter_shapes
+from multiberts.bert.tokenization import check_uncased
 from multiberts.runs import console
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import (
@@ -50,10 +51,6 @@ _RECORDED = {
     "files": dict[str, dict[str, Any]],
 }
 _RECORDED_OF_FILE = {"bytes": int, "sha256": str}
-
-# Pieces of a cased vocabulary: a third of them have capitals, of an uncased one none but by accident.
-_CAPITAL_PIECE = re.compile("(##)?[A-Z]")
-_MOST_CAPITAL_PIECES = 0.01
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,14 +143,16 @@ def layout_of(directory: PathLike) -> str:
         if child.is_dir()
         and (tensorflow_format.is_tensorflow(child) or hugging_face.is_hugging_face(child))
     ]
-    cure = "copy it again"
     if below:
         names = ", ".join(child.name for child in below)
-        cure = f"give one of those in {below[0].parent} ({names}), such as {below[-1]}"
+        raise UserError(
+            f"{directory} is not a checkpoint, but holds some; give one of those in "
+            f"{below[0].parent} ({names}), such as {below[-1]}"
+        )
     raise UserError(
         f"{directory} has no {INDEX} and no {hugging_face.WEIGHTS}; a checkpoint holds {INDEX}, "
         f"{DATA}, {CONFIG} and {VOCABULARY}, or {hugging_face.WEIGHTS}, {hugging_face.CONFIG} and "
-        f"{VOCABULARY}: {cure}"
+        f"{VOCABULARY}: copy it again"
     )
 
 
@@ -179,20 +178,13 @@ def check_vocabulary(path: Path, config: BertConfig, config_path: Path) -> None:
     Raises:
       UserError: naming the file and what was found.
     """
-    pieces = read_lines(path)
-    if len(pieces) != config.vocab_size:
+    num_pieces = len(read_lines(path))
+    if num_pieces != config.vocab_size:
         raise UserError(
-            f"{path} has {len(pieces)} pieces, but {config_path} says vocab_size "
+            f"{path} has {num_pieces} pieces, but {config_path} says vocab_size "
             f"{config.vocab_size}; use the vocabulary the checkpoint was trained with"
         )
-    capital = [piece for piece in pieces if _CAPITAL_PIECE.match(piece)]
-    if len(capital) > _MOST_CAPITAL_PIECES * len(pieces) and not hugging_face.says_lower_case(
-        config_path.parent
-    ):
-        raise UserError(
-            f"{path} is of a cased model: {len(capital)} of its {len(pieces)} pieces have capitals "
-            f"({capital[0]!r} is the first); text is lower-cased here: take an uncased checkpoint"
-        )
+    check_uncased(path, config_path.parent)
 
 
 def read_checkpoint(

@@ -351,12 +351,6 @@ def _refuse_cased(directory: PathLike) -> None:
         )
 
 
-def says_lower_case(directory: PathLike) -> bool:
-    """Returns whether `tokenizer_config.json` says that text is lower-cased."""
-    path = Path(directory) / TOKENIZER_CONFIG
-    return path.is_file() and read_json_fields(path).get("do_lower_case") is True
-
-
 def vocabulary_of_tokenizer(path: PathLike) -> list[str]:
     """Reads the WordPiece vocabulary inside a `tokenizer.json`, in the order of the ids.
 

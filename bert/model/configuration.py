@@ -9,12 +9,12 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, nearest
 from multiberts.runs.files import PathLike, read_json_fields
 
 _LAYER = re.compile(r"encoder[./]layer[._](\d+)[./]")
 
-# Far above any BERT's sizes; what is larger is a slip, or damaged.
+# Far above any BERT's sizes, and what token stores hold; what is larger is a slip, or damaged.
 _LARGEST_SIZE = 2**16
 
 
@@ -46,9 +46,7 @@ class BertConfig:
                 is_good, expected = is_number and 0 < value < math.inf, "a number above 0"
             else:
                 is_good = is_number and isinstance(value, int) and 1 <= value <= _LARGEST_SIZE
-                expected = (
-                    f"a whole number from 1 to {_LARGEST_SIZE} (token stores hold 16-bit ids)"
-                )
+                expected = f"a whole number from 1 to {_LARGEST_SIZE}"
             if name != "hidden_act" and not is_good:
                 raise UserError(
                     f"{name} is {value!r}, expected {expected}; correct the model's sizes"
@@ -74,7 +72,7 @@ class BertConfig:
         Raises:
           UserError: a field is missing, unknown, or out of range.
         """
-        names = {field.name for field in dataclasses.fields(cls)}
+        names = sorted(field.name for field in dataclasses.fields(cls))
         # Fields that published configurations carry for other tools, without effect on BERT.
         ignored = {
             "architectures", "attention_type", "directionality", "gradient_checkpointing",
@@ -83,14 +81,15 @@ class BertConfig:
             "pooler_type", "position_embedding_type", "torch_dtype", "transformers_version",
             "use_cache",
         }  # fmt: skip
-        unknown = sorted(set(values) - names - ignored)
+        unknown = sorted(set(values) - ignored.union(names))
         if unknown:
-            raise UserError(
-                f"{where}: unknown field {unknown[0]!r}; expected {', '.join(sorted(names))}"
-            )
+            raise UserError(f"{where}: unknown field {unknown[0]!r}; {nearest(unknown[0], names)}")
         if "vocab_size" not in values:
             raise UserError(f"{where}: field 'vocab_size' is missing; add it")
-        return cls(**{name: value for name, value in values.items() if name in names})
+        try:
+            return cls(**{name: value for name, value in values.items() if name in names})
+        except UserError as error:
+            raise UserError(f"{where}: {error}") from error
 
     @classmethod
     def from_file(cls, path: PathLike) -> BertConfig:

@@ -25,7 +25,7 @@ HELD_OUT = "held_out_"
 
 _LOSSES_KEPT = 10
 
-# Values of lines that others compute with.
+# Values of lines that are finite.
 _NUMBERS = ("time", "steps_per_second")
 
 # The end of a log that `tail_of_metrics` reads.
@@ -197,12 +197,14 @@ def tail_of_metrics(path: PathLike) -> list[dict[str, Any]]:
 
 
 def _whole_lines(texts: Iterable[bytes]) -> list[dict[str, Any]]:
-    """Returns the lines that are JSON objects with a step; one that is being written is left out."""
+    """Returns the lines that are numbers by name with a step; one that is being written is left out."""
     lines = []
     for text in texts:
         with contextlib.suppress(UserError):
             line = parse_json_fields(text.decode(errors="replace"), METRICS, {"step": int})
-            if fits([line.get(name, 0.0) for name in _NUMBERS], list[float]):
+            # A loss may be NaN.
+            are_numbers = all(isinstance(value, (int, float)) for value in line.values())
+            if are_numbers and fits([line.get(name, 0.0) for name in _NUMBERS], list[float]):
                 lines.append(line)
     return lines
 

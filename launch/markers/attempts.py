@@ -54,6 +54,7 @@ class Attempt:
       error: `kind` and `message`, or None.
       log: the file it prints to, relative to the root, or None.
       created: the process's `runs.processes.creation_time`; None where it is not known.
+      owner: of the lease of the launcher that started it; None where it needs no launcher.
       heartbeat: Unix seconds of the last sign of life; not part of the file's content.
     """
 
@@ -72,6 +73,7 @@ class Attempt:
     error: dict[str, str] | None
     log: str | None
     created: float | None = None
+    owner: str | None = None
     heartbeat: float = 0.0
 
     def is_silent(self, now: float) -> bool:
@@ -93,10 +95,7 @@ class Attempt:
         return process_is_alive(self.pid, self.created)
 
 
-_KINDS = get_type_hints(Attempt)
-_FIELDS = tuple(name for name in _KINDS if name != "heartbeat")
-# Earlier versions wrote no `created`.
-_KINDS = {name: kind for name, kind in _KINDS.items() if name not in ("created", "heartbeat")}
+_KINDS = {name: kind for name, kind in get_type_hints(Attempt).items() if name != "heartbeat"}
 
 
 def folder_of_attempts(root: PathLike, path: str) -> Path:
@@ -121,6 +120,7 @@ def begin_attempt(
     log: str | None = None,
     host: str | None = None,
     pid: int | None = None,
+    owner: str | None = None,
 ) -> Attempt:
     """Writes the marker of an attempt that begins now, numbered after those before it.
 
@@ -144,6 +144,7 @@ def begin_attempt(
         error=None,
         log=log,
         created=creation_time(pid) if host is None else None,
+        owner=owner,
         heartbeat=now,
     )
     write_attempt(root, attempt)
@@ -182,7 +183,7 @@ def write_attempt(root: PathLike, attempt: Attempt) -> None:
     # file. Without a flush to the disk: after a crash of the machine only DONE counts.
     temporary = target.with_name(f"{target.name}.{os.getpid()}{UNFINISHED_SUFFIX}")
     try:
-        temporary.write_text(json.dumps({name: getattr(attempt, name) for name in _FIELDS}) + "\n")
+        temporary.write_text(json.dumps({name: getattr(attempt, name) for name in _KINDS}) + "\n")
         os.replace(temporary, target)
     except OSError:
         temporary.unlink(missing_ok=True)
@@ -246,7 +247,7 @@ def read_attempt(path: PathLike) -> Attempt:
             found = parse_json_fields(stream.read(), str(path), _KINDS, cure)
     except IsADirectoryError as error:
         raise UserError(f"{path} is a directory, expected a marker; {cure}") from error
-    fields: dict[str, Any] = {name: found.get(name) for name in _FIELDS}
+    fields: dict[str, Any] = {name: found.get(name) for name in _KINDS}
     attempt = Attempt(**fields, heartbeat=heartbeat)
     for name, place in (("path", attempt.path), ("log", attempt.log or "logs")):
         if not is_name_inside(place):
@@ -271,8 +272,7 @@ def orphaned(
     """
     found = []
     for attempt in attempts:
-        # A launcher starts its workers after it has the lease.
-        is_led = holder is not None and attempt.started >= holder.started
+        is_led = holder is not None and attempt.owner == holder.owner
         is_led = is_led or attempt.engine in ENGINES_WITHOUT_LAUNCHER
         if attempt.path not in planned or not is_led:
             found.append(attempt)

@@ -62,9 +62,6 @@ class Holder:
 
 
 _KINDS = get_type_hints(Holder)
-_FIELDS = tuple(_KINDS)
-# Earlier versions wrote no `created`.
-_KINDS = {name: kind for name, kind in _KINDS.items() if name != "created"}
 
 
 class LeaseWatch:
@@ -267,5 +264,5 @@ def read_lease(root: PathLike) -> Holder | None:
         if path.is_file():
             raise
         return None  # it was removed meanwhile
-    fields: dict[str, Any] = {name: found.get(name) for name in _FIELDS}
+    fields: dict[str, Any] = {name: found.get(name) for name in _KINDS}
     return Holder(**fields)

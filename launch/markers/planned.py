@@ -20,11 +20,11 @@ from multiberts.runs.errors import UserError
 from multiberts.runs.files import (
     UNFINISHED_SUFFIX,
     PathLike,
+    check_fields,
     is_name_inside,
     read_json_fields,
     write_atomically,
 )
-from multiberts.runs.parameters import described, fits, shortened
 
 FILE = "launch/plan.json"
 VERSION = 2
@@ -163,21 +163,12 @@ def read_listed_runs(
         raise UserError(f"{path} has version {marker['version']}, expected {version}; {cure}")
     runs: list[dict[str, Any]] = marker["runs"]
     for run in runs:
-        _check_fields(path, run, kinds, cure)
-        _check_fields(path, run[facts], FACTS, cure)
+        check_fields(run, kinds, f"{path}, a run", cure)
+        check_fields(run[facts], FACTS, f"{path}, {run['path']}", cure)
         for place in (run["path"], *run.get("parents", ())):
             if not is_name_inside(place):
                 raise UserError(f"{path}: {place!r} is not a path below the root; {cure}")
     return runs
-
-
-def _check_fields(
-    path: Path, values: Mapping[str, Any], kinds: Mapping[str, Any], cure: str
-) -> None:
-    for name, kind in kinds.items():
-        if not fits(values.get(name), kind):
-            found, expected = shortened(values.get(name)), described(kind)
-            raise UserError(f"{path}: {name} of a run is {found}, expected {expected}; {cure}")
 
 
 def done_paths(root: PathLike, paths: Iterable[str]) -> set[str]:

@@ -99,7 +99,7 @@ class OnePass:
         ):
             try:
                 while not (should_stop() or lease.lost.is_set()):
-                    self._start_jobs(lease.owner)
+                    self._start_jobs()
                     if not self._jobs:
                         break
                     self._take_finished(bar)
@@ -132,14 +132,14 @@ class OnePass:
             "command resumes from here"
         )
 
-    def _start_jobs(self, owner: str) -> None:
+    def _start_jobs(self) -> None:
         """Submits so many bundles that no worker waits for this process."""
         while len(self._jobs) < 2 * self._engine.workers:
             bundle = self._waiting.take(self._engine.workers)
             if bundle is None:
                 return
             if self._pool is None:
-                self._pool = Pool(self._engine, self._place, owner, self._silent_seconds)
+                self._pool = Pool(self._engine, self._place, self._silent_seconds)
             calls = [
                 Call(run.path, run.stage, run.arguments(self._root), _log(run))
                 for run in bundle.runs
@@ -290,10 +290,11 @@ def carry_out_plan(
     Raises:
       UserError: the estimate is above the budget; nothing has been written. Or see `OnePass`.
     """
-    place = Place(root, engine.name, workers_per_accelerator)
+    lease = Lease(root)
+    place = Place(root, engine.name, lease.owner, workers_per_accelerator)
     one_pass = OnePass(plan, engine, place, attempts, budget, silent_seconds)
     try:
-        with Lease(root) as lease:
+        with lease:
             failures = one_pass.carry_out(lease)
             _point_at_newest_report(plan, Path(root))
     except KeyboardInterrupt:

@@ -144,20 +144,19 @@ class Pool:
 
     Usage:
 
-        pool = Pool(engine, place, owner, silent_seconds=90)
+        pool = Pool(engine, place, silent_seconds=90)
         future = pool.submit(calls)
         ...
         pool.look_after(outstanding=1)   # now and then
         pool.end(seconds=5)
     """
 
-    def __init__(self, engine: Engine, place: Place, owner: str, silent_seconds: float):
+    def __init__(self, engine: Engine, place: Place, silent_seconds: float):
         """Starts the first block.
 
         Args:
           engine: how to get workers.
           place: sent to the workers.
-          owner: of the launcher's lease.
           silent_seconds: a worker without a heartbeat for so long is ended.
 
         Raises:
@@ -177,17 +176,18 @@ class Pool:
         self._server.pool = self
         self._folder = _folder(engine, place.root)
         try:
-            self._provider = self._make_provider(owner)
+            self._provider = self._make_provider()
             threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
             self.look_after(outstanding=1)
         except BaseException:
             self.end(0)
             raise
 
-    def _make_provider(self, owner: str) -> Any:
+    def _make_provider(self) -> Any:
         engine = self._engine
         folder = str(self._folder) if engine.is_local else None
-        watch = watch_this_process(os.path.abspath(self._place.root), owner, folder=folder)
+        root, owner = os.path.abspath(self._place.root), self._place.owner
+        watch = watch_this_process(root, owner, folder=folder)
         address = PoolAddress(
             hosts=[engine.options.address] if engine.options.address else _addresses(),
             port=self._server.server_address[1],

@@ -79,11 +79,13 @@ class Place:
     Attributes:
       root: the experiment's root.
       engine: `local`, `slurm`, `kubernetes`.
+      owner: of the launcher's lease.
       workers_per_accelerator: how many workers share a GPU.
     """
 
     root: str
     engine: str
+    owner: str
     workers_per_accelerator: int = 1
 
 
@@ -157,6 +159,7 @@ def _carry_out(call: Call, place: Place, device: str, notice: _Notice) -> tuple[
             job=os.environ.get(_JOB_VARIABLES.get(place.engine, "")),
             device=device,
             log=call.log,
+            owner=place.owner,
         )
         outcome, error = "done", None
         with _beating(place.root, attempt):

@@ -30,6 +30,7 @@ _LONGEST_PATIENCE = 900.0
 _KINDS = {
     **dict.fromkeys(("owner", "host", "machine"), str),
     "pid": int,
+    "created": float | None,  # which earlier versions did not write
     **dict.fromkeys(("renewed", "seconds_until_stale"), float),
 }
 
@@ -153,10 +154,8 @@ class BucketLease:
 
 def _has_ended(holder: dict[str, Any]) -> bool:
     """Returns whether the holder of a lease was a process of this machine that has ended."""
-    created = holder.get("created")  # which earlier versions did not write
-    is_known = isinstance(created, float)
     is_here = holder["machine"] == _machine()
-    return is_here and not process_is_alive(holder["pid"], created if is_known else None)
+    return is_here and not process_is_alive(holder["pid"], holder.get("created"))
 
 
 def _machine() -> str:

@@ -96,7 +96,7 @@ class MadeUp:
         **where: Any,
     ) -> None:
         """An attempt that began so many hours ago and moved last, or ended, so many seconds ago."""
-        attempt = begin_attempt(self.root, run.path, **where)
+        attempt = begin_attempt(self.root, run.path, **{"owner": "made-up", **where})
         file = file_of_attempt(self.root, attempt)
         values = {**json.loads(file.read_text()), "started": self.now - 3600 * hours}
         file.write_text(json.dumps(values))
@@ -123,9 +123,15 @@ class MadeUp:
         state.write_text("made up")
         os.utime(state, (self.now - age - 300, self.now - age - 300))
 
-    def lead(self, process: int, host: str | None = None, since: float = 86400.0) -> None:
+    def lead(
+        self,
+        process: int,
+        host: str | None = None,
+        since: float = 86400.0,
+        owner: str = "made-up",
+    ) -> None:
         """The lease of a launcher that started so many seconds ago."""
-        holder = {"owner": "made-up", "host": host or socket.gethostname(), "pid": process}
+        holder = {"owner": owner, "host": host or socket.gethostname(), "pid": process}
         times = {"started": self.now - since, "renewed": self.now}
         (self.root / "launch").mkdir(parents=True, exist_ok=True)
         (self.root / LEASE).write_text(json.dumps({**holder, **times}))
@@ -183,7 +189,7 @@ def _pretrain(made: MadeUp, seeds: list[PlannedRun]) -> None:
     made.attempt(seeds[FAILED_SEED], 12, **failed, **where)
     made.log(seeds[FAILED_SEED], 118_000, age=7000)
     # Begun under a launcher before the one that is there now.
-    made.attempt(seeds[ORPHANED_SEED], 50, **ON_SLURM)
+    made.attempt(seeds[ORPHANED_SEED], 50, owner="an earlier launcher", **ON_SLURM)
     made.log(seeds[ORPHANED_SEED], 700_000, age=20)
 
 

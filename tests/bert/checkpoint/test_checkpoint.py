@@ -175,7 +175,7 @@ def test_missing_part_of_the_weights(checkpoint: Path) -> None:
 
 
 def test_checkpoint_one_folder_further_down(checkpoint: Path) -> None:
-    with pytest.raises(UserError, match=r"has no bert\.ckpt\.index.*: give .*step_20$"):
+    with pytest.raises(UserError, match=r"is not a checkpoint, but holds some; give .*step_20$"):
         check_checkpoint(checkpoint.parent)
 
 
@@ -203,7 +203,7 @@ def test_file_that_the_record_lists_is_gone(checkpoint: Path) -> None:
         ('{"step": ' + "9" * 10_000 + "}", "an integer has 10000 digits"),
         ("[1]", r"checkpoint\.json holds \[1\], expected fields"),
         ("null", r"checkpoint\.json holds None, expected fields"),
-        ("{}", "procedure is missing"),
+        ("{}", "files is missing"),
         (json.dumps({**PROVENANCE, "step": "20", "files": {}}), "step is '20', expected int"),
         (json.dumps({**PROVENANCE, "files": {"../x": {}}}), r"lists '\.\./x', which is not a file"),
         (
@@ -259,8 +259,10 @@ def test_a_cased_vocabulary_is_refused(checkpoint: Path) -> None:
     """Also in the released layout, which has no flag for it."""
     (checkpoint / "checkpoint.json").unlink()
     (checkpoint / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nThe\n")
-    with pytest.raises(UserError, match=r"cased model: 1 of its 7 pieces have capitals \('The'"):
+    with pytest.raises(UserError, match=r"cased model: 1 of 7 pieces hold capitals, such as 'The'"):
         check_checkpoint(checkpoint)
+    (checkpoint / "tokenizer_config.json").write_text('{"do_lower_case": true}')
+    check_checkpoint(checkpoint)
 
 
 def test_a_run_given_for_a_checkpoint_lists_its_steps(checkpoint: Path, tmp_path: Path) -> None:

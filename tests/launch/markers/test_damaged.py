@@ -21,7 +21,7 @@ LEASE = {"owner": "x", "host": "elsewhere", "pid": 1, "started": 1.0, "renewed":
 ATTEMPT: dict[str, Any] = {
     "attempt": 1, "path": "prepare", "engine": "local", "host": "elsewhere", "pid": 1, "job": None,
     "device": "cpu", "zone": None, "dollars_per_hour": None, "started": 1.0, "ended": None,
-    "outcome": None, "error": None, "log": "logs/a.log",
+    "outcome": None, "error": None, "log": "logs/a.log", "created": 1.0, "owner": "x",
 }  # fmt: skip
 RUN = {"stage": "import_checkpoint", "name": "a run", "identity": "a" * 64, "path": "pretrain/a"}
 PLANNED = {**RUN, "stage": "pretrain", "parents": [], "facts": {}, "estimate": None}
@@ -85,6 +85,17 @@ def test_a_damaged_marker_is_refused_in_one_line(tmp_path: Path, marker: str, da
         read(tmp_path)
     line = str(refusal.value)
     assert str(path) in line and "; " in line and "\n" not in line and len(line) < 1000
+
+
+@pytest.mark.parametrize("marker", ["lease", "attempt"])
+def test_a_creation_time_is_a_number_and_may_be_missing(tmp_path: Path, marker: str) -> None:
+    file, fields, read = MARKERS[marker]
+    written(tmp_path, file, json.dumps({**fields, "created": "1"}).encode())
+    with pytest.raises(UserError, match=r"created is '1', expected float or None"):
+        read(tmp_path)
+    fields = {name: value for name, value in fields.items() if name != "created"}
+    written(tmp_path, file, json.dumps(fields).encode())
+    assert read(tmp_path) is not None
 
 
 @pytest.mark.parametrize("place", ["/etc/passwd", "../outside", "a/../../outside", ""])

@@ -83,7 +83,7 @@ def test_a_message_can_be_neither_changed_nor_repeated_nor_returned() -> None:
 def test_strangers_get_no_runs_and_workers_are_served_all_the_same(tmp_path: Path) -> None:
     root = str(tmp_path / "root")
     with Lease(root) as lease:
-        pool = Pool(make_engine("local", {}, 1, 1), Place(root, "local"), lease.owner, 90.0)
+        pool = Pool(make_engine("local", {}, 1, 1), Place(root, "local", lease.owner), 90.0)
         try:
             address = ("127.0.0.1", pool._server.server_address[1])
             greeting = b"multiberts-launch-1 00\n"

@@ -154,7 +154,7 @@ leave_with_launcher(watch_from_environment(), save_and_leave)
 root = sys.argv[1]
 waits = {name: {"run_dir": f"{root}/{name}", "release": "never"} for name in ("first", "second")}
 calls = [Call(name, "quick_stages:wait", waits[name], f"logs/{name}.log") for name in waits]
-print(carry_out_calls(calls, Place(root, "slurm"))[0])
+print(carry_out_calls(calls, Place(root, "slurm", "owner"))[0])
 """
 
 

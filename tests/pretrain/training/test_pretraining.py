@@ -354,7 +354,7 @@ def test_command_line_refusals(corpus: Path, tmp_path: Path) -> None:
         (unknown, "lerning_rate"),
         (incomplete, "pretrain.model, pretrain.num_steps, pretrain.pretrain_seed"),
         (no_file, "--gin_file absent.gin does not exist"),
-        (no_flag, "Unknown command line flag 'steps'"),
+        (no_flag, "unknown flag --steps; did you mean num_steps?"),
     ]:
         assert result.returncode == 2, result.stderr
         assert message in result.stderr
