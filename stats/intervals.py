@@ -269,10 +269,10 @@ def bounded_t_interval(
 ) -> Interval:
     """Computes `t_interval` of a score that lies between two bounds; it stays within them.
 
-    Far from the bounds it is the plain interval. Where that, twice as wide, would leave them, it is
-    computed on the logit scale and transformed back. Where every unit has the score of a bound, as
-    where all answers are right, nothing varies, and the interval is that of Clopper and Pearson for
-    as many units.
+    Far from the bounds it is the plain interval. Where that, twice as wide, would leave them
+    (`is_near_bounds`), it is computed on the logit scale and transformed back. Where every unit has
+    the score of a bound, as where all answers are right, nothing varies, and the interval is that of
+    Clopper and Pearson for as many units.
 
     Args:
       estimate: the score.
@@ -287,16 +287,47 @@ def bounded_t_interval(
 
     Reference: Clopper & Pearson (1934), The use of confidence or fiducial limits.
     """
-    low, high = bounds
+    if is_near_bounds(estimate, standard_error, degrees_of_freedom, confidence, bounds):
+        return _near_interval(
+            estimate, standard_error, degrees_of_freedom, confidence, bounds, num_units
+        )
     plain = t_interval(estimate, standard_error, degrees_of_freedom, confidence)
-    width = high - low
-    if math.isfinite(width) and estimate in bounds and standard_error == 0:
-        reach = width * (1 - _tail(confidence) ** (1 / num_units))
-        return Interval(low, low + reach) if estimate == low else Interval(high - reach, high)
+    return clipped_interval(plain, bounds)
+
+
+def is_near_bounds(
+    estimate: float,
+    standard_error: float,
+    degrees_of_freedom: float,
+    confidence: float,
+    bounds: tuple[float, float],
+) -> bool:
+    """Returns whether `bounded_t_interval` is other than the plain interval; its arguments."""
+    low, high = bounds
+    if not math.isfinite(high - low):
+        return False
+    if standard_error == 0:
+        return estimate in bounds
+    plain = t_interval(estimate, standard_error, degrees_of_freedom, confidence)
     twice = 2 * (plain.high - estimate)
     inside = estimate - twice >= low and estimate + twice <= high
-    if inside or not math.isfinite(width) or not low < estimate < high or standard_error == 0:
-        return clipped_interval(plain, bounds)
+    return low < estimate < high and not inside
+
+
+def _near_interval(
+    estimate: float,
+    standard_error: float,
+    degrees_of_freedom: float,
+    confidence: float,
+    bounds: tuple[float, float],
+    num_units: int,
+) -> Interval:
+    """Computes `bounded_t_interval` on the logit scale, or that of Clopper and Pearson."""
+    low, high = bounds
+    width = high - low
+    if standard_error == 0:
+        reach = width * (1 - _tail(confidence) ** (1 / num_units))
+        return Interval(low, low + reach) if estimate == low else Interval(high - reach, high)
     share = (estimate - low) / width
     error = standard_error / width / (share * (1 - share))
     ends = t_interval(math.log(share / (1 - share)), error, degrees_of_freedom, confidence)
@@ -310,18 +341,78 @@ def clipped_interval(interval: Interval, bounds: tuple[float, float]) -> Interva
 
 
 def difference_of_intervals(
-    base: tuple[float, Interval], experiment: tuple[float, Interval]
+    base: tuple[float, Interval],
+    experiment: tuple[float, Interval],
+    correlation: float = 0.0,
 ) -> Interval:
     """Computes the interval of a difference from the sides' own estimates and intervals.
 
-    Reference: Zou & Donner (2008), Construction of confidence limits about effect measures.
+    Args:
+      base: estimate and interval.
+      experiment: the same.
+      correlation: of the two estimates, as of sides with seeds or examples in common.
+
+    Reference: Zou & Donner (2008), Construction of confidence limits about effect measures; Newcombe
+    (1998), Improved confidence intervals for the difference between binomial proportions based on
+    paired data, for the correlation.
     """
     (first, of_first), (second, of_second) = base, experiment
     difference = second - first
+
+    def reach(one: float, other: float) -> float:
+        return math.sqrt(max(one**2 + other**2 - 2 * correlation * one * other, 0.0))
+
     return Interval(
-        difference - math.hypot(second - of_second.low, of_first.high - first),
-        difference + math.hypot(of_second.high - second, first - of_first.low),
+        difference - reach(second - of_second.low, of_first.high - first),
+        difference + reach(of_second.high - second, first - of_first.low),
     )
+
+
+def near_bounds_difference(
+    base: tuple[float, float, float],
+    experiment: tuple[float, float, float],
+    correlation: float,
+    bounds: tuple[float, float],
+    num_units: tuple[int, int],
+    confidence: float,
+) -> tuple[Interval, PValues]:
+    """Computes interval and test of a difference of two scores that are both near their bounds.
+
+    The interval comes from those of the sides (see `bounded_t_interval`), which are skewed there, and
+    stays within what a difference can be. p is one less the level at which it begins to hold 0.
+
+    Args:
+      base: estimate, standard error and degrees of freedom.
+      experiment: the same.
+      correlation: of the two estimates.
+      bounds: the smallest and the largest possible score.
+      num_units: independent examples (or clusters) behind each.
+      confidence: level of the interval, in (0, 1).
+    """
+    width = bounds[1] - bounds[0]
+
+    def interval(level: float) -> Interval:
+        one, other = (
+            (side[0], _near_interval(*side, level, bounds, units))
+            for side, units in zip((base, experiment), num_units, strict=True)
+        )
+        found = difference_of_intervals(one, other, correlation)
+        return clipped_interval(found, (-width, width))
+
+    def holds_zero(level: float) -> bool:
+        low, high = interval(level)
+        return low <= 0 <= high
+
+    low, high = 0.0, 1 - 1e-12  # levels at which 0 is outside, and inside or the last one
+    if holds_zero(1e-9):
+        high = 0.0
+    for _ in range(50 if high else 0):
+        middle = (low + high) / 2
+        low, high = (low, middle) if holds_zero(middle) else (middle, high)
+    p = 1 - high
+    small, large = p / 2, 1 - p / 2
+    above = experiment[0] > base[0]
+    return interval(confidence), PValues(small if above else large, large if above else small, p)
 
 
 def _tail(confidence: float) -> float:

@@ -10,6 +10,7 @@ import numpy as np
 
 from multiberts.evaluate.metrics.column_metric import Metric
 from multiberts.evaluate.metrics.register import METRICS
+from multiberts.stats.bootstrap.aggregation import aggregated_table, over_seeds, seed_freedom
 from multiberts.stats.bootstrap.arm_scores import job_table
 from multiberts.stats.bootstrap.arms import (
     Arm,
@@ -27,9 +28,11 @@ from multiberts.stats.bootstrap.conclusion import (
     Design,
     Names,
     Pairing,
+    ScoreKind,
     conclude,
     failed_seeds,
     side_interval,
+    side_spread,
 )
 from multiberts.stats.bootstrap.crossing import Crossing
 from multiberts.stats.bootstrap.inputs import arm_from_arrays, labelled, values_of_clusters
@@ -43,7 +46,7 @@ from multiberts.stats.bootstrap.resampling import (
     bootstrap,
     named_metric,
 )
-from multiberts.stats.bootstrap.score_tables import Array, TablePart
+from multiberts.stats.bootstrap.score_tables import Array, ScoreTable, TablePart, rows_of
 from multiberts.stats.intervals import percentile_interval
 
 # Metrics of classes, where a run that failed predicts one class (nearly) always.
@@ -131,8 +134,11 @@ def compare(
         `draws` ("keyed"): streams of their own for each pool (see
         `stats.bootstrap.resampling.KeyedDraws`), or the single stream of the "published" library,
         whose samples `stats.multibootstrap` returns too;
+        `aggregate` ("mean"): the average over seeds, or "median" or "iqm" (the interquartile mean:
+        without the quarter of the seeds at either end), which failed seeds hardly move, with their
+        own intervals and p; tests of the seeds' order and effect sizes stay those of the mean;
         `studentised` (True): whether to compute the studentised interval, which takes about as
-        long as everything else; never of a function.
+        long as everything else; never of a function, or of another average than the mean.
 
     Raises:
       DataError: the arrays do not fit together, or an arm has too few seeds to estimate how seeds
@@ -267,14 +273,10 @@ class Question:
             sets = [None, None]
         self.sets = sets[: len(arms)]
         self.jobs = [
-            ScoreJob(arm, metric, pool, name)
+            ScoreJob(arm, metric, pool, name, settings.aggregate)
             for arm, pool, name in zip(arms, pools, sets, strict=False)
         ]
-        weights = [1.0] if len(arms) == 1 else [-1.0, 1.0]
-        parts = [
-            TablePart(job_table(job), weight, job.pool, job.examples)
-            for job, weight in zip(self.jobs, weights, strict=True)
-        ]
+        parts = self._parts([job_table(job) for job in self.jobs])
         self.crossing = Crossing(parts)
         self.sides = [Crossing([replace(part, weight=1.0)]) for part in parts]
         self.unpaired, self.pairing = None, None
@@ -287,6 +289,35 @@ class Question:
             )
             self.pairing = _pairing(*arms)
 
+    def _parts(self, tables: Sequence[ScoreTable]) -> list[TablePart]:
+        """Weights the tables of the sides [seeds, examples]."""
+        weights = [1.0] if len(tables) == 1 else [-1.0, 1.0]
+        return [
+            TablePart(
+                aggregated_table(table, job.aggregate),
+                weight,
+                job.pool,
+                job.examples,
+                seed_freedom(table.shape[0], job.aggregate),
+            )
+            for table, job, weight in zip(tables, self.jobs, weights, strict=True)
+        ]
+
+    def without(self, summaries: Sequence[ArmSummary]) -> Crossing | None:
+        """Returns the crossing without failed seeds; None where none failed, or too few are left."""
+        failed = [set(side.failed_seeds) for side in summaries]
+        if self.jobs[0].pool is not None and len({job.pool for job in self.jobs}) == 1:
+            failed = [set().union(*failed)] * len(failed)  # pairs
+        if not any(failed):
+            return None
+        tables = []
+        for job, lost in zip(self.jobs, failed, strict=True):
+            kept = [place for place, seed in enumerate(job.arm.seeds) if seed not in lost]
+            if len(kept) < (1 if job.pool is None else 2):
+                return None
+            tables.append(rows_of(job_table(job), kept))
+        return Crossing(self._parts(tables))
+
     def summaries(
         self, samples: Array, names: Names, settings: ComparisonSettings
     ) -> list[ArmSummary]:
@@ -296,7 +327,7 @@ class Question:
             self.jobs, self.sides, samples.T, (names.base, names.experiment), strict=False
         ):
             arm, scores = job.arm, job.plain[0][0]
-            estimate = float(scores.mean())
+            estimate = float(over_seeds(scores, job.aggregate))
             found.append(
                 ArmSummary(
                     name,
@@ -318,6 +349,7 @@ class Question:
                     arm.cluster_name,
                     arm.left_out,
                     _failed(job, side, scores),
+                    *side_spread(side),
                 )
             )
         return found
@@ -325,7 +357,8 @@ class Question:
 
 def _failed(job: ScoreJob, side: Crossing, scores: Array) -> tuple:
     """Returns the seeds of a job that look as if their training had failed."""
-    metric, labels = job.score, job.arm.labels
+    metric, labels, one_class = job.score, job.arm.labels, None
+    chance = float("nan")
     if metric.name == "auc":
         chance = 0.5
     elif metric.is_correlation:
@@ -333,9 +366,10 @@ def _failed(job: ScoreJob, side: Crossing, scores: Array) -> tuple:
     elif metric.name in _CLASS_METRICS and isinstance(metric, Metric):
         classes, counts = np.unique(labels, return_counts=True)
         chance = float(metric.score(labels, np.full(len(labels), classes[np.argmax(counts)])))
-    else:
-        return ()
-    flags = failed_seeds(side, scores, chance)
+        predictions = job.arm.predictions
+        constant = (predictions == predictions[:, :1]).all(axis=1)  # [runs]
+        one_class = constant @ (job.arm.seed_weights > 0) == (job.arm.seed_weights > 0).sum(axis=0)
+    flags = failed_seeds(side, scores, chance, one_class)
     return tuple(seed for seed, failed in zip(job.arm.seeds, flags, strict=True) if failed)
 
 
@@ -382,8 +416,11 @@ def compare_questions(
       wanted).
     """
     crossings = [question.crossing for question in questions] + ([total] if total else [])
-    # A function's table is of groups of examples, which have no counts of their own.
-    by_function = any(isinstance(question.metric, FunctionMetric) for question in questions)
+    # A function's table is of groups of examples, which have no counts of their own, and other
+    # averages than the mean have pseudo-values of their own in every replicate.
+    whole = settings.aggregate == "mean" and not any(
+        isinstance(question.metric, FunctionMetric) for question in questions
+    )
     variances: list[list[Array]] = [[] for _ in crossings]
 
     def observe(chunk: Chunk) -> None:
@@ -395,7 +432,7 @@ def compare_questions(
         [job for question in questions for job in question.jobs],
         settings.make_draws(),
         settings.num_bootstrap,
-        on_chunk=observe if settings.studentised and not by_function else None,
+        on_chunk=observe if settings.studentised and whole else None,
     )
     if not np.isfinite(replicates.scores).all():
         names_of_metrics = sorted({question.metric.name for question in questions})
@@ -408,20 +445,22 @@ def compare_questions(
     for number, (question, called) in enumerate(zip(questions, names, strict=True)):
         columns = slice(sides * number, sides * (number + 1))
         samples = replicates.scores[:, columns]
+        summaries = question.summaries(samples, called, settings)
         comparisons.append(
             conclude(
-                question.summaries(samples, called, settings),
+                summaries,
                 question.crossing,
                 samples,
                 replicates.undefined[:, columns],
                 joined[number],
                 settings,
                 called,
-                question.metric.name,
-                question.metric.is_correlation,
+                ScoreKind(
+                    question.metric.name, question.metric.is_correlation, question.metric.bounds
+                ),
                 question.unpaired,
                 question.pairing,
-                question.metric.bounds,
+                question.without(summaries),
             )
         )
     return comparisons, replicates, joined

@@ -12,13 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.evaluate.metrics.column_metric import UNBOUNDED
+from multiberts.stats.bootstrap.aggregation import Aggregate
+from multiberts.stats.bootstrap.answers import ShortAnswers, short_answers
 from multiberts.stats.bootstrap.arms import DataError, check_choice
-from multiberts.stats.bootstrap.crossing import Crossing, VarianceParts
+from multiberts.stats.bootstrap.crossing import Crossing, VarianceEstimate, VarianceParts
 from multiberts.stats.bootstrap.effect_size import EffectSizes, effect_sizes
 from multiberts.stats.bootstrap.readable import EqualByContent, Readable
 from multiberts.stats.bootstrap.resampling import DrawSource, KeyedDraws, PublishedDraws
 from multiberts.stats.bootstrap.score_tables import Resample
-from multiberts.stats.bootstrap.short_answers import ShortAnswers, short_answers
 from multiberts.stats.intervals import (
     Interval,
     PValues,
@@ -28,8 +29,9 @@ from multiberts.stats.intervals import (
     bootstrap_p_values,
     bounded_t_interval,
     clipped_interval,
-    difference_of_intervals,
     fisher_t_interval,
+    is_near_bounds,
+    near_bounds_difference,
     percentile_interval,
     permutation_p_values,
     published_p_values,
@@ -63,6 +65,7 @@ class ArmSummary(EqualByContent):
       cluster_name: what the clusters are called, or nothing.
       left_out: seeds that pairing left out, because the other side lacks them.
       failed_seeds: seeds that look as if their training had failed, see `failed_seeds`.
+      standard_error, degrees_of_freedom: of the estimate, as in `Comparison`.
     """
 
     name: str
@@ -77,6 +80,37 @@ class ArmSummary(EqualByContent):
     cluster_name: str = ""
     left_out: tuple = ()
     failed_seeds: tuple = ()
+    standard_error: float = 0.0
+    degrees_of_freedom: float = math.inf
+
+    @property
+    def num_units(self) -> int:
+        """Returns the number of clusters, or of examples where these are drawn one by one."""
+        return self.num_clusters or self.num_examples
+
+
+@dataclass(frozen=True)
+class ScoreKind:
+    """What is known of a score beside its value.
+
+    Attributes:
+      metric: its name.
+      is_correlation: whether it is a correlation.
+      bounds: the smallest and the largest score there can be.
+    """
+
+    metric: str
+    is_correlation: bool = False
+    bounds: tuple[float, float] = UNBOUNDED
+
+
+@dataclass(frozen=True)
+class Remainder:
+    """The result of the seeds that did not fail; see `Comparison`."""
+
+    estimate: float
+    t: Interval
+    p_t: PValues | None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -108,11 +142,13 @@ class Comparison(Readable):
       t: the recommended interval: estimate -+ t x standard error, within the metric's bounds. For
         one procedure it is computed on Fisher's z (correlations) or, near the bounds, on the logit
         scale; where all answers are right, or wrong, it is Clopper and Pearson's on the examples.
+        Where both sides of a difference are near the bounds it comes from their intervals, see
+        `stats.intervals.near_bounds_difference`.
       percentile: the published interval. Too narrow with few seeds.
       basic, bca: other intervals from the same samples. Also too narrow with few seeds.
       studentised: from each replicate's own standard error. Wide with few seeds. None where it
         was not requested.
-      p_t: the recommended p-values, of the same t; None in a `single` design, as all p-values.
+      p_t: the recommended p-values, of the same interval; None in a `single` design, as all p-values.
       p_percentile: (k + 1) / (B + 1) from the samples.
       p_published: k / B, at least 1 / B: the published form.
       p_sign_flip: randomisation test of the signs of paired seeds, on these examples only: it does
@@ -133,6 +169,9 @@ class Comparison(Readable):
       pairing: what pairs the seeds of a paired design: `parent` where the data say that runs of one
         seed descend from one checkpoint (by a coordinate `parent`, `procedure` or `lineage` that
         both sides have in common), else `seed number`, which may be chance. None in other designs.
+      without_failed: estimate, `t` and `p_t` without the seeds that look as if their training had
+        failed (of a paired design, without their pairs); None where there are none, or too few
+        others.
       variance_parts: the mean squares behind the standard error.
       unpaired_t, p_unpaired_t: what `t` and `p_t` would be, were the seeds unrelated. None in
         other designs, and for a macro-average.
@@ -191,6 +230,7 @@ class Comparison(Readable):
     unpaired_t: Interval | None = None
     p_unpaired_t: PValues | None = None
     variance_parts: VarianceParts | None = None
+    without_failed: Remainder | None = None
 
     @cached_property
     def answers(self) -> ShortAnswers | None:
@@ -237,6 +277,7 @@ class ComparisonOptions(TypedDict, total=False):
     confidence: float
     draws: DrawOrder
     studentised: bool
+    aggregate: Aggregate
 
 
 @dataclass(frozen=True)
@@ -255,12 +296,14 @@ class ComparisonSettings:
     confidence: float = 0.95
     draws: DrawOrder = "keyed"
     studentised: bool = True
+    aggregate: Aggregate = "mean"
 
     def __post_init__(self) -> None:
         check_choice("design", self.design, Design)
         check_choice("resample", self.resample, Resample)
         check_choice("examples", self.examples, Examples)
         check_choice("draws", self.draws, DrawOrder)
+        check_choice("aggregate", self.aggregate, Aggregate)
         if not 0 < self.confidence < 1:
             raise DataError(
                 f"found confidence {self.confidence}, expected a number between 0 and 1"
@@ -303,11 +346,10 @@ def conclude(
     replicate_variances: NDArray[np.float64] | None,
     settings: ComparisonSettings,
     names: Names,
-    metric: str,
-    correlation: bool = False,
+    kind: ScoreKind,
     unpaired: Crossing | None = None,
     pairing: Pairing | None = None,
-    bounds: tuple[float, float] = UNBOUNDED,
+    rest: Crossing | None = None,
 ) -> Comparison:
     """Computes intervals and tests from samples, exact variances and the scores of seeds.
 
@@ -319,11 +361,10 @@ def conclude(
       replicate_variances: [replicates], or None for no studentised interval.
       settings: of the comparison.
       names: of the comparison and its sides.
-      metric: name of the score.
-      correlation: whether the score is a correlation.
+      kind: of the score.
       unpaired: of a paired design, the tables with the seeds of each side in a pool of its own.
       pairing: see `Comparison`.
-      bounds: the smallest and the largest score there can be.
+      rest: where seeds failed, the tables of the others.
     """
     base = sides[0]
     experiment = sides[1] if len(sides) > 1 else None
@@ -332,6 +373,7 @@ def conclude(
     unbiased, parts = crossing.unbiased_variance(), crossing.variance_parts()
     standard_error = math.sqrt(unbiased.variance)
     level = settings.confidence
+    bounds = kind.bounds
     width = bounds[1] - bounds[0]
     span = bounds if experiment is None else (-width, width)
     studentised = None
@@ -342,38 +384,26 @@ def conclude(
         studentised = clipped_interval(studentised, span)
     p_t = p_percentile = p_published = None
     if experiment is not None:
-        p_t = t_p_values(estimate, standard_error, unbiased.cautious_degrees_of_freedom)
         p_percentile = bootstrap_p_values(differences)
         p_published = published_p_values(differences)
     unpaired_t = p_unpaired_t = None
     if unpaired is not None:
         apart = unpaired.unbiased_variance()
-        t_of = math.sqrt(apart.variance), apart.cautious_degrees_of_freedom
-        unpaired_t = clipped_interval(t_interval(estimate, *t_of, level), span)
-        p_unpaired_t = t_p_values(estimate, *t_of)
+        unpaired_t, p_unpaired_t = _interval_and_test(sides, apart, kind, settings)
     sign_flip, permutation = _seed_tests(sides, settings)
     floor = _seed_floor(settings, [len(side.seeds) for side in sides])
     mean = float(differences.mean())
-    t = clipped_interval(
-        t_interval(estimate, standard_error, unbiased.cautious_degrees_of_freedom, level), span
-    )
     if experiment is None:
         t = side_interval(
-            crossing,
-            estimate,
-            level,
-            correlation=correlation,
-            bounds=bounds,
+            crossing, estimate, level, correlation=kind.is_correlation, bounds=bounds,
             units=_units(base, settings),
-        )
-    elif standard_error == 0 and {base.estimate, experiment.estimate} <= set(bounds):
-        # All answers of each side are right, or wrong: nothing varies, but new examples may.
-        t = difference_of_intervals((base.estimate, base.t), (experiment.estimate, experiment.t))
-        t = clipped_interval(t, span)
+        )  # fmt: skip
+    else:
+        t, p_t = _interval_and_test(sides, unbiased, kind, settings)
     return Comparison(
         name=names.name,
         evaluation_set=names.evaluation_set,
-        metric=metric,
+        metric=kind.metric,
         design=settings.design,
         resample=settings.resample,
         base=base,
@@ -414,7 +444,43 @@ def conclude(
         unpaired_t=unpaired_t,
         p_unpaired_t=p_unpaired_t,
         variance_parts=parts,
+        without_failed=None if rest is None else _remainder(rest, level, span, len(sides) > 1),
     )
+
+
+def _interval_and_test(
+    sides: Sequence[ArmSummary],
+    variance: VarianceEstimate,
+    kind: ScoreKind,
+    settings: ComparisonSettings,
+) -> tuple[Interval, PValues]:
+    """Computes the recommended interval and test of a difference from its variance."""
+    base, experiment = sides
+    estimate, level = experiment.estimate - base.estimate, settings.confidence
+    error, freedom = math.sqrt(variance.variance), variance.cautious_degrees_of_freedom
+    spreads = [(side.estimate, side.standard_error, side.degrees_of_freedom) for side in sides]
+    near = not kind.is_correlation and settings.resample != "seeds"
+    if near and all(is_near_bounds(*spread, level, kind.bounds) for spread in spreads):
+        product = base.standard_error * experiment.standard_error
+        shared = base.standard_error**2 + experiment.standard_error**2 - variance.variance
+        correlation = min(max(shared / (2 * product), -1.0), 1.0) if product else 0.0
+        units = base.num_units, experiment.num_units
+        return near_bounds_difference(
+            spreads[0], spreads[1], correlation, kind.bounds, units, level
+        )
+    width = kind.bounds[1] - kind.bounds[0]
+    plain = t_interval(estimate, error, freedom, level)
+    return clipped_interval(plain, (-width, width)), t_p_values(estimate, error, freedom)
+
+
+def _remainder(
+    rest: Crossing, confidence: float, span: tuple[float, float], tested: bool
+) -> Remainder:
+    """Returns the result of the seeds that did not fail."""
+    found = rest.unbiased_variance()
+    t_of = rest.mean, math.sqrt(found.variance), found.cautious_degrees_of_freedom
+    interval = clipped_interval(t_interval(*t_of, confidence), span)
+    return Remainder(rest.mean, interval, t_p_values(*t_of) if tested else None)
 
 
 def side_interval(
@@ -439,47 +505,71 @@ def side_interval(
       bounds: the smallest and the largest score there can be.
       units: the number of its examples, clusters or seeds, whichever are drawn.
     """
-    if not crossing.seeds and not crossing.examples:
-        return Interval(estimate, estimate)  # nothing is drawn
-    found = crossing.unbiased_variance()
-    error, freedom = math.sqrt(found.variance), found.cautious_degrees_of_freedom
+    error, freedom = side_spread(crossing)
     if correlation:
         return fisher_t_interval(estimate, error, freedom, confidence)
     return bounded_t_interval(estimate, error, freedom, confidence, bounds, units)
 
 
+def side_spread(crossing: Crossing) -> tuple[float, float]:
+    """Returns a side's standard error and degrees of freedom: 0 and infinity where nothing is drawn."""
+    if not crossing.seeds and not crossing.examples:
+        return 0.0, math.inf
+    found = crossing.unbiased_variance()
+    return math.sqrt(found.variance), found.cautious_degrees_of_freedom
+
+
 def failed_seeds(
-    crossing: Crossing, scores: NDArray[np.float64], chance: float
+    crossing: Crossing,
+    scores: NDArray[np.float64],
+    chance: float,
+    one_class: NDArray[np.bool_] | None = None,
 ) -> NDArray[np.bool_]:
     """Finds seeds that look as if their training had failed [R].
 
-    A seed is flagged where its score is nearer to chance than to the median seed and at least three
-    robust standard deviations (1.4826 times the median absolute deviation) from the median. No seed
-    is where chance lies within ten standard errors of a seed's score (from the residual) of the
-    median, as seeds near chance cannot be told from failed ones, nor with fewer than three seeds.
+    A seed is flagged by any of three rules:
+
+    - It predicts one class alone, and other seeds do not.
+    - Its score is nearer to chance than to the median seed and at least three robust standard
+      deviations from the median, of three or more seeds. No seed is where chance lies within ten
+      standard errors of a seed's score of the median, as seeds near chance cannot be told from failed
+      ones.
+    - It is fifteen robust standard deviations from the median, of five or more seeds.
+
+    A robust standard deviation is 1.4826 times the median absolute deviation, and at least the
+    standard error of a seed's score, from the residual.
 
     Args:
       crossing: of the side.
       scores: of its seeds [R].
-      chance: the score of always predicting the most frequent class.
+      chance: the score of always predicting the most frequent class; NaN where there is none.
+      one_class: where all predictions of a seed are the same [R].
     """
+    number = len(scores)
+    flagged = np.zeros(number, dtype=bool)
+    if one_class is not None and not one_class.all():
+        flagged |= one_class
     parts = crossing.deviations[0]
-    degrees = (len(scores) - 1) * (len(parts.example) - 1)
-    if len(scores) < 3 or not degrees:
-        return np.zeros(len(scores), dtype=bool)
+    degrees = (number - 1) * (len(parts.example) - 1)
+    if number < 3 or not degrees:
+        return flagged
     median = np.median(scores)
     noise = math.sqrt(parts.residual_squares / degrees / len(parts.example))
     far = np.abs(scores - median)
-    spread = 1.4826 * np.median(far)
-    flagged = (np.abs(scores - chance) < far) & (far > 3 * spread)
-    return np.asarray(flagged & (abs(median - chance) > 10 * noise))
+    spread = max(1.4826 * float(np.median(far)), noise)
+    if abs(median - chance) > 10 * noise:
+        flagged |= (np.abs(scores - chance) < far) & (far > 3 * spread)
+    if number >= 5:
+        # What rounding leaves of equal scores is no distance.
+        flagged |= far > 15 * spread + 1e-12 * float(np.abs(scores).max())
+    return flagged
 
 
 def _units(side: ArmSummary, settings: ComparisonSettings) -> int:
     """Returns the number of examples, clusters or seeds that are drawn."""
     if settings.resample == "seeds":
         return len(side.seeds)
-    return side.num_clusters or side.num_examples
+    return side.num_units
 
 
 def _seed_tests(

@@ -85,6 +85,14 @@ class VarianceParts:
                 groups.append([(value * factor, times * (df + 1) - 1) for value, df in terms])
         return _combined(groups, [(value / both, both * df) for value, df in self.residual])
 
+    def times(self, factor: float) -> VarianceParts:
+        """Returns the parts of a variance so many times as large."""
+        scaled = (
+            tuple((factor * value, freedom) for value, freedom in terms)
+            for terms in (self.seeds, self.examples, self.residual)
+        )
+        return VarianceParts(*scaled)
+
     @property
     def seed_share(self) -> float:
         """Returns the share of the variance that more seeds, and nothing else, would reduce."""
@@ -144,6 +152,17 @@ class Crossing:
         return self._sums(lambda part: part.examples, lambda found: found.example)
 
     @property
+    def mean(self) -> float:
+        """Returns the sum of the weighted means of the tables: the estimate."""
+        pairs = zip(self.parts, self.deviations, strict=True)
+        return float(sum(part.weight * found.mean for part, found in pairs))
+
+    def _seed_freedom(self, pool: str) -> int | None:
+        """Returns the fewest degrees of freedom that a table of a pool was given, if any was."""
+        given = [part.seed_freedom for part in self.parts if part.pool == pool]
+        return min((freedom for freedom in given if freedom is not None), default=None)
+
+    @property
     def _crossed(self) -> list[tuple[float, Deviations]]:
         """Squared weights and deviations of the parts whose seeds and examples are both drawn."""
         return [
@@ -193,7 +212,10 @@ class Crossing:
           DataError: a pool has one seed, or a set one example.
         """
         cure = "add seeds or resample examples only"
-        seeds = tuple(_main_term(seed, "seed", cure) for seed in self.seeds.values())
+        seeds = tuple(
+            _main_term(seed, "seed", cure, self._seed_freedom(pool))
+            for pool, seed in self.seeds.items()
+        )
         examples = tuple(_main_term(own, "example", "add some") for own in self.examples.values())
         residual = []
         for weight, found in self._crossed:
@@ -278,15 +300,15 @@ def _summed(parts: Sequence[TablePart]) -> TablePart:
     if len(parts) == 1:
         return parts[0]
     table = summed_table([part.table for part in parts], [part.weight for part in parts])
-    return TablePart(table, 1.0, parts[0].pool, parts[0].examples)
+    return TablePart(table, 1.0, parts[0].pool, parts[0].examples, parts[0].seed_freedom)
 
 
-def _main_term(deviation: Array, what: str, cure: str) -> Term:
+def _main_term(deviation: Array, what: str, cure: str, freedom: int | None = None) -> Term:
     """Returns the share of the seeds' or examples' mean square, from their deviations [n]."""
     number = len(deviation)
     if number < 2:
         raise DataError(f"found one {what}, expected two or more to estimate their spread; {cure}")
-    return float(deviation @ deviation) / (number * (number - 1)), number - 1
+    return float(deviation @ deviation) / (number * (number - 1)), freedom or number - 1
 
 
 def _residual_term(parts: Deviations) -> Term:

@@ -21,6 +21,7 @@ from multiberts.evaluate.metrics.classification import is_binary
 from multiberts.evaluate.metrics.column_metric import UNBOUNDED, Metric, Uses
 from multiberts.evaluate.metrics.ranks import RankMetric
 from multiberts.evaluate.metrics.register import METRICS, metric_named
+from multiberts.stats.bootstrap.aggregation import Aggregate, over_seeds
 from multiberts.stats.bootstrap.arms import Arm, DataError
 
 ScoreFunction = Callable[[NDArray, NDArray], Any]
@@ -106,19 +107,21 @@ def _metric_of_function(function: ScoreFunction, arms: Sequence[Arm]) -> MetricL
 
 @dataclass(frozen=True)
 class ScoreJob:
-    """A score to bootstrap: the mean over an arm's seeds.
+    """A score to bootstrap: the mean, or another average, over an arm's seeds.
 
     Attributes:
       arm: runs of one procedure on one set of examples.
       score: a metric.
       pool: jobs that name the same pool of seeds share its draws; None holds the seeds fixed.
       examples: jobs that name the same set of examples share its draws; None holds them fixed.
+      aggregate: the average over seeds.
     """
 
     arm: Arm
     score: MetricLike
     pool: str | None
     examples: str | None
+    aggregate: Aggregate = "mean"
 
     @cached_property
     def run_scores(self) -> Columns | _RankScores | FunctionScores:
@@ -158,6 +161,11 @@ class ScoreJob:
         number = len(self.arm.seeds)
         drawn = np.ones((chunk.size, number)) if self.pool is None else chunk.seed_counts(self.pool)
         undefined = np.asarray(((drawn > 0) & degenerate).any(axis=1))
+        if self.aggregate != "mean":
+            scores = np.broadcast_to(scores, (chunk.size, number))
+            if self.pool is not None:
+                scores = np.take_along_axis(scores, chunk.seeds[self.pool], axis=1)
+            return over_seeds(scores, self.aggregate), undefined
         return (drawn * scores).sum(axis=1) / number, undefined
 
     def _by_function(
@@ -179,7 +187,9 @@ class ScoreJob:
                     for run in np.flatnonzero(weights[:, seed]).tolist():
                         score = run_scores.score(run, chosen)
                         scores[seed] += float(weights[run, seed]) * score
-            values[replicate] = np.mean([scores[seed] for seed in drawn])
+            values[replicate] = over_seeds(
+                np.array([scores[seed] for seed in drawn]), self.aggregate
+            )
         return values, np.zeros(chunk.size, dtype=bool)
 
 

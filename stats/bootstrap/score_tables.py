@@ -77,6 +77,14 @@ def summed_table(tables: Sequence[ScoreTable], weights: Sequence[float]) -> Scor
     return ScoreTable(tables[0].shape, blocks)
 
 
+def rows_of(table: ScoreTable, rows: Sequence[int]) -> ScoreTable:
+    """Returns some seeds of a table, in this order."""
+    chosen = list(rows)
+    return ScoreTable(
+        (len(chosen), table.shape[1]), lambda: (block[chosen] for block in table.blocks())
+    )
+
+
 def aligned_blocks(*tables: ScoreTable) -> Iterator[tuple[Array, ...]]:
     """Yields blocks of several tables over the same examples, cut where any table ends a block.
 
@@ -240,9 +248,11 @@ class TablePart:
       weight: factor of the table in the sum.
       pool: name of the pool its seeds are drawn from; None where they are fixed.
       examples: name of the set its examples (or clusters) are drawn from; None where they are fixed.
+      seed_freedom: degrees of freedom of the spread of its seeds, where they are not R - 1.
     """
 
     table: ScoreTable
     weight: float
     pool: str | None
     examples: str | None
+    seed_freedom: int | None = None

@@ -23,8 +23,10 @@ from multiberts.stats.bootstrap.conclusion import (
     ComparisonSettings,
     Design,
     Names,
+    ScoreKind,
     conclude,
     side_interval,
+    side_spread,
 )
 from multiberts.stats.bootstrap.corrections import (
     adjusted_p_values,
@@ -218,7 +220,14 @@ def _macro_average(
         "macro-average", f"mean of {len(comparisons)} tasks", sides[0].name, sides[-1].name
     )
     return conclude(
-        sides, crossing, samples, undefined, variances, settings, names, "mean of scores"
+        sides,
+        crossing,
+        samples,
+        undefined,
+        variances,
+        settings,
+        names,
+        ScoreKind("mean of scores"),
     )
 
 
@@ -229,15 +238,18 @@ def _mean_side(
     settings: ComparisonSettings,
 ) -> ArmSummary:
     scores = np.mean([side.seed_scores for side in sides], axis=0)
+    estimate = float(np.mean([side.estimate for side in sides]))
     return ArmSummary(
         sides[0].name,
-        float(scores.mean()),
+        estimate,
         percentile_interval(samples, settings.confidence),
-        side_interval(crossing, float(scores.mean()), settings.confidence),
+        side_interval(crossing, estimate, settings.confidence),
         sides[0].seeds,
         scores,
         sum(side.num_runs for side in sides),
         sum(side.num_examples for side in sides),
+        standard_error=side_spread(crossing)[0],
+        degrees_of_freedom=side_spread(crossing)[1],
     )
 
 

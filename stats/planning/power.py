@@ -10,9 +10,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from multiberts.stats.bootstrap.answers import detectable_difference, power_of_t
 from multiberts.stats.bootstrap.arms import DataError, check_choice
 from multiberts.stats.bootstrap.corrections import check_level
-from multiberts.stats.bootstrap.short_answers import detectable_difference, power_of_t
 from multiberts.stats.planning.components import VarianceComponents
 
 PlannedDesign = Literal["paired", "unpaired", "single"]

@@ -10,9 +10,9 @@ from multiberts.evaluate.metrics.register import METRICS
 from multiberts.stats.intervals import Interval
 
 if TYPE_CHECKING:
-    from multiberts.stats.bootstrap.conclusion import ArmSummary, Comparison
+    from multiberts.stats.bootstrap.conclusion import ArmSummary, Comparison, Remainder
 
-_Shown = TypeVar("_Shown", "ArmSummary", "Comparison")
+_Shown = TypeVar("_Shown", "ArmSummary", "Comparison", "Remainder")
 
 # Name, whether it is shown in per cent, and what it means. Others keep their name.
 _KNOWN: Mapping[str, tuple[str, bool, str]] = {
@@ -85,9 +85,15 @@ def as_shown(item: Comparison) -> Comparison:
     numbers = (
         "estimate", "bootstrap_mean", "bias", "standard_error", "bootstrap_standard_error", "samples",
     )  # fmt: skip
-    base = _in_percent(item.base, "estimate", "seed_scores")
-    experiment = item.experiment and _in_percent(item.experiment, "estimate", "seed_scores")
-    return replace(_in_percent(item, *numbers), metric=label, base=base, experiment=experiment)
+    of_side = "estimate", "seed_scores", "standard_error"
+    return replace(
+        _in_percent(item, *numbers),
+        metric=label,
+        base=_in_percent(item.base, *of_side),
+        experiment=item.experiment and _in_percent(item.experiment, *of_side),
+        variance_parts=item.variance_parts and item.variance_parts.times(100**2),
+        without_failed=item.without_failed and _in_percent(item.without_failed, "estimate"),
+    )
 
 
 def _in_percent(item: _Shown, *numbers: str) -> _Shown:

@@ -222,23 +222,36 @@ def _judgement(item: Comparison, adjusted: float | None) -> str:
     return f"This may be {chance}: {p}; the data do not rule out zero difference."
 
 
-def _failure(side: ArmSummary, confidence: float) -> str:
+def _failure(side: ArmSummary, item: Comparison) -> str:
     """Says which seeds seem to have failed, how often that happens, and the score of the rest."""
     from scipy.special import betaincinv
 
     failed, number = len(side.failed_seeds), len(side.seeds)
-    tail = (1 - confidence) / 2
+    tail = (1 - item.confidence) / 2
     rate = Interval(
-        float(betaincinv(failed, number - failed + 1, tail)),
-        float(betaincinv(failed + 1, number - failed, 1 - tail)),
+        float(betaincinv(failed, number - failed + 1, tail)) if failed else 0.0,
+        float(betaincinv(failed + 1, number - failed, 1 - tail)) if failed < number else 1.0,
     )
     pairs = zip(side.seeds, side.seed_scores, strict=True)
     rest = [score for seed, score in pairs if seed not in side.failed_seeds]
+    others = f"; the others score {format_cell(sum(rest) / len(rest))} on average" if rest else ""
     return (
         f"Of {number} seeds of {side.name}, {failed} ({', '.join(map(str, side.failed_seeds))}) scored "
-        f"nearer to chance than to the others and may have failed to train ({confidence:.0%} CI of the "
-        f"rate {format_cell(rate)}); the others score {format_cell(sum(rest) / len(rest))} on average. "
-        "With failed seeds intervals of few seeds cover less than they say."
+        "far from the others, at chance or with one class alone, and may have failed to train "
+        f"({item.confidence:.0%} CI of the rate {format_cell(rate)}){others}. With failed seeds "
+        f"intervals of few seeds cover less than they say.{_without_failed(item)}"
+    )
+
+
+def _without_failed(item: Comparison) -> str:
+    """Returns the result of the other seeds, of a comparison of two sides."""
+    found = item.without_failed
+    if found is None or found.p_t is None:
+        return ""
+    return (
+        f" Without failed seeds the difference is {format_cell(found.estimate)} "
+        f"({item.confidence:.0%} CI {format_cell(found.t)}, {_p(found.p_t.two_sided)}); "
+        "aggregate='iqm' keeps them and limits their weight."
     )
 
 
@@ -320,7 +333,7 @@ def warnings(item: Comparison, numbers: bool = True) -> list[str]:
         )
     for side in (item.base, item.experiment):
         if side is not None and side.failed_seeds:
-            found.append(_failure(side, item.confidence))
+            found.append(_failure(side, item))
     for side in (item.base, item.experiment):
         if side is not None and side.t.low < side.t.high and side.estimate in side.t:
             found.append(

@@ -13,6 +13,7 @@ from multiberts.stats.bootstrap.crossing import crossing_of_tables
 from multiberts.stats.intervals import (
     bca_interval,
     bootstrap_p_values,
+    near_bounds_difference,
     percentile_interval,
     permutation_p_values,
     published_p_values,
@@ -259,7 +260,7 @@ def test_a_failed_seed_is_named_with_the_rate_and_the_rest():
     )  # fmt: skip
     assert found.base.failed_seeds == (3,)
     text = str(found)
-    assert "1 (3) scored nearer to chance" in text and "0.0051 to 0.716" in text
+    assert "1 (3) scored far from the others, at chance" in text and "0.0051 to 0.716" in text
     assert f"the others score {np.delete(right, 3, axis=0).mean():.3f}" in text
 
 
@@ -284,3 +285,102 @@ def test_the_floor_of_seeds_is_not_named_where_nothing_is_claimed():
         below += min(found.p_t[:2]) < found.seed_floor
     assert below > 35
     assert flags <= 12
+
+
+@pytest.mark.parametrize(
+    ("skills", "num_seeds", "num_examples"),
+    [((0.999, 0.97), 5, 50), ((0.9995, 0.99), 10, 100), ((0.993, 0.993), 2, 50)],
+)
+@pytest.mark.parametrize("design", ["paired", "unpaired"])
+def test_the_interval_of_a_difference_near_the_ends_covers(skills, num_seeds, num_examples, design):
+    """300 trials; the plain t interval of the first two covers .88 to .93."""
+    random, trials, covered, plain, false = np.random.default_rng(13), 300, 0, 0, 0
+    for _ in range(trials):
+        hard, effects = random.normal(size=num_examples), random.normal(size=(2, num_seeds, 1))
+        tables = [
+            random.normal(size=(num_seeds, num_examples))
+            < ndtri(skill) * np.sqrt(2 + 0.3**2 + 0.5**2)
+            + 0.3 * effects[side if design == "unpaired" else 0]
+            + hard
+            + 0.5 * random.normal(size=num_examples)
+            for side, skill in enumerate(skills)
+        ]
+        found = compare(
+            *tables, "accuracy", design, labels=np.ones(num_examples, bool), num_bootstrap=40,
+            studentised=False,
+        )  # fmt: skip
+        truth = skills[1] - skills[0]
+        covered += found.t.low <= truth <= found.t.high
+        assert -1 <= found.t.low <= found.t.high <= 1
+        assert (found.t.low <= 0 <= found.t.high) == (found.p_t.two_sided >= 0.05)
+        false += found.significant
+        low, high = t_interval(found.estimate, found.standard_error, found.degrees_of_freedom, 0.95)
+        plain += low <= truth <= high
+    assert covered / trials >= 0.93
+    if truth == 0:
+        assert false / trials <= 0.05
+    else:
+        assert plain / trials < 0.95
+
+
+def test_the_test_near_the_ends_is_its_interval_turned_round():
+    sides = (0.96, 0.012, 9.0), (0.99, 0.006, 12.0)
+    _, p_values = near_bounds_difference(*sides, 0.3, (0, 1), (100, 100), 0.95)
+    for tail, ends in ((p_values.two_sided, 0), (p_values.two_sided * 0.9, -1)):
+        interval, _ = near_bounds_difference(*sides, 0.3, (0, 1), (100, 100), 1 - tail)
+        assert interval.low == pytest.approx(0, abs=1e-9) if ends == 0 else interval.low < 0
+    assert p_values.greater == p_values.two_sided / 2 == 1 - p_values.less
+    mirrored = near_bounds_difference(*sides[::-1], 0.3, (0, 1), (100, 100), 0.95)[1]
+    assert mirrored.less == pytest.approx(p_values.greater)
+    same = near_bounds_difference(sides[0], sides[0], 0.3, (0, 1), (100, 100), 0.95)[1]
+    assert same.two_sided == 1
+
+
+def test_a_seed_of_one_class_is_flagged_among_any_number():
+    random = np.random.default_rng(14)
+    labels = random.integers(0, 2, 60)
+    predictions = np.where(random.random((2, 60)) < 0.7, labels, 1 - labels)
+    predictions[1] = 1
+    found = compare(predictions, None, "accuracy", "single", labels=labels, num_bootstrap=40)
+    assert found.base.failed_seeds == (1,)
+    constant = np.ones((2, 60), int)
+    found = compare(constant, predictions, "accuracy", labels=labels, num_bootstrap=40)
+    assert found.base.failed_seeds == ()  # a rule, not a failure
+    assert found.experiment.failed_seeds == (1,)
+    assert found.without_failed is None  # one seed is left
+
+
+@pytest.mark.parametrize("num_seeds", [5, 8, 25])
+def test_a_seed_far_from_all_others_is_flagged_and_others_hardly_ever(num_seeds):
+    """Half way to chance, of a metric without a chance level; 400 trials each."""
+    random, found, false, trials = np.random.default_rng(15), 0, 0, 400
+    for _ in range(trials):
+        table = 0.9 + 0.01 * random.normal(size=(num_seeds, 1)) + 0.3 * random.normal(size=200)
+        table = table + 0.1 * random.normal(size=(num_seeds, 200))
+        nan = float("nan")
+        false += failed_seeds(crossing_of_tables([table]), table.mean(axis=1), nan).any()
+        table[2] -= 0.5
+        flags = failed_seeds(crossing_of_tables([table]), table.mean(axis=1), nan)
+        found += bool(flags[2] and flags.sum() == 1)
+    assert found / trials >= 0.9
+    assert false / trials <= 0.02
+
+
+def test_the_result_of_the_rest_is_that_without_failed_seeds():
+    random = np.random.default_rng(16)
+    base, experiment = ((random.random((6, 200)) < skill) + 0.0 for skill in (0.8, 0.9))
+    labels = np.arange(200) % 2.0
+    experiment[3] = random.random(200) < 0.5
+    sides = [np.where(side == 1, labels, 1 - labels) for side in (base, experiment)]
+    kept = [0, 1, 2, 4, 5]
+    for design, first in (("paired", kept), ("unpaired", range(6))):
+        found = compare(*sides, "accuracy", design, labels=labels, num_bootstrap=40)
+        assert found.experiment.failed_seeds == (3,)
+        alone = compare(
+            sides[0][first], sides[1][kept], "accuracy", design, labels=labels, num_bootstrap=40
+        )
+        assert found.without_failed.estimate == pytest.approx(alone.estimate)
+        assert found.without_failed.t == pytest.approx(alone.t)
+        assert found.without_failed.p_t == pytest.approx(alone.p_t)
+        assert f"Without failed seeds the difference is {alone.estimate:.3f}"[:-1] in str(found)
+    assert alone.without_failed is None

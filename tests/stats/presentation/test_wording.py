@@ -56,6 +56,11 @@ def test_better_knows_which_way_the_metric_points(comparison):
 
 def test_shares_are_shown_in_per_cent(comparison):
     shown = as_shown(comparison)
+    for answer_of in ("detectable_difference", "error_of_twice_the_seeds"):
+        number = getattr(comparison.answers, answer_of)
+        assert getattr(shown.answers, answer_of) == pytest.approx(100 * number)
+    assert shown.answers.opposite_chance == pytest.approx(comparison.answers.opposite_chance)
+    assert shown.base.standard_error == 100 * comparison.base.standard_error
     assert shown.metric == "accuracy (%)"
     assert shown.estimate == pytest.approx(100 * comparison.estimate)
     assert shown.base.estimate == pytest.approx(100 * comparison.base.estimate)

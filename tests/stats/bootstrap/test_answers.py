@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from multiberts.stats import compare
-from multiberts.stats.bootstrap.crossing import VarianceParts, crossing_of_tables
-from multiberts.stats.bootstrap.short_answers import (
+from multiberts.stats.bootstrap.answers import (
     detectable_difference,
     opposite_chance,
     short_answers,
 )
+from multiberts.stats.bootstrap.crossing import VarianceParts, crossing_of_tables
 from multiberts.stats.intervals import t_p_values
 
 NUM_SEEDS, NUM_EXAMPLES = 6, 60

@@ -71,7 +71,7 @@ def short_answers(
     Example:
       >>> import numpy as np
       >>> from multiberts.stats.bootstrap.crossing import crossing_of_tables
-      >>> from multiberts.stats.bootstrap.short_answers import short_answers
+      >>> from multiberts.stats.bootstrap.answers import short_answers
       >>> table = np.random.default_rng(0).normal(0.1, 1, (5, 200))
       >>> parts = crossing_of_tables([table]).variance_parts()
       >>> found = short_answers(parts, 0.1, False, 0.05, 5, 200, [table.mean(axis=1)])
