@@ -322,37 +322,65 @@ class Question:
         self, samples: Array, names: Names, settings: ComparisonSettings
     ) -> list[ArmSummary]:
         """Summarises each side, from its samples [replicates, arms]."""
-        found, confidence = [], settings.confidence
-        for job, side, drawn, name in zip(
-            self.jobs, self.sides, samples.T, (names.base, names.experiment), strict=False
-        ):
-            arm, scores = job.arm, job.plain[0][0]
-            estimate = float(over_seeds(scores, job.aggregate))
-            found.append(
-                ArmSummary(
-                    name,
-                    estimate,
-                    percentile_interval(drawn, confidence),
-                    side_interval(
-                        side,
-                        estimate,
-                        confidence,
-                        correlation=self.metric.is_correlation,
-                        bounds=self.metric.bounds,
-                        units=len(arm.seeds) if settings.resample == "seeds" else arm.num_units,
-                    ),
-                    arm.seeds,
-                    scores,
-                    len(arm.run_seeds),
-                    arm.num_examples,
-                    None if arm.clusters is None else arm.num_units,
-                    arm.cluster_name,
-                    arm.left_out,
-                    _failed(job, side, scores),
-                    *side_spread(side),
-                )
+        called = (names.base, names.experiment)
+        return [
+            summarise_side(job, side, drawn, name, settings)
+            for job, side, drawn, name in zip(
+                self.jobs, self.sides, samples.T, called, strict=False
             )
-        return found
+        ]
+
+
+def summarise_side(
+    job: ScoreJob, side: Crossing, samples: Array, name: str, settings: ComparisonSettings
+) -> ArmSummary:
+    """Summarises one side.
+
+    Args:
+      job: the bootstrap of its score.
+      side: the crossing of its table alone.
+      samples: of its bootstrap [replicates].
+      name: its name in tables and texts.
+      settings: of the comparison.
+    """
+    arm, scores, confidence = job.arm, job.plain[0][0], settings.confidence
+    estimate = float(over_seeds(scores, job.aggregate))
+    return ArmSummary(
+        name,
+        estimate,
+        percentile_interval(samples, confidence),
+        side_interval(
+            side,
+            estimate,
+            confidence,
+            correlation=job.score.is_correlation,
+            bounds=job.score.bounds,
+            units=len(arm.seeds) if settings.resample == "seeds" else arm.num_units,
+        ),
+        arm.seeds,
+        scores,
+        len(arm.run_seeds),
+        arm.num_examples,
+        None if arm.clusters is None else arm.num_units,
+        arm.cluster_name,
+        arm.left_out,
+        _failed(job, side, scores),
+        *side_spread(side),
+    )
+
+
+def check_finite(replicates: Replicates, metrics: Sequence[MetricLike]) -> None:
+    """Refuses bootstrap scores that are not numbers.
+
+    Raises:
+      DataError: a score is NaN or infinite.
+    """
+    if not np.isfinite(replicates.scores).all():
+        names = sorted({metric.name for metric in metrics})
+        raise DataError(
+            f"found nan or infinite scores in bootstrap samples of {', '.join(names)}; define the "
+            "score's value where it is 0/0"
+        )
 
 
 def _failed(job: ScoreJob, side: Crossing, scores: Array) -> tuple:
@@ -434,12 +462,7 @@ def compare_questions(
         settings.num_bootstrap,
         on_chunk=observe if settings.studentised and whole else None,
     )
-    if not np.isfinite(replicates.scores).all():
-        names_of_metrics = sorted({question.metric.name for question in questions})
-        raise DataError(
-            f"found nan or infinite scores in bootstrap samples of {', '.join(names_of_metrics)}; "
-            "define the score's value where it is 0/0"
-        )
+    check_finite(replicates, [question.metric for question in questions])
     joined = [np.concatenate(found) if found else None for found in variances]
     comparisons, sides = [], len(questions[0].jobs)
     for number, (question, called) in enumerate(zip(questions, names, strict=True)):

@@ -178,21 +178,29 @@ class Crossing:
             weight * found.residual_squares / found.size**2 for weight, found in self._crossed
         )
 
-    def unbiased_variance(self) -> VarianceEstimate:
+    def unbiased_variance(self, prior: Term = (0.0, 0.0)) -> VarianceEstimate:
         """Estimates the true variance of the sum without bias, with its degrees of freedom.
 
         For one table with mean squares A of seeds, B of examples and E of residuals the estimate is
         (A + B - E) / (R C), never below A's or B's share alone.
 
+        Args:
+          prior: a variance between the seeds of a pool that is known from elsewhere, with the degrees
+            of freedom that it counts for: the variance of a pool is then a mean of both, weighted by
+            their degrees of freedom (Smyth, 2004).
+
         Raises:
           DataError: a pool has one seed, or a set one example.
         """
-        return _combined(*self.mean_square_shares())
+        return _combined(*self.mean_square_shares(prior))
 
-    def mean_square_shares(self) -> tuple[list[list[Term]], list[Term]]:
+    def mean_square_shares(self, prior: Term = (0.0, 0.0)) -> tuple[list[list[Term]], list[Term]]:
         """Returns the independent mean squares that the unbiased variance is made of.
 
         Each as its share of the variance, such as A / (R C), with its degrees of freedom.
+
+        Args:
+          prior: as in `unbiased_variance`.
 
         Returns:
           Those that are added, grouped (seeds of each pool, then examples of each set), and those of
@@ -201,19 +209,22 @@ class Crossing:
         Raises:
           DataError: a pool has one seed, or a set one example.
         """
-        parts = self.variance_parts()
+        parts = self.variance_parts(prior)
         added = [list(terms) for terms in (parts.seeds, parts.examples) if terms]
         return added, list(parts.residual)
 
-    def variance_parts(self) -> VarianceParts:
+    def variance_parts(self, prior: Term = (0.0, 0.0)) -> VarianceParts:
         """Returns the same mean squares by what is drawn.
+
+        Args:
+          prior: as in `unbiased_variance`.
 
         Raises:
           DataError: a pool has one seed, or a set one example.
         """
         cure = "add seeds or resample examples only"
         seeds = tuple(
-            _main_term(seed, "seed", cure, self._seed_freedom(pool))
+            _main_term(seed, "seed", cure, self._seed_freedom(pool), prior)
             for pool, seed in self.seeds.items()
         )
         examples = tuple(_main_term(own, "example", "add some") for own in self.examples.values())
@@ -303,12 +314,18 @@ def _summed(parts: Sequence[TablePart]) -> TablePart:
     return TablePart(table, 1.0, parts[0].pool, parts[0].examples, parts[0].seed_freedom)
 
 
-def _main_term(deviation: Array, what: str, cure: str, freedom: int | None = None) -> Term:
+def _main_term(
+    deviation: Array, what: str, cure: str, freedom: int | None = None, prior: Term = (0.0, 0.0)
+) -> Term:
     """Returns the share of the seeds' or examples' mean square, from their deviations [n]."""
     number = len(deviation)
     if number < 2:
         raise DataError(f"found one {what}, expected two or more to estimate their spread; {cure}")
-    return float(deviation @ deviation) / (number * (number - 1)), freedom or number - 1
+    share, own = float(deviation @ deviation) / (number * (number - 1)), freedom or number - 1
+    variance, weight = prior
+    if not weight:
+        return share, own
+    return (own * share + weight * variance / number) / (own + weight), own + weight
 
 
 def _residual_term(parts: Deviations) -> Term:

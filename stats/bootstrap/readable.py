@@ -132,7 +132,7 @@ class Readable(EqualByContent):
         """Returns a data frame with a row per comparison and a column for every single number."""
         import pandas
 
-        return pandas.DataFrame([_flat(item.to_dict()) for item in self.comparisons_shown()])
+        return pandas.DataFrame([flat_values(item.to_dict()) for item in self.comparisons_shown()])
 
 
 def _plain(value: Any) -> Any:
@@ -154,12 +154,12 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat_values(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Joins the names of nested values: `base_estimate`, `t_low`; lists are left as they are."""
     flat: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{name}_")
+            flat |= flat_values(value, f"{prefix}{name}_")
         else:
             flat[prefix + name] = value
     return flat

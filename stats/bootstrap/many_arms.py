@@ -1,0 +1,347 @@
+"""Compares many procedures, all with each other or all with one: who is ahead, and who is tied.
+
+Every difference has the variance of the crossed design (see `stats.bootstrap.crossing`). Of few seeds
+that is known badly, and among many differences some variance is far too small by chance. The
+variances between seeds are therefore moderated: each counts together with their mean over all arms,
+and that mean counts for more the more alike the variances are, at most as much as the arm's own
+seeds. Intervals and ranks are simultaneous by Bonferroni's correction, which is nearly exact for
+differences that have variances of their own.
+
+Reference: Smyth (2004), Linear models and empirical Bayes methods, for moderated variances; Mogstad,
+Romano, Shaikh & Wilhelm (2024), Inference for Ranks, for ranks from simultaneous differences.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Unpack
+
+import numpy as np
+
+from multiberts.stats.bootstrap.arm_scores import job_table
+from multiberts.stats.bootstrap.arms import Arm, DataError, Missing, check_choice, sorted_seeds
+from multiberts.stats.bootstrap.comparison import (
+    TaskResults,
+    check_finite,
+    prepare_arms,
+    summarise_side,
+)
+from multiberts.stats.bootstrap.conclusion import (
+    ArmSummary,
+    ComparisonOptions,
+    ComparisonSettings,
+    Pairing,
+    side_interval,
+)
+from multiberts.stats.bootstrap.corrections import adjusted_p_values
+from multiberts.stats.bootstrap.crossing import Crossing, Term
+from multiberts.stats.bootstrap.inputs import labelled
+from multiberts.stats.bootstrap.ranking import ArmComparisons, ArmDifference, ranked
+from multiberts.stats.bootstrap.resampling import (
+    MetricLike,
+    ScoreFunction,
+    ScoreJob,
+    bootstrap,
+    named_metric,
+)
+from multiberts.stats.bootstrap.score_tables import Array, TablePart
+from multiberts.stats.intervals import (
+    Interval,
+    clipped_interval,
+    difference_of_intervals,
+    t_interval,
+    t_p_values,
+)
+
+ManyDesign = Literal["unpaired", "paired"]
+
+# Of fewer arms, too little is known about how alike their variances are (see `seed_prior`).
+_LEAST_ARMS = 4
+
+
+def compare_arms(
+    arms: Any,
+    metric: str | MetricLike | ScoreFunction | None = None,
+    design: ManyDesign = "unpaired",
+    *,
+    against: str | None = None,
+    labels: Any = None,
+    clusters: Any = None,
+    missing: Missing = "refuse",
+    name: str = "",
+    evaluation_set: str = "",
+    **options: Unpack[ComparisonOptions],
+) -> ArmComparisons:
+    """Compares many procedures on the same examples: differences, ranks and ties.
+
+    Args:
+      arms: by name, predictions or scores as `stats.compare` takes them; or a long data frame with a
+        column `arm` (see `stats.from_frame` for other names).
+      metric: as in `stats.compare`.
+      design: `unpaired` draws the seeds of each arm separately, as those of different models;
+        `paired` is for arms whose runs of one seed descend from one checkpoint: it uses the seeds
+        that all arms have, and draws them together.
+      against: name of the arm that every other is compared with; by default all pairs are compared.
+      labels: as in `stats.compare`.
+      clusters: as in `stats.compare`; values are those of the first arm's examples.
+      missing: as in `stats.compare`.
+      name: of the comparison in tables and texts.
+      evaluation_set: its name there.
+      **options: as in `stats.compare`; examples are shared.
+
+    Raises:
+      DataError: there are fewer than two arms, none is called `against`, they do not fit together,
+        or one has too few seeds.
+
+    Example:
+      >>> import numpy as np
+      >>> from multiberts import stats
+      >>> random = np.random.default_rng(0)
+      >>> skills = {"small": 0.6, "large": 0.8, "large, again": 0.8}
+      >>> arms = {name: random.random((5, 400)) < skill for name, skill in skills.items()}
+      >>> result = stats.compare_arms(arms)
+      >>> [(arm.name, arm.rank_low, arm.rank_high, *arm.groups) for arm in result.arms]
+      [('large', 1, 2, 'a'), ('large, again', 1, 2, 'a'), ('small', 3, 3, 'b')]
+      >>> result.differences[-1].base, result.differences[-1].clear
+      ('small', True)
+    """
+    check_choice("design", design, ManyDesign)
+    settings = ComparisonSettings(design, **options)
+    if settings.examples == "separate":
+        raise DataError("found separate examples, expected arms with the same examples")
+    given = _by_name(arms)
+    if len(given) < 2:
+        raise DataError(
+            f"found {len(given)} arms ({', '.join(given) or 'none'}), expected two or more; "
+            "stats.compare with design='single' describes one"
+        )
+    if against is not None and against not in given:
+        raise DataError(f"found no arm {against!r} to compare with, only {', '.join(given)}")
+    prepared, used = _prepared(given, metric, labels, clusters, missing, settings)
+    sides = _sides(prepared, used, settings)
+    replicates = bootstrap(
+        [side.job for side in sides.values()], settings.make_draws(), settings.num_bootstrap
+    )
+    check_finite(replicates, [used])
+    summaries = {
+        key: summarise_side(side.job, Crossing([side.part]), drawn, key, settings)
+        for (key, side), drawn in zip(sides.items(), replicates.scores.T, strict=True)
+    }
+    higher = getattr(used, "higher_is_better", True)
+    sign = 1 if higher is False else -1
+    order = sorted(given, key=lambda key: sign * summaries[key].estimate)
+    pairs = [(worse, better) for better, worse in itertools.combinations(order, 2)]
+    if against is not None:
+        pairs = [(against, other) for other in order if other != against]
+    differences, weight = _differences(pairs, sides, summaries, settings)
+    places = [list(given).index(key) for key in order]
+    return ArmComparisons(
+        name=name,
+        evaluation_set=evaluation_set,
+        metric=used.name,
+        higher_is_better=higher,
+        design=design,
+        resample=settings.resample,
+        against=against,
+        arms=ranked([summaries[key] for key in order], differences, higher is not False),
+        differences=tuple(differences),
+        confidence=settings.confidence,
+        shared_degrees_of_freedom=weight,
+        pairing=_pairing(prepared) if design == "paired" else None,
+        num_bootstrap=settings.num_bootstrap,
+        bootstrap_seed=settings.bootstrap_seed,
+        samples=replicates.scores[:, places],
+    )
+
+
+def seed_prior(deviations: Sequence[Array]) -> Term:
+    """Estimates the variance that seeds have in common, and for how many seeds it counts.
+
+    Were all true variances the same, the logarithms of the estimated ones would vary by a known
+    amount (trigamma of half their degrees of freedom). What they vary beyond that is the spread of
+    the true ones, and determines the weight of their mean; the weight is at most that of one's own
+    seeds.
+
+    Args:
+      deviations: of the seeds of each arm, or of each pair of arms, from their mean [R].
+
+    Returns:
+      The mean variance, and the degrees of freedom that it counts for: 0 where some variance is 0.
+
+    Reference: Smyth (2004), section 6.2.
+    """
+    from scipy.optimize import brentq
+    from scipy.special import polygamma
+
+    freedoms = np.array([len(found) - 1 for found in deviations])
+    squares = np.array([float(found @ found) for found in deviations])
+    if not squares.all():
+        return 0.0, 0.0
+    mean, most = float(squares.sum() / freedoms.sum()), float(freedoms.min())
+    spread = float(np.log(squares / freedoms).var(ddof=1) - polygamma(1, freedoms / 2).mean())
+    if spread <= polygamma(1, most / 2):
+        return mean, most
+    return mean, float(brentq(lambda weight: polygamma(1, weight / 2) - spread, 1e-6, most))
+
+
+@dataclass(frozen=True)
+class _Side:
+    """One arm: the bootstrap of its score, and its table."""
+
+    job: ScoreJob
+    part: TablePart
+
+
+def _by_name(arms: Any) -> dict[str, Any]:
+    if hasattr(arms, "columns"):
+        if "arm" not in arms.columns:
+            raise DataError(
+                f"found no column 'arm' in the frame, only {', '.join(map(str, arms.columns))}; give "
+                "stats.from_frame(frame, ..., arm=...)"
+            )
+        return {str(name): rows for name, rows in arms.groupby("arm", sort=False)}
+    if not isinstance(arms, Mapping):
+        raise DataError(
+            f"found {type(arms).__name__}, expected arms by name, such as {{'a': ..., 'b': ...}}, or a "
+            "long data frame with a column 'arm'"
+        )
+    return {str(name): data for name, data in arms.items()}
+
+
+def _prepared(
+    given: Mapping[str, Any],
+    metric: str | MetricLike | ScoreFunction | None,
+    labels: Any,
+    clusters: Any,
+    missing: Missing,
+    settings: ComparisonSettings,
+) -> tuple[dict[str, Arm], MetricLike]:
+    """Aligns all arms with the first one, and keeps the seeds that all have where these are paired."""
+    known = None if metric is None else named_metric(metric)
+    sources = {name: labelled(name, data, known) for name, data in given.items()}
+    (first, base), *others = sources.items()
+    unpaired, prepared = replace(settings, design="unpaired"), {}
+    for name, data in others:
+        task = TaskResults(base, data, metric, labels, clusters, missing)
+        try:
+            found, used = prepare_arms(task, unpaired)
+        except ValueError as error:
+            raise DataError(f"{name} (experiment) against {first} (base): {error}") from error
+        prepared |= dict(zip((first, name), found, strict=True))
+    arms = {name: prepared[name] for name in given}
+    if settings.design == "paired":
+        common = sorted_seeds(list(set.intersection(*(set(arm.seeds) for arm in arms.values()))))
+        if not common:
+            raise DataError(
+                f"found no seed that all of {', '.join(arms)} have; give design='unpaired'"
+            )
+        arms = {
+            name: replace(
+                arm.with_seeds(common),
+                left_out=tuple(seed for seed in arm.seeds if seed not in common),
+            )
+            for name, arm in arms.items()
+        }
+    for name, arm in arms.items():
+        if len(arm.seeds) < 2 and settings.resample != "examples":
+            raise DataError(
+                f"{name} has one seed ({arm.seeds[0]!r}){' to pair' * (settings.design == 'paired')}, "
+                "expected two or more to estimate how seeds vary; add seeds, or use "
+                "resample='examples' and claim nothing beyond these seeds"
+            )
+    return arms, used if metric is None else named_metric(metric, list(arms.values()))
+
+
+def _sides(
+    arms: Mapping[str, Arm], metric: MetricLike, settings: ComparisonSettings
+) -> dict[str, _Side]:
+    """Makes the table of each arm; all draw the same examples, and the same seeds where paired."""
+    examples = None if settings.resample == "seeds" else " examples"
+    sides = {}
+    for name, arm in arms.items():
+        pool: str | None = "seeds" if settings.design == "paired" else f"seeds of {name}"
+        if settings.resample == "examples":
+            pool = None
+        job = ScoreJob(arm, metric, pool, examples)
+        sides[name] = _Side(job, TablePart(job_table(job), 1.0, pool, examples))
+    return sides
+
+
+def _differences(
+    pairs: Sequence[tuple[str, str]],
+    sides: Mapping[str, _Side],
+    summaries: Mapping[str, ArmSummary],
+    settings: ComparisonSettings,
+) -> tuple[list[ArmDifference], float]:
+    """Compares pairs of (base, experiment); also returns the degrees of freedom of the prior."""
+    prior = _prior(sides, settings)
+    confidence = 1 - (1 - settings.confidence) / len(pairs)
+    found = []
+    for base, experiment in pairs:
+        parts = [replace(sides[base].part, weight=-1.0), sides[experiment].part]
+        crossing = Crossing(parts)
+        variance = crossing.unbiased_variance(prior)
+        error, freedom = math.sqrt(variance.variance), variance.cautious_degrees_of_freedom
+        estimate = summaries[experiment].estimate - summaries[base].estimate
+        interval = _interval(
+            estimate, error, freedom, confidence, [sides[base], sides[experiment]], settings
+        )
+        p = t_p_values(estimate, error, freedom).two_sided
+        found.append((base, experiment, estimate, error, freedom, interval, p))
+    p_values = [values[-1] for values in found]
+    corrected = [adjusted_p_values(p_values, method) for method in ("bonferroni", "holm")]
+    differences = [
+        ArmDifference(*values, float(bonferroni), float(holm))
+        for values, bonferroni, holm in zip(found, *corrected, strict=True)
+    ]
+    return differences, prior[1]
+
+
+def _prior(sides: Mapping[str, _Side], settings: ComparisonSettings) -> Term:
+    """Returns what all arms (of a paired design all pairs) say about the variance of seeds."""
+    if len(sides) < _LEAST_ARMS or settings.resample == "examples":
+        return 0.0, 0.0
+    deviations = [next(iter(Crossing([side.part]).seeds.values())) for side in sides.values()]
+    if settings.design == "paired":
+        deviations = [second - first for first, second in itertools.combinations(deviations, 2)]
+    return seed_prior(deviations)
+
+
+def _interval(
+    estimate: float,
+    error: float,
+    freedom: float,
+    confidence: float,
+    pair: Sequence[_Side],
+    settings: ComparisonSettings,
+) -> Interval:
+    """Computes the interval of a difference as `stats.bootstrap.conclusion.conclude` does."""
+    bounds = pair[0].job.score.bounds
+    width = bounds[1] - bounds[0]
+    interval = t_interval(estimate, error, freedom, confidence)
+    scores = [float(side.job.plain[0][0].mean()) for side in pair]
+    if error == 0 and set(scores) <= set(bounds):
+        # All answers of each side are right, or wrong: nothing varies, but new examples may.
+        ends = []
+        for side, score in zip(pair, scores, strict=True):
+            arm = side.job.arm
+            units = len(arm.seeds) if settings.resample == "seeds" else arm.num_units
+            crossing = Crossing([side.part])
+            ends.append(
+                (score, side_interval(crossing, score, confidence, bounds=bounds, units=units))
+            )
+        interval = difference_of_intervals(ends[0], ends[1])
+    return clipped_interval(interval, (-width, width))
+
+
+def _pairing(arms: Mapping[str, Arm]) -> Pairing:
+    """Returns what pairs the seeds: a parent that the runs of each seed share, or its number alone."""
+    first = next(iter(arms.values()))
+    common = [
+        frozenset.intersection(*(arm.lineage_of(seed) for arm in arms.values()))
+        for seed in first.seeds
+    ]
+    return "parent" if all(common) else "seed number"

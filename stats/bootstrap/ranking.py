@@ -1,0 +1,221 @@
+"""The result of comparing many arms: their differences, their ranks, and which are tied."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multiberts.stats.bootstrap.arms import check_choice
+from multiberts.stats.bootstrap.conclusion import ArmSummary, Pairing
+from multiberts.stats.bootstrap.readable import Readable, flat_values
+from multiberts.stats.bootstrap.score_tables import Resample
+from multiberts.stats.intervals import Interval
+from multiberts.stats.presentation import ranking_words
+from multiberts.stats.presentation.ranking_figure import draw_ranking
+from multiberts.stats.presentation.table_writer import Table
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
+
+Rows = Literal["differences", "arms"]
+
+
+@dataclass(frozen=True)
+class ArmDifference:
+    """The difference of two of many arms.
+
+    Attributes:
+      base, experiment: their names.
+      estimate: score of the experiment minus that of the base.
+      standard_error: of the estimate, from variances of seeds that are moderated by those of all arms.
+      degrees_of_freedom: of its t.
+      interval: simultaneous: all intervals of the family hold the truth at the level of confidence.
+      p: two-sided, of this difference alone.
+      p_simultaneous: corrected for the number of differences as the interval is (Bonferroni): below
+        1 - confidence where the interval excludes 0.
+      p_holm: corrected by Holm; never larger, so that it may show what the interval does not.
+    """
+
+    base: str
+    experiment: str
+    estimate: float
+    standard_error: float
+    degrees_of_freedom: float
+    interval: Interval
+    p: float
+    p_simultaneous: float
+    p_holm: float
+
+    @property
+    def clear(self) -> bool:
+        """Returns whether the simultaneous interval excludes 0."""
+        return self.interval.low > 0 or self.interval.high < 0
+
+
+@dataclass(frozen=True, eq=False)
+class RankedArm(ArmSummary):
+    """One of many arms: its score with its own interval, and its place among the arms.
+
+    Attributes:
+      rank: 1 plus the number of arms with a better score.
+      rank_low, rank_high: the ranks that it may truly have, simultaneously for all arms: 1 plus the
+        number of arms that are clearly better, up to the last place but for those clearly worse.
+      groups: letters of the groups that it belongs to; two arms differ clearly where they have none in
+        common. Empty where all are compared with one arm only.
+    """
+
+    rank: int = 1
+    rank_low: int = 1
+    rank_high: int = 1
+    groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ArmComparisons(Readable):
+    """Many arms, ranked, with the differences of all pairs or of all against one.
+
+    `print(result)` gives the finding in words and the ranking; `to_frame()` (a row per difference;
+    `to_frame("arms")` per arm), `differences_table()`, `to_dict()` (for JSON), `latex()`, `plot()` and
+    `methods()` (a paragraph for a paper) give the rest.
+
+    Attributes:
+      name, evaluation_set, metric: what is compared, on what, by which score.
+      higher_is_better: which way the score points; None where neither way is better, and the highest
+        comes first.
+      design: `unpaired` (own seeds) or `paired` (the same seeds, drawn together).
+      resample: what the intervals generalise to, as in `Comparison`.
+      against: name of the arm that all others are compared with; None where all pairs are compared.
+      arms: best first.
+      differences: the better arm minus the worse one, pairs of the best arms first; or each arm minus
+        the one they are compared with.
+      confidence: level of all intervals; those of differences and ranks hold for all together.
+      shared_degrees_of_freedom: for how many degrees of freedom the mean variance of all arms counts
+        in each arm's own (in a paired design, of all pairs in each pair's).
+      pairing: what pairs the seeds of a paired design, as in `Comparison`.
+      num_bootstrap, bootstrap_seed: replicates and the seed of their draws.
+      samples: bootstrap scores [replicates, arms], each row from one draw of seeds and examples.
+    """
+
+    name: str
+    evaluation_set: str
+    metric: str
+    higher_is_better: bool | None
+    design: Literal["unpaired", "paired"]
+    resample: Resample
+    against: str | None
+    arms: tuple[RankedArm, ...]
+    differences: tuple[ArmDifference, ...]
+    confidence: float
+    shared_degrees_of_freedom: float
+    pairing: Pairing | None
+    num_bootstrap: int
+    bootstrap_seed: int
+    samples: NDArray[np.float64]
+
+    @property
+    def groups(self) -> tuple[tuple[str, ...], ...]:
+        """Returns the largest sets of arms none of which differ clearly, by name, best first."""
+        letters = dict.fromkeys(letter for arm in self.arms for letter in arm.groups)
+        return tuple(
+            tuple(arm.name for arm in self.arms if letter in arm.groups) for letter in letters
+        )
+
+    def table(self) -> Table:
+        """Returns the ranking: each arm's score with its own interval, rank, rank interval and group."""
+        return ranking_words.arms_table(self)
+
+    def differences_table(self) -> Table:
+        """Returns the differences with their simultaneous intervals and corrected p-values."""
+        return ranking_words.differences_table(self)
+
+    def _texts(self) -> tuple[list[str], list[str]]:
+        notes = [f"Note: {note}" for note in ranking_words.notes(self)]
+        return [ranking_words.finding(self)], notes
+
+    def __repr__(self) -> str:
+        """Returns the type and the ranking; `print` shows the finding."""
+        found = [f"{arm.rank}. {arm.name} {arm.estimate:.4g}" for arm in self.arms]
+        return f"<{type(self).__name__} {'; '.join(found)}>"
+
+    def methods(self) -> str:
+        """Returns the paragraph on methods for a paper, with references."""
+        return ranking_words.methods(self)
+
+    def plot(self) -> Figure:
+        """Draws the scores, or the differences from one arm, beside the rank intervals."""
+        return draw_ranking(self)
+
+    def to_frame(self, rows: Rows = "differences") -> pandas.DataFrame:
+        """Returns a data frame with a row per difference, or per arm.
+
+        Args:
+          rows: what a row is.
+
+        Raises:
+          DataError: `rows` is neither.
+        """
+        import pandas
+
+        check_choice("rows", rows, Rows)
+        return pandas.DataFrame([flat_values(row) for row in self.to_dict()[rows]])
+
+
+def ranked(
+    arms: Sequence[ArmSummary], differences: Sequence[ArmDifference], higher_is_better: bool
+) -> tuple[RankedArm, ...]:
+    """Ranks arms by their scores, with intervals of the ranks and groups of ties.
+
+    Args:
+      arms: best first.
+      differences: of all pairs, or of all arms against one (which leaves the groups empty).
+      higher_is_better: which way the score points.
+
+    Reference: Mogstad, Romano, Shaikh & Wilhelm (2024), Inference for Ranks with Applications to
+    Mobility across Neighbourhoods and Academic Achievement across Countries; Piepho (2004), An
+    Algorithm for a Letter-Based Representation of All-Pairwise Comparisons.
+    """
+    place = {arm.name: number for number, arm in enumerate(arms)}
+    better = np.zeros((len(arms), len(arms)), dtype=bool)  # [better, worse]
+    for item in differences:
+        if item.clear:
+            pair = (item.experiment, item.base)
+            winner, loser = pair if (item.estimate > 0) == higher_is_better else pair[::-1]
+            better[place[winner], place[loser]] = True
+    groups: list[tuple[str, ...]] = [()] * len(arms)
+    if len(differences) == len(arms) * (len(arms) - 1) // 2:
+        groups = _letters(better | better.T)
+    sign = 1 if higher_is_better else -1
+    scores = sign * np.array([arm.estimate for arm in arms])
+    return tuple(
+        RankedArm(
+            **vars(arm),
+            rank=1 + int((scores > scores[number]).sum()),
+            rank_low=1 + int(better[:, number].sum()),
+            rank_high=len(arms) - int(better[number].sum()),
+            groups=groups[number],
+        )
+        for number, arm in enumerate(arms)
+    )
+
+
+def _letters(differ: NDArray[np.bool_]) -> list[tuple[str, ...]]:
+    """Returns letters for each arm: two arms differ where they have none in common.
+
+    The groups are the largest sets without a clear difference: starting from one set of all, each
+    clear difference splits the sets that hold both of its arms, and sets within others are dropped.
+    """
+    sets = [frozenset(range(len(differ)))]
+    for pair in map(frozenset, np.argwhere(np.triu(differ)).tolist()):
+        split = [found - {arm} for found in sets for arm in sorted(pair) if pair <= found]
+        sets = [found for found in sets if not pair <= found]
+        sets += [part for part in dict.fromkeys(split) if not any(part <= kept for kept in sets)]
+    letters: list[list[str]] = [[] for _ in differ]
+    for number, found in enumerate(sorted(sets, key=sorted)):
+        for arm in found:
+            letters[arm].append(chr(ord("a") + number % 26) + str(number // 26 or ""))
+    return [tuple(found) for found in letters]

@@ -1,0 +1,60 @@
+"""The figure of a ranking: scores or differences, and the ranks that they allow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from multiberts.runs.figure_style import COLOURS, GREY, canvas
+from multiberts.stats.presentation.figures import name_rows
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from multiberts.stats.bootstrap.ranking import ArmComparisons
+    from multiberts.stats.intervals import Interval
+
+
+def draw_ranking(result: ArmComparisons) -> Figure:
+    """Draws a row per arm, best first, with its score (or its difference from the one that all are
+    compared with), its possible ranks, and the letters of its groups.
+    """
+    level, arms = f"{result.confidence:.0%}", result.arms
+    against = {item.experiment: item for item in result.differences if result.against}
+    with canvas(7.2, 1.5 + 0.34 * len(arms), 2, width_ratios=[1.4, 1]) as (figure, (left, right)):
+        for row, arm in enumerate(arms):
+            if result.against is None:
+                _draw_row(left, row, arm.estimate, arm.t, True)
+            elif arm.name in against:
+                item = against[arm.name]
+                _draw_row(left, row, item.estimate, item.interval, item.clear)
+            right.plot([arm.rank_low, arm.rank_high], [row] * 2, color=COLOURS[1], linewidth=3)
+            right.plot(arm.rank, row, "s", color=COLOURS[1], markersize=6)
+            right.text(
+                1.04, row, "".join(arm.groups), va="center", transform=right.get_yaxis_transform(),
+            )  # fmt: skip
+        metric = result.metric.replace("_", " ")
+        left.set_xlabel(f"{metric}, each with its own {level} interval")
+        if result.against is not None:
+            left.axvline(0, color=GREY, linewidth=0.9, linestyle=":")
+            left.set_xlabel(
+                f"{metric} minus that of {result.against}, simultaneous {level} interval"
+            )
+        right.set_xlim(0.5, len(arms) + 0.5)
+        right.set_xticks(sorted({1, (len(arms) + 1) // 2, len(arms)}))
+        right.set_xlabel(f"rank, {level} for all together")
+        name_rows(left, [arm.name for arm in arms])
+        name_rows(right, [""] * len(arms))
+        left.set_title(result.name or result.evaluation_set)
+        if arms[0].groups:
+            right.set_title("same letter: tied", loc="right", fontsize=9)
+    return figure
+
+
+def _draw_row(axes: Axes, row: int, estimate: float, interval: Interval, filled: bool) -> None:
+    colour = COLOURS[0]
+    axes.plot(list(interval), [row] * 2, color=colour, linewidth=2)
+    axes.plot(
+        estimate, row, "o", markersize=7, color=colour,
+        markerfacecolor=colour if filled else "white", markeredgewidth=1.6,
+    )  # fmt: skip

@@ -1,0 +1,177 @@
+"""Rankings of many arms in plain words and tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from multiberts.stats.presentation.table_writer import Table, format_cell
+from multiberts.stats.presentation.wording import failure
+
+if TYPE_CHECKING:
+    from multiberts.stats.bootstrap.ranking import ArmComparisons, RankedArm
+
+_MOST_NAMES = 6
+
+
+def finding(result: ArmComparisons) -> str:
+    """Describes a ranking in a few sentences, for a reader who is not a statistician."""
+    first, clear = result.arms[0], sum(item.clear for item in result.differences)
+    seeds = sorted({len(arm.seeds) for arm in result.arms})
+    numbers = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+    paired = "paired " * (result.design == "paired")
+    scope = (
+        f"Of {len(result.arms)} arms with {numbers} {paired}seeds each and {first.num_examples} shared "
+        f"examples, {first.name} comes first by {result.metric}, with {format_cell(first.estimate)} "
+        f"({result.confidence:.0%} CI {format_cell(first.t)})."
+    )
+    count = f"{clear} of {len(result.differences)} differences"
+    if result.against is not None:
+        words = [
+            f"{word} than {result.against}: {_names(found)}."
+            for word, found in _sorted_by_result(result).items()
+            if found
+        ]
+        return " ".join([scope, f"{count} from {result.against} are clear.", *words])
+    tied = [arm.name for arm in result.arms[1:] if set(arm.groups) & set(first.groups)]
+    ahead = f"{_names(tied)} cannot be told apart from it." if tied else "It leads clearly."
+    return f"{scope} {ahead} {count} are clear at {result.confidence:.0%} for all together."
+
+
+def _sorted_by_result(result: ArmComparisons) -> dict[str, list[str]]:
+    words = {True: ("Better", "Worse"), False: ("Worse", "Better"), None: ("Higher", "Lower")}
+    above, below = words[result.higher_is_better]
+    found: dict[str, list[str]] = {above: [], below: [], "Not clearly different": []}
+    for item in result.differences:
+        word = (above if item.estimate > 0 else below) if item.clear else "Not clearly different"
+        found[word].append(item.experiment)
+    return found
+
+
+def _names(names: list[str]) -> str:
+    shown = names if len(names) <= _MOST_NAMES else names[: _MOST_NAMES - 1]
+    last = shown[-1:] if len(shown) == len(names) else [f"{len(names) - len(shown)} more"]
+    rest = shown[: len(shown) - (len(shown) == len(names))]
+    return " and ".join([text for text in (", ".join(rest), *last) if text])
+
+
+def arms_table(result: ArmComparisons) -> Table:
+    """Makes the table of the arms, best first."""
+    level = f"{result.confidence:.0%}"
+    records = [
+        {
+            "rank": arm.rank,
+            f"{level} ranks": rank_text(arm),
+            "arm": arm.name,
+            result.metric: arm.estimate,
+            f"{level} CI": arm.t,
+            "seeds": len(arm.seeds),
+            **({"group": "".join(arm.groups)} if arm.groups else {}),
+        }
+        for arm in result.arms
+    ]
+    return Table.from_records(records, {})
+
+
+def rank_text(arm: RankedArm) -> str:
+    """Returns the ranks that an arm may have, such as `2 to 4`."""
+    if arm.rank_low == arm.rank_high:
+        return str(arm.rank_low)
+    return f"{arm.rank_low} to {arm.rank_high}"
+
+
+def differences_table(result: ArmComparisons) -> Table:
+    """Makes the table of the differences."""
+    records = [
+        {
+            "arm": item.experiment,
+            "against": item.base,
+            "difference": item.estimate,
+            f"simultaneous {result.confidence:.0%} CI": item.interval,
+            "p": item.p,
+            "p (Bonferroni)": item.p_simultaneous,
+            "p (Holm)": item.p_holm,
+            "result": "clear" if item.clear else "not clear",
+        }
+        for item in result.differences
+    ]
+    return Table.from_records(records, dict.fromkeys(("p", "p (Bonferroni)", "p (Holm)"), "p"))
+
+
+def notes(result: ArmComparisons) -> list[str]:
+    """Lists what a reader must know before believing a ranking."""
+    found = [
+        f"The ranks and the {'groups' if result.arms[0].groups else 'differences'} hold for all arms "
+        "together; an arm's own interval does not, and two of these may overlap where the difference is "
+        "clear."
+    ]
+    for arm in result.arms:
+        if arm.left_out:
+            seeds = ", ".join(map(str, arm.left_out))
+            found.append(f"Left out of {arm.name}, as other arms lack them: seeds {seeds}.")
+        if arm.failed_seeds:
+            found.append(failure(arm, result.confidence))
+    if result.pairing == "seed number":
+        found.append(
+            "Seeds are paired by seed number only: nothing in the data says that runs of one seed have "
+            "a common parent. If they are unrelated, give design='unpaired'."
+        )
+    return found
+
+
+def methods(result: ArmComparisons) -> str:
+    """Writes the paragraph on methods for a paper, with references."""
+    level = f"{result.confidence:.0%}"
+    drawn = {
+        "both": "pre-training seeds and examples",
+        "seeds": "pre-training seeds, with the examples held fixed,",
+        "examples": "examples, with the seeds held fixed,",
+    }[result.resample]
+    seeds = sorted({len(arm.seeds) for arm in result.arms})
+    numbers = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+    pairs = "all pairs" if result.against is None else f"each with {result.against}"
+    sentences = [
+        f"We compare {len(result.arms)} arms ({pairs}) by {result.metric}, averaged over the "
+        f"fine-tuning runs of each seed and over {numbers} seeds, and take {drawn} as random samples "
+        "(Sellam et al., 2022).",
+        "Seeds of the arms were drawn independently."
+        if result.design == "unpaired"
+        else "Seeds were paired across arms.",
+        "Differences have Student's t intervals with an unbiased variance of the crossed design and "
+        "cautious Satterthwaite degrees of freedom.",
+    ]
+    references = [
+        "Sellam, T. et al. (2022). The MultiBERTs: BERT Reproductions for Robustness Analysis. ICLR."
+    ]
+    if result.shared_degrees_of_freedom:
+        sentences.append(
+            "Variances between seeds were moderated by their mean over "
+            f"{'arms' if result.design == 'unpaired' else 'pairs of arms'}, which counts for "
+            f"{format_cell(result.shared_degrees_of_freedom)} degrees of freedom (Smyth, 2004)."
+        )
+        references.append(
+            "Smyth, G. K. (2004). Linear Models and Empirical Bayes Methods for Assessing Differential "
+            "Expression in Microarray Experiments. Stat. Appl. Genet. Mol. Biol. 3(1)."
+        )
+    sentences.append(
+        f"Intervals of the {len(result.differences)} differences hold simultaneously at {level} "
+        f"(Bonferroni), and so do the {level} intervals of the ranks that follow from them (Mogstad et "
+        "al., 2024)."
+    )
+    references.append(
+        "Mogstad, M., Romano, J. P., Shaikh, A. M. & Wilhelm, D. (2024). Inference for Ranks with "
+        "Applications to Mobility across Neighbourhoods and Academic Achievement across Countries. "
+        "Review of Economic Studies 91(1)."
+    )
+    return f"{' '.join(sentences)}\n\nReferences: {' '.join(references)}"
+
+
+def caption(result: ArmComparisons) -> str:
+    """Describes the figure of a ranking with its numbers, for readers who cannot see it."""
+    arms = [
+        f"{arm.name} {format_cell(arm.estimate)}, rank {rank_text(arm)}"
+        f"{', group ' + ''.join(arm.groups) if arm.groups else ''}"
+        for arm in result.arms
+    ]
+    return (
+        f"Ranking by {result.metric} with {result.confidence:.0%} rank intervals: {'; '.join(arms)}"
+    )
