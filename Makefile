@@ -7,7 +7,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 
 
-.PHONY: demo quick test test-all real check-data bench-stats bench-data bench-pretrain bench-finetune bench-predictions bench-launch calibrate stress stress-resume samples lint format lock packages docs \
+.PHONY: demo quick test test-all real check-data bench-stats bench-data bench-pretrain bench-finetune bench-predictions bench-launch calibrate calibrate-leaderboards stress stress-resume samples lint format lock packages docs \
   clean
 
 # Five seeds of the synthetic world, pre-trained, fine-tuned and compared: report/index.html.
@@ -90,6 +90,10 @@ samples:
 	$(PYTHON) -m venv $(SAMPLES)-of-helm
 	$(SAMPLES)-of-helm/bin/pip install --quiet crfm-helm==0.5.16
 	$(SAMPLES)-of-helm/bin/python tests/samples/make.py helm tests/samples/helm
+
+# Coverage of simultaneous intervals and ranks of ten models; stopped, it resumes.
+calibrate-leaderboards: $(VENV)/installed-for-tests
+	$(BIN)/python -m benchmarks.leaderboard_calibration
 
 # Rooms for mypy and import-linter, which look for `multiberts` in a folder of that name.
 ROOMS = runs bert pretrain finetune evaluate stats launch benchmarks
