@@ -11,8 +11,9 @@ from multiberts.stats.intervals import Interval
 
 if TYPE_CHECKING:
     from multiberts.stats.bootstrap.conclusion import ArmSummary, Comparison, Remainder
+    from multiberts.stats.bootstrap.ranking import ArmComparisons, ArmDifference, RankedArm
 
-_Shown = TypeVar("_Shown", "ArmSummary", "Comparison", "Remainder")
+_Shown = TypeVar("_Shown", "ArmSummary", "Comparison", "Remainder", "RankedArm", "ArmDifference")
 
 # Name, whether it is shown in per cent, and what it means. Others keep their name.
 _KNOWN: Mapping[str, tuple[str, bool, str]] = {
@@ -94,6 +95,18 @@ def as_shown(item: Comparison) -> Comparison:
         variance_parts=item.variance_parts and item.variance_parts.times(100**2),
         without_failed=item.without_failed and _in_percent(item.without_failed, "estimate"),
     )
+
+
+def ranking_as_shown(result: ArmComparisons) -> ArmComparisons:
+    """Returns a ranking in the units and with the metric's name that readers see, as `as_shown`."""
+    label = metric_label(result.metric)
+    if metric_factor(result.metric) == 1:
+        return replace(result, metric=label)
+    of_arm = "estimate", "seed_scores", "standard_error"
+    arms = tuple(_in_percent(arm, *of_arm) for arm in result.arms)
+    found = tuple(_in_percent(item, "estimate", "standard_error") for item in result.differences)
+    samples = 100 * result.samples
+    return replace(result, metric=label, arms=arms, differences=found, samples=samples)
 
 
 def _in_percent(item: _Shown, *numbers: str) -> _Shown:

@@ -11,6 +11,7 @@ from multiberts.evaluate.metrics.winogender_bias import OCCUPATION_MEASURES
 from multiberts.runs.errors import UserError
 from multiberts.stats.bootstrap.conclusion import Comparison
 from multiberts.stats.bootstrap.corrections import adjusted_p_values
+from multiberts.stats.bootstrap.ranking import ArmComparisons
 from multiberts.stats.presentation import figures, wording
 from multiberts.stats.presentation.metric_names import (
     as_shown,
@@ -63,6 +64,7 @@ class ComparedProcedures:
       shown: the same in the units and with the names that readers see.
       pictures: the figures of each comparison.
       overview: figures of all of them.
+      ranking: of all arms, in the same units, where more than two are compared.
     """
 
     name: str
@@ -71,6 +73,7 @@ class ComparedProcedures:
     shown: list[Comparison] = field(default_factory=list)
     pictures: list[list[ReportSection]] = field(default_factory=list)
     overview: list[ReportSection] = field(default_factory=list)
+    ranking: ArmComparisons | None = None
 
     @property
     def adjusted(self) -> list[float]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from multiberts.runs.figure_style import save_figure
 from multiberts.runs.files import replaced, write_atomically
 from multiberts.stats.bootstrap.conclusion import Comparison
-from multiberts.stats.presentation import wording
+from multiberts.stats.presentation import ranking_words, wording
 from multiberts.stats.presentation.comparison_tables import format_p, full_table, summary_table
 from multiberts.stats.presentation.metric_names import metric_meaning
 from multiberts.stats.presentation.sections import figure_html
@@ -217,6 +217,7 @@ def _render(path: Path, **values: Any) -> str:
         "meaning": metric_meaning,
         "embed": partial(figure_html, path),
         "finding": lambda item, adjusted: with_minus(wording.finding(item, adjusted)),
+        "ranking": lambda result: with_minus(ranking_words.finding(result)),
         "effect": _effect,
         "minus": with_minus,
     }
