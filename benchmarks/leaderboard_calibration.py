@@ -26,14 +26,16 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from multiberts import stats
+from multiberts.evaluate.metrics.register import METRICS
 from multiberts.runs import console
 from multiberts.runs.command import run_command
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import write_atomically
+from multiberts.stats.bootstrap.arms import make_arm
+from multiberts.stats.bootstrap.conclusion import ComparisonSettings
 from multiberts.stats.bootstrap.crossing import crossing_of_tables
-from multiberts.stats.bootstrap.many_arms import ManyDesign
+from multiberts.stats.bootstrap.many_arms import ManyDesign, compare_prepared
 from multiberts.stats.intervals import t_interval
 from multiberts.stats.presentation.table_writer import Table
 
@@ -126,14 +128,19 @@ class LeaderboardOutcome:
         """Makes one leaderboard and judges it."""
         truth = condition.truth
         tables = condition.tables(np.random.default_rng(seed))
-        names = [str(number) for number in range(NUM_ARMS)]
-        found = stats.compare_arms(
-            dict(zip(names, tables, strict=True)),
-            design=condition.design,
+        settings = ComparisonSettings(
+            condition.design,
             num_bootstrap=num_bootstrap,
             bootstrap_seed=seed,
             confidence=CONFIDENCE,
         )
+        # What `stats.compare_arms` does once it has aligned the arms.
+        labels, seeds = np.zeros(NUM_EXAMPLES), range(condition.num_seeds)
+        arms = {
+            str(number): make_arm(str(number), table, labels, seeds)
+            for number, table in enumerate(tables)
+        }
+        found = compare_prepared(arms, METRICS["mean"], settings)
         pairs = [(int(item.base), int(item.experiment)) for item in found.differences]
         true = np.array([truth[second] - truth[first] for first, second in pairs])
         estimates = np.array([item.estimate for item in found.differences])
@@ -208,7 +215,7 @@ def calibrate_leaderboards(
     *,
     run_dir: str = "results/leaderboards",
     simulation_seed: int = 2024,
-    num_trials: int = 400,
+    num_trials: int = 250,
     num_bootstrap: int = 199,
 ) -> None:
     """Simulates every condition that is not there yet, then writes the table.

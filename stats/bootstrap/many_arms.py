@@ -121,36 +121,54 @@ def compare_arms(
     if against is not None and against not in given:
         raise DataError(f"found no arm {against!r} to compare with, only {', '.join(given)}")
     prepared, used = _prepared(given, metric, labels, clusters, missing, settings)
-    sides = _sides(prepared, used, settings)
+    result = compare_prepared(prepared, used, settings, against)
+    return replace(result, name=name, evaluation_set=evaluation_set)
+
+
+def compare_prepared(
+    arms: Mapping[str, Arm],
+    metric: MetricLike,
+    settings: ComparisonSettings,
+    against: str | None = None,
+) -> ArmComparisons:
+    """Compares arms that are checked and aligned, and in a paired design have the same seeds.
+
+    Args:
+      arms: by name.
+      metric: their score.
+      settings: of the comparison; the design is `paired` or `unpaired`.
+      against: as in `compare_arms`.
+    """
+    sides = _sides(arms, metric, settings)
     replicates = bootstrap(
         [side.job for side in sides.values()], settings.make_draws(), settings.num_bootstrap
     )
-    check_finite(replicates, [used])
+    check_finite(replicates, [metric])
     summaries = {
-        key: summarise_side(side.job, Crossing([side.part]), drawn, key, settings)
-        for (key, side), drawn in zip(sides.items(), replicates.scores.T, strict=True)
+        name: summarise_side(side.job, Crossing([side.part]), drawn, name, settings)
+        for (name, side), drawn in zip(sides.items(), replicates.scores.T, strict=True)
     }
-    higher = getattr(used, "higher_is_better", True)
+    higher = getattr(metric, "higher_is_better", True)
     sign = 1 if higher is False else -1
-    order = sorted(given, key=lambda key: sign * summaries[key].estimate)
+    order = sorted(arms, key=lambda name: sign * summaries[name].estimate)
     pairs = [(worse, better) for better, worse in itertools.combinations(order, 2)]
     if against is not None:
         pairs = [(against, other) for other in order if other != against]
     differences, weight = _differences(pairs, sides, summaries, settings)
-    places = [list(given).index(key) for key in order]
+    places = [list(arms).index(name) for name in order]
     return ArmComparisons(
-        name=name,
-        evaluation_set=evaluation_set,
-        metric=used.name,
+        name="",
+        evaluation_set="",
+        metric=metric.name,
         higher_is_better=higher,
-        design=design,
+        design=settings.design,
         resample=settings.resample,
         against=against,
-        arms=ranked([summaries[key] for key in order], differences, higher is not False),
+        arms=ranked([summaries[name] for name in order], differences, higher is not False),
         differences=tuple(differences),
         confidence=settings.confidence,
         shared_degrees_of_freedom=weight,
-        pairing=_pairing(prepared) if design == "paired" else None,
+        pairing=_pairing(arms) if settings.design == "paired" else None,
         num_bootstrap=settings.num_bootstrap,
         bootstrap_seed=settings.bootstrap_seed,
         samples=replicates.scores[:, places],

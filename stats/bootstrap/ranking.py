@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.stats.bootstrap.arms import check_choice
-from multiberts.stats.bootstrap.conclusion import ArmSummary, Pairing
+from multiberts.stats.bootstrap.conclusion import ArmSummary, Design, Pairing
 from multiberts.stats.bootstrap.readable import Readable, flat_values
 from multiberts.stats.bootstrap.score_tables import Resample
 from multiberts.stats.intervals import Interval
@@ -105,7 +105,7 @@ class ArmComparisons(Readable):
     evaluation_set: str
     metric: str
     higher_is_better: bool | None
-    design: Literal["unpaired", "paired"]
+    design: Design
     resample: Resample
     against: str | None
     arms: tuple[RankedArm, ...]
