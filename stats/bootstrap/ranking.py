@@ -99,6 +99,23 @@ class ArmComparisons(Readable):
       pairing: what pairs the seeds of a paired design, as in `Comparison`.
       num_bootstrap, bootstrap_seed: replicates and the seed of their draws.
       samples: bootstrap scores [replicates, arms], each row from one draw of seeds and examples.
+
+    Example:
+      >>> import numpy as np
+      >>> from multiberts import stats
+      >>> random = np.random.default_rng(0)
+      >>> skills = {"small": 0.6, "medium": 0.79, "large": 0.8}
+      >>> arms = {name: random.random((5, 400)) < skill for name, skill in skills.items()}
+      >>> result = stats.compare_arms(arms, name="sizes")
+      >>> result.groups
+      (('large', 'medium'), ('small',))
+      >>> print(result.table().markdown())
+      | rank | 95% ranks | arm    | mean  | 95% CI         | seeds | group |
+      |-----:|-----------|--------|------:|---------------:|------:|-------|
+      | 1    | 1 to 2    | large  | 0.804 | 0.785 to 0.824 | 5     | a     |
+      | 2    | 1 to 2    | medium | 0.794 | 0.772 to 0.816 | 5     | a     |
+      | 3    | 3         | small  | 0.604 | 0.577 to 0.630 | 5     | b     |
+      <BLANKLINE>
     """
 
     name: str

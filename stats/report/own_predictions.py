@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _TARGET_POWER = 0.8
 _NO_RANKING = (
-    "it needs two seeds that all arms have, or --design=unpaired, which draws each arm's own"
+    "it needs two seeds that all arms have, or --design=unpaired, which draws each arm's own seeds"
 )
 
 

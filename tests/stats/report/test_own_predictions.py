@@ -66,6 +66,35 @@ def test_words_table_and_files(arms: Path, tmp_path: Path) -> None:
         ]
 
 
+def test_three_arms_are_ranked(arms: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    text = compare_files(base=str(arms), html=str(page))
+    assert "Of 3 arms with 5 paired seeds each and 300 shared examples, new comes first" in text
+    rows = [line.split()[:5] for line in text.splitlines()]
+    assert ["1", "1", "new"] in [row[:3] for row in rows]
+    assert ["2", "2", "to", "3"] in [row[:4] for row in rows]  # old and same are tied
+    assert "Ranking by mean with 95% rank intervals: new " in page.read_text()
+    assert "new comes first" in page.read_text()
+    first, second = json.loads(compare_files(base=str(arms), json=True))
+    assert (first["experiment_ranks"], first["base_ranks"]) == ([1, 1], [2, 3])
+    assert second["experiment_groups"] == second["base_groups"] == ["b"]
+
+
+def test_paired_arms_without_common_seeds_are_not_ranked(tmp_path: Path) -> None:
+    write_arms(tmp_path / "a.csv", {"a": 0.0}, num_seeds=6)
+    for name, kept in (("b", [0, 1, 2]), ("c", [3, 4, 5])):
+        write_arms(tmp_path / f"{name}.csv", {name: 0.0}, num_seeds=6)
+        frame = pd.read_csv(tmp_path / f"{name}.csv")
+        frame[frame["seed"].isin(kept)].to_csv(tmp_path / f"{name}.csv", index=False)
+    paths = [str(tmp_path / f"{name}.csv") for name in "abc"]
+    paired = compare_files(base=paths[0], experiment=paths[1:])
+    assert "no ranking of all arms: it needs two seeds that all arms have" in paired
+    unpaired = compare_files(base=paths[0], experiment=paths[1:], design="unpaired")
+    assert "Of 3 arms with 3 to 6 seeds each" in unpaired and "no ranking" not in unpaired
+    fixed = compare_files(base=paths[0], experiment=paths[1:], design="fixed_baseline")
+    assert "no ranking of all arms" in fixed
+
+
 def test_clusters_widen_the_interval(arms: Path) -> None:
     frame = pd.read_csv(arms)
     frame = frame[frame["family"] * 3 + 7 == frame["id"]]  # one of each family, three times
