@@ -180,8 +180,8 @@ def seed_prior(deviations: Sequence[Array]) -> Term:
 
     Were all true variances the same, the logarithms of the estimated ones would vary by a known
     amount (trigamma of half their degrees of freedom). What they vary beyond that is the spread of
-    the true ones, and determines the weight of their mean; the weight is at most that of one's own
-    seeds.
+    the true ones, and determines the weight of their mean; the weight is at most that of an arm's
+    own seeds.
 
     Args:
       deviations: of the seeds of each arm, or of each pair of arms, from their mean [R].

@@ -108,13 +108,13 @@ class ArmComparisons(Readable):
       >>> arms = {name: random.random((5, 400)) < skill for name, skill in skills.items()}
       >>> result = stats.compare_arms(arms, name="sizes")
       >>> result.groups
-      (('large', 'medium'), ('small',))
+      (('medium', 'large'), ('small',))
       >>> print(result.table().markdown())
       | rank | 95% ranks | arm    | mean  | 95% CI         | seeds | group |
       |-----:|-----------|--------|------:|---------------:|------:|-------|
-      | 1    | 1 to 2    | large  | 0.804 | 0.785 to 0.824 | 5     | a     |
-      | 2    | 1 to 2    | medium | 0.794 | 0.772 to 0.816 | 5     | a     |
-      | 3    | 3         | small  | 0.604 | 0.577 to 0.630 | 5     | b     |
+      | 1    | 1 to 2    | medium | 0.797 | 0.770 to 0.824 | 5     | a     |
+      | 2    | 1 to 2    | large  | 0.787 | 0.758 to 0.816 | 5     | a     |
+      | 3    | 3         | small  | 0.605 | 0.560 to 0.649 | 5     | b     |
       <BLANKLINE>
     """
 
