@@ -389,7 +389,7 @@ def conclude(
     unpaired_t = p_unpaired_t = None
     if unpaired is not None:
         apart = unpaired.unbiased_variance()
-        unpaired_t, p_unpaired_t = _interval_and_test(sides, apart, kind, settings)
+        unpaired_t, p_unpaired_t = interval_and_test(sides, apart, kind, settings.resample, level)
     sign_flip, permutation = _seed_tests(sides, settings)
     floor = _seed_floor(settings, [len(side.seeds) for side in sides])
     mean = float(differences.mean())
@@ -399,7 +399,7 @@ def conclude(
             units=_units(base, settings),
         )  # fmt: skip
     else:
-        t, p_t = _interval_and_test(sides, unbiased, kind, settings)
+        t, p_t = interval_and_test(sides, unbiased, kind, settings.resample, level)
     return Comparison(
         name=names.name,
         evaluation_set=names.evaluation_set,
@@ -448,18 +448,27 @@ def conclude(
     )
 
 
-def _interval_and_test(
+def interval_and_test(
     sides: Sequence[ArmSummary],
     variance: VarianceEstimate,
     kind: ScoreKind,
-    settings: ComparisonSettings,
+    resample: Resample,
+    level: float,
 ) -> tuple[Interval, PValues]:
-    """Computes the recommended interval and test of a difference from its variance."""
+    """Computes the recommended interval and test of a difference from its variance.
+
+    Args:
+      sides: base and experiment.
+      variance: of their difference.
+      kind: of the score.
+      resample: what is resampled.
+      level: of the interval, in (0, 1).
+    """
     base, experiment = sides
-    estimate, level = experiment.estimate - base.estimate, settings.confidence
+    estimate = experiment.estimate - base.estimate
     error, freedom = math.sqrt(variance.variance), variance.cautious_degrees_of_freedom
     spreads = [(side.estimate, side.standard_error, side.degrees_of_freedom) for side in sides]
-    near = not kind.is_correlation and settings.resample != "seeds"
+    near = not kind.is_correlation and resample != "seeds"
     if near and all(is_near_bounds(*spread, level, kind.bounds) for spread in spreads):
         product = base.standard_error * experiment.standard_error
         shared = base.standard_error**2 + experiment.standard_error**2 - variance.variance

@@ -20,7 +20,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Unpack
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from multiberts.stats.bootstrap.aggregation import aggregated_table, seed_freedom
 from multiberts.stats.bootstrap.arm_scores import job_table
 from multiberts.stats.bootstrap.arms import Arm, DataError, Missing, check_choice, sorted_seeds
 from multiberts.stats.bootstrap.comparison import (
@@ -34,7 +36,8 @@ from multiberts.stats.bootstrap.conclusion import (
     ComparisonOptions,
     ComparisonSettings,
     Pairing,
-    side_interval,
+    ScoreKind,
+    interval_and_test,
 )
 from multiberts.stats.bootstrap.corrections import adjusted_p_values
 from multiberts.stats.bootstrap.crossing import Crossing, Term
@@ -47,14 +50,7 @@ from multiberts.stats.bootstrap.resampling import (
     bootstrap,
     named_metric,
 )
-from multiberts.stats.bootstrap.score_tables import Array, TablePart
-from multiberts.stats.intervals import (
-    Interval,
-    clipped_interval,
-    difference_of_intervals,
-    t_interval,
-    t_p_values,
-)
+from multiberts.stats.bootstrap.score_tables import TablePart
 
 ManyDesign = Literal["unpaired", "paired"]
 
@@ -175,7 +171,7 @@ def compare_prepared(
     )
 
 
-def seed_prior(deviations: Sequence[Array]) -> Term:
+def seed_prior(variances: ArrayLike, degrees_of_freedom: ArrayLike) -> Term:
     """Estimates the variance that seeds have in common, and for how many seeds it counts.
 
     Were all true variances the same, the logarithms of the estimated ones would vary by a known
@@ -184,7 +180,8 @@ def seed_prior(deviations: Sequence[Array]) -> Term:
     own seeds.
 
     Args:
-      deviations: of the seeds of each arm, or of each pair of arms, from their mean [R].
+      variances: between the seeds of each arm, or of the differences of each pair of arms [n].
+      degrees_of_freedom: of each [n].
 
     Returns:
       The mean variance, and the degrees of freedom that it counts for: 0 where some variance is 0.
@@ -194,12 +191,11 @@ def seed_prior(deviations: Sequence[Array]) -> Term:
     from scipy.optimize import brentq
     from scipy.special import polygamma
 
-    freedoms = np.array([len(found) - 1 for found in deviations])
-    squares = np.array([float(found @ found) for found in deviations])
-    if not squares.all():
+    found, freedoms = np.asarray(variances, float), np.asarray(degrees_of_freedom, float)
+    if not found.all():
         return 0.0, 0.0
-    mean, most = float(squares.sum() / freedoms.sum()), float(freedoms.min())
-    spread = float(np.log(squares / freedoms).var(ddof=1) - polygamma(1, freedoms / 2).mean())
+    mean, most = float(freedoms @ found / freedoms.sum()), float(freedoms.min())
+    spread = float(np.log(found).var(ddof=1) - polygamma(1, freedoms / 2).mean())
     if spread <= polygamma(1, most / 2):
         return mean, most
     return mean, float(brentq(lambda weight: polygamma(1, weight / 2) - spread, 1e-6, most))
@@ -283,8 +279,10 @@ def _sides(
         pool: str | None = "seeds" if settings.design == "paired" else f"seeds of {name}"
         if settings.resample == "examples":
             pool = None
-        job = ScoreJob(arm, metric, pool, examples)
-        sides[name] = _Side(job, TablePart(job_table(job), 1.0, pool, examples))
+        job = ScoreJob(arm, metric, pool, examples, settings.aggregate)
+        table = aggregated_table(job_table(job), job.aggregate)
+        freedom = seed_freedom(len(arm.seeds), job.aggregate)
+        sides[name] = _Side(job, TablePart(table, 1.0, pool, examples, freedom))
     return sides
 
 
@@ -296,21 +294,20 @@ def _differences(
 ) -> tuple[list[ArmDifference], float]:
     """Compares pairs of (base, experiment); also returns the degrees of freedom of the prior."""
     prior = _prior(sides, settings)
-    confidence = 1 - (1 - settings.confidence) / len(pairs)
+    level = 1 - (1 - settings.confidence) / len(pairs)
+    score = next(iter(sides.values())).job.score
+    kind = ScoreKind(score.name, score.is_correlation, score.bounds)
     found = []
     for base, experiment in pairs:
-        parts = [replace(sides[base].part, weight=-1.0), sides[experiment].part]
-        crossing = Crossing(parts)
+        pair = [summaries[base], summaries[experiment]]
+        crossing = Crossing([replace(sides[base].part, weight=-1.0), sides[experiment].part])
         variance = crossing.unbiased_variance(prior)
-        error, freedom = math.sqrt(variance.variance), variance.cautious_degrees_of_freedom
-        estimate = summaries[experiment].estimate - summaries[base].estimate
-        interval = _interval(
-            estimate, error, freedom, confidence, [sides[base], sides[experiment]], settings
-        )
-        p = t_p_values(estimate, error, freedom).two_sided
-        found.append((base, experiment, estimate, error, freedom, interval, p))
-    p_values = [values[-1] for values in found]
-    corrected = [adjusted_p_values(p_values, method) for method in ("bonferroni", "holm")]
+        interval, p_values = interval_and_test(pair, variance, kind, settings.resample, level)
+        estimate, error = pair[1].estimate - pair[0].estimate, math.sqrt(variance.variance)
+        freedom = variance.cautious_degrees_of_freedom
+        found.append((base, experiment, estimate, error, freedom, interval, p_values.two_sided))
+    every = [values[-1] for values in found]
+    corrected = [adjusted_p_values(every, method) for method in ("bonferroni", "holm")]
     differences = [
         ArmDifference(*values, float(bonferroni), float(holm))
         for values, bonferroni, holm in zip(found, *corrected, strict=True)
@@ -322,37 +319,14 @@ def _prior(sides: Mapping[str, _Side], settings: ComparisonSettings) -> Term:
     """Returns what all arms (of a paired design all pairs) say about the variance of seeds."""
     if len(sides) < _LEAST_ARMS or settings.resample == "examples":
         return 0.0, 0.0
-    deviations = [next(iter(Crossing([side.part]).seeds.values())) for side in sides.values()]
+    parts = [side.part for side in sides.values()]
+    deviations = [next(iter(Crossing([part]).seeds.values())) for part in parts]
+    freedoms = [float(part.seed_freedom or part.table.shape[0] - 1) for part in parts]
     if settings.design == "paired":
         deviations = [second - first for first, second in itertools.combinations(deviations, 2)]
-    return seed_prior(deviations)
-
-
-def _interval(
-    estimate: float,
-    error: float,
-    freedom: float,
-    confidence: float,
-    pair: Sequence[_Side],
-    settings: ComparisonSettings,
-) -> Interval:
-    """Computes the interval of a difference as `stats.bootstrap.conclusion.conclude` does."""
-    bounds = pair[0].job.score.bounds
-    width = bounds[1] - bounds[0]
-    interval = t_interval(estimate, error, freedom, confidence)
-    scores = [float(side.job.plain[0][0].mean()) for side in pair]
-    if error == 0 and set(scores) <= set(bounds):
-        # All answers of each side are right, or wrong: nothing varies, but new examples may.
-        ends = []
-        for side, score in zip(pair, scores, strict=True):
-            arm = side.job.arm
-            units = len(arm.seeds) if settings.resample == "seeds" else arm.num_units
-            crossing = Crossing([side.part])
-            ends.append(
-                (score, side_interval(crossing, score, confidence, bounds=bounds, units=units))
-            )
-        interval = difference_of_intervals(ends[0], ends[1])
-    return clipped_interval(interval, (-width, width))
+        freedoms = [freedoms[0]] * len(deviations)
+    variances = [float(found @ found) / (len(found) - 1) for found in deviations]
+    return seed_prior(variances, freedoms)
 
 
 def _pairing(arms: Mapping[str, Arm]) -> Pairing:

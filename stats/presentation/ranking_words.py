@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from multiberts.stats.presentation.table_writer import Table, format_cell
-from multiberts.stats.presentation.wording import failure
 
 if TYPE_CHECKING:
     from multiberts.stats.bootstrap.ranking import ArmComparisons, RankedArm
@@ -109,7 +108,11 @@ def notes(result: ArmComparisons) -> list[str]:
             seeds = ", ".join(map(str, arm.left_out))
             found.append(f"Left out of {arm.name}, as other arms lack them: seeds {seeds}.")
         if arm.failed_seeds:
-            found.append(failure(arm, result.confidence))
+            seeds = ", ".join(map(str, arm.failed_seeds))
+            found.append(
+                f"Seeds of {arm.name} that may have failed to train: {seeds}. Intervals of few seeds then "
+                "cover less than they say; aggregate='iqm' keeps such seeds and limits their weight."
+            )
     if result.pairing == "seed number":
         found.append(
             "Seeds are paired by seed number only: nothing in the data says that runs of one seed have "

@@ -46,11 +46,12 @@ SIX = leaderboard({"a": -1.5, "b": -0.2, "c": 0.0, "d": 0.0, "e": 1.2, "f": 1.3}
 
 @pytest.mark.parametrize("resample", ["both", "seeds", "examples"])
 @pytest.mark.parametrize("design", ["paired", "unpaired"])
+@pytest.mark.parametrize("aggregate", ["mean", "iqm"])
 @pytest.mark.parametrize("metric", ["accuracy", "matthews"])
-def test_two_arms_agree_with_compare(design, resample, metric):
+def test_two_arms_agree_with_compare(design, resample, aggregate, metric):
     arms = {name: SIX[name].astype(int) for name in ("a", "c")}
     labels = (np.arange(200) % 2).astype(int)
-    options = {"labels": labels, "resample": resample, **FEW}
+    options = {"labels": labels, "resample": resample, "aggregate": aggregate, **FEW}
     pair = stats.compare(arms["a"], arms["c"], metric, design, **options)
     found = stats.compare_arms(arms, metric, design, against="a", **options)
     (difference,) = found.differences
@@ -153,18 +154,16 @@ def test_letters_are_the_largest_sets_of_tied_arms(seed):
 
 
 def test_variances_that_are_alike_are_shared_at_most_half():
-    random = np.random.default_rng(0)
-    alike = [scores - scores.mean() for scores in random.normal(0, 2, (10, 5))]
-    variance, weight = seed_prior(alike)
-    assert variance == pytest.approx(np.mean([found @ found / 4 for found in alike]))
-    assert weight == 4
-    scales = np.exp(np.linspace(-6, 6, 10))
-    unlike = [scale * found for scale, found in zip(scales, alike, strict=True)]
-    _, weight = seed_prior(unlike)
+    alike = np.random.default_rng(0).normal(0, 2, (10, 5)).var(axis=1, ddof=1)
+    freedoms = np.full(10, 4)
+    variance, weight = seed_prior(alike, freedoms)
+    assert (variance, weight) == (pytest.approx(alike.mean()), 4)
+    unlike = alike * np.exp(np.linspace(-12, 12, 10))
+    _, weight = seed_prior(unlike, freedoms)
     assert 0 < weight < 0.5
-    logs = np.log([found @ found / 4 for found in unlike])
-    assert polygamma(1, weight / 2) == pytest.approx(logs.var(ddof=1) - polygamma(1, 2))
-    assert seed_prior([*alike, np.zeros(5)]) == (0.0, 0.0)
+    spread = np.log(unlike).var(ddof=1) - polygamma(1, 2)
+    assert polygamma(1, weight / 2) == pytest.approx(spread)
+    assert seed_prior([*alike, 0.0], np.full(11, 4)) == (0.0, 0.0)
 
 
 def test_intervals_are_moderated_and_bonferronis():
