@@ -124,6 +124,11 @@ def texts_of_runs(
 
     Raises:
       UserError: the texts of two runs differ, or the file is damaged.
+
+    Example:
+      >>> entry = read_run("runs/seed_0")["evaluation_sets"]["dev"]
+      >>> texts_of_runs([Path("runs/seed_0")], [entry], ["rte/dev/0"])
+      {}
     """
     known = [
         (path, entry["texts"])

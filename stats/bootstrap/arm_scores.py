@@ -110,9 +110,15 @@ def _column_table(arm: Arm, metric: Metric, columns: Columns) -> ScoreTable:
     shape = (len(weights), arm.num_examples)
     if metric.mean_of is not None and arm.observed is None:
         column = metric.mean_of
-        return ScoreTable(
-            shape, lambda: (weights @ block[column] for block in columns.example_columns())
-        )
+
+        def means() -> Iterator[Array]:
+            for block in columns.example_columns():
+                table = weights @ block[column]
+                del block  # not in memory while the table is used
+                yield table
+                del table
+
+        return ScoreTable(shape, means)
     score, means, gradient = _linearised(columns, arm.num_examples)
 
     def blocks() -> Iterator[Array]:

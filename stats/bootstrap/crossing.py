@@ -461,6 +461,7 @@ def _gather(arms: Sequence[_ReplicateArm], counts: NDArray | None, number: int) 
             total += _drawn_sum(chunk, means)
             squares += _drawn_sum(chunk, means**2)
         start += blocks[0].shape[1]
+        del blocks, block  # before the next ones are made
     spread = squares - total**2 / num_examples
     squares = np.where(spread > _ROUNDING * squares, spread, 0.0)
     return squares / (num_examples * max(1, num_examples - 1))

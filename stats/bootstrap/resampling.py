@@ -447,7 +447,10 @@ class Columns:
         """
         for _, rows in self._make() if self._arm.clusters is not None else self._blocks():
             own = rows[self._num_shared :].reshape(self._num_own, self._num_runs, -1)
-            yield [*rows[: self._num_shared, None], *own]
+            columns = [*rows[: self._num_shared, None], *own]
+            del rows, own  # the one who asked decides how long they are needed
+            yield columns
+            del columns
 
     def _make(self) -> Iterator[tuple[slice, NDArray]]:
         """Yields rows of shared and own columns, [shared + own * runs, block]."""
@@ -463,7 +466,9 @@ class Columns:
             # The order in which columns lie in memory.
             own = rows[shared:].reshape(self._num_own, self._num_runs, length)
             own[...] = table[:, :, shared:].transpose(2, 0, 1)
+            del table, own  # not in memory while the rows are used
             yield block, rows
+            del rows  # before the next ones are made
 
     def _of_clusters(self, width: int) -> NDArray:
         """Sums the columns within clusters, [shared + own * runs, clusters]."""
@@ -498,6 +503,7 @@ class Columns:
             for start in range(0, len(counts), step):
                 piece = counts[start : start + step, block].astype(self._dtype)
                 sums[start : start + step] += piece @ rows.T
+            del rows, piece  # before the next ones are made
         return self._by_run(sums)
 
 

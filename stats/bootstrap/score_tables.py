@@ -21,6 +21,7 @@ Resample = Literal["both", "seeds", "examples"]
 
 # Elements of a block that is cut from an array: 2 MiB.
 _BLOCK_ELEMENTS = 2**18
+_NONE = np.zeros((0, 0))
 
 
 @dataclass(frozen=True)
@@ -105,10 +106,10 @@ def aligned_blocks(*tables: ScoreTable) -> Iterator[tuple[Array, ...]]:
         done += width
         if done == numbers[0]:
             return
-        held = [
-            block[:, width:] if block.shape[1] > width else next(source)
-            for block, source in zip(held, sources, strict=True)
-        ]
+        for place, source in enumerate(sources):
+            held[place] = held[place][:, width:] if held[place].shape[1] > width else _NONE
+            if not held[place].size:  # the old block is gone before the next one is made
+                held[place] = next(source)
 
 
 @dataclass(frozen=True)
@@ -190,7 +191,9 @@ def _residual_blocks(
         residual = block - expected
         residual -= seed[:, None]
         start += block.shape[1]
+        del block, expected  # not in memory while the residual is used
         yield residual
+        del residual
 
 
 def residual_table(table: ScoreTable, parts: Deviations) -> ScoreTable:
