@@ -54,7 +54,7 @@ NUMBERED = {
     "seeds": "tables 4 and 11",
     "momentum": "tables 6 and 12, with parts of the seeds",
     "momentum_shared": "tables 6 and 12, by the paper's estimator",
-    "figure_decay": "figure 2a",
+    "figure_histogram": "figure 2a",
 }
 
 
@@ -90,6 +90,7 @@ def all_figures(analysis: InstanceAnalysis) -> dict[str, Figure]:
     """Returns every figure that the data allow, by name."""
     figures = {
         "accuracy": accuracy_figure(analysis.accuracies),
+        "histogram": histogram_figure(analysis.accuracies),
         "bounds": bounds_figure(analysis.pairs) if analysis.pairs else None,
         "fisher": fisher_figure(analysis.pairs) if analysis.pairs else None,
     }
@@ -136,6 +137,22 @@ def accuracy_figure(accuracies: Mapping[str, Mapping[str, SizeAccuracy]]) -> Fig
                     label="fine-tuning runs ensembled",
                 )  # fmt: skip
             _name_sizes(axes, sizes, task)
+    return figure
+
+
+def histogram_figure(accuracies: Mapping[str, Mapping[str, SizeAccuracy]]) -> Figure:
+    """Draws the histogram of instance accuracy of every size: the share of examples in each tenth."""
+    with _panels(accuracies, 3.4, "examples (%)", 3) as (figure, panels):
+        for axes, (task, sizes) in zip(panels, accuracies.items(), strict=True):
+            for place, (size, found) in enumerate(sizes.items()):
+                axes.stairs(
+                    100 * found.shares, np.arange(11) / 10, label=size, linewidth=1.6,
+                    color=COLOURS[place % len(COLOURS)], linestyle=LINES[place % len(LINES)],
+                )  # fmt: skip
+            axes.set_xlabel("instance accuracy")
+            axes.set_xlim(0, 1)
+            axes.set_ylim(bottom=0)
+            axes.set_title(task)
     return figure
 
 

@@ -11,6 +11,7 @@ from multiberts.stats.instances.figures import (
     decay_figure,
     decomposition_figure,
     fisher_figure,
+    histogram_figure,
     momentum_figure,
     variance_curve_figure,
     variances_figure,
@@ -87,6 +88,17 @@ def test_accuracy_shows_every_seed_and_the_means(analysis):
         np.testing.assert_allclose(line[:, 1], accuracy.seed_scores)
     np.testing.assert_allclose(drawn[3][:, 1], [accuracy.mean for accuracy in found])
     np.testing.assert_allclose(drawn[4][:, 1], [accuracy.ensembled for accuracy in found])
+
+
+def test_histogram_counts_examples_by_tenths():
+    """Example k is right in k of ten seeds: one example per bar, and all-right ones in the last."""
+    runs = (np.arange(11) > np.arange(10)[:, None]).astype(int)
+    sizes = {"t": {"small": runs, "large": runs}}
+    accuracies = analyse_sizes(sizes, num_bootstrap=20, with_curves=False).accuracies
+    expected = np.array([*[1] * 9, 2]) / 11
+    np.testing.assert_allclose(accuracies["t"]["small"].shares, expected)
+    (axes,) = histogram_figure(accuracies).axes
+    np.testing.assert_allclose(axes.patches[1].get_data().values, 100 * expected)
 
 
 def test_bounds_show_every_kind_where_it_is_known(analysis):

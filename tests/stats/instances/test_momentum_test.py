@@ -109,15 +109,28 @@ def test_what_is_refused():
         momentum(runs, runs, runs, edges=[0, 0.5, 0.5])
 
 
-def test_a_shared_estimate_pulls_down_where_nothing_is_related():
-    """Sizes whose accuracies are unrelated have no momentum within a bucket; the paper's estimator,
-    which uses one estimate three times, is negative in every bucket, and parts of the seeds are not
-    further from 0 than their interval."""
+def uniform_sizes(related: bool, seeds: int = 5):
+    """Three sizes of 4,000 examples: each equally hard for all, or the sizes unrelated."""
     random = np.random.default_rng(0)
-    chance = random.random(4000)
-    sizes = [(random.random((9, 4000)) < chance).astype(int) for _ in range(3)]
-    shared = momentum(*sizes, shared=True, num_bootstrap=20)
-    apart = momentum(*sizes, num_bootstrap=20)
-    assert (shared.high < 0).all()
+    chances = [random.random(4000) for _ in range(1 if related else 3)] * (3 if related else 1)
+    return [(random.random((seeds, 4000)) < chance).astype(int) for chance in chances]
+
+
+def test_a_shared_estimate_pulls_down_where_only_luck_moves():
+    """Its noise enters the two differences with opposite signs; with parts of the seeds r is 0."""
+    sizes = uniform_sizes(related=True)
+    shared = momentum(*sizes, shared=True, num_bootstrap=40)
+    apart = momentum(*sizes, num_bootstrap=40)
+    assert (shared.high < 0).all() and (shared.correlation < -0.35).all()
+    assert apart.pooled_low < 0 < apart.pooled_high
     assert shared.num_splits == 1 and apart.num_splits == 10
-    assert shared.pooled < apart.pooled - 0.1
+
+
+@pytest.mark.parametrize("seeds", [5, 10])
+def test_parts_pull_down_where_sizes_are_unrelated_and_neither_way_makes_momentum(seeds):
+    """Coarse buckets leave some of the middle size's true spread, which moves both differences."""
+    sizes = uniform_sizes(related=False, seeds=seeds)
+    shared = momentum(*sizes, shared=True, num_bootstrap=40)
+    apart = momentum(*sizes, num_bootstrap=40)
+    assert apart.pooled < -0.1 < shared.pooled
+    assert apart.pooled_high < 0 and shared.pooled < 0.03
