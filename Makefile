@@ -41,7 +41,7 @@ check-data:
 
 # The Multi-Bootstrap against plain loops, scikit-learn and SciPy, as ratios.
 bench-stats: $(VENV)/installed-for-tests
-	$(BIN)/python -m benchmarks.multibootstrap_speed
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m benchmarks.multibootstrap_speed
 
 # Tokenising and batches against the original tokeniser and the library's, as ratios.
 bench-data: $(VENV)/installed-for-tests

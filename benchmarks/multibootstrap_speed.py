@@ -11,7 +11,8 @@ Every row times, in one run, 1,000 replicates (seeds and examples) of
 
 The slow ones are run for a few replicates and scaled up, which their cost allows (every replicate
 is the same work). What counts are the ratios: the machine's speed cancels. Seconds are those of the
-processor, of all threads, so that other work on the machine does not count.
+processor, of all threads, so that other work on the machine does not count; `make bench-stats` allows
+linear algebra one thread, as several would be counted while they wait for each other.
 """
 
 from __future__ import annotations

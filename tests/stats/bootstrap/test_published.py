@@ -190,12 +190,11 @@ def test_one_seed_is_resampled_with_a_warning():
         multibootstrap(against_one, predictions[[0, 1, 0]], labels, "accuracy", verbose=False)
 
 
-def test_import_is_quick_and_without_tensorflow():
+def test_the_import_loads_nothing_heavy():
     code = (
-        "import sys, time; start = time.perf_counter(); import multiberts.stats; "
-        "seconds = time.perf_counter() - start; "
+        "import sys; import multiberts.stats; "
         "names = {'tensorflow', 'keras', 'bert', 'matplotlib', 'pandas', 'xarray'}; "
         "heavy = names & set(sys.modules); "
-        "assert not heavy, heavy; assert seconds < 2, seconds"
+        "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
