@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from multiberts.bert.randomness import hash_bits
-from multiberts.evaluate.dumps.run_file import RUN_FILE, write_run
+from multiberts.evaluate.dumps.run_file import RUN_FILE, files_of, write_run
 from multiberts.finetune.content import FileContent
 from multiberts.finetune.data_files import refuse_repeated_files
 from multiberts.finetune.family import EvaluationSet, Learner
@@ -21,7 +21,6 @@ from multiberts.finetune.recipe import FinetuningSettings, family_of, run_parame
 from multiberts.finetune.run_outputs import (
     STATE,
     Entries,
-    files_of,
     note_early,
     provenance,
     write_sets,

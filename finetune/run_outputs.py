@@ -62,27 +62,12 @@ def write_sets(
             metrics=predicted.metrics,
             evaluation_set=None if epochs is None else predicted.name,
             epochs=epochs,
-            texts=_written_texts(run_dir, predicted),
+            texts=write_texts(run_dir, predicted.name, predicted.example_ids, predicted.texts)
+            if predicted.texts
+            else None,
         )
         after_each()
     return entries
-
-
-def files_of(entries: Entries) -> list[str]:
-    """Returns the files of entries, relative to the run's directory, each once."""
-    texts = [entry["texts"]["file"] for entry in entries.values() if "texts" in entry]
-    return list(dict.fromkeys([*(entry["file"] for entry in entries.values()), *texts]))
-
-
-def _written_texts(run_dir: Path, predicted: EvaluationSet) -> dict[str, Any] | None:
-    """Writes the texts of a set, where it has some, and returns their entry in run.json."""
-    if not predicted.texts:
-        return None
-    twice = set(predicted.texts) & {*predicted.extras, *predicted.outputs}
-    if twice:
-        raise ValueError(f"{predicted.name}: {sorted(twice)} are texts and other columns")
-    file = f"texts/{predicted.name}.tfrecord.gz"
-    return write_texts(run_dir, file, predicted.example_ids, predicted.texts)
 
 
 def written_early(run_dir: Path, epochs: float) -> Entries | None:

@@ -157,6 +157,18 @@ def evaluation_entry(
     return entry
 
 
+def files_of(entries: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Returns the files of entries of `evaluation_sets`, each once.
+
+    Example:
+      >>> entry = {"file": "predictions/dev.tfrecord", "texts": {"file": "texts/dev.tfrecord.gz"}}
+      >>> files_of({"dev": entry, "dev@2": {**entry, "file": "predictions/dev@2.tfrecord"}})
+      ['predictions/dev.tfrecord', 'predictions/dev@2.tfrecord', 'texts/dev.tfrecord.gz']
+    """
+    texts = [entry["texts"]["file"] for entry in entries.values() if "texts" in entry]
+    return list(dict.fromkeys([*(entry["file"] for entry in entries.values()), *texts]))
+
+
 def read_run(run_dir: PathLike) -> dict[str, Any]:
     """Reads a run's `run.json`.
 

@@ -33,13 +33,16 @@ _CURE = "remove the run and fine-tune it again"
 
 
 def write_texts(
-    run_dir: PathLike, file: str, example_ids: Sequence[str], texts: Mapping[str, Sequence[str]]
+    run_dir: PathLike,
+    evaluation_set: str,
+    example_ids: Sequence[str] | np.ndarray,
+    texts: Mapping[str, Sequence[str]],
 ) -> dict[str, Any]:
     """Writes the texts of an evaluation set, whole or not at all.
 
     Args:
       run_dir: of the run.
-      file: in run_dir; its name ends in `.gz`.
+      evaluation_set: its name, such as `dev`, also for predictions of early checkpoints.
       example_ids: [examples].
       texts: texts [examples] by name of the column.
 
@@ -51,17 +54,18 @@ def write_texts(
       UserError: the file cannot be written.
 
     Example:
-      >>> entry = write_texts(".", "dev.tfrecord.gz", ["rte/dev/0"], {"premise": ["It rains."]})
+      >>> entry = write_texts(".", "dev", ["rte/dev/0"], {"premise": ["It rains."]})
       >>> read_texts(".", entry, ["rte/dev/0"])["premise"]
       array(['It rains.'], dtype=object)
     """
+    file = f"texts/{evaluation_set}.tfrecord.gz"
     path = Path(run_dir) / file
     unfit = [name for name in texts if not is_column_name(name)]
     if unfit or not texts or {len(column) for column in texts.values()} != {len(example_ids)}:
         raise ValueError(
             f"{path}: found the columns {sorted(texts)}, expected texts of {len(example_ids)} examples"
         )
-    columns = {"example_id": example_ids, **texts}
+    columns = {"example_id": map(str, example_ids), **texts}
     content = framed(
         encode({name: [[text] for text in column] for name, column in columns.items()})
     )

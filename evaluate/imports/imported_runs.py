@@ -19,8 +19,10 @@ from multiberts.evaluate.dumps.run_file import (
     RUN_COORDINATES,
     RUN_FILE,
     evaluation_entry,
+    files_of,
     write_run,
 )
+from multiberts.evaluate.dumps.text_file import write_texts
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, is_name_inside, read_bytes
@@ -42,6 +44,7 @@ class ImportedSet:
       metrics: the main one first; empty where labels are unknown.
       evaluation_set: for an early checkpoint.
       epochs: for an early checkpoint, or where they are known.
+      texts: by name, texts [examples] by which a reader recognises an example.
     """
 
     name: str
@@ -49,6 +52,7 @@ class ImportedSet:
     metrics: tuple[str, ...]
     evaluation_set: str | None = None
     epochs: float | None = None
+    texts: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,16 +168,21 @@ def write_imported(root: PathLike, layout: str, run: ImportedRun) -> None:
     with directory:
         entries = {}
         for imported in sets:
-            file = f"predictions/{imported.name}.tfrecord"
+            file, ids = f"predictions/{imported.name}.tfrecord", imported.predictions.example_ids
             write_predictions(directory.path / file, **vars(imported.predictions))
             entries[imported.name] = evaluation_entry(
                 directory.path,
                 file,
-                examples=len(imported.predictions.example_ids),
+                examples=len(ids),
                 metrics=imported.metrics,
                 evaluation_set=imported.evaluation_set,
                 epochs=imported.epochs,
+                texts=write_texts(
+                    directory.path, imported.evaluation_set or imported.name, ids, imported.texts
+                )
+                if imported.texts
+                else None,
             )
         facts = {**dict.fromkeys(RUN_COORDINATES), **run.facts}
         write_run(directory.path, {**facts, "evaluation_sets": entries})
-        directory.finish([RUN_FILE, *(entry["file"] for entry in entries.values())])
+        directory.finish([RUN_FILE, *files_of(entries)])

@@ -2,7 +2,7 @@
 
 In the folder of a task (mnli, qqp; for sst-2 in each of its folds):
 
-    data.json    {"label_list": [...], "predict": [{"guid", "label", ...}, ...], ...}
+    data.json    {"label_list": [...], "predict": [{"guid", "label", "text_a", ...}, ...], ...}
     results/s<size>p<pre-training seed>f<fine-tuning seed>epoch<n>over3.tsv
                  one row per datapoint of `predict`, one column per class of `label_list`:
                  probabilities
@@ -40,6 +40,7 @@ _FILE = re.compile(r"s([a-z]+)p(\d+)f(\d+)epoch(\d+)over3\.tsv(?:\.gz)?")
 _THIRDS = 3
 _LAST = 12
 _ENTAILMENT, _NO_ENTAILMENT = "entailment", "non-entailment"
+_TEXTS = ("text_a", "text_b")
 _TASKS = {"mnli": "MNLI", "qqp": "QQP", "sst-2": "SST-2"}
 
 
@@ -111,19 +112,21 @@ def _read(
             probabilities.append(table)
         guids = [guid for file in data for guid in datapoints(file).guids]
         gold = [label for file in data for label in datapoints(file).gold]
+        texts = [shown for file in data for shown in datapoints(file).texts]
         classes = datapoints(data[0]).labels
         if len(set(guids)) != len(guids):
             raise UserError(
                 f"{data[0].parent.parent}: found the same guid in two folds, expected each once; import "
                 "them one by one"
             )
-        sets += _sets(guids, gold, np.concatenate(probabilities), classes, thirds)
+        sets += _sets(guids, gold, texts, np.concatenate(probabilities), classes, thirds)
     return sets
 
 
 def _sets(
     guids: Sequence[str],
     gold: Sequence[str],
+    texts: Sequence[Mapping[str, str]],
     probabilities: np.ndarray,
     classes: tuple[str, ...],
     thirds: int,
@@ -151,6 +154,11 @@ def _sets(
             ("accuracy",),
             None if final else name,
             epochs,
+            {
+                column: [texts[row][column] for row in rows]
+                for column in _TEXTS
+                if all(column in texts[row] for row in rows)
+            },
         )
 
 
@@ -162,11 +170,13 @@ class _Datapoints:
       guids: id of each row.
       gold: label of each row.
       labels: the class of each column.
+      texts: those of `_TEXTS` that each row has.
     """
 
     guids: list[str]
     gold: list[str]
     labels: tuple[str, ...]
+    texts: list[dict[str, str]]
 
 
 def _datapoints(path: Path) -> _Datapoints:
@@ -175,6 +185,10 @@ def _datapoints(path: Path) -> _Datapoints:
         labels = tuple(str(label) for label in content["label_list"])
         guids = [str(entry["guid"]) for entry in content["predict"]]
         gold = [str(entry["label"]) for entry in content["predict"]]
+        texts = [
+            {name: entry[name] for name in _TEXTS if isinstance(entry.get(name), str)}
+            for entry in content["predict"]
+        ]
     except (KeyError, TypeError) as error:
         raise UserError(
             f"{path}: expected label_list and predict with guid and label ({type(error).__name__}: "
@@ -191,4 +205,4 @@ def _datapoints(path: Path) -> _Datapoints:
         raise UserError(
             f"{path}: found the same guid twice, expected each once; fetch the file again"
         )
-    return _Datapoints(guids, gold, labels)
+    return _Datapoints(guids, gold, labels, texts)

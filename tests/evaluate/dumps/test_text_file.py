@@ -27,7 +27,7 @@ def make(tmp_path: Path, make_run: Callable[..., Path]) -> Callable[..., Path]:
         path, entry = tmp_path / "runs" / name, {}
         ids = [IDS[place] for place in order]
         if texts is not None:
-            entry = {"texts": write_texts(path, FILE, IDS, texts)}
+            entry = {"texts": write_texts(path, "dev", IDS, texts)}
         columns = {
             "example_ids": ids,
             "labels": [[0, 1, 1][place] for place in order],
@@ -91,12 +91,12 @@ def test_other_or_damaged_texts_are_refused(make, tmp_path: Path) -> None:
     (good / FILE).unlink()
     with pytest.raises(UserError, match=r"dev\.tfrecord\.gz"):
         read_predictions([good], "dev")
-    few = write_texts(tmp_path, "few.gz", ["x/0"], {"premise": ["It rains."]})
+    few = write_texts(tmp_path, "few", ["x/0"], {"premise": ["It rains."]})
     with pytest.raises(UserError, match="lacks example 'x/1'"):
         read_texts(tmp_path, few, IDS)
     with pytest.raises(UserError, match=r"has the columns \['example_id', 'premise'\], expected"):
         read_texts(tmp_path, {**few, "columns": ["question"]}, ["x/0"])
     for texts in ({}, {"label": ["a", "b", "c"]}, {"premise": ["a"]}):
         with pytest.raises(ValueError, match="expected texts of 3 examples"):
-            write_texts(tmp_path, "bad.gz", IDS, texts)
-    assert not (tmp_path / "bad.gz").exists()
+            write_texts(tmp_path, "bad", IDS, texts)
+    assert not (tmp_path / "texts" / "bad.tfrecord.gz").exists()

@@ -291,7 +291,7 @@ def sizes(tmp_path: Path) -> Path:
     folder = tmp_path / "mnli"
     (folder / "results").mkdir(parents=True)
     predict = [
-        {"guid": "dev_matched-7", "label": "neutral", "text_a": "x", "text_b": "y"},
+        {"guid": "dev_matched-7", "label": "neutral", "text_a": "seven", "text_b": "y"},
         {"guid": "hans-ex1", "label": "non-entailment", "text_a": "x", "text_b": "y"},
         {"guid": "hans-ex2", "label": "entailment", "text_a": "x", "text_b": "y"},
         {"guid": "dev_matched-2", "label": "contradiction", "text_a": "x", "text_b": "y"},
@@ -324,6 +324,8 @@ def test_models_of_five_sizes(tmp_path: Path, sizes: Path):
     assert hans["label"].values.tolist() == [0, 1]
     assert hans["prediction"].values[0].tolist() == [1, 1]
     assert early_hans["prediction"].values[0].tolist() == [0, 0]
+    for dev in (final, early):
+        assert dev["text_a"].values.tolist() == ["seven", "x"]
 
 
 def test_folds_are_put_together(tmp_path: Path, sizes: Path):

@@ -36,7 +36,7 @@ def write(root, size, seed, run, correct):
         ids = [f"dev/{place}" for place in range(EXAMPLES)]
         premises = [f"sentence number {place}" for place in range(EXAMPLES)]
         texts = {"premise": premises, "hypothesis": ["a " + "long " * 100] * EXAMPLES}
-        text_file = write_texts(path, "texts/dev.tfrecord.gz", ids, texts)
+        text_file = write_texts(path, "dev", ids, texts)
         entry = evaluation_entry(
             path, file, examples=EXAMPLES, metrics=["accuracy"], texts=text_file
         )
