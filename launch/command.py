@@ -19,7 +19,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import gin
 from absl import flags
@@ -34,7 +34,7 @@ from multiberts.launch.plan.planned_run import STAGES, PlannedRun, stage_functio
 from multiberts.runs.command import parse_gin_flags, run_main
 from multiberts.runs.errors import UserError, nearest
 from multiberts.runs.gin_files import refuse_unknown_scopes, scoped_bindings
-from multiberts.runs.parameters import annotations_of, check_types
+from multiberts.runs.parameters import PositiveInt, annotations_of, check_types
 
 
 @dataclass(frozen=True)
@@ -100,9 +100,9 @@ _OF_STAGES = {"world": "make_world", "report": "report", "paper": "paper"}
 # The lists of `launch` that name the scopes of a stage.
 SCOPED_STAGES = {"corpora": "prepare", "procedures": "pretrain", "tasks": "finetune"}
 # What may be bound as `launch.<name>`, with its type: the experiment, and what all commands have.
-_OTHER_SETTINGS = {"root": str, "workers": int | None}
+_OTHER_SETTINGS = {"root": str, "workers": PositiveInt | None}
 _SETTINGS = {
-    **get_type_hints(Experiment),
+    **annotations_of(Experiment),
     **dict.fromkeys(SCOPED_STAGES, Sequence[str]),
     **_OTHER_SETTINGS,
 }

@@ -23,7 +23,7 @@ from typing import Any
 
 import psutil
 
-from multiberts.launch.markers.attempts import attempts_of, end_attempt
+from multiberts.launch.markers.attempts import EngineName, attempts_of, end_attempt
 from multiberts.launch.markers.lease import Holder, Lease
 from multiberts.launch.workers.guardian import VARIABLE, Watch
 from multiberts.runs.console import report
@@ -41,7 +41,7 @@ PREFIX = "launch-"
 def reap(
     *,
     root: PathLike,
-    engine: str = "local",
+    engine: EngineName = "local",
     engine_options: Mapping[str, Any] | None = None,
     everything: bool = False,
 ) -> None:

@@ -6,11 +6,19 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from multiberts.launch.markers.attempts import EngineName
 from multiberts.launch.markers.failures import FailedRun, describe
 from multiberts.launch.plan.planned_run import PlannedRun
-from multiberts.launch.workers.engines import ENGINES, make_engine, options_of
+from multiberts.launch.workers.engines import make_engine, options_of
 from multiberts.launch.workers.one_pass import carry_out_plan
 from multiberts.runs.errors import UserError
+from multiberts.runs.parameters import (
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    annotations_of,
+    check_types,
+)
 
 __all__ = ["FailedRun", "describe", "run_plan"]
 
@@ -19,14 +27,14 @@ def run_plan(
     *,
     plan: list[PlannedRun],
     root: str,
-    engine: str = "local",
+    engine: EngineName = "local",
     engine_options: Mapping[str, Any] | None = None,
-    workers: int | None = None,
-    workers_per_accelerator: int = 1,
-    attempts: int = 3,
-    budget: float | None = None,
+    workers: PositiveInt | None = None,
+    workers_per_accelerator: PositiveInt = 1,
+    attempts: PositiveInt = 3,
+    budget: NonNegativeFloat | None = None,
     once: bool = False,
-    silent_seconds: float = 90.0,
+    silent_seconds: PositiveFloat = 90.0,
 ) -> list[FailedRun]:
     """Carries out what of a plan is not done yet.
 
@@ -55,14 +63,7 @@ def run_plan(
         nothing has been started.
       PreemptedError: SIGTERM came; no worker is left.
     """
-    if engine not in ENGINES:
-        raise UserError(
-            f"run.engine is {engine!r}, expected one of {', '.join(ENGINES)}; name one of them"
-        )
-    if attempts < 1:
-        raise UserError(f"run.attempts is {attempts}, expected 1 or more; correct it")
-    if silent_seconds <= 0:
-        raise UserError(f"run.silent_seconds is {silent_seconds}, expected more than 0; correct it")
+    check_types("run", locals(), annotations_of(run_plan))
     if engine == "tpu":
         from multiberts.launch.tpu.running import run_on_tpu
         from multiberts.launch.tpu.settings import TpuSettings

@@ -23,7 +23,7 @@ from multiberts.bert.checkpoint.checkpoint import check_checkpoint
 from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.tasks import registered_tasks
 from multiberts.launch.markers.failures import FailedRun, exit_with
-from multiberts.launch.plan.experiment import Axes, finetuning_runs, is_trained, of_task
+from multiberts.launch.plan.experiment import Axes, Folds, finetuning_runs, is_trained, of_task
 from multiberts.launch.plan.graph import Graph
 from multiberts.launch.plan.planned_run import PlannedRun, stage_function
 from multiberts.runs import console
@@ -41,11 +41,11 @@ from multiberts.runs.gin_files import (
     refuse_unknown_scopes,
     scoped_bindings,
 )
-from multiberts.runs.parameters import check_arguments
+from multiberts.runs.parameters import NonNegativeInt, PositiveFloat, check_arguments
 from multiberts.runs.preemption import PreemptedError, preemption_notice
 
 # For all tasks, or by the task's name.
-Folds = Sequence[int | None] | Mapping[str, Sequence[int | None]]
+FoldsByTask = Folds | Mapping[str, Folds]
 
 # Arguments of `finetune` that the sweep gives to each of its runs.
 _OWN = ("run_dir", "checkpoint", "learning_rate", "finetune_seed", "held_out_fold")
@@ -83,9 +83,9 @@ def sweep(
     root: str,
     checkpoints: Sequence[str] | Mapping[str, str],
     tasks: Sequence[str] | Mapping[str, Mapping[str, Any]],
-    learning_rates: Sequence[float] | Mapping[str, Sequence[float]],
-    finetune_seeds: Sequence[int] = (0,),
-    held_out_folds: Folds = (None,),
+    learning_rates: Sequence[PositiveFloat] | Mapping[str, Sequence[PositiveFloat]],
+    finetune_seeds: Sequence[NonNegativeInt] = (0,),
+    held_out_folds: FoldsByTask = (None,),
 ) -> list[FailedRun]:
     """Makes every run that is missing; a run that fails does not stop the others.
 
@@ -126,9 +126,9 @@ def sweep_plan(
     *,
     checkpoints: Sequence[str] | Mapping[str, str],
     tasks: Sequence[str] | Mapping[str, Mapping[str, Any]],
-    learning_rates: Sequence[float] | Mapping[str, Sequence[float]],
-    finetune_seeds: Sequence[int] = (0,),
-    held_out_folds: Folds = (None,),
+    learning_rates: Sequence[PositiveFloat] | Mapping[str, Sequence[PositiveFloat]],
+    finetune_seeds: Sequence[NonNegativeInt] = (0,),
+    held_out_folds: FoldsByTask = (None,),
 ) -> list[PlannedRun]:
     """Returns the runs of a sweep, those that can share work next to each other; see `sweep`."""
     named = _named(checkpoints)

@@ -118,12 +118,8 @@ def checked_estimates(
 
 
 def refuse_above(estimate: PlanEstimate, budget: float | None) -> None:
-    """Refuses an estimate above the budget, in dollars, and a negative budget."""
-    if budget is None:
-        return
-    if budget < 0:
-        raise UserError(f"the budget is {budget:g} dollars, expected 0 or more; correct --budget")
-    if estimate.dollars > budget:
+    """Refuses an estimate above the budget, in dollars."""
+    if budget is not None and estimate.dollars > budget:
         raise UserError(
             f"what is left is estimated at {estimate.dollars:,.2f} dollars "
             f"({estimate.device_hours:,.1f} hours of {estimate.device.name}), above the budget of "

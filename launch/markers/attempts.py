@@ -16,7 +16,7 @@ import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 from multiberts.launch.markers.lease import Holder
 from multiberts.runs.console import warn
@@ -29,6 +29,7 @@ SECONDS_BETWEEN_HEARTBEATS = 15.0
 # A worker without a heartbeat for so long is taken for dead.
 SECONDS_OF_SILENCE = 90.0
 
+EngineName = Literal["local", "slurm", "kubernetes", "tpu"]
 # Attempts of these engines continue without a launcher; who reconciles next gives the heartbeat.
 ENGINES_WITHOUT_LAUNCHER = {"tpu"}
 SECONDS_BETWEEN_RECONCILIATIONS = 3600.0

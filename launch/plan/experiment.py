@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, get_type_hints
+from typing import Any
 
 from multiberts.finetune.tasks import task_named
 from multiberts.launch.plan.graph import DATA, WORLD, Graph, complete, placed_in
@@ -24,7 +24,14 @@ from multiberts.launch.plan.planned_run import (
 )
 from multiberts.runs import console
 from multiberts.runs.errors import UserError
-from multiberts.runs.parameters import check_types
+from multiberts.runs.parameters import (
+    NonNegativeInt,
+    PositiveFloat,
+    annotations_of,
+    check_types,
+)
+
+Folds = Sequence[NonNegativeInt | None]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,12 +63,12 @@ class Experiment:
 
     corpora: Mapping[str, Mapping[str, Any]]
     procedures: Mapping[str, Mapping[str, Any]]
-    pretrain_seeds: Sequence[int]
+    pretrain_seeds: Sequence[NonNegativeInt]
     tasks: Mapping[str, Mapping[str, Any]]
-    learning_rates: Sequence[float] | Mapping[str, Sequence[float]] = ()
-    finetune_seeds: Sequence[int] | Mapping[str, Sequence[int]] = (0,)
-    held_out_folds: Sequence[int | None] | Mapping[str, Sequence[int | None]] = (None,)
-    finetune_steps: Sequence[int] | Mapping[str, Any] | None = None
+    learning_rates: Sequence[PositiveFloat] | Mapping[str, Sequence[PositiveFloat]] = ()
+    finetune_seeds: Sequence[NonNegativeInt] | Mapping[str, Sequence[NonNegativeInt]] = (0,)
+    held_out_folds: Folds | Mapping[str, Folds] = (None,)
+    finetune_steps: Sequence[NonNegativeInt] | Mapping[str, Any] | None = None
     world: Mapping[str, Any] | None = None
     report: Mapping[str, Any] | None = None
     paper: Mapping[str, Any] | None = None
@@ -324,7 +331,7 @@ def _in_order(uses: Mapping[str, set[str]], setting: str, relation: str) -> list
 def _check_lists(experiment: Experiment, has_imports: bool) -> None:
     """Refuses values of another type, and lists that leave a procedure or a task without runs."""
     procedures, tasks = experiment.procedures, experiment.tasks
-    check_types("launch", vars(experiment), get_type_hints(Experiment))
+    check_types("launch", vars(experiment), annotations_of(Experiment))
     if procedures and not experiment.pretrain_seeds:
         raise UserError(
             f"launch.pretrain_seeds is empty, so {', '.join(procedures)} would have no runs; give at "
@@ -338,11 +345,6 @@ def _check_lists(experiment: Experiment, has_imports: bool) -> None:
         )
     for entry, arguments in tasks.items():
         axes = experiment.axes(entry)
-        for rate in axes.learning_rates:
-            if rate <= 0:
-                raise UserError(
-                    f"launch.learning_rates holds {rate!r}, expected positive numbers; correct it"
-                )
         if not axes.held_out_folds:
             raise UserError(
                 f"launch.held_out_folds is empty for {entry}, which would have no runs; give [None]"

@@ -15,9 +15,11 @@ from multiberts.launch.estimate.estimate import (
 )
 from multiberts.launch.estimate.prices import load_prices
 from multiberts.launch.estimate.quantities import duration
+from multiberts.launch.markers.attempts import EngineName
 from multiberts.launch.markers.planned import done_paths
 from multiberts.launch.plan.planned_run import STAGES, PlannedRun
 from multiberts.runs.console import report
+from multiberts.runs.parameters import NonNegativeFloat, PositiveInt
 
 # Above so many runs a folder is one line, as long as its runs are in the same state.
 RUNS_SHOWN = 300
@@ -27,11 +29,11 @@ def show_plan(
     *,
     plan: Sequence[PlannedRun],
     root: str | Path,
-    budget: float | None = None,
+    budget: NonNegativeFloat | None = None,
     device: str | None = None,
-    workers: int | None = None,
+    workers: PositiveInt | None = None,
     spot: bool | None = None,
-    engine: str = "local",
+    engine: EngineName = "local",
     engine_options: Mapping[str, Any] | None = None,
 ) -> None:
     """Prints every run of a plan, what of it is done, and an estimate of what is left.

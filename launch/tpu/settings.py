@@ -8,12 +8,17 @@ from pathlib import Path
 
 from multiberts.runs.bucket.objects import is_url
 from multiberts.runs.errors import UserError
+from multiberts.runs.parameters import (
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    annotations_of,
+    check_types,
+)
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 # What nodes install, by the library that computes.
 REQUIREMENTS = {"tensorflow": "requirements-tpu.txt", "jax": "requirements-tpu-jax.txt"}
-
-_POSITIVE = ("patience_minutes", "heartbeat_minutes", "max_attempts", "poll_seconds")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,26 +60,26 @@ class TpuSettings:
     runtime_version: str
     bucket: str
     spot: bool = True
-    patience_minutes: float = 120.0
-    heartbeat_minutes: float = 45.0
-    boot_minutes: float = 30.0
-    max_attempts: int = 100
-    max_failures: int = 5
-    backoff_seconds: float = 60.0
-    budget: float | None = None
-    dollars_per_hour: float | None = None
+    patience_minutes: PositiveFloat = 120.0
+    heartbeat_minutes: PositiveFloat = 45.0
+    boot_minutes: NonNegativeFloat = 30.0
+    max_attempts: PositiveInt = 100
+    max_failures: PositiveInt = 5
+    backoff_seconds: NonNegativeFloat = 60.0
+    budget: NonNegativeFloat | None = None
+    dollars_per_hour: NonNegativeFloat | None = None
     service_account: str | None = None
     network: str | None = None
     subnetwork: str | None = None
-    poll_seconds: float = 60.0
+    poll_seconds: PositiveFloat = 60.0
     compute: str = "tensorflow"
     python: str | None = None
     device_kind: str = "TPU"
     node_folder: str = "/var/lib/multiberts"
     node_environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    node_heartbeat_seconds: float = 30.0
-    push_seconds: float = 60.0
-    silent_seconds: float = 90.0
+    node_heartbeat_seconds: PositiveFloat = 30.0
+    push_seconds: PositiveFloat = 60.0
+    silent_seconds: PositiveFloat = 90.0
 
     def check(self) -> None:
         """Refuses values that nothing can be done with.
@@ -82,10 +87,7 @@ class TpuSettings:
         Raises:
           UserError: naming the first of them.
         """
-        for name in _POSITIVE:
-            value = getattr(self, name)
-            if value <= 0:
-                raise UserError(f"{name} is {value}, expected more than 0; correct it")
+        check_types("run.engine_options", vars(self), annotations_of(TpuSettings))
         if not self.zones:
             raise UserError(
                 "zones is empty, expected at least one, such as ['us-central2-b']; name some"

@@ -17,12 +17,17 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from multiberts.launch.estimate.accelerators import visible_gpus
-from multiberts.runs.errors import UserError
-from multiberts.runs.parameters import annotations_of, described, fits, shortened
+from multiberts.runs.errors import UserError, nearest
+from multiberts.runs.parameters import (
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    annotations_of,
+    described,
+    fits,
+    shortened,
+)
 
-ENGINES = ("local", "slurm", "kubernetes", "tpu")
-
-_AT_LEAST_1 = ("max_blocks", "nodes_per_block", "cores", "memory_gb")
 _WALLTIME = re.compile(r"\d+:[0-5]\d:[0-5]\d")
 _Options = TypeVar("_Options")
 
@@ -41,13 +46,13 @@ class EngineOptions:
       cores: of a node.
     """
 
-    poll_seconds: float = 30
-    max_blocks: int = 1
+    poll_seconds: PositiveFloat = 30
+    max_blocks: PositiveInt = 1
     worker_init: str = ""
     python: str = sys.executable
     address: str | None = None
-    gpus: int = 0
-    cores: int | None = None
+    gpus: NonNegativeInt = 0
+    cores: PositiveInt | None = None
 
     def check(self) -> None:
         """Raises UserError where blocks could not work."""
@@ -72,8 +77,8 @@ class SlurmOptions(EngineOptions):
     account: str | None = None
     qos: str | None = None
     constraint: str | None = None
-    nodes_per_block: int = 1
-    memory_gb: int | None = None
+    nodes_per_block: PositiveInt = 1
+    memory_gb: PositiveInt | None = None
     walltime: str = "24:00:00"
     exclusive: bool = False
     scheduler_options: str = ""
@@ -130,7 +135,7 @@ class KubernetesOptions(EngineOptions):
     image: str = ""
     namespace: str = "default"
     volumes: Sequence[tuple[str, str]] = ()
-    memory_gb: int = 16
+    memory_gb: PositiveInt = 16
     service_account: str | None = None
     secret: str | None = None
 
@@ -177,7 +182,7 @@ class Engine:
     """How to get workers.
 
     Attributes:
-      name: one of `ENGINES`.
+      name: `local`, `slurm` or `kubernetes`.
       options: of the engine.
       workers_per_node: how many share a node.
       threads: each worker's share of the node's cores.
@@ -229,16 +234,8 @@ def make_engine(
       workers_per_accelerator: how many share a GPU.
 
     Raises:
-      UserError: an unknown engine or option, or a value out of range.
+      UserError: an unknown option, or a value out of range.
     """
-    for given, value in (
-        ("workers", workers),
-        ("workers_per_accelerator", workers_per_accelerator),
-    ):
-        if value is not None and value < 1:
-            raise UserError(
-                f"run.{given} is {value}, expected 1 or more; correct it or leave it out"
-            )
     chosen: EngineOptions
     if name == "local":
         options_of(_NoOptions, name, options)
@@ -249,10 +246,6 @@ def make_engine(
         )
     else:
         kinds = {"slurm": SlurmOptions, "kubernetes": KubernetesOptions}
-        if name not in kinds:
-            raise UserError(
-                f"run.engine is {name!r}, expected one of {', '.join(ENGINES)}; name one of them"
-            )
         chosen = options_of(kinds[name], name, options)
         chosen.check()
         cores = chosen.cores or workers or 1
@@ -274,11 +267,10 @@ def options_of(kind: type[_Options], engine: str, given: Mapping[str, Any]) -> _
       given: `run.engine_options`.
 
     Raises:
-      UserError: an option is unknown, missing, of another type, or below 1 where it is a number of things.
+      UserError: an option is unknown, missing, of another type or out of range.
     """
     annotations = annotations_of(kind)
     for name, value in given.items():
-        where = f"run.engine_options[{name!r}] is {shortened(value)}"
         is_former = name.startswith("heartbeat_") and name not in annotations
         if is_former or name == "silent_seconds":
             raise UserError(
@@ -286,13 +278,14 @@ def options_of(kind: type[_Options], engine: str, given: Mapping[str, Any]) -> _
             )
         if name not in annotations:
             raise UserError(
-                f"run.engine_options has {name!r}, which engine {engine!r} does not know, expected "
-                f"{'one of ' if annotations else 'none'}{', '.join(sorted(annotations))}; correct the name"
+                f"run.engine_options has {name!r}, which engine {engine!r} does not know; "
+                f"{nearest(name, sorted(annotations))}"
             )
         if not fits(value, annotations[name]):
-            raise UserError(f"{where}, expected {described(annotations[name])}; correct it")
-        if name in _AT_LEAST_1 and value is not None and value < 1:
-            raise UserError(f"{where}, expected a whole number, 1 or more; correct it")
+            raise UserError(
+                f"run.engine_options[{name!r}] is {shortened(value)}, expected "
+                f"{described(annotations[name])}; correct it"
+            )
     missing = sorted(
         field.name
         for field in dataclasses.fields(kind)  # type: ignore[arg-type]

@@ -85,7 +85,7 @@ def test_a_dry_run_prints_the_plan_and_creates_nothing(
         ),
         ("base/prepare.vocabulary = 'nowhere.txt'", "nowhere.txt does not exist"),
         ("run.workers = -1", "run.workers is -1"),
-        ("run.engine = 'abacus'", "run.engine is 'abacus', expected one of local, slurm"),
+        ("run.engine = 'abacus'", "run.engine is 'abacus', expected 'local' or 'slurm'"),
     ],
 )
 def test_a_wrong_name_is_refused_with_one_line(

@@ -112,10 +112,11 @@ def test_a_root_on_the_command_line_wins(
         (["status", "--dry_run"], "--dry_run is not an option of status"),
         (["plan", "--once"], "--once is not an option of plan"),
         (["plan", "--budget=much"], "--budget=much"),
+        (["plan", "--budget=-1"], "plan.budget is -1.0, expected float at least 0 or None"),
         (["plan", "--gin_param=launch.dry_run = True"], "launch.dry_run is set; it is a command"),
         (["--gin_param=launch.pretrain_seed = [0]"], "launch has no setting 'pretrain_seed'; did you "
          "mean pretrain_seeds"),
-        (["run", "--gin_param=run.workers = '2'"], "run.workers is '2', expected int or None"),
+        (["run", "--gin_param=run.workers = '2'"], "run.workers is '2', expected int at least 1"),
         (["status", "--gin_param=status.watch = 'no'"], "status.watch is 'no', expected bool"),
         (["import", "--gin_param=import_released.placing = 'move'"], "import_released.placing is "
          "'move', expected 'link' or 'symlink' or 'copy'"),
@@ -129,7 +130,7 @@ def test_a_root_on_the_command_line_wins(
         (["plan", "--device=v4-8", "--budget=0"], "above the budget of 0.00 dollars"),
         (["plan", "--device=v9"], "unknown device 'v9'"),
         (["run", "--device=v4-8", "--gin_param=run.engine = 'slum'"], "--device is not an option of run"),
-        (["run", "--gin_param=run.engine = 'slum'"], "run.engine is 'slum', expected one of"),
+        (["run", "--gin_param=run.engine = 'slum'"], "run.engine is 'slum', expected 'local' or"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_told_in_one_line(

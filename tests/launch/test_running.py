@@ -310,10 +310,11 @@ def test_a_second_launcher_is_refused_with_one_line(
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"engine": "abacus"}, "run.engine is 'abacus', expected one of local, slurm"),
-        ({"workers": 0}, "run.workers is 0, expected 1 or more"),
+        ({"engine": "abacus"}, "run.engine is 'abacus', expected 'local' or 'slurm'"),
+        ({"workers": 0}, "run.workers is 0, expected int at least 1 or None"),
         ({"workers_per_accelerator": 0}, "run.workers_per_accelerator is 0"),
         ({"attempts": 0}, "run.attempts is 0"),
+        ({"silent_seconds": 0}, "run.silent_seconds is 0, expected float above 0"),
         ({"once": True}, "run.once is for engine 'tpu'"),
         ({"engine_options": {"partition": "a"}}, "'partition', which engine 'local' does not know"),
     ],

@@ -198,8 +198,6 @@ def test_a_plan_above_its_budget_is_refused(tmp_path: Path) -> None:
     assert sum(run["dollars"] for run in kept.values()) == pytest.approx(1004, abs=1)
     assert {run["device"] for run in kept.values()} == {"v4-8", "cpu"}
     assert json.loads(json.dumps(kept)) == kept
-    with pytest.raises(UserError, match="budget is -1"):
-        checked_estimates(plan=release(), root=tmp_path, budget=-1)
     # A machine of your own costs nothing more.
     assert checked_estimates(plan=small(), root=tmp_path, device="cpu", budget=0)
 

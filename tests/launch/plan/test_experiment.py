@@ -283,7 +283,10 @@ def test_corpora_may_be_listed_in_any_order_but_not_in_a_circle() -> None:
         ({"pretrain_seeds": 5}, "launch.pretrain_seeds is 5, expected list of int"),
         ({"pretrain_seeds": "01"}, "launch.pretrain_seeds is '01', expected list of int"),
         ({"pretrain_seeds": [0.5]}, r"launch.pretrain_seeds is \[0.5\], expected list of int"),
-        ({"learning_rates": [0.0]}, "launch.learning_rates holds 0.0, expected positive numbers"),
+        (
+            {"learning_rates": [0.0]},
+            r"launch.learning_rates is \[0.0\], expected list of float above 0",
+        ),
         ({"learning_rates": ["1e-4"]}, r"launch.learning_rates is \['1e-4'\], expected list of f"),
     ],
 )

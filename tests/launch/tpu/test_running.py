@@ -237,7 +237,7 @@ def test_bad_requests_are_one_line_and_create_nothing(
         ({"zones": ["zone-q"]}, r"zones names 'zone-q', which is not among the zones of project"),
         ({"bucket": "my-bucket"}, r"bucket is 'my-bucket', expected a URL such as gs://bucket/exp"),
         ({"zones": []}, r"zones is empty, expected at least one"),
-        ({"patience_minutes": 0}, r"patience_minutes is 0, expected more than 0"),
+        ({"patience_minutes": 0}, r"patience_minutes is 0, expected float above 0"),
         ({"compute": "torch"}, r"compute is 'torch', expected one of tensorflow"),
         ({"accelerator_type": "v9-8"}, r"accelerator_type names 'v9-8'"),
     ):

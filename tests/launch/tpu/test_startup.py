@@ -158,7 +158,7 @@ def test_compute_without_requirements_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"zone": "z"}, "has 'zone', which engine 'tpu' does not know, expected one of .*zones"),
+        ({"zone": "z"}, "has 'zone', which engine 'tpu' does not know; did you mean zones"),
         ({"patience_minutes": "2"}, "'patience_minutes'. is '2', expected float"),
         ({"zones": "us-central2-b"}, "'zones'. is 'us-central2-b', expected list of str"),
         ({"project": None}, "'project'. is None, expected str"),

@@ -31,12 +31,12 @@ from multiberts.tests.launch.launchers import HERE, ROOT, wait_until
     [
         (
             {"partion": "a"},
-            "'partion', which engine 'slurm' does not know, expected one of .*partition",
+            "'partion', which engine 'slurm' does not know; did you mean partition",
         ),
         ({"max_blocks": 1.5}, "'max_blocks'. is 1.5, expected int"),
         ({"gpus": "2"}, "'gpus'. is '2', expected int"),
         ({"heartbeat_period": 5}, "'heartbeat_period', which is run.silent_seconds"),
-        ({"max_blocks": 0}, "'max_blocks'. is 0, expected a whole number, 1 or more"),
+        ({"max_blocks": 0}, "'max_blocks'. is 0, expected int at least 1"),
         ({"walltime": "a day"}, "expected hours:minutes:seconds"),
     ],
 )
