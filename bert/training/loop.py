@@ -16,10 +16,10 @@ from multiberts.bert.training.engine import NOTICES, Array, Batch, Trainer
 from multiberts.bert.training.log import TrainingLog, cannot_write
 from multiberts.bert.training.state import (
     STATE,
+    StateWriter,
     TrainingState,
     load_newest_state,
     load_state,
-    save_state,
 )
 from multiberts.runs import console
 from multiberts.runs.console import ProgressBar
@@ -59,7 +59,8 @@ class Saving:
       save_state_every_steps: how much work a kill may cost.
       log_every_steps: between lines of the log.
       keep_last_states: how many saved states are kept; at least 1.
-      save_state_every_seconds: how much time a kill may cost, besides; None: counted in steps alone.
+      save_state_every_seconds: how much time a kill may cost, besides; None: counted in steps alone,
+        as it must be where several processes train together, which share no clock.
       tensorboard: whether to write TensorBoard's `tensorboard/` too.
     """
 
@@ -106,7 +107,8 @@ def train(
     """Trains to `schedule.num_steps`, resuming from the last saved state where there is one.
 
     Killed anywhere and called again it ends in the same bits: batches, learning rates and dropout
-    are functions of the step alone.
+    are functions of the step alone. A state is copied between two steps and written beside those that
+    follow; the loop leaves when the last one is written.
 
     Where several processes train together, each calls this with the same arguments. The chief alone
     writes, and decides from which state all resume; whether to stop is decided by all at the same
@@ -123,19 +125,15 @@ def train(
       DivergedError: the loss is not finite or has jumped, naming the step (as the log counts: the
         n-th update is step n). States and checkpoints of earlier steps are left.
       PreemptedError: `should_stop` returned true; the state has been saved.
-      UserError: the last state is damaged, or the disk is full; earlier files are left whole. Of
-        several processes, another has ended, or holds another state.
+      UserError: the last state is damaged, or the disk is full (raised at the step after the one whose
+        state cannot be written, or at the end); earlier files are left whole. Of several processes,
+        another has ended, or holds another state.
     """
     directory, num_steps, on_step = saving.directory, schedule.num_steps, callbacks.on_step
     scheduled = set(callbacks.at_steps)
     # All processes that train together read the state; one of them writes.
     writes = trainer.processes.is_chief
     seconds = saving.save_state_every_seconds
-    if seconds is not None and trainer.processes.count > 1:
-        raise UserError(
-            "save_state_every_seconds is for one process, as several do not share a clock; give "
-            "save_state_every_steps"
-        )
     if writes:
         _make_directory(directory / STATE)
     with trainer.processes.report_lost_process():
@@ -156,6 +154,7 @@ def train(
         TrainingLog(
             directory, trainer.step_count, tensorboard=saving.tensorboard, writes=writes
         ) as log,
+        StateWriter(directory, saving.keep_last_states) as writer,
     ):
         if on_step and trainer.step_count == 0 and 0 in scheduled:
             log.write_if_any(0, on_step(0, trainer))
@@ -165,6 +164,7 @@ def train(
         clock.restart()
         saved_at = time.monotonic()
         for step, batch in _ahead(schedule.batch_at, trainer.step_count, num_steps):
+            writer.check()
             learning_rate = schedule.learning_rate_at(step)
             metrics = trainer.step(
                 batch, learning_rate, schedule.dropout_seed, stopping.has_notice()
@@ -194,9 +194,11 @@ def train(
             if on_step and is_scheduled:
                 log.write_if_any(done, on_step(done, trainer))
             if is_saved and writes:
-                save_state(state or trainer.state(), directory, saving.keep_last_states)
+                writer.wait()  # before the next copy: memory holds one
+                writer.save(state or trainer.state())
                 saved_at = time.monotonic()
             if is_stopped:
+                writer.wait()
                 trainer.processes.wait_for_all()
                 raise _preempted(done, num_steps)
             clock.resume()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
 import dataclasses
 import functools
 import hashlib
 import json
 import re
+import shutil
 import struct
 import zipfile
 import zlib
@@ -168,6 +171,71 @@ def save_state(state: TrainingState, run_dir: Path, keep_last: int) -> None:
     for old in others:
         if old not in kept:
             old.unlink()
+
+
+class StateWriter(contextlib.AbstractContextManager["StateWriter"]):
+    """Saves states in a thread beside training, one at a time.
+
+    As a context it waits at its end for the state that is being written.
+
+    Example:
+      >>> weights = {"kernel": np.zeros(3, np.float32)}
+      >>> with StateWriter(Path("seed_0"), keep_last=2) as writer:
+      ...     writer.save(TrainingState(weights, weights, weights, step=25))
+      >>> saved_step(Path("seed_0"))
+      25
+    """
+
+    def __init__(self, run_dir: Path, keep_last: int):
+        """Args:
+        run_dir: of the run.
+        keep_last: how many states are kept; see `save_state`.
+        """
+        self._run_dir = run_dir
+        self._keep_last = keep_last
+        self._thread = concurrent.futures.ThreadPoolExecutor(1)
+        self._saving: concurrent.futures.Future[None] | None = None
+
+    def save(self, state: TrainingState) -> None:
+        """Begins to save a state, once the one before is saved.
+
+        Args:
+          state: arrays that nobody changes any more.
+
+        Raises:
+          UserError: the one before could not be saved.
+        """
+        self.wait()
+        self._saving = self._thread.submit(save_state, state, self._run_dir, self._keep_last)
+
+    def check(self) -> None:
+        """Raises the error of a save that has ended, without waiting for one that has not.
+
+        Raises:
+          UserError: the disk is full or the directory cannot be written; earlier states are left.
+        """
+        if self._saving and self._saving.done():
+            self.wait()
+
+    def wait(self) -> None:
+        """Waits until the last state is saved.
+
+        Raises:
+          UserError: the disk is full or the directory cannot be written; earlier states are left.
+        """
+        saving, self._saving = self._saving, None
+        if saving:
+            saving.result()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._thread.shutdown()
+        if kind is None:
+            self.wait()
+
+
+def remove_states(run_dir: Path) -> None:
+    """Removes the states of a finished run, which nothing reads any more; what cannot be removed stays."""
+    shutil.rmtree(run_dir / STATE, ignore_errors=True)
 
 
 def _path(run_dir: Path, step: int) -> Path:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from multiberts.bert.model.configuration import BertConfig
+from multiberts.bert.training.state import remove_states, saved_step
 from multiberts.pretrain.training.checkpoints import (
     KeptCheckpoints,
     check_initial_checkpoint,
@@ -43,7 +44,8 @@ __all__ = ["IDENTITY", "checkpoint_path", "pretrain"]
 def pretrain(settings: PretrainingSettings) -> None:
     """Pre-trains one seed and writes `run_dir/checkpoints/step_<n>/` in the released format.
 
-    The same call resumes a run that was killed and does nothing to one that has finished. Step n
+    The same call resumes a run that was killed, from its last `run_dir/state/`, and does nothing to
+    one that has finished, whose `state/` is removed. Step n
     uses batch(data_seed, n) and dropout(pretrain_seed, n), so the weights do not depend on where
     the run was interrupted. On SIGTERM the run finishes its step, saves its state and stops; the
     command then exits with status 75.
@@ -62,6 +64,7 @@ def pretrain(settings: PretrainingSettings) -> None:
     parameters, inputs = IDENTITY.of(vars(settings))
     run = RunDirectory(settings.run_dir, stage="pretrain", parameters=parameters, inputs=inputs)
     if run.done:
+        remove_states(run.path)  # a kill may have come before they were removed
         return
     data = _open_data(settings)
     with preemption_notice() as should_stop:
@@ -79,13 +82,23 @@ def pretrain(settings: PretrainingSettings) -> None:
             {**parameters, **run.fingerprints, **same_in_all_processes(settings)},
             "start all processes with the same arguments",
         )
+        check_values(
+            "pretrain",
+            (
+                (
+                    "save_state_every_seconds",
+                    settings.save_state_every_seconds,
+                    settings.save_state_every_seconds is None or processes.count == 1,
+                    "None for several processes, which share no clock (save_state_every_steps does it)",
+                ),
+            ),
+        )
         start = None
         if settings.initial_checkpoint is not None:
             start = read_initial_checkpoint(settings.initial_checkpoint)
         kept = _kept_checkpoints(settings, run, data, start)
 
         from multiberts.bert.training.loop import Saving, train
-        from multiberts.bert.training.state import saved_step
 
         # Of several processes that train together, one owns the directory.
         with run if processes.is_chief else contextlib.nullcontext():
@@ -107,6 +120,7 @@ def pretrain(settings: PretrainingSettings) -> None:
             )
             if processes.is_chief:
                 run.finish(kept.outputs())
+                remove_states(run.path)
         processes.wait_for_all()
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -141,7 +143,11 @@ def test_file_where_a_directory_should_be_is_one_line(arguments: Arguments, tmp_
     assert checkpoint_path(run, 0).exists()
 
 
-def pretrain_until(arguments: Arguments, run: Path, step: int) -> None:
+def _saved_steps(run: Path) -> list[int]:
+    return sorted(int(path.stem.removeprefix("step_")) for path in (run / "state").iterdir())
+
+
+def pretrain_until(arguments: Arguments, run: Path, step: int, **changes: Any) -> None:
     """Trains in this process until a step, where something breaks."""
     from multiberts.bert.training.engine import Trainer
 
@@ -158,7 +164,7 @@ def pretrain_until(arguments: Arguments, run: Path, step: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Trainer, "step", breaking)
         with pytest.raises(Broken):
-            pretrain(**arguments(run, **SCHEDULE))
+            pretrain(**arguments(run, **{**SCHEDULE, **changes}))
 
 
 def test_flipped_byte_is_reported_and_the_state_before_it_does(
@@ -275,10 +281,10 @@ def test_a_stray_file_among_the_states_is_left_aside(
 def test_states_are_saved_by_time(arguments: Arguments, whole: Path, tmp_path: Path) -> None:
     """Each step is later than a nanosecond after the last state; the bytes stay."""
     run = tmp_path / "run"
-    by_time = {**SCHEDULE, "save_state_every_steps": 10**6, "save_state_every_seconds": 1e-9}
-    pretrain(**arguments(run, **by_time))
-    names = sorted(path.name for path in (run / "state").iterdir())
-    assert names == ["step_238.npz", "step_239.npz"]
+    by_time = {"save_state_every_steps": 10**6, "save_state_every_seconds": 1e-9}
+    pretrain_until(arguments, run, 30, **by_time)
+    assert _saved_steps(run) == [29, 30]
+    pretrain(**arguments(run, **{**SCHEDULE, **by_time}))
     for step in (60, 120, 240):
         name = "bert.ckpt.data-00000-of-00001"
         found, wanted = (checkpoint_path(folder, step) / name for folder in (run, whole))
@@ -325,13 +331,77 @@ def test_checkpoint_lost_from_the_past_is_refused(arguments: Arguments, tmp_path
     pretrain(**arguments(run, **SCHEDULE))
 
 
-@pytest.mark.parametrize(("keep", "names"), [(1, ["step_225"]), (3, ["step_175", "step_200"])])
+@pytest.mark.parametrize(("keep", "steps"), [(1, [125]), (3, [75, 100, 125])])
 def test_retention_keeps_the_schedule_and_the_last_states(
-    arguments: Arguments, tmp_path: Path, keep: int, names: list[str]
+    arguments: Arguments, tmp_path: Path, keep: int, steps: list[int]
 ) -> None:
     run = tmp_path / "run"
-    pretrain(**arguments(run, **SCHEDULE, keep_last_states=keep))
-    found = sorted(path.stem for path in (run / "state").iterdir())
-    assert found == sorted({*names, "step_225"})
+    pretrain_until(arguments, run, 130, keep_last_states=keep)
+    assert _saved_steps(run) == steps
     kept = sorted(int(path.name[5:]) for path in (run / "checkpoints").iterdir())
-    assert kept == [0, 60, 120, 240]
+    assert kept == [0, 60, 120]
+
+
+def test_states_go_when_the_run_is_done(arguments: Arguments, whole: Path, tmp_path: Path) -> None:
+    """Also where a kill comes between the marker and their removal; the checkpoints stay."""
+    assert (whole / "DONE").exists()
+    assert not (whole / "state").exists()
+    run = tmp_path / "run"
+    shutil.copytree(whole, run)
+    _save_states(run, 200, 225)
+    pretrain(**arguments(run, **SCHEDULE))
+    assert not (run / "state").exists()
+    assert differing_files(whole, run) == []
+
+
+def test_training_continues_while_a_state_is_written(
+    arguments: Arguments, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every state waits until training is five steps past it; if training waited too, none would come."""
+    from multiberts.bert.training.engine import Trainer
+    from multiberts.bert.training.state import TrainingState
+
+    trained, ends = threading.Condition(), [0]
+    real_step, real_save = Trainer.step, TrainingState.save
+    overtaken = []
+
+    def step(self: Trainer, *given: Any) -> Any:
+        metrics = real_step(self, *given)
+        with trained:
+            ends[0] = self.step_count
+            trained.notify_all()
+        return metrics
+
+    def save(self: TrainingState, path: Path) -> None:
+        with trained:
+            overtaken.append(trained.wait_for(lambda: ends[0] >= self.step + 5, timeout=60))
+        real_save(self, path)
+
+    monkeypatch.setattr(Trainer, "step", step)
+    monkeypatch.setattr(TrainingState, "save", save)
+    run = tmp_path / "run"
+    pretrain(**arguments(run, **SCHEDULE))
+    assert overtaken == [True] * 9
+    assert differing_files(whole, run) == []
+
+
+@pytest.mark.parametrize("last", [25, 225], ids=["at a step", "at the end"])
+def test_a_state_that_cannot_be_written_stops_training(
+    arguments: Arguments, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: int
+) -> None:
+    """The folder of states becomes a file; the error comes from the thread that writes."""
+    from multiberts.bert.training.state import TrainingState
+
+    run = tmp_path / "run"
+    real = TrainingState.save
+
+    def save(self: TrainingState, path: Path) -> None:
+        if self.step == last:
+            shutil.rmtree(path.parent)
+            path.parent.write_text("not a directory")
+        real(self, path)
+
+    monkeypatch.setattr(TrainingState, "save", save)
+    with pytest.raises(UserError, match=rf"cannot write .*step_{last}\.npz: .*; free some space"):
+        pretrain(**arguments(run, **SCHEDULE))
+    assert not (run / "DONE").exists()
