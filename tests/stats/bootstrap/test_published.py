@@ -9,6 +9,7 @@ import pytest
 import scipy.stats
 import sklearn.metrics
 
+from multiberts import stats as multibootstrap_module
 from multiberts.stats import multibootstrap
 
 
@@ -188,6 +189,105 @@ def test_one_seed_is_resampled_with_a_warning():
     against_one = pandas.DataFrame({"seed": [0, 0, 1], "intervention": [False, True, True]})
     with pytest.warns(UserWarning, match="base has one seed"):
         multibootstrap(against_one, predictions[[0, 1, 0]], labels, "accuracy", verbose=False)
+
+
+@pytest.fixture(scope="module")
+def coreference_runs():
+    """Runs as the published notebooks hold them: groups, several runs per seed, rows picked later."""
+    random = np.random.default_rng(17)
+    answers = pandas.Series(random.integers(0, 2, 48), name="answer")
+    rows = [
+        {"pretrain_seed": seed, "finetune_seed": run, "group_name": group}
+        for group in ("base", "base_extra_seeds", "intervention", "from_scratch")
+        for seed in range(3)
+        for run in range(2)
+    ]
+    runs = pandas.DataFrame(rows)
+    right = random.random((len(runs), 48)) < 0.65
+    runs["coref_preds"] = list(np.where(right, answers, 1 - answers).astype(float))
+    runs["bias_scores"] = list(random.normal(size=(len(runs), 12)))
+    return runs, answers, random.random(12)
+
+
+def notebook_accuracy(answers, predictions):
+    return np.mean(answers == predictions)
+
+
+def notebook_bias(share, scores):
+    return scipy.stats.linregress(share, scores).rvalue
+
+
+def picked(runs, base, experiment, column):
+    """Picks two groups, as the notebooks do: index and further columns stay as they are."""
+    chosen = runs[runs.group_name.isin([base, experiment])].copy()
+    chosen["seed"] = chosen["pretrain_seed"]
+    chosen["intervention"] = chosen["group_name"] == experiment
+    return chosen, np.stack(chosen[column])
+
+
+@pytest.mark.parametrize(
+    ("base", "experiment", "paired", "options"),
+    [
+        ("base", "intervention", True, {}),
+        ("intervention", "from_scratch", False, {}),
+        ("intervention", "from_scratch", False, {"sample_examples": False}),
+        ("intervention", "from_scratch", False, {"sample_seeds": False}),
+    ],
+)
+def test_calls_of_the_published_notebook_run_after_changing_the_import(
+    coreference_runs, base, experiment, paired, options, capsys
+):
+    """Tables 1 and 2 and the analyses of seeds and examples alone of the notebook on coreference."""
+    runs, answers, share = coreference_runs
+    for column, labels, metric in (
+        ("coref_preds", answers, notebook_accuracy),
+        ("bias_scores", share, notebook_bias),
+    ):
+        chosen, preds = picked(runs, base, experiment, column)
+        samples = multibootstrap_module.multibootstrap(
+            chosen, preds, labels, metric, nboot=12, rng=42, paired_seeds=paired,
+            progress_indicator=iter, **options,
+        )  # fmt: skip
+        expected = plain_loop(
+            chosen, preds, np.asarray(labels), metric, paired=paired, nboot=12, rng=42, **options
+        )
+        np.testing.assert_allclose(samples, expected, atol=1e-12)
+        frame = pandas.DataFrame(samples, columns=["base", "expt"])
+        found = multibootstrap_module.report_ci(samples, c=0.95, expect_negative_effect=True)
+        assert found["expt"]["mean"] == pytest.approx(frame.expt.mean())
+        deltas = frame.expt - frame.base
+        assert found["delta"]["p"] == (max((deltas >= 0).mean(), 1 / 12))
+        low = pandas.DataFrame(found).transpose().loc["delta", "low"]
+        assert low == pytest.approx(deltas.quantile(0.025))
+    assert "12 bootstrap samples, 95%" in capsys.readouterr().out
+
+
+def test_tables_of_single_checkpoints_run_too(coreference_runs, capsys):
+    """Table 4 (one seed per side, whose fine-tuning runs are averaged) and table 3 of the notebooks."""
+    runs, answers, share = coreference_runs
+    extra = runs[(runs.group_name == "base_extra_seeds") & runs.pretrain_seed.isin([0, 1])].copy()
+    extra["seed"], extra["intervention"] = extra["pretrain_seed"], extra["pretrain_seed"] == 1
+    preds = np.stack(extra["bias_scores"])
+    with pytest.warns(UserWarning, match="has one seed"):
+        samples = multibootstrap_module.multibootstrap(
+            extra, preds, share, notebook_bias, nboot=12, rng=42, paired_seeds=False
+        )
+    expected = plain_loop(extra, preds, share, notebook_bias, paired=False, nboot=12, rng=42)
+    np.testing.assert_allclose(samples, expected, atol=1e-12)
+    # Scores of examples with labels that mean nothing, against one public checkpoint.
+    scores = np.stack(runs["coref_preds"]) == answers.to_numpy()
+    public = runs[["pretrain_seed"]].assign(release=["public"] * 2 + ["multiberts"] * 22)
+    public["seed"] = public["pretrain_seed"]
+    public["intervention"] = public["release"] == "multiberts"
+    nothing = np.zeros_like(scores[0])
+    with pytest.warns(UserWarning, match="the base has one seed"):
+        samples = multibootstrap_module.multibootstrap(
+            public, scores.astype(float), nothing, lambda y_true, y_pred: np.mean(y_pred),
+            nboot=12, paired_seeds=False, rng=1,
+        )  # fmt: skip
+    found = multibootstrap_module.report_ci(samples, abs_threshold=0.01, rel_threshold=0.01)
+    assert set(found["delta"]) == {"mean", "low", "high", "p"}
+    assert "above base by 0.01" in capsys.readouterr().out
 
 
 def test_the_import_loads_nothing_heavy():
