@@ -38,7 +38,8 @@ class FinetuningSettings:
       winogender_dir: for coreference and the probe, a folder with the Winogender files, or the list of
         the three.
       labels: label names of a task of the user's own.
-      options: the task's own, such as {"num_hidden_units": 64} of coreference; see its file.
+      options: the task's own, such as {"num_hidden_units": 64} of coreference;
+        `multiberts list tasks` has them all.
       task_modules: names of modules outside the tree that register further tasks, such as
         ["my_tasks.reviews"]; Python must find them (PYTHONPATH). See docs/tasks.md.
       learning_rate: peak of the schedule.

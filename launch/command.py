@@ -64,7 +64,7 @@ COMMANDS = {
     name: LauncherCommand(target, gin_name, summary)
     for name, target, gin_name, summary in (
         ("plan", "status.plan_report:show_plan", "plan",
-         "print every run, what is done already, and an estimate of time, dollars, CO2e and disk"),
+         "print an estimate of time, dollars, CO2e and disk, and what is done already"),
         ("run", "running:run_plan", "run",
          "carry out what is not done yet (without a command, too)"),
         ("status", "status.command:show_status", "status",
@@ -84,6 +84,7 @@ _DRY_RUN = flags.DEFINE_bool("dry_run", False, "The same as the command plan.")
 _ROOT = flags.DEFINE_string("root", None, "launch.root: the experiment's directory.")
 # Options that have flags; the commands' functions show which command has the option.
 _OPTION_FLAGS = {
+    "all": flags.DEFINE_bool("all", None, "List every run of the plan."),
     "budget": flags.DEFINE_float(
         "budget", None, "Refuse a plan that is estimated to cost more dollars."
     ),
@@ -91,6 +92,7 @@ _OPTION_FLAGS = {
         "device", None, "Estimate for this device of launch/estimate/prices.toml."
     ),
     "html": flags.DEFINE_string("html", None, "Write the status to this HTML file, too."),
+    "json": flags.DEFINE_bool("json", None, "Print the status as JSON."),
     "once": flags.DEFINE_bool("once", None, "Look once, do what is to be done now, and leave."),
     "watch": flags.DEFINE_bool("watch", None, "Keep showing the status."),
 }

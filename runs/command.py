@@ -7,6 +7,8 @@ import inspect
 import os
 import re
 import sys
+import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +43,8 @@ _HELP = {"-h", "-help", "--help", "-helpfull", "--helpfull", "-helpshort", "--he
 class Command:
     """What `multiberts <name>` calls; the module is imported when the command is given.
 
+    In Gin, parameters are bound under the command's name, with `_` for `-`, or the function's.
+
     Attributes:
       target: `module:function` below `multiberts`. A function named `main` takes the command line
         itself; any other has keyword-only parameters, which Gin and flags bind.
@@ -48,12 +52,14 @@ class Command:
       positional: parameters that may be given without their names; the last takes all that remain.
       report: `module:function` below `multiberts`, called with `run_dir` when the command is done;
         the text that it returns is printed.
+      words: that may follow the name of a function `main`, for shell completion.
     """
 
     target: str
     summary: str
     positional: tuple[str, ...] = ()
     report: str | None = None
+    words: tuple[str, ...] = ()
 
 
 COMMANDS = {
@@ -94,7 +100,9 @@ COMMANDS = {
         ("run_dirs",),
     ),
     "checkpoint": Command(
-        "bert.checkpoint.commands:main", "inspect, convert or compare checkpoints"
+        "bert.checkpoint.commands:main",
+        "inspect, convert or compare checkpoints",
+        words=("inspect", "convert", "compare"),
     ),
     "finetune": Command(
         "finetune.finetuning:finetune",
@@ -145,7 +153,12 @@ COMMANDS = {
         "launch.listing:list_names", "list tasks, metrics or Gin files by name", ("kind",)
     ),
     "launch": Command(
-        "launch.command:main", "plan, run and watch a whole experiment (launch --help)"
+        "launch.command:main",
+        "plan, run and watch a whole experiment (launch --help)",
+        words=("plan", "run", "status", "reap", "rehearse", "doctor", "import"),
+    ),
+    "completion": Command(
+        "runs.completion:completion", "print a script that completes commands in bash and zsh"
     ),
 }
 
@@ -173,17 +186,18 @@ def _call(name: str, *rest: str) -> None:
     if name not in COMMANDS:
         console.error(f"unknown command {name!r}; {nearest(name, COMMANDS)}")
         sys.exit(EXIT_USER_ERROR)
-    sys.argv = [f"multiberts {name}", *rest]
+    sys.argv = [f"multiberts {name}", *console.take_verbosity(rest)]
     command = COMMANDS[name]
-    function = _load(command.target)
+    function = load(command.target)
     if function.__name__ == "main":
         sys.exit(function())
     else:
-        report = command.report and _load(command.report)
-        run_command(function, positional=command.positional, report=report or None)
+        report = command.report and load(command.report)
+        run_command(function, command.positional, report or None, name.replace("-", "_"))
 
 
-def _load(target: str) -> Callable[..., Any]:
+def load(target: str) -> Callable[..., Any]:
+    """Returns what `Command.target` or `Command.report` names."""
     module, _, function = target.partition(":")
     found: Callable[..., Any] = getattr(importlib.import_module(f"multiberts.{module}"), function)
     return found
@@ -198,7 +212,8 @@ def _overview() -> str:
             "",
             *lines,
             "",
-            "`multiberts <command> --help` lists a command's parameters.",
+            "`multiberts <command> --help` lists a command's parameters. With -q a command prints results,",
+            "warnings and errors alone; with -v its parameters and time, too, and where an error came from.",
         ]
     )
 
@@ -207,6 +222,7 @@ def run_command(
     function: Callable[..., object],
     positional: Sequence[str] = (),
     report: Callable[..., str] | None = None,
+    gin_name: str | None = None,
 ) -> None:
     """Binds the command line and Gin to a function's parameters and calls it.
 
@@ -215,21 +231,25 @@ def run_command(
     function returns is printed.
 
     Args:
-      function: a stage's entry, with keyword-only parameters; bound in Gin under its own name, and
-        each parameter is a flag, too, which wins.
+      function: a stage's entry, with keyword-only parameters; each is a flag, too, which wins.
       positional: parameters that may be given without their names.
       report: called with `run_dir` after the function; what it returns is printed.
+      gin_name: parameters are bound in Gin under this name or the function's own; of both, this wins.
     """
+    gin_name = gin_name or function.__name__
     if asks_for_help(sys.argv[1:]):
-        console.report(help_of(function, positional))
+        console.report(help_of(function, positional, gin_name))
         return
     annotations = annotations_of(function)
     for name in annotations:
         flags.DEFINE_multi_string(name, None, f"See {function.__name__}.{name}.")
 
     def main(arguments: Sequence[str]) -> None:
-        parse_gin_flags({function.__name__: function})
-        bindings = in_data_folder(dict(gin.get_bindings(function.__name__)))
+        names = {function.__name__: function, gin_name: function}
+        parse_gin_flags(names)
+        bindings: dict[str, Any] = {}
+        for name in names:
+            bindings |= in_data_folder(dict(gin.get_bindings(name)))
         given = {name: flags.FLAGS[name].value for name in annotations} | _positional(
             arguments[1:], positional
         )
@@ -238,6 +258,9 @@ def run_command(
         }
         require_arguments(function, set(bindings))
         check_arguments(function, bindings)
+        for name, value in bindings.items():
+            console.detail(f"{gin_name}.{name} = {value!r}")
+        started = time.perf_counter()
         # Called directly, not through Gin, which would add its own lines to error messages.
         with local_arguments(bindings) as arguments_here:
             run_dir = arguments_here.get("run_dir")
@@ -251,6 +274,10 @@ def run_command(
                 result = report(run_dir=run_dir)
         if isinstance(result, str):
             console.report(result)
+        wall = time.perf_counter() - started
+        console.detail(
+            f"{gin_name} took {wall:.1f} s, {time.process_time():.1f} CPU s in this process"
+        )
 
     run_main(main)
 
@@ -294,7 +321,9 @@ def asks_for_help(arguments: Sequence[str]) -> bool:
     return not _HELP.isdisjoint(arguments)
 
 
-def help_of(function: Callable[..., object], positional: Sequence[str] = ()) -> str:
+def help_of(
+    function: Callable[..., object], positional: Sequence[str] = (), gin_name: str | None = None
+) -> str:
     """Returns what `--help` prints: the description, then every parameter with type and meaning."""
     description, meanings, notes = described_function(function)
     annotations, parameters = annotations_of(function), inspect.signature(function).parameters
@@ -306,7 +335,7 @@ def help_of(function: Callable[..., object], positional: Sequence[str] = ()) -> 
     ]
     usage = " ".join([sys.argv[0], *names, "[--parameter=value ...] [--gin_file=...]"])
     lines = [f"usage: {usage}", "", description, ""]
-    lines.append(f"Parameters, as --name=value or as {function.__name__}.name in Gin:")
+    lines.append(f"Parameters, as --name=value or as {gin_name or function.__name__}.name in Gin:")
     for name, parameter in parameters.items():
         default = parameter.default
         kind = "required" if default is parameter.empty else f"default {default!r}"
@@ -344,6 +373,8 @@ def run_main(main: Callable[[Sequence[str]], object]) -> None:
             with exit_when_preempted():
                 main(arguments)
         except UserError as error:
+            if console.is_verbose():
+                traceback.print_exc()
             console.error(str(error))
             sys.exit(EXIT_USER_ERROR)
         except BrokenPipeError:

@@ -2,15 +2,52 @@
 
 from __future__ import annotations
 
+import enum
 import math
 import sys
 import unicodedata
+from collections.abc import Sequence
 from typing import Any
 
 from tqdm import tqdm
 
 # Unicode's categories: control, format (direction marks), half a character, ends of lines and paragraphs.
 _STEERING = ("Cc", "Cf", "Cs", "Zl", "Zp")
+
+
+class Verbosity(enum.IntEnum):
+    """How much this process prints: QUIET leaves progress out, VERBOSE adds details."""
+
+    QUIET = -1
+    NORMAL = 0
+    VERBOSE = 1
+
+
+_FLAGS = {
+    "-q": Verbosity.QUIET, "--quiet": Verbosity.QUIET,
+    "-v": Verbosity.VERBOSE, "--verbose": Verbosity.VERBOSE,
+}  # fmt: skip
+_verbosity = Verbosity.NORMAL
+
+
+def take_verbosity(arguments: Sequence[str]) -> list[str]:
+    """Sets the verbosity by `-q` or `-v` on a command line, and returns it without these.
+
+    Example:
+      >>> take_verbosity(["-q", "--num_steps=3"])
+      ['--num_steps=3']
+      >>> take_verbosity([])
+      []
+    """
+    global _verbosity  # of the process, like its standard error
+    given = [_FLAGS[text] for text in arguments if text in _FLAGS]
+    _verbosity = given[-1] if given else Verbosity.NORMAL
+    return [text for text in arguments if text not in _FLAGS]
+
+
+def is_verbose() -> bool:
+    """Returns whether details are printed."""
+    return _verbosity is Verbosity.VERBOSE
 
 
 class ProgressBar(tqdm):
@@ -30,6 +67,7 @@ class ProgressBar(tqdm):
             wait = self.INTERVAL
             options |= {"delay": wait, "mininterval": wait, "maxinterval": wait, "miniters": 1}
             options["ascii"] = True
+        disable = disable or _verbosity is Verbosity.QUIET
         super().__init__(*arguments, disable=disable, **options)
 
     def display(self, msg: str | None = None, pos: int | None = None) -> None:
@@ -52,8 +90,15 @@ def report(text: str = "") -> None:
 
 
 def progress(text: str) -> None:
-    """Prints what happens while a command works, one line on standard error."""
-    print(printable(text), file=sys.stderr, flush=True)
+    """Prints what happens while a command works, one line on standard error; nothing with `-q`."""
+    if _verbosity is not Verbosity.QUIET:
+        print(printable(text), file=sys.stderr, flush=True)
+
+
+def detail(text: str) -> None:
+    """Prints, with `-v`, what helps to understand a run, one line on standard error."""
+    if is_verbose():
+        print(printable(text), file=sys.stderr, flush=True)
 
 
 def warn(text: str) -> None:

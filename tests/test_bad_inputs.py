@@ -26,7 +26,7 @@ from typing import Any
 import pytest
 
 from multiberts.benchmarks.forking import fork_command, preload
-from multiberts.runs.command import COMMANDS, _load
+from multiberts.runs.command import COMMANDS, load
 from multiberts.runs.parameters import annotations_of, fits
 
 TABLE = Path(__file__).with_name("bad_inputs.csv")
@@ -68,7 +68,7 @@ def parameters() -> Iterator[Any]:
 
 def bindings(row: dict[str, str]) -> list[str]:
     """Returns the Gin bindings of a call whose only fault is the row's value."""
-    function = _load(COMMANDS[row["command"]].target)
+    function = load(COMMANDS[row["command"]].target)
     stage, _, tried = row["parameter"].partition(".")
     annotations = annotations_of(function)
     needed = {

@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+from dataclasses import asdict
+from json import dumps as to_json
 from pathlib import Path
 
 from multiberts.launch.status.picture import collect_status
 from multiberts.runs.console import report
+from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
 
 SECONDS_BETWEEN_LOOKS = 5.0
@@ -16,7 +19,9 @@ SECONDS_BETWEEN_LOOKS = 5.0
 _OTHER_LINES = 24
 
 
-def show_status(*, root: PathLike, html: PathLike | None = None, watch: bool = False) -> None:
+def show_status(
+    *, root: PathLike, html: PathLike | None = None, watch: bool = False, json: bool = False
+) -> None:
     """Shows how an experiment stands, from its markers alone: on any machine that sees its root.
 
     Args:
@@ -24,12 +29,19 @@ def show_status(*, root: PathLike, html: PathLike | None = None, watch: bool = F
       html: where to write one self-contained page, too.
       watch: go on until Ctrl-C: a live view in a terminal, a page that reads itself again; without
         either, the text anew every few seconds.
+      json: print everything as one JSON object instead, for other programs.
 
     Raises:
       UserError: nothing was launched at the root, or the page cannot be written.
     """
     from multiberts.launch.status.terminal import print_status
 
+    if json:
+        if watch:
+            raise UserError("--json prints the status once; leave it or --watch out")
+        status = collect_status(root)
+        report(to_json({**asdict(status), "counts": status.counts}, indent=1))
+        return
     if not watch:
         status = collect_status(root)
         print_status(status)

@@ -21,9 +21,6 @@ from multiberts.launch.plan.planned_run import STAGES, PlannedRun
 from multiberts.runs.console import report
 from multiberts.runs.parameters import NonNegativeFloat, PositiveInt
 
-# Above so many runs a folder is one line, as long as its runs are in the same state.
-RUNS_SHOWN = 300
-
 
 def show_plan(
     *,
@@ -35,8 +32,9 @@ def show_plan(
     spot: bool | None = None,
     engine: EngineName = "local",
     engine_options: Mapping[str, Any] | None = None,
+    all: bool = False,
 ) -> None:
-    """Prints every run of a plan, what of it is done, and an estimate of what is left.
+    """Prints an estimate of what is left of a plan, its totals first, and what of it is done.
 
     Writes nothing.
 
@@ -52,11 +50,11 @@ def show_plan(
       engine: what the plan is to be carried out with. `tpu` pre-trains each seed on a slice of its
         own, all at a time, and leaves the rest to this machine.
       engine_options: of the engine.
+      all: whether to list every run; otherwise a folder of several runs is one line with counts.
 
     Raises:
       UserError: the estimate is above the budget, or the device is unknown.
     """
-    report(tree(plan, root))
     options = engine_options or {}
     stages = DEVICE_STAGES
     if engine == "tpu":
@@ -73,13 +71,14 @@ def show_plan(
         device_stages=stages,
     )
     report(estimate_text(plan, estimate, root))
+    report(tree(plan, root, all))
     refuse_above(estimate, budget)
 
 
-def tree(plan: Sequence[PlannedRun], root: str | Path) -> str:
+def tree(plan: Sequence[PlannedRun], root: str | Path, every_run: bool = False) -> str:
     """Returns the plan in words: counts by stage, and every directory with what it still needs.
 
-    Of plans above `RUNS_SHOWN` runs, a folder of several runs is one line with counts.
+    A folder of several runs is one line with counts, unless every run is wanted.
     """
     done = done_paths(root, [run.path for run in plan])
     by_stage: dict[str, list[str]] = {stage: [] for stage in STAGES}
@@ -90,7 +89,7 @@ def tree(plan: Sequence[PlannedRun], root: str | Path) -> str:
         if paths:
             done_here = sum(path in done for path in paths)
             lines.append(f"  {stage}: {_count(len(paths))}, {done_here} done")
-            lines.extend(_folders(paths, done, len(plan) > RUNS_SHOWN))
+            lines.extend(_folders(paths, done, not every_run))
     return "\n".join(lines)
 
 
@@ -115,7 +114,7 @@ def _folders(paths: Sequence[str], done: set[str], is_short: bool) -> list[str]:
 
 
 def estimate_text(plan: Sequence[PlannedRun], estimate: PlanEstimate, root: str | Path) -> str:
-    """Returns the estimate in words: a line per stage, the sums, and the assumptions."""
+    """Returns the estimate in words: the sums, a line per stage, and the assumptions."""
     if not estimate.runs:
         return "nothing is left to do"
     device = estimate.device
@@ -124,17 +123,15 @@ def estimate_text(plan: Sequence[PlannedRun], estimate: PlanEstimate, root: str 
     host = "" if estimate.host is device else f", and this machine ({estimate.host.name})"
     lines = [
         f"estimate of what is left, on {estimate.workers} x {device.name} ({device.title}){each}{host}:",
-        f"  {'stage':<12}{'runs':>7}{'device-hours':>14}{'dollars':>12}  times",
-    ]
-    for stage in dict.fromkeys(run.stage for run in plan):
-        lines.extend(_stage_line(plan, estimate, stage))
-    lines += [
         f"  wall time {duration(estimate.wall_seconds)}, and at least "
         f"{duration(estimate.critical_seconds)} with any number of devices",
         f"  {estimate.device_hours:,.2f} device-hours, {estimate.dollars:,.2f} dollars, "
         f"{estimate.kilograms:,.3g} kg CO2e, {size(estimate.bytes)} of disk{_room(root, estimate)}",
-        *_assumptions(estimate),
+        f"  {'stage':<12}{'runs':>7}{'device-hours':>14}{'dollars':>12}  times",
     ]
+    for stage in dict.fromkeys(run.stage for run in plan):
+        lines.extend(_stage_line(plan, estimate, stage))
+    lines += _assumptions(estimate)
     return "\n".join(lines)
 
 

@@ -12,6 +12,9 @@ difference:
 * `questions/{train,dev}.json`: questions on short paragraphs in the layout of SQuAD 1.1. The occupations
   of the two files differ here, too;
 * `winogender/`: schemas with the occupations, in the layout of the Winogender release;
+* `predictions/{base,new}.csv`: answers on `facts/dev.tsv` of made-up models, to try comparisons on:
+  two procedures from the same five seeds. How often each is right has effects of procedure, seed and
+  example, as in a study of real ones;
 * `truth.json`: what a perfect model scores.
 """
 
@@ -58,6 +61,10 @@ PRONOUNS_BY_FILE_NAME = {"male": "he", "female": "she", "neutral": "they"}
 # the text that each procedure ends on.
 TRUTH = {"pronoun_probe/probe_slope": {"base": 1.0, "cda_incr": 0.0}}
 
+
+# Made-up models by procedure: mean of the normal variable that is above 0 where one is right.
+SKILLS = {"base": 0.6, "new": 0.9}
+NUM_MADE_UP_SEEDS = 5
 
 IDENTITY = Identity()
 
@@ -108,6 +115,7 @@ def make_world(
         "questions/train.json": questions(world, "train", num_train_questions),
         "questions/dev.json": questions(world, "dev", num_dev_questions),
         **{f"winogender/{name}": text for name, text in winogender(world).items()},
+        **{f"predictions/{name}.csv": predictions(world, name, num_dev_facts) for name in SKILLS},
         "truth.json": json.dumps(TRUTH, indent=1) + "\n",
     }
     with run:
@@ -150,6 +158,23 @@ def facts(world: World, split: str, num_examples: int) -> str:
         second = first if follows else choose(random, others)
         label = "entailment" if follows else "not_entailment"
         lines.append("\t".join([str(index), *_fact_sentences(first, second, random), label]))
+    return "\n".join(lines) + "\n"
+
+
+def predictions(world: World, procedure: str, num_examples: int) -> str:
+    """Writes what made-up models answer on the facts to evaluate on, one row per seed and example."""
+    lines = ["seed,id,prediction,label"]
+    name = ("world", world.world_seed, "predictions")
+    difficulty = generator(*name, "examples").normal(size=num_examples)
+    for seed in range(NUM_MADE_UP_SEEDS):
+        # The seed moves both procedures, and each a little by itself.
+        shift = 0.1 * generator(*name, seed).normal()
+        random = generator(*name, seed, procedure)
+        skill = SKILLS[procedure] + shift + 0.1 * random.normal()
+        is_right = skill + difficulty + random.normal(size=num_examples) > 0
+        for index, right in enumerate(is_right.tolist()):
+            label = int(index % 2 == 0)
+            lines.append(f"{seed},{index},{label if right else 1 - label},{label}")
     return "\n".join(lines) + "\n"
 
 

@@ -517,7 +517,9 @@ def _predictions_and_labels(
     else:
         names = ("label", "prediction")
     if labels is None and is_dataset and names[0] in data:
-        labels = data[names[0]]
+        own = data[names[0]]
+        is_needed = metric is None or metric.uses_labels
+        labels = own if is_needed or not own.isnull().all() else None
     if labels is None and (metric is None or metric.uses_labels):
         raise DataError(
             f"{name}: found no labels, which {metric.name if metric else 'a metric'} compares with "

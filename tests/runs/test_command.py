@@ -49,5 +49,62 @@ def test_help_of_every_command_names_its_parameters_and_ends_well():
         process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         assert process.stderr == "", name
         assert "Traceback" not in process.stdout and len(process.stdout) > 200, name
-        if not command.target.endswith(":main") or name == "sweep":
+        if name == "completion":  # has no parameters
+            assert process.returncode == 0
+        elif not command.target.endswith(":main") or name == "sweep":
             assert process.returncode == 0 and "; required)" in process.stdout, name
+
+
+def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+    code = f"from multiberts.runs.command import main; main({list(arguments)!r})"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+
+def test_quiet_and_verbose(tmp_path):
+    run_dir = f"--run_dir={tmp_path / 'world'}"
+    assert call("make-world", run_dir, "--num_documents=2", "-q").stderr == ""
+    again = call("make-world", run_dir, "--num_documents=2", "-v").stderr
+    assert "make_world.num_documents = 2\n" in again and "was done already" in again
+    assert "make_world took " in again
+    assert call("make-world", run_dir, "--num_documents=2", "--quiet").stderr == ""
+    wrong = call("make-world", run_dir, "--num_documents=3", "-v").stderr
+    assert wrong.startswith("make_world.run_dir") and "Traceback" in wrong
+    assert wrong.splitlines()[-1].startswith("error: ")
+
+
+def test_gin_binds_a_command_under_its_name_or_its_functions(tmp_path):
+    listed = [
+        call("list", f"--gin_param={name}.kind = 'metrics'") for name in ("list", "list_names")
+    ]
+    assert listed[0].stdout == listed[1].stdout and listed[0].stdout.startswith("accuracy ")
+    both = call(
+        "list", "--gin_param=list_names.kind = 'tasks'", "--gin_param=list.kind = 'metrics'"
+    )
+    assert both.stdout == listed[0].stdout
+
+
+COMPLETE = """
+source "$0"
+for line in "multiberts pretr" "multiberts pretrain --num_st" "multiberts compare --design = pai" \
+  "multiberts compare --design =" "multiberts list me" "multiberts launch stat" "multiberts paper x"; do
+  COMP_WORDS=($line); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); COMPREPLY=(); _multiberts
+  echo "${COMPREPLY[*]}"
+done
+"""
+
+
+def test_completion_of_commands_parameters_and_choices(tmp_path):
+    (tmp_path / "script").write_text(call("completion").stdout)
+    done = subprocess.run(
+        ["bash", "-c", COMPLETE, str(tmp_path / "script")], capture_output=True, text=True
+    )
+    assert done.stdout.splitlines() == [
+        "pretrain", "--num_steps=", "paired", "paired unpaired fixed_baseline single", "metrics",
+        "status", "",
+    ], done.stderr  # fmt: skip
+
+
+def test_words_of_the_launcher_are_its_commands():
+    from multiberts.launch.command import COMMANDS as OF_THE_LAUNCHER
+
+    assert COMMANDS["launch"].words == tuple(OF_THE_LAUNCHER)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 
-from multiberts.runs.command import COMMANDS, _load, help_of
+from multiberts.runs.command import COMMANDS, help_of, load
 from multiberts.runs.errors import UserError
 from multiberts.runs.gin_files import parse_gin
 from multiberts.runs.parameters import (
@@ -162,7 +162,7 @@ def test_every_default_of_every_command_fits_its_own_annotation() -> None:
 
     checked = 0
     for command in COMMANDS.values():
-        function = _load(command.target)
+        function = load(command.target)
         if function.__name__ == "main":
             continue
         defaults = {

@@ -14,6 +14,7 @@ import pytest
 
 from multiberts.launch.markers.attempts import begin_attempt, write_attempt
 from multiberts.launch.markers.failures import last_lines
+from multiberts.launch.status.command import show_status
 from multiberts.launch.status.picture import STATES, Status, collect_status
 from multiberts.launch.status.progress import SECONDS_OF_SPEED, speed_of
 from multiberts.runs.errors import UserError
@@ -284,3 +285,12 @@ def test_ten_thousand_runs_are_counted_without_heavy_imports(made: MadeUp) -> No
     done, total, heavy = json.loads(printed.stdout)
     assert (done, total) == (5000, 10_025)
     assert heavy == []
+
+
+def test_the_status_as_json(sweep: Status, capsys: pytest.CaptureFixture[str]) -> None:
+    show_status(root=sweep.root, json=True)
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["counts"] == sweep.counts and shown["root"] == sweep.root
+    assert len(shown["pretraining"]) == len(sweep.pretraining)
+    with pytest.raises(UserError, match="--json prints the status once"):
+        show_status(root=sweep.root, json=True, watch=True)

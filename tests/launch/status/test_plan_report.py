@@ -9,7 +9,7 @@ import pytest
 
 from multiberts.launch.plan.experiment import Experiment, make_plan
 from multiberts.launch.plan.planned_run import PlannedRun
-from multiberts.launch.status.plan_report import RUNS_SHOWN, show_plan, size, tree
+from multiberts.launch.status.plan_report import show_plan, size, tree
 from multiberts.runs.errors import UserError
 
 MODEL = {"hidden_size": 64, "num_attention_heads": 2, "num_hidden_layers": 2}
@@ -36,7 +36,7 @@ def mark_done(root: Path, run: PlannedRun) -> None:
 def test_the_tree_counts_runs(tmp_path: Path) -> None:
     plan = planned()
     mark_done(tmp_path, plan[0])
-    lines = tree(plan, tmp_path).splitlines()
+    lines = tree(plan, tmp_path, every_run=True).splitlines()
     assert lines[0] == f"{tmp_path}: {len(plan)} runs, 1 done"
     assert f"    {plan[0].path}  (done)" in lines
     assert "  finetune: 6 runs, 0 done" in lines
@@ -44,10 +44,9 @@ def test_the_tree_counts_runs(tmp_path: Path) -> None:
         assert sum(line.split("  (")[0].strip() == run.path.split("/")[-1] for line in lines) == 1
 
 
-def test_a_large_plan_is_told_by_folders(tmp_path: Path) -> None:
+def test_folders_of_several_runs_are_one_line(tmp_path: Path) -> None:
     plan = planned(finetune_seeds=range(1000))
     runs = [run for run in plan if run.stage == "finetune"]
-    assert len(runs) > RUNS_SHOWN
     for run in runs[:3]:
         mark_done(tmp_path, run)
     text = tree(plan, tmp_path)
@@ -56,7 +55,7 @@ def test_a_large_plan_is_told_by_folders(tmp_path: Path) -> None:
     assert "finetune/facts/base-seed_1-step_1000/: 1000 runs, 0 done" in text
 
 
-def test_the_plan_ends_with_an_estimate_and_writes_nothing(
+def test_the_plan_begins_with_an_estimate_and_writes_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     show_plan(plan=planned(), root=tmp_path / "root", device="v4-8", budget=1000)
@@ -66,7 +65,9 @@ def test_the_plan_ends_with_an_estimate_and_writes_nothing(
         row = next(line.split() for line in shown.splitlines() if line.split()[:1] == [stage])
         assert row[1] == str(runs) and row[-1] == "assumed"
     assert "assumed: 50% of the peak; 12.88 dollars per hour" in shown
-    assert "kg CO2e" in shown and "of disk" in shown and "wall time" in shown
+    lines = shown.splitlines()
+    assert "wall time" in lines[1] and "kg CO2e" in lines[2] and "of disk" in lines[2]
+    assert f"{tmp_path / 'root'}: {len(planned())} runs, 0 done" in lines
     assert not (tmp_path / "root").exists()
 
 
@@ -89,7 +90,7 @@ def test_a_finished_plan_has_nothing_left(
     for run in plan:
         mark_done(tmp_path, run)
     show_plan(plan=plan, root=tmp_path, budget=0)
-    assert capsys.readouterr().out.endswith("nothing is left to do\n")
+    assert capsys.readouterr().out.startswith("nothing is left to do\n")
 
 
 def test_a_budget_is_kept_after_the_plan_is_shown(

@@ -1,0 +1,71 @@
+"""Completes commands, parameters and choices in bash and zsh: the command `completion`."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from multiberts.runs.command import COMMANDS, Command, load
+from multiberts.runs.parameters import annotations_of
+
+_SHARED = ("--gin_file=", "--gin_param=", "--help", "-q", "-v")
+# After a "=", which separates words in bash, the word before it is the parameter.
+_SCRIPT = """\
+# Completion of multiberts for bash and zsh, made by `multiberts completion`.
+if [ -n "${{ZSH_VERSION-}}" ]; then autoload -U +X bashcompinit && bashcompinit; fi
+_multiberts() {{
+  local word="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD-1]}}" words=""
+  if [ "$word" = "=" ]; then word=""; before="${{COMP_WORDS[COMP_CWORD-1]}}="
+  elif [ "$before" = "=" ]; then before="${{COMP_WORDS[COMP_CWORD-2]}}="
+  fi
+  case "$COMP_CWORD:${{COMP_WORDS[1]}}:$before" in
+    1:*) words="{commands}" ;;
+{cases}
+  esac
+  COMPREPLY=($(compgen -W "$words" -- "$word"))
+  case "${{COMPREPLY[0]-}}" in *=) compopt -o nospace 2>/dev/null ;; esac
+}}
+complete -o default -F _multiberts multiberts
+"""
+
+
+def completion() -> str:
+    """Prints a script that completes commands, their parameters, and the choices that these have.
+
+    For bash: `multiberts completion > ~/.local/share/bash-completion/completions/multiberts`. For zsh,
+    write it to a file and `source` that in `.zshrc`.
+
+    Example:
+      >>> "pretrain" in completion()
+      True
+    """
+    cases = [line for name, command in COMMANDS.items() for line in _cases(name, command)]
+    return _SCRIPT.format(
+        commands=" ".join([*COMMANDS, "--help", "--version"]), cases="\n".join(cases)
+    )
+
+
+def _cases(name: str, command: Command) -> Iterator[str]:
+    """Yields the lines of the script for a command: of the choices first, as the first match counts."""
+    function = load(command.target)
+    annotations = {} if function.__name__ == "main" else annotations_of(function)
+    for parameter, annotation in annotations.items():
+        choices = " ".join(_choices(annotation))
+        if choices:
+            yield f'    *:{name}:--{parameter}=) words="{choices}" ;;'
+    yield f"    *:{name}:*=) ;;"
+    own = [f"--{parameter}=" for parameter in annotations]
+    positional = [_choices(annotations[place]) for place in command.positional]
+    words = [*command.words, *(word for choices in positional for word in choices), *own, *_SHARED]
+    yield f'    *:{name}:*) words="{" ".join(words)}" ;;'
+
+
+def _choices(annotation: Any) -> tuple[str, ...]:
+    """Returns the values that an annotation lists, also as one of several kinds."""
+    if annotation is bool:
+        return ("True", "False")
+    parts = typing.get_args(annotation)
+    if typing.get_origin(annotation) is Literal:
+        return tuple(map(str, parts))
+    return tuple(choice for part in parts for choice in _choices(part))
