@@ -78,7 +78,8 @@ stress: $(VENV)/installed-for-tests
 
 # Coverage and error rates of every interval and test by simulation; stopped, it resumes.
 calibrate: $(VENV)/installed-for-tests
-	$(BIN)/python -m benchmarks.calibration --gin_param="calibrate.num_processes = 2"
+	$(BIN)/python -m benchmarks.calibration --gin_param="calibrate.num_processes = 2" \
+	  $(if $(DATA),--gin_param="calibrate.data = '$(DATA)'")
 
 # What other evaluation programs write, for the tests of the readers: tests/samples/. HELM wants other versions and PyTorch.
 SAMPLES = $(VENV)/samples

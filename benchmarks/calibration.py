@@ -36,7 +36,7 @@ from multiberts.runs.files import write_atomically
 
 BLOCK = 100
 
-Job = tuple[Condition, range]
+Job = tuple[Condition, range, int]  # with the number of replicates
 
 
 def calibrate(
@@ -44,7 +44,8 @@ def calibrate(
     run_dir: str = "results/calibration",
     simulation_seed: int = 2023,
     num_trials: int = 400,
-    num_close_trials: int = 1600,
+    num_close_trials: int = 1200,
+    num_bootstrap_trials: int = 100,
     num_bootstrap: int = 500,
     num_processes: int = 1,
     data: str = "",
@@ -57,6 +58,8 @@ def calibrate(
       num_trials: trials per condition.
       num_close_trials: trials of a condition where the recommended interval covers less than .95,
         so that what misses by chance is told from what misses.
+      num_bootstrap_trials: of these, trials with bootstrap intervals and all tests; the others count
+        what needs no bootstrap and takes little time.
       num_bootstrap: replicates per trial.
       num_processes: blocks in hand at a time; changes no number.
       data: an .npz file of real answers, with `correct_mnli` and `correct_hans`, bool or 0 and 1
@@ -70,6 +73,7 @@ def calibrate(
     for name, value in (
         ("num_trials", num_trials),
         ("num_close_trials", num_close_trials),
+        ("num_bootstrap_trials", num_bootstrap_trials),
         ("num_bootstrap", num_bootstrap),
     ):
         if value < 2:
@@ -88,6 +92,7 @@ def calibrate(
             "simulation_seed": simulation_seed,
             "num_trials": num_trials,
             "num_close_trials": num_close_trials,
+            "num_bootstrap_trials": num_bootstrap_trials,
             "num_bootstrap": num_bootstrap,
             "data": data,
         },
@@ -96,15 +101,20 @@ def calibrate(
         console.report(f"{run_dir} is finished")
         return
     conditions = all_conditions(bool(data))
-    job = partial(simulate_and_keep, run.path, simulation_seed, num_bootstrap, data)
+    job = partial(simulate_and_keep, run.path, simulation_seed, data)
     with run:
         # Every condition's first block, then every second one: what is there is always balanced.
-        jobs = [(c, block) for block in _blocks(0, num_trials) for c in conditions]
+        jobs = [
+            (c, block, num_bootstrap if block[0] < num_bootstrap_trials else 0)
+            for block in _blocks(0, num_bootstrap_trials)
+            + _blocks(num_bootstrap_trials, num_trials)
+            for c in conditions
+        ]
         with tqdm(total=len(jobs), unit="block", disable=None) as bar:
             for _ in _in_processes(job, jobs, num_processes):
                 bar.update()
             close = [c for c in conditions if gathered(run.path, [c])[c].share() < CLOSE]
-            jobs = [(c, block) for c in close for block in _blocks(num_trials, num_close_trials)]
+            jobs = [(c, block, 0) for block in _blocks(num_trials, num_close_trials) for c in close]
             bar.total += len(jobs)
             for _ in _in_processes(job, jobs, num_processes):
                 bar.update()
@@ -129,11 +139,9 @@ def _in_processes(job: partial[None], jobs: Sequence[Job], number: int) -> Itera
         yield from pool.imap_unordered(job, jobs)
 
 
-def simulate_and_keep(
-    directory: Path, simulation_seed: int, num_bootstrap: int, data: str, task: Job
-) -> None:
+def simulate_and_keep(directory: Path, simulation_seed: int, data: str, task: Job) -> None:
     """Simulates a block of trials, unless it is there, and writes it whole or not at all."""
-    condition, trials = task
+    condition, trials, num_bootstrap = task
     file = directory / "blocks" / f"{condition.name}-{trials[0]}.json"
     if not file.exists():
         real = real_answers(data) if data else None
@@ -184,7 +192,7 @@ def as_lines(outcomes: Outcomes) -> str:
         content = asdict(found)
         content["length"] = {name: float(f"{x:.4g}") for name, x in found.length.items()}
         content["terms"] = [float(f"{x:.4g}") for x in found.terms]
-        lines.append(json.dumps({**asdict(condition), **content}) + "\n")
+        lines.append(json.dumps({**asdict(condition), **content}, sort_keys=True) + "\n")
     return "".join(lines)
 
 

@@ -13,6 +13,7 @@ import math
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,18 +24,27 @@ from multiberts.evaluate.metrics.register import METRICS
 from multiberts.stats import Task, compare_tasks
 from multiberts.stats.bootstrap.arms import Arm
 from multiberts.stats.bootstrap.comparison import Question, compare_questions
-from multiberts.stats.bootstrap.conclusion import Comparison, ComparisonSettings, Names
+from multiberts.stats.bootstrap.conclusion import ComparisonSettings, Names
 from multiberts.stats.bootstrap.crossing import Crossing
-from multiberts.stats.intervals import generalised_interval
-from multiberts.stats.presentation.wording import warnings
+from multiberts.stats.intervals import (
+    Interval,
+    PValues,
+    clipped_interval,
+    difference_of_intervals,
+    generalised_interval,
+    t_interval,
+    t_p_values,
+)
 
 INTERVALS = ("t", "percentile", "basic", "bca", "studentised", "unpaired_t")
 TESTS = ("t", "percentile", "published", "sign_flip", "permutation")
 FAMILY_TESTS = ("uncorrected", "bonferroni", "holm", "max_t")
 LEVELS = (0.05, 0.01)
 CONFIDENCE = 0.95
+_BOOTSTRAPPED = {*INTERVALS, *TESTS} - {"t"}
 BATCH = 20
 GENERALISED_DRAWS = 2000
+LEAST_BOOTSTRAP = 40  # of settings whose replicates are not drawn
 FAMILY_BOOTSTRAP = 199  # a trial of a family takes as long as fifteen others
 
 
@@ -44,18 +54,20 @@ class Outcome:
 
     Attributes:
       trials: how many.
+      bootstrapped: trials with bootstrap intervals and all tests, see `count_of`.
       covered: by interval, of the library or a neighbour, trials whose interval holds the truth.
       length: by interval, the median length of a block of trials, averaged over blocks; infinite
         where most have no end on a side.
       rejected: by test that the design has, `one-sided` (of greater) or `two-sided` and level,
         trials with a p at or below it. Of a family: trials with any such p.
-      flagged: by flag (see `flags_of`), trials where it is up.
+      flagged: by flag (see `recommended`), trials where it is up.
       flagged_misses: the same among trials whose t interval misses the truth.
       terms: mean squares of seeds, examples and residual in the variance of the estimate, summed
         over trials.
     """
 
     trials: int = 0
+    bootstrapped: int = 0
     covered: dict[str, int] = field(default_factory=dict)
     length: dict[str, float] = field(default_factory=dict)
     rejected: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -71,21 +83,31 @@ class Outcome:
         total = sum(parts) or math.nan
         return parts[0] / total, parts[1] / total, parts[2] / total
 
+    def count_of(self, name: str) -> int:
+        """Returns the trials that count for an interval or test: all, or the bootstrapped ones."""
+        return self.bootstrapped if name in _BOOTSTRAPPED else self.trials
+
     def share(self, interval: str = "t") -> float:
         """Returns the coverage of an interval."""
-        return self.covered[interval] / self.trials
+        return self.covered[interval] / self.count_of(interval)
+
+    def errs(self, test: str, key: str = "two-sided 0.05") -> float:
+        """Returns the type I error of a test."""
+        return self.rejected[test][key] / self.count_of(test)
 
 
 def joined(blocks: Sequence[Outcome]) -> Outcome:
     """Adds the counts of blocks of trials."""
-    whole = Outcome(sum(block.trials for block in blocks))
+    whole = Outcome(
+        sum(block.trials for block in blocks), sum(block.bootstrapped for block in blocks)
+    )
     for block in blocks:
         for name in ("covered", "flagged", "flagged_misses"):
             _add(getattr(whole, name), getattr(block, name))
         for test, counts in block.rejected.items():
             _add(whole.rejected.setdefault(test, {}), counts)
         for name, length in block.length.items():
-            part = length * block.trials / whole.trials
+            part = length * block.count_of(name) / whole.count_of(name)
             whole.length[name] = whole.length.get(name, 0.0) + part
         whole.terms = [a + b for a, b in zip(whole.terms, block.terms, strict=True)]
     return whole
@@ -129,7 +151,7 @@ def simulate(
     condition: Condition,
     simulation_seed: int,
     trials: Sequence[int],
-    num_bootstrap: int,
+    num_bootstrap: int = 0,
     real: RealAnswers | None = None,
 ) -> Outcome:
     """Makes and judges trials of a condition.
@@ -138,28 +160,36 @@ def simulate(
       condition: what the data are like.
       simulation_seed: names the data and the bootstrap draws, with condition and trial.
       trials: their numbers, in order.
-      num_bootstrap: replicates of each.
+      num_bootstrap: replicates of each; without any, only what needs none is counted, which takes a
+        fifth of the time.
       real: by name, answers [seeds, examples] that are right, for conditions of real data.
     """
-    outcome = Outcome(len(trials))
+    outcome = Outcome(len(trials), len(trials) if num_bootstrap else 0)
     if condition.design == "family":
-        _simulate_families(condition, simulation_seed, trials, num_bootstrap, outcome)
+        _simulate_families(condition, simulation_seed, trials, outcome)
         return outcome
     truth = condition.truth(real)
     lengths: dict[str, list[float]] = {}
     for start in range(0, len(trials), BATCH):
         batch = trials[start : start + BATCH]
-        questions, settings = questions_of(condition, simulation_seed, batch, num_bootstrap, real)
+        questions, settings = questions_of(
+            condition, simulation_seed, batch, num_bootstrap or LEAST_BOOTSTRAP, real
+        )
         terms = np.sum([variance_terms(question.crossing) for question in questions], axis=0)
         outcome.terms = (np.array(outcome.terms) + terms).tolist()
-        names = [Names()] * len(questions)
-        results = compare_questions(questions, settings, names)[0]
-        for question, found in zip(questions, results, strict=True):
-            missed = not found.t.low <= truth <= found.t.high
-            for name in INTERVALS:
-                interval = getattr(found, name)
-                if interval is not None:
-                    _judge(outcome, lengths, name, np.array([interval]), truth)
+        if num_bootstrap:
+            names = [Names()] * len(questions)
+            for found in compare_questions(questions, settings, names)[0]:
+                for name in INTERVALS[1:]:
+                    interval = getattr(found, name)
+                    if interval is not None:
+                        _judge(outcome, lengths, name, np.array([interval]), truth)
+                if truth == 0:
+                    for test in TESTS[1:]:
+                        _count_rejections(outcome, test, getattr(found, f"p_{test}"))
+        for question in questions:
+            found = recommended(question, settings)
+            _judge(outcome, lengths, "t", np.array([found.interval]), truth)
             reference = generalised_interval(
                 found.estimate,
                 question.crossing.mean_square_shares(),
@@ -167,11 +197,12 @@ def simulate(
                 GENERALISED_DRAWS,
             )
             _judge(outcome, lengths, "generalised", np.array([reference]), truth)
-            for flag, up in flags_of(found).items():
+            missed = not found.interval.low <= truth <= found.interval.high
+            for flag, up in found.flags.items():
                 _add(outcome.flagged, {flag: int(up)})
                 _add(outcome.flagged_misses, {flag: int(up and missed)})
             if truth == 0:
-                _count_rejections(found, outcome.rejected)
+                _count_rejections(outcome, "t", found.p)
         if condition.metric in ("mean", "accuracy"):
             seed = bootstrap_seed_of(condition, simulation_seed, batch[0])
             arms = [question.arms for question in questions]
@@ -181,6 +212,49 @@ def simulate(
     return outcome
 
 
+class Recommended(NamedTuple):
+    """What a comparison recommends, and its flags."""
+
+    estimate: float
+    interval: Interval
+    p: PValues | None
+    flags: dict[str, bool]
+
+
+def recommended(question: Question, settings: ComparisonSettings) -> Recommended:
+    """Computes what `stats.compare` recommends, without a bootstrap.
+
+    The flags are those of the warnings that a printed result holds: `failed seeds`; `data` for these or
+    answers that are all alike (the interval is Clopper and Pearson's); `any` for these or a p smaller
+    than the order of so few seeds can show.
+    """
+    sides = question.summaries(np.zeros((1, len(question.jobs))), Names(), settings)
+    estimate = sides[-1].estimate - (sides[0].estimate if len(sides) == 2 else 0.0)
+    level, bounds = settings.confidence, question.metric.bounds
+    interval, p, floor = sides[0].t, None, False
+    if len(sides) == 2:
+        found, parts = question.crossing.unbiased_variance(), question.crossing.variance_parts()
+        t_of = math.sqrt(found.variance), found.cautious_degrees_of_freedom
+        interval = t_interval(estimate, *t_of, level)
+        if found.variance == 0 and {side.estimate for side in sides} <= set(bounds):
+            interval = difference_of_intervals(*((side.estimate, side.t) for side in sides))
+        width = bounds[1] - bounds[0]
+        interval = clipped_interval(interval, (-width, width))
+        p = t_p_values(estimate, *t_of)
+        number = len(sides[0].seeds)
+        least = 2.0**-number if settings.design == "paired" else 1 / math.comb(2 * number, number)
+        carried = parts.seed_share > 0.5 and p.two_sided < 1 - level
+        floor = carried and min(p.greater, p.less) < least
+    failed = any(side.failed_seeds for side in sides)
+    alike = any(side.t.low < side.t.high and side.estimate in side.t for side in sides)
+    flags = {
+        "any": failed or alike or floor,
+        "data": failed or alike,
+        "failed seeds": failed,
+    }
+    return Recommended(estimate, interval, p, flags)
+
+
 def _judge(
     outcome: Outcome, lengths: dict[str, list[float]], name: str, ends: NDArray, truth: float
 ) -> None:
@@ -188,19 +262,6 @@ def _judge(
     low, high = ends.T
     _add(outcome.covered, {name: int(((low <= truth) & (truth <= high)).sum())})
     lengths.setdefault(name, []).extend((high - low).tolist())
-
-
-def flags_of(found: Comparison) -> dict[str, bool]:
-    """Returns which flags are up: `any` warning that the printed result holds, `failed seeds`, and
-    `data` for all but the one that p is smaller than the order of so few seeds can show.
-    """
-    sides = (found.base, found.experiment)
-    number = len(warnings(found))
-    return {
-        "any": number > 0,
-        "data": number > found.below_seed_floor,
-        "failed seeds": any(side is not None and bool(side.failed_seeds) for side in sides),
-    }
 
 
 def _neighbours(
@@ -228,7 +289,6 @@ def _simulate_families(
     condition: Condition,
     simulation_seed: int,
     trials: Sequence[int],
-    num_bootstrap: int,
     outcome: Outcome,
 ) -> None:
     """Counts families of true hypotheses in which any is rejected, and the macro-average's coverage."""
@@ -241,7 +301,7 @@ def _simulate_families(
         seed = bootstrap_seed_of(condition, simulation_seed, trial)
         found = compare_tasks(
             tasks,
-            num_bootstrap=min(num_bootstrap, FAMILY_BOOTSTRAP),
+            num_bootstrap=FAMILY_BOOTSTRAP,
             bootstrap_seed=seed,
             studentised=True,
         )
@@ -257,12 +317,9 @@ def _simulate_families(
     outcome.length = {"t": float(np.median(lengths))}
 
 
-def _count_rejections(found: Comparison, rejected: dict[str, dict[str, int]]) -> None:
-    for test in TESTS:
-        p_values = getattr(found, f"p_{test}")
-        if p_values is None:
-            continue
-        counts = rejected.setdefault(test, {})
+def _count_rejections(outcome: Outcome, test: str, p_values: PValues | None) -> None:
+    if p_values is not None:
+        counts = outcome.rejected.setdefault(test, {})
         for sides, p in (("one-sided", p_values.greater), ("two-sided", p_values.two_sided)):
             _add(counts, {f"{sides} {level}": int(p <= level) for level in LEVELS})
 

@@ -17,13 +17,14 @@ from multiberts.benchmarks.calibration import (
     read_lines,
     real_answers,
 )
-from multiberts.benchmarks.calibration_page import held
+from multiberts.benchmarks.calibration_page import figures, held, page
 from multiberts.benchmarks.calibration_trials import (
     LEVELS,
     Outcome,
     joined,
     monte_carlo_error,
     questions_of,
+    recommended,
     simulate,
 )
 from multiberts.benchmarks.crossed_model import (
@@ -38,6 +39,7 @@ from multiberts.runs.errors import UserError
 from multiberts.stats import compare
 from multiberts.stats.bootstrap.comparison import compare_questions
 from multiberts.stats.bootstrap.conclusion import Names
+from multiberts.stats.presentation.wording import warnings
 
 TRIALS, REPLICATES = 1000, 400
 DOCS = Path(__file__).parents[2] / "docs"
@@ -68,6 +70,8 @@ def dataset(arm):
         Condition("accuracy", "paired", "clustered", 3),
         Condition("accuracy", "unpaired", "unbalanced", 4),
         Condition("f1", "single", "rare_class", 2),
+        Condition("accuracy", "paired", "saturated", 2),
+        Condition("accuracy", "single", "failed", 10),
     ],
     ids=lambda condition: condition.name,
 )
@@ -86,6 +90,27 @@ def test_a_trial_is_what_compare_says(condition):
                       "basic", "bca", "studentised", "p_t", "p_percentile", "p_published",
                       "p_sign_flip", "p_permutation"):  # fmt: skip
             assert getattr(ours, field) == getattr(theirs, field), field
+
+
+@pytest.mark.parametrize(
+    ("metric", "data", "num_seeds"),
+    [
+        ("mean", "seeds", 2), ("pearson", "seeds", 3), ("accuracy", "saturated", 2),
+        ("accuracy", "failed", 10), ("f1", "rare_class", 3),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("design", ["single", "paired", "unpaired"])
+def test_what_needs_no_bootstrap_is_what_compare_recommends(metric, data, num_seeds, design):
+    condition = Condition(metric, design, data, num_seeds)
+    questions, settings = questions_of(condition, 3, range(15), 40)
+    found, *_ = compare_questions(questions, settings, [Names()] * 15)
+    for question, theirs in zip(questions, found, strict=True):
+        ours = recommended(question, settings)
+        assert (ours.estimate, ours.interval, ours.p) == (theirs.estimate, theirs.t, theirs.p_t)
+        assert ours.flags["any"] == bool(warnings(theirs))
+        sides = [side for side in (theirs.base, theirs.experiment) if side]
+        assert ours.flags["failed seeds"] == any(side.failed_seeds for side in sides)
+        assert ours.flags["data"] == (len(warnings(theirs)) > theirs.below_seed_floor)
 
 
 def test_trials_are_their_own_and_the_same_in_any_order():
@@ -189,12 +214,16 @@ def test_blocks_of_trials_add_up_to_all_of_them():
     )
     assert parts.covered == whole.covered and parts.rejected == whole.rejected
     assert parts.flagged == whole.flagged and parts.flagged_misses == whole.flagged_misses
+    light = joined([whole, simulate(condition, 5, range(60, 100))])
+    assert light.covered["percentile"] == whole.covered["percentile"]
+    assert (light.trials, light.count_of("t"), light.count_of("percentile")) == (100, 100, 60)
+    assert light.errs("t") == light.rejected["t"]["two-sided 0.05"] / 100
     assert parts.terms == pytest.approx(whole.terms) and parts.trials == whole.trials == 60
     assert whole.flagged["any"] > 0
 
 
 def test_families_of_true_hypotheses_are_rejected_more_often_without_a_correction():
-    found = simulate(Condition("mean", "family", "none", 3), 5, range(150), 99)
+    found = simulate(Condition("mean", "family", "none", 3), 5, range(150))
     assert (
         found.rejected["holm"]["two-sided 0.05"] <= found.rejected["uncorrected"]["two-sided 0.05"]
     )
@@ -336,7 +365,8 @@ def test_a_study_that_was_cut_goes_on_and_ends_the_same(tmp_path, monkeypatch):
     few += [Condition("mean", "paired", "seeds", 10), Condition("accuracy", "single", "failed", 3)]
     monkeypatch.setattr("multiberts.benchmarks.calibration.all_conditions", lambda real: few)
     options = {
-        "num_trials": 3, "num_close_trials": 5, "num_bootstrap": 99, "simulation_seed": 4,
+        "num_trials": 3, "num_close_trials": 5, "num_bootstrap_trials": 2, "num_bootstrap": 40,
+        "simulation_seed": 4,
     }  # fmt: skip
     calibrate(run_dir=str(tmp_path / "whole"), **options)
     shutil.copytree(tmp_path / "whole", tmp_path / "cut")
@@ -376,7 +406,7 @@ def test_real_answers_are_drawn_again_and_others_refused(tmp_path):
     assert {c.data for c in conditions} == set(REAL) and max(c.num_seeds for c in conditions) == 10
     condition = Condition("accuracy", "single", "hans", 5)
     assert condition.truth(real) == pytest.approx(1 - right.mean())
-    found = simulate(condition, 2, range(40), 40, real)
+    found = simulate(condition, 2, range(40), real=real)
     assert found.covered["t"] >= 34 and "bayes" in found.covered
     np.savez(tmp_path / "half.npz", correct_mnli=right)
     with pytest.raises(UserError, match="correct_hans"):
@@ -386,9 +416,24 @@ def test_real_answers_are_drawn_again_and_others_refused(tmp_path):
         real_answers(str(tmp_path / "wrong.npz"))
 
 
+def test_the_page_is_made_from_the_counts_beside_it():
+    outcomes = read_lines(DOCS / "calibration.jsonl")
+    assert page(outcomes) == (DOCS / "calibration.md").read_text()
+    assert set(outcomes) == set(all_conditions(real=True))
+    assert all((DOCS / f"{name}.png").exists() for name in figures(outcomes))
+
+
+def test_what_readme_promises_holds_in_the_counts():
+    """On ordinary data the recommended interval covers, or is within two Monte Carlo errors of it."""
+    outcomes = read_lines(DOCS / "calibration.jsonl")
+    ordinary = [found for c, found in outcomes.items() if c.ordinary and c.design != "family"]
+    assert len(ordinary) > 80
+    assert "no" not in {held(found) for found in ordinary}
+
+
 def test_a_condition_is_judged_by_coverage_then_by_flags_where_it_misses():
     def outcome(covered: int, flagged: int) -> Outcome:
-        return Outcome(1000, {"t": covered}, flagged_misses={"any": flagged})
+        return Outcome(1000, covered={"t": covered}, flagged_misses={"any": flagged})
 
     assert held(outcome(930, 0)) == "yes"
     assert held(outcome(900, 90)) == "flag"
