@@ -326,7 +326,10 @@ def _advice(outcomes: Outcomes) -> list[str]:
         f"{over('failed', 't', 'single')}, and where one side alone fails the difference covers "
         f"{over('failed_one_side')}. A failed seed is flagged in {_flagged_failures(outcomes)} of the "
         "misses: they are trials in which no seed happened to fail, so that nothing in the data shows it. "
-        "Such a result is about seeds that train; report the rate of failures of all runs you made.",
+        "Such a result is about seeds that train; report the rate of failures of all runs you made. "
+        "Without the flagged seeds (`result.without_failed`) the interval covers the mean of seeds that "
+        f"train in {over('failed', 'without_failed', 'single')}, and the difference in "
+        f"{over('failed_one_side', 'without_failed')}.",
         "- **Seeds of two kinds** (each mode half of the time) look alike by chance: the t covers "
         f"{over('bimodal')}.",
         "- **Standard errors over examples alone** (most evaluation programs) say nothing about new "

@@ -24,24 +24,26 @@ from multiberts.evaluate.metrics.register import METRICS
 from multiberts.stats import Task, compare_tasks
 from multiberts.stats.bootstrap.arms import Arm
 from multiberts.stats.bootstrap.comparison import Question, compare_questions
-from multiberts.stats.bootstrap.conclusion import ComparisonSettings, Names
+from multiberts.stats.bootstrap.conclusion import (
+    ComparisonSettings,
+    Names,
+    ScoreKind,
+    interval_and_test,
+    remainder,
+)
 from multiberts.stats.bootstrap.crossing import Crossing
 from multiberts.stats.intervals import (
     Interval,
     PValues,
-    clipped_interval,
-    difference_of_intervals,
     generalised_interval,
-    t_interval,
-    t_p_values,
 )
 
-INTERVALS = ("t", "percentile", "basic", "bca", "studentised", "unpaired_t")
+INTERVALS = ("percentile", "basic", "bca", "studentised")
 TESTS = ("t", "percentile", "published", "sign_flip", "permutation")
 FAMILY_TESTS = ("uncorrected", "bonferroni", "holm", "max_t")
 LEVELS = (0.05, 0.01)
 CONFIDENCE = 0.95
-_BOOTSTRAPPED = {*INTERVALS, *TESTS} - {"t"}
+_BOOTSTRAPPED = {*INTERVALS, *TESTS, "generalised"} - {"t"}
 BATCH = 20
 GENERALISED_DRAWS = 2000
 LEAST_BOOTSTRAP = 40  # of settings whose replicates are not drawn
@@ -54,8 +56,10 @@ class Outcome:
 
     Attributes:
       trials: how many.
-      bootstrapped: trials with bootstrap intervals and all tests, see `count_of`.
-      covered: by interval, of the library or a neighbour, trials whose interval holds the truth.
+      bootstrapped: trials with the intervals and tests that take long, see `count_of`.
+      covered: by interval, of the library or a neighbour, trials whose interval holds the truth;
+        `without_failed`: the recommended interval of the seeds that are not flagged, and the truth of
+        seeds that do not fail.
       length: by interval, the median length of a block of trials, averaged over blocks; infinite
         where most have no end on a side.
       rejected: by test that the design has, `one-sided` (of greater) or `two-sided` and level,
@@ -63,7 +67,7 @@ class Outcome:
       flagged: by flag (see `recommended`), trials where it is up.
       flagged_misses: the same among trials whose t interval misses the truth.
       terms: mean squares of seeds, examples and residual in the variance of the estimate, summed
-        over trials.
+        over bootstrapped trials.
     """
 
     trials: int = 0
@@ -175,12 +179,21 @@ def simulate(
         questions, settings = questions_of(
             condition, simulation_seed, batch, num_bootstrap or LEAST_BOOTSTRAP, real
         )
-        terms = np.sum([variance_terms(question.crossing) for question in questions], axis=0)
-        outcome.terms = (np.array(outcome.terms) + terms).tolist()
         if num_bootstrap:
+            terms = np.sum([variance_terms(question.crossing) for question in questions], axis=0)
+            outcome.terms = (np.array(outcome.terms) + terms).tolist()
             names = [Names()] * len(questions)
-            for found in compare_questions(questions, settings, names)[0]:
-                for name in INTERVALS[1:]:
+            for question, found in zip(
+                questions, compare_questions(questions, settings, names)[0], strict=True
+            ):
+                reference = generalised_interval(
+                    found.estimate,
+                    question.crossing.mean_square_shares(),
+                    CONFIDENCE,
+                    GENERALISED_DRAWS,
+                )
+                _judge(outcome, lengths, "generalised", np.array([reference]), truth)
+                for name in INTERVALS:
                     interval = getattr(found, name)
                     if interval is not None:
                         _judge(outcome, lengths, name, np.array([interval]), truth)
@@ -190,13 +203,13 @@ def simulate(
         for question in questions:
             found = recommended(question, settings)
             _judge(outcome, lengths, "t", np.array([found.interval]), truth)
-            reference = generalised_interval(
-                found.estimate,
-                question.crossing.mean_square_shares(),
-                CONFIDENCE,
-                GENERALISED_DRAWS,
-            )
-            _judge(outcome, lengths, "generalised", np.array([reference]), truth)
+            if found.unpaired is not None:
+                _judge(outcome, lengths, "unpaired_t", np.array([found.unpaired]), truth)
+            trained = condition.truth_of_trained
+            if trained is not None:
+                _judge(
+                    outcome, lengths, "without_failed", np.array([found.without_failed]), trained
+                )
             missed = not found.interval.low <= truth <= found.interval.high
             for flag, up in found.flags.items():
                 _add(outcome.flagged, {flag: int(up)})
@@ -218,6 +231,8 @@ class Recommended(NamedTuple):
     estimate: float
     interval: Interval
     p: PValues | None
+    unpaired: Interval | None
+    without_failed: Interval
     flags: dict[str, bool]
 
 
@@ -229,22 +244,22 @@ def recommended(question: Question, settings: ComparisonSettings) -> Recommended
     than the order of so few seeds can show.
     """
     sides = question.summaries(np.zeros((1, len(question.jobs))), Names(), settings)
+    metric, level = question.metric, settings.confidence
     estimate = sides[-1].estimate - (sides[0].estimate if len(sides) == 2 else 0.0)
-    level, bounds = settings.confidence, question.metric.bounds
-    interval, p, floor = sides[0].t, None, False
+    interval, p, floor, unpaired = sides[0].t, None, False, None
+    span, width = metric.bounds, metric.bounds[1] - metric.bounds[0]
     if len(sides) == 2:
-        found, parts = question.crossing.unbiased_variance(), question.crossing.variance_parts()
-        t_of = math.sqrt(found.variance), found.cautious_degrees_of_freedom
-        interval = t_interval(estimate, *t_of, level)
-        if found.variance == 0 and {side.estimate for side in sides} <= set(bounds):
-            interval = difference_of_intervals(*((side.estimate, side.t) for side in sides))
-        width = bounds[1] - bounds[0]
-        interval = clipped_interval(interval, (-width, width))
-        p = t_p_values(estimate, *t_of)
+        span = (-width, width)
+        kind = ScoreKind(metric.name, metric.is_correlation, metric.bounds)
+        found = question.crossing.unbiased_variance()
+        interval, p = interval_and_test(sides, found, kind, settings.resample, level)
+        if question.unpaired is not None:
+            apart = question.unpaired.unbiased_variance()
+            unpaired = interval_and_test(sides, apart, kind, settings.resample, level)[0]
         number = len(sides[0].seeds)
         least = 2.0**-number if settings.design == "paired" else 1 / math.comb(2 * number, number)
-        carried = parts.seed_share > 0.5 and p.two_sided < 1 - level
-        floor = carried and min(p.greater, p.less) < least
+        if p.two_sided < 1 - level and min(p.greater, p.less) < least:
+            floor = question.crossing.variance_parts().seed_share > 0.5
     failed = any(side.failed_seeds for side in sides)
     alike = any(side.t.low < side.t.high and side.estimate in side.t for side in sides)
     flags = {
@@ -252,7 +267,9 @@ def recommended(question: Question, settings: ComparisonSettings) -> Recommended
         "data": failed or alike,
         "failed seeds": failed,
     }
-    return Recommended(estimate, interval, p, flags)
+    rest = question.without(sides)
+    others = interval if rest is None else remainder(rest, level, span, p is not None).t
+    return Recommended(estimate, interval, p, unpaired, others, flags)
 
 
 def _judge(

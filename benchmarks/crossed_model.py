@@ -178,6 +178,13 @@ class Condition:
             values = 2 * true / (true + false + found.positives)
         return float(weights @ values / weights.sum())
 
+    @property
+    def truth_of_trained(self) -> float | None:
+        """Returns the same of the seeds that do not fail; None where none can."""
+        if self.data not in ANSWERS or not ANSWERS[self.data].failing:
+            return None
+        return ANSWERS[self.data].accuracy if self.design == "single" else 0.0
+
     def random(self, simulation_seed: int, trial: int) -> np.random.Generator:
         """Returns the generator of a trial: a function of the two numbers and the condition alone."""
         # Of this type from the start: as plain integers, numbers this large would become floats.

@@ -444,7 +444,7 @@ def conclude(
         unpaired_t=unpaired_t,
         p_unpaired_t=p_unpaired_t,
         variance_parts=parts,
-        without_failed=None if rest is None else _remainder(rest, level, span, len(sides) > 1),
+        without_failed=None if rest is None else remainder(rest, level, span, len(sides) > 1),
     )
 
 
@@ -482,10 +482,17 @@ def interval_and_test(
     return clipped_interval(plain, (-width, width)), t_p_values(estimate, error, freedom)
 
 
-def _remainder(
+def remainder(
     rest: Crossing, confidence: float, span: tuple[float, float], tested: bool
 ) -> Remainder:
-    """Returns the result of the seeds that did not fail."""
+    """Returns the result of the seeds that did not fail.
+
+    Args:
+      rest: the crossing without failed seeds.
+      confidence: level of the interval.
+      span: the smallest and the largest estimate there can be.
+      tested: whether the estimate is a difference, which has a p-value.
+    """
     found = rest.unbiased_variance()
     t_of = rest.mean, math.sqrt(found.variance), found.cautious_degrees_of_freedom
     interval = clipped_interval(t_interval(*t_of, confidence), span)

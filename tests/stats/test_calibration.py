@@ -107,6 +107,9 @@ def test_what_needs_no_bootstrap_is_what_compare_recommends(metric, data, num_se
     for question, theirs in zip(questions, found, strict=True):
         ours = recommended(question, settings)
         assert (ours.estimate, ours.interval, ours.p) == (theirs.estimate, theirs.t, theirs.p_t)
+        assert ours.unpaired == theirs.unpaired_t
+        rest = theirs.without_failed
+        assert ours.without_failed == (theirs.t if rest is None else rest.t)
         assert ours.flags["any"] == bool(warnings(theirs))
         sides = [side for side in (theirs.base, theirs.experiment) if side]
         assert ours.flags["failed seeds"] == any(side.failed_seeds for side in sides)
