@@ -412,9 +412,12 @@ def _promise(outcomes: Outcomes) -> list[str]:
 
 
 _RULE = (
-    "The rule for a failed run: its score is nearer to chance (always the most frequent class) than to "
-    "the median seed, and at least three robust standard deviations (1.4826 times the median absolute "
-    "deviation) from the median; of three seeds or more, and where the median is far from chance."
+    "The rule for a failed run (`stats.bootstrap.conclusion.failed_seeds`): it predicts one class alone "
+    "and others do not; or its score is nearer to chance (always the most frequent class) than to the "
+    "median seed and at least three robust standard deviations from the median, of three seeds or more "
+    "and where the median is far from chance; or it is fifteen robust standard deviations away, of five "
+    "or more. A robust standard deviation is 1.4826 times the median absolute deviation, and at least "
+    "the standard error of a seed's score."
 )
 
 
