@@ -415,7 +415,7 @@ _RULE = (
     "The rule for a failed run (`stats.bootstrap.conclusion.failed_seeds`): it predicts one class alone "
     "and others do not; or its score is nearer to chance (always the most frequent class) than to the "
     "median seed and at least three robust standard deviations from the median, of three seeds or more "
-    "and where the median is far from chance; or it is fifteen robust standard deviations away, of five "
+    "and where the median is far from chance; or it is nineteen robust standard deviations away, of five "
     "or more. A robust standard deviation is 1.4826 times the median absolute deviation, and at least "
     "the standard error of a seed's score."
 )

@@ -550,7 +550,8 @@ def failed_seeds(
       deviations from the median, of three or more seeds. No seed is where chance lies within ten
       standard errors of a seed's score of the median, as seeds near chance cannot be told from failed
       ones.
-    - It is fifteen robust standard deviations from the median, of five or more seeds.
+    - It is nineteen robust standard deviations from the median, of five or more seeds: of five normal
+      seeds one group in a hundred has such a seed.
 
     A robust standard deviation is 1.4826 times the median absolute deviation, and at least the
     standard error of a seed's score, from the residual.
@@ -577,7 +578,7 @@ def failed_seeds(
         flagged |= (np.abs(scores - chance) < far) & (far > 3 * spread)
     if number >= 5:
         # What rounding leaves of equal scores is no distance.
-        flagged |= far > 15 * spread + 1e-12 * float(np.abs(scores).max())
+        flagged |= far > 19 * spread + 1e-12 * float(np.abs(scores).max())
     return flagged
 
 

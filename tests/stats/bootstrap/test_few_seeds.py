@@ -366,6 +366,18 @@ def test_a_seed_far_from_all_others_is_flagged_and_others_hardly_ever(num_seeds)
     assert false / trials <= 0.02
 
 
+def test_two_sides_of_five_normal_seeds_are_hardly_ever_flagged():
+    """The seeds carry everything; 1,500 trials."""
+    random, false, trials = np.random.default_rng(16), 0, 1500
+    for _ in range(trials):
+        sides = random.normal(size=(2, 5, 1)) + np.zeros((2, 5, 3))
+        false += any(
+            failed_seeds(crossing_of_tables([side]), side.mean(axis=1), float("nan")).any()
+            for side in sides
+        )
+    assert 0 < false / trials <= 0.02
+
+
 def test_the_result_of_the_rest_is_that_without_failed_seeds():
     random = np.random.default_rng(16)
     base, experiment = ((random.random((6, 200)) < skill) + 0.0 for skill in (0.8, 0.9))
