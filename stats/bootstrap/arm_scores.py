@@ -111,14 +111,14 @@ def _column_table(arm: Arm, metric: Metric, columns: Columns) -> ScoreTable:
     if metric.mean_of is not None and arm.observed is None:
         column = metric.mean_of
 
-        def means() -> Iterator[Array]:
+        def seed_means() -> Iterator[Array]:
             for block in columns.example_columns():
                 table = weights @ block[column]
                 del block  # not in memory while the table is used
                 yield table
                 del table
 
-        return ScoreTable(shape, means)
+        return ScoreTable(shape, seed_means)
     score, means, gradient = _linearised(columns, arm.num_examples)
 
     def blocks() -> Iterator[Array]:
