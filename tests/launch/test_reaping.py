@@ -155,7 +155,7 @@ def test_attempts_whose_process_is_gone_are_noted_as_lost(tmp_path: Path, start:
     made.write_plan()
     mine = start(tmp_path)
     begin_attempt(tmp_path, seeds[0].path, engine="local", pid=mine.pid)
-    elsewhere = begin_attempt(tmp_path, seeds[1].path, engine="slurm", host="node07", pid=1)
+    elsewhere = begin_attempt(tmp_path, seeds[1].path, engine="slurm", host="node07", pid=mine.pid)
     end_attempt(tmp_path, begin_attempt(tmp_path, seeds[2].path, engine="local"), "done")
     alive = begin_attempt(tmp_path, seeds[3].path, engine="local", pid=os.getpid())
     reap(root=tmp_path)

@@ -130,6 +130,7 @@ def test_the_number_of_examples_is_what_is_known_of_them() -> None:
     world = planned("make_world", num_train_facts=60, num_dev_facts=7)
     assert examples(task="RTE") == (2490, ())
     assert examples(task="RTE", max_train_examples=100) == (100, ())
+    assert examples(task="RTE", max_train_examples=9999) == (2490, ())
     assert examples(task="facts", data_dir=Output(world, "facts")) == (60, ())
     assert examples(task="mine", labels=["a", "b"]) == (5000, ("mine has 5,000 examples",))
     told = finetuning(task="mine", labels=["a", "b"], batch_size=1, num_epochs=1)

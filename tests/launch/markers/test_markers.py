@@ -116,6 +116,9 @@ def test_attempts_are_numbered_and_read_with_their_heartbeats(tmp_path: Path) ->
     assert found_second.is_silent(now + SECONDS_OF_SILENCE + 1)
     assert not found_first.is_silent(now + 10 * SECONDS_OF_SILENCE)
     assert begin_attempt(tmp_path, path, engine="local").attempt == 3
+    # A marker that was removed makes room for no other.
+    (folder / "1.json").unlink()
+    assert begin_attempt(tmp_path, path, engine="local").attempt == 4
     assert attempts_of(tmp_path / "elsewhere") == {}
     with pytest.raises(ValueError):
         end_attempt(tmp_path, second, "lucky")

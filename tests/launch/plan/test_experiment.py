@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from multiberts.launch.plan.experiment import Experiment, make_plan
+from multiberts.launch.plan.graph import identity_of
 from multiberts.launch.plan.input_digests import InputDigests
 from multiberts.launch.plan.planned_run import (
     STAGES,
@@ -351,10 +352,16 @@ def test_unchanged_inputs_are_read_once(tmp_path: Path) -> None:
     (data / "dev.tsv").write_text("DEV.tsv\n")
     third = InputDigests(memory)
     assert third.of(data) != digest and third.files_read == 1
-    # It was changed just now, and might be again within the clock's resolution.
-    third.keep()
+    # So is another file in its place, of the same length and time.
+    (tmp_path / "new.tsv").write_text("TRAIN.tsv\n")
+    os.utime(tmp_path / "new.tsv", (1e9, 1e9))
+    os.replace(tmp_path / "new.tsv", data / "train.tsv")
+    moved = InputDigests(memory)
+    assert moved.of(data) != third.of(data) and moved.files_read == 2
+    # The other was changed just now, and might be again within the clock's resolution.
+    moved.keep()
     fourth = InputDigests(memory)
-    assert fourth.of(data) == third.of(data) and fourth.files_read == 1
+    assert fourth.of(data) == moved.of(data) and fourth.files_read == 1
     memory.write_text("{")
     assert InputDigests(memory).of(data) == fourth.of(data)
 
@@ -428,3 +435,9 @@ def test_a_value_without_effect_does_not_count() -> None:
     )
     facts = {"data_dir": "world:facts"}
     assert finetuning_paths("facts", **facts, num_epochs=7) != finetuning_paths("facts", **facts)
+
+
+def test_a_whole_number_counts_the_same_as_float_and_as_int() -> None:
+    """So 3 and 3.0 epochs are one run."""
+    assert identity_of("stage", {"epochs": 3.0}) == identity_of("stage", {"epochs": 3})
+    assert identity_of("stage", {"epochs": 3.5}) != identity_of("stage", {"epochs": 3})
