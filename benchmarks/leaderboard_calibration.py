@@ -215,8 +215,8 @@ def calibrate_leaderboards(
     *,
     run_dir: str = "results/leaderboards",
     simulation_seed: int = 2024,
-    num_trials: int = 250,
-    num_bootstrap: int = 199,
+    num_trials: int = 120,
+    num_bootstrap: int = 99,
 ) -> None:
     """Simulates every condition that is not there yet, then writes the table.
 
