@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -12,16 +12,23 @@ from multiberts.runs.errors import UserError
 from multiberts.stats.bootstrap.conclusion import Comparison
 from multiberts.stats.bootstrap.corrections import adjusted_p_values
 from multiberts.stats.bootstrap.ranking import ArmComparisons
-from multiberts.stats.presentation import figures, wording
+from multiberts.stats.presentation import figures, ranking_words, wording
 from multiberts.stats.presentation.metric_names import (
     as_shown,
     higher_is_better,
     metric_factor,
     metric_label,
 )
+from multiberts.stats.presentation.ranking_figure import draw_ranking
 from multiberts.stats.presentation.sections import ReportSection, slug
 from multiberts.stats.presentation.table_writer import format_cell
-from multiberts.stats.report.dumps import Bootstrap, Dump, compare_dumps, curve_of_dumps
+from multiberts.stats.report.dumps import (
+    Bootstrap,
+    Dump,
+    compare_dumps,
+    curve_of_dumps,
+    rank_arms,
+)
 from multiberts.stats.report.selection import (
     DumpReader,
     FinishedRun,
@@ -64,7 +71,8 @@ class ComparedProcedures:
       shown: the same in the units and with the names that readers see.
       pictures: the figures of each comparison.
       overview: figures of all of them.
-      ranking: of all arms, in the same units, where more than two are compared.
+      rankings: of all arms, in the same units, where more than two have one base; those of a report's
+        family are with the last of its comparisons.
     """
 
     name: str
@@ -73,7 +81,13 @@ class ComparedProcedures:
     shown: list[Comparison] = field(default_factory=list)
     pictures: list[list[ReportSection]] = field(default_factory=list)
     overview: list[ReportSection] = field(default_factory=list)
-    ranking: ArmComparisons | None = None
+    rankings: list[ArmComparisons] = field(default_factory=list)
+
+    def add_ranking(self, ranking: ArmComparisons, name: str) -> None:
+        """Adds a ranking and its figure, whose files have this name."""
+        self.rankings.append(ranking)
+        make = partial(draw_ranking, ranking)
+        self.overview.append(ReportSection(name, ranking_words.caption(ranking), make))
 
     @property
     def adjusted(self) -> list[float]:
@@ -117,6 +131,18 @@ class ReportContent:
         return own + self.curves
 
 
+@dataclass
+class _Family:
+    """Arms that are compared with one base on an evaluation set, and the last of the comparisons."""
+
+    measure: str
+    design: str
+    resample: str
+    arms: dict[str, Dump]
+    last: ComparedProcedures
+    prefix: str
+
+
 class _Analysis:
     """Runs with their chosen learning rates, and their dumps, each read once."""
 
@@ -126,6 +152,8 @@ class _Analysis:
         self.rule = rule
         self.reader = DumpReader()
         self.choices: dict[tuple, LearningRateChoice] = {}
+        # By base, design, resampling, evaluation set and measure.
+        self.families: dict[tuple, _Family] = {}
 
     def groups(self, runs: Sequence[FinishedRun]) -> list[RunGroup]:
         """Groups of one learning rate each; choices are kept for the page."""
@@ -184,6 +212,8 @@ def analyse(
         _compare(analysis, request, f"{number}-{slug(request['name'])}")
         for number, request in enumerate(ProgressBar(requests, desc="comparisons"), start=1)
     ]
+    for family in analysis.families.values():
+        _rank(family, bootstrap)
     known_truths = _known_truths(analysis, runs) if truths else []
     groups = analysis.groups(runs)
     curves = _training_pictures(analysis, groups)
@@ -211,6 +241,20 @@ def _compare(analysis: _Analysis, request: Mapping[str, Any], prefix: str) -> Co
             )  # fmt: skip
             found.comparisons.append(item)
             found.shown.append(as_shown(item))
+            if experiment is not None:
+                key = (
+                    base.name,
+                    base.task,
+                    found.design,
+                    request["resample"],
+                    dumps[0].set_name,
+                    measure,
+                )
+                family = analysis.families.setdefault(
+                    key, _Family(measure, found.design, request["resample"], {}, found, prefix)
+                )
+                family.arms |= {base.name: dumps[0], experiment.name: dumps[1]}
+                family.last, family.prefix = found, prefix
             pictures = _pictures(analysis, found.shown[-1], dumps, measure, prefix)
             found.pictures.append(list(pictures))
     if not found.comparisons:
@@ -227,6 +271,19 @@ def _compare(analysis: _Analysis, request: Mapping[str, Any], prefix: str) -> Co
             make = partial(figures.forest_figure, rows, f"{found.name}: {metric}")
             found.overview.append(ReportSection(f"{prefix}-all-{slug(metric)}", caption, make))
     return found
+
+
+def _rank(family: _Family, bootstrap: Bootstrap) -> None:
+    """Adds the ranking of a family of three arms or more to the last of its comparisons."""
+    measured = {name: dump.measured(family.measure) for name, dump in family.arms.items()}
+    (_, metric), set_name = next(iter(measured.values())), next(iter(family.arms.values())).set_name
+    ranking = rank_arms(
+        {name: data for name, (data, _) in measured.items()}, metric, family.design,
+        f"{set_name}, {metric_label(family.measure)}", resample=family.resample, **asdict(bootstrap),
+    )  # fmt: skip
+    if ranking is not None:
+        place = f"{family.prefix}-ranking-{slug(set_name)}-{slug(family.measure)}"
+        family.last.add_ranking(ranking, place)
 
 
 def _pictures(

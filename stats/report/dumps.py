@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,12 +33,15 @@ from multiberts.stats.bootstrap.arms import (
 from multiberts.stats.bootstrap.comparison import compare
 from multiberts.stats.bootstrap.conclusion import Comparison, DrawOrder
 from multiberts.stats.bootstrap.inputs import arm_from_arrays
+from multiberts.stats.bootstrap.many_arms import ManyDesign, compare_arms
+from multiberts.stats.bootstrap.ranking import ArmComparisons
 from multiberts.stats.planning.components import (
     VarianceComponents,
     nested_variance_components,
     variance_components,
 )
 from multiberts.stats.presentation.figures import Cloud, Curve
+from multiberts.stats.presentation.metric_names import ranking_as_shown
 
 if TYPE_CHECKING:
     import xarray
@@ -330,6 +333,36 @@ def compare_dumps(
         )
     except ValueError as error:
         raise DataError(f"{name} on {base.set_name}, {measure}: {error}") from error
+
+
+def rank_arms(
+    arms: Mapping[str, Any], metric: Any, design: str, name: str, **options: Any
+) -> ArmComparisons | None:
+    """Ranks arms, in the units that readers see.
+
+    Args:
+      arms: by name, labelled arrays with a coordinate `pretrain_seed`.
+      metric: their score.
+      design: of the comparisons that the ranking joins.
+      name: of the ranking in tables and texts.
+      **options: of `stats.compare_arms`.
+
+    Returns:
+      None where there are fewer than three arms, where the design is neither paired nor unpaired, or
+      where fewer than two seeds are common to all arms of a paired design.
+
+    Raises:
+      DataError: the arms do not fit together.
+    """
+    seeds = [set(data["pretrain_seed"].to_numpy().ravel().tolist()) for data in arms.values()]
+    too_few = design == "paired" and len(set.intersection(*seeds)) < 2
+    if len(arms) < 3 or design not in get_args(ManyDesign) or too_few:
+        return None
+    try:
+        found = compare_arms(arms, metric, cast("ManyDesign", design), name=name, **options)
+    except ValueError as error:
+        raise DataError(f"ranking {name}: {error}") from error
+    return ranking_as_shown(found)
 
 
 def curve_of_dumps(dumps: Sequence[Dump], measure: str, all_steps: bool = True) -> Curve:

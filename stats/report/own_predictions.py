@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 from multiberts.evaluate.dumps.run_file import find_runs
 from multiberts.evaluate.readers.columns import ROLES, TEXT_NAMES, ColumnNames, default_metric
@@ -21,17 +21,14 @@ from multiberts.stats.bootstrap.arms import DataError, Missing
 from multiberts.stats.bootstrap.comparison import compare
 from multiberts.stats.bootstrap.conclusion import Comparison, Design
 from multiberts.stats.bootstrap.inputs import from_frame
-from multiberts.stats.bootstrap.many_arms import ManyDesign, compare_arms
-from multiberts.stats.bootstrap.ranking import ArmComparisons
 from multiberts.stats.planning.power import Study
 from multiberts.stats.presentation import figures, ranking_words, wording
 from multiberts.stats.presentation.comparison_tables import full_table, summary_table
-from multiberts.stats.presentation.metric_names import as_shown, ranking_as_shown
-from multiberts.stats.presentation.ranking_figure import draw_ranking
+from multiberts.stats.presentation.metric_names import as_shown
 from multiberts.stats.presentation.sections import ReportSection
 from multiberts.stats.presentation.table_writer import NONE, Cell, Table, format_cell
 from multiberts.stats.report.analysis import ComparedProcedures, ReportContent
-from multiberts.stats.report.dumps import Bootstrap, Dump
+from multiberts.stats.report.dumps import Bootstrap, Dump, rank_arms
 from multiberts.stats.report.page import write_page
 from multiberts.stats.report.selection import dumps_of_runs, finished_runs
 
@@ -282,34 +279,14 @@ def _compare_arms(
         rows = {item.name: item for item in found.shown}
         make = partial(figures.forest_figure, rows, title)
         found.overview.append(ReportSection("all", f"Differences: {title}", make))
-        found.ranking = _ranking(arms, metric, design, clusters, settings)
-    if found.ranking is not None:
-        make = partial(draw_ranking, found.ranking)
-        found.overview.append(ReportSection("ranking", ranking_words.caption(found.ranking), make))
+        ranking = rank_arms(
+            arms, metric, design, evaluation_set, clusters=clusters, missing=settings.missing,
+            num_bootstrap=settings.num_bootstrap, bootstrap_seed=settings.bootstrap_seed,
+            confidence=settings.confidence,
+        )  # fmt: skip
+        if ranking is not None:
+            found.add_ranking(ranking, "ranking")
     return found
-
-
-def _ranking(
-    arms: Mapping[str, xarray.Dataset],
-    metric: str,
-    design: Design,
-    clusters: str | None,
-    settings: OwnComparison,
-) -> ArmComparisons | None:
-    """Ranks all arms, or none where the base is fixed or the arms of a paired design share too few
-    seeds to be ranked together.
-    """
-    seeds = set.intersection(
-        *(set(arm["pretrain_seed"].to_numpy().tolist()) for arm in arms.values())
-    )
-    if design not in ("paired", "unpaired") or (design == "paired" and len(seeds) < 2):
-        return None
-    ranking = compare_arms(
-        arms, metric, cast("ManyDesign", design), clusters=clusters, missing=settings.missing,
-        num_bootstrap=settings.num_bootstrap, bootstrap_seed=settings.bootstrap_seed,
-        confidence=settings.confidence,
-    )  # fmt: skip
-    return ranking_as_shown(ranking)
 
 
 def _page(compared: ComparedProcedures, settings: OwnComparison) -> str:
@@ -326,7 +303,7 @@ def _page(compared: ComparedProcedures, settings: OwnComparison) -> str:
 def _as_json(compared: ComparedProcedures) -> str:
     table = full_table(compared.comparisons)
     records = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
-    ranked = {arm.name: arm for arm in compared.ranking.arms} if compared.ranking else {}
+    ranked = {arm.name: arm for ranking in compared.rankings for arm in ranking.arms}
     for record, p_value in zip(records, compared.adjusted, strict=False):
         record["p_holm"] = p_value
         for side in ("base", "experiment") if ranked else ():
@@ -362,10 +339,10 @@ def _as_text(
     parts = ["\n".join(findings)]
     if table is not None:
         parts.append(_aligned(table))
-    if compared.ranking is not None:
-        parts += [ranking_words.finding(compared.ranking), _aligned(compared.ranking.table())]
-        parts += [f"Note: {text}" for text in ranking_words.notes(compared.ranking)[:1]]
-    elif len(arms) > 2:
+    for ranking in compared.rankings:
+        parts += [ranking_words.finding(ranking), _aligned(ranking.table())]
+        parts += [f"Note: {text}" for text in ranking_words.notes(ranking)[:1]]
+    if len(arms) > 2 and not compared.rankings:
         parts.append(f"Note: no ranking of all arms: {_NO_RANKING}.")
     parts += [f"Note: {text}" for text in warned]
     if len(arms) > 1:

@@ -247,6 +247,26 @@ def test_the_page_is_whole_and_speaks(written):
     assert "Across 5 paired seeds (10 and 10 runs) and 24 shared occupations" in page
 
 
+def test_arms_with_one_base_are_ranked_with_the_last_of_them(tmp_path, arguments):
+    early = {
+        "name": "Step 0 against step 600",
+        "base": {"procedure": "base", "step": 600},
+        "experiment": {"procedure": "base", "step": 0},
+    }
+    arguments = {**arguments, "comparisons": [COMPARISONS[0], early], "num_bootstrap": 50}
+    report(run_dir=str(tmp_path / "report"), **arguments)
+    page = (tmp_path / "report" / "index.html").read_text()
+    first, second = page.split('<h2 id="comparison-2">')
+    assert "Of 3 arms with 5 paired seeds each" not in first.split('<h2 id="comparison-1">')[1]
+    assert "pairs/dev, accuracy (%): Of 3 arms with 5 paired seeds each" in second
+    assert list((tmp_path / "report" / "figures").glob("2-*-ranking-pairs-dev-accuracy.svg"))
+    found = re.search(r"Ranking by accuracy \(%\) with 95% rank intervals: ([^\"]+)", second)
+    assert found is not None
+    # Without training the answers are guesses; what continues the base is as good as it is.
+    assert re.search(r"; base, step 0 5\d[.\d]*, rank 3, group b$", found[1])
+    assert found[1].count("rank 1 to 2, group a") == 2
+
+
 def test_the_page_allows_nothing_from_elsewhere(written):
     """A policy as the status page's, without scripts: there are none."""
     page = (written / "index.html").read_text()
