@@ -175,6 +175,6 @@ def caption(result: ArmComparisons) -> str:
         f"{', group ' + ''.join(arm.groups) if arm.groups else ''}"
         for arm in result.arms
     ]
-    return (
-        f"Ranking by {result.metric} with {result.confidence:.0%} rank intervals: {'; '.join(arms)}"
-    )
+    where = f" on {result.name}" if result.name else ""
+    level = f"{result.confidence:.0%}"
+    return f"Ranking by {result.metric}{where} with {level} rank intervals: {'; '.join(arms)}"

@@ -279,7 +279,7 @@ def _rank(family: _Family, bootstrap: Bootstrap) -> None:
     (_, metric), set_name = next(iter(measured.values())), next(iter(family.arms.values())).set_name
     ranking = rank_arms(
         {name: data for name, (data, _) in measured.items()}, metric, family.design,
-        f"{set_name}, {metric_label(family.measure)}", resample=family.resample, **asdict(bootstrap),
+        set_name, resample=family.resample, **asdict(bootstrap),
     )  # fmt: skip
     if ranking is not None:
         place = f"{family.prefix}-ranking-{slug(set_name)}-{slug(family.measure)}"

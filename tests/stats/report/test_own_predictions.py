@@ -73,7 +73,7 @@ def test_three_arms_are_ranked(arms: Path, tmp_path: Path) -> None:
     rows = [line.split()[:5] for line in text.splitlines()]
     assert ["1", "1", "new"] in [row[:3] for row in rows]
     assert ["2", "2", "to", "3"] in [row[:4] for row in rows]  # old and same are tied
-    assert "Ranking by mean with 95% rank intervals: new " in page.read_text()
+    assert "Ranking by mean on arms.csv with 95% rank intervals: new " in page.read_text()
     assert "new comes first" in page.read_text()
     first, second = json.loads(compare_files(base=str(arms), json=True))
     assert (first["experiment_ranks"], first["base_ranks"]) == ([1, 1], [2, 3])

@@ -258,9 +258,11 @@ def test_arms_with_one_base_are_ranked_with_the_last_of_them(tmp_path, arguments
     page = (tmp_path / "report" / "index.html").read_text()
     first, second = page.split('<h2 id="comparison-2">')
     assert "Of 3 arms with 5 paired seeds each" not in first.split('<h2 id="comparison-1">')[1]
-    assert "pairs/dev, accuracy (%): Of 3 arms with 5 paired seeds each" in second
+    assert "pairs/dev: Of 3 arms with 5 paired seeds each" in second
     assert list((tmp_path / "report" / "figures").glob("2-*-ranking-pairs-dev-accuracy.svg"))
-    found = re.search(r"Ranking by accuracy \(%\) with 95% rank intervals: ([^\"]+)", second)
+    found = re.search(
+        r"Ranking by accuracy \(%\) on pairs/dev with 95% rank intervals: ([^\"]+)", second
+    )
     assert found is not None
     # Without training the answers are guesses; what continues the base is as good as it is.
     assert re.search(r"; base, step 0 5\d[.\d]*, rank 3, group b$", found[1])
