@@ -247,7 +247,9 @@ def _draw_gap(axes: Axes, bound: InstanceBound) -> None:
     axes.set_ylim(bottom=0)
     axes.set_xlabel("difference at most")
     axes.set_ylabel("examples (%)")
-    axes.set_title(f"decaying: at least {bound.bound:.2%}", fontsize=10)
+    axes.set_title(
+        f"decaying: at least {bound.lower:.2%} (95% limit; bound {bound.bound:.2%})", fontsize=10
+    )
 
 
 def bounds_figure(pairs: Sequence[PairOfSizes]) -> Figure:

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -22,6 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from multiberts.stats.bootstrap.arms import DataError
 from multiberts.stats.bootstrap.corrections import adjusted_p_values
+from multiberts.stats.bootstrap.crossing import VarianceParts
 from multiberts.stats.instances.ensembles import refuse_fractions
 from multiberts.stats.instances.nested_runs import NestedRuns, Runs, aligned, as_nested_runs
 
@@ -72,6 +74,7 @@ class InstanceBound:
       standard_error: of the bound over examples, with seeds and threshold fixed.
       num_seeds: pre-training seeds of the smaller and the larger size.
       num_examples: examples.
+      runs: what it was computed from: the side that would be better first.
     """
 
     direction: Direction
@@ -83,6 +86,82 @@ class InstanceBound:
     standard_error: float
     num_seeds: tuple[int, int]
     num_examples: int
+    runs: tuple[NestedRuns, NestedRuns] = field(repr=False, compare=False)
+
+    def __str__(self) -> str:
+        """Returns the lower confidence limit, then the bound itself."""
+        worse = "worse" if self.direction == "decay" else "better"
+        return (
+            f"At least {self.lower:.2%} of {self.num_examples} examples are {worse} under the larger size "
+            f"(95% lower confidence limit; the bound itself is {self.bound:.2%})."
+        )
+
+    @cached_property
+    def lower(self) -> float:
+        """Returns the lower confidence limit of the share of such examples, at 95 %."""
+        return self.lower_limit()
+
+    def lower_limit(self, confidence: float = 0.95) -> float:
+        """Computes a one-sided lower confidence limit of the share of such examples.
+
+        The bound is the value that is expected: it often exceeds the true share. The limit chooses the
+        threshold on one half of the examples and applies it to the other, and allows for the choice of
+        examples and, by leaving out one seed after another, of seeds.
+
+        Args:
+          confidence: with which the true share is above the limit, in (0, 1).
+
+        Returns:
+          From 0 to 1; 0 where a size has one seed.
+
+        Raises:
+          DataError: the confidence is not in (0, 1).
+        """
+        from scipy.special import stdtrit
+
+        if not 0 < confidence < 1:
+            raise DataError(f"found confidence {confidence}, expected a number between 0 and 1")
+        if 1 in self.num_seeds:
+            return 0.0
+        order = np.random.Generator(np.random.Philox(key=0)).permutation(self.num_examples)
+        halves = [order[: self.num_examples // 2], order[self.num_examples // 2 :]]
+        chosen = [-abs(self.threshold)] * 2
+        if self.adaptive:
+            lattice = _lattice(*self.runs)
+            units = np.unique(lattice.differences[lattice.differences < 0])
+            excess = np.hstack([np.zeros((len(lattice.counts), 1)), _excess(lattice, units)])
+            values = np.append(-np.inf, units / lattice.unit)
+            chosen = [
+                float(values[excess[lattice.pattern[other]].mean(axis=0).argmax()])
+                for other in halves[::-1]
+            ]
+        found = self._of_halves(self.runs, halves, chosen)
+        value = np.mean([own.mean() for own in found])
+        of_examples = sum(own.var(ddof=1) / len(own) for own in found) / 4
+        of_seeds = []
+        for side, runs in enumerate(self.runs):
+            left_out = []
+            for seed in runs.seeds:
+                fewer = list(self.runs)
+                fewer[side] = runs.with_seeds([other for other in runs.seeds if other != seed])
+                own = self._of_halves((fewer[0], fewer[1]), halves, chosen)
+                left_out.append(np.mean([part.mean() for part in own]))
+            freedom = len(left_out) - 1
+            of_seeds.append((float(np.var(left_out)) * freedom, freedom))  # the jackknife's
+        examples = ((float(of_examples), self.num_examples - 2),)
+        spread = VarianceParts(tuple(of_seeds), examples, ()).scaled(1, 1)
+        reach = stdtrit(spread.cautious_degrees_of_freedom, confidence) * math.sqrt(spread.variance)
+        return max(0.0, float(value - reach))
+
+    @staticmethod
+    def _of_halves(
+        runs: tuple[NestedRuns, NestedRuns], halves: list[NDArray], thresholds: list[float]
+    ) -> list[Array]:
+        """Computes the share of each example beyond the baseline's, half by half."""
+        lattice = _lattice(*runs)
+        excess = _excess(lattice, _in_units(thresholds, lattice.unit))
+        excess[:, np.isneginf(thresholds)] = 0.0
+        return [excess[lattice.pattern[half], place] for place, half in enumerate(halves)]
 
 
 @dataclass(frozen=True)
@@ -299,7 +378,9 @@ def decay_bound(small: Runs, large: Runs, threshold: float | None = None) -> Ins
     two sizes can only move the difference down, so it adds nothing above 0 in expectation.
     Therefore the value at a fixed t does not exceed the true share in expectation over seeds,
     provided that every pre-training seed has one right-or-wrong outcome: one run per seed, or
-    `ensemble`d runs. With the mean of several runs per seed it is not a bound.
+    `ensemble`d runs. With the mean of several runs per seed it is not a bound. Report `lower`, its
+    lower confidence limit, first: where no example is worse the bound itself is still 1 % or more on
+    average.
 
     Args:
       small: 0/1 correctness, as `NestedRuns` or an array [pretrain_seeds, ..., examples].
@@ -334,6 +415,7 @@ def decay_bound(small: Runs, large: Runs, threshold: float | None = None) -> Ins
     return InstanceBound(
         "decay", bound, chosen, difference, baseline, threshold is None,
         math.sqrt(spread / max(number - 1, 1)), (len(first.seeds), len(second.seeds)), number,
+        (first, second),
     )  # fmt: skip
 
 

@@ -81,6 +81,7 @@ def decay_table(pairs: Sequence[PairOfSizes]) -> Table:
         records.append(
             {
                 **_pair_cells(pair), "Accuracy gain": pair.gain,
+                "Decay, 95% lower limit": bound.lower,
                 "Decay, one pre-training seed": pair.of_one_seed,
                 "Decay, one run per seed": pair.single.bound,
                 "Decay, all runs": pair.all_runs.bound if pair.all_runs else None,

@@ -56,7 +56,9 @@ def test_decay_figure_marks_the_bound(analysis):
     (arrow,) = right.texts
     assert arrow.xy[0] == arrow.xyann[0] == pair.decay.threshold
     assert arrow.xy[1] - arrow.xyann[1] == pytest.approx(100 * pair.decay.bound)
-    assert right.get_title("left") == f"decaying: at least {pair.decay.bound:.2%}"
+    decay = pair.decay
+    expected = f"decaying: at least {decay.lower:.2%} (95% limit; bound {decay.bound:.2%})"
+    assert right.get_title("left") == expected
     steps = left.patches[0].get_data()
     assert steps.values.sum() == pytest.approx(100)
 

@@ -350,3 +350,45 @@ def test_what_is_refused():
     )
     with pytest.raises(DataError, match="ensemble the runs"):
         decay_bound(many, odd)
+
+
+def simulated(random, num_seeds, spread, share, gain):
+    """0/1 answers of two sizes; a share of the examples is worse, the rest gain; seeds differ."""
+    skill = 1.2 * random.normal(size=300) + 0.5
+    worse = np.arange(300) < share * 300
+    sizes = skill, skill + np.where(worse, -6.0, gain)
+    return [
+        (random.normal(size=(num_seeds, 300)) < own + spread * random.normal(size=(num_seeds, 1)))
+        for own in sizes
+    ]
+
+
+@pytest.mark.parametrize("num_seeds", [2, 5])
+@pytest.mark.parametrize(("spread", "share", "gain"), [(0.0, 0, 0), (0.3, 0, 0), (0.3, 0.05, 0.0)])
+def test_the_lower_limit_holds_where_the_bound_does_not(num_seeds, spread, share, gain):
+    """100 studies each; the bound itself exceeds the true share in up to nine of ten."""
+    random, limits, bounds = np.random.default_rng(num_seeds), [], []
+    for _ in range(100):
+        found = decay_bound(*simulated(random, num_seeds, spread, share, gain))
+        limits.append(found.lower)
+        bounds.append(found.bound)
+    assert np.mean(np.array(limits) > share) <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / 100)
+    if share == 0:
+        assert np.mean(np.array(bounds) > share) > 0.4
+
+
+def test_the_lower_limit_finds_decay_and_is_shown_first():
+    random = np.random.default_rng(18)
+    small, large = simulated(random, 10, 0.0, 0.2, 0.3)
+    found = decay_bound(small, large)
+    assert 0.05 < found.lower < found.bound
+    assert found.lower_limit(0.99) < found.lower < found.lower_limit(0.8)
+    assert str(found).startswith(f"At least {found.lower:.2%} of 300 examples are worse")
+    better = improvement_bound(large, small)
+    assert better.lower == pytest.approx(found.lower)
+    assert "are better under" in str(better)
+    fixed = decay_bound(small, large, threshold=found.threshold)
+    assert 0.05 < fixed.lower < fixed.bound
+    assert decay_bound(small[:1], large).lower == 0
+    with pytest.raises(DataError, match="found confidence 95"):
+        found.lower_limit(95)
