@@ -28,9 +28,10 @@ from multiberts.runs.tables import read_rows
 _FILE = re.compile(r".*\.(txt|csv)(\.gz)?")
 _ENTAILMENT = "entailment"
 _CLASSES = (_ENTAILMENT, "non-entailment", "neutral", "contradiction")
-Pairs = tuple[list[str], np.ndarray, dict[str, np.ndarray]]
+Pairs = tuple[list[str], np.ndarray, dict[str, np.ndarray], dict[str, list[str]]]
 
 _EXTRAS = ("heuristic", "subcase", "template")
+_TEXTS = {"premise": "sentence1", "hypothesis": "sentence2"}
 
 
 def read_hans(source: PathLike, questions: PathLike) -> Iterator[ImportedRun]:
@@ -64,7 +65,7 @@ def read_hans(source: PathLike, questions: PathLike) -> Iterator[ImportedRun]:
 def _read(
     read_pairs: Callable[[Path], Pairs], file: Path, evaluation_set: Path
 ) -> list[ImportedSet]:
-    pairs, labels, extras = read_pairs(evaluation_set)
+    pairs, labels, extras, texts = read_pairs(evaluation_set)
     rows = read_rows(file, ("pairID", "gold_label"), separator=",", unique=("pairID",))
     answers = {row["pairID"]: row.one_of("gold_label", _CLASSES) == _ENTAILMENT for row in rows}
     missing = [pair for pair in pairs if pair not in answers]
@@ -76,11 +77,16 @@ def _read(
     ids = [f"hans/{pair}" for pair in pairs]
     given = np.array([answers[pair] for pair in pairs])
     columns = predictions_of(ids, labels, given, extras=extras)
-    return [ImportedSet("hans", columns, ("accuracy",))]
+    return [ImportedSet("hans", columns, ("accuracy",), texts=texts)]
 
 
 def _pairs(path: Path) -> Pairs:
     rows = list(read_rows(path, ("pairID", "gold_label", *_EXTRAS)))
     labels = np.array([row["gold_label"] == _ENTAILMENT for row in rows], dtype=np.float32)
     extras = {name: np.array([row[name] for row in rows]) for name in _EXTRAS}
-    return [row["pairID"] for row in rows], labels, extras
+    texts = {
+        name: [row[column] for row in rows]
+        for name, column in _TEXTS.items()
+        if all(column in row for row in rows)
+    }
+    return [row["pairID"] for row in rows], labels, extras, texts

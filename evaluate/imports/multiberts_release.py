@@ -134,13 +134,13 @@ def _read_glue(
 
 
 def _read_squad(
-    read_references: Callable[[Path], dict[str, tuple[str, ...]]],
+    read_references: Callable[[Path], _References],
     file: Path,
     questions_file: Path,
     complete: bool = True,
 ) -> list[ImportedSet]:
     """Reads a prediction file; where it need not be complete, other questions are answered ''."""
-    references, answers = read_references(questions_file), _squad_answers(file)
+    (references, questions), answers = read_references(questions_file), _squad_answers(file)
     missing = [example_id for example_id in references if example_id not in answers]
     if complete and missing:
         raise UserError(
@@ -157,23 +157,31 @@ def _read_squad(
         extras={"answers": reference_column},
         outputs={"prediction_text": answer_column},
     )
-    return [ImportedSet("dev", columns, ("squad_f1", "squad_exact_match"))]
+    known = {"question": [questions[example_id] for example_id in references]} if questions else {}
+    return [ImportedSet("dev", columns, ("squad_f1", "squad_exact_match"), texts=known)]
 
 
-def _squad_references(path: Path) -> dict[str, tuple[str, ...]]:
-    """Reads an official SQuAD file: the reference answers by question id, sorted by id."""
+# Reference answers and questions by question id; no questions where some are not given.
+_References = tuple[dict[str, tuple[str, ...]], dict[str, str]]
+
+
+def _squad_references(path: Path) -> _References:
+    """Reads an official SQuAD file; ids are sorted."""
     found: dict[str, tuple[str, ...]] = {}
+    questions: dict[str, str] = {}
     try:
         for article in read_json_fields(path, cure="fetch the official one")["data"]:
             for paragraph in article["paragraphs"]:
                 for question in paragraph["qas"]:
                     texts = tuple(answer["text"] for answer in question["answers"])
                     found[question["id"]] = texts
+                    if isinstance(question.get("question"), str):
+                        questions[question["id"]] = question["question"]
     except (KeyError, TypeError) as error:
         raise UserError(
             f"{path} is not a SQuAD file ({type(error).__name__}: {error}); fetch the official one"
         ) from error
-    return dict(sorted(found.items()))
+    return dict(sorted(found.items())), questions if len(questions) == len(found) else {}
 
 
 def _squad_answers(path: Path) -> dict[str, str]:

@@ -122,7 +122,7 @@ def test_release_of_squad(tmp_path: Path):
     folder = tmp_path / "SQuAD"
     (folder / "v2.0").mkdir(parents=True)
     qas = [
-        {"id": "b", "answers": [{"text": "Rome"}, {"text": "in Rome"}], "question": "?"},
+        {"id": "b", "answers": [{"text": "Rome"}, {"text": "in Rome"}], "question": "Where?"},
         {"id": "a", "answers": [], "question": "?", "is_impossible": True},
     ]
     content = {"data": [{"paragraphs": [{"context": "c", "qas": qas}]}]}
@@ -136,6 +136,7 @@ def test_release_of_squad(tmp_path: Path):
     runs = imported(tmp_path, "multiberts", folder)
     data = read_predictions(runs, "dev")
     assert data["answers"].values.tolist() == [(), ("Rome", "in Rome")]
+    assert data["question"].values.tolist() == ["?", "Where?"]
     assert data["prediction_text"].values.tolist() == [["", "in Rome"]]
     assert data["label"].values.tolist() == data["prediction"].values[0].tolist() == [0, 1]
     assert data.attrs["task"] == "squad-v2.0"
@@ -387,6 +388,19 @@ def test_published_accuracies_on_hans(shared_data: Path):
         for label in (1, 0)
     }
     assert [round(value, 2) for value in table.values()] == [0.95, 0.16, 0.99, 0.04, 0.98, 0.16]
+
+
+def test_pairs_of_hans_come_with_their_sentences(tmp_path: Path):
+    questions, file = tmp_path / "questions.txt", tmp_path / "mine.txt"
+    columns = ("gold_label", "pairID", "heuristic", "subcase", "template", "sentence1", "sentence2")
+    row = ("entailment", "ex0", "lexical_overlap", "le_x", "t1", "The doctor ran.", "A doctor ran.")
+    questions.write_text("\t".join(columns) + "\n" + "\t".join(row) + "\n")
+    file.write_text("pairID,gold_label\nex0,neutral\n")
+    runs = import_predictions(
+        run_dir=str(tmp_path / "runs"), layout="hans", source=str(file), questions=str(questions)
+    )
+    data = read_predictions(runs, "hans")
+    assert [data[name].item() for name in ("premise", "hypothesis")] == list(row[-2:])
 
 
 def test_hans_files_that_do_not_fit_are_refused(tmp_path: Path):
