@@ -42,7 +42,8 @@ def read_other_programs(
     Args:
       source: a file or folder.
       names: of columns, where they are not the usual ones.
-      task: one of several tasks; by default all.
+      task: one of several tasks, by default all; of files that name none, the name for theirs, which
+        is otherwise the source's.
       metric: of predictions; by default the mean of scores, and the accuracy of classes.
       procedure: of the runs, where no column names the arm; the source's name unless given.
 
@@ -58,7 +59,7 @@ def read_other_programs(
             f"import_predictions.metric is {metric!r}, expected one of {', '.join(sorted(METRICS))}"
         )
     path = Path(source)
-    for own, frame in read_frames(source, names, task).items():
+    for own, frame in read_frames(source, names, task, may_name=True).items():
         where = f"{path.name}, {own}"
         frame = frame.assign(
             arm=frame["arm"] if "arm" in frame else procedure or path.name.partition(".")[0],

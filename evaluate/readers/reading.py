@@ -74,9 +74,15 @@ def read_frame(
 
 
 def read_frames(
-    path: str, names: ColumnNames, task: str | None = None
+    path: str, names: ColumnNames, task: str | None = None, *, may_name: bool = False
 ) -> dict[str, pandas.DataFrame]:
     """Reads predictions of one task or all, by task; see `read_frame`.
+
+    Args:
+      path: see `read_frame`.
+      names: of columns.
+      task: the one that is wanted; None: all.
+      may_name: whether `task` is the name for files that name none.
 
     Returns:
       Rows by task; by the path's name where the files name no task. `source_file` is where each was
@@ -97,6 +103,8 @@ def read_frames(
         found = pandas.concat(parts, ignore_index=True)
     else:
         raise UserError(f"{path} does not exist; check the path")
+    if may_name and "task" not in found:
+        found["task"] = task or start.name.partition(".")[0]
     return _by_task(found, task, path)
 
 

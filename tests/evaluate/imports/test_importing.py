@@ -504,8 +504,8 @@ def test_classes_and_texts_of_a_table_become_runs(tmp_path: Path) -> None:
             for place, answer in enumerate(answers.split())
         ]
     (tmp_path / "nli.csv").write_text("\n".join(rows))
-    runs = imported(tmp_path, "files", tmp_path / "nli.csv")
-    data = read_predictions(runs, "nli")
+    runs = imported(tmp_path, "files", tmp_path / "nli.csv", task="pairs")
+    data = read_predictions(runs, "pairs")
     assert set(data["procedure"].values) == {"old", "new"}
     assert data["hypothesis"].values.tolist() == ["h0", "h1", "h2"]
     right = (data["prediction"] == data["label"]).groupby(data["procedure"]).mean(...)
