@@ -15,6 +15,7 @@ from multiberts.evaluate.metrics.column_metric import UNBOUNDED
 from multiberts.stats.bootstrap.aggregation import Aggregate
 from multiberts.stats.bootstrap.answers import ShortAnswers, short_answers
 from multiberts.stats.bootstrap.arms import DataError, check_choice
+from multiberts.stats.bootstrap.corrections import check_num_bootstrap, check_whole
 from multiberts.stats.bootstrap.crossing import Crossing, VarianceEstimate, VarianceParts
 from multiberts.stats.bootstrap.effect_size import EffectSizes, effect_sizes
 from multiberts.stats.bootstrap.readable import EqualByContent, Readable
@@ -304,17 +305,13 @@ class ComparisonSettings:
         check_choice("examples", self.examples, Examples)
         check_choice("draws", self.draws, DrawOrder)
         check_choice("aggregate", self.aggregate, Aggregate)
-        if not 0 < self.confidence < 1:
+        number = isinstance(self.confidence, int | float | np.floating)
+        if not number or not 0 < self.confidence < 1:
             raise DataError(
-                f"found confidence {self.confidence}, expected a number between 0 and 1"
+                f"found confidence {self.confidence!r}, expected a number between 0 and 1"
             )
-        # With fewer, both ends of a percentile interval are the extreme samples.
-        least = math.ceil(2 / (1 - self.confidence) - 1 - 1e-9)
-        if self.num_bootstrap < least:
-            raise DataError(
-                f"found num_bootstrap {self.num_bootstrap}, expected at least {least} for intervals "
-                f"at {self.confidence:g}, and 1000 or more for results"
-            )
+        check_num_bootstrap(self.num_bootstrap, self.confidence)
+        check_whole("bootstrap_seed", self.bootstrap_seed)
         if self.examples == "separate" and self.design in ("single", "fixed_baseline"):
             raise DataError(
                 f"found separate examples in a {self.design} design, expected a paired or unpaired "

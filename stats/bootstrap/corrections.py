@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -142,6 +142,32 @@ def required_replicates(num_hypotheses: int, alpha: float, sides: int = 1) -> in
     if num_hypotheses < 1:
         raise DataError(f"found {num_hypotheses} hypotheses, expected at least one")
     return math.ceil(sides * num_hypotheses / alpha * (1 - 1e-12)) - 1
+
+
+def check_num_bootstrap(num_bootstrap: int, confidence: float) -> None:
+    """Refuses fewer bootstrap samples than an interval needs.
+
+    Raises:
+      DataError: not a whole number, or so few that both ends would be the extreme samples.
+    """
+    least = math.ceil(2 / (1 - confidence) - 1 - 1e-9)
+    check_whole("num_bootstrap", num_bootstrap)
+    if num_bootstrap < least:
+        raise DataError(
+            f"found num_bootstrap {num_bootstrap}, expected at least {least} for intervals "
+            f"at {confidence:g}, and 1000 or more for results"
+        )
+
+
+def check_whole(name: str, value: object) -> None:
+    """Refuses what is not a whole number of 0 or more.
+
+    Raises:
+      DataError: it is a text, a fraction, True or False, or below 0.
+    """
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not whole or cast("int", value) < 0:
+        raise DataError(f"found {name} {value!r}, expected a whole number of 0 or more")
 
 
 def check_replicates(num_bootstrap: int, num_hypotheses: int, alpha: float, sides: int = 1) -> None:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from multiberts.stats.bootstrap.arms import DataError
-from multiberts.stats.bootstrap.corrections import adjusted_p_values
+from multiberts.stats.bootstrap.corrections import adjusted_p_values, check_num_bootstrap
 from multiberts.stats.bootstrap.crossing import VarianceParts
 from multiberts.stats.instances.ensembles import refuse_fractions
 from multiberts.stats.instances.nested_runs import NestedRuns, Runs, aligned, as_nested_runs
@@ -475,7 +475,11 @@ def threshold_bias(
       num_bootstrap: bootstrap samples of examples.
       bootstrap_seed: of the samples and of the halves for cross-fitting.
       confidence: of the percentile interval.
+
+    Raises:
+      DataError: there are too few bootstrap samples for the interval.
     """
+    check_num_bootstrap(num_bootstrap, confidence)
     pair = (small, large) if direction == "decay" else (large, small)
     lattice = _lattice(*aligned(*pair))
     units = np.unique(lattice.differences[lattice.differences < 0])

@@ -65,8 +65,11 @@ class Study:
         check_choice("design", self.design, PlannedDesign)
         check_level(self.alpha, self.sides)
         for name in ("num_seeds", "num_runs", "num_examples"):
-            if not getattr(self, name) >= 1:
-                raise DataError(f"found {name} {getattr(self, name)}, expected 1 or more")
+            value = getattr(self, name)
+            if not value >= 1 or (math.isfinite(value) and value % 1):
+                raise DataError(
+                    f"found {name} {value}, expected a whole number of 1 or more, or infinity"
+                )
         for name in ("seed", "example", "residual", "run", "run_residual"):
             if getattr(self.components, name) < 0:
                 raise DataError(
@@ -118,7 +121,7 @@ class Study:
 
     def power_curve(self, effects: ArrayLike, numbers_of_seeds: ArrayLike) -> NDArray[np.float64]:
         """Computes `power` at each number of seeds [S] and each effect [E]: float64 [S, E]."""
-        studies = [replace(self, num_seeds=int(number)) for number in np.ravel(numbers_of_seeds)]
+        studies = [replace(self, num_seeds=float(number)) for number in np.ravel(numbers_of_seeds)]
         each = np.ravel(np.asarray(effects, dtype=np.float64)).tolist()
         return np.array([[study.power(effect) for effect in each] for study in studies])
 
@@ -230,6 +233,7 @@ class Study:
 
     def cost(self, cost_pretrain: float, cost_finetune: float) -> float:
         """Computes the cost of all runs, both sides together, from those of a seed and of a run."""
+        _check_costs(cost_pretrain, cost_finetune)
         sides = 1 if self.design == "single" else 2
         return sides * self.num_seeds * (cost_pretrain + self.num_runs * cost_finetune)
 

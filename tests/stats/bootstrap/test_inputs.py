@@ -10,6 +10,7 @@ import xarray
 
 from multiberts.runs.errors import UserError
 from multiberts.stats import Task, compare, compare_tasks, from_frame
+from multiberts.stats.bootstrap.arms import DataError
 
 SEEDS, EXAMPLES = 4, 30
 LABELS = np.random.default_rng(0).integers(0, 2, EXAMPLES)
@@ -297,3 +298,19 @@ def test_many_examples_are_left_out_in_groups():
     assert ours.standard_error == pytest.approx(exact.standard_error, rel=4 / np.sqrt(2 * 1000))
     with pytest.raises(UserError, match="found nan or infinite scores|returned nan"):
         compare(scores[:, :9], None, lambda _x, _y: np.nan, "single", labels=np.zeros(9), **OPTIONS)
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"num_bootstrap": 38}, {"num_bootstrap": 100.5}, {"num_bootstrap": "100"},
+        {"num_bootstrap": True}, {"bootstrap_seed": -1}, {"bootstrap_seed": 1.5},
+        {"confidence": 95}, {"confidence": "95"}, {"confidence": np.nan}, {"aggregate": "average"},
+        {"missing": "drop"}, {"resample": "seed"}, {"examples": "apart"}, {"draws": "own"},
+    ],
+)  # fmt: skip
+def test_impossible_options_are_refused_by_name(option):
+    scores = np.random.default_rng(0).random((3, 8))
+    (name,) = option
+    with pytest.raises(DataError, match=f"found {name} .*expected"):
+        compare(scores, scores + 0.1, **option)

@@ -1,5 +1,6 @@
 """Planning against statsmodels' power, brute force over whole numbers, and simulation."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -210,7 +211,9 @@ def test_numbers_that_cannot_be_are_refused():
     parts = VarianceComponents(0.01, 0.1, 0.05)
     nan = float("nan")
     for wrong in ({"num_seeds": nan}, {"num_runs": 0}, {"num_examples": -5}, {"num_examples": nan}):
-        with pytest.raises(DataError, match=f"found {next(iter(wrong))} .*expected 1 or more"):
+        with pytest.raises(
+            DataError, match=f"found {next(iter(wrong))} .*expected a whole number of 1 or more"
+        ):
             Study(parts, **wrong)
     with pytest.raises(DataError, match="found component seed nan"):
         VarianceComponents(nan, 0.1, 0.1)
@@ -233,3 +236,21 @@ def test_a_component_taken_as_0_is_named():
     parts = VarianceComponents(0.0, 0.1, 0.05, truncated=("seed",))
     with pytest.warns(UserWarning, match="the components seed were estimated below 0"):
         Study(parts, num_seeds=5)
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (
+            lambda study: dataclasses.replace(study, num_seeds=2.5),
+            "found num_seeds 2.5, expected a whole",
+        ),
+        (lambda study: study.power_curve([0.1], [np.nan]), "found num_seeds nan"),
+        (lambda study: study.power_curve([0.1], [2.7]), "found num_seeds 2.7"),
+        (lambda study: study.cost(np.nan, 1), "found costs nan and 1"),
+        (lambda study: study.cost(-1, 1), "found costs -1 and 1"),
+    ],
+)
+def test_impossible_numbers_are_refused(ask, message):
+    with pytest.raises(DataError, match=message):
+        ask(Study(VarianceComponents(1.0, 1.0, 1.0), num_seeds=5))
