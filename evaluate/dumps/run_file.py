@@ -47,7 +47,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
-from multiberts.runs.directory import CONFIG, DONE
+from multiberts.runs.directory import CONFIG, DONE, read_done
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import (
     PathLike,
@@ -196,9 +196,12 @@ def find_runs(root: PathLike) -> list[tuple[Path, dict[str, Any]]]:
       (run directory, content of its run.json) for every `run.json` next to a `DONE` marker.
 
     Raises:
-      UserError: the folder does not exist, or a run.json is not as above.
+      UserError: the folder does not exist, or a run.json or `DONE` is not whole.
     """
-    return [(path, read_run(path)) for path in run_directories(root)]
+    directories = run_directories(root)
+    for path in directories:
+        read_done(path)
+    return [(path, read_run(path)) for path in directories]
 
 
 def run_directories(root: PathLike, *, finished: bool = True) -> list[Path]:

@@ -54,7 +54,7 @@ def write_run(
         **coordinates,
     }
     (path / "run.json").write_text(json.dumps(content))
-    (path / "DONE").write_text("{}")
+    (path / "DONE").write_text('{"outputs": {}}')
     return path
 
 
@@ -215,7 +215,7 @@ def test_only_finished_runs_are_found(tmp_path: Path) -> None:
 
 
 def test_other_json_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "DONE").write_text("{}")
+    (tmp_path / "DONE").write_text('{"outputs": {}}')
     (tmp_path / "run.json").write_text('{"task": "t"}')
     with pytest.raises(UserError, match=r"run\.json lacks data_seed, evaluation_sets"):
         find_runs(tmp_path)

@@ -11,6 +11,7 @@ from multiberts.evaluate.dumps.run_file import (
     evaluation_entry,
     final_sets,
     find_entry,
+    find_runs,
     read_run,
     run_directories,
     set_at,
@@ -123,7 +124,17 @@ def test_runs_that_were_begun_are_found(tmp_path: Path):
         (tmp_path / name / "config.gin").write_text(f"# Frozen by the stage `{stage}`.\n")
     (tmp_path / "binary").mkdir()
     (tmp_path / "binary" / "config.gin").write_bytes(b"\xff\xfe\n")
-    (tmp_path / "c" / "DONE").write_text("{}")
+    (tmp_path / "c" / "DONE").write_text('{"outputs": {}}')
     (tmp_path / "c" / "run.json").write_text("{}")
     assert run_directories(tmp_path, finished=False) == [tmp_path / "a"]
     assert run_directories(tmp_path) == [tmp_path / "c"]
+
+
+@pytest.mark.parametrize("marker", ["", "null", '{"outputs": {"x"', '{"outputs": 3}'])
+def test_a_run_whose_marker_is_damaged_is_refused(tmp_path: Path, marker: str):
+    (tmp_path / "run.json").write_text(json.dumps(CONTENT))
+    (tmp_path / "DONE").write_text('{"outputs": {}}')
+    assert len(find_runs(tmp_path)) == 1
+    (tmp_path / "DONE").write_text(marker)
+    with pytest.raises(UserError, match="DONE.*; remove it and run the same command"):
+        find_runs(tmp_path)
