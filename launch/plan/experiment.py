@@ -328,6 +328,15 @@ def _in_order(uses: Mapping[str, set[str]], setting: str, relation: str) -> list
     return ordered
 
 
+def _refuse_seed(stage: str, entries: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuses a stage's own seed, which the seeds of the experiment would overrule."""
+    for entry, arguments in entries.items():
+        if f"{stage}_seed" in arguments:
+            raise UserError(
+                f"{entry}/{stage}.{stage}_seed is set; set launch.{stage}_seeds instead"
+            )
+
+
 def _check_lists(experiment: Experiment, has_imports: bool) -> None:
     """Refuses values of another type, and lists that leave a procedure or a task without runs."""
     procedures, tasks = experiment.procedures, experiment.tasks
@@ -337,6 +346,8 @@ def _check_lists(experiment: Experiment, has_imports: bool) -> None:
             f"launch.pretrain_seeds is empty, so {', '.join(procedures)} would have no runs; give at "
             "least one seed, such as [0]"
         )
+    _refuse_seed("pretrain", procedures)
+    _refuse_seed("finetune", tasks)
     if tasks and not procedures and not has_imports:
         raise UserError(
             f"launch.procedures is empty, so {', '.join(tasks)} would have no checkpoint to start "
