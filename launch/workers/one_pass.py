@@ -194,23 +194,19 @@ class OnePass:
 
     def _take_lost(self, bundle: Bundle, known: Sequence[int]) -> None:
         """Records how far a bundle came whose worker is gone, by its markers."""
-        has_begun = False
         for run, before in zip(bundle.runs, known, strict=True):
             attempts = attempts_at(self._root, run.path)[before:]
-            has_begun = has_begun or bool(attempts)
             if run.done(self._root):
                 self._note(run, "done", None)
-            elif not attempts:
-                self._waiting.put_back([run])
-            elif attempts[-1].outcome is not None:
+            elif attempts and attempts[-1].outcome is not None:
                 self._note(run, attempts[-1].outcome, attempts[-1].error)
-            else:
-                end_attempt(self._root, attempts[-1], "lost", _DIED)
+            elif attempts or run is bundle.runs[0]:
+                # A worker that dies before it begins must not do so for ever.
+                if attempts:
+                    end_attempt(self._root, attempts[-1], "lost", _DIED)
                 self._note(run, "lost", _DIED)
-        if not has_begun:
-            # Its worker died before it began, which must not repeat for ever.
-            first = bundle.runs[0]
-            self._tries[first.path] = self._tries.get(first.path, 0) + 1
+            else:
+                self._waiting.put_back([run])
 
     def _note(self, run: PlannedRun, outcome: str, error: Error | None) -> None:
         """Records the outcome of an attempt at a run."""
