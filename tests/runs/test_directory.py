@@ -68,9 +68,10 @@ def test_inputs_are_compared_by_content_not_by_path(tmp_path: Path) -> None:
         run(moved)
 
 
-def test_lost_output_is_noticed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", ["resul", "results"])
+def test_output_of_another_size_is_noticed(tmp_path: Path, content: str) -> None:
     _finish(tmp_path / "run")
-    (tmp_path / "run" / "out.txt").write_text("resul")
+    (tmp_path / "run" / "out.txt").write_text(content)
     with pytest.raises(UserError, match=r"out\.txt is missing or has another size"):
         _run(tmp_path / "run")
 

@@ -163,6 +163,19 @@ def test_a_silent_lease_of_another_machine_is_taken_over_whatever_its_clock(
     lease.release()
 
 
+def test_no_lease_is_waited_for_as_long_as_it_likes(
+    place: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("multiberts.runs.bucket.lease._LONGEST_PATIENCE", 1.0)
+    bucket = Bucket(place)
+    left = {**ELSEWHERE, "renewed": time.time(), "seconds_until_stale": 3.0}
+    assert bucket.write_if("LEASE.json", json.dumps(left).encode(), None)
+    lease = BucketLease(bucket, seconds_until_stale=1.0)
+    lease.acquire()
+    assert "waiting up to 1 s" in capsys.readouterr().err
+    lease.release()
+
+
 def test_a_lease_that_is_renewed_elsewhere_is_not_taken_over_though_its_clock_is_behind(
     place: str,
 ) -> None:
