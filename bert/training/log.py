@@ -60,7 +60,7 @@ class TrainingLog:
         self._handle = _opened(self._path, lines) if writes else None
         self._events = None
         if tensorboard and writes:
-            self._events = _EventFile(directory / TENSORBOARD)
+            self._events = EventFile(directory / TENSORBOARD)
         for line in lines:
             self._note(line)
 
@@ -113,10 +113,15 @@ class TrainingLog:
             self._events.close()
 
 
-class _EventFile:
+class EventFile:
     """TensorBoard's file of a run, a TFRecord file of events; written anew when the run resumes."""
 
     def __init__(self, directory: Path):
+        """Begins a file in a directory, whose former content goes.
+
+        Raises:
+          UserError: the disk is full or the directory cannot be written.
+        """
         import tensorflow as tf
 
         self._tf, self._path = tf, directory
@@ -141,10 +146,12 @@ class _EventFile:
             self._writer.write(self._tf.compat.v1.Event(**event).SerializeToString())
 
     def flush(self) -> None:
+        """Hands what was added to the system."""
         with self._refused_writes():
             self._writer.flush()
 
     def close(self) -> None:
+        """Ends the file."""
         with self._refused_writes():
             self._writer.close()
 

@@ -5,6 +5,7 @@ multiberts curves --run_dirs=results/seed_0,results/seed_1 --output_dir=results/
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from multiberts.bert.training.log import METRICS, read_metrics
+from multiberts.bert.training.log import METRICS, TENSORBOARD, EventFile, read_metrics
 from multiberts.pretrain.inspection.batch_view import read_run_record
 from multiberts.runs.errors import UserError
 from multiberts.runs.figure_style import COLOURS, LINES, canvas, save_figure
@@ -47,7 +48,9 @@ class RunCurves:
     held_out: np.ndarray
 
 
-def curves(*, run_dirs: Sequence[PathLike], output_dir: PathLike = "curves") -> str:
+def curves(
+    *, run_dirs: Sequence[PathLike], output_dir: PathLike = "curves", tensorboard: bool = False
+) -> str:
     """Draws the loss curves of runs and sums up their held-out masked-word accuracy.
 
     Writes `loss.png`, `loss.svg` and `held_out.json` in `output_dir`.
@@ -55,6 +58,9 @@ def curves(*, run_dirs: Sequence[PathLike], output_dir: PathLike = "curves") -> 
     Args:
       run_dirs: pre-training runs, finished or not.
       output_dir: where the files go.
+      tensorboard: write `output_dir/tensorboard/<procedure>/`, too, where the runs of a procedure are
+        one curve: their `mean`, and the mean less and plus their standard deviation (n - 1) as `low`
+        and `high`, of every logged value at the steps that all of them have.
 
     Returns:
       Text: the accuracy of each run at the last step that all have, their mean, and the standard
@@ -67,9 +73,43 @@ def curves(*, run_dirs: Sequence[PathLike], output_dir: PathLike = "curves") -> 
     if not runs:
         raise UserError("--run_dirs is empty; give directories of pre-training runs")
     _draw(runs, Path(output_dir))
+    if tensorboard:
+        _write_bands(run_dirs, Path(output_dir) / TENSORBOARD)
     summary = _summary(runs)
     write_atomically(Path(output_dir) / "held_out.json", json.dumps(summary, indent=1) + "\n")
     return _in_words(summary)
+
+
+def _write_bands(run_dirs: Sequence[PathLike], folder: Path) -> None:
+    """Writes the mean and the band of each procedure's runs as runs of TensorBoard."""
+    groups: dict[str, list[dict[int, dict[str, float]]]] = {}
+    for run_dir in run_dirs:
+        log: dict[int, dict[str, float]] = {}
+        for line in read_metrics(Path(run_dir) / METRICS):
+            log.setdefault(line["step"], {}).update(line)
+        groups.setdefault(read_run_record(run_dir).parameters["procedure"], []).append(log)
+    for procedure, logs in groups.items():
+        bands: dict[str, list[dict[str, Any]]] = {"mean": []}
+        if len(logs) > 1:
+            bands |= {"low": [], "high": []}
+        for step in sorted(set.intersection(*map(set, logs))):
+            lines = [log[step] for log in logs]
+            names = sorted(set.intersection(*map(set, lines)) - {"step"})
+            values = np.array([[line[name] for name in names] for line in lines])  # [runs, names]
+            # Of times of writing there is no band.
+            spread = values.std(axis=0, ddof=min(1, len(logs) - 1)) * [
+                name != "time" for name in names
+            ]
+            mean = values.mean(axis=0)
+            for band, place in (("mean", mean), ("low", mean - spread), ("high", mean + spread)):
+                if band in bands:
+                    bands[band].append(
+                        {**dict(zip(names, place.tolist(), strict=True)), "step": step}
+                    )
+        for band, lines in bands.items():
+            with contextlib.closing(EventFile(folder / procedure / band)) as file:
+                for line in lines:
+                    file.add(line)
 
 
 def _read(run_dir: PathLike) -> RunCurves:
