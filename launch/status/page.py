@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-
-import jinja2
+from typing import Any
 
 from multiberts.launch.estimate import quantities
 from multiberts.launch.status.picture import STATES, Status, SweepRow
 from multiberts.runs.files import PathLike, write_atomically
+from multiberts.runs.web_page.rendering import render
 
 TEMPLATE = "status_page.html.j2"
 SECONDS_BETWEEN_REFRESHES = 30
@@ -31,14 +32,7 @@ def write_status_page(status: Status, path: PathLike, *, refreshes: bool = False
 
 def render_status_page(status: Status, *, refreshes: bool = False) -> str:
     """Returns the page as HTML; see `write_status_page`."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
+    filters: dict[str, Callable[..., Any]] = {
         "compact": quantities.compact,
         "count": quantities.count,
         "dollars": quantities.dollars,
@@ -51,7 +45,9 @@ def render_status_page(status: Status, *, refreshes: bool = False) -> str:
     }
     present = {row.state for row in status.pretraining}
     left = [row.seconds_left for row in status.pretraining if row.seconds_left is not None]
-    return environment.get_template(TEMPLATE).render(
+    return render(
+        Path(__file__).with_name(TEMPLATE),
+        filters,
         status=status,
         place=quantities.place,
         states=STATES,
