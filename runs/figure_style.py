@@ -29,7 +29,7 @@ _SETTINGS: dict[Any, Any] = {
     "axes.titlelocation": "left",
     "axes.grid": False,
     "legend.frameon": False,
-    "svg.fonttype": "path",
+    "svg.fonttype": "none",  # text stays text: small files that can be searched
     "figure.dpi": 100,
     "savefig.dpi": 150,
 }

@@ -7,10 +7,12 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from multiberts.tests.browser import CHROMIUM, Browser
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -108,6 +110,16 @@ def shared_data() -> Path:
     if not path.is_dir():
         pytest.skip(f"needs the real data, which are not at {path} (set DATA=folder)")
     return path
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A tab of headless Chromium; a test is skipped where it is not installed."""
+    if CHROMIUM is None:
+        pytest.skip("needs Chromium, which is not installed (Debian: chromium)")
+    browser = Browser(tmp_path_factory.mktemp("chromium"))
+    yield browser
+    browser.close()
 
 
 @pytest.fixture

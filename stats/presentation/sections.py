@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -11,12 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from multiberts.runs.errors import UserError
-from multiberts.runs.figure_style import save_figure
+from multiberts.runs.figure_style import GREY, save_figure
 from multiberts.runs.files import replaced
 from multiberts.stats.presentation.table_writer import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+_COLOURS_OF_THE_PAGE = {
+    "#000000": "--ink", "black": "--ink", "#ffffff": "--ground", "white": "--ground", "#f2f2f2": "--raised",
+    GREY: "--soft",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -115,13 +120,17 @@ def write_report(
 
 
 def figure_html(folder: Path, section: ReportSection) -> str:
-    """Returns HTML that embeds the written figure of a section and links to its PNG file."""
-    data = (folder / "figures" / f"{section.name}.svg").read_bytes()
-    source = "data:image/svg+xml;base64," + base64.b64encode(data).decode()
-    return (
-        f'<a href="figures/{section.name}.png"><img src="{source}" '
-        f'alt="{escape(section.caption)}"></a>'
-    )
+    """Returns HTML that holds the written figure of a section, in the colours of the page's scheme."""
+    text = (folder / "figures" / f"{section.name}.svg").read_text(encoding="utf-8")
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    # The list of fonts and the colours of ink and ground are those of the page.
+    text = re.sub(r'; font-family: [^;"]*', "", text)
+    for colour, variable in _COLOURS_OF_THE_PAGE.items():
+        text = re.sub(rf"(fill|stroke): {colour}(?=[;\"])", rf"\1: var({variable})", text)
+    caption = escape(section.caption)
+    label = f'role="img" aria-label="{caption}" class="figure" '
+    return f"<figure>{text.replace('<svg ', f'<svg {label}', 1)}<figcaption>{caption}</figcaption></figure>"
 
 
 def slug(text: str) -> str:

@@ -103,14 +103,17 @@ class Table:
     def html(self) -> str:
         """Writes an HTML table; cells of numeric columns have the class `n`."""
         kinds = [' class="n"' if right else "" for right in self._numeric()]
-        lines = [
-            "".join(
-                f"<{tag}{kind}>{html.escape(with_minus(cell))}</{tag}>"
+
+        def line(cells: Sequence[str], tag: str) -> str:
+            parts = (
+                f"<{tag}{kind}>{html.escape(with_minus(cell))}</{tag.split()[0]}>"
                 for cell, kind in zip(cells, kinds, strict=True)
             )
-            for tag, cells in (("th", self.columns), *(("td", row) for row in self.texts()))
-        ]
-        return "\n".join(["<table>", *(f"<tr>{line}</tr>" for line in lines), "</table>"])
+            return f"<tr>{''.join(parts)}</tr>"
+
+        head, body = line(self.columns, 'th scope="col"'), [line(row, "td") for row in self.texts()]
+        lines = ["<table>", "<thead>", head, "</thead>", "<tbody>", *body, "</tbody>", "</table>"]
+        return "\n".join(lines)
 
     def csv(self) -> str:
         """Writes comma-separated values with a header, every number in full."""

@@ -29,6 +29,7 @@ from multiberts.stats.report.dumps import (
     curve_of_dumps,
     rank_arms,
 )
+from multiberts.stats.report.example_grid import ExampleGrid, example_grid
 from multiberts.stats.report.selection import (
     DumpReader,
     FinishedRun,
@@ -73,6 +74,7 @@ class ComparedProcedures:
       overview: figures of all of them.
       rankings: of all arms, in the same units, where more than two have one base; those of a report's
         family are with the last of its comparisons.
+      grids: examples by seeds, by name of the comparison and evaluation set.
     """
 
     name: str
@@ -82,12 +84,23 @@ class ComparedProcedures:
     pictures: list[list[ReportSection]] = field(default_factory=list)
     overview: list[ReportSection] = field(default_factory=list)
     rankings: list[ArmComparisons] = field(default_factory=list)
+    grids: dict[tuple[str, str], ExampleGrid] = field(default_factory=dict)
 
     def add_ranking(self, ranking: ArmComparisons, name: str) -> None:
         """Adds a ranking and its figure, whose files have this name."""
         self.rankings.append(ranking)
         make = partial(draw_ranking, ranking)
         self.overview.append(ReportSection(name, ranking_words.caption(ranking), make))
+
+    def add_grid(self, shown: Comparison, dumps: Sequence[Dump]) -> None:
+        """Adds the examples by seeds of a comparison, once per evaluation set, where they have scores."""
+        key = shown.name, shown.evaluation_set
+        if key in self.grids:
+            return
+        sides = [side.name for side in (shown.base, shown.experiment) if side is not None]
+        grid = example_grid(dumps, sides, self.design)
+        if grid is not None:
+            self.grids[key] = grid
 
     @property
     def adjusted(self) -> list[float]:
@@ -257,6 +270,7 @@ def _compare(analysis: _Analysis, request: Mapping[str, Any], prefix: str) -> Co
                 family.last, family.prefix = found, prefix
             pictures = _pictures(analysis, found.shown[-1], dumps, measure, prefix)
             found.pictures.append(list(pictures))
+            found.add_grid(found.shown[-1], dumps)
     if not found.comparisons:
         raise UserError(
             f"comparison {request['name']!r}: the two sides share no task, evaluation set and "

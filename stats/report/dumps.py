@@ -209,7 +209,7 @@ class Dump:
         Raises:
           DataError: fewer than two seeds or examples.
         """
-        arm, metric = self._arm(measure)
+        arm, metric = self.arm(measure)
         places = tuple(range(len(arm.run_seeds)))
         runs = replace(arm, run_seeds=places, seeds=places, inner_levels=None)
         table = np.concatenate(list(arm_table(runs, metric).blocks()), axis=1)
@@ -261,8 +261,8 @@ class Dump:
         Raises:
           DataError: the dumps do not fit together, or have fewer than two seeds in common.
         """
-        own, metric = self._arm(measure)
-        other, _ = experiment._arm(measure)
+        own, metric = self.arm(measure)
+        other, _ = experiment.arm(measure)
         sides = pair(*align(own, other))
         if len(sides[0].seeds) < 2:
             raise DataError(
@@ -272,7 +272,7 @@ class Dump:
         tables = [np.concatenate(list(arm_table(side, metric).blocks()), axis=1) for side in sides]
         return variance_components(tables[1] - tables[0])
 
-    def _arm(self, measure: str) -> tuple[Arm, Metric | RankMetric]:
+    def arm(self, measure: str) -> tuple[Arm, Metric | RankMetric]:
         """Returns the runs, checked to suit the measure, and the metric."""
         data, metric = self.measured(measure)
         name = f"{self.set_name}, {self.name}"

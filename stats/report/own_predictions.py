@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
@@ -203,9 +205,9 @@ def compare_files(settings: OwnComparison) -> str:
     outputs = (
         (settings.latex, table.latex),
         (settings.csv, every.csv),
-        (settings.html, partial(_page, compared, settings)),
     )
     texts = {path: make() for path, make in outputs if path is not None}
+    texts |= _pages(compared, settings) if settings.html is not None else {}
     for path, text in texts.items():
         write_atomically(path, text)
     return _as_json(compared) if settings.json else _as_text(compared, arms, settings)
@@ -262,6 +264,9 @@ def _compare_arms(
         found.comparisons.append(item)
         shown = as_shown(item)
         found.shown.append(shown)
+        names = [base_name, name][: 1 + (data is not None)]
+        dumps = [Dump("", evaluation_set, own, None, (metric,), arms[own]) for own in names]
+        found.add_grid(shown, dumps)
         found.pictures.append(
             [
                 ReportSection(
@@ -289,15 +294,23 @@ def _compare_arms(
     return found
 
 
-def _page(compared: ComparedProcedures, settings: OwnComparison) -> str:
-    """Returns the page of a report that has these comparisons alone."""
+def _pages(compared: ComparedProcedures, settings: OwnComparison) -> dict[str, str]:
+    """Returns the page of a report that has these comparisons alone, and those that it links to."""
     bootstrap = Bootstrap(
         settings.num_bootstrap, settings.bootstrap_seed, settings.confidence, draws="keyed"
     )
     content = ReportContent([compared], [], [], [], [])
-    with tempfile.TemporaryDirectory() as folder:
-        write_page(Path(folder), compared.name, content, bootstrap, "dev")
-        return (Path(folder) / "index.html").read_text(encoding="utf-8")
+    path = Path(settings.html or "index.html")
+    made_by = {"Command": "multiberts " + shlex.join(sys.argv[1:])}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        written = write_page(
+            folder, compared.name, content, bootstrap, "dev", made_by, name=path.stem
+        )
+        pages = [file for file in written if file.endswith(".html")]
+        return {
+            str(path.with_name(file)): (folder / file).read_text(encoding="utf-8") for file in pages
+        }
 
 
 def _as_json(compared: ComparedProcedures) -> str:

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import importlib.metadata
+import itertools
 import os
 import platform
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from multiberts.runs.figure_style import save_figure
 from multiberts.runs.files import replaced, write_atomically
+from multiberts.runs.web_page.rendering import render
 from multiberts.stats.bootstrap.conclusion import Comparison
 from multiberts.stats.presentation import ranking_words, wording
-from multiberts.stats.presentation.comparison_tables import format_p, full_table, summary_table
-from multiberts.stats.presentation.metric_names import metric_meaning
-from multiberts.stats.presentation.sections import figure_html
-from multiberts.stats.presentation.table_writer import Cell, Table, format_cell, with_minus
-from multiberts.stats.report.analysis import ReportContent
+from multiberts.stats.presentation.comparison_tables import full_table, summary_table
+from multiberts.stats.presentation.metric_names import metric_label, metric_meaning
+from multiberts.stats.presentation.sections import ReportSection, figure_html, slug
+from multiberts.stats.presentation.table_writer import (
+    Cell,
+    Table,
+    format_cell,
+    with_minus,
+)
+from multiberts.stats.report.analysis import ComparedProcedures, ReportContent
 from multiberts.stats.report.dumps import Bootstrap
+from multiberts.stats.report.example_grid import ExampleGrid
 from multiberts.stats.report.selection import RULE_TEXTS, LearningRateRule
 
 if TYPE_CHECKING:
@@ -27,12 +36,38 @@ if TYPE_CHECKING:
 
 
 MAX_EFFECT = 5  # of Hedges' g, beyond which seeds hardly vary and the number says little
+MOST_BYTES_OF_GRIDS = 400_000  # of packed examples in the page; beyond, each set has its own page
+
+
+@dataclass(frozen=True)
+class Item:
+    """A comparison as the page shows it.
+
+    Attributes:
+      shown: in the units and with the names that readers see.
+      metric_key: the metric's own name.
+      pictures: its figures.
+      adjusted: its p after Holm's correction, None in a `single` design.
+      result: in a word or two.
+    """
+
+    shown: Comparison
+    metric_key: str
+    pictures: Sequence[ReportSection]
+    adjusted: float | None
+    result: str
 
 
 def write_page(
-    path: Path, title: str, content: ReportContent, bootstrap: Bootstrap, rule: LearningRateRule
+    path: Path,
+    title: str,
+    content: ReportContent,
+    bootstrap: Bootstrap,
+    rule: LearningRateRule,
+    made_by: Mapping[str, str],
+    name: str = "index",
 ) -> list[str]:
-    """Writes `figures/`, `tables/` and `index.html` into a run directory.
+    """Writes `figures/`, `tables/`, the page, and those of sets with too many examples for it.
 
     Args:
       path: the run directory.
@@ -40,6 +75,8 @@ def write_page(
       content: what the page shows.
       bootstrap: how its comparisons were made.
       rule: how its learning rates were chosen.
+      made_by: names and values for its end, such as the command.
+      name: of the page, without an ending; other pages begin with it.
 
     Returns:
       What was written, relative to `path`.
@@ -57,24 +94,105 @@ def write_page(
         "comparisons.csv": full_table(items).csv(),
         "comparisons.md": summary.markdown(),
         "comparisons.tex": summary.latex(),
-        **{f"{name}.csv": table.csv() for name, table in tables.items()},
+        **{f"{table_name}.csv": table.csv() for table_name, table in tables.items()},
     }
     with replaced(path / "tables") as folder:
         folder.mkdir()
-        for name, text in texts.items():
-            (folder / name).write_text(text, encoding="utf-8")
-            written.append(f"tables/{name}")
-    page = _render(
-        path,
+        for file_name, text in texts.items():
+            (folder / file_name).write_text(text, encoding="utf-8")
+            written.append(f"tables/{file_name}")
+    grids = [grid for compared in content.compared for grid in compared.grids.values()]
+    pages = {}
+    if sum(len(grid.packed) for grid in grids) > MOST_BYTES_OF_GRIDS:
+        pages = {f"{name}-examples-{place}.html": grid for place, grid in enumerate(grids, 1)}
+    here = Path(__file__).parent
+    filters = _filters(path, pages)
+    shown = [item for compared in content.compared for item in compared.shown]
+    page = render(
+        here / "report.html.j2",
+        filters,
         title=title,
         content=content,
         tables=tables,
         bootstrap=bootstrap,
         rule=RULE_TEXTS[rule],
-        made_with=made_with(),
-    )
-    write_atomically(path / "index.html", page)
-    return [*written, "index.html"]
+        made_with={**made_by, **made_with()},
+        copies={
+            "markdown": summary_table(shown).markdown(), "latex": summary_table(shown).latex(),
+            "csv": full_table(shown).csv(), "methods": wording.methods(shown),
+        },
+    )  # fmt: skip
+    for file_name, grid in pages.items():
+        text = render(
+            here / "examples_page.html.j2", filters, grid=grid, back=f"{name}.html", title=title
+        )
+        write_atomically(path / file_name, text)
+    write_atomically(path / f"{name}.html", page)
+    return [*written, *pages, f"{name}.html"]
+
+
+def _filters(path: Path, pages: Mapping[str, ExampleGrid]) -> dict[str, Callable[..., Any]]:
+    """Returns what the templates call.
+
+    Args:
+      path: the run directory with the figures.
+      pages: grids that have pages of their own, by file name.
+    """
+    names = {id(grid): file_name for file_name, grid in pages.items()}
+    return {
+        "number": lambda cell: with_minus(format_cell(cell)),
+        "p": lambda value: format_cell(value, "p"),
+        "table": _readable,
+        "tests": lambda item: _tests(item).html(),
+        "items": _items,
+        "results": lambda content: sorted({i.result for c in content.compared for i in _items(c)}),
+        "metrics": _metrics,
+        "warnings": _warnings,
+        "meaning": metric_meaning,
+        "label": metric_label,
+        "slug": slug,
+        "embed": partial(figure_html, path),
+        "finding": lambda item, adjusted: with_minus(wording.finding(item, adjusted)),
+        "answers": lambda item: [with_minus(text) for text in wording.short_answers_in_words(item)],
+        "ranking": lambda result: with_minus(ranking_words.finding(result)),
+        "effect": _effect,
+        "minus": with_minus,
+        "page_of": lambda grid: names.get(id(grid), ""),
+    }
+
+
+def _items(compared: ComparedProcedures) -> list[Item]:
+    columns = (
+        compared.shown, [item.metric for item in compared.comparisons], compared.pictures,
+        compared.adjusted, compared.results,
+    )  # fmt: skip
+    rows = itertools.zip_longest(*columns)
+    return [Item(*row[:4], row[4] or "–") for row in rows]
+
+
+def _metrics(content: ReportContent) -> list[str]:
+    """Returns the metrics with a known meaning, each once."""
+    found = [item.metric for compared in content.compared for item in compared.comparisons]
+    return [metric for metric in dict.fromkeys(found) if metric_meaning(metric)]
+
+
+def _tests(item: Comparison) -> Table:
+    """Returns a table of all intervals and tests of a comparison."""
+    rows: list[tuple[Cell, ...]] = [
+        ("t (recommended)", item.t, item.p_t and item.p_t.two_sided),
+        (
+            "percentile bootstrap (as published)", item.percentile,
+            item.p_percentile and item.p_percentile.two_sided,
+        ),
+        ("BCa bootstrap", item.bca, None),
+        ("basic bootstrap", item.basic, None),
+        ("studentised bootstrap", item.studentised, None),
+        ("sign flips of seeds", None, item.p_sign_flip and item.p_sign_flip.two_sided),
+        ("permutations of seeds", None, item.p_permutation and item.p_permutation.two_sided),
+    ]  # fmt: skip
+    kept = [row for row in rows if row[1] is not None or row[2] is not None]
+    level = f"{item.confidence:.0%} interval"
+    return Table(("Method", level, "two-sided p"), kept, {"two-sided p": "p"})
 
 
 def _tables(content: ReportContent) -> dict[str, Table]:
@@ -121,28 +239,6 @@ def _tables(content: ReportContent) -> dict[str, Table]:
         ),
     }  # fmt: skip
     return {name: table for name, table in tables.items() if table.rows}
-
-
-def _summary(content: ReportContent) -> Table:
-    """Returns the table of all comparisons, for the head of the page."""
-    first = content.compared[0].comparisons[0]
-    records: list[dict[str, Cell]] = []
-    for compared in content.compared:
-        for place, item in enumerate(compared.shown):
-            both = item.experiment is not None
-            records.append(
-                {
-                    "Compared": item.name, "Evaluation set": item.evaluation_set,
-                    "Metric": item.metric, "Base": item.base.estimate,
-                    "Experiment": item.experiment.estimate if item.experiment else None,
-                    "Difference": item.estimate if both else None,
-                    f"{first.confidence:.0%} CI": item.t,
-                    "p": item.p_t.two_sided if item.p_t else None,
-                    "p (Holm)": compared.adjusted[place] if both else None,
-                    "Result": compared.results[place] if both else "-",
-                }
-            )  # fmt: skip
-    return Table.from_records(records, {"p": "p", "p (Holm)": "p"})
 
 
 def _warnings(content: ReportContent) -> dict[str, list[Comparison]]:
@@ -195,30 +291,3 @@ def _effect(hedges_g: float) -> str:
     if abs(hedges_g) > MAX_EFFECT:
         return f"beyond {with_minus(str(-MAX_EFFECT if hedges_g < 0 else MAX_EFFECT))}"
     return with_minus(format_cell(hedges_g))
-
-
-def _render(path: Path, **values: Any) -> str:
-    """Returns the page: one file, pictures inside, no script, nothing fetched."""
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    environment.filters |= {
-        "number": lambda cell: with_minus(format_cell(cell)),
-        "p": format_p,
-        "table": _readable,
-        "summary": lambda content: _summary(content).html(),
-        "warnings": _warnings,
-        "meaning": metric_meaning,
-        "embed": partial(figure_html, path),
-        "finding": lambda item, adjusted: with_minus(wording.finding(item, adjusted)),
-        "ranking": lambda result: with_minus(ranking_words.finding(result)),
-        "effect": _effect,
-        "minus": with_minus,
-    }
-    return environment.get_template("report.html.j2").render(**values)

@@ -90,8 +90,11 @@ def report(
     if directory.done:
         return
     content = analyse(runs, requests, truths, bootstrap, learning_rate_rule)
+    made_by = {"Command": "multiberts stats --gin_file=config.gin, in the folder of this page"}
     with directory:
-        directory.finish(write_page(directory.path, title, content, bootstrap, learning_rate_rule))
+        directory.finish(
+            write_page(directory.path, title, content, bootstrap, learning_rate_rule, made_by)
+        )
 
 
 def describe_report(run_dir: str) -> str:

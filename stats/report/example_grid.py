@@ -1,0 +1,220 @@
+"""The examples on which seeds disagree: a grid of examples by seeds, for the page of a report."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multiberts.evaluate.metrics.register import METRICS
+from multiberts.stats.bootstrap.arm_scores import arm_table
+from multiberts.stats.bootstrap.arms import Arm, align, pair
+from multiberts.stats.presentation.metric_names import metric_label
+from multiberts.stats.report.dumps import Dump
+
+# Of the rows that a page shows without its script.
+ROWS_SHOWN = 20
+# A column of examples with more values than this is no group to filter by.
+_MOST_GROUPS = 60
+# From never right to always right.
+GLYPHS = "○◔◑◕●"
+
+
+@dataclass(frozen=True)
+class ExampleGrid:
+    """Scores of every example by every seed of one or two arms, on one evaluation set.
+
+    Attributes:
+      evaluation_set, metric: names that readers see.
+      ids: of the examples.
+      arms: names.
+      seeds: of each arm.
+      scores: float64 [seeds, examples] of each arm, between 0 (wrong) and 1 (right); the runs of a
+        seed are averaged.
+      texts: of the examples, or None where the predictions hold none.
+      labels: of the examples, as text.
+      groups: further columns of few values by name, as text.
+    """
+
+    evaluation_set: str
+    metric: str
+    ids: Sequence[str]
+    arms: Sequence[str]
+    seeds: Sequence[Sequence[str]]
+    scores: Sequence[NDArray[np.float64]]
+    texts: Sequence[str] | None = None
+    labels: Sequence[str] | None = None
+    groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @cached_property
+    def means(self) -> NDArray[np.float64]:
+        """Returns each arm's mean score of each example [arms, examples]."""
+        return np.array([scores.mean(axis=0) for scores in self.scores])
+
+    @cached_property
+    def disagreement(self) -> NDArray[np.float64]:
+        """Returns how far the seeds of an arm differ on each example, averaged over arms [examples].
+
+        The mean absolute difference of two seeds; of right and wrong, the chance that they differ.
+        """
+        found = np.zeros(len(self.ids))
+        for scores in self.scores:
+            count = len(scores)
+            if count > 1:
+                ranked = np.sort(scores, axis=0)
+                weights = 2 * np.arange(count) - count + 1
+                found += 2 * (weights @ ranked) / (count * (count - 1))
+        return found / len(self.scores)
+
+    @property
+    def has_fractions(self) -> bool:
+        """Returns whether some score is neither 0 nor 1."""
+        return any(((scores > 0) & (scores < 1)).any() for scores in self.scores)
+
+    @property
+    def share_in_dispute(self) -> list[float]:
+        """Returns for each arm the share of examples on which its seeds do not all agree."""
+        return [float((scores != scores[0]).any(axis=0).mean()) for scores in self.scores]
+
+    def first_rows(self) -> list[dict[str, Any]]:
+        """Returns the rows that are shown without a script, those in most dispute first."""
+        order = np.argsort(-self.disagreement, kind="stable")[:ROWS_SHOWN]
+        return [
+            {
+                "text": self.texts[row] if self.texts else self.ids[row],
+                "label": self.labels[row] if self.labels else "",
+                "marks": [marks(scores[:, row]) for scores in self.scores],
+                "means": [100 * float(mean) for mean in self.means[:, row]],
+            }
+            for row in order.tolist()
+        ]
+
+    @cached_property
+    def packed(self) -> str:
+        """Returns all of it for the script of the page: JSON, deflated, in base64."""
+        columns = {
+            "ids": list(self.ids), "texts": self.texts, "labels": self.labels,
+            "groups": dict(self.groups), "arms": list(self.arms),
+            "seeds": [list(names) for names in self.seeds],
+            "scores": [_bytes(np.rint(255 * scores)) for scores in self.scores],
+            "disagreement": _bytes(np.rint(255 * self.disagreement)),
+        }  # fmt: skip
+        text = json.dumps(columns, ensure_ascii=False, separators=(",", ":"))
+        return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+
+
+def marks(scores: NDArray[np.float64]) -> str:
+    """Returns one sign per seed, from an empty circle (wrong) to a full one (right).
+
+    Example:
+      >>> marks(np.array([0.0, 1.0, 0.5, 0.2]))
+      '○●◑◔'
+    """
+    # Never and always are signs of their own.
+    places = np.where(scores <= 0, 0, np.where(scores >= 1, 4, np.clip(np.rint(4 * scores), 1, 3)))
+    return "".join(GLYPHS[place] for place in places.astype(int))
+
+
+def example_grid(dumps: Sequence[Dump], names: Sequence[str], design: str) -> ExampleGrid | None:
+    """Makes the grid of one evaluation set.
+
+    Args:
+      dumps: of one arm, or of base and experiment.
+      names: of the arms.
+      design: `paired` keeps the seeds that both arms have.
+
+    Returns:
+      The grid; None where no metric scores each example by itself between 0 and 1, or the arms do
+      not share their examples.
+    """
+    measure = _measure_of_examples(dumps[0])
+    if measure is None:
+        return None
+    found = [dump.arm(measure) for dump in dumps]
+    arms = [arm for arm, _ in found]
+    if len(arms) == 2:
+        if set(_names(arms[0])) != set(_names(arms[1])):
+            return None
+        arms = list(align(*arms))
+        arms = list(pair(*arms)) if design == "paired" else arms
+    tables = [np.concatenate(list(arm_table(arm, found[0][1]).blocks()), axis=1) for arm in arms]
+    if any(table.min() < 0 or table.max() > 1 for table in tables):
+        return None
+    ids = _names(arms[0])
+    places = {name: place for place, name in enumerate(_names(found[0][0]))}
+    order = [places[name] for name in ids]
+    data = dumps[0].data
+    columns = {
+        str(name): column.to_numpy()[order].tolist()
+        for name, column in data.coords.items()
+        if column.dims == ("example",) and name not in ("example", "example_id")
+    }
+    labels = data["label"].to_numpy()[order].tolist() if "label" in data else None
+    return ExampleGrid(
+        dumps[0].set_name,
+        metric_label(measure).removesuffix(" (%)"),
+        ids,
+        names,
+        [[str(seed) for seed in arm.seeds] for arm in arms],
+        tables,
+        _texts_of(columns),
+        None if labels is None else list(map(_as_text, labels)),
+        _groups_of(columns),
+    )
+
+
+def _names(arm: Arm) -> list[str]:
+    """Returns the ids of an arm's examples as text, or their numbers."""
+    if arm.example_ids is None:
+        return [str(place) for place in range(arm.predictions.shape[1])]
+    return [str(name) for name in arm.example_ids.tolist()]
+
+
+def _measure_of_examples(dump: Dump) -> str | None:
+    """Returns the first metric of a dump that is a mean of the examples' own scores, or accuracy."""
+    own = [name for name in dump.measures if name in METRICS]
+    for name in own:
+        if METRICS[name].mean_of is not None and METRICS[name].higher_is_better:
+            return name
+    classes = any(METRICS[name].uses != "text" for name in own) and "scores" in dump.data
+    return "accuracy" if classes and dump.data.sizes.get("class", 0) > 1 else None
+
+
+def _texts_of(columns: Mapping[str, list]) -> list[str] | None:
+    """Returns the texts of examples, one after the other, or None where there are none."""
+    parts = [values for values in columns.values() if _is_text(values)]
+    return [" | ".join(row) for row in zip(*parts, strict=True)] if parts else None
+
+
+def _is_text(values: list) -> bool:
+    """Returns whether a column holds words that differ from example to example."""
+    if not all(isinstance(value, str) for value in values):
+        return False
+    return 2 * len(set(values)) > len(values) and any(" " in value for value in values)
+
+
+def _groups_of(columns: Mapping[str, list]) -> dict[str, list[str]]:
+    """Returns the columns with few values, as text."""
+    groups = {}
+    for name, values in columns.items():
+        texts = [_as_text(value) for value in values]
+        if not _is_text(values) and 1 < len(set(texts)) <= _MOST_GROUPS:
+            groups[name.replace("_", " ")] = texts
+    return groups
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    return " / ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
+
+
+def _bytes(values: NDArray[np.float64]) -> str:
+    return base64.b64encode(values.astype(np.uint8).tobytes()).decode()

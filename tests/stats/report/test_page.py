@@ -1,0 +1,222 @@
+"""The page of a report in a real browser, also with hostile names and with many examples."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray
+
+from multiberts.stats.bootstrap.comparison import compare
+from multiberts.stats.presentation.metric_names import as_shown
+from multiberts.stats.report.analysis import ComparedProcedures, ReportContent
+from multiberts.stats.report.dumps import Bootstrap, Dump
+from multiberts.stats.report.example_grid import example_grid
+from multiberts.stats.report.page import write_page
+from multiberts.tests.browser import CONTRASTS, Browser
+
+pytestmark = pytest.mark.slow
+
+HOSTILE = '</script><b onclick="x">{{ 7 * 7 }} & \N{RIGHT-TO-LEFT OVERRIDE}'
+
+
+def made_up(num_seeds: int, num_examples: int, skill: float, seed: int) -> xarray.Dataset:
+    """Classes that are right with a chance of their own, and texts with a hostile word."""
+    random = np.random.default_rng(seed)
+    labels = np.arange(num_examples) % 3
+    ease = np.random.default_rng(0).normal(skill, 1, num_examples)
+    right = random.normal(ease, 1, (num_seeds, num_examples)) > 0
+    texts = [f"Example {place} says {HOSTILE} of word{place % 7}" for place in range(num_examples)]
+    return xarray.Dataset(
+        {
+            "prediction": (("run", "example"), np.where(right, labels, (labels + 1) % 3) * 1.0),
+            "label": ("example", labels * 1.0),
+        },
+        coords={
+            "pretrain_seed": ("run", np.arange(num_seeds)),
+            "example_id": ("example", [f"set/{place}" for place in range(num_examples)]),
+            "text": ("example", texts),
+            "template": ("example", [f"template {place % 4}" for place in range(num_examples)]),
+        },
+    )
+
+
+def write_report(folder: Path, num_seeds: int, num_examples: int) -> Path:
+    """A page with one comparison on one set."""
+    sides = [made_up(num_seeds, num_examples, skill, seed) for seed, skill in ((1, 0.4), (2, 0.9))]
+    names = [f"base {HOSTILE}", f"new {HOSTILE}"]
+    dumps = [
+        Dump(HOSTILE, HOSTILE, name, None, ("accuracy",), data)
+        for name, data in zip(names, sides, strict=True)
+    ]
+    item = compare(
+        *sides, "accuracy", num_bootstrap=50, name=HOSTILE, evaluation_set=HOSTILE,
+        base_name=names[0], experiment_name=names[1],
+    )  # fmt: skip
+    compared = ComparedProcedures(HOSTILE, "paired", [item], [as_shown(item)], [[]])
+    compared.add_grid(compared.shown[0], dumps)
+    assert len(compared.grids) == 1
+    folder.mkdir()
+    content = ReportContent([compared], [], [], [], [])
+    write_page(folder, HOSTILE, content, Bootstrap(50, draws="keyed"), "dev", {"Command": HOSTILE})
+    return folder / "index.html"
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_report(tmp_path_factory.mktemp("report") / "page", 5, 300)
+
+
+def rows(browser: Browser) -> list[str]:
+    return browser.run("[...document.querySelectorAll('.grid tbody tr')].map(r => r.innerText)")
+
+
+def choose(browser: Browser, name: str, value: str) -> None:
+    field = f"document.querySelector('[data-grid-controls] [name={name}]')"
+    browser.run(
+        f"{field}.value = {json.dumps(value)}; {field}.dispatchEvent(new Event('input')); 0"
+    )
+
+
+def open_grid(browser: Browser) -> None:
+    browser.run("document.querySelector('[data-grid]').open = true; 0")
+    browser.wait_for("document.querySelector('[data-grid]').dataset.ready === 'yes'")
+
+
+def test_hostile_names_stay_text_and_nothing_is_fetched(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    open_grid(browser)
+    assert browser.run("document.querySelector('h1').innerText").startswith("</script><b onclick")
+    assert browser.run("document.querySelectorAll('main [onclick]').length") == 0
+    assert browser.requests == [page.resolve().as_uri()]
+    assert browser.complaints == []
+
+
+def test_the_grid_is_sorted_searched_and_filtered(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    open_grid(browser)
+    shown = rows(browser)
+    assert len(shown) == 50
+    status = "document.querySelector('[data-grid-controls] [role=status]').innerText"
+    assert browser.run(status) == "300 of 300 examples"
+    choose(browser, "search", "word3 SAYS")
+    assert browser.run(status) == f"{len(range(3, 300, 7))} of 300 examples"
+    choose(browser, "label", "1")
+    both = [place for place in range(300) if place % 7 == 3 and place % 3 == 1]
+    assert len(rows(browser)) == len(both)
+    choose(browser, "group", '["template","template 2"]')
+    assert len(rows(browser)) == len([place for place in both if place % 4 == 2])
+    for name in ("search", "label", "group"):
+        choose(browser, name, "")
+    choose(browser, "order", "lost")
+    losses = [int(row.split("\t")[-1].replace("\N{MINUS SIGN}", "-")) for row in rows(browser)]
+    assert losses == sorted(losses) and losses[0] < 0
+    browser.run("document.querySelector('[data-more]').click(); 0")
+    assert len(rows(browser)) == 100
+
+
+def test_circles_are_the_scores_of_seeds(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    open_grid(browser)
+    choose(browser, "order", "given")
+    choose(browser, "search", "set/0")
+    data = [made_up(5, 300, 0.4, 1), made_up(5, 300, 0.9, 2)]
+    right = [(side["prediction"] == side["label"]).to_numpy()[:, 0] for side in data]
+    circles = ["".join("○●"[one] for one in side.astype(int)) for side in right]
+    cells = "[...document.querySelectorAll('.grid tbody tr')[0].cells].map(c => c.innerText)"
+    first = browser.run(cells)
+    assert [first[2], first[4]] == circles
+    assert [int(first[3]), int(first[5])] == [round(100 * side.mean()) for side in right]
+
+
+def test_an_address_opens_its_section(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    assert not browser.run("document.querySelector('[data-grid]').open")
+    browser.run("document.querySelector(\"a[href='#examples-1-1']\").click(); 0")
+    browser.wait_for("document.querySelector('[data-grid]').open")
+
+
+def test_text_can_be_copied(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    origin = {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]}
+    browser.call("Browser.grantPermissions", **origin)
+    browser.run("document.querySelector('.copied').open = true; 0")
+    browser.run("document.querySelector('.copied button').click(); 0")
+    browser.wait_for("document.querySelector('.copied button').textContent === 'Copied'")
+
+
+def test_all_sections_are_printed(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    browser.run("window.dispatchEvent(new Event('beforeprint')); 0")
+    folded = "document.querySelectorAll('details:not(.copied):not([open])').length"
+    assert browser.run(folded) == 0
+    browser.run("window.dispatchEvent(new Event('afterprint')); 0")
+    assert browser.run("document.querySelector('[data-grid]').open") is False
+
+
+def test_everything_can_be_read_without_scripts(browser: Browser, page: Path) -> None:
+    browser.call("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        browser.open(page)
+        assert len(rows(browser)) == 20
+        assert browser.run("document.querySelector('.filter').hidden")
+    finally:
+        browser.call("Emulation.setScriptExecutionDisabled", value=False)
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [400, 1400])
+def test_nothing_keeps_people_from_reading(
+    browser: Browser, page: Path, width: int, dark: bool
+) -> None:
+    place = importlib.util.find_spec("axe_core_python")
+    assert place is not None and place.origin is not None
+    browser.open(page, width, dark=dark)
+    browser.run(
+        "for (const section of document.querySelectorAll('details')) section.open = true; 0"
+    )
+    browser.wait_for("document.querySelector('[data-grid]').dataset.ready === 'yes'")
+    assert browser.run("document.documentElement.scrollWidth") <= width
+    assert min(browser.run(CONTRASTS)) >= 4.5
+    browser.run(Path(place.origin).with_name("axe.min.js").read_text() + "; 0")
+    browser.run("axe.run().then(found => { window.found = found.violations; }); 0")
+    browser.wait_for("window.found !== undefined")
+    assert browser.run("found.map(f => f.id + ': ' + f.nodes.map(n => n.html).slice(0, 3))") == []
+
+
+def test_many_examples_are_in_the_page(browser: Browser, tmp_path: Path) -> None:
+    page = write_report(tmp_path / "page", 25, 10_000)
+    assert page.stat().st_size < 1_500_000
+    browser.open(page)
+    open_grid(browser)
+    choose(browser, "order", "gained")
+    gains = [int(row.split("\t")[-1].replace("\N{MINUS SIGN}", "-")) for row in rows(browser)]
+    assert len(gains) == 50 and gains == sorted(gains, reverse=True)
+
+
+def test_more_examples_have_a_page_of_their_own(browser: Browser, tmp_path: Path) -> None:
+    """Linked, also from a folder that was moved."""
+    write_report(tmp_path / "first", 25, 40_000).parent.rename(tmp_path / "moved")
+    browser.open(tmp_path / "moved" / "index.html")
+    link = browser.run("document.querySelector('#examples-1-1 a').href")
+    own = tmp_path / "moved" / "index-examples-1.html"
+    assert link == own.resolve().as_uri()
+    browser.open(own)
+    browser.wait_for("document.querySelector('[data-grid]').dataset.ready === 'yes'")
+    choose(browser, "search", "word3")
+    status = "document.querySelector('[data-grid-controls] [role=status]').innerText"
+    assert browser.run(status) == f"{len(range(3, 40_000, 7))} of 40000 examples"
+
+
+def test_a_grid_without_texts_names_its_examples() -> None:
+    data = made_up(3, 6, 0.5, 1).drop_vars("text")
+    grid = example_grid([Dump("t", "dev", "a", None, ("accuracy",), data)], ["a"], "single")
+    assert grid is not None and grid.texts is None
+    assert {row["text"] for row in grid.first_rows()} == {f"set/{place}" for place in range(6)}
+    score = grid.scores[0]
+    pairs = [(i, j) for i in range(3) for j in range(3) if i != j]
+    expected = np.mean([np.abs(score[i] - score[j]) for i, j in pairs], axis=0)
+    np.testing.assert_allclose(grid.disagreement, expected)
