@@ -132,6 +132,17 @@ class Dump:
         return f"{self.task}/{self.evaluation_set}"
 
     @property
+    def steps_in_all(self) -> int | None:
+        """Returns the steps of pre-training, those of the checkpoint that it continues included."""
+        if self.step is None or "lineage" not in self.data.coords:
+            return self.step
+        before = {
+            sum(step or 0 for _, _, step, _ in lineage[1:])
+            for lineage in self.data["lineage"].to_numpy().tolist()
+        }
+        return self.step + (before.pop() if len(before) == 1 else 0)
+
+    @property
     def name(self) -> str:
         """Returns the procedure and its step."""
         return self.procedure if self.step is None else f"{self.procedure}, {step_name(self.step)}"
@@ -398,7 +409,7 @@ def curve_of_dumps(dumps: Sequence[Dump], measure: str, all_steps: bool = True) 
     scores_of_seeds = {
         seed: np.array([table.get(seed, np.nan) for table in tables]) for seed in seeds
     }
-    return Curve(procedures[0], np.array([dump.step for dump in ordered]), scores_of_seeds)
+    return Curve(procedures[0], np.array([d.steps_in_all for d in ordered]), scores_of_seeds)
 
 
 def dumps_of_datasets(datasets: Iterable[xarray.Dataset]) -> list[Dump]:

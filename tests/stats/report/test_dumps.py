@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from multiberts.runs.files import sha256_of_file
 from multiberts.stats import compare
 from multiberts.stats.bootstrap.arms import DataError
 from multiberts.stats.planning.components import nested_variance_components, variance_components
-from multiberts.stats.report.dumps import dumps_of_datasets, step_name
+from multiberts.stats.report.dumps import curve_of_dumps, dumps_of_datasets, step_name
 from multiberts.stats.report.selection import dumps_of_runs, finished_runs
 
 
@@ -125,3 +126,15 @@ def test_runs_on_disk_get_their_learning_rate(tmp_path):
         "base, 600 steps", ("accuracy",), 5e-5,
     )  # fmt: skip
     np.testing.assert_allclose(dump.run_scores("accuracy").seed_scores, [37 / 40, 36 / 40])
+
+
+def test_a_continued_training_comes_after_the_step_that_it_continues(dumps):
+    """3,500 steps and 1,000 more are at 4,500, not at 1,000."""
+    late = dump_of(dumps, "RTE", "base", 2_000_000)
+    assert late.steps_in_all == 2_000_000  # of an origin that is not known
+    lineage = np.empty(late.data.sizes["run"], object)
+    lineage[:] = [(("cda_incr", 0, 1_000, "b"), ("base", 0, 3_500, "a"))] * len(lineage)
+    data = late.data.assign_coords(lineage=("run", lineage))
+    continued = replace(late, procedure="cda_incr", step=1_000, data=data)
+    assert continued.steps_in_all == 4_500
+    assert curve_of_dumps([continued], "accuracy").steps.tolist() == [4_500]
