@@ -246,8 +246,8 @@ def better_neighbours(outcomes: Outcomes) -> Table:
     kinds: dict[tuple[str, ...], list[Outcome]] = {}
     for condition, found in outcomes.items():
         if _few(condition):
-            key = condition.metric, condition.words, condition.design
-            kinds.setdefault(key, []).append(found)
+            kind = condition.metric, condition.words, condition.design
+            kinds.setdefault(kind, []).append(found)
     rows: list[list[Cell]] = []
     for key, items in kinds.items():
         for name in NEIGHBOURS:
@@ -302,6 +302,7 @@ def _advice(outcomes: Outcomes) -> list[str]:
     ordinary = _of(outcomes, lambda condition: condition.ordinary)
     covered = [found.share() >= LEAST for found in ordinary.values()]
     lowest = min(ordinary, key=lambda condition: ordinary[condition].share())
+    errors = [found.errs("t") for found in ordinary.values() if "t" in found.rejected]
 
     def of(data: str, number: int, name: str = "t", design: str = "paired") -> str:
         metric = "accuracy" if data in ANSWERS else "mean"
@@ -313,7 +314,8 @@ def _advice(outcomes: Outcomes) -> list[str]:
 
     return [
         f"- **Report `result.t`.** On ordinary data it covers at least {LEAST} in {sum(covered)} of "
-        f"{len(covered)} conditions, lowest {ordinary[lowest].share():.3f} ({_name(lowest)}).",
+        f"{len(covered)} conditions, lowest {ordinary[lowest].share():.3f} ({_name(lowest)}). Its test errs "
+        f"at .05 in {np.mean(errors):.3f} of trials on average, at most {max(errors):.3f}.",
         f"- **Do not report the percentile interval of few seeds.** Where seeds dominate it covers "
         f"{over('seeds', 'percentile')} with 2/3/5/10 seeds; the t covers {over('seeds')}.",
         "- **Two seeds are allowed.** The interval is then wide, as it must be: "
@@ -325,13 +327,13 @@ def _advice(outcomes: Outcomes) -> list[str]:
         "- **If training can fail**, look at the seeds. With one seed in ten at chance the t covers "
         f"{over('failed', 't', 'single')}, and where one side alone fails the difference covers "
         f"{over('failed_one_side')}. A failed seed is flagged in {_flagged_failures(outcomes)} of the "
-        "misses: they are trials in which no seed happened to fail, so that nothing in the data shows it. "
+        "misses; in the others no seed happened to fail, so that nothing in the data shows it. "
         "Such a result is about seeds that train; report the rate of failures of all runs you made. "
         "Without the flagged seeds (`result.without_failed`) the interval covers the mean of seeds that "
         f"train in {over('failed', 'without_failed', 'single')}, and the difference in "
         f"{over('failed_one_side', 'without_failed')}.",
         "- **Seeds of two kinds** (each mode half of the time) look alike by chance: the t covers "
-        f"{over('bimodal')}.",
+        f"{over('bimodal', 't', 'single')}. Skewed seeds: {over('skewed')}.",
         "- **Standard errors over examples alone** (most evaluation programs) say nothing about new "
         f"seeds: Miller's covers {over('none', 'miller')} where seeds, examples and residual share the "
         f"variance, {over('seeds', 'miller')} where seeds dominate. Those over seeds alone say nothing "

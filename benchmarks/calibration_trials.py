@@ -201,21 +201,21 @@ def simulate(
                     for test in TESTS[1:]:
                         _count_rejections(outcome, test, getattr(found, f"p_{test}"))
         for question in questions:
-            found = recommended(question, settings)
-            _judge(outcome, lengths, "t", np.array([found.interval]), truth)
-            if found.unpaired is not None:
-                _judge(outcome, lengths, "unpaired_t", np.array([found.unpaired]), truth)
+            advised = recommended(question, settings)
+            _judge(outcome, lengths, "t", np.array([advised.interval]), truth)
+            if advised.unpaired is not None:
+                _judge(outcome, lengths, "unpaired_t", np.array([advised.unpaired]), truth)
             trained = condition.truth_of_trained
             if trained is not None:
                 _judge(
-                    outcome, lengths, "without_failed", np.array([found.without_failed]), trained
+                    outcome, lengths, "without_failed", np.array([advised.without_failed]), trained
                 )
-            missed = not found.interval.low <= truth <= found.interval.high
-            for flag, up in found.flags.items():
+            missed = not advised.interval.low <= truth <= advised.interval.high
+            for flag, up in advised.flags.items():
                 _add(outcome.flagged, {flag: int(up)})
                 _add(outcome.flagged_misses, {flag: int(up and missed)})
             if truth == 0:
-                _count_rejections(outcome, "t", found.p)
+                _count_rejections(outcome, "t", advised.p)
         if condition.metric in ("mean", "accuracy"):
             seed = bootstrap_seed_of(condition, simulation_seed, batch[0])
             arms = [question.arms for question in questions]

@@ -480,7 +480,8 @@ def sign_flip_p_values(differences: ArrayLike, flip_seed: int = 0) -> PValues:
     differences = np.asarray(differences, dtype=np.float64)
     number = len(differences)
     if number <= MAX_EXACT_SIGN_FLIP_SEEDS:
-        signs = 1 - 2 * ((np.arange(2**number)[:, None] >> np.arange(number)) & 1)  # [2**R, R]
+        bits = (np.arange(2**number)[:, None] >> np.arange(number)) & 1  # [2**R, R]
+        signs = 1.0 - 2 * bits
         extra = 0
     else:
         signs = _random_signs(number, flip_seed)
@@ -504,7 +505,8 @@ def _counted_p_values(statistics: NDArray, seen: float, slack: float, extra: int
 def _random_signs(number: int, flip_seed: int) -> NDArray[np.float64]:
     """Returns random signs [samples, number]; cached for repeated tests."""
     generator = np.random.Generator(np.random.Philox(key=flip_seed))
-    return 1.0 - 2 * generator.integers(0, 2, (_RANDOM_SAMPLES, number))
+    bits = generator.integers(0, 2, (_RANDOM_SAMPLES, number))
+    return np.asarray(1.0 - 2 * bits, dtype=np.float64)
 
 
 @functools.lru_cache(maxsize=2)

@@ -17,7 +17,7 @@ from multiberts.benchmarks.calibration import (
     read_lines,
     real_answers,
 )
-from multiberts.benchmarks.calibration_page import held
+from multiberts.benchmarks.calibration_page import figures, held, page
 from multiberts.benchmarks.calibration_trials import (
     LEVELS,
     Outcome,
@@ -417,6 +417,21 @@ def test_real_answers_are_drawn_again_and_others_refused(tmp_path):
     np.savez(tmp_path / "wrong.npz", correct_mnli=right * 2, correct_hans=right)
     with pytest.raises(UserError, match="correct_mnli has shape"):
         real_answers(str(tmp_path / "wrong.npz"))
+
+
+def test_the_page_is_made_from_the_counts_beside_it():
+    outcomes = read_lines(DOCS / "calibration.jsonl")
+    assert page(outcomes) == (DOCS / "calibration.md").read_text()
+    assert set(outcomes) == set(all_conditions(real=True))
+    assert all((DOCS / f"{name}.png").exists() for name in figures(outcomes))
+
+
+def test_what_readme_promises_holds_in_the_counts():
+    """On ordinary data the recommended interval covers, or is within two Monte Carlo errors of it."""
+    outcomes = read_lines(DOCS / "calibration.jsonl")
+    ordinary = [found for c, found in outcomes.items() if c.ordinary and c.design != "family"]
+    assert len(ordinary) > 80
+    assert "no" not in {held(found) for found in ordinary}
 
 
 def test_a_condition_is_judged_by_coverage_then_by_flags_where_it_misses():
