@@ -289,8 +289,9 @@ def _comparison_in_words(outcomes: Outcomes) -> str:
     }
     others = ", ".join(f"{LABELS[name]} {share:.2f}" for name, share in lowest.items())
     return (
-        "Where the residual carries the variance, the t is wider than need be: with few seeds it cannot "
-        "rule out that seeds or examples vary. Elsewhere the same interval is too short; lowest coverage "
+        "The t is wider than need be mostly where the residual carries the variance (last column) and "
+        "for differences of accuracies near 1: with few seeds it cannot rule out that seeds or examples "
+        "vary. Elsewhere the other interval is too short; lowest coverage "
         f"with 2 to 10 seeds: {others}. As nobody knows beforehand which kind of data they have, none is "
         "offered in the t's place."
     )
@@ -441,7 +442,8 @@ def _data_lines() -> list[str]:
         "always answers the same; *failed one side*: of the experiment alone.",
         f"- *{REAL[0]}*, *{REAL[1]}*: real answers of ten fine-tuning seeds of BERT (MNLI; HANS with "
         "lexical overlap, where the answer is not entailment; Zhou et al. 2020), drawn again with "
-        f"replacement, {NUM_REAL_EXAMPLES} examples at a time; truth is the mean of all.",
+        f"replacement, {NUM_REAL_EXAMPLES} examples at a time; truth is the mean of all. On HANS some "
+        "seeds are near chance, so that it does not count as ordinary.",
     ]
 
 
@@ -459,7 +461,7 @@ def page(outcomes: Outcomes) -> str:
         "",
         "How far can a 95 % interval be trusted when there are few seeds? Simulated data with known "
         f"truth, and real answers drawn again. {min(trials)} to {max(trials)} trials per condition "
-        f"(more where coverage is near the limit), so that a share near .95 has a standard error of "
+        f"(more where coverage seemed low), so that a share near .95 has a standard error of "
         f"{error:.3f} or less. Bootstrap intervals and all tests but the t are counted in "
         f"{min(o.bootstrapped for o in shown.values())} of the trials (standard error .022). "
         f"{NUM_EXAMPLES} examples unless said otherwise. `make calibrate` repeats it.",
