@@ -32,6 +32,7 @@ from multiberts.runs.bucket.mirror import read_manifest
 from multiberts.runs.bucket.objects import Bucket
 from multiberts.runs.console import report
 from multiberts.runs.errors import UserError
+from multiberts.runs.parameters import NonNegativeFloat, NonNegativeInt
 
 _TYPE, _RUNTIME = "v4-8", "tpu-ubuntu2204-base"
 _STATE = re.compile(r"state/step_(\d+)\.npz")
@@ -65,12 +66,12 @@ def rehearse(
     plan: list[PlannedRun],
     root: str,
     preemptions: Sequence[str] = ("SIGTERM", "SIGKILL"),
-    seconds_of_notice: float = 30.0,
-    quota_errors: int = 1,
-    stockouts: int = 1,
-    failures: int = 1,
-    unavailable_every: int = 6,
-    outage: int = 8,
+    seconds_of_notice: NonNegativeFloat = 30.0,
+    quota_errors: NonNegativeInt = 1,
+    stockouts: NonNegativeInt = 1,
+    failures: NonNegativeInt = 1,
+    unavailable_every: NonNegativeInt = 6,
+    outage: NonNegativeInt = 8,
 ) -> None:
     """Carries out the pre-training of a plan with mishaps, and compares it with a run without.
 
