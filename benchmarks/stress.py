@@ -4,11 +4,11 @@
 
 First each command runs undisturbed. Then each stop runs a command, meets a fault at a random moment, runs
 the same command again without faults, and compares all outputs byte for byte. Faults: SIGKILL, SIGTERM,
-SIGSTOP (of the command, or of one of its workers), a full disk (files may not grow past a random size), and
-a clock that is up to a day off before the process is killed. A command is a fork of this process; those
-that it starts are Pythons of their own. Every stop is noted in FOLDER/stops.jsonl:
-stopped itself, the same command continues with the next stop. About half a minute per stop on two cores.
-Exits with 1 if a byte differs, or if a fault ends in a traceback.
+SIGSTOP, a full disk (files may not grow past a random size), and a clock that is up to a day off before
+SIGKILL. SIGKILL and SIGSTOP meet the command or one of the processes that it started. A command is a fork of
+this process; those that it starts are Pythons of their own. Every stop is noted in FOLDER/stops.jsonl:
+stopped itself, the same command continues with the next stop. About five seconds of processor time per stop.
+Exits with 1 if a byte differs, or if a fault ends in anything but a line.
 """
 
 from __future__ import annotations
