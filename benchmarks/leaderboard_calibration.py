@@ -194,6 +194,7 @@ def leaderboard_table(
             "models": condition.models,
             "dominates": condition.dominant,
             "seeds": condition.num_seeds,
+            "trials": found.trials,
             "differences covered": found.differences / found.trials,
             "ranks covered": found.ranks / found.trials,
             "width": 100 * found.width / found.trials,

@@ -237,7 +237,8 @@ def _prepared(
     known = None if metric is None else named_metric(metric)
     sources = {name: labelled(name, data, known) for name, data in given.items()}
     (first, base), *others = sources.items()
-    unpaired, prepared = replace(settings, design="unpaired"), {}
+    unpaired = replace(settings, design="unpaired")
+    prepared: dict[str, Arm] = {}
     for name, data in others:
         task = TaskResults(base, data, metric, labels, clusters, missing)
         try:
@@ -303,16 +304,23 @@ def _differences(
         crossing = Crossing([replace(sides[base].part, weight=-1.0), sides[experiment].part])
         variance = crossing.unbiased_variance(prior)
         interval, p_values = interval_and_test(pair, variance, kind, settings.resample, level)
-        estimate, error = pair[1].estimate - pair[0].estimate, math.sqrt(variance.variance)
-        freedom = variance.cautious_degrees_of_freedom
-        found.append((base, experiment, estimate, error, freedom, interval, p_values.two_sided))
-    every = [values[-1] for values in found]
-    corrected = [adjusted_p_values(every, method) for method in ("bonferroni", "holm")]
-    differences = [
-        ArmDifference(*values, float(bonferroni), float(holm))
-        for values, bonferroni, holm in zip(found, *corrected, strict=True)
-    ]
-    return differences, prior[1]
+        p = p_values.two_sided
+        found.append(
+            ArmDifference(
+                base,
+                experiment,
+                estimate=pair[1].estimate - pair[0].estimate,
+                standard_error=math.sqrt(variance.variance),
+                degrees_of_freedom=variance.cautious_degrees_of_freedom,
+                interval=interval,
+                p=p,
+                p_simultaneous=min(1.0, len(pairs) * p),
+                p_holm=p,
+            )
+        )
+    holm = adjusted_p_values([item.p for item in found], "holm")
+    corrected = [replace(item, p_holm=float(p)) for item, p in zip(found, holm, strict=True)]
+    return corrected, prior[1]
 
 
 def _prior(sides: Mapping[str, _Side], settings: ComparisonSettings) -> Term:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from multiberts.stats.presentation.table_writer import Table, format_cell
+from multiberts.stats.presentation.table_writer import Cell, Table, format_cell
 
 if TYPE_CHECKING:
     from multiberts.stats.bootstrap.ranking import ArmComparisons, RankedArm
@@ -56,7 +56,7 @@ def _names(names: list[str]) -> str:
 def arms_table(result: ArmComparisons) -> Table:
     """Makes the table of the arms, best first."""
     level = f"{result.confidence:.0%}"
-    records = [
+    records: list[dict[str, Cell]] = [
         {
             "rank": arm.rank,
             f"{level} ranks": rank_text(arm),

@@ -315,7 +315,9 @@ def _pages(compared: ComparedProcedures, settings: OwnComparison) -> dict[str, s
 
 def _as_json(compared: ComparedProcedures) -> str:
     table = full_table(compared.comparisons)
-    records = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    records: list[dict[str, Any]] = [
+        dict(zip(table.columns, row, strict=True)) for row in table.rows
+    ]
     ranked = {arm.name: arm for ranking in compared.rankings for arm in ranking.arms}
     for record, p_value in zip(records, compared.adjusted, strict=False):
         record["p_holm"] = p_value

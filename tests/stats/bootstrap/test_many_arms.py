@@ -297,4 +297,4 @@ def test_ten_models_of_five_seeds_are_judged_rightly():
     assert outcome.width < outcome.own_width
     assert 0 < outcome.clear < outcome.different == 25 * 40
     table = leaderboard_table([(condition, outcome)])
-    assert table.rows[0][4] == outcome.differences / 25
+    assert table.rows[0][5] == outcome.differences / 25
