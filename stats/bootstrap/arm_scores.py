@@ -27,6 +27,8 @@ from multiberts.stats.bootstrap.score_tables import Array, ScoreTable, clustered
 
 # A function is called for each left-out unit of each run, for at most this many units.
 _MAX_UNITS = 1000
+# Pseudo-values of at most this many bytes are computed once and kept, others in every pass.
+_KEPT_BYTES = 2**24
 # The step of a numerical derivative, relative to the spread of the variable.
 _RELATIVE_STEP = float(np.finfo(np.float64).eps) ** (1 / 3)
 
@@ -129,6 +131,9 @@ def _column_table(arm: Arm, metric: Metric, columns: Columns) -> ScoreTable:
                 values += centred * (gradient[:, column, None] * arm.num_examples)
             yield weights @ values
 
+    if 8 * shape[0] * shape[1] <= _KEPT_BYTES:
+        kept = list(blocks())
+        return ScoreTable(shape, lambda: iter(kept))
     return ScoreTable(shape, blocks)
 
 
