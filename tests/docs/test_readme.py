@@ -14,7 +14,6 @@ import pytest
 ROOT = Path(__file__).parents[2]
 # Installs, runs of make, and what needs the demo, which tests of its own run in small.
 NOT_RUN = ("pip install", "make ", "multiberts launch")
-MOST_CPU_SECONDS = 5 * 60
 
 
 def blocks() -> list[tuple[str, str]]:
