@@ -150,7 +150,8 @@ def _whole(where: str, role: str, value: Any) -> int:
 
 def _further(frame: pandas.DataFrame) -> tuple[list[str], list[str]]:
     """Returns which further columns describe examples, and which are the runs' own."""
-    extras, outputs = [], []
+    extras: list[str] = []
+    outputs: list[str] = []
     for column in frame.columns:
         if column in _OWN or not _NAME.fullmatch(str(column)) or frame[column].isna().any():
             continue
