@@ -154,3 +154,10 @@ def test_positions_outside_and_other_types_are_refused():
         hash_bits(1.5)
     with pytest.raises(TypeError, match="float"):
         generator(1.5)
+
+
+def test_below_is_the_product_of_the_upper_half_of_the_bits() -> None:
+    """Lemire's method; the ends of the range come from the ends of the words."""
+    words = np.array([0, 2**32 - 1, 2**32, 2**63, 2**64 - 1], np.uint64)
+    assert below(words, 10).tolist() == [0, 0, 0, 5, 9]
+    assert below(words, 2**32).tolist() == [0, 0, 1, 2**31, 2**32 - 1]
