@@ -1,5 +1,7 @@
 """A full disk is told from other errors, whichever library reports it."""
 
+import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -40,3 +42,11 @@ def test_the_line_that_was_told_already_is_kept() -> None:
         raise UserError("cannot write a; free some space") from OSError(28, "No space left", "a")
     assert disk_full_line(caught.value) == "cannot write a; free some space"
     assert disk_full_line(ValueError("a damaged file")) is None
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_a_full_quota_and_a_file_that_is_too_large_count_as_a_full_disk(number: int) -> None:
+    line = disk_full_line(OSError(number, os.strerror(number), "state.npz"))
+    assert line is not None and line.startswith(
+        f"cannot write state.npz: {os.strerror(number)}; free"
+    )

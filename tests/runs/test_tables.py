@@ -127,3 +127,12 @@ def test_cells_are_taken_as_what_they_must_be(method, arguments, cell, expected:
     with pytest.raises(UserError) as refused:
         getattr(row, method)("id", *arguments)
     assert str(refused.value) == f"a.tsv line 7: found id {cell!r}, {expected}"
+
+
+def test_the_bounds_of_a_number_are_in_its_range() -> None:
+    row = TableRow("scores.tsv", 2, {"least": "0", "most": "5", "above": "5.01"})
+    assert (row.number("least", 0, 5), row.number("most", 0, 5)) == (0.0, 5.0)
+    with pytest.raises(
+        UserError, match=r"line 2: found above '5.01', expected a number from 0 to 5"
+    ):
+        row.number("above", 0, 5)
