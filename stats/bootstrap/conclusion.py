@@ -574,7 +574,7 @@ def failed_seeds(
     if abs(median - chance) > 10 * noise:
         flagged |= (np.abs(scores - chance) < far) & (far > 3 * spread)
     if number >= 5:
-        # What rounding leaves of equal scores is no distance.
+        # What rounding leaves of equal scores does not count as a distance.
         flagged |= far > 19 * spread + 1e-12 * float(np.abs(scores).max())
     return flagged
 
