@@ -449,8 +449,8 @@ def _data_lines() -> list[str]:
 
 def page(outcomes: Outcomes) -> str:
     """Writes the page in Markdown, from nothing but the counts."""
-    trials = [found.trials for found in outcomes.values()]
     shown = _of(outcomes, lambda _: True)
+    trials = [found.trials for found in shown.values()]
     few = _of(outcomes, _few)
     real = _of(outcomes, lambda condition: condition.data in REAL)
     error = monte_carlo_error(round(0.95 * min(trials)), min(trials))
