@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from multiberts.tests.patience import PATIENCE
+
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
@@ -24,7 +26,6 @@ OPTIONS = (
     "--no-first-run",
     "--remote-debugging-pipe",
 )
-SECONDS_TO_ANSWER = 60
 
 
 class Browser:
@@ -100,14 +101,14 @@ class Browser:
         self.requests.clear()
         self.complaints.clear()
         self.call("Page.navigate", url=page.resolve().as_uri())
-        end = time.monotonic() + SECONDS_TO_ANSWER
+        end = time.monotonic() + PATIENCE
         while self.run("document.readyState + location.protocol") != "completefile:":
             assert time.monotonic() < end, "the page did not load"
             time.sleep(0.02)
 
     def wait_for(self, script: str) -> None:
         """Waits until an expression in the page is true."""
-        end = time.monotonic() + SECONDS_TO_ANSWER
+        end = time.monotonic() + PATIENCE
         while not self.run(script):
             assert time.monotonic() < end, f"never true: {script}"
             time.sleep(0.02)

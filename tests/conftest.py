@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from multiberts.tests.browser import CHROMIUM, Browser
+from multiberts.tests.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -126,7 +127,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 def run_python() -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs `python *arguments` in the project's root and returns its status and output."""
 
-    def run(*arguments: str, timeout: float = 240) -> subprocess.CompletedProcess[str]:
+    def run(*arguments: str, timeout: float = PATIENCE) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=timeout
         )

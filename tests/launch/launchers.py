@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 
 from multiberts.launch.plan.planned_run import Output, PlannedRun
+from multiberts.tests.patience import PATIENCE
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -101,13 +102,13 @@ class Launcher:
         def all_have_begun() -> bool:
             return all(beginnings(run) > self._begun.get(run.path, 0) for run in runs)
 
-        found = wait_until(lambda: self.process.poll() is not None or all_have_begun(), 90)
+        found = wait_until(lambda: self.process.poll() is not None or all_have_begun())
         assert found and self.process.poll() is None, self.process.communicate()
         self._begun.update({run.path: beginnings(run) for run in runs})
 
     def end(self) -> tuple[int, str]:
         """Waits for the end; returns the status and what it printed on standard error."""
-        _, errors = self.process.communicate(timeout=120)
+        _, errors = self.process.communicate(timeout=PATIENCE)
         return self.process.returncode, errors
 
     def processes(self) -> list[psutil.Process]:
@@ -134,7 +135,7 @@ class Launcher:
         return psutil.Process(json.loads(newest.read_text())["pid"])
 
 
-def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
+def wait_until(condition: Callable[[], bool], seconds: float = PATIENCE) -> bool:
     """Whether the condition comes true in time."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:

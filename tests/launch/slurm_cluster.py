@@ -10,6 +10,8 @@ import subprocess
 import time
 from pathlib import Path
 
+from multiberts.tests.patience import PATIENCE
+
 PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "squeue", "scancel", "sinfo")
 
 CONFIGURATION = """
@@ -115,7 +117,7 @@ class SlurmCluster:
             env={**os.environ, **self.environment},
             capture_output=True,
             text=True,
-            timeout=20,
+            timeout=PATIENCE,
         )
         return done.stdout.strip()
 
@@ -133,7 +135,7 @@ class SlurmCluster:
                 )
             )
 
-    def _wait(self, condition: object, seconds: float = 30) -> None:
+    def _wait(self, condition: object, seconds: float = PATIENCE) -> None:
         end = time.monotonic() + seconds
         while not condition():  # type: ignore[operator]
             ended = any(process.poll() is not None for process in self._processes)

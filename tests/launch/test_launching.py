@@ -14,6 +14,7 @@ import pytest
 from multiberts.bert.training.log import read_metrics
 from multiberts.launch.markers.attempts import attempts_of
 from multiberts.tests.launch.launchers import wait_until
+from multiberts.tests.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 RunPython = Callable[..., subprocess.CompletedProcess[str]]
@@ -143,7 +144,7 @@ def start_pretraining(folder: Path, num_seeds: int) -> subprocess.Popen[str]:
         further = [path for path in found if path.read_bytes() != before.get(path, b"")]
         return process.poll() is not None or len(further) >= num_seeds
 
-    assert wait_until(trains, 200)
+    assert wait_until(trains)
     return process
 
 
@@ -156,7 +157,7 @@ def test_workers_that_are_asked_to_stop_save_and_go_on(tmp_path: Path) -> None:
     process = start_pretraining(tmp_path, num_seeds=1)
     try:
         process.send_signal(signal.SIGTERM)
-        _, message = process.communicate(timeout=200)
+        _, message = process.communicate(timeout=PATIENCE)
         assert process.returncode == 75, message
         assert message == (
             f"asked to stop: 2 of 4 runs of {tmp_path / 'root'} are done; the same command resumes "
@@ -171,7 +172,7 @@ def test_workers_that_are_asked_to_stop_save_and_go_on(tmp_path: Path) -> None:
         for attempts in attempts_of(tmp_path / "root").values():
             if attempts[-1].ended is None:
                 os.kill(attempts[-1].pid, signal.SIGTERM)
-        _, message = process.communicate(timeout=400)
+        _, message = process.communicate(timeout=PATIENCE)
     finally:
         process.kill()
     assert process.returncode == 0, message

@@ -13,6 +13,7 @@ import pytest
 
 from multiberts.finetune.coreference.winogender_schemas import FILES as WINOGENDER_FILES
 from multiberts.launch.imports.register import FILE, checkpoint_run, entry_of, write_entries
+from multiberts.tests.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -31,7 +32,7 @@ FIGURES = {
 }  # fmt: skip
 
 
-def launch(*arguments: str, seconds: int = 300) -> str:
+def launch(*arguments: str, seconds: float = PATIENCE) -> str:
     result = subprocess.run(
         [sys.executable, "-m", "launch", *arguments],
         cwd=ROOT, capture_output=True, text=True, timeout=seconds, check=False,

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from multiberts.tests.patience import PATIENCE
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -70,7 +72,7 @@ def _num_done(root: Path) -> int:
 def test_killed_and_started_again_ends_in_the_same_bytes(tmp_path: Path) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     process = _start(whole)
-    output, _ = process.communicate(timeout=400)
+    output, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, output
     assert _num_done(whole) == NUM_RUNS
     page = (whole / "report" / "index.html").read_text()
@@ -87,7 +89,7 @@ def test_killed_and_started_again_ends_in_the_same_bytes(tmp_path: Path) -> None
         process.communicate()
         _wait_for_workers(process.pid)
     process = _start(killed)
-    output, _ = process.communicate(timeout=400)
+    output, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, output
     expected, found = _results(whole), _results(killed)
     assert len([name for name in expected if name.endswith(".tfrecord")]) == 2 * 3 * (1 + 2 + 1 + 1)
@@ -95,7 +97,7 @@ def test_killed_and_started_again_ends_in_the_same_bytes(tmp_path: Path) -> None
     assert [name for name in expected if found[name] != expected[name]] == []
 
     process = _start(killed)
-    output, _ = process.communicate(timeout=100)
+    output, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
     assert f"all {NUM_RUNS} runs" in output
 

@@ -218,7 +218,7 @@ def test_a_launcher_elsewhere_is_watched_before_its_processes_are_ended(
     thread = threading.Thread(target=renew)
     thread.start()
     try:
-        assert wait_until((tmp_path / "launch" / "lease.json").is_file, 60)
+        assert wait_until((tmp_path / "launch" / "lease.json").is_file)
         reap(root=tmp_path)
     finally:
         ended.set()
@@ -239,7 +239,7 @@ def test_stopped_workers_of_a_killed_launcher_leave_no_process_and_their_attempt
         process.suspend()
     launcher.process.kill()
     launcher.process.wait()
-    assert wait_until(lambda: not launcher.processes(), 60)
+    assert wait_until(lambda: not launcher.processes())
     reap(root=launcher.root)
     status = collect_status(launcher.root)
     assert status.launcher is None and status.orphans == ()
@@ -288,7 +288,7 @@ def test_slurm_jobs_of_the_root_are_cancelled_and_no_others(
     assert left() == set(jobs.values())
     reap(root=root)
     assert f"Slurm job {jobs['root']} " in capsys.readouterr().out
-    assert wait_until(lambda: left() == {jobs["other"]}, 20)
+    assert wait_until(lambda: left() == {jobs["other"]})
 
 
 def test_queued_resources_of_the_experiment_are_deleted_and_no_others(tmp_path: Path) -> None:
@@ -335,11 +335,11 @@ def test_queued_resources_of_the_experiment_are_deleted_and_no_others(tmp_path: 
             }
 
         lines = delete_resources(made.root, options, everything=False, provisioner=provisioner)
-        assert wait_until(lambda: left() == {names[1], names[3]}, 10)
+        assert wait_until(lambda: left() == {names[1], names[3]})
         assert sum("deleted" in line for line in lines) == 2
         assert sum("spared" in line for line in lines) == 1
         delete_resources(made.root, options, everything=True, provisioner=provisioner)
-        assert wait_until(lambda: left() == {names[3]}, 10)
+        assert wait_until(lambda: left() == {names[3]})
         with pytest.raises(UserError, match="z-c"):
             delete_resources(
                 made.root, {**options, "zones": ["z-c"]}, everything=True, provisioner=provisioner

@@ -145,16 +145,16 @@ def test_a_killed_launcher_leaves_nothing_and_the_same_command_goes_on(
     launcher = start_launcher([holds, waits])
     launcher.wait_for(holds, waits)
     launcher.process.kill()
-    assert wait_until(lambda: not launcher.processes(), 10)
+    assert wait_until(lambda: not launcher.processes())
     assert not list(root.glob("*/DONE")) and not list(root.rglob("*.unfinished"))
     assert outcomes(root, "hold") == [None]
-    assert wait_until(lambda: not list(launcher.scratch.iterdir()), 5)
+    assert wait_until(lambda: not list(launcher.scratch.iterdir()))
 
     # The next one has the lease at once, and closes what was left open.
     note = quick_run("note", "note")
     again = start_launcher([note, quick_run("hold", "hold", seconds=600)], workers=1)
     again.wait_for(note)
-    assert wait_until(lambda: outcomes(root, "hold")[0] == "lost", 20)
+    assert wait_until(lambda: outcomes(root, "hold")[0] == "lost")
     again.process.send_signal(signal.SIGTERM)
     assert again.end()[0] == 75
 
@@ -277,7 +277,7 @@ def test_ctrl_c_stops_all(start_launcher: StartLauncher, tmp_path: Path) -> None
     status, errors = launcher.end()
     assert status == 130
     assert errors == "stopped; the same command resumes from here\n"
-    assert wait_until(lambda: not launcher.processes(), 5)
+    assert wait_until(lambda: not launcher.processes())
     assert not (tmp_path / "root" / "launch" / "lease.json").exists()
     assert None not in outcomes(tmp_path / "root", "hold")
     assert not list(tmp_path.rglob("*.unfinished"))

@@ -14,10 +14,10 @@ import pytest
 
 from multiberts.bert.training.devices import Devices, open_devices
 from multiberts.runs.errors import UserError
+from multiberts.tests.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 WORKER = Path(__file__).with_name("train_on_devices.py")
-SECONDS = 280
 
 
 def _start(directory: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
@@ -36,7 +36,7 @@ def _lines(processes: list[subprocess.Popen[str]]) -> list[list[list[str]]]:
     found = []
     try:
         for process in processes:
-            output, errors = process.communicate(timeout=SECONDS)
+            output, errors = process.communicate(timeout=PATIENCE)
             assert process.returncode == 0, errors[-3000:]
             found.append([line.split() for line in output.strip().splitlines()])
     finally:

@@ -241,7 +241,7 @@ def test_the_lease_is_renewed_and_its_loss_is_noticed(
         first = read_lease(tmp_path)
         assert first is not None
         watch = LeaseWatch(tmp_path)
-        assert wait_until(lambda: (watch.look(), watch.changes >= 2)[1], 60)
+        assert wait_until(lambda: (watch.look(), watch.changes >= 2)[1])
         second = read_lease(tmp_path)
         assert second is not None
         assert second != first and second.started == first.started
@@ -251,7 +251,7 @@ def test_the_lease_is_renewed_and_its_loss_is_noticed(
             put(tmp_path, {**vars(second), "owner": "another"})
             return lease.lost.wait(0.2)
 
-        assert wait_until(take_over, 60)
+        assert wait_until(take_over)
         put(tmp_path, {**vars(second), "owner": "another"})
     # What the other wrote stays.
     left = read_lease(tmp_path)

@@ -14,6 +14,7 @@ from multiberts.launch.status.page import render_status_page, write_status_page
 from multiberts.launch.status.picture import collect_status
 from multiberts.tests.browser import CONTRASTS, Browser
 from multiberts.tests.launch.made_up import MadeUp, make_sweep
+from multiberts.tests.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -126,7 +127,7 @@ def test_a_page_that_is_being_written_anew_reads_itself_again(
     browser.open(quick)
     browser.run("window.isFirst = true; 0")
     quick.write_text(quick.read_text().replace("<h1>", "<h1>anew: "))
-    end = time.monotonic() + 20
+    end = time.monotonic() + PATIENCE
     # While it reads itself again, there may be no page to ask.
     while time.monotonic() < end:
         time.sleep(0.1)

@@ -22,6 +22,7 @@ from multiberts.launch.status.plan_report import show_plan
 from multiberts.launch.status.terminal import print_status, terminal_view
 from multiberts.runs.errors import UserError
 from multiberts.tests.launch.made_up import MadeUp, make_sweep
+from multiberts.tests.patience import PATIENCE
 
 SHOW = """
 import sys
@@ -153,7 +154,7 @@ def test_the_live_view_is_drawn_until_ctrl_c(root: Path) -> None:
     )
     os.close(theirs)
     drawn = b""
-    end = time.monotonic() + 30
+    end = time.monotonic() + PATIENCE
     while b"Fine-tuning" not in drawn and time.monotonic() < end:
         if select.select([ours], [], [], 0.1)[0]:
             drawn += os.read(ours, 1 << 16)

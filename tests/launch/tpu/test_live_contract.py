@@ -34,6 +34,7 @@ from multiberts.launch.tpu.settings import TpuSettings
 from multiberts.runs.bucket.lease import BucketLease, LeaseLostError
 from multiberts.runs.bucket.objects import Bucket
 from multiberts.runs.errors import UserError
+from multiberts.tests.patience import PATIENCE
 
 PROJECT = os.environ.get("TPU_CONTRACT_PROJECT")
 ZONE = os.environ.get("TPU_CONTRACT_ZONE")
@@ -124,7 +125,7 @@ def test_a_resource_is_made_seen_and_deleted(cloud: Provisioner) -> None:
         cloud.delete(
             Resource(name, ZONE, ACTIVE, 0.0, {LABEL: OUR_LABEL, "experiment": "contract"})
         )
-    end = time.monotonic() + 900
+    end = time.monotonic() + PATIENCE
     while name in {one.name for one in cloud.resources(ZONE)}:
         assert time.monotonic() < end
         time.sleep(10)

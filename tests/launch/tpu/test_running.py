@@ -24,6 +24,7 @@ from multiberts.launch.tpu.settings import TpuSettings
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import write_atomically
+from multiberts.tests.patience import PATIENCE
 
 MakeService = Callable[..., Any]
 
@@ -77,7 +78,7 @@ def look(tmp_path: Path) -> Callable[..., Any]:
     return once
 
 
-def until(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
+def until(condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
     """Waits for something to be so."""
     end = time.monotonic() + seconds
     while not (found := condition()):
@@ -130,7 +131,7 @@ def test_a_run_that_the_trainer_refuses_is_given_up_with_its_words(
     """The real node and the real trainer, on a corpus that is none."""
     service, root = make_service(), tmp_path / "root"
     run = make_run(root, model={"hidden_size": 32}, warmup_steps=0)
-    failures = until(lambda: look(service, [run]), 120)
+    failures = until(lambda: look(service, [run]))
     assert [failure.run for failure in failures] == [run]
     assert failures[0].is_user_error
     assert f"file://{tmp_path}/bucket/corpora/text" in failures[0].message

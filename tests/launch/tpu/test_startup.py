@@ -258,15 +258,15 @@ def test_a_stopped_trainer_is_ended_and_started_again(tmp_path: Path) -> None:
         return json.loads(file.read_text()) if file.exists() else {}
 
     try:
-        assert wait_until(lambda: (beat().get("step") or 0) > 50, 300), log.read_text()
+        assert wait_until(lambda: (beat().get("step") or 0) > 50), log.read_text()
         (trainer,) = (
             child for child in node.children() if "heartbeats" in " ".join(child.cmdline())
         )
         trainer.suspend()
-        assert wait_until(lambda: beat()["restarts"] > 0, 300), log.read_text()
+        assert wait_until(lambda: beat()["restarts"] > 0), log.read_text()
         assert not trainer.is_running()
         reached = beat()["step"]
-        assert wait_until(lambda: beat()["step"] > reached, 300), log.read_text()
+        assert wait_until(lambda: beat()["step"] > reached), log.read_text()
         assert "the trainer was silent for 20 s and was ended" in log.read_text()
     finally:
         for process in [*node.children(recursive=True), node]:

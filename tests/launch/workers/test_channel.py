@@ -98,7 +98,7 @@ def test_strangers_get_no_runs_and_workers_are_served_all_the_same(tmp_path: Pat
                 assert heard.startswith(b"multiberts-launch-1 ") and heard.count(b"\n") == 1
             calls = [Call("note", "quick_stages:note", {"run_dir": f"{root}/note"}, "note.log")]
             future = pool.submit(calls)
-            assert wait_until(future.done, 120)
+            assert wait_until(future.done)
             assert future.result()[0] == [("done", None)]
         finally:
             pool.end(5)

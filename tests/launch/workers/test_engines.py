@@ -24,6 +24,7 @@ from multiberts.launch.workers.worker import environment_of_workers
 from multiberts.runs.errors import UserError
 from multiberts.runs.processes import creation_time
 from multiberts.tests.launch.launchers import HERE, ROOT, wait_until
+from multiberts.tests.patience import PATIENCE
 
 
 @pytest.mark.parametrize(
@@ -128,7 +129,7 @@ def test_guarded_processes_end_with_their_launcher(tmp_path: Path) -> None:
     time.sleep(1.5)
     assert guarded.poll() is None
     launcher.kill()
-    assert wait_until(lambda: guarded.poll() is not None, 10)
+    assert wait_until(lambda: guarded.poll() is not None)
     launcher.wait()
     assert not folder.exists()
 
@@ -139,11 +140,11 @@ def test_elsewhere_processes_end_when_the_lease_is_stale_or_another_s(tmp_path: 
         watch = Watch(own.root, lease.owner, "elsewhere", 1, 0.0, seconds_until_stale=2.0)
         stale = start_node(watch)  # as the lease is renewed every 15 s only
         patient = start_node(Watch(own.root, lease.owner, "elsewhere", 1, 0.0, 20.0))
-        assert wait_until(lambda: stale.poll() is not None, 15)
+        assert wait_until(lambda: stale.poll() is not None)
         assert patient.poll() is None
         marker = tmp_path / "launch" / "lease.json"
         marker.write_text(json.dumps({**json.loads(marker.read_text()), "owner": "another"}))
-        assert wait_until(lambda: patient.poll() is not None, 15)
+        assert wait_until(lambda: patient.poll() is not None)
 
 
 WORKER = """
@@ -167,7 +168,7 @@ def test_a_worker_elsewhere_saves_before_it_leaves(tmp_path: Path) -> None:
             env={**os.environ, **more, VARIABLE: watch.spelled(), "SLURM_JOB_ID": "17"},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE,
         )
     assert worker.returncode == 0, worker.stderr
     assert worker.stdout.count("preempted") == 1, "the rest are not started"

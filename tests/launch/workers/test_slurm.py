@@ -66,12 +66,12 @@ def test_a_cancelled_block_is_replaced_and_every_run_finishes(
     cancelled: list[str] = []
 
     def cancel_the_first_block() -> None:
-        wait_until(lambda: len(list(root.glob("wait_*/config.gin"))) >= 2, 60)
+        wait_until(lambda: len(list(root.glob("wait_*/config.gin"))) >= 2)
         jobs = {attempt.job for attempt in attempts_at_waits(root)}
         cancelled.extend(job for job in jobs if job is not None)
         slurm.command("scancel", *cancelled)
         # Those of the next block.
-        wait_until(lambda: len(attempts_at_waits(root)) >= 4, 90)
+        wait_until(lambda: len(attempts_at_waits(root)) >= 4)
         release.touch()
 
     canceller = threading.Thread(target=cancel_the_first_block)
@@ -90,7 +90,7 @@ def test_a_cancelled_block_is_replaced_and_every_run_finishes(
     assert len({attempt.job for attempt in attempts}) == 2
     # The node's two GPUs, one for each worker.
     assert {attempt.device for attempt in attempts} == {"gpu 0", "gpu 1"}
-    assert wait_until(lambda: jobs_of(slurm) == [], 30)
+    assert wait_until(lambda: jobs_of(slurm) == [])
 
 
 @pytest.mark.usefixtures("quick_stages")
@@ -104,10 +104,10 @@ def test_a_block_that_nobody_needs_is_given_back(
     seen: list[int] = []
 
     def release_one_after_the_other() -> None:
-        wait_until(lambda: len(attempts_at_waits(tmp_path / "root")) == 2, 60)
+        wait_until(lambda: len(attempts_at_waits(tmp_path / "root")) == 2)
         seen.append(len(jobs_of(slurm)))
         releases[0].touch()
-        wait_until(lambda: len(jobs_of(slurm)) == 1, 60)
+        wait_until(lambda: len(jobs_of(slurm)) == 1)
         seen.append(len(jobs_of(slurm)))
         releases[1].touch()
 
@@ -133,7 +133,7 @@ def test_blocks_leave_with_a_killed_launcher(
     launcher.wait_for(waits)
     assert len(jobs_of(slurm)) == 1
     launcher.process.kill()
-    assert wait_until(lambda: jobs_of(slurm) == [], 30)
+    assert wait_until(lambda: jobs_of(slurm) == [])
 
 
 @pytest.mark.usefixtures("quick_stages", "slurm")
@@ -142,9 +142,9 @@ def test_a_stopped_worker_of_a_block_is_ended_and_its_run_is_tried_again(tmp_pat
     waits = quick_run("wait", "wait", release=str(release))
 
     def stop_the_worker() -> None:
-        assert wait_until(lambda: len(attempts_at_waits(root)) == 1, 90)
+        assert wait_until(lambda: len(attempts_at_waits(root)) == 1)
         os.kill(attempts_at_waits(root)[0].pid, signal.SIGSTOP)
-        assert wait_until(lambda: len(attempts_at_waits(root)) == 2, 90)
+        assert wait_until(lambda: len(attempts_at_waits(root)) == 2)
         release.touch()
 
     stopper = threading.Thread(target=stop_the_worker)

@@ -23,6 +23,7 @@ from multiberts.bert.model.initialization import initial_parameters
 from multiberts.pretrain.inspection.original_records import export_records, import_records
 from multiberts.pretrain.training.pretraining import checkpoint_path, pretrain
 from multiberts.runs.errors import UserError
+from multiberts.tests.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 MODEL = {
@@ -343,7 +344,7 @@ def test_command_line_refusals(corpus: Path, tmp_path: Path) -> None:
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         return subprocess.run(
             [sys.executable, "-m", "pretrain", *flags],
-            cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60,
+            cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE,
         )  # fmt: skip
 
     unknown = run("--gin_param=pretrain.lerning_rate = 1e-4")

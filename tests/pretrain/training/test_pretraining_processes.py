@@ -25,9 +25,10 @@ from multiberts.bert.training.log import read_metrics
 from multiberts.pretrain.training.pretraining import checkpoint_path, pretrain
 from multiberts.runs.files import sha256_of_file
 from multiberts.runs.preemption import EXIT_PREEMPTED
+from multiberts.tests.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
-SECONDS = 280
+
 Arguments = Callable[..., dict[str, Any]]
 Start = Callable[..., list[subprocess.Popen[str]]]
 
@@ -81,7 +82,7 @@ def start() -> Iterator[Start]:
 
 def ended(processes: Sequence[subprocess.Popen[str]]) -> list[tuple[int, str]]:
     """Exit status and last line of standard error of each."""
-    outputs = [process.communicate(timeout=SECONDS)[1] for process in processes]
+    outputs = [process.communicate(timeout=PATIENCE)[1] for process in processes]
     return [
         (process.returncode, output.strip().splitlines()[-1])
         for process, output in zip(processes, outputs, strict=True)

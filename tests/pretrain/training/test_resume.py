@@ -22,6 +22,7 @@ from multiberts.bert.training.log import TrainingLog, read_metrics
 from multiberts.pretrain.training.pretraining import checkpoint_path, pretrain
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import EXIT_PREEMPTED
+from multiberts.tests.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 Arguments = Callable[..., dict[str, Any]]
@@ -71,7 +72,7 @@ def test_sigterm_finishes_the_step_saves_and_exits_with_75(
     while process.poll() is None and last_logged_step(run) < 5:
         time.sleep(0.01)
     process.send_signal(signal.SIGTERM)
-    _, message = process.communicate(timeout=60)
+    _, message = process.communicate(timeout=PATIENCE)
     assert process.returncode == EXIT_PREEMPTED == 75
     [state] = (run / "state").glob("*.npz")
     step = int(state.stem.removeprefix("step_"))
@@ -374,7 +375,7 @@ def test_training_continues_while_a_state_is_written(
 
     def save(self: TrainingState, path: Path) -> None:
         with trained:
-            overtaken.append(trained.wait_for(lambda: ends[0] >= self.step + 5, timeout=60))
+            overtaken.append(trained.wait_for(lambda: ends[0] >= self.step + 5, timeout=PATIENCE))
         real_save(self, path)
 
     monkeypatch.setattr(Trainer, "step", step)

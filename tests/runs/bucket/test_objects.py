@@ -23,6 +23,7 @@ from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import write_atomically
 from multiberts.runs.preemption import PreemptedError
+from multiberts.tests.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 
@@ -348,7 +349,11 @@ run_main(main)
 
 def test_a_stage_that_lost_the_lease_is_stopped(place: str) -> None:
     process = subprocess.run(
-        [sys.executable, "-c", LOSE, place], cwd=ROOT, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", LOSE, place],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
     )
     assert process.returncode == 2
     assert "error: " in process.stderr and "was taken over by another process" in process.stderr
@@ -387,7 +392,7 @@ def test_commands_exit_with_two_and_write_nothing(cloud_storage: Any, tmp_path: 
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     assert process.returncode == 2
     assert process.stderr.startswith("error: gs://nowhere does not exist")
@@ -584,7 +589,7 @@ def run_stage(module: str, **stages: dict[str, Any]) -> subprocess.Popen[bytes]:
 
 def until_pushed(storage: Any, prefix: str) -> None:
     """Waits for a first object below a prefix."""
-    end = time.monotonic() + 180
+    end = time.monotonic() + PATIENCE
     while not storage.names(prefix):
         assert time.monotonic() < end
         time.sleep(0.02)

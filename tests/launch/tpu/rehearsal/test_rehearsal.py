@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from multiberts.launch.markers.attempts import attempts_at
+from multiberts.tests.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -26,7 +27,7 @@ def rehearsed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     root = tmp_path_factory.mktemp("rehearsal")
     command = [sys.executable, "-m", "launch", "rehearse"]
     command += ["--gin_file=configs/launch/rehearse.gin", f"--gin_param=ROOT = '{root}'"]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
     assert result.returncode == 0, result.stdout + result.stderr
     [folder] = root.iterdir()
     return folder, result.stdout
@@ -91,7 +92,7 @@ def test_an_unknown_preemption_is_one_line(tmp_path: Path) -> None:
     command += ["--gin_file=configs/launch/rehearse.gin", f"--gin_param=ROOT = '{tmp_path}'"]
     command += ["--gin_param=rehearse.preemptions = ['SIGHUP']"]
     result = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=120, env=dict(os.environ)
+        command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, env=dict(os.environ)
     )
     assert result.returncode == 2
     assert result.stderr == (
