@@ -38,16 +38,15 @@ def is_decayed(name: str) -> bool:
     return not ("LayerNorm" in name or "layer_norm" in name or "bias" in name)
 
 
-def clip_by_global_norm(gradients: dict[str, Array]) -> tuple[dict[str, Array], Array]:
-    """Scales a shard's gradient so that its norm over all variables is at most 1.
+def clipping_scale(gradients: dict[str, Array]) -> tuple[Array, Array]:
+    """Returns the factor that brings a shard's gradient to a norm over all variables of at most 1.
 
     Returns:
-      The scaled gradients, and the norm before (float32 scalar).
+      The factor, and the norm without it (float32 scalars).
     """
     square = sum(ops.sum(ops.square(gradients[name])) for name in sorted(gradients))
     norm = ops.sqrt(square)
-    scale = CLIP_NORM / ops.maximum(norm, CLIP_NORM)
-    return {name: gradient * scale for name, gradient in gradients.items()}, norm
+    return CLIP_NORM / ops.maximum(norm, CLIP_NORM), norm
 
 
 def adam_update(

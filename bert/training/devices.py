@@ -3,7 +3,8 @@
 One device needs no strategy. Several in one process share it by TensorFlow's MirroredStrategy,
 those of several processes by MultiWorkerMirroredStrategy (where the environment's `TF_CONFIG` names
 the processes), TPU cores by TPUStrategy. The recipe's gradient shards are dealt to the devices in
-order, so the numbers do not depend on how many there are, but for the rounding of one sum.
+order. On CPUs, where the step is compiled, the bytes of the weights do not depend on how many devices
+there are; elsewhere the last bits do.
 
 Processes take the same decisions: their messages go through TensorFlow's collectives, so every process
 must call the same methods in the same order. With a single process nothing is sent.

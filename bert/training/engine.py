@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from multiberts.bert.model.optimization import adam_update, clip_by_global_norm, is_decayed
+from multiberts.bert.model.optimization import adam_update, clipping_scale, is_decayed
 from multiberts.bert.randomness import hash_bits
 from multiberts.bert.training.devices import DeviceChoice, Processes, open_devices
 from multiberts.bert.training.state import Arrays, TrainingState
@@ -37,8 +38,10 @@ class Trainer:
     A batch is cut into `gradient_shards` equal parts. Each part's gradient is clipped to global
     norm 1 by itself, and the clipped gradients are summed, as the original's replicas did: the
     number of shards belongs to the recipe, not to the machine. Several devices take equal runs of
-    consecutive shards; each sums its own in order, then the devices' sums are added, and every
-    device makes the same update. A shard's dropout is addressed by its number in the whole batch.
+    consecutive shards, and every device makes the same update. A shard's dropout is addressed by its
+    number in the whole batch. CPUs add the shards one by one in their order, whoever made them, so any
+    number of devices ends in the same bytes where the step is compiled. Accelerators each sum their own
+    shards in order; how these sums are added is left to their collectives.
 
     Shards are the micro-batches too: one after the other, in the memory of one. A shard is not cut
     further: its loss is divided by its own number of predictions and its gradient clipped as a
@@ -209,10 +212,10 @@ class Trainer:
             )
             return found
         # XLA compiles what a device does by itself, before and after the sum over devices.
-        summed = tf.function(
-            self._summed_gradients, jit_compile=self._compile_step, autograph=False
-        )
-        adam = tf.function(self._adam, jit_compile=self._compile_step, autograph=False)
+        compiled = functools.partial(tf.function, jit_compile=self._compile_step, autograph=False)
+        summed = compiled(self._summed_gradients)
+        unclipped, added = compiled(self._unclipped_gradients), compiled(_added_in_order)
+        adam = compiled(self._adam)
 
         def update(dealt: Mapping[str, Array], learning_rate: Array) -> dict[str, Array]:
             batch = dict(dealt)
@@ -221,9 +224,17 @@ class Trainer:
             notices = {name: tf.reduce_sum(batch.pop(name)) for name in (NOTICES,) if name in batch}
             parts = (self._variables, self._m, self._v)
             values = [{name: tf.convert_to_tensor(v) for name, v in p.items()} for p in parts]
-            sums = (*summed(values[0], batch, keys), notices)
             context = tf.distribute.get_replica_context()
-            gradients, metrics, notices = context.all_reduce(tf.distribute.ReduceOp.SUM, sums)
+            if self.devices.kind == "CPU":
+                shards = _one_after_the_other(unclipped, values[0], batch, keys)
+                gradients, metrics = added(*self._gathered(context, shards))
+                notices = {
+                    name: context.all_reduce(tf.distribute.ReduceOp.SUM, value)
+                    for name, value in notices.items()
+                }
+            else:
+                sums = (*summed(values[0], batch, keys), notices)
+                gradients, metrics, notices = context.all_reduce(tf.distribute.ReduceOp.SUM, sums)
             self._assign(adam(values[0], gradients, *values[1:], learning_rate))
             return {**self._mean(metrics), **notices}
 
@@ -236,6 +247,13 @@ class Trainer:
 
         found = tf.function(on_all, autograph=False)
         return found
+
+    def _gathered(self, context: Any, shards: Any) -> Any:
+        """The shards of all devices, in order."""
+        return tf.nest.map_structure(
+            lambda values: tf.ensure_shape(values, (self._gradient_shards, *values.shape[1:])),
+            context.all_gather(shards, axis=0),
+        )
 
     def _updated(self, arrays: Mapping[str, Array], learning_rate: Array) -> dict[str, Array]:
         """Makes the step on one device."""
@@ -306,6 +324,14 @@ class Trainer:
     def _shard_gradients(
         self, parameters: Mapping[str, Array], batch: dict[str, Array], key: Array
     ) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Clipped gradients and metrics of a shard."""
+        gradients, metrics, scale = self._unclipped_gradients(parameters, batch, key)
+        return {name: gradient * scale for name, gradient in gradients.items()}, metrics
+
+    def _unclipped_gradients(
+        self, parameters: Mapping[str, Array], batch: Mapping[str, Array], key: Array
+    ) -> tuple[dict[str, Array], dict[str, Array], Array]:
+        """Gradients and metrics of a shard, and the factor that clips the gradients."""
         names = sorted(parameters)
         with tf.GradientTape() as tape:
             tape.watch([parameters[name] for name in names])
@@ -316,8 +342,50 @@ class Trainer:
         dense = {
             name: tf.convert_to_tensor(value) for name, value in zip(names, gradients, strict=True)
         }
-        clipped, norm = clip_by_global_norm(dense)
-        return clipped, {"loss": loss, "gradient_norm": norm, **metrics}
+        scale, norm = clipping_scale(dense)
+        return dense, {"loss": loss, "gradient_norm": norm, **metrics}, scale
+
+
+def _one_after_the_other(
+    function: Callable[..., Any],
+    parameters: Mapping[str, Array],
+    batch: Mapping[str, Array],
+    keys: Array,
+) -> Any:
+    """Results of a function for each shard of a device, in the function's structure: [shards, ...]."""
+    parts = {name: tf.split(values, keys.shape[0]) for name, values in batch.items()}
+    results: list[Any] = []
+    for shard in range(keys.shape[0]):
+        # In the memory of one.
+        with tf.control_dependencies(tf.nest.flatten(results[-1:])):
+            part = {name: tf.identity(values[shard]) for name, values in parts.items()}
+            results.append(function(parameters, part, keys[shard]))
+    return tf.nest.map_structure(lambda *values: tf.stack(values), *results)
+
+
+def _added_in_order(
+    gradients: Mapping[str, Array], metrics: Mapping[str, Array], scales: Array
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Sums of clipped gradients and of metrics over the shards, the first axis, as on one device.
+
+    There the product of the clipping and the sum stand in one program, which rounds them once where the
+    processor can; so they do here.
+    """
+
+    def add(shard: Array, total: Any) -> tuple[Array, Any]:
+        result = (
+            {name: values[shard] * scales[shard] for name, values in gradients.items()},
+            {name: values[shard] for name, values in metrics.items()},
+        )
+        return shard + 1, tf.nest.map_structure(tf.add, total, result)
+
+    total = tf.nest.map_structure(
+        lambda values: tf.zeros_like(values[0]), (dict(gradients), dict(metrics))
+    )
+    count = scales.shape[0]
+    _, sums = tf.while_loop(lambda shard, _: shard < count, add, (tf.constant(0), total))
+    found: tuple[dict[str, Array], dict[str, Array]] = sums
+    return found
 
 
 class Predictor:

@@ -77,8 +77,8 @@ class PretrainingSettings:
       compile_step: whether XLA compiles the step.
       compute_dtype: `float32` or `bfloat16`, of the products in training; weights, optimiser and
         losses are float32 with both, and so is held-out evaluation.
-      devices: how many share a step, in all processes: a number, or `auto` for all accelerators. It
-        changes no more than the rounding of one sum.
+      devices: how many share a step, in all processes: a number, or `auto` for all accelerators. On
+        CPUs with compile_step the bytes stay the same; else the last bits change.
     """
 
     run_dir: str

@@ -1,15 +1,16 @@
 """Trains a small model for 20 steps on given numbers of devices; run by `test_training_devices.py`.
 
-    python tests/bert/train_on_devices.py DIRECTORY compiled|plain DEVICES...
+    python tests/bert/training/train_on_devices.py WAY DEVICES...
 
-Writes the weights of each number of devices to DIRECTORY and prints a line: devices, whether
-this process is the chief, whether all its devices hold the same bits, the last loss.
+WAY is `compiled` or `plain`, of BERT, or `perceptron`, which compiles fast. Prints a line for each number
+of devices: the number, whether this process is the chief, whether all its devices hold the same bits, the
+last loss, and a digest of weights and moments.
 """
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +20,9 @@ from multiberts.bert.model.initialization import initial_parameters
 from multiberts.bert.randomness import generator
 from multiberts.bert.training.engine import Trainer
 
+# After the packages above, which settle how Keras and TensorFlow compute.
+from keras import ops  # isort: skip
+
 CONFIG = BertConfig(
     vocab_size=97,
     hidden_size=16,
@@ -27,7 +31,8 @@ CONFIG = BertConfig(
     intermediate_size=32,
     max_position_embeddings=16,
 )
-ROWS, LENGTH, PREDICTIONS, STEPS, SHARDS = 8, 12, 3, 20, 4
+ROWS, LENGTH, PREDICTIONS, STEPS = 8, 12, 3, 20
+SHARDS = {"compiled": 4, "plain": 4, "perceptron": 8}
 
 
 def batch_at(step: int) -> dict[str, np.ndarray]:
@@ -46,25 +51,45 @@ def batch_at(step: int) -> dict[str, np.ndarray]:
     }
 
 
-def main(directory: Path, way: str, devices: list[str]) -> None:
+def bert_loss(parameters: Any, batch: Any, key: Any) -> Any:
+    return pretraining_loss(parameters, CONFIG, batch, key)
+
+
+def perceptron_loss(parameters: Any, batch: Any, key: Any) -> Any:
+    """Guesses the first piece from the sum of the others; its gradients exceed the clipping norm."""
+    words = ops.take(parameters["words"], batch["input_ids"], axis=0)
+    hidden = ops.tanh(ops.sum(words[:, 1:], 1))
+    scores = ops.log_softmax(ops.matmul(hidden, parameters["kernel"]) + parameters["bias"])
+    first = ops.one_hot(batch["input_ids"][:, 0], CONFIG.vocab_size)
+    return -3.0 * ops.mean(ops.sum(first * scores, 1)), {}
+
+
+def perceptron_parameters() -> dict[str, np.ndarray]:
+    draw = generator("devices test", "perceptron")
+    shapes = {"words": (CONFIG.vocab_size, 16), "kernel": (16, CONFIG.vocab_size)}
+    drawn = {name: draw.normal(0, 0.3, shape).astype(np.float32) for name, shape in shapes.items()}
+    return {**drawn, "bias": np.zeros(CONFIG.vocab_size, np.float32)}
+
+
+def main(way: str, devices: list[str]) -> None:
     """Trains once for each number of devices, the trainers made before TensorFlow starts."""
+    is_bert = way != "perceptron"
     trainers = [
         Trainer(
-            lambda parameters, batch, key: pretraining_loss(parameters, CONFIG, batch, key),
-            gradient_shards=SHARDS,
-            compile_step=way == "compiled",
+            bert_loss if is_bert else perceptron_loss,
+            gradient_shards=SHARDS[way],
+            compile_step=way != "plain",
             devices="auto" if count == "auto" else int(count),
         )
         for count in devices
     ]
     for trainer, count in zip(trainers, devices, strict=True):
-        trainer.start(initial_parameters(CONFIG, 0))
+        trainer.start(initial_parameters(CONFIG, 0) if is_bert else perceptron_parameters())
         for step in range(STEPS):
             metrics = trainer.step(batch_at(step), 1e-3, dropout_seed=7)
-        weights = {name.replace("/", "|"): v for name, v in trainer.parameters().items()}
-        np.savez(directory / f"{way}_{count}.npz", **weights)
-        loss = float(metrics["loss"])
-        print(count, trainer.processes.is_chief, same_bits(trainer), f"{loss:.9g}", flush=True)
+        loss, digest = float(metrics["loss"]), trainer.state().digest().hex()
+        is_chief = trainer.processes.is_chief
+        print(count, is_chief, same_bits(trainer), f"{loss:.9g}", digest, flush=True)
 
 
 def same_bits(trainer: Trainer) -> bool:
@@ -81,4 +106,4 @@ def same_bits(trainer: Trainer) -> bool:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])
+    main(sys.argv[1], sys.argv[2:])

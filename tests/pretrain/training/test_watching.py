@@ -110,7 +110,7 @@ def test_held_out_text_with_another_vocabulary_is_refused(
 
 
 def test_bfloat16_and_several_devices(arguments: Arguments, tmp_path: Path) -> None:
-    """Two parts of the CPU give the weights of one but for rounding; bfloat16 stays near."""
+    """Two parts of the CPU give the losses of one; bfloat16 stays near."""
 
     def run(name: str, **changes: Any) -> list[dict[str, Any]]:
         call = arguments(tmp_path / name, num_steps=5, log_every_steps=1, compile_step=False)
