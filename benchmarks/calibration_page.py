@@ -405,7 +405,7 @@ def _promise(outcomes: Outcomes) -> list[str]:
         "",
         *(f"- {_name(condition)}: {alarms[condition]:.3f}" for condition in loud),
         *([""] if loud else []),
-        "The flag that p is smaller than the order of the seeds can show is no alarm but a limit of the "
+        "The flag that p is smaller than the order of the seeds can show is not an alarm but a limit of the "
         "claim: it is up where a difference is significant, seeds carry it and they are few. Of two to "
         f"five seeds without a difference that is so in {100 * np.mean(floors):.1f} % of trials, which "
         "are trials where the interval misses.",

@@ -158,7 +158,7 @@ COMMANDS = {
         words=("plan", "run", "status", "reap", "rehearse", "doctor", "import"),
     ),
     "completion": Command(
-        "runs.completion:completion", "print a script that completes commands in bash and zsh"
+        "runs.shell_completion:completion", "print a script that completes commands in bash and zsh"
     ),
 }
 

@@ -29,7 +29,7 @@ from multiberts.stats.report.dumps import (
     curve_of_dumps,
     rank_arms,
 )
-from multiberts.stats.report.example_grid import ExampleGrid, example_grid
+from multiberts.stats.report.examples_by_seed import ExampleGrid, example_grid
 from multiberts.stats.report.selection import (
     DumpReader,
     FinishedRun,

@@ -28,7 +28,7 @@ from multiberts.stats.presentation.table_writer import (
 )
 from multiberts.stats.report.analysis import ComparedProcedures, ReportContent
 from multiberts.stats.report.dumps import Bootstrap
-from multiberts.stats.report.example_grid import ExampleGrid
+from multiberts.stats.report.examples_by_seed import ExampleGrid
 from multiberts.stats.report.selection import RULE_TEXTS, LearningRateRule
 
 if TYPE_CHECKING:

@@ -80,7 +80,7 @@ def test_bundles_shrink_towards_the_end_so_that_all_workers_have_their_share() -
     sizes = [len(bundle.runs) for bundle in take_all(waiting, workers=4)]
     assert sizes[0] == 5 and sizes[-1] == 1 and sum(sizes) == 20
     assert sizes == sorted(sizes, reverse=True)
-    # A share that is no whole number is rounded up: fewer bundles than workers would be too few.
+    # A fraction is rounded up: fewer bundles than workers would be too few.
     waiting = WaitingRuns([parent, *trials[:10]], done=[parent.path])
     assert [len(bundle.runs) for bundle in take_all(waiting, workers=4)] == [3, 2, 2, 1, 1, 1]
 

@@ -14,7 +14,7 @@ from multiberts.stats.bootstrap.comparison import compare
 from multiberts.stats.presentation.metric_names import as_shown
 from multiberts.stats.report.analysis import ComparedProcedures, ReportContent
 from multiberts.stats.report.dumps import Bootstrap, Dump
-from multiberts.stats.report.example_grid import example_grid
+from multiberts.stats.report.examples_by_seed import example_grid
 from multiberts.stats.report.page import write_page
 from multiberts.tests.browser import CONTRASTS, Browser
 

@@ -21,7 +21,7 @@ from multiberts.stats.report.dumps import Dump
 
 # Of the rows that a page shows without its script.
 ROWS_SHOWN = 20
-# A column of examples with more values than this is no group to filter by.
+# A column of examples with more values than this cannot be filtered by.
 _MOST_GROUPS = 60
 # From never right to always right.
 GLYPHS = "○◔◑◕●"
