@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from multiberts.stats.bootstrap.conclusion import Comparison
+    from multiberts.stats.intervals import Interval
 
 
 @dataclass(frozen=True)
@@ -45,12 +46,14 @@ class Cloud:
       share: share of women [occupations] in [0, 1].
       values: mean over seeds of the bias score or probe [occupations].
       truth: the true slope of synthetic data, or None where it is not known.
+      interval: of the slope, over seeds and occupations, or None.
     """
 
     name: str
     share: NDArray[np.float64]
     values: NDArray[np.float64]
     truth: float | None = None
+    interval: Interval | None = None
 
 
 def jitter(count: int) -> NDArray:
@@ -384,9 +387,10 @@ def _draw_cloud(axes: Axes, cloud: Cloud, index: int) -> None:
     if spread > 0:
         slope = ((cloud.share - mean_share) * (cloud.values - mean_value)).sum() / spread
         _draw_fit_band(axes, cloud, float(slope))
+        level = "" if cloud.interval is None else " ({:.2f} to {:.2f})".format(*cloud.interval)
         axes.plot(
             ends, mean_value + slope * (ends / 100 - mean_share), "-", color="black", linewidth=1.8,
-            label=f"fit, slope {slope:.2f}",
+            label=f"fit, slope {slope:.2f}{level}",
         )  # fmt: skip
     if cloud.truth is not None:
         axes.plot(

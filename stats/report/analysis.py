@@ -322,7 +322,8 @@ def _pictures(
     for dump, arm in zip(dumps, (item.base, item.experiment), strict=False):
         assert arm is not None
         truth = analysis.truth_of(dump, measure) if measure.endswith("slope") else None
-        clouds.append(dump.cloud(measure, arm.name, arm.seeds, truth))
+        interval = arm.t if measure.endswith("slope") else None
+        clouds.append(dump.cloud(measure, arm.name, arm.seeds, truth, interval))
     bias = OCCUPATION_MEASURES[measure][0] == "bias"
     label = "bias score of the occupation" if bias else "P(feminine pronoun)"
     names = " and ".join(cloud.name for cloud in clouds)

@@ -35,6 +35,7 @@ from multiberts.stats.bootstrap.conclusion import Comparison, DrawOrder
 from multiberts.stats.bootstrap.inputs import arm_from_arrays
 from multiberts.stats.bootstrap.many_arms import ManyDesign, compare_arms
 from multiberts.stats.bootstrap.ranking import ArmComparisons
+from multiberts.stats.intervals import Interval
 from multiberts.stats.planning.components import (
     VarianceComponents,
     nested_variance_components,
@@ -194,7 +195,12 @@ class Dump:
         return RunScores(name or self.name, by_seed)
 
     def cloud(
-        self, measure: str, name: str, seeds: Sequence | None = None, truth: float | None = None
+        self,
+        measure: str,
+        name: str,
+        seeds: Sequence | None = None,
+        truth: float | None = None,
+        interval: Interval | None = None,
     ) -> Cloud:
         """Averages a measure of occupations over runs and then over seeds.
 
@@ -203,12 +209,14 @@ class Dump:
           name: how figures call it.
           seeds: pre-training seeds to average over; by default all.
           truth: the true slope, where it is known.
+          interval: of the slope, where it is known.
         """
         data, _ = self.measured(measure)
         means = data["prediction"].groupby("pretrain_seed").mean()
         if seeds is not None:
             means = means.sel(pretrain_seed=list(seeds))
-        return Cloud(name, data["label"].to_numpy(), means.mean("pretrain_seed").to_numpy(), truth)
+        values = means.mean("pretrain_seed").to_numpy()
+        return Cloud(name, data["label"].to_numpy(), values, truth, interval)
 
     def components(self, measure: str) -> VarianceComponents:
         """Estimates variance components of one run's score on one example.
