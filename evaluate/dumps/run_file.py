@@ -196,11 +196,16 @@ def find_runs(root: PathLike) -> list[tuple[Path, dict[str, Any]]]:
       (run directory, content of its run.json) for every `run.json` next to a `DONE` marker.
 
     Raises:
-      UserError: the folder does not exist, or a run.json or `DONE` is not whole.
+      UserError: the folder does not exist, or a run.json or `DONE` is not whole or has changed.
     """
     directories = run_directories(root)
     for path in directories:
-        read_done(path)
+        listed = read_done(path).get(RUN_FILE)
+        if listed is not None and listed["sha256"] != sha256_of_file(path / RUN_FILE):
+            raise UserError(
+                f"{path / RUN_FILE} does not have the checksum that {path / DONE} states: it changed "
+                "after it was made; put it back, or fine-tune again"
+            )
     return [(path, read_run(path)) for path in directories]
 
 

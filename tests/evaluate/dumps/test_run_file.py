@@ -18,6 +18,7 @@ from multiberts.evaluate.dumps.run_file import (
     write_run,
 )
 from multiberts.runs.errors import UserError
+from multiberts.runs.files import sha256_of_file
 
 ENTRY = {"file": "predictions/dev.tfrecord", "examples": 2, "sha256": "0" * 64, "metrics": ["f1"]}
 CONTENT = {
@@ -137,4 +138,15 @@ def test_a_run_whose_marker_is_damaged_is_refused(tmp_path: Path, marker: str):
     assert len(find_runs(tmp_path)) == 1
     (tmp_path / "DONE").write_text(marker)
     with pytest.raises(UserError, match="DONE.*; remove it and run the same command"):
+        find_runs(tmp_path)
+
+
+def test_a_run_json_that_changed_after_its_run_is_refused(tmp_path: Path):
+    """Such as an edited task, whose scores would count for the other."""
+    write_run(tmp_path, CONTENT)
+    recorded = {"bytes": 1, "sha256": sha256_of_file(tmp_path / "run.json")}
+    (tmp_path / "DONE").write_text(json.dumps({"outputs": {"run.json": recorded}}))
+    assert len(find_runs(tmp_path)) == 1
+    write_run(tmp_path, {**CONTENT, "task": "another"})
+    with pytest.raises(UserError, match=r"run.json does not have the checksum"):
         find_runs(tmp_path)
