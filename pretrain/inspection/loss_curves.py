@@ -118,8 +118,14 @@ def _read(run_dir: PathLike) -> RunCurves:
     for line in read_metrics(Path(run_dir) / METRICS):
         if TRAINING_LOSS in line:
             training.append((line["step"], line[TRAINING_LOSS]))
-        if HELD_OUT_LOSS in line:
-            held_out.append((line["step"], line[HELD_OUT_LOSS], line[HELD_OUT_ACCURACY]))
+        found = [line[name] for name in (HELD_OUT_LOSS, HELD_OUT_ACCURACY) if name in line]
+        if len(found) == 1:
+            raise UserError(
+                f"{Path(run_dir) / METRICS} has at step {line['step']} one of {HELD_OUT_LOSS} and "
+                f"{HELD_OUT_ACCURACY}, expected both; put the line back, or train again"
+            )
+        if found:
+            held_out.append((line["step"], *found))
     if not training:
         raise UserError(f"{run_dir} has logged no loss yet; wait for its first line in {METRICS}")
     return RunCurves(

@@ -95,6 +95,13 @@ def test_refusals(run_dirs: list[Path], tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_half_of_an_evaluation_is_refused(run_dirs: list[Path], tmp_path: Path) -> None:
+    line = '{"step": 99, "held_out_masked_lm_loss": 2.0}\n'
+    (run_dirs[0] / "metrics.jsonl").write_text(line)
+    with pytest.raises(UserError, match="has at step 99 one of held_out_masked_lm_loss and"):
+        curves(run_dirs=run_dirs, output_dir=tmp_path / "out")
+
+
 def test_command(
     run_dirs: list[Path],
     tmp_path: Path,
