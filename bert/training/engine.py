@@ -249,7 +249,7 @@ class Trainer:
         return found
 
     def _gathered(self, context: Any, shards: Any) -> Any:
-        """The shards of all devices, in order."""
+        """Gathers the shards of all devices, in order."""
         return tf.nest.map_structure(
             lambda values: tf.ensure_shape(values, (self._gradient_shards, *values.shape[1:])),
             context.all_gather(shards, axis=0),

@@ -126,7 +126,7 @@ def texts_of_runs(
       UserError: the texts of two runs differ, or the file is damaged.
 
     Example:
-      >>> entry = read_run("runs/seed_0")["evaluation_sets"]["dev"]
+      >>> entry = read_run("runs/seed_0").get("evaluation_sets").get("dev")
       >>> texts_of_runs([Path("runs/seed_0")], [entry], ["rte/dev/0"])
       {}
     """

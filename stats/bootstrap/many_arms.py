@@ -99,8 +99,11 @@ def compare_arms(
       >>> skills = {"small": 0.6, "large": 0.8, "large, again": 0.8}
       >>> arms = {name: random.random((5, 400)) < skill for name, skill in skills.items()}
       >>> result = stats.compare_arms(arms)
-      >>> [(arm.name, arm.rank_low, arm.rank_high, *arm.groups) for arm in result.arms]
-      [('large', 1, 2, 'a'), ('large, again', 1, 2, 'a'), ('small', 3, 3, 'b')]
+      >>> for arm in result.arms:
+      ...     print(arm.name, arm.rank_low, arm.rank_high, *arm.groups)
+      large 1 2 a
+      large, again 1 2 a
+      small 3 3 b
       >>> result.differences[-1].base, result.differences[-1].clear
       ('small', True)
     """

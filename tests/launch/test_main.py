@@ -77,8 +77,8 @@ def test_the_plan_is_shown_by_command_and_by_flag(
     plan = run_python("-m", "launch", "plan", config, "--device=v4-8")
     assert plan.returncode == 0, plan.stderr
     # A world, two corpora, two seeds, each fine-tuned once at its last step, scores.
-    assert plan.stdout.startswith(f"{tmp_path / 'root'}: 8 runs, 0 done\n")
-    assert "on 1 x v4-8" in plan.stdout
+    assert plan.stdout.startswith("estimate of what is left, on 1 x v4-8")
+    assert f"\n{tmp_path / 'root'}: 8 runs, 0 done\n" in plan.stdout
     flag = run_python("-m", "launch", config, "--dry_run", "--device=v4-8")
     assert flag.stdout == plan.stdout and flag.returncode == 0
     assert not (tmp_path / "root").exists()
@@ -101,7 +101,7 @@ def test_a_root_on_the_command_line_wins(
     tmp_path: Path, run_python: RunPython, config: str
 ) -> None:
     result = run_python("-m", "launch", "plan", config, f"--root={tmp_path / 'elsewhere'}")
-    assert result.stdout.startswith(f"{tmp_path / 'elsewhere'}: 8 runs")
+    assert f"\n{tmp_path / 'elsewhere'}: 8 runs" in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_tasks_are_those_of_the_register_and_of_the_users_modules(
         "finetune.task_modules = ['my_tasks']",
     )
     flags = [f"--gin_param={binding}" for binding in bindings]
-    result = run_python("-m", "launch", "plan", config, *flags)
+    result = run_python("-m", "launch", "plan", config, "--all", *flags)
     assert result.returncode == 0, result.stderr
     # Of each of two checkpoints one run of the probe; of SST-2 two rates, with and without a fold.
     assert "finetune: 10 runs" in result.stdout

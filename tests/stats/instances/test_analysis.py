@@ -31,7 +31,7 @@ def test_results_are_those_of_the_functions(sizes, analysis):
     found = analysis.decompositions["NLI"]["large"]
     np.testing.assert_array_equal(found.bias_squared, decompose(sizes["large"]).bias_squared)
     ours = analysis.momenta["NLI"][SIZES]
-    assert ours.pooled == momentum(*sizes.values(), num_bootstrap=30).pooled
+    assert ours.pooled == momentum(*sizes.values(), num_bootstrap=40).pooled
     assert analysis.accuracies["NLI"]["mini"].mean == pytest.approx(sizes["mini"].mean())
 
 
@@ -42,7 +42,7 @@ def test_what_the_data_do_not_allow_is_left_out(sizes, analysis):
     assert analysis.accuracies["one run"]["mini"].ensembled is None
     assert list(analysis.decompositions["one run"]["mini"].variances) == ["pretrain_seed"]
     few = {size: runs[:2] for size, runs in sizes.items()}
-    found = analyse_sizes({"NLI": few}, num_bootstrap=10, with_curves=True)
+    found = analyse_sizes({"NLI": few}, num_bootstrap=40, with_curves=True)
     assert found.momenta["NLI"] == {} and found.curves["NLI"] == {}
     assert "momentum" not in all_tables(found)
     lone = analyse_sizes({"NLI": {size: runs[:1, 0] for size, runs in sizes.items()}})
@@ -54,6 +54,6 @@ def test_what_the_data_do_not_allow_is_left_out(sizes, analysis):
 
 def test_given_votes_are_used(sizes):
     wrong = {size: np.zeros((6, 300), int) for size in SIZES}
-    found = analyse_sizes({"NLI": sizes}, {"NLI": wrong}, num_bootstrap=10, with_curves=False)
+    found = analyse_sizes({"NLI": sizes}, {"NLI": wrong}, num_bootstrap=40, with_curves=False)
     assert all(pair.decay.bound == 0 for pair in found.pairs)
     assert found.accuracies["NLI"]["mini"].ensembled == 0

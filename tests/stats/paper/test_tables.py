@@ -99,7 +99,7 @@ def test_a_family_with_its_corrections(pairs):
     assert [row["Task"] for row in rows] == ["RTE/dev", "STS-B/dev", "macro-average"]
     assert [float(row["p (Holm)"]) for row in rows[:2]] == list(family.adjusted["holm"])
     assert float(rows[2]["Difference"]) == family.macro_average.estimate
-    assert rows[2]["p (max-T)"] == ""
+    assert rows[2]["p (Holm)"] == ""
 
 
 def test_agreement_in_per_cent(dumps):

@@ -212,10 +212,10 @@ def test_more_examples_have_a_page_of_their_own(browser: Browser, tmp_path: Path
 
 
 def test_a_grid_without_texts_names_its_examples() -> None:
-    data = made_up(3, 6, 0.5, 1).drop_vars("text")
+    data = made_up(3, 12, 0.5, 1).drop_vars("text")
     grid = example_grid([Dump("t", "dev", "a", None, ("accuracy",), data)], ["a"], "single")
     assert grid is not None and grid.texts is None
-    assert {row["text"] for row in grid.first_rows()} == {f"set/{place}" for place in range(6)}
+    assert {row["text"] for row in grid.first_rows()} == {f"set/{place}" for place in range(12)}
     score = grid.scores[0]
     pairs = [(i, j) for i in range(3) for j in range(3) if i != j]
     expected = np.mean([np.abs(score[i] - score[j]) for i, j in pairs], axis=0)
