@@ -165,13 +165,20 @@ def score(
         run.finish(list(TABLE_COLUMNS))
 
 
-def scores_of(run_dir: Path, evaluation_set: str) -> dict[str, float]:
+def scores_of(
+    run_dir: Path, evaluation_set: str, content: Mapping[str, Any] | None = None
+) -> dict[str, float]:
     """Computes the scores of one run on one evaluation set, by metric.
+
+    Args:
+      run_dir: of the run.
+      evaluation_set: its name; `dev@2.5` for an early checkpoint.
+      content: of its run.json, where that is not yet written.
 
     Raises:
       UserError: a damaged dump, or a metric that is unknown or does not suit the predictions.
     """
-    content = read_run(run_dir)
+    content = read_run(run_dir) if content is None else content
     dump = read_run_predictions(run_dir, evaluation_set, content=content)
     dataset = labelled_array([run_dir], [content], [dump], evaluation_set)
     return {metric: _score(run_dir, dataset, metric) for metric in dataset.attrs["metrics"]}

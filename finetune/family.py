@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from multiberts.bert.checkpoint.fine_tuned import Head
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.finetune.content import FileContent
 
@@ -73,6 +74,8 @@ class Learner:
       evaluate: trained weights -> the evaluation sets one by one.
       evaluate_rows: trained weights and training rows int64 [rows] -> the predictions on them, named
         `held_out`; None where a family cannot.
+      head: what the layers above the encoder are, for the record of a model that is kept.
+      evaluation_metrics: names of the evaluation sets, with the metrics that score each.
 
     Example:
       >>> untrained = Learner(
@@ -90,6 +93,8 @@ class Learner:
     batch: Callable[[np.ndarray], Arrays]
     evaluate: Callable[[Mapping[str, np.ndarray]], Iterator[EvaluationSet]]
     evaluate_rows: Callable[[Mapping[str, np.ndarray], np.ndarray], EvaluationSet] | None = None
+    head: Head = dataclasses.field(default_factory=Head)
+    evaluation_metrics: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
 
 
 class Data(Protocol):

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
 from multiberts.bert.randomness import hash_bits
 from multiberts.evaluate.dumps.run_file import RUN_FILE, files_of, write_run
 from multiberts.finetune.content import FileContent
 from multiberts.finetune.data_files import refuse_repeated_files
-from multiberts.finetune.family import EvaluationSet, Learner
+from multiberts.finetune.family import HELD_OUT, EvaluationSet, Learner
+from multiberts.finetune.kept_model import MODEL, MODEL_FILES, KeptModel
 from multiberts.finetune.recipe import IDENTITY as IDENTITY
 from multiberts.finetune.recipe import FinetuningSettings, family_of, run_parameters, task_of
 from multiberts.finetune.run_outputs import (
@@ -27,6 +29,7 @@ from multiberts.finetune.run_outputs import (
     written_early,
 )
 from multiberts.finetune.training_rows import TrainingRows
+from multiberts.runs.console import progress
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import remove
@@ -47,7 +50,7 @@ def finetune(settings: FinetuningSettings) -> None:
     where the run was interrupted. On SIGTERM it saves its state and exits.
 
     Outputs in run_dir: `predictions/<evaluation set>.tfrecord`, `texts/<evaluation set>.tfrecord.gz`,
-    `run.json`, `metrics.jsonl`.
+    `run.json`, `metrics.jsonl`, and with `keep` the checkpoint `model`.
 
     Args:
       settings: the fields of `FinetuningSettings`.
@@ -62,7 +65,13 @@ def finetune(settings: FinetuningSettings) -> None:
     from multiberts.bert.checkpoint.checkpoint import VOCABULARY, check_checkpoint
 
     call = settings.call()
-    checkpoint, trains = Path(settings.checkpoint), task_of(call).trains
+    task = task_of(call)
+    checkpoint, trains = Path(settings.checkpoint), task.trains
+    if settings.keep != "none" and not trains:
+        raise UserError(
+            f"finetune.keep is {settings.keep!r}, but task {settings.task} trains nothing that could be "
+            "kept; leave it out"
+        )
     family = family_of(call)
     parameters = run_parameters(call, family)
     config = check_checkpoint(checkpoint)
@@ -88,26 +97,31 @@ def finetune(settings: FinetuningSettings) -> None:
         compile_step=settings.compile_step,
     )
     evaluated = _Evaluated.of(learner, rows, settings.task)
+    held_out = HELD_OUT if len(evaluated.held_out) else None
+    kept = KeptModel.of(settings, task, learner, _checkpoint(start), start.checksum, held_out)
+    if earlier := _checkpoint(start).provenance.get(FINE_TUNED):
+        progress(
+            f"{checkpoint} was fine-tuned on {earlier['task'] or 'another task'}: its encoder is taken, the "
+            "head is new"
+        )
     with preemption_notice() as should_stop, run:
         if run.done:  # by another process, since the first look
             return
-        entries: Entries = {}
-        weights: Mapping[str, np.ndarray]
         if rows is None:
-            weights = learner.initial_parameters()
+            entries = write_sets(run.path, evaluated(learner.initial_parameters()))
         else:
-            weights, entries = _train(settings, learner, run.path, rows, evaluated, should_stop)
-        entries |= write_sets(run.path, evaluated(weights))
+            entries = _train(settings, learner, rows, evaluated, kept, should_stop)
         content = {
             "task": settings.task,
             "evaluation_sets": entries,
             "learning_rate": settings.learning_rate if trains else 0.0,
             "finetune_seed": settings.finetune_seed if trains else 0,
             "num_train_examples": 0 if rows is None else rows.used,
+            **({"kept_model": {"directory": MODEL, "epochs": kept.epochs()}} if kept else {}),
             **provenance(checkpoint, _checkpoint(start).provenance, parameters, inputs),
         }
         write_run(run.path, content)
-        run.finish([RUN_FILE, *files_of(entries)])
+        run.finish([RUN_FILE, *files_of(entries), *(MODEL_FILES if kept else ())])
         remove(run.path / STATE)
 
 
@@ -175,17 +189,18 @@ class _Evaluated:
 def _train(
     settings: FinetuningSettings,
     learner: Learner,
-    run_dir: Path,
     rows: TrainingRows,
     evaluated: _Evaluated,
+    kept: KeptModel | None,
     should_stop: Callable[[], bool],
-) -> tuple[Mapping[str, np.ndarray], Entries]:
-    """Trains to the last step; returns the weights and the entries of early predictions."""
+) -> Entries:
+    """Trains to the last step and predicts; returns the entries in run.json, early ones first."""
     from multiberts.bert.model.optimization import learning_rate_schedule
     from multiberts.bert.training.loop import Callbacks, Saving, Schedule, train
     from multiberts.bert.training.state import save_state, saved_step
 
     assert learner.trainer is not None
+    run_dir = Path(settings.run_dir)
     batch_size, save_every = settings.batch_size, settings.save_state_every_steps
     num_steps = rows.num_steps(settings.num_epochs, batch_size)
     warmup_steps = int(num_steps * settings.warmup_proportion)
@@ -193,6 +208,7 @@ def _train(
         run_dir,
         evaluated,
         [(rows.num_steps(n, batch_size), n) for n in settings.prediction_epochs],
+        kept,
     )
     schedule = Schedule(
         num_steps=num_steps,
@@ -212,13 +228,19 @@ def _train(
             save_state_every_steps=save_every,
             log_every_steps=settings.log_every_steps,
         ),
-        Callbacks(at_steps=early.steps, on_step=early.predict, should_stop=should_stop),
+        Callbacks(
+            at_steps=early.steps,
+            on_step=early.predict,
+            should_stop=should_stop,
+            has_ended=early.has_ended,
+        ),
         description=f"{settings.task} seed {settings.finetune_seed}",
     )
     # So that a long training is not lost if the run is stopped while it predicts.
-    if num_steps >= save_every and saved_step(run_dir) < num_steps:
+    if num_steps >= save_every and saved_step(run_dir) < learner.trainer.step_count:
         save_state(learner.trainer.state(), run_dir, keep_last=1)
-    return learner.trainer.parameters(), early.entries()
+    last = early.predict_last(learner.trainer.parameters(), settings.num_epochs)
+    return {**early.entries(), **last}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -229,11 +251,13 @@ class _EarlyPredictions:
       run_dir: the run's directory.
       evaluated: weights -> predictions.
       points: (number of updates, number of epochs) of each.
+      kept: the model that the run keeps.
     """
 
     run_dir: Path
     evaluated: _Evaluated
     points: Sequence[tuple[int, float]]
+    kept: KeptModel | None
 
     @property
     def steps(self) -> set[int]:
@@ -244,8 +268,58 @@ class _EarlyPredictions:
         weights = trainer.parameters()
         for due, epochs in self.points:
             if due == step and written_early(self.run_dir, epochs) is None:
+                before = self._scores()
                 entries = write_sets(self.run_dir, self.evaluated(weights), epochs=epochs)
+                if self._is_better(entries, epochs, before):
+                    assert self.kept is not None
+                    self.kept.write(weights, epochs)
+                # Last: what is noted is not made again.
                 note_early(self.run_dir, epochs, entries)
+
+    def has_ended(self) -> bool:
+        """Returns whether no better model is waited for."""
+        return self.kept is not None and self.kept.has_lost_patience(self._scores())
+
+    def predict_last(self, weights: Mapping[str, np.ndarray], num_epochs: float) -> Entries:
+        """Writes the predictions of the last model, or of the best one, and keeps that model.
+
+        Args:
+          weights: of the last model.
+          num_epochs: of the whole training.
+
+        Returns:
+          The entries in run.json.
+        """
+        if not self.has_ended():
+            entries = write_sets(self.run_dir, self.evaluated(weights))
+            if self.kept is None:
+                return entries
+            is_last = self.kept.selection is None
+            if is_last or self._is_better(entries, None, self._scores()):
+                self.kept.write(weights, num_epochs)
+                return entries
+        from multiberts.bert.checkpoint.checkpoint import read_checkpoint
+
+        assert self.kept is not None
+        best = read_checkpoint(self.kept.path)
+        trained = {name: {**best.parameters, **best.head}[name] for name in weights}
+        return write_sets(self.run_dir, self.evaluated(trained))
+
+    def _is_better(self, entries: Entries, epochs: float | None, before: Sequence[float]) -> bool:
+        """Returns whether a model is the best so far, where the best is kept."""
+        if self.kept is None or self.kept.selection is None:
+            return False
+        return self.kept.is_better(self.kept.score(entries, epochs), before)
+
+    def _scores(self) -> list[float]:
+        """Returns the scores of the models so far, in their order; none where none is chosen."""
+        if self.kept is None or self.kept.selection is None:
+            return []
+        points = sorted(self.points)
+        written = [(epochs, written_early(self.run_dir, epochs)) for _, epochs in points]
+        return [
+            self.kept.score(entries, epochs) for epochs, entries in written if entries is not None
+        ]
 
     def entries(self) -> Entries:
         """Returns the entries in run.json, by name."""

@@ -7,7 +7,7 @@ import functools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from multiberts.evaluate.dumps.run_file import set_at
 from multiberts.finetune.classification.challenge_sets import DATASET_PREFIX
@@ -54,6 +54,12 @@ class FinetuningSettings:
         one too, as evaluation set `held_out`; the fifths are the same for every seed. None: trains on all.
       prediction_epochs: numbers of epochs (may be fractions) after which the same predictions are made
         early, as `dev@2.5`; training then continues unchanged.
+      keep: which fine-tuned model stays, as a checkpoint in `model/`: `none`; `last`; or `best`, of those
+        after prediction_epochs and the last, whose predictions are then the run's.
+      keep_set: for `best`, the evaluation set that is scored; None: the first.
+      keep_metric: for `best`, the metric; None: the first of that set.
+      patience: for `best`: training ends after so many predictions in a row that are not better than the
+        best before; None: it does not.
       save_state_every_steps: the largest number of steps that a kill can cost.
       log_every_steps: steps between lines of `metrics.jsonl`.
       compile_step: whether XLA compiles the step: some seconds per process, then faster steps.
@@ -80,12 +86,16 @@ class FinetuningSettings:
     max_train_examples: PositiveInt | None = None
     held_out_fold: Annotated[int, Range(least=0, below=NUM_FOLDS)] | None = None
     prediction_epochs: Sequence[PositiveFloat] = ()
+    keep: Literal["none", "last", "best"] = "none"
+    keep_set: str | None = None
+    keep_metric: str | None = None
+    patience: PositiveInt | None = None
     save_state_every_steps: PositiveInt = 500
     log_every_steps: PositiveInt = 50
     compile_step: bool = True
 
     def __post_init__(self) -> None:
-        """Refuses early predictions that are not before the end, or repeated."""
+        """Refuses early predictions that are not before the end, or repeated, and a choice of none."""
         for epochs in self.prediction_epochs:
             if epochs >= self.num_epochs:
                 raise UserError(
@@ -99,6 +109,17 @@ class FinetuningSettings:
                 f"finetune.prediction_epochs is {self.prediction_epochs}, expected each number once (to "
                 "four digits); remove the repeated one"
             )
+        if self.keep == "best" and not self.prediction_epochs:
+            raise UserError(
+                "finetune.keep is 'best', but there are no finetune.prediction_epochs after which models "
+                "are compared; give some, such as [1, 2], or keep = 'last'"
+            )
+        for name in ("keep_set", "keep_metric", "patience"):
+            if self.keep != "best" and getattr(self, name) is not None:
+                raise UserError(
+                    f"finetune.{name} is {getattr(self, name)!r}, which counts with keep = 'best' only, "
+                    f"and keep is {self.keep!r}; leave it out, or keep the best"
+                )
 
     def call(self) -> dict[str, Any]:
         """Returns the arguments that make the run again, as values that Gin can spell."""
@@ -106,6 +127,8 @@ class FinetuningSettings:
         call = {name: _literal(getattr(self, name)) for name in names}
         if not self.task_modules:
             del call["task_modules"]
+        if self.keep == "none":
+            del call["keep"]
         return call
 
 
@@ -121,7 +144,11 @@ def _literal(value: Any) -> Any:
 # Arguments that train something: they do not count where a task trains nothing.
 _OF_TRAINING = (
     "learning_rate", "finetune_seed", "batch_size", "num_epochs", "warmup_proportion",
-    "sequence_length", "max_train_examples", "held_out_fold", "prediction_epochs",
+    "sequence_length", "max_train_examples", "held_out_fold", "prediction_epochs", "keep", "keep_set",
+    "keep_metric", "patience",
+)  # fmt: skip
+_STATED_WHERE_GIVEN = (
+    "held_out_fold", "prediction_epochs", "task_modules", "keep_set", "keep_metric", "patience",
 )  # fmt: skip
 _OF_DATA = ("data_dir", "train_files", "dev_files", "evaluation_files", "winogender_dir")
 
@@ -134,7 +161,9 @@ def _settle(parameters: Values, inputs: Values) -> None:
         name: value for name, value in options.items() if name not in chosen.place_options
     }
     # Stated where given, so that directories made before they existed stay valid.
-    for name in ("held_out_fold", "prediction_epochs", "task_modules"):
+    if parameters.get("keep") == "none":
+        del parameters["keep"]
+    for name in _STATED_WHERE_GIVEN:
         if not parameters.get(name) and parameters.get(name) != 0:
             parameters.pop(name, None)
     if not chosen.trains:

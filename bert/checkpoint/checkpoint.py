@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from multiberts.bert.checkpoint import hugging_face, tensorflow_format
+from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED, check_fine_tuned, head_shapes
 from multiberts.bert.checkpoint.release_names import parse_release_name
 from multiberts.bert.checkpoint.tensorflow_format import CONFIG, DATA, INDEX, VOCABULARY
 from multiberts.bert.model.configuration import BertConfig, check_layers, parameter_shapes
@@ -64,8 +65,10 @@ class Checkpoint:
       provenance: `procedure`, `pretrain_seed`, `data_seed`, `step`, None where unknown; and what
         else is known: `parent` (the checkpoint that it continues, see `ancestor`), `training` and
         `corpus` (facts of the run), `evaluation` (on held-out text), `initialised` (variables never
-        trained), `converted_from_hidden_act` (see `bert/checkpoint/hugging_face.py`).
+        trained), `converted_from_hidden_act` (see `bert/checkpoint/hugging_face.py`), `finetuned` (the
+        task of a fine-tuned model, see `bert/checkpoint/fine_tuned.py`).
       layout: how it is stored, one of `LAYOUTS`.
+      head: of a fine-tuned model, the float32 arrays of its head by name.
     """
 
     parameters: dict[str, np.ndarray]
@@ -73,6 +76,7 @@ class Checkpoint:
     vocabulary_path: Path
     provenance: dict[str, Any]
     layout: str = TENSORFLOW
+    head: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
 
 def write_checkpoint(
@@ -89,7 +93,7 @@ def write_checkpoint(
 
     Args:
       directory: to be made (an existing one is replaced).
-      parameters: float32 arrays by released variable name.
+      parameters: float32 arrays by released variable name; of a fine-tuned model the head's, too.
       config: the model's sizes.
       vocabulary_path: copied in as `vocab.txt`.
       provenance: `procedure`, `pretrain_seed`, `data_seed`, `step`, and further facts as JSON
@@ -105,7 +109,8 @@ def write_checkpoint(
         temporary.mkdir()
         files: tuple[str, ...]
         if layout == HUGGING_FACE:
-            hugging_face.write_files(temporary, parameters, config, vocabulary_path)
+            record = provenance.get(FINE_TUNED)
+            hugging_face.write_files(temporary, parameters, config, vocabulary_path, record)
             files = hugging_face.FILES
         else:
             step = provenance.get("step")
@@ -215,7 +220,9 @@ def read_checkpoint(
     provenance = read_provenance(directory)
     _verify(directory, provenance.pop("files", {}))
     if layout == HUGGING_FACE:
-        parameters = hugging_face.read_weights(directory)
+        if FINE_TUNED not in provenance and (record := hugging_face.read_fine_tuned(directory)):
+            provenance[FINE_TUNED] = record
+        parameters = hugging_face.read_weights(directory, provenance.get(FINE_TUNED))
         if hugging_face.says_exact_gelu(directory):
             provenance["converted_from_hidden_act"] = "gelu"
             _note_once(
@@ -225,18 +232,19 @@ def read_checkpoint(
                 "transformers trained will be slightly off"
             )
     else:
-        parameters, step = tensorflow_format.read_weights(directory)
+        parameters, step = tensorflow_format.read_weights(directory, head_shapes(provenance))
         if provenance["step"] is None and not (directory / PROVENANCE).is_file():
             provenance["step"] = step
-    _check_shapes(directory, config, parameters)
+    _check_shapes(directory, config, parameters, head_shapes(provenance))
+    head = {name: parameters.pop(name) for name in head_shapes(provenance)}
     if initialise_missing is not None:
         parameters, names = _completed(parameters, config, initialise_missing)
         if names:
             provenance["initialised"] = {"pretrain_seed": initialise_missing, "variables": names}
     _check_complete(directory, config, parameters)
     if need_finite:
-        _check_finite(directory, parameters)
-    return Checkpoint(parameters, config, directory / VOCABULARY, provenance, layout)
+        _check_finite(directory, {**parameters, **head})
+    return Checkpoint(parameters, config, directory / VOCABULARY, provenance, layout, head)
 
 
 def read_provenance(directory: PathLike) -> dict[str, Any]:
@@ -257,6 +265,8 @@ def read_provenance(directory: PathLike) -> dict[str, Any]:
             raise UserError(f"{path} lists {name!r}, which is not a file of a checkpoint; {cure}")
         if not all(fits(entry.get(field), kind) for field, kind in _RECORDED_OF_FILE.items()):
             raise UserError(f"{path} lacks the size or the checksum of {name}; {cure}")
+    if FINE_TUNED in record:
+        check_fine_tuned(record[FINE_TUNED], str(path), cure)
     return {**provenance, **record}
 
 
@@ -356,12 +366,23 @@ def _completed(
 
 
 def _check_shapes(
-    directory: Path, config: BertConfig, parameters: Mapping[str, np.ndarray]
+    directory: Path,
+    config: BertConfig,
+    parameters: Mapping[str, np.ndarray],
+    head: Mapping[str, tuple[int, ...]],
 ) -> None:
     """Refuses variables that the configuration has no place for, before a model of its sizes is built."""
     path = config_path(directory)
     check_layers(config, parameters, directory)
     wanted = parameter_shapes(config)
+    for name, shape in head.items():
+        if name not in parameters or parameters[name].shape != shape:
+            found = f"has shape {parameters[name].shape}" if name in parameters else "is missing"
+            raise UserError(
+                f"{directory}: {name} of the fine-tuned head {found}, but its record says {shape}; the "
+                "files are of two models: copy the checkpoint again"
+            )
+    wanted |= head
     for name, shape in wanted.items():
         if name in parameters and parameters[name].shape != shape:
             raise UserError(

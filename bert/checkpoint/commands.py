@@ -19,6 +19,7 @@ from multiberts.bert.checkpoint.checkpoint import (
     read_provenance,
     same_bits,
 )
+from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED, fine_tuned_line
 from multiberts.runs import console
 from multiberts.runs.command import EXIT_USER_ERROR, close_output
 from multiberts.runs.errors import UserError
@@ -111,7 +112,8 @@ def _inspect(options: argparse.Namespace) -> int:
 
 def _summary(directory: Path, checkpoint: Checkpoint) -> list[str]:
     config, provenance = checkpoint.config, checkpoint.provenance
-    count = sum(values.size for values in checkpoint.parameters.values())
+    variables = {**checkpoint.parameters, **checkpoint.head}
+    count = sum(values.size for values in variables.values())
     layout = "Hugging Face" if checkpoint.layout == HUGGING_FACE else "TF1, as released"
     lines = [
         f"directory      {directory}",
@@ -119,12 +121,14 @@ def _summary(directory: Path, checkpoint: Checkpoint) -> list[str]:
         f"model          {config.num_hidden_layers} layers, hidden {config.hidden_size}, "
         f"{config.num_attention_heads} heads, intermediate {config.intermediate_size}, "
         f"{config.max_position_embeddings} positions, vocabulary {config.vocab_size}",
-        f"parameters     {count:,} in {len(checkpoint.parameters)} variables",
+        f"parameters     {count:,} in {len(variables)} variables",
         *(
             f"{name:<14} {'unknown' if provenance[name] is None else provenance[name]}"
             for name in ("procedure", "pretrain_seed", "data_seed", "step")
         ),
     ]
+    if FINE_TUNED in provenance:
+        lines.append(f"fine-tuned     {fine_tuned_line(provenance[FINE_TUNED])}")
     if "initialised" in provenance:
         names = provenance["initialised"]["variables"]
         lines.append(f"untrained      {len(names)} variables: {', '.join(names)}")
@@ -145,7 +149,7 @@ def _summary(directory: Path, checkpoint: Checkpoint) -> list[str]:
 def _variables(checkpoint: Checkpoint) -> list[str]:
     rows = [("variable", "shape", "mean", "deviation", "not finite")]
     bad = 0
-    for name, values in checkpoint.parameters.items():
+    for name, values in {**checkpoint.parameters, **checkpoint.head}.items():
         not_finite = int(values.size - np.isfinite(values).sum())
         bad += not_finite
         with np.errstate(invalid="ignore", over="ignore"):
@@ -187,12 +191,9 @@ def _compare(options: argparse.Namespace) -> int:
         for directory in (options.first, options.second)
     )
     lines = _other_differences(first, second)
-    names = sorted(first.parameters.keys() | second.parameters.keys())
-    rows = [
-        row
-        for name in names
-        if (row := _difference(name, first.parameters.get(name), second.parameters.get(name)))
-    ]
+    one, other = ({**each.parameters, **each.head} for each in (first, second))
+    names = sorted(one.keys() | other.keys())
+    rows = [row for name in names if (row := _difference(name, one.get(name), other.get(name)))]
     if rows:
         lines += _aligned([("variable", "first", "second", "largest |a-b|", "relative"), *rows])
     lines.append(f"{len(names) - len(rows)} of {len(names)} variables are equal bit for bit")

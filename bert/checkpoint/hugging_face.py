@@ -89,30 +89,95 @@ def hugging_face_name(name: str) -> str:
     return f"{place}.{'bias' if last in ('bias', 'beta', 'output_bias') else 'weight'}"
 
 
+@dataclasses.dataclass(frozen=True)
+class _HeadClass:
+    """How `transformers` has a kind of fine-tuned head."""
+
+    architecture: str
+    layer: str
+    problem_type: str | None = None
+
+
+# By `Head.kind`. Each is one layer, `output_weights` [outputs, hidden] and `output_bias` [outputs] here.
+_HEAD_CLASSES = {
+    "classification": _HeadClass(
+        "BertForSequenceClassification", "classifier", "single_label_classification"
+    ),
+    "regression": _HeadClass("BertForSequenceClassification", "classifier", "regression"),
+    "multi_label_classification": _HeadClass(
+        "BertForSequenceClassification", "classifier", "multi_label_classification"
+    ),
+    "token_classification": _HeadClass("BertForTokenClassification", "classifier"),
+    "question_answering": _HeadClass("BertForQuestionAnswering", "qa_outputs"),
+}
+
+
+def architecture_of(fine_tuned: Mapping[str, Any] | None) -> str:
+    """Returns the class of `transformers` that loads a checkpoint.
+
+    Args:
+      fine_tuned: the record of a fine-tuned model; None for a pre-trained one.
+
+    Raises:
+      UserError: there is none for its head.
+
+    Example:
+      >>> architecture_of({"head": {"kind": "question_answering"}}), architecture_of(None)
+      ('BertForQuestionAnswering', 'BertForPreTraining')
+    """
+    return "BertForPreTraining" if fine_tuned is None else _head_class(fine_tuned).architecture
+
+
+def _head_class(fine_tuned: Mapping[str, Any]) -> _HeadClass:
+    kind = fine_tuned["head"]["kind"]
+    if kind not in _HEAD_CLASSES:
+        raise UserError(
+            f"the model's head is of kind {kind!r}, which no class of transformers has; convert it --to "
+            "tf1, or convert the checkpoint that it was fine-tuned from"
+        )
+    return _HEAD_CLASSES[kind]
+
+
+def _head_names(fine_tuned: Mapping[str, Any] | None) -> dict[str, str]:
+    """Returns the names in `transformers` of a head's variables, by ours."""
+    if fine_tuned is None:
+        return {}
+    layer = _head_class(fine_tuned).layer
+    return {"output_bias": f"{layer}.bias", "output_weights": f"{layer}.weight"}
+
+
 def write_files(
     directory: PathLike,
     parameters: Mapping[str, np.ndarray],
     config: BertConfig,
     vocabulary_path: PathLike,
+    fine_tuned: Mapping[str, Any] | None = None,
 ) -> None:
     """Writes `FILES` into an existing directory; the same arguments give the same bytes.
 
     Args:
       directory: to write into.
-      parameters: float32 arrays by released variable name, pre-training heads included.
+      parameters: float32 arrays by released variable name, pre-training heads included; of a
+        fine-tuned model, its own head.
       config: the model's sizes.
       vocabulary_path: its `vocab.txt`.
+      fine_tuned: of a fine-tuned model, its record (see `bert/checkpoint/fine_tuned.py`).
 
     Raises:
       OSError: the disk is full or the directory cannot be written.
-      UserError: a variable of `BertForPreTraining` is missing, or the vocabulary is not a BERT's.
+      UserError: a variable of `BertForPreTraining` is missing, the vocabulary is not a BERT's, or
+        `transformers` has no class for the head.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     directory = Path(directory)
-    missing = [name for name in parameter_shapes(config) if name not in parameters]
-    if missing:
+    names = {name: hugging_face_name(name) for name in parameter_shapes(config)}
+    missing = [name for name in names if name not in parameters]
+    if fine_tuned is not None:
+        names = {name: place for name, place in names.items() if name in parameters}
+        names |= _head_names(fine_tuned)
+    elif missing:
         raise UserError(
             f"the checkpoint lacks {missing[0]} ({len(missing)} variables in all), which "
             "transformers.BertForPreTraining has; add --initialise_missing=<pretrain_seed> to draw "
@@ -120,8 +185,8 @@ def write_files(
         )
     pieces = read_vocabulary(vocabulary_path)
     tensors = {
-        hugging_face_name(name): np.ascontiguousarray(_turned(name, parameters[name]), np.float32)
-        for name in parameter_shapes(config)
+        place: np.ascontiguousarray(_turned(name, parameters[name]), np.float32)
+        for name, place in names.items()
     }
     # `transformers` requires this mark: the orientation is PyTorch's.
     try:
@@ -130,7 +195,8 @@ def write_files(
         raise OSError(str(error).rpartition("I/O error: ")[2]) from error
     settings = {
         **dataclasses.asdict(config),
-        "architectures": ["BertForPreTraining"],
+        "architectures": [architecture_of(fine_tuned)],
+        **_head_settings(fine_tuned),
         "hidden_act": _TANH_GELU,
         "layer_norm_eps": _REQUIRED["layer_norm_eps"],
         "model_type": "bert",
@@ -142,6 +208,63 @@ def write_files(
     shutil.copymode(directory / CONFIG, directory / WEIGHTS)
     shutil.copyfile(vocabulary_path, directory / VOCABULARY)
     _write_tokenizer(directory, pieces, config)
+
+
+def _head_settings(fine_tuned: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Returns what `config.json` has on a fine-tuned head."""
+    if fine_tuned is None:
+        return {}
+    settings: dict[str, Any] = {"finetuning_task": fine_tuned["task"]}
+    head = _head_class(fine_tuned)
+    if head.problem_type is not None:
+        settings["problem_type"] = head.problem_type
+    [outputs] = fine_tuned["head"]["variables"]["output_bias"]
+    labels = fine_tuned["head"]["labels"] or [f"LABEL_{number}" for number in range(outputs)]
+    settings["id2label"] = {str(number): label for number, label in enumerate(labels)}
+    settings["label2id"] = {label: number for number, label in enumerate(labels)}
+    return settings
+
+
+def read_fine_tuned(directory: PathLike) -> dict[str, Any] | None:
+    """Reads the record of a model that another program fine-tuned from its `config.json`.
+
+    Returns:
+      The record, see `bert/checkpoint/fine_tuned.py`; None for a model without a fine-tuned head.
+
+    Raises:
+      UserError: `config.json` is not JSON, or its labels are not numbered from 0.
+    """
+    path = Path(directory) / CONFIG
+    values = read_json_fields(path)
+    architectures = values.get("architectures") or [None]
+    problem = values.get("problem_type")
+    kinds = [kind for kind, head in _HEAD_CLASSES.items() if head.architecture == architectures[0]]
+    if not kinds:
+        return None
+    names = values.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
+    labels = [names.get(str(number)) for number in range(len(names))]
+    if not all(isinstance(label, str) for label in labels):
+        raise UserError(
+            f"{path}: id2label is {names!r}, expected texts numbered from 0; correct it"
+        )
+    kind = next((kind for kind in kinds if _HEAD_CLASSES[kind].problem_type == problem), kinds[0])
+    if kind == "classification" and len(labels) == 1:  # as transformers takes it
+        kind = "regression"
+    shapes = {
+        "output_bias": [len(labels)],
+        "output_weights": [len(labels), values.get("hidden_size", 768)],
+    }
+    known = kind not in ("regression", "question_answering")
+    return {
+        "task": values.get("finetuning_task"),
+        "head": {"kind": kind, "labels": labels if known else None, "variables": shapes},
+        "sequence_length": values.get("max_position_embeddings", 512),
+        "do_lower_case": True,
+        "arguments": {},
+        "learning_rate": None,
+        "finetune_seed": None,
+        "epochs": None,
+    }
 
 
 def read_config(directory: PathLike) -> BertConfig:
@@ -195,7 +318,9 @@ def check_weights(directory: PathLike) -> Path:
     )
 
 
-def read_weights(directory: PathLike) -> dict[str, np.ndarray]:
+def read_weights(
+    directory: PathLike, fine_tuned: Mapping[str, Any] | None = None
+) -> dict[str, np.ndarray]:
     """Reads all weights, without looking whether they are complete.
 
     Old names (`LayerNorm.gamma`), an encoder saved alone (no `bert.`), half precision, and a tied
@@ -203,6 +328,7 @@ def read_weights(directory: PathLike) -> dict[str, np.ndarray]:
 
     Args:
       directory: with `model.safetensors` or `pytorch_model.bin`, and `config.json`.
+      fine_tuned: of a fine-tuned model, its record.
 
     Returns:
       float32 arrays by released variable name.
@@ -217,6 +343,7 @@ def read_weights(directory: PathLike) -> dict[str, np.ndarray]:
     config = read_config(directory)
     check_layers(config, tensors, path)
     ours = {hugging_face_name(name): name for name in parameter_shapes(config)}
+    ours |= {place: name for name, place in _head_names(fine_tuned).items()}
     parameters = {}
     for name in sorted(tensors):
         if name not in ours:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -103,10 +103,16 @@ def find_prefix(directory: PathLike) -> Path:
     return directory / prefix
 
 
-def read_weights(directory: PathLike) -> tuple[dict[str, np.ndarray], int | None]:
+def read_weights(
+    directory: PathLike, head: Collection[str] = ()
+) -> tuple[dict[str, np.ndarray], int | None]:
     """Reads all weights, without looking whether they are complete.
 
-    Optimiser slots (`<name>/adam_m`, `<name>/adam_v`) and variables of tasks are left out.
+    Optimiser slots (`<name>/adam_m`, `<name>/adam_v`) and other variables of tasks are left out.
+
+    Args:
+      directory: of the checkpoint.
+      head: names of a fine-tuned head's variables.
 
     Returns:
       float32 arrays by released variable name, and `global_step` where it is stored.
@@ -123,7 +129,7 @@ def read_weights(directory: PathLike) -> tuple[dict[str, np.ndarray], int | None
         parameters = {
             name: np.asarray(reader.get_tensor(name), np.float32)
             for name in sorted(names)
-            if _is_parameter(name)
+            if _is_parameter(name) or name in head
         }
         step = int(reader.get_tensor(_GLOBAL_STEP)) if _GLOBAL_STEP in names else None
     except (tf.errors.OpError, RuntimeError, ValueError, IndexError) as error:

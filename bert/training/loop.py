@@ -84,6 +84,8 @@ class Callbacks:
       speed_at: returns further numbers for the log, such as sequences per second, from the updates
         per second.
       should_stop: called before the first step and after each; if true, the loop saves and stops.
+      has_ended: called before the first step and after each call of `on_step`; if true, training
+        ends there, as after the last step.
       spike_threshold: stops the run at a step whose loss exceeds the mean of the last ten logged
         ones by more than this; None: only where the loss is not finite.
     """
@@ -93,6 +95,7 @@ class Callbacks:
     describe_batch: Callable[[int], str] | None = None
     speed_at: Callable[[float], Mapping[str, float]] | None = None
     should_stop: Callable[[], bool] = lambda: False
+    has_ended: Callable[[], bool] = lambda: False
     spike_threshold: float | None = None
 
 
@@ -161,6 +164,8 @@ def train(
         if stopping.at_once():
             trainer.processes.wait_for_all()
             raise _preempted(trainer.step_count, num_steps)
+        if callbacks.has_ended():
+            return
         clock.restart()
         saved_at = time.monotonic()
         for step, batch in _ahead(schedule.batch_at, trainer.step_count, num_steps):
@@ -201,6 +206,8 @@ def train(
                 writer.wait()
                 trainer.processes.wait_for_all()
                 raise _preempted(done, num_steps)
+            if is_scheduled and callbacks.has_ended():
+                return
             clock.resume()
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from multiberts.bert.checkpoint.fine_tuned import Head
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.finetune.batch_layout import Layout, layouts, parted_batch, parts_of
 from multiberts.finetune.classification.glue import GlueTask
@@ -200,6 +201,13 @@ class ClassificationData:
             batch=batch,
             evaluate=evaluate,
             evaluate_rows=evaluate_rows,
+            head=Head(
+                "regression" if self.task.labels is None else "classification", self.task.labels
+            ),
+            evaluation_metrics={
+                texts.source.name: () if texts.examples.labels is None else texts.source.metrics
+                for texts in self.evaluation
+            },
         )
 
     def _predictions(

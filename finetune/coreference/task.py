@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from multiberts.bert.checkpoint.fine_tuned import Head
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.evaluate.metrics.winogender_bias import gotcha_column
 from multiberts.finetune.content import FileContent, tokenizer_of
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from multiberts.bert.checkpoint.checkpoint import Checkpoint
 
 _PAIR_METRICS = ("accuracy", "f1")
+_WINOGENDER_METRICS = ("accuracy", "bias_correlation", "bias_slope")
 _TRAINING_PAIRS = ("pronouns", "mentions")
 
 
@@ -197,6 +199,12 @@ class CoreferenceData:
             batch=batch,
             evaluate=evaluate,
             evaluate_rows=evaluate_rows,
+            head=Head("coreference"),
+            evaluation_metrics={
+                name: _WINOGENDER_METRICS if name == "winogender" else _PAIR_METRICS
+                for name in self.pairs.sets
+                if name != "train"
+            },
         )
 
     def _pair_set(
@@ -226,7 +234,7 @@ class CoreferenceData:
             labels=answers,
             predictions=scores.argmax(axis=1),
             scores=scores,
-            metrics=("accuracy", "bias_correlation", "bias_slope"),
+            metrics=_WINOGENDER_METRICS,
             extras={
                 "occupation": occupations,
                 "gender": genders,

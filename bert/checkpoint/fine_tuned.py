@@ -1,0 +1,111 @@
+"""What a fine-tuned model adds to a checkpoint: the head's variables, and a record of the task.
+
+The record is the field `finetuned` of `checkpoint.json`:
+
+    task             the task's name; null where another program trained the model
+    head             {"kind", "labels", "variables": {name: shape}}, see `Head`
+    sequence_length  the largest number of tokens in a sequence
+    do_lower_case    true: text is lower-cased
+    arguments        {"labels", "options", "task_modules"} of `finetune`, by which the task is found again
+    learning_rate, finetune_seed, epochs    of the training
+
+The checkpoint's `parent` is the one that fine-tuning started from.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from multiberts.runs.errors import UserError
+from multiberts.runs.parameters import described, fits, shortened
+
+FINE_TUNED = "finetuned"
+
+_FIELDS = {
+    "task": str | None,
+    "head": Mapping[str, Any],
+    "sequence_length": int,
+    "arguments": Mapping[str, Any],
+    "learning_rate": float | None,
+    "finetune_seed": int | None,
+    "epochs": float | None,
+}
+_FIELDS_OF_HEAD = {
+    "kind": str,
+    "labels": Sequence[str] | None,
+    "variables": Mapping[str, Sequence[int]],
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Head:
+    """What the layers above the encoder are.
+
+    Attributes:
+      kind: `classification`, `regression`, `multi_label_classification`, `token_classification`,
+        `question_answering`, `coreference`, or a name of the task's own.
+      labels: of the outputs in their order; None where they have no names.
+
+    Example:
+      >>> Head("classification", ("entailment", "not_entailment")).labels[0]
+      'entailment'
+    """
+
+    kind: str = "own"
+    labels: tuple[str, ...] | None = None
+
+
+def head_shapes(provenance: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Returns the shapes of the head's variables by name; none for a pre-trained model.
+
+    Args:
+      provenance: of a checkpoint.
+
+    Example:
+      >>> head = {"kind": "regression", "labels": None, "variables": {"output_bias": [1]}}
+      >>> head_shapes({"finetuned": {"task": "STS-B", "head": head}}), head_shapes({})
+      ({'output_bias': (1,)}, {})
+    """
+    head = provenance.get(FINE_TUNED, {}).get("head", {})
+    return {name: tuple(shape) for name, shape in head.get("variables", {}).items()}
+
+
+def fine_tuned_line(record: Mapping[str, Any]) -> str:
+    """Returns what a model was fine-tuned on, for `checkpoint inspect` and the card.
+
+    Args:
+      record: the field `finetuned`.
+
+    Example:
+      >>> head = {"kind": "classification", "labels": ["bad", "good"]}
+      >>> fine_tuned_line({"task": "reviews", "epochs": 3, "head": head})
+      'on reviews, 3 epochs: classification, bad, good'
+    """
+    head, epochs = record["head"], record["epochs"]
+    parts = [f"on {record['task'] or 'an unknown task'}"]
+    parts += [] if epochs is None else [f"{epochs:g} epochs"]
+    return f"{', '.join(parts)}: {', '.join([head['kind'], *(head['labels'] or [])])}"
+
+
+def check_fine_tuned(record: Any, where: str, cure: str) -> None:
+    """Refuses a record of another form.
+
+    Args:
+      record: the field `finetuned`.
+      where: the file that has it.
+      cure: for the message.
+
+    Raises:
+      UserError: a field is missing or of another type.
+    """
+    head = record.get("head") if isinstance(record, Mapping) else None
+    for fields, values in ((_FIELDS, record), (_FIELDS_OF_HEAD, head)):
+        for name, kind in fields.items():
+            found = values.get(name, ...) if isinstance(values, Mapping) else ...
+            if found is ... or not fits(found, kind):
+                shown = "nothing" if found is ... else shortened(found)
+                raise UserError(
+                    f"{where}: {FINE_TUNED} has {name} {shown}, expected {described(kind)}; {cure}"
+                )

@@ -1,0 +1,257 @@
+"""The fine-tuned model that a run keeps: the last one, or the best of those that it evaluated.
+
+A checkpoint in the released layout (`bert/checkpoint/checkpoint.py`): the encoder, the head's variables,
+and a record of what they were trained on (`bert/checkpoint/fine_tuned.py`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from multiberts.bert.checkpoint.checkpoint import (
+    PROVENANCE,
+    ancestor,
+    read_provenance,
+    write_checkpoint,
+)
+from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED, Head
+from multiberts.bert.checkpoint.tensorflow_format import FILES
+from multiberts.evaluate.dumps.run_file import set_at
+from multiberts.evaluate.metrics.register import METRICS
+from multiberts.evaluate.scoring import scores_of
+from multiberts.finetune.family import Learner
+from multiberts.finetune.recipe import FinetuningSettings
+from multiberts.finetune.run_outputs import Entries
+from multiberts.finetune.tasks import Task
+from multiberts.runs.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    from multiberts.bert.checkpoint.checkpoint import Checkpoint
+
+MODEL = "model"
+MODEL_FILES = tuple(f"{MODEL}/{name}" for name in (*FILES, PROVENANCE))
+
+
+def fine_tuned_provenance(
+    settings: FinetuningSettings,
+    task: Task,
+    head: Head,
+    start: Checkpoint,
+    fingerprint: str,
+) -> dict[str, Any]:
+    """Returns the provenance of a model fine-tuned with these settings; `epochs` is still to be filled in.
+
+    Its procedure is that of the encoder and the task's name, as in `base+MNLI`: runs that start from it
+    are not mixed with those that start from the encoder.
+
+    Args:
+      settings: of the run.
+      task: of the run.
+      head: what is trained above the encoder.
+      start: where the training started.
+      fingerprint: its SHA-256.
+    """
+    known, options = start.provenance, task.completed(settings.options or {})
+    procedure = known.get("procedure")
+    kept = ("corpus", "training", "converted_from_hidden_act")
+    return {
+        **{name: known.get(name) for name in ("pretrain_seed", "data_seed", "step")},
+        "procedure": procedure and f"{procedure}+{settings.task}",
+        "parent": ancestor(known, fingerprint),
+        **{name: known[name] for name in kept if name in known},
+        FINE_TUNED: {
+            "task": settings.task,
+            "head": {"kind": head.kind, "labels": head.labels and list(head.labels)},
+            "sequence_length": settings.sequence_length,
+            "do_lower_case": True,
+            "arguments": {
+                "labels": settings.labels and list(settings.labels),
+                "options": {
+                    name: value for name, value in options.items() if name not in task.place_options
+                },
+                "task_modules": list(settings.task_modules),
+            },
+            "learning_rate": settings.learning_rate,
+            "finetune_seed": settings.finetune_seed,
+            "epochs": None,
+        },
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class _Selection:
+    """By which score models are compared, and when training ends.
+
+    Attributes:
+      evaluation_set: of the predictions that are scored.
+      metric: its name.
+      higher_is_better: its direction.
+      patience: training ends after so many scores that are not better than the best; None: never.
+    """
+
+    evaluation_set: str
+    metric: str
+    higher_is_better: bool
+    patience: int | None
+
+    @classmethod
+    def of(cls, settings: FinetuningSettings, learner: Learner, held_out: str | None) -> _Selection:
+        """Finds the set and the metric.
+
+        Raises:
+          UserError: there is no such set, it has no labels, or the metric cannot be compared.
+        """
+        sets = dict(learner.evaluation_metrics)
+        if held_out is not None:
+            sets[held_out] = next(iter(sets.values()), ("accuracy",))
+        name = settings.keep_set or next(iter(sets), None)
+        if name is None or not sets.get(name):
+            known = ", ".join(name for name, metrics in sets.items() if metrics) or "none"
+            raise UserError(
+                f"finetune.keep_set is {settings.keep_set!r}, but the sets of task {settings.task} with "
+                f"labels are: {known}; choose one of them"
+            )
+        metric = settings.keep_metric or sets[name][0]
+        known_metrics = [*sets[name]]
+        direction = METRICS[metric].higher_is_better if metric in METRICS else None
+        if metric not in known_metrics or direction is None:
+            usable = [name for name in known_metrics if name in METRICS]
+            raise UserError(
+                f"finetune.keep_metric is {metric!r}, expected a metric of evaluation set {name} that has "
+                f"a better direction ({', '.join(usable) or 'none'}); {nearest(metric, usable)}"
+            )
+        return cls(name, metric, direction, settings.patience)
+
+    def best(self, scores: Sequence[float]) -> int:
+        """Returns the number of the first best score."""
+        return int(np.argmax(scores) if self.higher_is_better else np.argmin(scores))
+
+
+@dataclasses.dataclass
+class KeptModel:
+    """The model of a run's directory, written whole or not at all.
+
+    Attributes:
+      run_dir: the run's directory.
+      start: where the training started.
+      provenance: as from `fine_tuned_provenance`.
+      selection: how the best one is chosen; None: the last one is kept.
+    """
+
+    run_dir: Path
+    start: Checkpoint
+    provenance: Mapping[str, Any]
+    selection: _Selection | None
+
+    @classmethod
+    def of(
+        cls,
+        settings: FinetuningSettings,
+        task: Task,
+        learner: Learner,
+        start: Checkpoint,
+        fingerprint: str,
+        held_out: str | None,
+    ) -> KeptModel | None:
+        """Returns what a run keeps; None where it keeps nothing.
+
+        Args:
+          settings: of the run.
+          task: of the run.
+          learner: of the run.
+          start: where the training starts.
+          fingerprint: its SHA-256.
+          held_out: the name of the set of held-out examples; None where nothing is held out.
+
+        Raises:
+          UserError: the best model is asked for by a set or a metric that is not there.
+        """
+        if settings.keep == "none":
+            return None
+        selection = None
+        if settings.keep == "best":
+            selection = _Selection.of(settings, learner, held_out)
+        provenance = fine_tuned_provenance(settings, task, learner.head, start, fingerprint)
+        return cls(Path(settings.run_dir), start, provenance, selection)
+
+    @property
+    def path(self) -> Path:
+        """Returns the checkpoint's directory."""
+        return self.run_dir / MODEL
+
+    def epochs(self) -> float:
+        """Returns after how many epochs the model was written."""
+        found: float = read_provenance(self.path)[FINE_TUNED]["epochs"]
+        return found
+
+    def write(self, weights: Mapping[str, np.ndarray], epochs: float) -> None:
+        """Writes the model after so many epochs, in place of an earlier one.
+
+        Args:
+          weights: float32 arrays by name, those that were trained.
+          epochs: of training.
+
+        Raises:
+          UserError: the disk is full or the directory cannot be written.
+        """
+        encoder = {
+            name: values
+            for name, values in self.start.parameters.items()
+            if name.startswith("bert/")
+        }
+        shapes = {
+            name: list(weights[name].shape) for name in sorted(weights) if name not in encoder
+        }
+        record = self.provenance[FINE_TUNED]
+        head = {**record["head"], "variables": shapes}
+        write_checkpoint(
+            self.path,
+            {**encoder, **weights},
+            self.start.config,
+            self.start.vocabulary_path,
+            {**self.provenance, FINE_TUNED: {**record, "head": head, "epochs": epochs}},
+        )
+
+    def score(self, entries: Entries, epochs: float | None) -> float:
+        """Returns the score by which models are compared.
+
+        Args:
+          entries: of the predictions, as in run.json.
+          epochs: of training before them; None: at the end.
+        """
+        assert self.selection is not None
+        name = self.selection.evaluation_set
+        name = name if epochs is None else set_at(name, epochs)
+        parent = self.provenance["parent"]
+        content = {
+            "task": self.provenance[FINE_TUNED]["task"],
+            "evaluation_sets": entries,
+            **{name: parent.get(name) for name in ("procedure", "pretrain_seed", "step")},
+            **dict.fromkeys(("data_seed", "learning_rate", "finetune_seed")),
+        }
+        return scores_of(self.run_dir, name, content)[self.selection.metric]
+
+    def is_better(self, score: float, before: Sequence[float]) -> bool:
+        """Returns whether a model is better than all before it.
+
+        Args:
+          score: of the model.
+          before: of the models before it.
+        """
+        assert self.selection is not None
+        return self.selection.best([*before, score]) == len(before)
+
+    def has_lost_patience(self, scores: Sequence[float]) -> bool:
+        """Returns whether training ends here.
+
+        Args:
+          scores: of all models so far, in their order.
+        """
+        if self.selection is None or self.selection.patience is None or not scores:
+            return False
+        return len(scores) - 1 - self.selection.best(scores) >= self.selection.patience

@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multiberts.bert.checkpoint.checkpoint import read_checkpoint
+from multiberts.bert.checkpoint.commands import main as checkpoint_command
+from multiberts.evaluate.dumps.predictions import read_predictions
+from multiberts.evaluate.scoring import scores_of
+from multiberts.finetune import finetuning
+from multiberts.finetune.finetuning import finetune
+from multiberts.finetune.kept_model import MODEL_FILES
+from multiberts.runs.errors import UserError
+from multiberts.runs.preemption import PreemptedError
+
+SMALL = {"batch_size": 16, "sequence_length": 32, "compile_step": False, "learning_rate": 2e-3}
+
+
+def files_of(run: Path) -> dict[str, bytes]:
+    """What a finished run consists of, without its log and the paths in its configuration."""
+    return {
+        str(path.relative_to(run)): path.read_bytes()
+        for path in sorted(run.rglob("*"))
+        if path.is_file() and path.name not in ("metrics.jsonl", "config.gin", "LOCK")
+    }
+
+
+@pytest.fixture
+def call(make_checkpoint: Callable[..., Path], pair_data: Path) -> dict[str, Any]:
+    return {
+        "checkpoint": str(make_checkpoint()),
+        "task": "pair",
+        "data_dir": str(pair_data),
+        "num_epochs": 3,
+        **SMALL,
+    }
+
+
+def test_the_last_model_predicts_as_the_run_did(
+    tmp_path: Path, call: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain, kept = tmp_path / "plain", tmp_path / "kept"
+    finetune(run_dir=str(plain), **call)
+    finetune(run_dir=str(kept), keep="last", **call)
+    assert not (plain / "model").exists()
+    dump = "predictions/dev.tfrecord"
+    assert (plain / dump).read_bytes() == (kept / dump).read_bytes()
+    assert set(json.loads((kept / "DONE").read_text())["outputs"]) >= set(MODEL_FILES)
+    model = read_checkpoint(kept / "model")
+    assert model.head["output_weights"].shape == (2, 32)
+    assert model.provenance["procedure"] == "base+pair"
+    assert model.provenance["parent"]["procedure"] == "base"
+    record = model.provenance["finetuned"]
+    assert record["head"]["labels"] == ["entailment", "not_entailment"]
+    assert (record["epochs"], record["sequence_length"], record["do_lower_case"]) == (3, 32, True)
+    capsys.readouterr()
+    assert checkpoint_command(["inspect", str(kept / "model")]) == 0
+    text = capsys.readouterr().out
+    assert "fine-tuned     on pair, 3 epochs: classification, entailment, not_entailment" in text
+    assert "output_weights" in text and "match checkpoint.json" in text
+
+
+def test_the_best_model_is_that_of_the_best_score(tmp_path: Path, call: dict[str, Any]) -> None:
+    """Here accuracy rises with training, so the worst by it is an early model."""
+    run = tmp_path / "run"
+    call |= {"num_epochs": 12, "prediction_epochs": [1, 2, 4, 8], "keep": "best"}
+    finetune(run_dir=str(run), **call)
+    scores = {
+        epochs: scores_of(run, name)["accuracy"]
+        for epochs, name in ((1, "dev@1"), (2, "dev@2"), (4, "dev@4"), (8, "dev@8"))
+    }
+    best = read_checkpoint(run / "model").provenance["finetuned"]["epochs"]
+    final = scores_of(run, "dev")["accuracy"]
+    assert final == max([*scores.values(), final])
+    # The first of equally good ones.
+    first = next((epochs for epochs, score in scores.items() if score == final), 12)
+    assert best == first
+    assert json.loads((run / "run.json").read_text())["kept_model"]["epochs"] == best
+
+
+def test_patience_ends_training_and_a_stopped_run_resumes_to_the_same_bytes(
+    tmp_path: Path, call: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a learning rate of almost nothing no score is better than the first."""
+    call |= {
+        "num_epochs": 6,
+        "prediction_epochs": [1, 2, 3, 4, 5],
+        "keep": "best",
+        "patience": 2,
+        "learning_rate": 1e-9,
+        "save_state_every_steps": 4,
+    }
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    finetune(run_dir=str(whole), **call)
+    sets = json.loads((whole / "run.json").read_text())["evaluation_sets"]
+    assert set(sets) == {"dev@1", "dev@2", "dev@3", "dev"}
+    assert read_checkpoint(whole / "model").provenance["finetuned"]["epochs"] == 1
+    first, dev = read_predictions([whole], "dev@1"), read_predictions([whole], "dev")
+    np.testing.assert_array_equal(first["scores"], dev["scores"])
+    for steps in (3, 4, 5, 2):  # ends in step 18, when two epochs were no better than the first
+        calls = iter(range(1000))
+
+        @contextlib.contextmanager
+        def notice(
+            calls: Iterator[int] = calls, steps: int = steps
+        ) -> Iterator[Callable[[], bool]]:
+            yield lambda: next(calls) >= steps
+
+        with monkeypatch.context() as patch, pytest.raises(PreemptedError):
+            patch.setattr(finetuning, "preemption_notice", notice)
+            finetune(run_dir=str(stopped), **call)
+    finetune(run_dir=str(stopped), **call)
+    assert files_of(stopped) == files_of(whole)
+
+
+def test_training_starts_from_a_kept_model(
+    tmp_path: Path, call: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second, plain = tmp_path / "first", tmp_path / "second", tmp_path / "plain"
+    finetune(run_dir=str(first), keep="last", **call)
+    finetune(run_dir=str(plain), **call)
+    capsys.readouterr()
+    again = {**call, "checkpoint": str(first / "model")}
+    finetune(run_dir=str(second), **again)
+    assert (
+        "was fine-tuned on pair: its encoder is taken, the head is new" in capsys.readouterr().err
+    )
+    content = json.loads((second / "run.json").read_text())
+    assert (content["procedure"], content["pretrain_seed"]) == ("base+pair", 0)
+    assert content["parent"]["procedure"] == "base"
+    dump = "predictions/dev.tfrecord"
+    assert (plain / dump).read_bytes() != (second / dump).read_bytes()
+    # The same directory cannot be taken for a run that starts elsewhere.
+    with pytest.raises(UserError, match=r"other parameters: finetune.checkpoint"):
+        finetune(run_dir=str(second), **call)
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"keep": "best"}, "there are no finetune.prediction_epochs"),
+        ({"keep_metric": "accuracy"}, "counts with keep = 'best' only"),
+        ({"keep": "last", "patience": 2}, "finetune.patience is 2, which counts with keep = 'best' only"),
+        (
+            {"keep": "best", "prediction_epochs": [1], "keep_set": "test"},
+            "keep_set is 'test', but the sets of task pair with labels are: dev",
+        ),
+        (
+            {"keep": "best", "prediction_epochs": [1], "keep_metric": "acuracy"},
+            "did you mean accuracy",
+        ),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_kept_is_refused(
+    tmp_path: Path, call: dict[str, Any], change: dict[str, Any], line: str
+) -> None:
+    with pytest.raises(UserError, match=line):
+        finetune(run_dir=str(tmp_path / "run"), **call, **change)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_probe_trains_nothing_that_could_be_kept(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], winogender_data: Path
+) -> None:
+    with pytest.raises(UserError, match="task pronoun_probe trains nothing"):
+        finetune(
+            run_dir=str(tmp_path / "run"),
+            checkpoint=str(make_checkpoint()),
+            task="pronoun_probe",
+            winogender_dir=str(winogender_data),
+            keep="last",
+        )
+    assert not (tmp_path / "run").exists()
