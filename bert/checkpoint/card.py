@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED, fine_tuned_line
+from multiberts.bert.checkpoint.hugging_face import architecture_of
 from multiberts.bert.checkpoint.release_names import RELEASED_PROCEDURE, RELEASED_STEPS
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.runs.directory import CONFIG, fingerprint, read_config
@@ -26,6 +28,11 @@ UNKNOWN = "unknown"
 _MOST_SOURCES_LISTED = 20
 # Listed elsewhere on the card.
 _LISTED_ELSEWHERE = ("procedure", "pretrain_seed", "data_seed", "model", "checkpoint_steps")
+_PIPELINES = {
+    "BertForSequenceClassification": "text-classification",
+    "BertForTokenClassification": "token-classification",
+    "BertForQuestionAnswering": "question-answering",
+}
 _WHOSE = ("procedure", "pretrain_seed", "data_seed", "step")
 _WHAT = ("task", "evaluation_set", "metric", "learning_rate")
 
@@ -45,7 +52,7 @@ def model_card(
       config: the model's sizes.
       provenance: of the checkpoint: `procedure`, `pretrain_seed`, `data_seed`, `step`; and, where
         known, `training` (parameters by name), `corpus` (as in `corpus.json`), `evaluation`
-        (measures on held-out text by name), `initialised`, `converted_from_hidden_act`.
+        (measures on held-out text by name), `initialised`, `converted_from_hidden_act`, `finetuned`.
       num_parameters: numbers in all variables.
       has_heads: whether the pre-training heads are there.
       layout: `tf1` or `hugging_face`, for the lines that load it.
@@ -65,7 +72,8 @@ def model_card(
         autoescape=False,
     )
     environment.filters["shown"] = _shown
-    training = provenance.get("training")
+    training, fine_tuned = provenance.get("training"), provenance.get(FINE_TUNED)
+    architecture = architecture_of(fine_tuned) if layout == "hugging_face" else None
     return environment.get_template("model_card.md.j2").render(
         title=_title(provenance),
         provenance=provenance,
@@ -76,6 +84,14 @@ def model_card(
         scores=scores,
         # Facts of the release hold for what it released, not for runs of our own.
         is_released=provenance.get("procedure") == RELEASED_PROCEDURE and not training,
+        architecture=architecture,
+        pipeline_tag=_PIPELINES.get(str(architecture), "fill-mask" if fine_tuned is None else None),
+        fine_tuned=fine_tuned
+        and [
+            ("task and head", fine_tuned_line(fine_tuned)),
+            ("procedure of the encoder", _shown((provenance.get("parent") or {}).get("procedure"))),
+            *_rows(fine_tuned, ("task", "epochs")),
+        ],
         released_steps=RELEASED_STEPS,
         training=_rows(training, _LISTED_ELSEWHERE),
         held_out=_rows(provenance.get("evaluation")),

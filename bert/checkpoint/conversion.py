@@ -7,6 +7,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+
 from multiberts.bert.checkpoint import card, hugging_face
 from multiberts.bert.checkpoint.checkpoint import (
     VOCABULARY,
@@ -18,6 +20,7 @@ from multiberts.bert.checkpoint.checkpoint import (
     same_bits,
     write_checkpoint,
 )
+from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
 from multiberts.bert.checkpoint.release_names import RELEASED_PROCEDURE, release_name
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
@@ -78,14 +81,14 @@ def convert_checkpoint(
         text = card.model_card(
             checkpoint.config,
             provenance,
-            num_parameters=sum(values.size for values in checkpoint.parameters.values()),
+            num_parameters=sum(values.size for values in _variables(checkpoint).values()),
             has_heads=any(name.startswith("cls/") for name in checkpoint.parameters),
             layout=layout,
             scores=rows,
         )
         write_checkpoint(
             directory,
-            checkpoint.parameters,
+            _variables(checkpoint),
             checkpoint.config,
             vocabulary_path,
             provenance,
@@ -93,6 +96,11 @@ def convert_checkpoint(
             card=text,
         )
     return directory, True
+
+
+def _variables(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
+    """Returns all variables, a fine-tuned head's among them."""
+    return {**checkpoint.parameters, **checkpoint.head}
 
 
 @contextlib.contextmanager
@@ -148,10 +156,11 @@ def _refuse_another(directory: Path, checkpoint: Checkpoint, layout: str) -> Non
             for name in ("procedure", "pretrain_seed", "data_seed", "step")
         )
         and there.config == checkpoint.config
-        and there.parameters.keys() == checkpoint.parameters.keys()
+        and there.provenance.get(FINE_TUNED) == checkpoint.provenance.get(FINE_TUNED)
+        and _variables(there).keys() == _variables(checkpoint).keys()
         and all(
-            same_bits(values, there.parameters[name])
-            for name, values in checkpoint.parameters.items()
+            same_bits(values, _variables(there)[name])
+            for name, values in _variables(checkpoint).items()
         )
     )
     if not is_same:

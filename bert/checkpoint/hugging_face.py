@@ -143,7 +143,14 @@ def _head_names(fine_tuned: Mapping[str, Any] | None) -> dict[str, str]:
     if fine_tuned is None:
         return {}
     layer = _head_class(fine_tuned).layer
-    return {"output_bias": f"{layer}.bias", "output_weights": f"{layer}.weight"}
+    names = {"output_bias": f"{layer}.bias", "output_weights": f"{layer}.weight"}
+    variables = fine_tuned["head"]["variables"]
+    if variables.keys() != names.keys():
+        raise UserError(
+            f"the model's head has the variables {', '.join(variables)}, expected {', '.join(names)}, as "
+            f"transformers.{architecture_of(fine_tuned)} has; convert it --to tf1"
+        )
+    return names
 
 
 def write_files(

@@ -1,0 +1,192 @@
+"""Fine-tuned models in both layouts, with `transformers` as the other program."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multiberts.bert.checkpoint.checkpoint import read_checkpoint, write_checkpoint
+from multiberts.bert.checkpoint.commands import main as command
+from multiberts.bert.model.configuration import BertConfig
+from multiberts.bert.model.initialization import initial_parameters
+from multiberts.runs.errors import UserError
+
+CONFIG = BertConfig(
+    vocab_size=12,
+    hidden_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=24,
+    max_position_embeddings=16,
+    initializer_range=0.2,
+)
+KINDS = {
+    "classification": ("BertForSequenceClassification", ["no", "yes", "perhaps"], 3),
+    "regression": ("BertForSequenceClassification", None, 1),
+    "multi_label_classification": ("BertForSequenceClassification", ["a", "b"], 2),
+    "token_classification": ("BertForTokenClassification", ["O", "B-PER", "I-PER"], 3),
+    "question_answering": ("BertForQuestionAnswering", None, 2),
+}
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Callable[..., Path]:
+    """Writes a model with a head of a kind; all its numbers are drawn."""
+    vocabulary = tmp_path / "given_vocab.txt"
+    pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] a good cake she is here ##s"
+    vocabulary.write_text("\n".join(pieces.split()) + "\n")
+
+    def make(kind: str, odd: bool = False) -> Path:
+        _, labels, outputs = KINDS.get(kind, ("", None, 2))
+        draw = np.random.default_rng(1)
+        parameters = {
+            name: values
+            for name, values in initial_parameters(CONFIG, 3).items()
+            if name.startswith("bert/")
+        }
+        head = {
+            "output_weights": draw.normal(size=(outputs, 16)).astype(np.float32),
+            "output_bias": draw.normal(size=outputs).astype(np.float32),
+        }
+        if odd:  # every kind of float32 there is
+            head = {
+                name: draw.integers(0, 2**32, values.shape, np.uint32).view(np.float32)
+                for name, values in head.items()
+            }
+        shapes = {name: list(values.shape) for name, values in sorted(head.items())}
+        record = {
+            "task": "mine",
+            "head": {"kind": kind, "labels": labels, "variables": shapes},
+            "sequence_length": 16,
+            "do_lower_case": True,
+            "arguments": {"labels": labels, "options": {}, "task_modules": []},
+            "learning_rate": 5e-5,
+            "finetune_seed": 4,
+            "epochs": 3,
+        }
+        known = {"procedure": "base+mine", "pretrain_seed": 3, "data_seed": 1, "step": 7}
+        path = tmp_path / kind
+        provenance = {**known, "finetuned": record}
+        write_checkpoint(path, {**parameters, **head}, CONFIG, vocabulary, provenance)
+        return path
+
+    return make
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_round_trip_gives_the_same_bytes(
+    tmp_path: Path, make: Callable[..., Path], kind: str
+) -> None:
+    first, there, back = make(kind, odd=True), tmp_path / "there", tmp_path / "back"
+    assert command(["convert", str(first), str(there), "--to", "hugging_face"]) == 0
+    assert json.loads((there / "config.json").read_text())["architectures"] == [KINDS[kind][0]]
+    assert command(["compare", str(first), str(there)]) == 0
+    assert command(["convert", str(there), str(back), "--to", "tf1"]) == 0
+    for file in first.iterdir():
+        assert file.read_bytes() == (back / file.name).read_bytes(), file.name
+    card = (there / "README.md").read_text()
+    assert f"{KINDS[kind][0]}.from_pretrained" in card
+    assert f"on mine, 3 epochs: {kind}" in card
+    # Called again it finds the same model; another head is another model.
+    assert command(["convert", str(first), str(there), "--to", "hugging_face"]) == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_logits_equal_those_of_transformers(
+    tmp_path: Path, make: Callable[..., Path], kind: str
+) -> None:
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    source, target = make(kind), tmp_path / "exported"
+    assert command(["convert", str(source), str(target), "--to", "hugging_face"]) == 0
+    name, labels, _ = KINDS[kind]
+    model = getattr(transformers, name).from_pretrained(target).eval()
+    if labels:
+        assert [model.config.id2label[number] for number in range(len(labels))] == labels
+    ids = np.array([[2, 5, 6, 7, 3, 8, 9, 3], [2, 8, 9, 10, 11, 3, 6, 3]])
+    segments = np.array([[0, 0, 0, 0, 0, 1, 1, 1], [0, 0, 0, 0, 0, 0, 1, 1]])
+    with torch.no_grad():
+        given = model(
+            input_ids=torch.from_numpy(ids),
+            attention_mask=torch.ones(ids.shape, dtype=torch.long),
+            token_type_ids=torch.from_numpy(segments),
+        )
+    if kind == "question_answering":
+        expected = np.stack([given.start_logits.numpy(), given.end_logits.numpy()], axis=-1)
+    else:
+        expected = given.logits.numpy()
+    checkpoint = read_checkpoint(target)
+    np.testing.assert_allclose(_logits(checkpoint, kind, ids, segments), expected, atol=2e-5)
+
+
+def _logits(checkpoint: Any, kind: str, ids: np.ndarray, segments: np.ndarray) -> np.ndarray:
+    from multiberts.bert.model.encoder import encode, pool
+
+    states = encode(checkpoint.parameters, CONFIG, ids, np.ones_like(ids), segments)
+    if kind not in ("token_classification", "question_answering"):
+        states = pool(checkpoint.parameters, states)
+    found = np.asarray(states) @ checkpoint.head["output_weights"].T
+    return np.asarray(found + checkpoint.head["output_bias"])
+
+
+def test_what_transformers_saved_is_read(tmp_path: Path) -> None:
+    """A classifier with labels of its own, without our record."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    fields = {**json.loads(CONFIG.to_json()), "hidden_act": "gelu_new"}
+    labels = {0: "bad", 1: "good", 2: "fine"}
+    model = transformers.BertForSequenceClassification(
+        transformers.BertConfig(
+            **fields, id2label=labels, label2id={v: k for k, v in labels.items()}
+        )
+    )
+    model.save_pretrained(tmp_path / "theirs")
+    checkpoint = read_checkpoint(tmp_path / "theirs", need_vocabulary=False)
+    head = checkpoint.provenance["finetuned"]["head"]
+    assert (head["kind"], head["labels"]) == ("classification", ["bad", "good", "fine"])
+    np.testing.assert_array_equal(
+        checkpoint.head["output_weights"], model.classifier.weight.detach().numpy()
+    )
+
+
+def test_a_head_that_transformers_does_not_have_is_refused(
+    tmp_path: Path, make: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["convert", str(make("coreference")), str(tmp_path / "new"), "--to"]
+    assert command([*arguments, "hugging_face"]) == 2
+    assert "kind 'coreference', which no class of transformers has" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+    assert command([*arguments, "tf1"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (lambda record: record.pop("task"), "finetuned has task nothing, expected"),
+        (lambda record: record.update(sequence_length="long"), "finetuned has sequence_length 'long'"),
+        (lambda record: record["head"].update(kind=3), "finetuned has kind 3"),
+        (
+            lambda record: record["head"]["variables"].update(output_bias=[9]),
+            r"output_bias of the fine-tuned head has shape \(3,\), but its record says \(9,\)",
+        ),
+        (
+            lambda record: record["head"]["variables"].update(more=[9]),
+            "more of the fine-tuned head is missing",
+        ),
+    ],
+)  # fmt: skip
+def test_a_record_that_does_not_fit_is_refused(
+    make: Callable[..., Path], change: Callable[[dict], None], line: str
+) -> None:
+    path = make("classification") / "checkpoint.json"
+    content = json.loads(path.read_text())
+    change(content["finetuned"])
+    path.write_text(json.dumps(content))
+    with pytest.raises(UserError, match=line):
+        read_checkpoint(path.parent)
