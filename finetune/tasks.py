@@ -14,7 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from multiberts.finetune.family import Family
+from multiberts.runs.command import parameter_lines
 from multiberts.runs.errors import UserError, nearest
+from multiberts.runs.parameters import annotations_of, described, fits
 
 # Imported when a task is looked up, so that a task's module may import this one.
 MODULES = (
@@ -71,19 +73,6 @@ class DataArguments:
             if getattr(self, name):
                 raise UserError(f"task {self.task} takes no {name}; leave it out")
 
-    def require_positive(self, *names: str) -> None:
-        """Refuses options below 1.
-
-        Raises:
-          UserError: one of them is below 1.
-        """
-        for name in names:
-            if self.options[name] < 1:
-                raise UserError(
-                    f"option {name} of task {self.task} is {self.options[name]}, expected 1 or more; "
-                    "correct finetune.options"
-                )
-
 
 @dataclasses.dataclass(frozen=True)
 class Task:
@@ -93,6 +82,8 @@ class Task:
       name: as the user writes it.
       family: finds the files; raises UserError for unknown, missing or superfluous arguments.
       options: the task's own options, with their defaults; values must have the type of the default.
+      settings: in place of `options`, a dataclass with the same as fields: `--help` shows their types,
+        defaults, choices and meanings, and values must fit their annotations.
       trains: whether anything is trained; if not, one run per checkpoint is enough.
       frozen_encoder: whether the encoder's weights stay as they are.
       num_train_examples: in the published training set; None: not known.
@@ -115,6 +106,15 @@ class Task:
     num_dev_examples: int | None = None
     data_files: tuple[str, ...] = ()
     place_options: tuple[str, ...] = ()
+    settings: type | None = None
+
+    def __post_init__(self) -> None:
+        """Takes the options from the settings."""
+        if self.settings is not None:
+            defaults = dataclasses.asdict(self.settings())
+            # Lists, as users and frozen configurations write them.
+            options = {k: list(v) if isinstance(v, tuple) else v for k, v in defaults.items()}
+            object.__setattr__(self, "options", options)
 
     def completed(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the given options with the defaults of the others.
@@ -122,6 +122,7 @@ class Task:
         Raises:
           UserError: an unknown option, or a value of another type than the default's.
         """
+        annotations = {} if self.settings is None else annotations_of(self.settings)
         for name, value in options.items():
             if name not in self.options:
                 known = ", ".join(self.options) or "none"
@@ -130,7 +131,13 @@ class Task:
                     "correct the name or leave it out"
                 )
             default = self.options[name]
-            if not _is_like(value, default):
+            if name in annotations:
+                if not fits(value, annotations[name]):
+                    raise UserError(
+                        f"option {name} of task {self.name} is {value!r}, expected "
+                        f"{described(annotations[name])}; correct finetune.options"
+                    )
+            elif not _is_like(value, default):
                 raise UserError(
                     f"option {name} of task {self.name} is {value!r}, expected a value like "
                     f"{default!r}; correct finetune.options"
@@ -194,6 +201,22 @@ def registered_tasks(task_modules: tuple[str, ...] = ()) -> dict[str, Task]:
                 )
             tasks[task.name] = task
     return tasks
+
+
+def described_options() -> str:
+    """Returns the tasks' own options as `multiberts finetune --help` shows them.
+
+    Example:
+      >>> "max_answer_length (int at least 1; default 30)" in described_options()
+      True
+    """
+    lines = ["""Options of the tasks, as --options='{"name": value, ...}':"""]
+    tasks = registered_tasks().values()
+    for settings in dict.fromkeys(task.settings for task in tasks if task.settings):
+        names = ", ".join(task.name for task in tasks if task.settings is settings)
+        lines += ["", f"{names}:"]
+        lines += parameter_lines(settings, annotations_of(settings), prefix="")
+    return "\n".join(lines)
 
 
 def _tasks_outside(module: str) -> Sequence[Task]:

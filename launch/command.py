@@ -1,18 +1,21 @@
-"""`multiberts launch <command> --gin_file=...`: run an experiment, show, price and clean it up.
+"""`multiberts launch`: carries out an experiment, shows, prices and cleans it up.
 
-Only this module of the launcher knows Gin. A configuration uses the names of the single commands.
-Bindings for one corpus, procedure or task are in its scope:
+    multiberts launch run --gin_file=configs/demo.gin --workers=2
+
+An experiment is a Gin file (configs/demo.gin is the one to copy). It uses the names of the single
+commands; what holds for one corpus, procedure or task is in its scope:
 
     launch.procedures = ['base', 'cda_incr']
     pretrain.num_steps = 600
     cda_incr/pretrain.num_steps = 200
 
-Options of a command are bound under its name, such as `run.workers = 4`. Options of `run`, and its
-`engine_options`, are also the defaults of the other commands' options of the same name.
+Options of a command are flags, or bound under its name, such as `run.workers = 4`. Options of `run`,
+and its `engine_options`, are also the defaults of the other commands' options of the same name.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import sys
@@ -31,7 +34,17 @@ from multiberts.launch.plan.experiment import Experiment, make_plan
 from multiberts.launch.plan.input_digests import FILE as DIGESTS
 from multiberts.launch.plan.input_digests import InputDigests
 from multiberts.launch.plan.planned_run import STAGES, PlannedRun, stage_function
-from multiberts.runs.command import parse_gin_flags, run_main
+from multiberts.runs import console
+from multiberts.runs.command import (
+    asks_for_help,
+    define_flags,
+    described_function,
+    flag_values,
+    gin_name_of,
+    parameter_lines,
+    parse_gin_flags,
+    run_main,
+)
 from multiberts.runs.errors import UserError, nearest
 from multiberts.runs.gin_files import refuse_unknown_scopes, scoped_bindings
 from multiberts.runs.parameters import PositiveInt, annotations_of, check_types
@@ -81,22 +94,6 @@ COMMANDS = {
 DEFAULT_COMMAND = "run"
 
 _DRY_RUN = flags.DEFINE_bool("dry_run", False, "The same as the command plan.")
-_ROOT = flags.DEFINE_string("root", None, "launch.root: the experiment's directory.")
-# Options that have flags; the commands' functions show which command has the option.
-_OPTION_FLAGS = {
-    "all": flags.DEFINE_bool("all", None, "List every run of the plan."),
-    "budget": flags.DEFINE_float(
-        "budget", None, "Refuse a plan that is estimated to cost more dollars."
-    ),
-    "device": flags.DEFINE_string(
-        "device", None, "Estimate for this device of launch/estimate/prices.toml."
-    ),
-    "html": flags.DEFINE_string("html", None, "Write the status to this HTML file, too."),
-    "json": flags.DEFINE_bool("json", None, "Print the status as JSON."),
-    "once": flags.DEFINE_bool("once", None, "Look once, do what is to be done now, and leave."),
-    "watch": flags.DEFINE_bool("watch", None, "Keep showing the status."),
-}
-
 # Settings that are bound under the name of their stage.
 _OF_STAGES = {"world": "make_world", "report": "report", "paper": "paper"}
 # The lists of `launch` that name the scopes of a stage.
@@ -112,23 +109,56 @@ _SETTINGS = {
 
 def main() -> None:
     """Runs `multiberts launch`."""
-    if {"--help", "-h", "--helpfull", "-help", "-helpfull"} & set(sys.argv):
-        _describe_in_help(sys.argv[1:])
-    run_main(_main)
+    given = next((argument for argument in sys.argv[1:] if argument in COMMANDS), None)
+    if asks_for_help(sys.argv[1:]):
+        console.report(_help() if given is None else _help_of(given))
+        return
+    # `--dry_run` takes the place of `run`.
+    is_plan = given in (None, DEFAULT_COMMAND) and not {"--dry_run", "-dry_run"}.isdisjoint(
+        sys.argv
+    )
+    name = "plan" if is_plan else given or DEFAULT_COMMAND
+    annotations = _flags_of(name)
+    define_flags(annotations)
+    stages = map(stage_function, ("score", "report"))
+    run_main(functools.partial(_main, name, annotations), stages)
 
 
-def _main(arguments: Sequence[str]) -> None:
-    """Parses Gin, gathers every scope's arguments, makes the plan, and carries out the command."""
-    name = _command_name(arguments)
+def _flags_of(name: str) -> dict[str, Any]:
+    """Returns the annotations of a command's flags: of its options, and of the experiment's settings."""
+    annotations = annotations_of(COMMANDS[name].load())
+    needs_plan = annotations.pop("plan", None) is not None
+    return (_settings_with_flags() if needs_plan else {}) | annotations
+
+
+def launch_flags() -> dict[str, Any]:
+    """Returns the annotations of the flags of all commands of `multiberts launch`."""
+    return {name: kind for command in COMMANDS for name, kind in _flags_of(command).items()}
+
+
+def _settings_with_flags() -> dict[str, Any]:
+    return {name: kind for name, kind in _SETTINGS.items() if name not in _OF_STAGES}
+
+
+def _main(name: str, annotations: Mapping[str, Any], arguments: Sequence[str]) -> None:
+    """Parses Gin, gathers every scope's arguments, makes the plan, and carries out the command.
+
+    Args:
+      name: of the command whose flags were defined.
+      annotations: of these flags.
+      arguments: the command line without flags.
+    """
+    if _command_name(arguments) != name:
+        raise UserError(f"{name!r} is the value of a flag; give the command before the flags")
     command = COMMANDS[name]
     function = command.load()
     needs_plan = "plan" in inspect.signature(function).parameters
     parse_gin_flags(_known(command, function, needs_plan))
+    flags_given = flag_values(annotations)
     settings = dict(gin.get_bindings("launch"))
-    if _ROOT.value is not None:
-        settings["root"] = _ROOT.value
+    settings |= {name: value for name, value in flags_given.items() if name in _SETTINGS}
     _check_settings(settings)
-    options = _options(name, function, settings)
+    options = _options(name, function, settings, flags_given)
     check_types(command.gin_name, options, annotations_of(function))
     if not needs_plan:
         result = function(**options)
@@ -155,7 +185,7 @@ def _command_name(arguments: Sequence[str]) -> str:
         raise UserError(f"unknown command {name!r}; {nearest(name, COMMANDS)}")
     if len(arguments) > 2:
         raise UserError(
-            f"unexpected argument {arguments[2]!r}; give parameters as --gin_param='name = value'"
+            f"unexpected argument {arguments[2]!r}; give options as --name=value, and --help lists them"
         )
     if _DRY_RUN.value:
         if name not in ("plan", DEFAULT_COMMAND):
@@ -177,7 +207,11 @@ def _known(
     def anything(**parameters: Any) -> None:
         """Replaces a function that is not called."""
 
-    known = {stage: stage_function(stage) if needs_plan else anything for stage in STAGES}
+    known = {
+        name: stage_function(stage) if needs_plan else anything
+        for stage in STAGES
+        for name in (stage, gin_name_of(stage))
+    }
     known |= {other.gin_name: anything for other in COMMANDS.values()}
     return known | {command.gin_name: function, "launch": anything}
 
@@ -194,7 +228,12 @@ def _check_settings(settings: dict[str, Any]) -> None:
     check_types("launch", settings, _SETTINGS)
 
 
-def _options(name: str, function: Callable[..., Any], settings: dict[str, Any]) -> dict[str, Any]:
+def _options(
+    name: str,
+    function: Callable[..., Any],
+    settings: Mapping[str, Any],
+    flags_given: Mapping[str, Any],
+) -> dict[str, Any]:
     """Returns a command's keyword arguments without `plan`: from flags, Gin, and the experiment."""
     command = COMMANDS[name]
     known = inspect.signature(function).parameters
@@ -208,12 +247,7 @@ def _options(name: str, function: Callable[..., Any], settings: dict[str, Any]) 
     inherited |= of_run
     inherited |= {setting: settings[setting] for setting in ("root", "data") if setting in settings}
     given = {option: value for option, value in inherited.items() if option in known} | bound
-    for option, flag in _OPTION_FLAGS.items():
-        if flag.value is None:
-            continue
-        if option not in known:
-            raise UserError(f"--{option} is not an option of {name}; leave it out")
-        given[option] = flag.value
+    given |= {option: value for option, value in flags_given.items() if option in known}
     missing = [
         option
         for option, details in known.items()
@@ -222,7 +256,7 @@ def _options(name: str, function: Callable[..., Any], settings: dict[str, Any]) 
     if missing:
         first = "launch.root" if missing[0] == "root" else f"{command.gin_name}.{missing[0]}"
         raise UserError(
-            f"{name} lacks {first}; give it in a --gin_file or as --gin_param='{first} = ...'"
+            f"{name} lacks {first}; give --{missing[0]}=..., or {first} in a --gin_file"
         )
     return given
 
@@ -236,8 +270,8 @@ def _plan(settings: Mapping[str, Any], digests: InputDigests) -> list[PlannedRun
     ]
     if missing:
         raise UserError(
-            f"launch lacks {', '.join(missing)}; give each in a --gin_file or as "
-            f"--gin_param='{missing[0]} = ...'"
+            f"launch lacks {', '.join(missing)}; give a --gin_file that sets each (configs/demo.gin is "
+            "one to copy)"
         )
     arguments = {name: settings[name] for name in settings if name not in _OTHER_SETTINGS}
     scopes: dict[str, set[str]] = {stage: set() for stage in STAGES}
@@ -246,31 +280,55 @@ def _plan(settings: Mapping[str, Any], digests: InputDigests) -> list[PlannedRun
         arguments[names] = {name: scoped_bindings(stage, name) for name in settings[names]}
     modules = gin.get_bindings("finetune").get("task_modules", ())
     refuse_unknown_scopes(scopes, "launch", unused=registered_tasks(tuple(modules)))
-    arguments |= {name: gin.get_bindings(stage) or None for name, stage in _OF_STAGES.items()}
+    for name, stage in _OF_STAGES.items():
+        bound = gin.get_bindings(stage) | gin.get_bindings(gin_name_of(stage))
+        arguments[name] = bound or None
     imported = imported_runs(settings["root"])
     return make_plan(Experiment(**arguments), imported=imported, digests=digests)
 
 
-def _describe_in_help(arguments: Sequence[str]) -> None:
-    """Makes `--help` list the commands, or the options of the given one, and the flags."""
-    for name in ("gin_file", "gin_param"):
-        flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
-    main_module = sys.modules["__main__"]
-    name = next((argument for argument in arguments if not argument.startswith("-")), "")
-    if name in COMMANDS:
-        command = COMMANDS[name]
-        text = inspect.getdoc(command.load()) or ""
-        main_module.__doc__ = (
-            f"multiberts launch {name}: {command.summary}.\n\n{text}\n\nOptions are bound as "
-            f"--gin_param='{command.gin_name}.<option> = value' or in a --gin_file; the experiment as "
-            "launch.<setting>, see `multiberts launch --help`."
-        )
-        return
+def _help() -> str:
+    """Returns what `multiberts launch --help` prints: the commands, then the experiment's settings."""
     width = max(map(len, COMMANDS))
-    lines = [f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items()]
-    main_module.__doc__ = (
-        f"{__doc__}\nCommands (`multiberts launch <command> --help` describes one):\n\n"
-        + "\n".join(lines)
-        + "\n\nThe experiment, as launch.<setting>, with launch.root, the directory that all runs lie "
-        f"below:\n\n{inspect.getdoc(Experiment)}\n"
+    commands = [f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: multiberts launch [COMMAND] [--option=value ...] --gin_file=...",
+            "",
+            (__doc__ or "").strip(),
+            "",
+            "Commands (`multiberts launch COMMAND --help` lists the options of one):",
+            "",
+            *commands,
+            "",
+            "The experiment, as --name=value or, in a --gin_file, as launch.name = value:",
+            "  --root (str; required)",
+            "      the directory that all runs lie below.",
+            *parameter_lines(Experiment, _settings_with_flags()),
+        ]
     )
+
+
+def _help_of(name: str) -> str:
+    """Returns what `multiberts launch COMMAND --help` prints."""
+    command = COMMANDS[name]
+    function = command.load()
+    annotations = annotations_of(function)
+    settings = ["The experiment's settings: multiberts launch --help"] * ("plan" in annotations)
+    annotations.pop("plan", None)
+    description, _, notes = described_function(function)
+    title = f"Options, as --name=value or, in a --gin_file, as {command.gin_name}.name = value:"
+    return "\n".join(
+        [
+            f"usage: multiberts launch {name} [--option=value ...] [--gin_file=...]",
+            "",
+            description,
+            "",
+            title,
+            *parameter_lines(function, annotations),
+            "",
+            *settings,
+            "",
+            notes,
+        ]
+    ).rstrip()

@@ -1,5 +1,6 @@
 """`multiberts sweep`: a plan of fine-tuning runs, carried out in this process.
 
+    multiberts sweep --root=sweep --checkpoints=a,b --tasks=RTE --data_dir=RTE --learning_rates=1e-5,2e-5
     multiberts sweep --gin_file=configs/finetune/sweep.gin
 
 Checkpoints x tasks x learning rates x fine-tuning seeds x held-out folds. Each run is the same as one of
@@ -30,7 +31,10 @@ from multiberts.runs import console
 from multiberts.runs.allocator import give_back_memory
 from multiberts.runs.command import (
     asks_for_help,
+    define_flags,
+    flag_values,
     help_of,
+    parameter_lines,
     parse_gin_flags,
     require_arguments,
     run_main,
@@ -41,7 +45,12 @@ from multiberts.runs.gin_files import (
     refuse_unknown_scopes,
     scoped_bindings,
 )
-from multiberts.runs.parameters import NonNegativeInt, PositiveFloat, check_arguments
+from multiberts.runs.parameters import (
+    NonNegativeInt,
+    PositiveFloat,
+    annotations_of,
+    check_arguments,
+)
 from multiberts.runs.preemption import PreemptedError, preemption_notice
 
 # For all tasks, or by the task's name.
@@ -53,29 +62,49 @@ _OWN = ("run_dir", "checkpoint", "learning_rate", "finetune_seed", "held_out_fol
 
 def main() -> None:
     """Runs `multiberts sweep`."""
+    of_sweep, of_tasks = annotations_of(sweep), _flags_of_tasks()
     if asks_for_help(sys.argv[1:]):
-        console.report(help_of(sweep))
-    else:
-        run_main(_main)
-
-
-def _main(arguments: Sequence[str]) -> None:
-    """Gathers what Gin binds to `sweep`, and to `finetune` in each task's scope."""
-    if len(arguments) > 1:
-        raise UserError(
-            f"unexpected argument {arguments[1]!r}; give parameters as --gin_param='name = value'"
+        title = (
+            "Of every task, as --name=value or, in a --gin_file, as finetune.name = value (of one task: "
+            "TASK/finetune.name = value):"
         )
-    parse_gin_flags({"finetune": finetune, "sweep": sweep})
-    given = dict(gin.get_bindings("sweep"))
-    require_arguments(sweep, set(given))
-    check_arguments(sweep, given)
-    names = list(given["tasks"])
-    # A file may bind arguments of more tasks than are wanted now.
-    modules = gin.get_bindings("finetune").get("task_modules", ())
-    registered = registered_tasks(tuple(modules))
-    refuse_unknown_scopes({"finetune": names}, "sweep.tasks", unused=registered)
-    given["tasks"] = {name: in_data_folder(scoped_bindings("finetune", name)) for name in names}
-    exit_with(sweep(**given))
+        lines = [help_of(sweep), "", title, *parameter_lines(finetune, of_tasks)]
+        console.report("\n".join(lines))
+        return
+    define_flags(sweep_flags())
+
+    def gathered(arguments: Sequence[str]) -> None:
+        """Gathers what is given to `sweep`, and to `finetune` for all tasks or in a task's scope."""
+        if len(arguments) > 1:
+            raise UserError(
+                f"unexpected argument {arguments[1]!r}; give parameters as --name=value, and --help lists "
+                "them"
+            )
+        parse_gin_flags({"finetune": finetune, "sweep": sweep})
+        given = dict(gin.get_bindings("sweep")) | flag_values(of_sweep)
+        require_arguments(sweep, set(given))
+        check_arguments(sweep, given)
+        names = list(given["tasks"])
+        for_all = flag_values(of_tasks)
+        # A file may bind arguments of more tasks than are wanted now.
+        modules = (gin.get_bindings("finetune") | for_all).get("task_modules", ())
+        registered = registered_tasks(tuple(modules))
+        refuse_unknown_scopes({"finetune": names}, "sweep.tasks", unused=registered)
+        given["tasks"] = {
+            name: in_data_folder(scoped_bindings("finetune", name)) | for_all for name in names
+        }
+        exit_with(sweep(**given))
+
+    run_main(gathered)
+
+
+def sweep_flags() -> dict[str, Any]:
+    """Returns the annotations of the flags of `multiberts sweep`: its own, and those of every task."""
+    return annotations_of(sweep) | _flags_of_tasks()
+
+
+def _flags_of_tasks() -> dict[str, Any]:
+    return {name: kind for name, kind in annotations_of(finetune).items() if name not in _OWN}
 
 
 def sweep(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import os
@@ -9,7 +10,7 @@ import re
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,13 @@ from multiberts.runs.bucket.localising import local_arguments
 from multiberts.runs.directory import DONE
 from multiberts.runs.errors import UserError, disk_full_line, nearest
 from multiberts.runs.gin_files import in_data_folder, parse_gin
-from multiberts.runs.parameters import annotations_of, check_arguments, described, value_of_flag
+from multiberts.runs.parameters import (
+    annotations_of,
+    check_arguments,
+    described,
+    is_boolean,
+    value_of_flag,
+)
 from multiberts.runs.preemption import exit_when_preempted
 
 EXIT_USER_ERROR = 2
@@ -36,6 +43,7 @@ _GIN_PARAM = flags.DEFINE_multi_string(
 _ALLOW_GIN_IMPORTS = flags.DEFINE_bool(
     "allow_gin_imports", False, "Let Gin files import modules, which runs their code."
 )
+_FOR_PROGRAMS = re.compile(r"(Returns|Raises|Example|Examples):\n")
 _HELP = {"-h", "-help", "--help", "-helpfull", "--helpfull", "-helpshort", "--helpshort"}
 
 
@@ -53,6 +61,8 @@ class Command:
       report: `module:function` below `multiberts`, called with `run_dir` when the command is done;
         the text that it returns is printed.
       words: that may follow the name of a function `main`, for shell completion.
+      flags: `module:function` below `multiberts`, which returns the annotations of a `main`'s flags.
+      notes: `module:function` below `multiberts`; the text that it returns ends the command's `--help`.
     """
 
     target: str
@@ -60,6 +70,8 @@ class Command:
     positional: tuple[str, ...] = ()
     report: str | None = None
     words: tuple[str, ...] = ()
+    flags: str | None = None
+    notes: str | None = None
 
 
 COMMANDS = {
@@ -108,8 +120,13 @@ COMMANDS = {
         "finetune.finetuning:finetune",
         "fine-tune one checkpoint on one task",
         report="evaluate.scoring:describe_run",
+        notes="finetune.tasks:described_options",
     ),
-    "sweep": Command("launch.sweeping:main", "fine-tune many checkpoints, tasks, rates and seeds"),
+    "sweep": Command(
+        "launch.sweeping:main",
+        "fine-tune many checkpoints, tasks, rates and seeds",
+        flags="launch.sweeping:sweep_flags",
+    ),
     "submission": Command(
         "finetune.classification.glue_submission:submission",
         "write predictions on GLUE's test sets as the leaderboard takes them",
@@ -156,11 +173,30 @@ COMMANDS = {
         "launch.command:main",
         "plan, run and watch a whole experiment (launch --help)",
         words=("plan", "run", "status", "reap", "rehearse", "doctor", "import"),
+        flags="launch.command:launch_flags",
     ),
     "completion": Command(
         "runs.shell_completion:completion", "print a script that completes commands in bash and zsh"
     ),
 }
+
+# The name of a command's function -> the name that its parameters have in Gin, the command's.
+_GIN_NAMES = {
+    command.target.partition(":")[2]: name.replace("-", "_") for name, command in COMMANDS.items()
+}
+
+
+def gin_name_of(function: str) -> str:
+    """Returns the name that Gin, help and messages have for a function's parameters: its command's.
+
+    Args:
+      function: the function's name, under which Gin files may bind them, too.
+
+    Example:
+      >>> gin_name_of("score"), gin_name_of("pretrain")
+      ('evaluate', 'pretrain')
+    """
+    return _GIN_NAMES.get(function, function)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -192,8 +228,7 @@ def _call(name: str, *rest: str) -> None:
     if function.__name__ == "main":
         sys.exit(function())
     else:
-        report = command.report and load(command.report)
-        run_command(function, command.positional, report or None, name.replace("-", "_"))
+        run_command(function, command)
 
 
 def load(target: str) -> Callable[..., Any]:
@@ -218,12 +253,7 @@ def _overview() -> str:
     )
 
 
-def run_command(
-    function: Callable[..., object],
-    positional: Sequence[str] = (),
-    report: Callable[..., str] | None = None,
-    gin_name: str | None = None,
-) -> None:
+def run_command(function: Callable[..., object], command: Command = Command("", "")) -> None:
     """Binds the command line and Gin to a function's parameters and calls it.
 
     The process exits with 0, with 2 and one line on standard error for bad input, with 75 where it
@@ -232,30 +262,24 @@ def run_command(
 
     Args:
       function: a stage's entry, with keyword-only parameters; each is a flag, too, which wins.
-      positional: parameters that may be given without their names.
-      report: called with `run_dir` after the function; what it returns is printed.
-      gin_name: parameters are bound in Gin under this name or the function's own; of both, this wins.
+      command: the entry of `COMMANDS` that names the function, if one does.
     """
-    gin_name = gin_name or function.__name__
+    gin_name = gin_name_of(function.__name__)
     if asks_for_help(sys.argv[1:]):
-        console.report(help_of(function, positional, gin_name))
+        notes = load(command.notes)() if command.notes else ""
+        console.report(f"{help_of(function, command.positional)}\n\n{notes}".rstrip())
         return
     annotations = annotations_of(function)
-    for name in annotations:
-        flags.DEFINE_multi_string(name, None, f"See {function.__name__}.{name}.")
+    define_flags(annotations)
 
     def main(arguments: Sequence[str]) -> None:
+        # Of both names, that of the command wins.
         names = {function.__name__: function, gin_name: function}
         parse_gin_flags(names)
         bindings: dict[str, Any] = {}
         for name in names:
             bindings |= in_data_folder(dict(gin.get_bindings(name)))
-        given = {name: flags.FLAGS[name].value for name in annotations} | _positional(
-            arguments[1:], positional
-        )
-        bindings |= {
-            name: value_of_flag(texts, annotations[name]) for name, texts in given.items() if texts
-        }
+        bindings |= flag_values(annotations, _positional(arguments[1:], command.positional))
         require_arguments(function, set(bindings))
         check_arguments(function, bindings)
         for name, value in bindings.items():
@@ -270,8 +294,8 @@ def run_command(
             is_shown = isinstance(result, str)
             if before is not None and not is_shown and _when_done(run_dir) == before:
                 console.progress(f"{bindings['run_dir']} was done already; nothing was changed")
-            if report is not None:
-                result = report(run_dir=run_dir)
+            if command.report is not None:
+                result = load(command.report)(run_dir=run_dir)
         if isinstance(result, str):
             console.report(result)
         wall = time.perf_counter() - started
@@ -279,7 +303,47 @@ def run_command(
             f"{gin_name} took {wall:.1f} s, {time.process_time():.1f} CPU s in this process"
         )
 
-    run_main(main)
+    run_main(main, [function])
+
+
+def define_flags(annotations: Mapping[str, Any]) -> None:
+    """Defines a flag for each parameter; one that is true or false needs no value (`--json`, `--nojson`).
+
+    Args:
+      annotations: of the parameters, by name.
+    """
+    for name, annotation in annotations.items():
+        flags.DEFINE_multi_string(name, None, "See --help.")
+        flags.FLAGS[name].boolean = is_boolean(annotation)
+
+
+def flag_values(
+    annotations: Mapping[str, Any], positional: Mapping[str, Sequence[str]] | None = None
+) -> dict[str, Any]:
+    """Returns the values of the parameters that the command line gives.
+
+    Args:
+      annotations: those that `define_flags` had.
+      positional: texts of parameters that were given without their names.
+    """
+    texts = {name: flags.FLAGS[name].value for name in annotations} | dict(positional or {})
+    return {name: value_of_flag(given, annotations[name]) for name, given in texts.items() if given}
+
+
+@contextlib.contextmanager
+def _under_gin_names(functions: Iterable[Callable[..., object]]) -> Iterator[None]:
+    """Lets error messages name parameters as Gin and `--help` do: `evaluate.run_dir`, not `score.run_dir`."""
+    try:
+        yield
+    except UserError as error:
+        text = str(error)
+        for function in functions:
+            known = "|".join(annotations_of(function))
+            name = function.__name__
+            text = re.sub(rf"(?<![\w/.-]){name}\.(?=({known})\b)", f"{gin_name_of(name)}.", text)
+        if text == str(error):
+            raise
+        raise UserError(text) from error
 
 
 def parse_gin_flags(known: Mapping[str, Callable[..., Any]]) -> None:
@@ -321,12 +385,10 @@ def asks_for_help(arguments: Sequence[str]) -> bool:
     return not _HELP.isdisjoint(arguments)
 
 
-def help_of(
-    function: Callable[..., object], positional: Sequence[str] = (), gin_name: str | None = None
-) -> str:
+def help_of(function: Callable[..., object], positional: Sequence[str] = ()) -> str:
     """Returns what `--help` prints: the description, then every parameter with type and meaning."""
-    description, meanings, notes = described_function(function)
-    annotations, parameters = annotations_of(function), inspect.signature(function).parameters
+    description, _, notes = described_function(function)
+    parameters = inspect.signature(function).parameters
     names = [
         name.upper()
         if parameters[name].default is inspect.Parameter.empty
@@ -334,21 +396,49 @@ def help_of(
         for name in positional
     ]
     usage = " ".join([sys.argv[0], *names, "[--parameter=value ...] [--gin_file=...]"])
-    lines = [f"usage: {usage}", "", description, ""]
-    lines.append(f"Parameters, as --name=value or as {gin_name or function.__name__}.name in Gin:")
-    for name, parameter in parameters.items():
-        default = parameter.default
-        kind = "required" if default is parameter.empty else f"default {default!r}"
-        lines.append(f"  --{name} ({described(annotations[name])}; {kind})")
-        lines += [f"      {line}" for line in meanings.get(name, [])]
+    name = gin_name_of(function.__name__)
+    title = f"Parameters, as --name=value or, in a --gin_file, as {name}.name = value:"
+    lines = [
+        f"usage: {usage}",
+        "",
+        description,
+        "",
+        title,
+        *parameter_lines(function, annotations_of(function)),
+    ]
     return "\n".join([*lines, "", notes]).rstrip()
+
+
+def parameter_lines(
+    function: Callable[..., object], annotations: Mapping[str, Any], prefix: str = "--"
+) -> Iterator[str]:
+    """Yields the lines of `--help` on parameters: type, default, choices and meaning.
+
+    Args:
+      function: with a docstring in Google's style; or a dataclass.
+      annotations: of the parameters that are shown, by name.
+      prefix: what stands before each name.
+    """
+    meanings = described_function(function)[1]
+    for name, parameter in inspect.signature(function).parameters.items():
+        if name in annotations:
+            required = parameter.default is parameter.empty
+            kind = "required" if required else f"default {parameter.default!r}"
+            yield f"  {prefix}{name} ({described(annotations[name])}; {kind})"
+            yield from (f"      {line}" for line in meanings.get(name, []))
 
 
 def described_function(function: Callable[..., object]) -> tuple[str, dict[str, list[str]], str]:
     """Returns a docstring's description, the lines on each parameter, and what follows them."""
-    description, _, rest = (inspect.getdoc(function) or "").partition("\n\nArgs:\n")
-    meanings, _, notes = rest.partition("\n\n")
-    return description, _meanings(meanings), notes
+    parts = re.split(r"\n\n(?:Args|Attributes):\n", inspect.getdoc(function) or "", maxsplit=1)
+    meanings, _, notes = parts[-1].partition("\n\n") if len(parts) > 1 else ("", "", "")
+    return _for_users(parts[0]), _meanings(meanings), _for_users(notes)
+
+
+def _for_users(text: str) -> str:
+    """Returns a docstring without what Python programs need of it and those who type commands do not."""
+    sections = re.split(r"\n\n(?=[A-Z]\w+:\n)", text)
+    return "\n\n".join(section for section in sections if not _FOR_PROGRAMS.match(section))
 
 
 def _meanings(section: str) -> dict[str, list[str]]:
@@ -365,12 +455,19 @@ def _meanings(section: str) -> dict[str, list[str]]:
     return found
 
 
-def run_main(main: Callable[[Sequence[str]], object]) -> None:
-    """Runs `main(arguments)` under absl; see `run_command` for how the process exits."""
+def run_main(
+    main: Callable[[Sequence[str]], object], functions: Iterable[Callable[..., object]] = ()
+) -> None:
+    """Runs `main(arguments)` under absl; see `run_command` for how the process exits.
+
+    Args:
+      main: called with the command line, without its flags.
+      functions: of commands, whose parameters error messages may name.
+    """
 
     def guarded(arguments: Sequence[str]) -> None:
         try:
-            with exit_when_preempted():
+            with exit_when_preempted(), _under_gin_names(functions):
                 main(arguments)
         except UserError as error:
             if console.is_verbose():
@@ -427,8 +524,9 @@ def require_arguments(function: Callable[..., object], given: set[str]) -> None:
     }
     missing = sorted(required - given)
     if missing:
-        name = function.__name__
+        name = gin_name_of(function.__name__)
         raise UserError(
-            f"{name} lacks {', '.join(f'{name}.{argument}' for argument in missing)}; give each in a "
-            f"--gin_file or as --gin_param='{name}.{missing[0]} = ...'"
+            f"{name} lacks {', '.join(f'{name}.{argument}' for argument in missing)}; give "
+            f"{' '.join(f'--{argument}=...' for argument in missing)}, or {name}.{missing[0]} = ... in a "
+            "--gin_file"
         )

@@ -138,11 +138,22 @@ def value_of_flag(texts: Sequence[str], annotation: Any) -> Any:
     """
     kinds = _kinds(annotation)
     element = _element(annotation)
-    if element is not None and str not in kinds:
+    is_mapping = texts[0].startswith("{") and not kinds.isdisjoint(_MAPPINGS)
+    if element is not None and str not in kinds and not is_mapping:
         return [_literal(text, _kinds(element)) for text in _split(texts)]
     if len(texts) > 1:
         return [_literal(text, kinds) for text in texts]
     return _literal(texts[0], kinds)
+
+
+def is_boolean(annotation: Any) -> bool:
+    """Returns whether a parameter is true or false, so that its flag needs no value.
+
+    Example:
+      >>> is_boolean(bool), is_boolean(bool | None), is_boolean(bool | str)
+      (True, True, False)
+    """
+    return _kinds(annotation) - {type(None)} == {bool}
 
 
 def check_arguments(function: Callable[..., object], arguments: Mapping[str, Any]) -> None:

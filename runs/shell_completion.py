@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from multiberts.runs.command import COMMANDS, Command, load
-from multiberts.runs.parameters import annotations_of
+from multiberts.runs.parameters import annotations_of, is_boolean
 
 _SHARED = ("--gin_file=", "--gin_param=", "--help", "-q", "-v")
 # After a "=", which separates words in bash, the word before it is the parameter.
@@ -34,7 +34,7 @@ def completion() -> str:
     """Prints a script that completes commands, their parameters, and the choices that these have.
 
     For bash: `multiberts completion > ~/.local/share/bash-completion/completions/multiberts`. For zsh,
-    write it to a file and `source` that in `.zshrc`.
+    write it to a file and `source` that in `.zshrc`, after `compinit`.
 
     Example:
       >>> "pretrain" in completion()
@@ -49,13 +49,16 @@ def completion() -> str:
 def _cases(name: str, command: Command) -> Iterator[str]:
     """Yields the lines of the script for a command: of the choices first, as the first match counts."""
     function = load(command.target)
-    annotations = {} if function.__name__ == "main" else annotations_of(function)
+    if command.flags is not None:
+        annotations = load(command.flags)()
+    else:
+        annotations = {} if function.__name__ == "main" else annotations_of(function)
     for parameter, annotation in annotations.items():
         choices = " ".join(_choices(annotation))
         if choices:
             yield f'    *:{name}:--{parameter}=) words="{choices}" ;;'
     yield f"    *:{name}:*=) ;;"
-    own = [f"--{parameter}=" for parameter in annotations]
+    own = [f"--{name}{'=' * (not is_boolean(kind))}" for name, kind in annotations.items()]
     positional = [_choices(annotations[place]) for place in command.positional]
     words = [*command.words, *(word for choices in positional for word in choices), *own, *_SHARED]
     yield f'    *:{name}:*) words="{" ".join(words)}" ;;'

@@ -27,7 +27,7 @@ import pytest
 
 from multiberts.benchmarks.forking import fork_command, preload
 from multiberts.launch.sweeping import sweep
-from multiberts.runs.command import COMMANDS, load
+from multiberts.runs.command import COMMANDS, gin_name_of, load
 from multiberts.runs.parameters import annotations_of, fits
 
 TABLE = Path(__file__).with_name("bad_inputs.csv")
@@ -88,7 +88,7 @@ def bindings(row: dict[str, str]) -> list[str]:
     if command == "launch":
         return [*EXPERIMENT, f"{row['parameter']} = {row['value']}"]
     function = sweep if command == "sweep" else load(COMMANDS[command].target)
-    stage, tried = function.__name__, row["parameter"].partition(".")[2]
+    stage, tried = gin_name_of(function.__name__), row["parameter"].partition(".")[2]
     annotations = annotations_of(function)
     needed = {
         name: next(

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from multiberts.finetune.classification.challenge_sets import (
     dataset_source,
@@ -28,13 +27,31 @@ from multiberts.finetune.tasks import DataArguments, Task
 from multiberts.finetune.text_examples import TextSource
 from multiberts.runs.errors import UserError
 
-# Test sets are large (QQP's has 390,965 pairs) and only a leaderboard can score them.
-OPTIONS: Mapping[str, Any] = {"predict_test": False}
-OWN_OPTIONS: Mapping[str, Any] = {
-    **OPTIONS,
-    "text_columns": ["sentence1", "sentence2"],
-    "label_column": "label",
-}
+
+@dataclasses.dataclass(frozen=True)
+class GlueOptions:
+    """The options of GLUE's tasks.
+
+    Attributes:
+      predict_test: whether the test sets are predicted, too. They are large (QQP's has 390,965 pairs)
+        and only a leaderboard can score them (`multiberts submission`).
+    """
+
+    predict_test: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnOptions(GlueOptions):
+    """The options of texts and pairs of the user's own.
+
+    Attributes:
+      predict_test: whether the test sets are predicted, too.
+      text_columns: of the files: one name for texts, two for pairs.
+      label_column: likewise.
+    """
+
+    text_columns: Sequence[str] = ("sentence1", "sentence2")
+    label_column: str = "label"
 
 
 def own_data_task(name: str, labels: Sequence[str]) -> Task:
@@ -44,7 +61,7 @@ def own_data_task(name: str, labels: Sequence[str]) -> Task:
       UserError: unfit labels.
     """
     pair_task(name, labels)  # refuses unfit labels
-    return Task(name=name, family=_own_family, options=OWN_OPTIONS)
+    return Task(name=name, family=_own_family, settings=OwnOptions)
 
 
 def _own_family(arguments: DataArguments, labels: Sequence[str] = ()) -> ClassificationFamily:
@@ -55,7 +72,8 @@ def _own_family(arguments: DataArguments, labels: Sequence[str] = ()) -> Classif
     texts, label = list(arguments.options["text_columns"]), arguments.options["label_column"]
     task = own_layout(arguments.task, arguments.labels or labels, texts, label)
     columns = {"text_columns": texts, "label_column": label}
-    other = {name: column for name, column in columns.items() if column != OWN_OPTIONS[name]}
+    usual = {"text_columns": list(OwnOptions.text_columns), "label_column": OwnOptions.label_column}
+    other = {name: column for name, column in columns.items() if column != usual[name]}
     return dataclasses.replace(_family(task, arguments), columns=other)
 
 
@@ -168,7 +186,7 @@ TASKS: tuple[Task, ...] = (
         Task(
             name=task.name,
             family=_glue_family,
-            options=OPTIONS,
+            settings=GlueOptions,
             num_train_examples=task.num_examples[0],
             num_dev_examples=task.num_examples[1],
             data_files=tuple(
@@ -182,7 +200,7 @@ TASKS: tuple[Task, ...] = (
         Task(
             name=name,
             family=functools.partial(_own_family, labels=ENTAILMENT_LABELS),
-            options=OWN_OPTIONS,
+            settings=OwnOptions,
             data_files=("train.tsv", "dev.tsv"),
         )
         for name in ("pair", "facts")

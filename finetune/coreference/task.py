@@ -4,19 +4,6 @@ A two-layer feed-forward network on the representations of two spans decides whe
 same entity; `finetune.coreference.heads` has the kinds. Only this network is trained. On a Winogender
 sentence the mention with the larger score, of occupation and participant, is the answer.
 
-Options of the task:
-
-* `span_representation`: `endpoints`, `mean` or `self_attention`.
-* `num_hidden_units`: width of the hidden layer.
-* `training_pairs`: `pronouns`, each pronoun with the other mentions; `mentions`, every two mentions
-  of a window, either one first, as edge probing and the Language Interpretability Tool train.
-  Evaluation is on pronouns in any case.
-* `max_negatives_per_pronoun`: candidates of another entity kept for each pronoun in training; more
-  than there are, to keep all.
-* `encodings_dir`: a folder for the encoder's outputs, which other processes take from there, and a
-  run that was killed. It changes no number. Bytes: 4 x hidden size for each span (`mean`), three
-  times that (`endpoints`), or for each token of a span (`self_attention`).
-
 Reference: Webster et al. 2020, section 4; Sellam et al. 2022, section 4; Tenney et al. 2019 (edge
 probing).
 """
@@ -27,7 +14,7 @@ import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -56,23 +43,36 @@ from multiberts.finetune.family import HELD_OUT, Arrays, EvaluationSet, Learner
 from multiberts.finetune.features import check_sequence_length
 from multiberts.finetune.tasks import DataArguments, Task
 from multiberts.runs.errors import UserError
+from multiberts.runs.parameters import PositiveInt
 
 if TYPE_CHECKING:
     from multiberts.bert.checkpoint.checkpoint import Checkpoint
 
 _PAIR_METRICS = ("accuracy", "f1")
 _WINOGENDER_METRICS = ("accuracy", "bias_correlation", "bias_slope")
-_TRAINING_PAIRS = ("pronouns", "mentions")
 
 
 @dataclasses.dataclass(frozen=True)
 class CoreferenceOptions:
-    """The task's own options, as above."""
+    """The task's own options.
 
-    max_negatives_per_pronoun: int = 4
-    num_hidden_units: int = 128
-    span_representation: str = "endpoints"
-    training_pairs: str = "pronouns"
+    Attributes:
+      max_negatives_per_pronoun: candidates of another entity kept for each pronoun in training; more
+        than there are, to keep all.
+      num_hidden_units: width of the hidden layer.
+      span_representation: what of a span's tokens enters the network.
+      training_pairs: `pronouns`, each pronoun with the other mentions; `mentions`, every two mentions
+        of a window, either one first, as edge probing and the Language Interpretability Tool train.
+        Evaluation is on pronouns in any case.
+      encodings_dir: a folder for the encoder's outputs, which other processes take from there, and a
+        run that was killed. It changes no number. Bytes: 4 x hidden size for each span (`mean`), three
+        times that (`endpoints`), or for each token of a span (`self_attention`).
+    """
+
+    max_negatives_per_pronoun: PositiveInt = 4
+    num_hidden_units: PositiveInt = 128
+    span_representation: Literal["endpoints", "mean", "self_attention"] = "endpoints"
+    training_pairs: Literal["pronouns", "mentions"] = "pronouns"
     encodings_dir: str | None = None
 
 
@@ -263,21 +263,6 @@ def _family(arguments: DataArguments) -> CoreferenceFamily:
     arguments.refuse("dataset", "evaluation_files", "labels")
     train_files, dev_files = arguments.train_files, arguments.dev_files
     options = CoreferenceOptions(**arguments.options)
-    arguments.require_positive("max_negatives_per_pronoun", "num_hidden_units")
-    for name, found, known in (
-        ("span_representation", options.span_representation, tuple(HEADS)),
-        ("training_pairs", options.training_pairs, _TRAINING_PAIRS),
-    ):
-        if found not in known:
-            raise UserError(
-                f"option {name} of task coreference is {found!r}, expected one of {', '.join(known)}; "
-                "correct finetune.options"
-            )
-    if not isinstance(options.encodings_dir, str | None):
-        raise UserError(
-            f"option encodings_dir of task coreference is {options.encodings_dir!r}, expected a folder; "
-            "correct finetune.options"
-        )
     if arguments.data_dir is not None:
         train_files, dev_files = (
             (str(split_file(arguments.data_dir, split, ".conll")),) for split in ("train", "dev")
@@ -297,7 +282,7 @@ TASKS = (
     Task(
         name="coreference",
         family=_family,
-        options=dataclasses.asdict(CoreferenceOptions()),
+        settings=CoreferenceOptions,
         frozen_encoder=True,
         place_options=("encodings_dir",),
     ),

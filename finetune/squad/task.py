@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +37,7 @@ from multiberts.finetune.squad.questions import SquadSet, SquadSource, WindowSet
 from multiberts.finetune.squad.windows import SquadWindows
 from multiberts.finetune.tasks import DataArguments, Task
 from multiberts.runs.errors import UserError
+from multiberts.runs.parameters import PositiveInt
 
 if TYPE_CHECKING:
     from multiberts.bert.checkpoint.checkpoint import Checkpoint
@@ -47,13 +47,36 @@ METRICS = ("squad_f1", "squad_exact_match")
 EVALUATION_BATCH_SIZE = 64
 _NOT_A_TOKEN = -1e9
 
-_OPTIONS: dict[str, Any] = {
-    "doc_stride": 128,
-    "max_query_length": 64,
-    "n_best_size": 20,
-    "max_answer_length": 30,
-    "dump_n_best": False,
-}
+
+@dataclasses.dataclass(frozen=True)
+class SquadOptions:
+    """The options of questions that all have an answer.
+
+    Attributes:
+      doc_stride: tokens from the begin of one window of a long paragraph to that of the next.
+      max_query_length: word pieces that a question is cut to.
+      n_best_size: starts and ends that an answer is chosen from.
+      max_answer_length: word pieces of the longest answer.
+      dump_n_best: whether the other answers are kept, too, for `multiberts squad-export`.
+    """
+
+    doc_stride: PositiveInt = 128
+    max_query_length: PositiveInt = 64
+    n_best_size: PositiveInt = 20
+    max_answer_length: PositiveInt = 30
+    dump_n_best: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class UnanswerableOptions(SquadOptions):
+    """The options where questions may have no answer.
+
+    Attributes:
+      doc_stride, max_query_length, n_best_size, max_answer_length, dump_n_best: see `squad-v1.1`.
+      null_threshold: no answer is given where its score is larger than the best span's by more.
+    """
+
+    null_threshold: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -259,17 +282,12 @@ def _family(arguments: DataArguments, *, suffix: str, with_unanswerable: bool) -
     """Finds a task's files; in a folder they are `train<suffix>.json` and `dev<suffix>.json`."""
     arguments.refuse("winogender_dir", "labels")
     options = dict(arguments.options)
-    arguments.require_positive("doc_stride", "max_query_length", "n_best_size", "max_answer_length")
     longest = options["max_query_length"]
     if arguments.sequence_length <= longest + 3:
         raise UserError(
             f"finetune.sequence_length is {arguments.sequence_length}, but questions of up to {longest} "
             "word pieces and three special tokens leave no room for a paragraph; give more than "
             f"{longest + 3}, or a smaller option max_query_length"
-        )
-    if math.isnan(options.get("null_threshold", 0.0)):
-        raise UserError(
-            f"option null_threshold of task {arguments.task} is not a number; correct finetune.options"
         )
     if with_unanswerable:
         options["null_threshold"] = float(options["null_threshold"])
@@ -315,15 +333,18 @@ def _sources(arguments: DataArguments, suffix: str) -> tuple[SquadSource, SquadS
 
 
 def _task(
-    name: str, suffix: str, num_examples: tuple[int | None, int | None], **more_options: float
+    name: str,
+    suffix: str,
+    num_examples: tuple[int | None, int | None],
+    settings: type[SquadOptions] = SquadOptions,
 ) -> Task:
     """Returns a task whose files in a folder are `train<suffix>.json` and `dev<suffix>.json`."""
     return Task(
         name,
         functools.partial(
-            _family, suffix=suffix, with_unanswerable="null_threshold" in more_options
+            _family, suffix=suffix, with_unanswerable=settings is UnanswerableOptions
         ),
-        options={**_OPTIONS, **more_options},
+        settings=settings,
         num_train_examples=num_examples[0],
         num_dev_examples=num_examples[1],
         data_files=(f"train{suffix}.json", f"dev{suffix}.json"),
@@ -333,7 +354,7 @@ def _task(
 # Numbers of windows of 384 tokens with a stride of 128, rounded: a step trains on windows.
 TASKS = (
     _task("squad-v1.1", "-v1.1", (88_600, 10_800)),
-    _task("squad-v2.0", "-v2.0", (132_000, 12_200), null_threshold=0.0),
+    _task("squad-v2.0", "-v2.0", (132_000, 12_200), UnanswerableOptions),
     # Questions of the user's own in the layout of SQuAD 1.1; also those of the synthetic world.
     _task("questions", "", (None, None)),
 )

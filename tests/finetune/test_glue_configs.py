@@ -11,7 +11,6 @@ from typing import Any
 import gin
 import pytest
 
-from multiberts.finetune.classification.glue_tasks import OPTIONS
 from multiberts.finetune.finetuning import finetune
 from multiberts.runs.command import parse_gin, require_arguments
 
@@ -46,7 +45,7 @@ def bindings(name: str, **macros: Any) -> dict[str, Any]:
         (
             "glue_test",
             {"TASK": "RTE"},
-            {"options": {**OPTIONS, "predict_test": True}, "evaluation_files": None},
+            {"options": {"predict_test": True}, "evaluation_files": None},
         ),
         ("glue_test", {"TASK": "MNLI", "AX": {"ax": "a"}}, {"evaluation_files": {"ax": "a"}}),
         (

@@ -110,9 +110,11 @@ def test_a_root_on_the_command_line_wins(
         (["pln"], "unknown command 'pln'; did you mean plan?"),
         (["plan", "now"], "unexpected argument 'now'"),
         (["status", "--dry_run"], "--dry_run is not an option of status"),
-        (["plan", "--once"], "--once is not an option of plan"),
-        (["plan", "--budget=much"], "--budget=much"),
-        (["plan", "--budget=-1"], "plan.budget is -1.0, expected float at least 0 or None"),
+        (["plan", "--once"], "unknown flag --once; --help lists the flags"),
+        (["--root", "plan", "status"], "'plan' is the value of a flag; give the command before"),
+        (["plan", "--budget=much"], "plan.budget is 'much', expected float at least 0 or None"),
+        (["plan", "--finetune_seeds=0,x"], "launch.finetune_seeds is [0, 'x'], expected list of int"),
+        (["plan", "--budget=-1"], "plan.budget is -1, expected float at least 0 or None"),
         (["plan", "--gin_param=launch.dry_run = True"], "launch.dry_run is set; it is a command"),
         (["--gin_param=launch.pretrain_seed = [0]"], "launch has no setting 'pretrain_seed'; did you "
          "mean pretrain_seeds"),
@@ -129,7 +131,7 @@ def test_a_root_on_the_command_line_wins(
         (["plan", "--gin_param=facs/finetune.num_epochs = 1"], "the names there are facts"),
         (["plan", "--device=v4-8", "--budget=0"], "above the budget of 0.00 dollars"),
         (["plan", "--device=v9"], "unknown device 'v9'"),
-        (["run", "--device=v4-8", "--gin_param=run.engine = 'slum'"], "--device is not an option of run"),
+        (["run", "--device=v4-8", "--gin_param=run.engine = 'slum'"], "unknown flag --device; --help"),
         (["run", "--gin_param=run.engine = 'slum'"], "run.engine is 'slum', expected 'local' or"),
     ],
 )  # fmt: skip
@@ -156,9 +158,10 @@ def test_help_tells_commands_and_options(run_python: RunPython) -> None:
     commands = run_python("-m", "launch", "--help").stdout
     for name in table():
         assert f"\n  {name} " in commands
-    assert "pretrain_seeds: seeds of every procedure" in commands and "--gin_file" in commands
-    options = run_python("-m", "launch", "plan", "--help").stdout
-    assert "budget: dollars that what is left may cost" in options and "plan.<option>" in options
+    assert "--pretrain_seeds (list of int at least 0; required)\n      seeds of every" in commands
+    options = run_python("-m", "launch", "plan", "--help")
+    assert "--budget (float at least 0 or None; default None)\n      dollars that" in options.stdout
+    assert options.returncode == 0 and options.stderr == ""
 
 
 def test_tasks_are_those_of_the_register_and_of_the_users_modules(

@@ -44,15 +44,64 @@ def test_a_stage_that_was_asked_to_stop_exits_with_its_own_status():
 
 
 def test_help_of_every_command_names_its_parameters_and_ends_well():
-    for name, command in COMMANDS.items():
-        code = f"from multiberts.runs.command import main; main([{name!r}, '--help'])"
-        process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-        assert process.stderr == "", name
-        assert "Traceback" not in process.stdout and len(process.stdout) > 200, name
-        if name == "completion":  # has no parameters
-            assert process.returncode == 0
-        elif not command.target.endswith(":main") or name == "sweep":
-            assert process.returncode == 0 and "; required)" in process.stdout, name
+    from multiberts.launch.command import COMMANDS as OF_THE_LAUNCHER
+
+    calls = [[name] for name in COMMANDS] + [["launch", name] for name in OF_THE_LAUNCHER]
+    for arguments in calls:
+        process = call(*arguments, "--help")
+        assert process.stderr == "" and process.returncode == 0, arguments
+        for word in ("Traceback", "Raises:", ">>>", "UserError"):
+            assert word not in process.stdout, arguments
+        assert len(process.stdout) > 200, arguments
+        if arguments[0] not in ("completion", "checkpoint"):  # no parameters; words
+            assert "; required)" in process.stdout or "; default " in process.stdout, arguments
+
+
+def test_help_of_finetune_shows_the_options_of_tasks():
+    shown = call("finetune", "--help").stdout
+    assert (
+        "squad-v1.1, questions:\n  doc_stride (int at least 1; default 128)\n      tokens" in shown
+    )
+    assert "  training_pairs ('pronouns' or 'mentions'; default 'pronouns')\n" in shown
+
+
+TABLE = "model,seed,id,score\n" + "\n".join(
+    f"{model},{seed},{example},{(3 * seed + example + len(model)) % 5}"
+    for model in ("old", "newer")
+    for seed in range(3)
+    for example in range(6)
+)
+
+
+def test_a_flag_that_is_true_or_false_needs_no_value(tmp_path):
+    table = tmp_path / "table.csv"
+    table.write_text(TABLE)
+    given = ["compare", str(table), "--arm=model"]
+    shown = [call(*given, flag) for flag in ("--json", "--json=true", "--json=True")]
+    assert shown[0].returncode == 0, shown[0].stderr
+    assert shown[0].stdout == shown[1].stdout == shown[2].stdout and shown[0].stdout.startswith("[")
+    texts = [call(*given, *flag).stdout for flag in ([], ["--nojson"], ["--json=false"])]
+    assert texts[0] == texts[1] == texts[2] and not texts[0].startswith("[")
+    wrong = call(*given, "--json=yes")
+    assert wrong.returncode == 2
+    assert wrong.stderr == "error: compare.json is 'yes', expected bool; correct it\n"
+
+
+def test_messages_name_parameters_as_gin_has_them_under_either_name(tmp_path):
+    missing = call("stats")
+    assert missing.stderr.startswith("error: stats lacks stats.comparisons, stats.predictions, ")
+    for name in ("evaluate", "score"):
+        wrong = call("evaluate", f"--gin_param={name}.run_dir = 3", "--predictions=report.run_dir")
+        assert wrong.stderr == "error: evaluate.run_dir is 3, expected str; correct it\n"
+
+
+def test_a_sweep_from_flags_alone(tmp_path):
+    given = ["--root=sweep", "--tasks=RTE", "--learning_rates=1e-4,2e-4", "--data_dir=nowhere"]
+    refused = call("sweep", *given, f"--checkpoints={tmp_path}")
+    assert refused.returncode == 2 and str(tmp_path) in refused.stderr
+    wrong = call("sweep", *given, "--checkpoints=a,b", "--finetune_seeds=0,x")
+    assert wrong.stderr.startswith("error: sweep.finetune_seeds is [0, 'x'], expected list of int")
+    assert "sweep lacks sweep.checkpoints; give --checkpoints=..." in call("sweep", *given).stderr
 
 
 def call(*arguments: str) -> subprocess.CompletedProcess[str]:

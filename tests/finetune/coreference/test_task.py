@@ -136,13 +136,16 @@ def test_first_options_are_not_named_so_that_older_runs_stay_valid() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"span_representation": "max"}, "'max', expected one of endpoints, mean, self_attention"),
-        ({"training_pairs": "all"}, "'all', expected one of pronouns, mentions"),
+        (
+            {"span_representation": "max"},
+            "'max', expected 'endpoints' or 'mean' or 'self_attention'",
+        ),
+        ({"training_pairs": "all"}, "'all', expected 'pronouns' or 'mentions'"),
         (
             {"num_hidden_units": 0},
-            "option num_hidden_units of task coreference is 0, expected 1 or more",
+            "option num_hidden_units of task coreference is 0, expected int at least 1",
         ),
-        ({"encodings_dir": 3}, "encodings_dir of task coreference is 3, expected a folder"),
+        ({"encodings_dir": 3}, "encodings_dir of task coreference is 3, expected str or None"),
     ],
 )
 def test_wrong_options_are_refused(
