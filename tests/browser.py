@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import importlib.util
 import json
 import os
 import shutil
@@ -100,10 +101,13 @@ class Browser:
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.requests.clear()
         self.complaints.clear()
-        self.call("Page.navigate", url=page.resolve().as_uri())
+        address = page.resolve().as_uri()
+        self.call("Page.navigate", url=address)
         end = time.monotonic() + PATIENCE
-        while self.run("document.readyState + location.protocol") != "completefile:":
+        while (state := self.run("document.readyState + location.href")) != f"complete{address}":
             assert time.monotonic() < end, "the page did not load"
+            if state.startswith("complete"):  # a page that reads itself again did so just then
+                self.call("Page.navigate", url=address)
             time.sleep(0.02)
 
     def wait_for(self, script: str) -> None:
@@ -117,6 +121,15 @@ class Browser:
         """Writes what the tab shows as a PNG file."""
         data = self.call("Page.captureScreenshot", format="png")["data"]
         path.write_bytes(base64.b64decode(data))
+
+    def violations(self) -> list[str]:
+        """What axe-core finds that keeps people from reading the page."""
+        place = importlib.util.find_spec("axe_core_python")
+        assert place is not None and place.origin is not None
+        self.run(Path(place.origin).with_name("axe.min.js").read_text() + "; 0")
+        self.run("axe.run().then(found => { window.found = found.violations; }); 0")
+        self.wait_for("window.found !== undefined")
+        return self.run("found.map(f => f.id + ': ' + f.nodes.map(n => n.html).slice(0, 3))")
 
     def close(self) -> None:
         self._session = None

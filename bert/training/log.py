@@ -186,7 +186,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     Args:
       path: the file; a missing one has no lines.
     """
-    return _whole_lines(path.read_bytes().splitlines()) if path.exists() else []
+    return whole_lines(path.read_bytes().splitlines()) if path.exists() else []
 
 
 def tail_of_metrics(path: PathLike) -> list[dict[str, Any]]:
@@ -198,13 +198,21 @@ def tail_of_metrics(path: PathLike) -> list[dict[str, Any]]:
     try:
         with open(path, "rb") as stream:
             stream.seek(max(0, stream.seek(0, os.SEEK_END) - _BYTES_OF_TAIL))
-            return _whole_lines(stream.read().splitlines())
+            return whole_lines(stream.read().splitlines())
     except OSError:
         return []
 
 
-def _whole_lines(texts: Iterable[bytes]) -> list[dict[str, Any]]:
-    """Returns the lines that are numbers by name with a step; one that is being written is left out."""
+def whole_lines(texts: Iterable[bytes]) -> list[dict[str, Any]]:
+    """Returns the lines that are numbers by name with a step; one that is being written is left out.
+
+    Args:
+      texts: lines of a `metrics.jsonl`, UTF-8.
+
+    Example:
+      >>> whole_lines([b'{"step": 100, "loss": 2.5}', b'{"step": 20'])
+      [{'step': 100, 'loss': 2.5}]
+    """
     lines = []
     for text in texts:
         with contextlib.suppress(UserError):

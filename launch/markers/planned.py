@@ -56,6 +56,7 @@ class MarkedRun:
 
 
 _KINDS = get_type_hints(MarkedRun) | {"parents": list[str]}
+_ESTIMATE = {"device": str, "seconds": float, "dollars": float}
 # Facts of runs, as far as a stage has them.
 FACTS = {
     **dict.fromkeys(("procedure", "task", "checkpoint_run"), str | None),
@@ -140,7 +141,11 @@ def _refuse_first_version(path: Path) -> None:
 
 def _entries(path: Path) -> list[dict[str, Any]]:
     cure = "the next `multiberts launch run` writes it anew"
-    return read_listed_runs(path, VERSION, _KINDS, "facts", cure)
+    runs = read_listed_runs(path, VERSION, _KINDS, "facts", cure)
+    for run in runs:
+        if run["estimate"] is not None:
+            check_fields(run["estimate"], _ESTIMATE, f"{path}, {run['path']}, estimate", cure)
+    return runs
 
 
 def read_listed_runs(

@@ -26,7 +26,9 @@ def show_status(
 
     Args:
       root: the experiment's root.
-      html: where to write one self-contained page, too.
+      html: where to write one self-contained page, too, with the curves of pre-training and the scores of
+        fine-tuning so far. Its links to runs, logs and reports are relative: in the experiment's root it
+        can move with it.
       watch: go on until Ctrl-C: a live view in a terminal, a page that reads itself again; without
         either, the text anew every few seconds.
       json: print everything as one JSON object instead, for other programs.
@@ -64,7 +66,7 @@ def show_status(
 def _write_page(root: PathLike, html: PathLike, *, refreshes: bool) -> None:
     from multiberts.launch.status.page import write_status_page
 
-    write_status_page(collect_status(root), html, refreshes=refreshes)
+    write_status_page(collect_status(root, with_scores=True), html, refreshes=refreshes)
 
 
 def _show_live(root: PathLike, html: PathLike | None) -> None:

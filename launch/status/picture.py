@@ -29,7 +29,9 @@ from multiberts.launch.markers.planned import (
     unplanned_directories,
 )
 from multiberts.launch.plan.planned_run import STAGES
+from multiberts.launch.status.outlook import Outlook, outlook_of
 from multiberts.launch.status.progress import Pretraining, dollars_of, pretraining_of, seconds_of
+from multiberts.launch.status.task_scores import TaskScores, score_tasks
 from multiberts.runs.console import printable
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
@@ -41,10 +43,14 @@ from multiberts.runs.files import PathLike
 #   lost      the last attempt ended without a word and nobody is there to try again
 #   failed    the last attempt ended with an error; a launcher that is there may yet try again
 #   waiting   for runs before it, for a free worker, or for the next launch
-STATES = ("done", "running", "retrying", "waiting", "lost", "failed")
+#   blocked   a run before it has failed
+STATES = ("done", "running", "retrying", "waiting", "blocked", "lost", "failed")
 
 LINES_OF_LOG = 12
 FAILURES_WITH_LOG = 200
+
+# Stages that write a page, `index.html`.
+REPORT_STAGES = ("report",)
 
 
 @dataclass(frozen=True)
@@ -137,9 +143,13 @@ class Status:
       tasks: columns of the sweep.
       sweep: one row a checkpoint, in the order of the plan.
       failures: in the order of the plan.
+      interrupted: attempts that ended otherwise than done, or fell silent, the newest first.
       orphans: living attempts whose launcher is gone, or that no plan names.
       unplanned: run directories that no plan names, relative to the root.
       hours, dollars: of all attempts; dollars are None where no price is known.
+      outlook: what is left.
+      reports: done reports, directories relative to the root, in the order of the plan.
+      scores: of fine-tuning so far, by task and procedure; None where they were not asked for.
     """
 
     root: str
@@ -151,10 +161,14 @@ class Status:
     tasks: tuple[str, ...]
     sweep: tuple[SweepRow, ...]
     failures: tuple[FailureRow, ...]
+    interrupted: tuple[Attempt, ...]
     orphans: tuple[Attempt, ...]
     unplanned: tuple[str, ...]
     hours: float
     dollars: float | None
+    outlook: Outlook
+    reports: tuple[str, ...]
+    scores: tuple[TaskScores, ...] | None
 
     @property
     def counts(self) -> dict[str, int]:
@@ -167,12 +181,15 @@ class Status:
         return sum(stage.total for stage in self.stages)
 
 
-def collect_status(root: PathLike, now: float | None = None) -> Status:
+def collect_status(
+    root: PathLike, now: float | None = None, *, with_scores: bool = False
+) -> Status:
     """Looks at an experiment.
 
     Args:
       root: the experiment's root.
       now: Unix seconds; None: the clock's.
+      with_scores: whether to score fine-tuning so far, for which predictions are read.
 
     Raises:
       UserError: nothing was launched there, or the marker of the plan is damaged.
@@ -192,26 +209,36 @@ def collect_status(root: PathLike, now: float | None = None) -> Status:
         run.path: _state(run, done, alive, attempts.get(run.path, ()), holder is not None)
         for run in plan
     }
+    for run in plan:
+        if states[run.path] == "waiting":
+            before = {states.get(path) for path in run.parents}
+            states[run.path] = "blocked" if before & {"failed", "blocked"} else "waiting"
     every = [attempt for found in attempts.values() for attempt in found]
     tasks, sweep = _sweep(plan, states)
+    pretraining = tuple(
+        pretraining_of(root, run, states[run.path], attempts.get(run.path, ()), now)
+        for run in plan
+        if run.stage == "pretrain"
+    )
+    known = {row.path: row.seconds_left for row in pretraining if row.seconds_left is not None}
     status = Status(
         root=str(root),
         time=now,
         planned=os.stat(Path(root) / "launch" / "plan.json").st_mtime,
         launcher=holder,
         stages=_stage_counts(plan, states),
-        pretraining=tuple(
-            pretraining_of(root, run, states[run.path], attempts.get(run.path, ()), now)
-            for run in plan
-            if run.stage == "pretrain"
-        ),
+        pretraining=pretraining,
         tasks=tasks,
         sweep=sweep,
         failures=_failures(root, plan, states, attempts),
+        interrupted=tuple(_interrupted(every, now)),
         orphans=tuple(orphaned(alive.values(), paths, holder)),
         unplanned=tuple(unplanned_directories(root, paths)),
         hours=sum(seconds_of(attempt, now) for attempt in every) / 3600,
         dollars=dollars_of(every, now),
+        outlook=outlook_of(plan, states, attempts, known, now),
+        reports=tuple(run.path for run in plan if run.stage in REPORT_STAGES and run.path in done),
+        scores=score_tasks(root, plan, done) if with_scores else None,
     )
     shown: Status = _printable(status)
     return shown
@@ -260,6 +287,14 @@ def _state(
     has_looked = last.outcome is not None
     is_looked_after = is_launched if needs_launcher else has_looked
     return "retrying" if is_looked_after else "lost"
+
+
+def _interrupted(attempts: Sequence[Attempt], now: float) -> list[Attempt]:
+    """Returns the attempts that ended otherwise than done, the newest first."""
+    ended = [
+        attempt for attempt in attempts if not attempt.is_alive(now) and attempt.outcome != "done"
+    ]
+    return sorted(ended, key=lambda attempt: attempt.started, reverse=True)
 
 
 def _count(states: Sequence[str]) -> dict[str, int]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from multiberts.bert.training.log import tail_of_metrics
+from multiberts.bert.training.log import HELD_OUT, tail_of_metrics, whole_lines
 from multiberts.launch.markers.attempts import Attempt
 from multiberts.launch.markers.planned import MarkedRun
 from multiberts.runs.files import PathLike
@@ -17,6 +18,9 @@ from multiberts.runs.files import PathLike
 METRICS = "metrics.jsonl"
 # Where checkpoints and training states lie within a run.
 FOLDERS_OF_STATES = ("checkpoints", "state")
+
+# Points of a curve of which the log may have thousands.
+MOST_POINTS = 60
 
 # Speed is taken over so many seconds before the last line of the log.
 SECONDS_OF_SPEED = 600.0
@@ -39,7 +43,7 @@ class Pretraining:
         done.
       hours: hours on the device, over all attempts.
       dollars: their cost at the attempts' prices; None where no price is known.
-      engine, host, device, zone: of the last attempt; empty where there was none or it has none.
+      engine, host, device, zone, log: of the last attempt; empty where there was none or it has none.
     """
 
     path: str
@@ -58,6 +62,7 @@ class Pretraining:
     host: str = ""
     device: str = ""
     zone: str = ""
+    log: str = ""
 
     @property
     def share(self) -> float:
@@ -96,7 +101,38 @@ def pretraining_of(
         host=last.host if last else "",
         device=(last.device or "") if last else "",
         zone=(last.zone or "") if last else "",
+        log=(last.log or "") if last else "",
     )
+
+
+@dataclass(frozen=True)
+class LoggedCurves:
+    """What a pre-training logged, at about `MOST_POINTS` of its steps, the first and the last among them.
+
+    Attributes:
+      loss: of the training batches, (step, loss); a loss may be NaN.
+      accuracy: of masked words in the held-out text, (step, share); empty without such text.
+    """
+
+    loss: tuple[tuple[int, float], ...]
+    accuracy: tuple[tuple[int, float], ...]
+
+
+def logged_curves(directory: PathLike) -> LoggedCurves:
+    """Reads the curves of a pre-training from its log; empty where nothing is logged yet."""
+    try:
+        texts = Path(directory, METRICS).read_bytes().splitlines()
+    except OSError:
+        return LoggedCurves((), ())
+    names = {"loss": b'"loss"', f"{HELD_OUT}masked_lm_accuracy": b'"%b' % HELD_OUT.encode()}
+    found = []
+    for name, mark in names.items():
+        marked = [text for text in texts if mark in text]
+        stride = math.ceil(len(marked) / MOST_POINTS) or 1
+        # The first and the newest line are among them.
+        lines = whole_lines([*marked[:1], *marked[:0:-1][::stride][::-1]])
+        found.append(tuple((line["step"], line[name]) for line in lines if name in line))
+    return LoggedCurves(*found)
 
 
 def speed_of(lines: Sequence[Mapping[str, Any]]) -> float | None:

@@ -19,6 +19,7 @@ COLOURS = {
     "running": "blue",
     "retrying": "yellow",
     "waiting": "dim",
+    "blocked": "dim red",
     "lost": "magenta",
     "failed": "red",
 }
@@ -28,7 +29,7 @@ _WIDE = 110
 _MEDIUM = 72
 
 # Which pre-training rows are shown first where not all are.
-_FIRST = ("failed", "lost", "running", "retrying", "waiting", "done")
+_FIRST = ("failed", "lost", "running", "retrying", "waiting", "blocked", "done")
 _LINES_OF_LOG = 6
 
 
@@ -82,6 +83,14 @@ def _heading(status: Status) -> Text:
     text.append(f"; {quantities.duration(3600 * status.hours)} spent by all attempts")
     if status.dollars is not None:
         text.append(f", {quantities.dollars(status.dollars)}")
+    outlook = status.outlook
+    if outlook.seconds:
+        text.append(f"; {quantities.duration(outlook.seconds)} left")
+        if outlook.dollars:
+            text.append(f", {quantities.dollars(outlook.dollars)}")
+        if outlook.wall_seconds is not None:
+            end = quantities.moment(status.time + outlook.wall_seconds)
+            text.append(f", to {end} with {outlook.at_a_time} runs at a time")
     text.append("\n")
     return text
 
@@ -125,7 +134,7 @@ def _stages(status: Status, width: int) -> Table:
         bar = ProgressBar(
             total=stage.total,
             completed=stage.counts["done"],
-            width=24 if width >= _WIDE else 10,
+            width=24 if width >= _WIDE else 6,
             finished_style="green",
         )
         cells = [str(stage.counts[state]) if stage.counts[state] else "" for state in states]
@@ -148,19 +157,21 @@ _PRETRAINING: tuple[tuple[str, int, Callable[[Pretraining], str]], ...] = (
 
 def _pretraining(rows: Sequence[Pretraining], width: int, shown: int) -> RenderableType:
     table = _Table("Pre-training")
-    table.add_column("run")
+    # Names give way to no place, however long that is.
+    table.add_column("run", no_wrap=width >= _WIDE)
     table.add_column("state", no_wrap=True)
     columns = [(header, cell) for header, least, cell in _PRETRAINING if width >= least]
     table.add_numbers(*(header for header, _ in columns))
     if width >= _WIDE:
-        table.add_column("where", overflow="ellipsis", no_wrap=True)
+        table.add_column("where")
     chosen = _most_telling(rows, shown)
     for row in chosen:
         cells: list[str | Text] = [f"{row.procedure} {row.pretrain_seed}"]
         cells.append(Text(row.state, COLOURS[row.state]))
         cells += [cell(row) for _, cell in columns]
         if width >= _WIDE:
-            cells.append(quantities.place(row.engine, row.device, row.zone, row.host))
+            place = quantities.place(row.engine, row.device, row.zone, row.host)
+            cells.append(Text(place, overflow="ellipsis", no_wrap=True))
         table.add_plain_row(*cells)
     return _with_rest(table, rows, chosen)
 

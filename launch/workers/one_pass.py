@@ -20,6 +20,8 @@ from multiberts.launch.markers.failures import FailedRun
 from multiberts.launch.markers.lease import Lease
 from multiberts.launch.markers.planned import done_paths, write_plan
 from multiberts.launch.plan.planned_run import PlannedRun
+from multiberts.launch.status.page import PAGE, write_status_page
+from multiberts.launch.status.picture import collect_status
 from multiberts.launch.workers.bundles import Bundle, WaitingRuns
 from multiberts.launch.workers.engines import Engine
 from multiberts.launch.workers.guardian import SECONDS_TO_SAVE
@@ -59,7 +61,8 @@ class OnePass:
         self._done = done_paths(place.root, (run.path for run in plan))
         self._engine = engine.for_at_most(len(plan) - len(self._done))
         self._estimates = None
-        if len(self._done) < len(plan):
+        self.had_work = len(self._done) < len(plan)
+        if self.had_work:
             workers = self._engine.workers
             self._estimates = checked_estimates(
                 plan=plan, root=self._root, budget=budget, workers=workers
@@ -293,6 +296,9 @@ def carry_out_plan(
         with lease:
             failures = one_pass.carry_out(lease)
             _point_at_newest_report(plan, Path(root))
+        page = Path(root, PAGE)
+        if one_pass.had_work or not page.exists():
+            write_status_page(collect_status(root, with_scores=True), page)
     except KeyboardInterrupt:
         progress("stopped; the same command resumes from here")
         # Exit handlers of libraries take longer than people wait.

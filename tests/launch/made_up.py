@@ -108,15 +108,17 @@ class MadeUp:
         """Metrics up to a step, the last written so many seconds ago, and a state from 300 s before."""
         directory = self.root / run.path
         (directory / "state").mkdir(parents=True, exist_ok=True)
-        lines = [
-            {
-                "step": step - 1000 * back,
-                "loss": 1.9,
-                "steps_per_second": 9.0,
-                "time": self.now - age - 1000 * back / STEPS_PER_SECOND,
-            }
-            for back in range(20, -1, -1)
+        steps = [
+            *range(20_000, step - 20_000, 20_000),
+            *range(max(1000, step - 20_000), step + 1, 1000),
         ]
+        lines: list[dict[str, float]] = []
+        for at in steps:
+            time = self.now - age - (step - at) / STEPS_PER_SECOND
+            loss = 1.5 + 8 * 20_000 / at
+            lines.append({"step": at, "loss": loss, "steps_per_second": 9.0, "time": time})
+            if at % 100_000 == 0:
+                lines.append({"step": at, "held_out_masked_lm_accuracy": 0.7 - 20_000 / at})
         text = "".join(json.dumps(line) + "\n" for line in lines)
         (directory / "metrics.jsonl").write_text(text)
         state = directory / "state" / f"step_{step}"

@@ -6,6 +6,7 @@ import json
 import re
 import time
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pytest
 
@@ -86,13 +87,13 @@ def test_columns_are_sorted_as_numbers_and_empty_cells_come_last(
     browser: Browser, page: Path
 ) -> None:
     browser.open(page)
-    press = "document.querySelectorAll('#pretraining-table th button')[4].click(); 0"
+    press = "document.querySelectorAll('#pretraining-table th button')[6].click(); 0"
     browser.run(press)
-    assert first_cells(browser, "pretraining-table", 4)[:3] == ["42 min", "5.9 h", "11.1 h"]
+    assert first_cells(browser, "pretraining-table", 6)[:3] == ["42 min", "5.9 h", "11.1 h"]
     browser.run(press)
-    times = first_cells(browser, "pretraining-table", 4)
+    times = first_cells(browser, "pretraining-table", 6)
     assert times[:2] == ["45.1 h", "37.2 h"] and set(times[9:]) == {"–"}
-    order = "document.querySelectorAll('#pretraining-table th')[4].getAttribute('aria-sort')"
+    order = "document.querySelectorAll('#pretraining-table th')[6].getAttribute('aria-sort')"
     assert browser.run(order) == "descending"
     browser.run("document.querySelectorAll('#pretraining-table th button')[0].click(); 0")
     assert first_cells(browser, "pretraining-table", 0)[:3] == [
@@ -101,11 +102,12 @@ def test_columns_are_sorted_as_numbers_and_empty_cells_come_last(
 
 
 @pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize("width", [360, 400, 1400])
 def test_nothing_sticks_out_and_text_can_be_read(
     browser: Browser, page: Path, width: int, dark: bool
 ) -> None:
     browser.open(page, width, dark=dark)
+    assert browser.violations() == []
     assert browser.run("document.documentElement.scrollWidth") <= width
     contrasts = browser.run(CONTRASTS)
     assert len(contrasts) > 100
@@ -115,6 +117,40 @@ def test_nothing_sticks_out_and_text_can_be_read(
     tables = "[...document.querySelectorAll('table')]"
     assert browser.run(f'{tables}.every(table => table.closest("{place}"))')
     assert browser.run("document.body.getBoundingClientRect().width") <= width
+
+
+def test_curves_have_one_scale_and_their_numbers_in_words(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    curves = "[...document.querySelectorAll('#pretraining-table .spark')]"
+    words = browser.run(f"{curves}.map(c => c.getAttribute('aria-label'))")
+    assert "loss from 9.5 at step 20,000 to 1.58 at step 1,980,000" in words
+    accuracy = "held-out accuracy from 0.5 at step 100,000 to 0.689 at step 1,900,000"
+    assert accuracy in words
+    ends = browser.run(
+        f"{curves}.filter(c => !c.matches('.accuracy'))"
+        ".map(c => c.querySelector('polyline').getAttribute('points').split(' ').at(-1))"
+        ".map(point => Number(point.split(',')[0]))"
+    )
+    assert ends[0] == 95 and min(ends) < 10  # of 1,980,000 and of 118,000 steps
+
+
+def test_links_work_after_the_experiment_has_moved(browser: Browser, tmp_path: Path) -> None:
+    made = make_sweep(tmp_path / "first place" / "multiberts #1", time.time())
+    (report,) = [run for run in made.plan if run.stage == "report"]
+    made.finish(report)
+    (made.root / report.path / "index.html").write_text("<title>the report</title>")
+    board = made.root / made.plan[10].path / "tensorboard"
+    board.mkdir()
+    write_status_page(collect_status(made.root), made.root / "status.html")
+    moved = (tmp_path / "first place").rename(tmp_path / "second place") / "multiberts #1"
+    browser.open(moved / "status.html")
+    links = browser.run("[...document.querySelectorAll('main a')].map(a => a.href)")
+    links = [link for link in links if "#" not in link]
+    places = {Path(unquote(urlsplit(link).path)) for link in links}
+    assert all(place.exists() and place.is_relative_to(moved.resolve()) for place in places)
+    wanted = [report.path + "/index.html", made.plan[10].path + "/tensorboard", made.plan[10].path]
+    wanted += ["logs/seed_19.log"]
+    assert {moved.resolve() / place for place in wanted} <= places
 
 
 def test_a_page_that_is_being_written_anew_reads_itself_again(

@@ -14,6 +14,7 @@ import pytest
 
 from multiberts.launch.markers.attempts import begin_attempt, write_attempt
 from multiberts.launch.markers.failures import last_lines
+from multiberts.launch.markers.planned import write_plan
 from multiberts.launch.status.command import show_status
 from multiberts.launch.status.picture import STATES, Status, collect_status
 from multiberts.launch.status.progress import SECONDS_OF_SPEED, speed_of
@@ -32,6 +33,7 @@ from multiberts.tests.launch.made_up import (
     MadeUp,
     make_sweep,
 )
+from multiberts.tests.stats.report.test_reporting import pair_columns, write_run
 
 
 @pytest.fixture(scope="module")
@@ -127,11 +129,80 @@ def test_the_counts_of_a_made_up_experiment(sweep: Status) -> None:
     counts = {stage.stage: stage.counts for stage in sweep.stages}
     assert list(counts) == ["prepare", "pretrain", "finetune", "score", "report"]
     assert counts["pretrain"] == {
-        "done": 9, "running": 9, "retrying": 1, "waiting": 4, "lost": 1, "failed": 1
+        "done": 9, "running": 9, "retrying": 1, "waiting": 4, "blocked": 0, "lost": 1, "failed": 1
     }  # fmt: skip
     assert counts["finetune"]["done"] == 8 * len(TASKS) * 20 - 2 + 5
+    # What waits for the seed that failed, and what waits for all runs.
+    assert counts["finetune"]["blocked"] == len(TASKS) * 20
+    assert (counts["score"]["blocked"], counts["report"]["blocked"]) == (1, 1)
     assert sweep.total == 1 + 25 + 25 * len(TASKS) * 20 + 2
     assert sum(sweep.counts.values()) == sweep.total and set(sweep.counts) == set(STATES)
+
+
+def test_attempts_that_did_not_reach_the_end_keep_their_reasons(sweep: Status) -> None:
+    reasons = [(item.outcome, (item.error or {}).get("message", "")) for item in sweep.interrupted]
+    assert [outcome for outcome, _ in reasons].count("preempted") == 4
+    assert [outcome for outcome, _ in reasons].count(None) == 1  # fell silent
+    oom = [item for item in sweep.interrupted if item.error and "OOM" in item.error["message"]]
+    assert len(oom) == 6 and {item.attempt for item in oom} == {1, 2, 3}
+    started = [item.started for item in sweep.interrupted]
+    assert started == sorted(started, reverse=True)
+
+
+def test_the_end_and_the_cost_of_the_plan_follow_what_done_runs_took(made: MadeUp) -> None:
+    seeds = [made.add_seed(seed) for seed in range(4)]
+    last = made.add("score", "scores", "scores", tuple(seeds))
+    estimate = {"device": "v4-8", "seconds": 3600.0, "dollars": 10.0}
+    write_plan(made.root, made.plan, {run.path: estimate for run in made.plan})
+    made.lead(os.getpid())
+    # The first one took twice the estimate.
+    made.attempt(seeds[0], 2, outcome="done", **ON_SLURM)
+    made.finish(seeds[0])
+    made.attempt(seeds[1], 0.5, **ON_SLURM)
+    outlook = collect_status(made.root, made.now).outlook
+    # One runs and needs 1.5 hours more, two need 2 hours each, and a score has its estimate.
+    assert outlook.at_a_time == 1
+    assert outlook.seconds == pytest.approx(3600 * (1.5 + 2 * 2 + 1), rel=1e-3)
+    assert outlook.wall_seconds == pytest.approx(outlook.seconds)
+    assert outlook.dollars == pytest.approx(10 * (1.5 + 2 * 2 + 1), rel=1e-3)
+    made.attempt(seeds[2], 0, outcome="done", **ON_SLURM)
+    made.attempt(seeds[3], 0, **ON_SLURM)
+    found = collect_status(made.root, made.now).outlook
+    assert found.at_a_time == 2 and found.wall_seconds < outlook.wall_seconds
+    # Nothing is known of a run without an estimate, and a plan with failures does not end.
+    made.attempt(seeds[3], 0, outcome="failed", **ON_SLURM)
+    blocked = collect_status(made.root, made.now)
+    assert blocked.outlook.wall_seconds is None and blocked.counts["blocked"] == 1
+    assert last.path not in blocked.reports
+    made.add_seed(4)
+    write_plan(made.root, made.plan, {run.path: estimate for run in made.plan[:-1]})
+    unknown = collect_status(made.root, made.now).outlook
+    assert unknown.seconds is None and unknown.dollars is None
+
+
+def test_scores_so_far_name_the_seed_that_collapsed(made: MadeUp) -> None:
+    seeds = [made.add_seed(seed) for seed in range(6)]
+    trials = [made.add_trial(seed, "pairs", 2e-5, 0) for seed in seeds]
+    for number, trial in enumerate(trials[:5]):
+        skill = 0.5 if number == 3 else 0.95
+        facts = {"task": "pairs", "procedure": "base", "step": NUM_STEPS}
+        facts |= {"pretrain_seed": number, "learning_rate": 2e-5, "finetune_seed": 0}
+        columns = pair_columns(skill, number)
+        write_run(made.root / trial.path, facts, "dev", ["accuracy"], **columns)
+    made.write_plan()
+    assert collect_status(made.root, made.now).scores is None
+    (row,) = collect_status(made.root, made.now, with_scores=True).scores
+    assert (row.task, row.procedure, row.seeds, row.planned_seeds) == ("pairs", "base", 5, 6)
+    assert row.collapsed == ("3",) and row.metric == "accuracy (%)"
+    assert row.low < 65 < row.mean < 95 and row.low < row.mean < row.high and row.spread > 10
+    # A damaged dump is named, and the rest of the status is there.
+    (made.root / trials[0].path / "run.json").write_text("{")
+    (row,) = collect_status(made.root, made.now, with_scores=True).scores
+    assert row.mean is not None  # what is done is read once
+    (made.root / trials[5].path).mkdir(parents=True)
+    (made.root / trials[5].path / "DONE").write_text('{"outputs": {}}')
+    (row,) = collect_status(made.root, made.now, with_scores=True).scores
+    assert row.mean is None and "run.json" in row.problem
 
 
 def test_pretraining_rows_tell_step_speed_time_left_and_cost(sweep: Status) -> None:

@@ -64,6 +64,21 @@ def test_wide_terminals_show_all_columns(root: Path) -> None:
     assert "base seed 0 step 2,000,000" in text
 
 
+def test_a_long_host_never_hides_the_names_of_runs(tmp_path: Path) -> None:
+    made = MadeUp(tmp_path / "experiment", time.time())
+    host = "ip-10-0-31-7.compute.internal." * 6
+    for seed in range(3):
+        made.attempt(made.add_seed(seed), 1, engine="slurm", device="gpu 0", host=host, job="1")
+    made.write_plan()
+    for width in (110, 120, 200):
+        table = shown(made.root, width).split("Pre-training")[1].split("Attempts without")[0]
+        lines = table.splitlines()
+        for seed in range(3):
+            (line,) = [line for line in lines if line.startswith(f"base {seed} ")]
+            assert "running" in line and "slurm" in line and len(line) <= width
+        assert len([line for line in lines if line.strip()]) == 4
+
+
 def test_few_rows_show_trouble_first_and_tell_what_is_left_out(root: Path) -> None:
     text = shown(root, 100, rows=6)
     table = text.split("Pre-training")[1].split("Fine-tuning")[0]

@@ -1,0 +1,130 @@
+"""Scores of fine-tuning so far: per task and procedure their mean, their spread and seeds that collapsed."""
+
+from __future__ import annotations
+
+import functools
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from multiberts.launch.markers.planned import MarkedRun
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import PathLike
+
+if TYPE_CHECKING:
+    from multiberts.stats.bootstrap.conclusion import ArmSummary
+
+
+@dataclass(frozen=True)
+class TaskScores:
+    """The last planned step of a procedure on a task.
+
+    Attributes:
+      task, procedure, step: as the plan has them; step and procedure are None where it does not know them.
+      seeds, planned_seeds: pre-training seeds with a done run, and planned ones.
+      evaluation_set: the first one with labels; empty where nothing is done.
+      metric: its first metric, with the unit; empty likewise.
+      mean: over seeds of the means over their runs, of the learning rate that is best so far; None
+        where nothing is done.
+      spread: standard deviation over seeds; None of fewer than two.
+      low, high: the lowest and the highest seed; None likewise.
+      collapsed: seeds that look as if their training had failed, see
+        `stats.bootstrap.conclusion.failed_seeds`.
+      problem: why there is no score, in one line; empty where there is one.
+    """
+
+    task: str
+    procedure: str | None
+    step: int | None
+    seeds: int
+    planned_seeds: int
+    evaluation_set: str = ""
+    metric: str = ""
+    mean: float | None = None
+    spread: float | None = None
+    low: float | None = None
+    high: float | None = None
+    collapsed: tuple[str, ...] = ()
+    problem: str = ""
+
+
+def score_tasks(
+    root: PathLike, plan: Sequence[MarkedRun], done: set[str]
+) -> tuple[TaskScores, ...]:
+    """Scores what is done of fine-tuning, from the predictions of done runs.
+
+    Args:
+      root: the experiment's root.
+      plan: every run.
+      done: paths of those that are done.
+    """
+    groups: dict[tuple[str, str | None], list[MarkedRun]] = {}
+    for run in plan:
+        if run.stage == "finetune":
+            key = str(run.facts.get("task") or "?"), run.facts.get("procedure")
+            groups.setdefault(key, []).append(run)
+    return tuple(_scores(root, *key, members, done) for key, members in groups.items())
+
+
+def _scores(
+    root: PathLike, task: str, procedure: str | None, runs: Sequence[MarkedRun], done: set[str]
+) -> TaskScores:
+    steps = [run.facts.get("checkpoint_step") for run in runs]
+    step = max((step for step in steps if step is not None), default=None)
+    last = [run for run, at in zip(runs, steps, strict=True) if at == step]
+    finished = [run for run in last if run.path in done]
+    seeds, planned = (
+        {run.facts.get("pretrain_seed") for run in found} for found in (finished, last)
+    )
+    row = functools.partial(TaskScores, task, procedure, step, len(seeds), len(planned))
+    if not finished:
+        return row()
+    try:
+        found = _summary(tuple(str(Path(root, run.path)) for run in finished))
+    except UserError as error:
+        return row(problem=str(error))
+    if found is None:
+        return row(problem="no evaluation set has labels")
+    evaluation_set, metric, arm = found
+    scores = [float(score) for score in arm.seed_scores]
+    return row(
+        evaluation_set,
+        metric,
+        statistics.fmean(scores),
+        statistics.stdev(scores) if len(scores) > 1 else None,
+        min(scores),
+        max(scores),
+        tuple(map(str, arm.failed_seeds)),
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def _summary(directories: tuple[str, ...]) -> tuple[str, str, ArmSummary] | None:
+    """Returns the evaluation set, the metric and the scores of done runs, which never change.
+
+    Raises:
+      UserError: a file is damaged, or runs do not belong together.
+    """
+    from multiberts.evaluate.dumps.run_file import read_run
+    from multiberts.stats.presentation.metric_names import as_shown
+    from multiberts.stats.report.dumps import Bootstrap, compare_dumps
+    from multiberts.stats.report.selection import (
+        DumpReader,
+        FinishedRun,
+        choose_learning_rate,
+        make_groups,
+    )
+
+    reader = DumpReader()
+    runs = [FinishedRun(Path(path), read_run(path)) for path in directories]
+    group, _ = choose_learning_rate(make_groups(runs)[0], reader)
+    for name, metrics in group.evaluation_sets().items():
+        options = {"name": group.task, "design": "single"}
+        item = compare_dumps(
+            reader(group, name), None, metrics[0], Bootstrap(40), group.name, "", **options
+        )
+        shown = as_shown(item)
+        return name, shown.metric, shown.base
+    return None
