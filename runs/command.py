@@ -19,7 +19,7 @@ import gin
 from absl import app, flags
 
 import multiberts
-from multiberts.runs import console
+from multiberts.runs import console, environment
 from multiberts.runs.bucket.localising import local_arguments
 from multiberts.runs.directory import DONE
 from multiberts.runs.errors import UserError, disk_full_line, nearest
@@ -63,6 +63,7 @@ class Command:
       words: that may follow the name of a function `main`, for shell completion.
       flags: `module:function` below `multiberts`, which returns the annotations of a `main`'s flags.
       notes: `module:function` below `multiberts`; the text that it returns ends the command's `--help`.
+      computes: whether it takes `--engine`; see `runs.environment`.
     """
 
     target: str
@@ -72,6 +73,7 @@ class Command:
     words: tuple[str, ...] = ()
     flags: str | None = None
     notes: str | None = None
+    computes: bool = False
 
 
 COMMANDS = {
@@ -102,6 +104,7 @@ COMMANDS = {
         "pretrain.training.pretraining:pretrain",
         "pre-train one seed",
         report="pretrain.inspection.loss_curves:describe_training",
+        computes=True,
     ),
     "show-batch": Command(
         "pretrain.inspection.batch_view:show_batch", "print what a pre-training step saw"
@@ -121,11 +124,13 @@ COMMANDS = {
         "fine-tune one checkpoint on one task",
         report="evaluate.scoring:describe_run",
         notes="finetune.tasks:described_options",
+        computes=True,
     ),
     "sweep": Command(
         "launch.sweeping:main",
         "fine-tune many checkpoints, tasks, rates and seeds",
         flags="launch.sweeping:sweep_flags",
+        computes=True,
     ),
     "submission": Command(
         "finetune.classification.glue_submission:submission",
@@ -222,13 +227,41 @@ def _call(name: str, *rest: str) -> None:
     if name not in COMMANDS:
         console.error(f"unknown command {name!r}; {nearest(name, COMMANDS)}")
         sys.exit(EXIT_USER_ERROR)
-    sys.argv = [f"multiberts {name}", *console.take_verbosity(rest)]
-    command = COMMANDS[name]
+    command, left = COMMANDS[name], console.take_verbosity(rest)
+    if command.computes:
+        try:
+            left = _take_engine(left)
+        except UserError as error:
+            console.error(str(error))
+            sys.exit(EXIT_USER_ERROR)
+    sys.argv = [f"multiberts {name}", *left]
     function = load(command.target)
     if function.__name__ == "main":
         sys.exit(function())
     else:
         run_command(function, command)
+
+
+def _take_engine(arguments: Sequence[str]) -> list[str]:
+    """Chooses the engine by `--engine` or the environment, and returns the arguments without the flag.
+
+    Before anything imports Keras, which computes with one engine for the life of the process.
+
+    Raises:
+      UserError: see `runs.environment.choose_engine`.
+    """
+    left = list(arguments)
+    for place, text in enumerate(arguments):
+        flag, is_assigned, name = text.partition("=")
+        if flag == "--engine":
+            if not is_assigned:
+                name = arguments[place + 1] if place + 1 < len(arguments) else ""
+            left[place : place + 2 - len(is_assigned)] = []
+            environment.choose_engine(name)
+            return left
+    if not asks_for_help(arguments):
+        environment.engine()
+    return left
 
 
 def load(target: str) -> Callable[..., Any]:
@@ -249,6 +282,7 @@ def _overview() -> str:
             "",
             "`multiberts <command> --help` lists a command's parameters. With -q a command prints results,",
             "warnings and errors alone; with -v its parameters and time, too, and where an error came from.",
+            "pretrain, finetune and sweep take --engine=tensorflow or --engine=jax.",
         ]
     )
 

@@ -1,8 +1,11 @@
-"""Process-wide settings of Keras and TensorFlow, which both read when they are first imported.
+"""Process-wide settings of Keras, TensorFlow and JAX, which read them when they are first imported.
 
 The packages that import Keras (`bert`, `pretrain`, `finetune`) import this module first, so the
 arithmetic is the same however a process enters them: console command, `python -m`, library import,
 worker or test. What the user has set stays.
+
+`MULTIBERTS_ENGINE` in the environment, or `--engine` on the command line, names the library that computes;
+docs/engines.md has what each is for.
 
 With `MULTIBERTS_PORTABLE=1` in the environment the arithmetic is narrowed to what all x86-64 processors
 share: XLA's code and oneDNN's products keep to SSE 4, which has no fused multiply-add, and run on one
@@ -10,12 +13,93 @@ thread. Numbers then depend less on the processor, and steps take longer; docs/d
 """
 
 import os
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 
+from multiberts.runs.errors import UserError, nearest
+
 PORTABLE = "MULTIBERTS_PORTABLE"
+ENGINE = "MULTIBERTS_ENGINE"
+
+TENSORFLOW = "tensorflow"
+JAX = "jax"
+ENGINES = (TENSORFLOW, JAX)
+
+# What Keras reads.
+_BACKEND = "KERAS_BACKEND"
+
+# Files of accelerators' drivers below /dev, and the packages by which JAX computes there.
+_ACCELERATORS = {
+    "nvidia[0-9]*": ("jax_cuda12_plugin", "jax_cuda13_plugin"),
+    "accel[0-9]*": ("libtpu",),
+    "vfio/[0-9]*": ("libtpu",),
+}
+
+
+def default_engine(devices: Path = Path("/dev")) -> str:
+    """Returns `jax` where an accelerator is found and JAX is installed for it, else `tensorflow`.
+
+    Imports neither.
+
+    Args:
+      devices: the folder of the drivers' files.
+    """
+    plugins = [
+        plugin
+        for pattern, names in _ACCELERATORS.items()
+        if any(devices.glob(pattern))
+        for plugin in names
+    ]
+    is_there = _is_installed(JAX) and any(map(_is_installed, plugins))
+    return JAX if is_there else TENSORFLOW
+
+
+def _is_installed(module: str) -> bool:
+    return module in sys.modules or find_spec(module) is not None
+
+
+def choose_engine(name: str) -> None:
+    """Makes this process, and those that it starts, compute with an engine.
+
+    Args:
+      name: `tensorflow` or `jax`, as `--engine` gives it.
+
+    Raises:
+      UserError: an unknown or missing engine, or Keras computes with another one already.
+    """
+    os.environ[ENGINE] = os.environ[_BACKEND] = _checked(name, "--engine")
+    keras = sys.modules.get("keras")
+    if keras is not None and keras.backend.backend() != name:
+        raise UserError(
+            f"--engine is {name!r}, but this process computes with {keras.backend.backend()}; set "
+            f"{ENGINE}={name} before it starts"
+        )
+
+
+def engine() -> str:
+    """Returns the library that computes, `tensorflow` or `jax`.
+
+    Raises:
+      UserError: the environment names another one, or one that is not installed.
+    """
+    variable = ENGINE if os.environ.get(ENGINE) else _BACKEND
+    return _checked(os.environ[variable], variable)
+
+
+def _checked(name: str, where: str) -> str:
+    if name not in ENGINES:
+        raise UserError(f"{where} is {name!r}, not an engine; {nearest(name, ENGINES)}")
+    if not _is_installed(name):
+        raise UserError(
+            f"{where} is {name!r}, which is not installed; install requirements-jax.txt for jax or "
+            "requirements.txt for tensorflow, or choose the other engine"
+        )
+    return name
+
 
 DEFAULTS = {
-    "KERAS_BACKEND": "tensorflow",
+    _BACKEND: default_engine(),
     "TF_ENABLE_ONEDNN_OPTS": "0",
     "TF_CPP_MIN_LOG_LEVEL": "3",
 }
@@ -41,6 +125,8 @@ def machine() -> dict[str, str]:
 
 for _name, _value in DEFAULTS.items():
     os.environ.setdefault(_name, _value)
+if os.environ.get(ENGINE) in ENGINES:  # `engine` refuses other names where one is needed
+    os.environ[_BACKEND] = os.environ[ENGINE]
 if os.environ.get(PORTABLE) == "1":
     # What the user has set gives way: a cap of another kind would not be portable.
     _flags = os.environ.get("XLA_FLAGS", "").split()

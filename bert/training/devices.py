@@ -1,12 +1,10 @@
-"""Which devices and processes train together, and how they share the work.
+"""Which devices and processes train together, whichever engine computes.
 
-One device needs no strategy. Several in one process share it by TensorFlow's MirroredStrategy,
-those of several processes by MultiWorkerMirroredStrategy (where the environment's `TF_CONFIG` names
-the processes), TPU cores by TPUStrategy. The recipe's gradient shards are dealt to the devices in
-order. On CPUs, where the step is compiled, the bytes of the weights do not depend on how many devices
-there are; elsewhere the last bits do.
+The recipe's gradient shards are dealt to the devices in order. On CPUs, where the step is compiled, the
+bytes of the weights do not depend on how many devices there are; elsewhere the last bits do.
+`tensorflow_devices` and `jax_devices` find and join the devices.
 
-Processes take the same decisions: their messages go through TensorFlow's collectives, so every process
+Processes take the same decisions: their messages go through the engine's collectives, so every process
 must call the same methods in the same order. With a single process nothing is sent.
 """
 
@@ -17,16 +15,13 @@ import dataclasses
 import hashlib
 import json
 import os
-import signal
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
-import tensorflow as tf
 
 from multiberts.bert.model.operations import peak_flops_per_second
-from multiberts.runs import console
+from multiberts.runs.environment import JAX, engine
 from multiberts.runs.errors import UserError
 
 AUTO: Literal["auto"] = "auto"
@@ -34,17 +29,6 @@ DeviceChoice = int | Literal["auto"]
 
 # The tasks of a cluster that train.
 _ROLES = ("chief", "worker")
-
-# Errors that collectives raise when another process has ended.
-_GONE = (
-    tf.errors.AbortedError,
-    tf.errors.CancelledError,
-    tf.errors.DeadlineExceededError,
-    tf.errors.UnavailableError,
-)
-
-# TensorFlow's strategies print long notes; their warnings are still printed.
-tf.get_logger().setLevel("WARNING")
 
 
 class Processes:
@@ -60,16 +44,19 @@ class Processes:
         *,
         count: int = 1,
         is_chief: bool = True,
-        strategy: tf.distribute.Strategy | None = None,
+        gather: Callable[[np.ndarray], np.ndarray] | None = None,
+        lost: tuple[type[Exception], ...] = (),
     ):
         """Args:
         count: how many processes.
         is_chief: whether this is process 0.
-        strategy: TensorFlow's strategy that joins them; not needed for one.
+        gather: int64 [numbers] of this process -> int64 [processes, numbers]; not needed for one.
+        lost: errors that the engine raises when another process has ended.
         """
         self.count = count
         self.is_chief = is_chief
-        self._strategy = strategy
+        self._gather = gather
+        self._lost = lost
 
     def gather(self, numbers: Sequence[int]) -> np.ndarray:
         """Returns the numbers of every process, int64 [processes, numbers].
@@ -81,24 +68,10 @@ class Processes:
           UserError: another process has ended.
         """
         own = np.asarray(numbers, np.int64)
-        strategy = self._strategy
-        if self.count == 1 or strategy is None:
+        if self.count == 1 or self._gather is None:
             return own[None]
-        devices_of_each = strategy.num_replicas_in_sync // self.count
-
-        def row(context: tf.distribute.ValueContext) -> tf.Tensor:
-            table = np.zeros((self.count, len(own)), np.int64)
-            process, device = divmod(context.replica_id_in_sync_group, devices_of_each)
-            if device == 0:
-                table[process] = own
-            return tf.constant(table)
-
         with self.report_lost_process():
-            tables = strategy.experimental_distribute_values_from_function(row)
-            found: np.ndarray = strategy.reduce(
-                tf.distribute.ReduceOp.SUM, tables, axis=None
-            ).numpy()
-            return found
+            return self._gather(own)
 
     def broadcast_from_chief(self, number: int) -> int:
         """Returns the chief's number, in every process."""
@@ -145,9 +118,7 @@ class Processes:
         """Turns the errors that collectives raise when a process has ended into one line."""
         try:
             yield
-        except _GONE as error:
-            if self.count == 1:
-                raise
+        except self._lost as error:
             raise UserError(
                 f"another of the {self.count} processes of TF_CONFIG has ended ({type(error).__name__}); "
                 "see its own output for the reason, and start all of them again: they resume from the "
@@ -160,14 +131,14 @@ class Devices:
     """The devices of all processes that train together.
 
     Attributes:
-      strategy: TensorFlow's strategy; None for one device.
+      strategy: what the engine joins them by, TensorFlow's strategy or JAX's mesh; None for one device.
       count: devices in all processes.
       kind: the name that the driver of the first local device reports.
-      compiles: whether a step may be compiled by XLA by itself (on TPU, all is compiled anyway).
+      compiles: whether XLA may compile a step by itself (TensorFlow compiles all on TPU anyway).
       processes: that train together.
     """
 
-    strategy: tf.distribute.Strategy | None
+    strategy: Any
     count: int
     kind: str
     compiles: bool = True
@@ -194,9 +165,9 @@ class Devices:
 def open_devices(devices: DeviceChoice = AUTO) -> Devices:
     """Finds devices and makes the strategy; the same call gives the same devices.
 
-    Must come before anything else of TensorFlow's runs in the process, where several devices are
+    Must come before anything else of the engine's runs in the process, where several devices are
     asked for: logical CPU devices and the connections between processes are made at its start.
-    TensorFlow allows one group of several devices per process (and one device besides).
+    A process may have one group of several devices per process (and one device besides).
 
     Args:
       devices: how many, in all processes; `auto`: all accelerators, or one CPU where there are
@@ -205,10 +176,10 @@ def open_devices(devices: DeviceChoice = AUTO) -> Devices:
         as a whole.
 
     Returns:
-      The devices. The code for TPUs follows TensorFlow's documentation but was never run here.
+      The devices. No TPU was at hand: the code for them has not been run.
 
     Raises:
-      UserError: more devices than there are, another group than before, or TensorFlow has started
+      UserError: more devices than there are, another group than before, or the engine has started
         already.
     """
     if devices != AUTO and (not isinstance(devices, int) or devices < 1):
@@ -219,7 +190,11 @@ def open_devices(devices: DeviceChoice = AUTO) -> Devices:
             f"devices is {devices}, but this process trains on {groups[0]} already; start another"
         )
     if devices not in _opened:
-        _opened[devices] = _found(devices)
+        if engine() == JAX:
+            from multiberts.bert.training.jax_devices import find_devices
+        else:
+            from multiberts.bert.training.tensorflow_devices import find_devices
+        _opened[devices] = find_devices(devices)
     return _opened[devices]
 
 
@@ -227,119 +202,33 @@ def open_devices(devices: DeviceChoice = AUTO) -> Devices:
 _opened: dict[DeviceChoice, Devices] = {}
 
 
-def _found(devices: DeviceChoice) -> Devices:
-    if os.environ.get("TPU_NAME"):
-        return _tpu(devices, os.environ["TPU_NAME"])
-    num_processes = _num_processes()
-    if num_processes > 1:
-        return _of_several_processes(devices, num_processes)
-    gpus = tf.config.list_physical_devices("GPU")
-    if gpus:
-        count = len(gpus) if devices == AUTO else int(devices)
-        if count > len(gpus):
-            raise UserError(f"devices is {count}, but there are {len(gpus)} GPUs; lower it")
-        names = [f"GPU:{number}" for number in range(count)]
-    else:
-        count = 1 if devices == AUTO else int(devices)
-        names = _parts_of_the_cpu(count) if count > 1 else []
-    strategy = tf.distribute.MirroredStrategy(names) if count > 1 else None
-    return Devices(strategy, count, _kind())
+def cluster_of_environment() -> tuple[list[str], int]:
+    """Returns the addresses of the processes that the environment's `TF_CONFIG` names, and which this is.
 
-
-def _num_processes() -> int:
-    """Returns how many processes that train the environment's `TF_CONFIG` names.
+    Both engines read it. The chief comes first; without `TF_CONFIG` there are no addresses.
 
     Raises:
       UserError: it is not what TensorFlow reads, or has no place for this process.
     """
     text = os.environ.get("TF_CONFIG")
     if not text:
-        return 1
+        return [], 0
     try:
         settings = json.loads(text)
         cluster, task = settings.get("cluster", {}), settings.get("task", {})
-        counts = {role: len(cluster.get(role, [])) for role in _ROLES}
+        addresses = {role: list(cluster.get(role, [])) for role in _ROLES}
         role, index = task.get("type"), int(task.get("index", -1))
     except (ValueError, TypeError, AttributeError) as error:
         raise UserError(
             f"the environment's TF_CONFIG is not JSON of TensorFlow's form ({error}); unset or correct it"
         ) from error
-    count = sum(counts.values())
-    if count > 1 and not 0 <= index < counts.get(role, 0):
+    every = [address for role in _ROLES for address in addresses[role]]
+    if len(every) > 1 and not 0 <= index < len(addresses.get(role, [])):
         raise UserError(
             f"the environment's TF_CONFIG has the task {role!r} {index}, which its cluster does not "
             f"name as one that trains ({' or '.join(_ROLES)}); correct it"
         )
-    return count
-
-
-def _of_several_processes(devices: DeviceChoice, num_processes: int) -> Devices:
-    console.progress(f"joining the {num_processes} processes of TF_CONFIG")
-    try:
-        with _kept_sigterm():
-            strategy = tf.distribute.MultiWorkerMirroredStrategy()
-    except (RuntimeError, ValueError, tf.errors.OpError) as error:
-        raise UserError(
-            f"the processes of TF_CONFIG cannot be joined ({str(error).splitlines()[0]}); check its "
-            "addresses, and open the devices before anything else of TensorFlow's runs"
-        ) from error
-    resolver, count = strategy.cluster_resolver, strategy.num_replicas_in_sync
-    # Without a chief by name, the first worker is the chief.
-    chief = resolver.task_type == "chief" or (
-        resolver.task_id == 0 and not resolver.cluster_spec().as_dict().get("chief")
-    )
-    processes = Processes(count=num_processes, is_chief=chief, strategy=strategy)
-    if devices not in (AUTO, count):
-        raise UserError(
-            f"devices is {devices}, but the processes of TF_CONFIG have {count}; give 'auto'"
-        )
-    return Devices(strategy, count, _kind(), processes=processes)
-
-
-@contextlib.contextmanager
-def _kept_sigterm() -> Iterator[None]:
-    """Keeps what SIGTERM does: TensorFlow's coordination of processes takes the signal for itself."""
-    handler = signal.getsignal(signal.SIGTERM)
-    yield
-    if handler is not None and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, handler)
-
-
-def _tpu(devices: DeviceChoice, name: str) -> Devices:
-    """Opens all cores of a TPU, as TensorFlow's guide to TPUs describes; never run here."""
-    resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)
-    tf.config.experimental_connect_to_cluster(resolver)
-    tf.tpu.experimental.initialize_tpu_system(resolver)
-    strategy = tf.distribute.TPUStrategy(resolver)
-    count = strategy.num_replicas_in_sync
-    if devices not in (AUTO, count):
-        raise UserError(f"devices is {devices}, but the TPU {name} has {count} cores; give 'auto'")
-    return Devices(strategy, count, kind="TPU", compiles=False)
-
-
-def _parts_of_the_cpu(count: int) -> list[str]:
-    """Names of so many logical CPU devices, made where TensorFlow has not started yet."""
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    found = tf.config.get_logical_device_configuration(cpu)
-    if found is None or len(found) < count:
-        try:
-            tf.config.set_logical_device_configuration(
-                cpu, [tf.config.LogicalDeviceConfiguration()] * count
-            )
-        except RuntimeError as error:
-            raise UserError(
-                f"devices is {count}, but TensorFlow has started with fewer parts of the CPU; open "
-                "the devices before anything else of TensorFlow's runs"
-            ) from error
-    return [f"CPU:{number}" for number in range(count)]
-
-
-def _kind() -> str:
-    gpus = tf.config.list_physical_devices("GPU")
-    if not gpus:
-        return "CPU"
-    details: dict[str, Any] = tf.config.experimental.get_device_details(gpus[0])
-    return str(details.get("device_name", "GPU"))
+    return every, index + (len(addresses["chief"]) if role == "worker" else 0)
 
 
 def _number(fact: object) -> int:

@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from multiberts.bert.training.devices import Processes
-from multiberts.bert.training.engine import NOTICES, Array, Batch, Trainer
+from multiberts.bert.training.engine import Trainer
+from multiberts.bert.training.interface import NOTICES, Array, Batch
 from multiberts.bert.training.log import TrainingLog, cannot_write
 from multiberts.bert.training.state import (
     STATE,

@@ -13,7 +13,7 @@ import numpy as np
 
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.randomness import generator
-from multiberts.runs.environment import PORTABLE
+from multiberts.runs.environment import ENGINE, PORTABLE, TENSORFLOW
 from multiberts.runs.errors import UserError
 
 # The first digits of the SHA-256 of weights and moments after 20 steps, as found on an AMD EPYC with
@@ -42,7 +42,7 @@ def measure_digest(timeout_seconds: float | None = None) -> str:
       UserError: the process failed, or took longer.
     """
     command = [sys.executable, "-m", "multiberts.pretrain.training.reference_digest"]
-    environment = {**os.environ, PORTABLE: "1"}
+    environment = {**os.environ, PORTABLE: "1", ENGINE: TENSORFLOW}
     try:
         done = subprocess.run(
             command,

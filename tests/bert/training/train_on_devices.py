@@ -89,20 +89,7 @@ def main(way: str, devices: list[str]) -> None:
             metrics = trainer.step(batch_at(step), 1e-3, dropout_seed=7)
         loss, digest = float(metrics["loss"]), trainer.state().digest().hex()
         is_chief = trainer.processes.is_chief
-        print(count, is_chief, same_bits(trainer), f"{loss:.9g}", digest, flush=True)
-
-
-def same_bits(trainer: Trainer) -> bool:
-    """Whether the copies of all variables on this process's devices are equal."""
-    strategy = trainer.devices.strategy
-    if strategy is None:
-        return True
-    copies = [
-        [copy.numpy() for copy in strategy.experimental_local_results(variable)]
-        for part in (trainer._variables, trainer._m, trainer._v)
-        for variable in part.values()
-    ]
-    return all(np.array_equal(first, other) for first, *others in copies for other in others)
+        print(count, is_chief, trainer.has_equal_copies(), f"{loss:.9g}", digest, flush=True)
 
 
 if __name__ == "__main__":
