@@ -1,22 +1,32 @@
-"""Pages that mkdocs builds from the code: each command with its parameters."""
+"""What mkdocs builds from the code: each command with its parameters, and the gallery's pictures."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
+import re
+import tempfile
 from collections.abc import Callable, Iterator
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
+from matplotlib.figure import Figure
 
 from multiberts.launch.command import COMMANDS as LAUNCH_COMMANDS
 from multiberts.launch.plan.experiment import make_plan
 from multiberts.launch.sweeping import sweep
 from multiberts.runs.command import COMMANDS, described_function
+from multiberts.runs.figure_style import save_figure
 from multiberts.runs.parameters import annotations_of, described
 
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
+
 PAGE = "reference/commands.md"
+GALLERY = "gallery.md"
 
 INTRODUCTION = """# Commands
 
@@ -27,9 +37,53 @@ flags win over bindings, and bindings over files.
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the generated page."""
+    """Adds the page of commands and the gallery's pictures."""
+    from mkdocs.structure.files import File
+
     files.append(File.generated(config, PAGE, content="\n".join(commands_page())))
+    for pictures in drawn(Path(config.docs_dir, GALLERY).read_text(encoding="utf-8")):
+        for path, content in pictures.items():
+            files.append(File.generated(config, path, content=content))
     return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Shows below each block of the gallery what it draws."""
+    if page.file.src_uri != GALLERY:
+        return markdown
+    pictures = iter(drawn(markdown))
+    return _BLOCK.sub(
+        lambda block: "\n".join([block[0], "", *(f"![{p}]({p})" for p in next(pictures))]), markdown
+    )
+
+
+_BLOCK = re.compile(r"```python\n(.*?)```", flags=re.DOTALL)
+
+
+def drawn(markdown: str) -> list[dict[str, bytes]]:
+    """Runs a page's blocks in their order, in an empty folder.
+
+    Returns:
+      For each block what it draws: by path in the site, a PNG.
+    """
+    names: dict[str, Any] = {}
+    found: list[dict[str, bytes]] = []
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        for block in _BLOCK.findall(markdown):
+            before = dict(names)
+            exec(compile(block, GALLERY, "exec"), names)
+            new = {name: value for name, value in names.items() if before.get(name) is not value}
+            figures = {name: value for name, value in new.items() if isinstance(value, Figure)}
+            for value in new.values():
+                if isinstance(value, dict):
+                    figures |= {k: item for k, item in value.items() if isinstance(item, Figure)}
+            found.append(
+                {
+                    f"gallery/{name}.png": save_figure(figure, Path(name))[0].read_bytes()
+                    for name, figure in figures.items()
+                }
+            )
+    return found
 
 
 def commands_page() -> Iterator[str]:
