@@ -84,6 +84,7 @@ def finetune(settings: FinetuningSettings) -> None:
         call=call,
     )
     if run.done:
+        remove(run.path / STATE)  # a kill may have come before it was removed
         return
     if settings.dataset is None:
         refuse_repeated_files(inputs)

@@ -48,7 +48,7 @@ class Trainer:
     number of shards belongs to the recipe, not to the machine. Several devices take equal runs of
     consecutive shards, and every device makes the same update. A shard's dropout is addressed by its
     number in the whole batch. CPUs add the shards one by one in their order, whoever made them, so any
-    number of devices ends in the same bytes where the step is compiled. Accelerators each sum their own
+    number of devices ends in the same bytes. Accelerators each sum their own
     shards in order; how these sums are added is left to their collectives.
 
     Shards are the micro-batches too: one after the other, in the memory of one. A shard is not cut

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import tensorflow as tf
@@ -133,7 +132,15 @@ class TensorFlowStep:
             )
             return found
         # XLA compiles what a device does by itself, before and after the sum over devices.
-        compiled = functools.partial(tf.function, jit_compile=self._compile_step, autograph=False)
+
+        def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+            # Without XLA no function of its own: TensorFlow would rewrite its graph by itself.
+            if not self._compile_step:
+                return function
+            return cast(
+                "Callable[..., Any]", tf.function(function, jit_compile=True, autograph=False)
+            )
+
         summed = compiled(self._summed_gradients)
         unclipped, added = compiled(self._unclipped_gradients), compiled(_added_in_order)
         adam = compiled(self._adam)
@@ -224,10 +231,7 @@ class TensorFlowStep:
         count = keys.shape[0]
         if count == 1:
             return self._shard_gradients(parameters, batch, keys[0])
-        parts = {
-            name: tf.reshape(values, (count, values.shape[0] // count, *values.shape[1:]))
-            for name, values in batch.items()
-        }
+        parts = _cut(batch, count)
         first = {name: values[0] for name, values in parts.items()}
         shapes = self._shard_gradients(parameters, first, keys[0])
         total = tf.nest.map_structure(tf.zeros_like, shapes)
@@ -273,15 +277,31 @@ def _one_after_the_other(
     batch: Mapping[str, Array],
     keys: Array,
 ) -> Any:
-    """Results of a function for each shard of a device, in the function's structure: [shards, ...]."""
-    parts = {name: tf.split(values, keys.shape[0]) for name, values in batch.items()}
-    results: list[Any] = []
-    for shard in range(keys.shape[0]):
-        # In the memory of one.
-        with tf.control_dependencies(tf.nest.flatten(results[-1:])):
-            part = {name: tf.identity(values[shard]) for name, values in parts.items()}
-            results.append(function(parameters, part, keys[shard]))
-    return tf.nest.map_structure(lambda *values: tf.stack(values), *results)
+    """Returns a function's results for each shard of a device, in its structure: [shards, ...].
+
+    A loop in the memory of one shard, and as on one device also where it holds one alone: so the
+    graph of a step that is not compiled is rewritten in the same way.
+    """
+    parts = _cut(batch, keys.shape[0])
+    first = {name: values[0] for name, values in parts.items()}
+    shapes = tf.nest.map_structure(
+        lambda value: tf.TensorSpec(value.shape, value.dtype),
+        function(parameters, first, keys[0]),
+    )
+    return tf.map_fn(
+        lambda shard: function(parameters, *shard),
+        (parts, keys),
+        parallel_iterations=1,
+        fn_output_signature=shapes,
+    )
+
+
+def _cut(batch: Mapping[str, Array], count: int) -> dict[str, Array]:
+    """Returns the arrays cut into equal parts, [count, batch / count, ...]."""
+    return {
+        name: tf.reshape(values, (count, values.shape[0] // count, *values.shape[1:]))
+        for name, values in batch.items()
+    }
 
 
 def _added_in_order(

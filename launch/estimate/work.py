@@ -13,7 +13,7 @@ from typing import Any
 from multiberts.bert.model.configuration import BertConfig, num_parameters
 from multiberts.bert.model.operations import model_flops_per_step
 from multiberts.finetune.tasks import task_named
-from multiberts.launch.plan.planned_run import Output, PlannedRun
+from multiberts.launch.plan.planned_run import Output, PlannedRun, vocabulary_size
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import read_json_fields
 
@@ -121,7 +121,7 @@ def finetuning_work(
 @functools.lru_cache(maxsize=4096)
 def pretrained_model(run: PlannedRun) -> tuple[BertConfig, bool]:
     """Returns the model of a pre-training run, and whether its vocabulary's size is known."""
-    size = _vocabulary_size(run.parameters.get("corpus"))
+    size = vocabulary_size(run.parameters.get("corpus"))
     model = dict(run.parameters["model"])
     config = BertConfig.from_mapping({**model, "vocab_size": size or 30522}, run.name)
     return config, size is not None
@@ -148,22 +148,6 @@ def _model_in(directory: Any) -> tuple[BertConfig, bool]:
         return BertConfig.from_mapping(read_json_fields(file), str(file)), True
     except (UserError, ValueError, TypeError):  # the stage refuses it
         return _BERT_BASE, False
-
-
-def _vocabulary_size(corpus: Any) -> int | None:
-    """Returns how many word pieces a planned corpus's vocabulary has at most."""
-    if not isinstance(corpus, Output):
-        return None
-    vocabulary = corpus.run.parameters.get("vocabulary")
-    if vocabulary is None:
-        return corpus.run.parameters.get("vocabulary_size")
-    if isinstance(vocabulary, Output):
-        return _vocabulary_size(vocabulary)
-    try:
-        with open(vocabulary, "rb") as lines:
-            return sum(1 for _ in lines) or None
-    except OSError:
-        return None
 
 
 def _examples_of_world(data: Any) -> tuple[int, int] | None:

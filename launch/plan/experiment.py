@@ -21,6 +21,7 @@ from multiberts.launch.plan.planned_run import (
     apart,
     last_of_seeds,
     stage_identity,
+    vocabulary_size,
 )
 from multiberts.runs import console
 from multiberts.runs.errors import UserError
@@ -202,6 +203,14 @@ def _add_pretraining(
             f"({', '.join(corpus_runs) or 'empty'}); name one of them"
         )
     arguments["corpus"] = Output(corpus_runs[corpus])
+    size = vocabulary_size(arguments["corpus"])
+    model = arguments.get("model")
+    found = model.get("vocab_size", size) if isinstance(model, Mapping) else size
+    if None not in (size, found) and found != size:
+        raise UserError(
+            f"{procedure}/pretrain.model['vocab_size'] is {found!r}, expected {size}, the size of the "
+            f"vocabulary of the corpus {corpus}, or no such field; leave it out"
+        )
     held_out: str | None = arguments.get("evaluation_corpus")
     if held_out is not None and held_out in corpus_runs:
         arguments["evaluation_corpus"] = Output(corpus_runs[held_out])

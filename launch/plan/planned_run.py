@@ -149,3 +149,33 @@ def with_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
     if isinstance(value, (list, tuple)):
         return [with_leaves(item, change) for item in value]
     return change(value)
+
+
+def vocabulary_size(corpus: Any) -> int | None:
+    """Returns how many word pieces a planned corpus's vocabulary has: at most, where it is learned.
+
+    Args:
+      corpus: the output of a run that prepares one, or a path, whose vocabulary is not looked up.
+
+    Returns:
+      None where it is not known before the corpus is made.
+
+    Example:
+      >>> vocabulary_size("corpora/wiki") is None
+      True
+    """
+    if not isinstance(corpus, Output):
+        return None
+    parameters = corpus.run.parameters
+    vocabulary = parameters.get("vocabulary")
+    if vocabulary is None and "store" in parameters.get("source_format", ()):
+        return vocabulary_size(parameters["sources"][0])  # stores bring theirs
+    if vocabulary is None:
+        return parameters.get("vocabulary_size")
+    if isinstance(vocabulary, Output):
+        return vocabulary_size(vocabulary)
+    try:
+        with open(vocabulary, "rb") as lines:
+            return sum(1 for _ in lines) or None
+    except OSError:
+        return None

@@ -132,6 +132,7 @@ def prepare(settings: PreparationSettings) -> None:
     if run.done:
         remove(shard_dir)  # what a kill between the last two lines of this function left
         return
+    _refuse_copies(sources, marks)
     vocabulary = _given_vocabulary(settings, sources)
     workers = _workers(settings)
     planned = _read_plan(shard_dir)
@@ -163,6 +164,23 @@ def prepare(settings: PreparationSettings) -> None:
         write_atomically(run.path / DESCRIPTION, json.dumps(description, indent=1) + "\n")
         run.finish([*_OUTPUTS, DESCRIPTION])
         remove(shard_dir)
+
+
+def _refuse_copies(sources: Sequence[Piece], marks: Sequence[str]) -> None:
+    """Refuses sources of other names that hold the same.
+
+    Args:
+      sources: all of them.
+      marks: what each holds, as a checksum.
+    """
+    names: dict[str, str] = {}
+    for piece, mark in zip(sources, marks, strict=True):
+        other = names.setdefault(mark, piece.source)
+        if other != piece.source:
+            raise UserError(
+                f"prepare.sources has {other} and {piece.source}, which hold the same, so that its text "
+                "would count double; leave one of them out"
+            )
 
 
 def _given_vocabulary(settings: PreparationSettings, sources: Sequence[Piece]) -> str | None:

@@ -78,7 +78,7 @@ class PretrainingSettings:
       compute_dtype: `float32` or `bfloat16`, of the products in training; weights, optimiser and
         losses are float32 with both, and so is held-out evaluation.
       devices: how many share a step, in all processes: a number, or `auto` for all accelerators. On
-        CPUs with compile_step the bytes stay the same; else the last bits change.
+        CPUs the bytes stay the same; on accelerators the last bits change.
     """
 
     run_dir: str

@@ -369,6 +369,9 @@ def test_killed_anywhere_it_ends_in_the_same_bytes(
     assert (whole / "run.json").read_bytes() == (killed / "run.json").read_bytes()
     assert (whole / "DONE").read_bytes() == (killed / "DONE").read_bytes()
     assert not list(killed.rglob("*.unfinished"))
+    (killed / "state").mkdir()  # a kill after DONE, before the state was removed
+    finetune(**long_run(killed, checkpoint, pair_data))
+    assert not (killed / "state").exists()
 
 
 def test_asked_to_stop_it_saves_and_goes_on_to_the_same_bytes(

@@ -210,6 +210,9 @@ def test_steps_and_rates_may_be_given_by_task() -> None:
     ]
 
 
+BASE = experiment()["procedures"]["base"]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -221,6 +224,10 @@ def test_steps_and_rates_may_be_given_by_task() -> None:
         ({"tasks": {"facts": {"data_dir": "data:facts"}}}, "launch.data is not set"),
         ({"corpora": {}}, "expected one of launch.corpora"),
         ({"world": {"world_sed": 1}}, "no parameter 'world_sed'"),
+        (
+            {"procedures": {"base": {**BASE, "model": {**MODEL, "vocab_size": 30522}}}},
+            r"model\['vocab_size'\] is 30522, expected \d+, .* of the corpus base, or no such field",
+        ),
         ({"finetune_steps": [3]}, "holds no step that pre-training keeps"),
         ({"learning_rates": {"facts": [1e-3]}}, "but not for 'pronoun_probe'"),
         (

@@ -505,6 +505,10 @@ def test_a_source_is_named_once(tmp_path, plain):
             run_prepare(tmp_path / "corpus", plain, sources=[plain, other])
     with pytest.raises(UserError, match=r"plain.txt twice"):
         run_prepare(tmp_path / "corpus", plain, sources=[plain, str(tmp_path / "pl*.txt")])
+    copy = tmp_path / "copy.txt"
+    copy.write_bytes(Path(plain).read_bytes())
+    with pytest.raises(UserError, match=r"plain.txt and .*copy.txt, which hold the same"):
+        run_prepare(tmp_path / "corpus", plain, sources=[plain, str(copy)])
     assert not (tmp_path / "corpus").exists()
 
 
