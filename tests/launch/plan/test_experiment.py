@@ -225,8 +225,8 @@ BASE = experiment()["procedures"]["base"]
         ({"corpora": {}}, "expected one of launch.corpora"),
         ({"world": {"world_sed": 1}}, "no parameter 'world_sed'"),
         (
-            {"procedures": {"base": {**BASE, "model": {**MODEL, "vocab_size": 30522}}}},
-            r"model\['vocab_size'\] is 30522, expected \d+, .* of the corpus base, or no such field",
+            {"procedures": {"base": {**BASE, "model": {**MODEL, "vocab_size": 1000}}}},
+            r"model\['vocab_size'\] is 1000, expected \d+, .* of the corpus base, or no such field",
         ),
         ({"finetune_steps": [3]}, "holds no step that pre-training keeps"),
         ({"learning_rates": {"facts": [1e-3]}}, "but not for 'pronoun_probe'"),
