@@ -10,23 +10,36 @@ from multiberts.runs.command import COMMANDS, Command, load
 from multiberts.runs.parameters import annotations_of, is_boolean
 
 _SHARED = ("--gin_file=", "--gin_param=", "--help", "-q", "-v")
-# After a "=", which separates words in bash, the word before it is the parameter.
+# After a "=", which separates words in bash but not in zsh, the word before it is the parameter. In zsh
+# no space follows unless the word brings it.
 _SCRIPT = """\
 # Completion of multiberts for bash and zsh, made by `multiberts completion`.
-if [ -n "${{ZSH_VERSION-}}" ]; then autoload -U +X bashcompinit && bashcompinit; fi
+if [ -n "${{ZSH_VERSION-}}" ]; then
+  autoload -Uz compinit bashcompinit && compinit && bashcompinit
+fi
 _multiberts() {{
-  local word="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD-1]}}" words=""
+  local word="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD-1]}}" start="" words=""
   if [ "$word" = "=" ]; then word=""; before="${{COMP_WORDS[COMP_CWORD-1]}}="
   elif [ "$before" = "=" ]; then before="${{COMP_WORDS[COMP_CWORD-2]}}="
+  else
+    case "$word" in --*=*) start="${{word%%=*}}="; before="$start"; word="${{word#*=}}" ;; esac
   fi
   case "$COMP_CWORD:${{COMP_WORDS[1]}}:$before" in
     1:*) words="{commands}" ;;
 {cases}
   esac
-  COMPREPLY=($(compgen -W "$words" -- "$word"))
-  case "${{COMPREPLY[0]-}}" in *=) compopt -o nospace 2>/dev/null ;; esac
+  COMPREPLY=($(compgen -P "$start" -W "$words" -- "$word"))
+  if [ -n "${{ZSH_VERSION-}}" ]; then
+    local replies=("${{COMPREPLY[@]}}"); COMPREPLY=()
+    for word in "${{replies[@]}}"; do
+      case "$word" in *=) COMPREPLY+=("$word") ;; *) COMPREPLY+=("$word ") ;; esac
+    done
+  else
+    case "${{COMPREPLY[0]-}}" in *=) compopt -o nospace 2>/dev/null ;; esac
+  fi
 }}
-complete -o default -F _multiberts multiberts
+if [ -n "${{ZSH_VERSION-}}" ]; then complete -o default -o nospace -F _multiberts multiberts
+else complete -o default -F _multiberts multiberts; fi
 """
 
 
@@ -34,7 +47,7 @@ def completion() -> str:
     """Prints a script that completes commands, their parameters, and the choices that these have.
 
     For bash: `multiberts completion > ~/.local/share/bash-completion/completions/multiberts`. For zsh,
-    write it to a file and `source` that in `.zshrc`, after `compinit`.
+    write it to a file and `source` that in `.zshrc`.
 
     Example:
       >>> "pretrain" in completion()

@@ -1,7 +1,10 @@
 """The command line's exits that no stage's tests reach."""
 
+import shutil
 import subprocess
 import sys
+
+import pytest
 
 from multiberts.runs.command import COMMANDS
 
@@ -134,23 +137,47 @@ def test_gin_binds_a_command_under_its_name_or_its_functions(tmp_path):
 
 COMPLETE = """
 source "$0"
+# As zsh calls the functions of bashcompinit.
+if [ -n "${ZSH_VERSION-}" ]; then emulate sh; fi
 for line in "multiberts pretr" "multiberts pretrain --num_st" "multiberts compare --design = pai" \
-  "multiberts compare --design =" "multiberts list me" "multiberts launch stat" "multiberts paper x"; do
+  "multiberts compare --design=pai" "multiberts compare --design =" "multiberts list me" \
+  "multiberts launch stat" "multiberts launch plan --bud" "multiberts compare --js" "multiberts paper x"; do
   COMP_WORDS=($line); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); COMPREPLY=(); _multiberts
   echo "${COMPREPLY[*]}"
 done
 """
 
 
-def test_completion_of_commands_parameters_and_choices(tmp_path):
+@pytest.mark.parametrize("shell", [["bash"], ["zsh", "-f"]])
+def test_completion_of_commands_parameters_and_choices(tmp_path, shell):
+    if shutil.which(shell[0]) is None:
+        pytest.skip(f"needs {shell[0]}")
     (tmp_path / "script").write_text(call("completion").stdout)
     done = subprocess.run(
-        ["bash", "-c", COMPLETE, str(tmp_path / "script")], capture_output=True, text=True
+        [*shell, "-c", COMPLETE, str(tmp_path / "script")], capture_output=True, text=True
     )
-    assert done.stdout.splitlines() == [
-        "pretrain", "--num_steps=", "paired", "paired unpaired fixed_baseline single", "metrics",
-        "status", "",
-    ], done.stderr  # fmt: skip
+    expected = {
+        "pretr": ["pretrain"],
+        "--num_st": ["--num_steps="],
+        "pai": ["paired"],
+        "--design=pai": ["--design=paired"],
+        "": ["paired", "unpaired", "fixed_baseline", "single"],
+        "me": ["metrics"],
+        "stat": ["status"],
+        "--bud": ["--budget="],
+        "--js": ["--json"],
+        "x": [],
+    }
+    lines = done.stdout.splitlines()
+    # In zsh the shell leaves out what does not begin with the word.
+    found = {
+        word: [reply for reply in line.split() if reply.startswith(word)]
+        for word, line in zip(expected, lines, strict=True)
+    }
+    assert found == expected, done.stderr
+    if shell == ["bash"]:
+        assert [line.split() for line in lines] == list(expected.values())
+    assert done.stderr == ""
 
 
 def test_words_of_the_launcher_are_its_commands():
