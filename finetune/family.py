@@ -38,6 +38,7 @@ class EvaluationSet:
       outputs: further columns of this run's answers, likewise.
       texts: by name, texts [examples] by which a reader recognises an example, such as its `premise`
         and `hypothesis`; names as of columns.
+      classes: the names of the classes that predictions number; None where they have none.
 
     Example:
       >>> dev = EvaluationSet(
@@ -61,6 +62,7 @@ class EvaluationSet:
     extras: Mapping[str, Sequence[Any] | np.ndarray] = dataclasses.field(default_factory=dict)
     outputs: Mapping[str, Sequence[Any] | np.ndarray] = dataclasses.field(default_factory=dict)
     texts: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    classes: Sequence[str] | None = None
 
 
 @dataclasses.dataclass(frozen=True)

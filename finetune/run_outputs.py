@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from multiberts.bert.checkpoint.checkpoint import VOCABULARY, ancestor
+from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
 from multiberts.evaluate.dumps.prediction_file import write_predictions
 from multiberts.evaluate.dumps.run_file import evaluation_entry, problem_of_entries, set_at
 from multiberts.evaluate.dumps.text_file import write_texts
@@ -111,6 +112,36 @@ def provenance(
         "vocabulary_sha256": sha256_of_file(checkpoint / VOCABULARY),
         "parameters": dict(parameters),
         "inputs": {
+            name: [_fingerprint(path) for path in (paths if isinstance(paths, list) else [paths])]
+            for name, paths in inputs.items()
+        },
+        "versions": _versions(),
+    }
+
+
+def provenance_of_prediction(
+    model: Path, known: Mapping[str, Any], inputs: Mapping[str, Path | list[Path]]
+) -> dict[str, Any]:
+    """Returns the origin of predictions of a kept model, for a run.json: that of the run that kept it.
+
+    Args:
+      model: the checkpoint.
+      known: its provenance.
+      inputs: data files, by the argument that names them.
+    """
+    record, parent = known[FINE_TUNED], known.get("parent") or known
+    start = {"name": model.name, "sha256": parent["sha256"]} if "sha256" in parent else None
+    return {
+        **{name: parent.get(name) for name in ("procedure", "pretrain_seed", "step")},
+        "data_seed": known.get("data_seed"),
+        "learning_rate": record["learning_rate"],
+        "finetune_seed": record["finetune_seed"],
+        **({"checkpoint": start} if start else {}),
+        **({"parent": parent["parent"]} if parent.get("parent") else {}),
+        "vocabulary_sha256": sha256_of_file(model / VOCABULARY),
+        "parameters": {"sequence_length": record["sequence_length"], **record["arguments"]},
+        "model": _fingerprint(model),
+        "files": {
             name: [_fingerprint(path) for path in (paths if isinstance(paths, list) else [paths])]
             for name, paths in inputs.items()
         },

@@ -43,6 +43,8 @@ class DataArguments:
       options: the task's own options, complete.
       holds_out: whether a part of the training examples is predicted, so that `dev_files` is not
         needed.
+      new_files: of `Task.new_data`: tables of new examples, by the name of their set.
+      text_columns, label_column: their columns; empty or None: those with the usual names.
 
     Example:
       >>> arguments = DataArguments(task="RTE", data_dir="glue/RTE")
@@ -62,6 +64,9 @@ class DataArguments:
     sequence_length: int = 128
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     holds_out: bool = False
+    new_files: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    text_columns: tuple[str, ...] = ()
+    label_column: str | None = None
 
     def refuse(self, *names: str) -> None:
         """Refuses arguments that the task does not use.
@@ -90,6 +95,8 @@ class Task:
       num_dev_examples: predicted in the published evaluation sets; None: not known.
       data_files: names of the files that a folder of the task's data holds.
       place_options: options that say where something is kept; they do not identify a run.
+      new_data: as `family`, but for a trained model: the family has the new files and the evaluation
+        files and nothing to train on. None: the task's models cannot be asked about new data.
 
     Example:
       >>> task = task_named("SST-2")
@@ -107,6 +114,7 @@ class Task:
     data_files: tuple[str, ...] = ()
     place_options: tuple[str, ...] = ()
     settings: type | None = None
+    new_data: Callable[[DataArguments], Family] | None = None
 
     def __post_init__(self) -> None:
         """Takes the options from the settings."""

@@ -132,6 +132,12 @@ COMMANDS = {
         flags="launch.sweeping:sweep_flags",
         computes=True,
     ),
+    "predict": Command(
+        "finetune.prediction:predict",
+        "predict with a fine-tuned model on new data",
+        ("model", "files"),
+        computes=True,
+    ),
     "submission": Command(
         "finetune.classification.glue_submission:submission",
         "write predictions on GLUE's test sets as the leaderboard takes them",

@@ -136,11 +136,14 @@ def _by_step(runs: Sequence[DumpedRun], name: str) -> dict[Any, dict[Any, set]]:
 def _missing_sets(runs: Sequence[DumpedRun]) -> Iterator[DumpFinding]:
     """Finds runs without an evaluation set that other runs of the task have."""
     every: dict[str, set[str]] = {}
+    # Together with the sets that `multiberts predict` added to a run.
+    own: dict[tuple, set[str]] = {}
     for _, content in runs:
         every.setdefault(content["task"], set()).update(content["evaluation_sets"])
+        own.setdefault(_key(content), set()).update(content["evaluation_sets"])
     for path, content in sorted(runs, key=lambda run: run[1]["task"]):
         task = content["task"]
-        for name in sorted(every[task] - set(content["evaluation_sets"])):
+        for name in sorted(every[task] - own[_key(content)]):
             yield DumpFinding(
                 "missing evaluation set",
                 f"{path} has no predictions on {name!r}, which other runs of {task} have",
@@ -150,16 +153,17 @@ def _missing_sets(runs: Sequence[DumpedRun]) -> Iterator[DumpFinding]:
 
 def _repeated_runs(runs: Sequence[DumpedRun]) -> Iterator[DumpFinding]:
     """Finds runs that a table cannot tell apart."""
-    first: dict[tuple, Path] = {}
+    first: dict[tuple, dict[str, Path]] = {}  # by evaluation set
     for path, content in runs:
-        key = _key(content)
-        if key in first:
+        known = first.setdefault(_key(content), {})
+        repeated = sorted(known.keys() & content["evaluation_sets"].keys())
+        if repeated:
             message = (
-                f"{path} has the task, procedure, step, seeds and learning rate of {first[key]}; keep "
-                "one of them, or score them separately"
+                f"{path} has the task, procedure, step, seeds and learning rate of "
+                f"{known[repeated[0]]}; keep one of them, or score them separately"
             )
-            yield DumpFinding("repeated run", message, _where(key))
-        first.setdefault(key, path)
+            yield DumpFinding("repeated run", message, _where(_key(content)))
+        known |= dict.fromkeys(content["evaluation_sets"].keys() - known.keys(), path)
 
 
 def _vocabulary(content: Mapping[str, Any]) -> str | None:

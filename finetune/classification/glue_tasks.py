@@ -23,6 +23,7 @@ from multiberts.finetune.classification.glue import (
 from multiberts.finetune.classification.glue_readers import GlueDatasetReader
 from multiberts.finetune.classification.learner import ClassificationFamily
 from multiberts.finetune.data_files import existing_split_file, split_file
+from multiberts.finetune.new_data import NewTextReader
 from multiberts.finetune.tasks import DataArguments, Task
 from multiberts.finetune.text_examples import TextSource
 from multiberts.runs.errors import UserError
@@ -61,7 +62,7 @@ def own_data_task(name: str, labels: Sequence[str]) -> Task:
       UserError: unfit labels.
     """
     pair_task(name, labels)  # refuses unfit labels
-    return Task(name=name, family=_own_family, settings=OwnOptions)
+    return Task(name=name, family=_own_family, settings=OwnOptions, new_data=_own_new_texts)
 
 
 def _own_family(arguments: DataArguments, labels: Sequence[str] = ()) -> ClassificationFamily:
@@ -75,6 +76,50 @@ def _own_family(arguments: DataArguments, labels: Sequence[str] = ()) -> Classif
     usual = {"text_columns": list(OwnOptions.text_columns), "label_column": OwnOptions.label_column}
     other = {name: column for name, column in columns.items() if column != usual[name]}
     return dataclasses.replace(_family(task, arguments), columns=other)
+
+
+def _own_new_texts(arguments: DataArguments, labels: Sequence[str] = ()) -> ClassificationFamily:
+    texts, label = list(arguments.options["text_columns"]), arguments.options["label_column"]
+    return _new_texts(
+        own_layout(arguments.task, arguments.labels or labels, texts, label), arguments
+    )
+
+
+def _glue_new_texts(arguments: DataArguments) -> ClassificationFamily:
+    return _new_texts(GLUE_TASKS[arguments.task], arguments)
+
+
+def _new_texts(task: GlueTask, arguments: DataArguments) -> ClassificationFamily:
+    """Returns new texts, and evaluation sets in published layouts, for a trained model."""
+    number = len(task.text_columns)
+    if arguments.text_columns and len(arguments.text_columns) != number:
+        raise UserError(
+            f"predict.text_columns has {len(arguments.text_columns)} names, expected {number}, as task "
+            f"{task.name} has; correct it"
+        )
+    reader = NewTextReader(
+        task=task.name,
+        labels=task.labels,
+        pairs=number == 2,
+        text_columns=(arguments.text_columns,)
+        if arguments.text_columns
+        else (task.text_columns, task.dataset_texts),
+        label_column=arguments.label_column or task.label_column,
+        given=bool(arguments.text_columns),
+        label_given=arguments.label_column is not None,
+    )
+    return ClassificationFamily(
+        task=task,
+        train=None,
+        evaluation=(
+            *(
+                TextSource(name, (Path(path),), reader, task.metrics)
+                for name, path in arguments.new_files.items()
+            ),
+            *evaluation_sources(task, arguments.evaluation_files, None),
+        ),
+        sequence_length=arguments.sequence_length,
+    )
 
 
 def _glue_family(arguments: DataArguments) -> ClassificationFamily:
@@ -186,6 +231,7 @@ TASKS: tuple[Task, ...] = (
         Task(
             name=task.name,
             family=_glue_family,
+            new_data=_glue_new_texts,
             settings=GlueOptions,
             num_train_examples=task.num_examples[0],
             num_dev_examples=task.num_examples[1],
@@ -200,6 +246,7 @@ TASKS: tuple[Task, ...] = (
         Task(
             name=name,
             family=functools.partial(_own_family, labels=ENTAILMENT_LABELS),
+            new_data=functools.partial(_own_new_texts, labels=ENTAILMENT_LABELS),
             settings=OwnOptions,
             data_files=("train.tsv", "dev.tsv"),
         )

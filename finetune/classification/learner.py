@@ -46,7 +46,7 @@ class ClassificationFamily:
 
     Attributes:
       task: what the classes are.
-      train: the texts to train on.
+      train: the texts to train on; None for a trained model.
       evaluation: the sets to predict, such as `dev`, in the order of the outputs.
       sequence_length: the largest number of tokens in an example.
       labels: as given by the user; None where the task's are known.
@@ -54,7 +54,7 @@ class ClassificationFamily:
     """
 
     task: GlueTask
-    train: TextSource
+    train: TextSource | None
     evaluation: tuple[TextSource, ...]
     sequence_length: int
     labels: list[str] | None = None
@@ -64,12 +64,9 @@ class ClassificationFamily:
         """Returns the input files by the argument of `finetune` that names them."""
         dev = [file for source in self._sets(dev=True) for file in source.files]
         further = [file for source in self._sets(dev=False) for file in source.files]
-        found: dict[str, Path | list[Path]] = {"train_files": list(self.train.files)}
-        return found | {
-            name: files
-            for name, files in (("dev_files", dev), ("evaluation_files", further))
-            if files
-        }
+        train = [] if self.train is None else list(self.train.files)
+        named = (("train_files", train), ("dev_files", dev), ("evaluation_files", further))
+        return {name: files for name, files in named if files}
 
     def parameters(self) -> dict[str, Any]:
         """Returns the arguments that decide the numbers of this family only."""
@@ -84,14 +81,16 @@ class ClassificationFamily:
     def read(self, config: BertConfig, vocabulary: FileContent) -> ClassificationData:
         """Reads and checks the data; imports no TensorFlow."""
         check_sequence_length(self.sequence_length, config.max_position_embeddings)
-        train, *evaluation = (
-            _read(
-                tuple(map(FileContent.of, source.files)), source, vocabulary, self.sequence_length
-            )
-            for source in (self.train, *self.evaluation)
-        )
-        _refuse_one_label(self.train, train.examples.labels, self.task)
-        return ClassificationData(self.task, train, tuple(evaluation))
+
+        def read(source: TextSource) -> _Texts:
+            contents = tuple(map(FileContent.of, source.files))
+            return _read(contents, source, vocabulary, self.sequence_length)
+
+        train = None if self.train is None else read(self.train)
+        evaluation = tuple(map(read, self.evaluation))
+        if train is not None:
+            _refuse_one_label(train.source, train.examples.labels, self.task)
+        return ClassificationData(self.task, train, evaluation)
 
 
 def _refuse_one_label(source: TextSource, labels: np.ndarray | None, task: GlueTask) -> None:
@@ -160,13 +159,13 @@ class ClassificationData:
     """Training and evaluation examples with their token ids."""
 
     task: GlueTask
-    train: _Texts
+    train: _Texts | None
     evaluation: tuple[_Texts, ...]
 
     @property
     def train_groups(self) -> np.ndarray:
         """Returns the number of the example that each training row belongs to."""
-        return np.arange(len(self.train.features))
+        return np.arange(0 if self.train is None else len(self.train.features))
 
     def learner(
         self, checkpoint: Checkpoint, *, fingerprint: str, finetune_seed: int, compile_step: bool
@@ -174,24 +173,24 @@ class ClassificationData:
         """Joins the data with a checkpoint."""
         del fingerprint  # the encoder is trained: nothing of it can be kept between runs
         trainer, predictor = _engines(checkpoint.config, self.task.num_outputs, compile_step)
-        train_labels = self.train.examples.labels
-        assert train_labels is not None, f"{self.train.source.name} has no labels to train on"
 
         @functools.cache
         def choice(batch_size: int) -> tuple[Layout, Layout]:
-            return layouts(self.train.features, batch_size)
+            return layouts(self._trained().features, batch_size)
 
         def batch(rows: np.ndarray) -> Arrays:
-            inputs, order = parted_batch(self.train.features, rows, choice(len(rows)))
+            train = self._trained()
+            assert train.examples.labels is not None, "there are no labels to train on"
+            inputs, order = parted_batch(train.features, rows, choice(len(rows)))
             dtype = np.float32 if self.task.labels is None else np.int32
-            return {**inputs, "labels": train_labels[rows[order]].astype(dtype)}
+            return {**inputs, "labels": train.examples.labels[rows[order]].astype(dtype)}
 
         def evaluate(parameters: Mapping[str, np.ndarray]) -> Iterator[EvaluationSet]:
             for texts in self.evaluation:
                 yield self._predictions(predictor, parameters, texts, texts.source.name)
 
         def evaluate_rows(parameters: Mapping[str, np.ndarray], rows: np.ndarray) -> EvaluationSet:
-            return self._predictions(predictor, parameters, self.train, HELD_OUT, rows)
+            return self._predictions(predictor, parameters, self._trained(), HELD_OUT, rows)
 
         return Learner(
             trainer=trainer,
@@ -209,6 +208,10 @@ class ClassificationData:
                 for texts in self.evaluation
             },
         )
+
+    def _trained(self) -> _Texts:
+        assert self.train is not None, "there is nothing to train on"
+        return self.train
 
     def _predictions(
         self,
@@ -243,6 +246,7 @@ class ClassificationData:
             },
             outputs=outputs,
             texts=texts.source_texts(rows, self.task.text_names),
+            classes=self.task.labels if texts.source.merge is None else None,
         )
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import PathLike
+from multiberts.runs.files import PathLike, read_lines
 from multiberts.runs.tables import TableRow, read_rows
 
 COLUMNS = (
     *("ID", "Text", "Pronoun", "Pronoun-offset"),
     *("A", "A-offset", "A-coref", "B", "B-offset", "B-coref", "URL"),
 )
+_LABELS = ("A-coref", "B-coref")
 _TRUTH = {"TRUE": True, "FALSE": False}
 
 
@@ -24,33 +25,42 @@ class GapExample:
       text: the passage.
       pronoun: first and last + 1 character of the pronoun.
       names: the same of the names A and B.
-      corefers: whether the pronoun refers to A, and whether it refers to B.
+      corefers: whether the pronoun refers to A, and whether it refers to B; None where that is not known.
     """
 
     identity: str
     text: str
     pronoun: tuple[int, int]
     names: tuple[tuple[int, int], tuple[int, int]]
-    corefers: tuple[bool, bool]
+    corefers: tuple[bool, bool] | None
 
 
-def read_gap(path: PathLike) -> list[GapExample]:
+def read_gap(path: PathLike, *, need_labels: bool = True) -> list[GapExample]:
     """Reads a GAP file.
+
+    Args:
+      path: the file.
+      need_labels: whether the columns `A-coref` and `B-coref` must be there.
 
     Raises:
       UserError: missing or empty file, other columns, an offset at which the text has something
         else, a truth value other than TRUE and FALSE, or a repeated ID; with the line.
     """
     cure = "restore the file from the GAP release"
+    columns = COLUMNS
+    if not need_labels and not set(_LABELS) & set(read_lines(path)[0].split("\t")):
+        columns = tuple(name for name in COLUMNS if name not in (*_LABELS, "URL"))
     return [
         GapExample(
             identity=row["ID"],
             text=row["Text"],
             pronoun=_span(row, "Pronoun"),
             names=(_span(row, "A"), _span(row, "B")),
-            corefers=(_truth(row, "A-coref"), _truth(row, "B-coref")),
+            corefers=(_truth(row, "A-coref"), _truth(row, "B-coref"))
+            if _LABELS[0] in columns
+            else None,
         )
-        for row in read_rows(path, COLUMNS, unique=["ID"], cure=cure)
+        for row in read_rows(path, columns, unique=["ID"], cure=cure)
     ]
 
 

@@ -51,7 +51,7 @@ class MentionPairs:
       sequences: the windows.
       spans: int32 [spans, 3]: window, first and last token.
       pairs: int32 [pairs, 2]: the spans of the pronoun and of the candidate.
-      labels: int32 [pairs]: 1 where both refer to the same entity.
+      labels: int32 [pairs]: 1 where both refer to the same entity; -1 where that is not known.
       pair_ids: [pairs].
       left_out: what could not be used, with its number.
     """
@@ -117,9 +117,9 @@ class _Collector:
         self._spans.append((window, first + 1, last + 1))
         return len(self._spans) - 1
 
-    def pair(self, pronoun: int, candidate: int, label: bool, identity: str) -> None:
+    def pair(self, pronoun: int, candidate: int, label: bool | None, identity: str) -> None:
         self._pairs.append((pronoun, candidate))
-        self._labels.append(int(label))
+        self._labels.append(-1 if label is None else int(label))
         self._ids.append(identity)
 
     def collected(self) -> MentionPairs:
@@ -320,7 +320,8 @@ def gap_pairs(
     for example in examples:
         tokens, spans = _cut_text(tokenizer, example.text, [example.pronoun, *example.names])
         windows: dict[int, int] = {}  # by first token: most passages fit one window whole
-        for name, span, label in zip("AB", spans[1:], example.corefers, strict=True):
+        labels = example.corefers or (None, None)
+        for name, span, label in zip("AB", spans[1:], labels, strict=True):
             begin, end = min(spans[0][0], span[0]), max(spans[0][1], span[1])
             if end - begin + 1 > limit or spans[0][1] < spans[0][0] or span[1] < span[0]:
                 collector.left_out["GAP pairs longer than a window"] += 1
@@ -405,7 +406,7 @@ class CoreferencePairs:
     """Training and evaluation pairs; the same object for the same contents, a key for caches.
 
     Attributes:
-      sets: `train`, and those of `dev`, `gap` and `winogender` that are evaluated.
+      sets: `train` unless there is none, and those of `dev`, `gap` and `winogender` that are evaluated.
       sentences: the Winogender sentences, two pairs each.
       percent_feminine: per occupation.
     """
@@ -429,7 +430,8 @@ def read_pairs(
     """Reads all training and evaluation pairs, once per process.
 
     Args:
-      train: GAP files (`.tsv`, `.tsv.gz`) and CoNLL-2012 files (other names) to train on.
+      train: GAP files (`.tsv`, `.tsv.gz`) and CoNLL-2012 files (other names) to train on; none for a
+        trained model, whose GAP files need no labels.
       dev: the same, to predict.
       winogender: the release's three files, or none.
       vocabulary: of the checkpoint.
@@ -445,7 +447,8 @@ def read_pairs(
 
     def pairs_of(file: FileContent, prefix: str, most: int | None, every_two: bool) -> MentionPairs:
         if file.path.name.endswith(_GAP_SUFFIXES):
-            pairs = gap_pairs(read_gap(file.path), tokenizer, sequence_length, prefix)
+            examples = read_gap(file.path, need_labels=bool(train))
+            pairs = gap_pairs(examples, tokenizer, sequence_length, prefix)
         else:
             documents = read_conll(file.path)
             pairs = conll_pairs(
@@ -459,8 +462,10 @@ def read_pairs(
         return pairs
 
     parts = [pairs_of(file, "train", max_negatives, every_two_mentions) for file in train]
-    sets = {"train": joined_pairs(parts)}
-    _refuse_one_sided(train, sets["train"])
+    sets = {}
+    if train:
+        sets["train"] = joined_pairs(parts)
+        _refuse_one_sided(train, sets["train"])
     for name, is_gap in (("dev", False), ("gap", True)):
         files = [file for file in dev if file.path.name.endswith(_GAP_SUFFIXES) == is_gap]
         if files:

@@ -149,7 +149,9 @@ class CoreferenceData:
     @property
     def train_groups(self) -> np.ndarray:
         """Returns int64 [pairs]; pairs of one document, or of one example of GAP, share a number."""
-        train = self.pairs.sets["train"]
+        train = self.pairs.sets.get("train")
+        if train is None:
+            return np.zeros(0, np.int64)
         documents = [identity.rpartition("/")[0] for identity in train.pair_ids]
         return np.unique(documents, return_inverse=True)[1].astype(np.int64)
 
@@ -167,9 +169,9 @@ class CoreferenceData:
             compile_step,
             self.options.encodings_dir,
         )
-        train = self.pairs.sets["train"]
 
         def batch(rows: np.ndarray) -> Arrays:
+            train = self.pairs.sets["train"]
             given = pair_batch(representation, train, states["train"], rows)
             return {**given, "labels": train.labels[rows]}
 
@@ -189,7 +191,7 @@ class CoreferenceData:
 
         def evaluate_rows(parameters: Mapping[str, np.ndarray], rows: np.ndarray) -> EvaluationSet:
             found = logits(parameters, "train", rows)
-            return self._pair_set(HELD_OUT, train, rows, found, "coreference/")
+            return self._pair_set(HELD_OUT, self.pairs.sets["train"], rows, found, "coreference/")
 
         return Learner(
             trainer=trainer,
@@ -210,13 +212,15 @@ class CoreferenceData:
     def _pair_set(
         self, name: str, pairs: MentionPairs, rows: np.ndarray, logits: np.ndarray, prefix: str = ""
     ) -> EvaluationSet:
+        labels = pairs.labels[rows]
+        is_labelled = bool((labels >= 0).all())
         return EvaluationSet(
             name=name,
             example_ids=[f"{prefix}{pairs.pair_ids[row]}" for row in rows],
-            labels=pairs.labels[rows],
+            labels=labels if is_labelled else None,
             predictions=logits.argmax(axis=1),
             scores=logits,
-            metrics=_PAIR_METRICS,
+            metrics=_PAIR_METRICS if is_labelled else (),
             texts=pair_texts(pairs, rows, self.pieces),
         )
 
@@ -262,7 +266,6 @@ def _family(arguments: DataArguments) -> CoreferenceFamily:
     """Finds the files of a folder, or those that are listed or lie below listed folders."""
     arguments.refuse("dataset", "evaluation_files", "labels")
     train_files, dev_files = arguments.train_files, arguments.dev_files
-    options = CoreferenceOptions(**arguments.options)
     if arguments.data_dir is not None:
         train_files, dev_files = (
             (str(split_file(arguments.data_dir, split, ".conll")),) for split in ("train", "dev")
@@ -274,7 +277,25 @@ def _family(arguments: DataArguments) -> CoreferenceFamily:
         dev_files=tuple(file for path in dev_files for file in conll_files(path)),
         winogender_dir=winogender_folder(arguments.winogender_dir),
         sequence_length=arguments.sequence_length,
-        options=options,
+        options=CoreferenceOptions(**arguments.options),
+    )
+
+
+def _new_pairs(arguments: DataArguments) -> CoreferenceFamily:
+    """Returns new pairs for a trained model: GAP and CoNLL-2012 files, and Winogender by that name."""
+    if arguments.text_columns or arguments.label_column:
+        raise UserError(
+            "task coreference reads the columns of GAP, and CoNLL-2012; leave predict.text_columns and "
+            "predict.label_column out"
+        )
+    given = {**arguments.new_files, **arguments.evaluation_files}
+    folder = given.pop("winogender", None)
+    return CoreferenceFamily(
+        train_files=(),
+        dev_files=tuple(file for path in given.values() for file in conll_files(path)),
+        winogender_dir=winogender_folder(folder),
+        sequence_length=arguments.sequence_length,
+        options=CoreferenceOptions(**arguments.options),
     )
 
 
@@ -283,6 +304,7 @@ TASKS = (
         name="coreference",
         family=_family,
         settings=CoreferenceOptions,
+        new_data=_new_pairs,
         frozen_encoder=True,
         place_options=("encodings_dir",),
     ),

@@ -16,6 +16,7 @@ import numpy as np
 
 from multiberts.finetune.content import FileContent, tokenizer_of
 from multiberts.finetune.data_files import SPLITS, DatasetSplit, open_split
+from multiberts.finetune.new_data import read_new_rows
 from multiberts.finetune.squad.windows import (
     Context,
     SquadExamples,
@@ -40,19 +41,55 @@ class _Question(NamedTuple):
     answer_starts: tuple[int, ...]
 
 
-def read_squad(path: PathLike, *, with_unanswerable: bool) -> SquadExamples:
+def read_squad(
+    path: PathLike, *, with_unanswerable: bool, need_answers: bool = True
+) -> SquadExamples:
     """Reads a file in the official layout.
 
     Args:
       path: `.json`, plain or `.gz`.
       with_unanswerable: whether questions may have no answer, as in version 2.0.
+      need_answers: whether the list of a question's answers, empty or not, must be there.
 
     Raises:
       UserError: missing, not JSON, another layout, a repeated id, or a question without an answer
         where all should have one.
     """
     content = read_json_fields(path, cure="fetch the file again as published for SQuAD")
-    return _collected(path, _questions(path, content), with_unanswerable)
+    return _collected(path, _questions(path, content, need_answers), with_unanswerable)
+
+
+def read_question_table(path: PathLike) -> SquadExamples:
+    """Reads new questions without answers from a table with the columns `question` and `context`.
+
+    The columns `id` and `title` may be there; without ids, questions are numbered from 0.
+
+    Args:
+      path: `.tsv`, `.csv`, `.jsonl` or `.parquet`.
+
+    Raises:
+      UserError: bad data, naming the row.
+    """
+    rows = read_new_rows(path)
+    for column in ("question", "context"):
+        if column not in rows[0].cells:
+            raise UserError(
+                f"{path}: found the columns {', '.join(map(repr, rows[0].cells))}, expected 'question' "
+                "and 'context'; rename them"
+            )
+    width = len(str(len(rows)))
+    questions = (
+        _Question(
+            str(row.cells.get("id", f"{number:0{width}d}")),
+            row.text("question"),
+            str(row.cells.get("title") or ""),
+            row.text("context"),
+            (),
+            (),
+        )
+        for number, row in enumerate(rows)
+    )
+    return _collected(path, questions, with_unanswerable=True)
 
 
 def read_squad_dataset(source: DatasetSplit, *, with_unanswerable: bool) -> SquadExamples:
@@ -74,7 +111,7 @@ def read_squad_dataset(source: DatasetSplit, *, with_unanswerable: bool) -> Squa
     return _collected(source.name, questions, with_unanswerable)
 
 
-def _questions(path: PathLike, content: Any) -> Iterator[_Question]:
+def _questions(path: PathLike, content: Any, need_answers: bool) -> Iterator[_Question]:
     """Yields the questions of a file in its own order."""
     for a, article in enumerate(_field(path, "", content, "data", list)):
         at_article = f"data[{a}]"
@@ -86,12 +123,14 @@ def _questions(path: PathLike, content: Any) -> Iterator[_Question]:
                 where = f"{at_paragraph}.qas[{q}]"
                 example_id = _field(path, where, entry, "id", str)
                 question = _field(path, where, entry, "question", str)
+                if not need_answers:
+                    entry.setdefault("answers", [])
                 texts, starts = [], []
                 for n, answer in enumerate(_field(path, where, entry, "answers", list)):
                     at_answer = f"{where}.answers[{n}]"
                     texts.append(_field(path, at_answer, answer, "text", str))
                     starts.append(_field(path, at_answer, answer, "answer_start", int))
-                if bool(entry.get("is_impossible", not texts)) == bool(texts):
+                if need_answers and bool(entry.get("is_impossible", not texts)) == bool(texts):
                     raise UserError(
                         f"{path} {where}: is_impossible is {entry['is_impossible']} but there are "
                         f"{len(texts)} answers; fetch the file again as published for SQuAD"
@@ -155,12 +194,14 @@ class SquadSource:
       file: in the official layout; None for a dataset.
       dataset: a name in TensorFlow Datasets.
       datasets_dir: the folder of prepared datasets; None: the default of TensorFlow Datasets.
+      is_new: whether these are questions for a trained model: in either layout, answers need not be there.
     """
 
     name: str
     file: Path | None
     dataset: str | None = None
     datasets_dir: str | None = None
+    is_new: bool = False
 
     def _open(self) -> DatasetSplit | None:
         if self.dataset is None:
@@ -184,7 +225,14 @@ class SquadSource:
         """
         split = self._open()
         if split is None:
-            return read_squad(str(self.file), with_unanswerable=with_unanswerable)
+            file = str(self.file)
+            if self.is_new and not file.removesuffix(".gz").endswith(".json"):
+                return read_question_table(file)
+            return read_squad(
+                file,
+                with_unanswerable=with_unanswerable or self.is_new,
+                need_answers=not self.is_new,
+            )
         return read_squad_dataset(split, with_unanswerable=with_unanswerable)
 
 

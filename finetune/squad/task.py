@@ -84,13 +84,13 @@ class SquadFamily:
     """Questions about paragraphs.
 
     Attributes:
-      train: to learn from.
+      train: to learn from; None for a trained model.
       evaluation: `dev`, and further sets.
       windows: how questions become sequences.
       options: the task's own, complete.
     """
 
-    train: SquadSource
+    train: SquadSource | None
     evaluation: tuple[SquadSource, ...]
     windows: WindowSettings
     options: Mapping[str, Any]
@@ -107,10 +107,11 @@ class SquadFamily:
     def inputs(self) -> dict[str, Path | list[Path]]:
         """Returns the input files by the argument of `finetune` that names them."""
         dev, *further = self.evaluation
-        named = {"train_files": [*self.train.files()], "dev_files": [*dev.files()]}
+        train = [] if self.train is None else [*self.train.files()]
+        named = {"train_files": train, "dev_files": [*dev.files()]}
         if further:
             named["evaluation_files"] = [file for source in further for file in source.files()]
-        return dict(named)
+        return {name: files for name, files in named.items() if files}
 
     def parameters(self) -> dict[str, Any]:
         """Returns the options that decide answers, and the names of further sets."""
@@ -122,18 +123,15 @@ class SquadFamily:
     def read(self, config: BertConfig, vocabulary: FileContent) -> SquadData:
         """Reads and checks the data; imports no TensorFlow."""
         check_sequence_length(self.windows.sequence_length, config.max_position_embeddings)
-        train, *evaluation = (
-            prepared(
-                tuple(FileContent.of(path) for path in source.files()),
-                source,
-                vocabulary,
-                self.windows,
-                training=source is self.train,
-            )
-            for source in (self.train, *self.evaluation)
-        )
-        names = tuple(source.name for source in self.evaluation)
-        return SquadData(self, train, dict(zip(names, evaluation, strict=True)), vocabulary)
+
+        def read(source: SquadSource) -> SquadSet:
+            contents = tuple(FileContent.of(path) for path in source.files())
+            training = source is self.train
+            return prepared(contents, source, vocabulary, self.windows, training=training)
+
+        train = None if self.train is None else read(self.train)
+        evaluation = {source.name: read(source) for source in self.evaluation}
+        return SquadData(self, train, evaluation, vocabulary)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,14 +139,14 @@ class SquadData:
     """Training windows, and the evaluation sets by name."""
 
     family: SquadFamily
-    train: SquadSet
+    train: SquadSet | None
     evaluation: Mapping[str, SquadSet]
     vocabulary: FileContent
 
     @property
     def train_groups(self) -> np.ndarray:
         """Returns the number of the example that each training row belongs to."""
-        return self.train.windows.question
+        return np.zeros(0, np.int64) if self.train is None else self.train.windows.question
 
     def learner(
         self, checkpoint: Checkpoint, *, fingerprint: str, finetune_seed: int, compile_step: bool
@@ -156,9 +154,9 @@ class SquadData:
         """Joins the data with a checkpoint."""
         del fingerprint  # the encoder is trained: nothing of it can be kept between runs
         trainer, predictor = engines(checkpoint.config, compile_step)
-        windows = self.train.windows
 
         def batch(rows: np.ndarray) -> Arrays:
+            windows = self._trained().windows
             return {
                 **sequence_batch(windows.features, rows),
                 "start_positions": windows.start_positions[rows],
@@ -170,8 +168,9 @@ class SquadData:
                 yield self._evaluated(name, part, predictor, parameters)
 
         def evaluate_rows(parameters: Mapping[str, np.ndarray], rows: np.ndarray) -> EvaluationSet:
+            windows = self._trained().windows
             questions = np.unique(windows.question[rows])
-            part = dataclasses.replace(self.train, windows=windows.of(questions))
+            part = dataclasses.replace(self._trained(), windows=windows.of(questions))
             return self._evaluated(HELD_OUT, part, predictor, parameters, questions)
 
         return Learner(
@@ -185,6 +184,10 @@ class SquadData:
             head=Head("question_answering"),
             evaluation_metrics=dict.fromkeys(self.evaluation, METRICS),
         )
+
+    def _trained(self) -> SquadSet:
+        assert self.train is not None, "there is nothing to train on"
+        return self.train
 
     def _evaluated(
         self,
@@ -209,18 +212,22 @@ class SquadData:
         answers = [finder.answer(question) for question in rows]
         examples = part.examples
         references = [examples.answers[question] for question in rows]
+        new = {source.name for source in self.family.evaluation if source.is_new}
+        is_labelled = name not in new or any(references)
         outputs = answer_columns(answers)
         if self.family.options["dump_n_best"]:
             outputs |= n_best_columns([finder.n_best(question) for question in rows])
         return EvaluationSet(
             name=name,
             example_ids=[examples.example_ids[question] for question in rows],
-            labels=np.array([bool(texts) for texts in references], np.int64),
+            labels=np.array([bool(texts) for texts in references], np.int64)
+            if is_labelled
+            else None,
             predictions=np.array([bool(answer.chosen.text) for answer in answers], np.int64),
             scores=None,
-            metrics=METRICS,
+            metrics=METRICS if is_labelled else (),
             extras={
-                ANSWERS: references,
+                **({ANSWERS: references} if is_labelled else {}),
                 "title": [examples.titles[question] for question in rows],
             },
             outputs=outputs,
@@ -280,6 +287,35 @@ def engines(config: BertConfig, compile_step: bool) -> tuple[Trainer, Predictor]
 
 def _family(arguments: DataArguments, *, suffix: str, with_unanswerable: bool) -> SquadFamily:
     """Finds a task's files; in a folder they are `train<suffix>.json` and `dev<suffix>.json`."""
+    windows, options = _settings(arguments, with_unanswerable)
+    further = tuple(
+        SquadSource(name, Path(path)) for name, path in arguments.evaluation_files.items()
+    )
+    train, dev = _sources(arguments, suffix)
+    return SquadFamily(train, (dev, *further), windows, options)
+
+
+def _new_questions(arguments: DataArguments, *, with_unanswerable: bool) -> SquadFamily:
+    """Returns new questions for a trained model."""
+    if arguments.text_columns or arguments.label_column:
+        raise UserError(
+            f"task {arguments.task} reads the columns question and context; leave predict.text_columns "
+            "and predict.label_column out"
+        )
+    windows, options = _settings(arguments, with_unanswerable)
+    given = {**arguments.new_files, **arguments.evaluation_files}
+    sources = (SquadSource(name, Path(path), is_new=True) for name, path in given.items())
+    return SquadFamily(None, tuple(sources), windows, options)
+
+
+def _settings(
+    arguments: DataArguments, with_unanswerable: bool
+) -> tuple[WindowSettings, dict[str, Any]]:
+    """Returns how questions are cut, and the task's complete options.
+
+    Raises:
+      UserError: an option is out of range.
+    """
     arguments.refuse("winogender_dir", "labels")
     options = dict(arguments.options)
     longest = options["max_query_length"]
@@ -294,11 +330,7 @@ def _family(arguments: DataArguments, *, suffix: str, with_unanswerable: bool) -
     windows = WindowSettings(
         arguments.sequence_length, options["doc_stride"], longest, with_unanswerable
     )
-    further = tuple(
-        SquadSource(name, Path(path)) for name, path in arguments.evaluation_files.items()
-    )
-    train, dev = _sources(arguments, suffix)
-    return SquadFamily(train, (dev, *further), windows, options)
+    return windows, options
 
 
 def _sources(arguments: DataArguments, suffix: str) -> tuple[SquadSource, SquadSource]:
@@ -339,11 +371,11 @@ def _task(
     settings: type[SquadOptions] = SquadOptions,
 ) -> Task:
     """Returns a task whose files in a folder are `train<suffix>.json` and `dev<suffix>.json`."""
+    with_unanswerable = settings is UnanswerableOptions
     return Task(
         name,
-        functools.partial(
-            _family, suffix=suffix, with_unanswerable=settings is UnanswerableOptions
-        ),
+        functools.partial(_family, suffix=suffix, with_unanswerable=with_unanswerable),
+        new_data=functools.partial(_new_questions, with_unanswerable=with_unanswerable),
         settings=settings,
         num_train_examples=num_examples[0],
         num_dev_examples=num_examples[1],
