@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from multiberts.bert.checkpoint.fine_tuned import Head
+from multiberts.bert.checkpoint.fine_tuned import TaskHead
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.finetune.content import FileContent
 
@@ -95,7 +95,7 @@ class Learner:
     batch: Callable[[np.ndarray], Arrays]
     evaluate: Callable[[Mapping[str, np.ndarray]], Iterator[EvaluationSet]]
     evaluate_rows: Callable[[Mapping[str, np.ndarray], np.ndarray], EvaluationSet] | None = None
-    head: Head = dataclasses.field(default_factory=Head)
+    head: TaskHead = dataclasses.field(default_factory=TaskHead)
     evaluation_metrics: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
 
 

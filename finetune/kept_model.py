@@ -19,7 +19,7 @@ from multiberts.bert.checkpoint.checkpoint import (
     read_provenance,
     write_checkpoint,
 )
-from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED, Head
+from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED, TaskHead
 from multiberts.bert.checkpoint.tensorflow_format import FILES
 from multiberts.evaluate.dumps.run_file import set_at
 from multiberts.evaluate.metrics.register import METRICS
@@ -40,7 +40,7 @@ MODEL_FILES = tuple(f"{MODEL}/{name}" for name in (*FILES, PROVENANCE))
 def fine_tuned_provenance(
     settings: FinetuningSettings,
     task: Task,
-    head: Head,
+    head: TaskHead,
     start: Checkpoint,
     fingerprint: str,
 ) -> dict[str, Any]:

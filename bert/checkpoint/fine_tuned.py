@@ -3,7 +3,7 @@
 The record is the field `finetuned` of `checkpoint.json`:
 
     task             the task's name; null where another program trained the model
-    head             {"kind", "labels", "variables": {name: shape}}, see `Head`
+    head             {"kind", "labels", "variables": {name: shape}}, see `TaskHead`
     sequence_length  the largest number of tokens in a sequence
     do_lower_case    true: text is lower-cased
     arguments        {"labels", "options", "task_modules"} of `finetune`, by which the task is found again
@@ -40,7 +40,7 @@ _FIELDS_OF_HEAD = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Head:
+class TaskHead:
     """What the layers above the encoder are.
 
     Attributes:
@@ -49,7 +49,7 @@ class Head:
       labels: of the outputs in their order; None where they have no names.
 
     Example:
-      >>> Head("classification", ("entailment", "not_entailment")).labels[0]
+      >>> TaskHead("classification", ("entailment", "not_entailment")).labels[0]
       'entailment'
     """
 

@@ -98,7 +98,7 @@ class _HeadClass:
     problem_type: str | None = None
 
 
-# By `Head.kind`. Each is one layer, `output_weights` [outputs, hidden] and `output_bias` [outputs] here.
+# By `TaskHead.kind`. Each is one layer, `output_weights` [outputs, hidden] and `output_bias` [outputs] here.
 _HEAD_CLASSES = {
     "classification": _HeadClass(
         "BertForSequenceClassification", "classifier", "single_label_classification"

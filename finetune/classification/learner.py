@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from multiberts.bert.checkpoint.fine_tuned import Head
+from multiberts.bert.checkpoint.fine_tuned import TaskHead
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.finetune.batch_layout import Layout, layouts, parted_batch, parts_of
 from multiberts.finetune.classification.glue import GlueTask
@@ -200,7 +200,7 @@ class ClassificationData:
             batch=batch,
             evaluate=evaluate,
             evaluate_rows=evaluate_rows,
-            head=Head(
+            head=TaskHead(
                 "regression" if self.task.labels is None else "classification", self.task.labels
             ),
             evaluation_metrics={

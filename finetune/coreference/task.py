@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from multiberts.bert.checkpoint.fine_tuned import Head
+from multiberts.bert.checkpoint.fine_tuned import TaskHead
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.evaluate.metrics.winogender_bias import gotcha_column
 from multiberts.finetune.content import FileContent, tokenizer_of
@@ -201,7 +201,7 @@ class CoreferenceData:
             batch=batch,
             evaluate=evaluate,
             evaluate_rows=evaluate_rows,
-            head=Head("coreference"),
+            head=TaskHead("coreference"),
             evaluation_metrics={
                 name: _WINOGENDER_METRICS if name == "winogender" else _PAIR_METRICS
                 for name in self.pairs.sets

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from multiberts.bert.checkpoint.fine_tuned import Head
+from multiberts.bert.checkpoint.fine_tuned import TaskHead
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.evaluate.dumps.prediction_file import ANSWERS
 from multiberts.finetune.content import FileContent, tokenizer_of
@@ -181,7 +181,7 @@ class SquadData:
             batch=batch,
             evaluate=evaluate,
             evaluate_rows=evaluate_rows,
-            head=Head("question_answering"),
+            head=TaskHead("question_answering"),
             evaluation_metrics=dict.fromkeys(self.evaluation, METRICS),
         )
 
