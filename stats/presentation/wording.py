@@ -15,6 +15,7 @@ from multiberts.stats.presentation.table_writer import format_cell
 if TYPE_CHECKING:
     from multiberts.stats.bootstrap.conclusion import ArmSummary, Comparison
     from multiberts.stats.bootstrap.score_tables import Resample
+    from multiberts.stats.planning.sequential import EarlyLook
 
 # What is resampled, and how tables call it.
 SOURCES: Mapping[Resample, str] = {
@@ -24,13 +25,14 @@ SOURCES: Mapping[Resample, str] = {
 }
 
 
-def finding(item: Comparison, adjusted: float | None = None) -> str:
+def finding(item: Comparison, adjusted: float | None = None, early: EarlyLook | None = None) -> str:
     """Describes the result in a few sentences, for a reader who is not a statistician.
 
     Args:
       item: the comparison.
       adjusted: its p corrected by Holm for the number of comparisons, by which the result is then
         judged; None: the p of this comparison alone.
+      early: see `verdict`; it is then said, too.
     """
     level = f"{item.confidence:.0%} CI {format_cell(item.t)}"
     if item.experiment is None:
@@ -51,7 +53,12 @@ def finding(item: Comparison, adjusted: float | None = None) -> str:
             f"{format_cell(experiment.estimate)} against {format_cell(base.estimate)} "
             f"(difference {format_cell(item.estimate)}, {level})."
         )
-    sentences = [f"Across {_scope(item)}, {change}", _judgement(item, adjusted), *_pairing(item)]
+    sentences = [
+        f"Across {_scope(item)}, {change}",
+        _judgement(item, adjusted, early),
+        *([] if early is None else [early_answer(early)]),
+        *_pairing(item),
+    ]
     return " ".join(sentences)
 
 
@@ -156,19 +163,44 @@ def _unit(item: Comparison) -> str:
     return "occupations" if item.metric in names else "examples"
 
 
-def verdict(item: Comparison, adjusted: float, better: bool | None) -> str:
+def verdict(
+    item: Comparison, adjusted: float, better: bool | None, early: EarlyLook | None = None
+) -> str:
     """Returns the result in one word or two, judged by the corrected p.
 
     Args:
       item: a comparison of two sides.
       adjusted: its p corrected for the number of comparisons.
       better: whether a higher score is better; None where neither way is.
+      early: by which the result is judged instead, where not all planned seeds are there.
     """
-    if adjusted >= round(1 - item.confidence, 12) or item.estimate == 0:
+    is_clear = adjusted < round(1 - item.confidence, 12) if early is None else early.is_enough
+    if not is_clear or item.estimate == 0:
         return "not clear"
     if better is None:
         return "higher" if item.estimate > 0 else "lower"
     return "better" if (item.estimate > 0) == better else "worse"
+
+
+def early_answer(look: EarlyLook) -> str:
+    """Says of how many planned seeds a result is, and whether they are enough."""
+    of_planned = f"{look.seeds} of {look.planned_seeds} planned seeds"
+    level = format_cell(look.level, "p")
+    bound = f"p {level}" if level.startswith("<") else f"p = {level}"
+    if look.is_enough:
+        return (
+            f"This is early, from {of_planned}, and these are enough: the corrected p is at or below the "
+            f"sequential boundary, {bound}."
+        )
+    if look.seeds_to_boundary is None:
+        more = f"at this difference and noise all {look.planned_seeds} would not reach it"
+    else:
+        number = look.seeds_to_boundary - look.seeds
+        more = f"at this difference and noise {_number(number, 'more seed')} would reach it"
+    return (
+        f"This is early, from {of_planned}, and not yet enough: the corrected p is above the sequential "
+        f"boundary, {bound}; {more}."
+    )
 
 
 def answer(items: Sequence[Comparison], adjusted: Sequence[float], results: Sequence[str]) -> str:
@@ -208,7 +240,7 @@ def _p(value: float) -> str:
     return f"p {text}" if text.startswith("<") else f"p = {text}"
 
 
-def _judgement(item: Comparison, adjusted: float | None) -> str:
+def _judgement(item: Comparison, adjusted: float | None, early: EarlyLook | None) -> str:
     assert item.p_t is not None
     own = item.p_t.two_sided
     judged = own if adjusted is None else adjusted
@@ -217,7 +249,7 @@ def _judgement(item: Comparison, adjusted: float | None) -> str:
         p = f"{p}, {_p(adjusted)} after Holm's correction"
     drawn = {"both": f"seeds and {_unit(item)}", "seeds": "seeds", "examples": _unit(item)}
     chance = f"due to chance in the choice of {drawn[item.resample]}"
-    if judged < round(1 - item.confidence, 12):
+    if judged < round(1 - item.confidence, 12) if early is None else early.is_enough:
         return f"This is unlikely to be {chance}: {p}."
     return f"This may be {chance}: {p}; the data do not rule out zero difference."
 

@@ -12,6 +12,7 @@ from multiberts.runs.errors import UserError
 from multiberts.stats.bootstrap.conclusion import Comparison
 from multiberts.stats.bootstrap.corrections import adjusted_p_values
 from multiberts.stats.bootstrap.ranking import ArmComparisons
+from multiberts.stats.planning.sequential import EarlyLook, early_look
 from multiberts.stats.presentation import figures, ranking_words, wording
 from multiberts.stats.presentation.metric_names import (
     as_shown,
@@ -30,6 +31,7 @@ from multiberts.stats.report.dumps import (
     rank_arms,
 )
 from multiberts.stats.report.examples_by_seed import ExampleGrid, example_grid
+from multiberts.stats.report.experiment import Experiment
 from multiberts.stats.report.selection import (
     DumpReader,
     FinishedRun,
@@ -70,6 +72,7 @@ class ComparedProcedures:
       name, design: as requested.
       comparisons: one per evaluation set and metric.
       shown: the same in the units and with the names that readers see.
+      planned_seeds: how many seeds of each are planned; None where no plan is known.
       pictures: the figures of each comparison.
       overview: figures of all of them.
       rankings: of all arms, in the same units, where more than two have one base; those of a report's
@@ -81,6 +84,7 @@ class ComparedProcedures:
     design: str
     comparisons: list[Comparison] = field(default_factory=list)
     shown: list[Comparison] = field(default_factory=list)
+    planned_seeds: list[int | None] = field(default_factory=list)
     pictures: list[list[ReportSection]] = field(default_factory=list)
     overview: list[ReportSection] = field(default_factory=list)
     rankings: list[ArmComparisons] = field(default_factory=list)
@@ -111,26 +115,51 @@ class ComparedProcedures:
     @property
     def results(self) -> list[str]:
         """Returns the result of each comparison in words, by the corrected p."""
+        rows = zip(self.comparisons, self.adjusted, self.early, strict=False)
         return [
-            wording.verdict(item, p, higher_is_better(item.metric))
-            for item, p in zip(self.comparisons, self.adjusted, strict=False)
+            wording.verdict(item, p, higher_is_better(item.metric), look) for item, p, look in rows
         ]
+
+    @property
+    def early(self) -> list[EarlyLook | None]:
+        """Returns what fewer seeds than planned show of each comparison; None where all are there."""
+        found = []
+        rows = zip(self.comparisons, self.adjusted, self.planned_seeds, strict=False)
+        for item, p, planned in rows:
+            seeds = min(len(side.seeds) for side in (item.base, item.experiment) if side)
+            is_early = planned is not None and 2 <= seeds < planned
+            found.append(
+                early_look(p, seeds, planned, round(1 - item.confidence, 12)) if is_early else None
+            )
+        return found + [None] * (len(self.comparisons) - len(found))
 
     @property
     def answer(self) -> str:
         """Returns one sentence on all comparisons."""
-        return wording.answer(self.shown, self.adjusted, self.results)
+        answer = wording.answer(self.shown, self.adjusted, self.results)
+        if not self.adjusted:
+            return answer
+        look = self.early[self.adjusted.index(min(self.adjusted))]
+        return answer if look is None else f"{answer} {wording.early_answer(look)}"
 
 
 @dataclass
 class ReportContent:
-    """All that the page shows."""
+    """All that the page shows.
+
+    Attributes:
+      compared, truths, curves, choices, groups: what was computed, and from which runs.
+      experiment: that the runs are part of, or None.
+      missing: which planned runs were not there; empty where all were.
+    """
 
     compared: list[ComparedProcedures]
     truths: list[KnownTruth]
     curves: list[ReportSection]
     choices: list[LearningRateChoice]
     groups: list[RunGroup]
+    experiment: Experiment | None = None
+    missing: str = ""
 
     @property
     def pictures(self) -> list[ReportSection]:
@@ -159,7 +188,14 @@ class _Family:
 class _Analysis:
     """Runs with their chosen learning rates, and their dumps, each read once."""
 
-    def __init__(self, bootstrap: Bootstrap, truths: Truths, rule: LearningRateRule):
+    def __init__(
+        self,
+        bootstrap: Bootstrap,
+        truths: Truths,
+        rule: LearningRateRule,
+        experiment: Experiment | None,
+    ):
+        self.experiment = experiment
         self.bootstrap = bootstrap
         self.truths = truths
         self.rule = rule
@@ -189,6 +225,17 @@ class _Analysis:
                 if all(measure in known.get(evaluation_set, ()) for known in sets):
                     yield measure, [self.reader(group, evaluation_set) for group in sides]
 
+    def planned_seeds(self, sides: Sequence[RunGroup], design: str) -> int | None:
+        """Returns how many seeds of each side are planned; None where the plan does not have a side."""
+        if self.experiment is None:
+            return None
+        found = [
+            self.experiment.planned_seeds(side.task, side.procedure, side.step) for side in sides
+        ]
+        if not all(found):
+            return None
+        return len(frozenset.intersection(*found)) if design == "paired" else min(map(len, found))
+
     def truth_of(self, dump: Dump, measure: str) -> float | None:
         """Returns the known value of a measure; a key may name the task before the evaluation set."""
         for name in (dump.set_name, dump.evaluation_set):
@@ -204,6 +251,7 @@ def analyse(
     truths: Truths,
     bootstrap: Bootstrap,
     rule: LearningRateRule,
+    experiment: Experiment | None = None,
 ) -> ReportContent:
     """Makes every comparison of a report, and names its figures.
 
@@ -214,13 +262,14 @@ def analyse(
       truths: known values by "<evaluation set>/<metric>" and procedure; may be empty.
       bootstrap: how comparisons are made.
       rule: how learning rates are chosen.
+      experiment: that the runs are part of; None: none is known.
 
     Raises:
       UserError: two sides share nothing, or do not fit together.
     """
     from multiberts.runs.console import ProgressBar
 
-    analysis = _Analysis(bootstrap, truths, rule)
+    analysis = _Analysis(bootstrap, truths, rule, experiment)
     compared = [
         _compare(analysis, request, f"{number}-{slug(request['name'])}")
         for number, request in enumerate(ProgressBar(requests, desc="comparisons"), start=1)
@@ -230,7 +279,15 @@ def analyse(
     known_truths = _known_truths(analysis, runs) if truths else []
     groups = analysis.groups(runs)
     curves = _training_pictures(analysis, groups)
-    return ReportContent(compared, known_truths, curves, list(analysis.choices.values()), groups)
+    return ReportContent(
+        compared,
+        known_truths,
+        curves,
+        list(analysis.choices.values()),
+        groups,
+        experiment,
+        experiment.missing(run.directory for run in runs) if experiment else "",
+    )
 
 
 def _compare(analysis: _Analysis, request: Mapping[str, Any], prefix: str) -> ComparedProcedures:
@@ -254,6 +311,8 @@ def _compare(analysis: _Analysis, request: Mapping[str, Any], prefix: str) -> Co
             )  # fmt: skip
             found.comparisons.append(item)
             found.shown.append(as_shown(item))
+            sides = [side for side in (base, experiment) if side is not None]
+            found.planned_seeds.append(analysis.planned_seeds(sides, found.design))
             if experiment is not None:
                 key = (
                     base.name,

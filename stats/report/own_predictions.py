@@ -31,7 +31,7 @@ from multiberts.stats.presentation.sections import ReportSection
 from multiberts.stats.presentation.table_writer import NONE, Cell, Table, format_cell
 from multiberts.stats.report.analysis import ComparedProcedures, ReportContent
 from multiberts.stats.report.dumps import Bootstrap, Dump, rank_arms
-from multiberts.stats.report.page import write_page
+from multiberts.stats.report.page import data_facts, write_page
 from multiberts.stats.report.selection import dumps_of_runs, finished_runs
 
 if TYPE_CHECKING:
@@ -301,7 +301,20 @@ def _pages(compared: ComparedProcedures, settings: OwnComparison) -> dict[str, s
     )
     content = ReportContent([compared], [], [], [], [])
     path = Path(settings.html or "index.html")
-    made_by = {"Command": "multiberts " + shlex.join(sys.argv[1:])}
+    places = [Path(given) for given in (settings.base, *settings.experiment)]
+    files = [
+        file for place in places for file in ([place] if place.is_file() else place.rglob("*"))
+    ]
+    outputs = {Path(given).resolve() for given in (settings.latex, settings.csv) if given}
+    data = [
+        file
+        for file in files
+        if file.is_file() and file.suffix != ".html" and file.resolve() not in outputs
+    ]
+    made_by = {
+        "Command": "multiberts " + shlex.join(sys.argv[1:]),
+        **data_facts(data, "the files compared"),
+    }
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         written = write_page(

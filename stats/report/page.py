@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import itertools
 import os
 import platform
+import subprocess
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,9 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from multiberts.runs.figure_style import save_figure
-from multiberts.runs.files import replaced, write_atomically
+from multiberts.runs.files import replaced, sha256_of_file, write_atomically
 from multiberts.runs.web_page.rendering import render
 from multiberts.stats.bootstrap.conclusion import Comparison
+from multiberts.stats.planning.sequential import EarlyLook
 from multiberts.stats.presentation import ranking_words, wording
 from multiberts.stats.presentation.comparison_tables import full_table, summary_table
 from multiberts.stats.presentation.metric_names import metric_label, metric_meaning
@@ -49,6 +53,7 @@ class Item:
       pictures: its figures.
       adjusted: its p after Holm's correction, None in a `single` design.
       result: in a word or two.
+      early: where there are fewer seeds than planned.
     """
 
     shown: Comparison
@@ -56,6 +61,7 @@ class Item:
     pictures: Sequence[ReportSection]
     adjusted: float | None
     result: str
+    early: EarlyLook | None
 
 
 def write_page(
@@ -152,9 +158,10 @@ def _filters(path: Path, pages: Mapping[str, ExampleGrid]) -> dict[str, Callable
         "label": metric_label,
         "slug": slug,
         "embed": partial(figure_html, path),
-        "finding": lambda item, adjusted: with_minus(wording.finding(item, adjusted)),
+        "finding": lambda item: with_minus(wording.finding(item.shown, item.adjusted, item.early)),
         "answers": lambda item: [with_minus(text) for text in wording.short_answers_in_words(item)],
         "ranking": lambda result: with_minus(ranking_words.finding(result)),
+        "is_early": lambda content: any(any(each.early) for each in content.compared),
         "effect": _effect,
         "minus": with_minus,
         "page_of": lambda grid: names.get(id(grid), ""),
@@ -164,10 +171,10 @@ def _filters(path: Path, pages: Mapping[str, ExampleGrid]) -> dict[str, Callable
 def _items(compared: ComparedProcedures) -> list[Item]:
     columns = (
         compared.shown, [item.metric for item in compared.comparisons], compared.pictures,
-        compared.adjusted, compared.results,
+        compared.adjusted, compared.results, compared.early,
     )  # fmt: skip
     rows = itertools.zip_longest(*columns)
-    return [Item(*row[:4], row[4] or "–") for row in rows]
+    return [Item(*row[:4], row[4] or "–", row[5]) for row in rows]
 
 
 def _metrics(content: ReportContent) -> list[str]:
@@ -251,11 +258,49 @@ def _warnings(content: ReportContent) -> dict[str, list[Comparison]]:
     return found
 
 
+def data_facts(files: Sequence[Path], what: str) -> dict[str, str]:
+    """Returns a checksum of the data and their date.
+
+    The date is that of the newest file and not that of the page, so that a page made again from the
+    same data has the same bytes.
+
+    Args:
+      files: that hold the data, or their checksums.
+      what: how the page calls them.
+    """
+    digests = sorted({sha256_of_file(file) for file in files})
+    newest = max(file.stat().st_mtime for file in files)
+    return {
+        "Data": f"SHA-256 {hashlib.sha256(''.join(digests).encode()).hexdigest()} over the sorted "
+        f"SHA-256 of {what} ({len(files)})",
+        "Date of the data": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(newest)),
+    }
+
+
+def _commit() -> str:
+    """Returns the commit of the checkout that the package is, or why there is none."""
+    here = Path(__file__).resolve().parents[2]
+    git = ("git", "-C", str(here))
+    try:
+        options: dict[str, Any] = {"capture_output": True, "text": True, "check": True}
+        commit = subprocess.run([*git, "rev-parse", "HEAD"], **options).stdout.strip()
+        top = subprocess.run([*git, "rev-parse", "--show-toplevel"], **options).stdout.strip()
+        changed = subprocess.run(
+            [*git, "status", "--porcelain", "--untracked-files=no"], **options
+        ).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return "not known: the package is installed, see its version"
+    if Path(top).resolve() != here:
+        return "not known: the package is installed, see its version"
+    return f"{commit}, with changes that are not committed" if changed.strip() else commit
+
+
 def made_with() -> dict[str, str]:
-    """Returns the processor, the threads and the versions that the numbers of a page come from."""
+    """Returns commit, processor, threads and versions that the numbers of a page come from."""
     packages = ("multiberts", "numpy", "scipy", "xarray", "matplotlib")
     threads = {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
     return {
+        "Commit": _commit(),
         "Processor": _processor(),
         "Processor cores": str(os.cpu_count()),
         **{name: value for name, value in threads.items() if value},

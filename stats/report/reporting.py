@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-from multiberts.runs.directory import RunDirectory
+from multiberts.runs.directory import DONE, RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import read_json_fields
 from multiberts.runs.identity import Identity
@@ -22,7 +22,8 @@ from multiberts.stats.bootstrap.conclusion import Design
 from multiberts.stats.bootstrap.score_tables import Resample
 from multiberts.stats.report.analysis import analyse
 from multiberts.stats.report.dumps import Bootstrap
-from multiberts.stats.report.page import write_page
+from multiberts.stats.report.experiment import experiment_of
+from multiberts.stats.report.page import data_facts, write_page
 from multiberts.stats.report.selection import LearningRateRule, finished_runs, select
 
 _COMPARISON_FIELDS = {"name", "base", "experiment", "design", "resample"}
@@ -44,6 +45,10 @@ def report(
     learning_rate_rule: LearningRateRule = "dev",
 ) -> None:
     """Compares procedures on every evaluation set and metric, and writes an HTML page about it.
+
+    Over new runs, it replaces the report of those that were there before, so that it can be made while a
+    sweep runs. In the root of an experiment it knows what is planned: it says of how many planned seeds an
+    early answer is, whether they are enough (a sequential test), and links to runs and status.
 
     Where a procedure was fine-tuned with several learning rates, one is chosen per task, procedure
     and step by the mean over runs; the page shows the rule and the choices.
@@ -86,11 +91,16 @@ def report(
         parameters={**parameters, "comparisons": [dict(request) for request in comparisons]},
         inputs={"predictions": [str(run.directory) for run in runs]}
         | ({} if truth is None else {"truth": truth}),
+        renewed_by=["predictions"],
     )
     if directory.done:
         return
-    content = analyse(runs, requests, truths, bootstrap, learning_rate_rule)
-    made_by = {"Command": "multiberts stats --gin_file=config.gin, in the folder of this page"}
+    experiment = experiment_of(run_dir)
+    content = analyse(runs, requests, truths, bootstrap, learning_rate_rule, experiment)
+    made_by = {
+        "Command": "multiberts stats --gin_file=config.gin, in the folder of this page",
+        **data_facts([run.directory / DONE for run in runs], "the markers of the finished runs"),
+    }
     with directory:
         directory.finish(
             write_page(directory.path, title, content, bootstrap, learning_rate_rule, made_by)

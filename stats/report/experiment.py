@@ -1,0 +1,116 @@
+"""The experiment around a report, from the marker of its plan: what is planned, and where its files lie."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from multiberts.runs.files import PathLike, check_fields, is_name_inside, read_json_fields
+
+PLAN = "launch/plan.json"
+STATUS_PAGE = "status.html"
+_CURE = "the next `multiberts launch run` writes it anew"
+_KINDS = {"path": str, "stage": str, "name": str, "facts": Mapping[str, Any]}
+
+
+@dataclass(frozen=True)
+class LinkedRun:
+    """A run of the experiment with the addresses of its files, relative to the page; empty without one.
+
+    Attributes:
+      name, stage: as the plan has them.
+      directory, log, tensorboard: addresses.
+    """
+
+    name: str
+    stage: str
+    directory: str
+    log: str
+    tensorboard: str
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """The experiment that a report is part of.
+
+    Attributes:
+      root: its directory.
+      up: the same from the page, relative.
+      plan: every run as the marker of the plan has it.
+    """
+
+    root: Path
+    up: str
+    plan: Sequence[Mapping[str, Any]]
+
+    @property
+    def status(self) -> str:
+        """Returns the address of the status page that the launcher writes when it ends."""
+        return self._address(STATUS_PAGE)
+
+    def planned_seeds(self, task: str, procedure: str, step: int | None) -> frozenset[int | None]:
+        """Returns the planned seeds of a procedure on a task, at one step; none where it is not planned."""
+        wanted = {"task": task, "procedure": procedure, "checkpoint_step": step}
+        return frozenset(
+            run["facts"].get("pretrain_seed")
+            for run in self.plan
+            if run["stage"] == "finetune"
+            and all(run["facts"].get(name) == value for name, value in wanted.items())
+        )
+
+    def missing(self, directories: Iterable[Path]) -> str:
+        """Says how many of the planned fine-tuning runs are there; empty where all are.
+
+        Args:
+          directories: of finished runs.
+        """
+        root = self.root.resolve()
+        planned = {root / run["path"] for run in self.plan if run["stage"] == "finetune"}
+        there = len(planned & {path.resolve() for path in directories})
+        few = f"{there:,} of {len(planned):,} planned fine-tuning runs"
+        return few if there < len(planned) else ""
+
+    def linked(self) -> list[LinkedRun]:
+        """Returns the runs whose directories are there, in the order of the plan."""
+        return [
+            LinkedRun(
+                run["name"],
+                run["stage"],
+                self._address(run["path"]),
+                self._existing(f"logs/{run['path'].replace('/', '-')}.log"),
+                self._existing(f"{run['path']}/tensorboard"),
+            )
+            for run in self.plan
+            if run["stage"] in ("pretrain", "finetune") and (self.root / run["path"]).is_dir()
+        ]
+
+    def _existing(self, place: str) -> str:
+        return self._address(place) if (self.root / place).exists() else ""
+
+    def _address(self, place: str) -> str:
+        return quote(f"{self.up}/{place}")
+
+
+def experiment_of(run_dir: PathLike) -> Experiment | None:
+    """Returns the experiment in whose root the directory of a report lies, or None.
+
+    Raises:
+      UserError: the marker of its plan is damaged.
+
+    Example:
+      >>> experiment_of("report") is None
+      True
+    """
+    here = Path(run_dir).absolute()
+    marker = here.parent / PLAN
+    if not marker.is_file():
+        return None
+    plan = read_json_fields(marker, {"runs": list[Mapping[str, Any]]}, _CURE)["runs"]
+    for run in plan:
+        check_fields(run, _KINDS, f"{marker}, a run", _CURE)
+    inside = [run for run in plan if is_name_inside(run["path"])]
+    return Experiment(here.parent, os.path.relpath(here.parent, here), inside)

@@ -1,0 +1,184 @@
+"""A report within an experiment: early answers, links, and where its data come from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+
+from multiberts.runs.errors import UserError
+from multiberts.stats.planning.sequential import early_look, sequential_decision
+from multiberts.stats.report.experiment import experiment_of
+from multiberts.stats.report.reporting import report
+from multiberts.tests.stats.report.test_reporting import COMPARISONS, SEEDS, write_world
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def write_plan(root: Path, seeds: range) -> None:
+    """Plans the runs that `write_world` makes, of more seeds."""
+    runs: list[dict[str, Any]] = []
+    for procedure, step in (("base", 0), ("base", 600), ("cda_incr", 700)):
+        for seed in seeds:
+            path = f"pretrain/{procedure}/seed_{seed}"
+            runs.append({"path": path, "stage": "pretrain", "name": path, "facts": {}})
+            facts = {"procedure": procedure, "checkpoint_step": step, "pretrain_seed": seed}
+            for task, ends in (("pairs", ("0.0001", "0.0003")), ("coreference", ("",))):
+                for finetune_seed in range(2):
+                    for end in ends:
+                        place = f"runs/{task}/{procedure}/{step}/{seed}/{finetune_seed}/{end}"
+                        run = {"path": place.rstrip("/"), "stage": "finetune", "name": place}
+                        runs.append(run | {"facts": {"task": task, **facts}})
+    (root / "launch").mkdir(exist_ok=True)
+    (root / "launch" / "plan.json").write_text(json.dumps({"runs": runs}))
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An experiment of ten planned seeds, of which five are done."""
+    root = tmp_path_factory.mktemp("experiment") / "all of it"
+    write_world(root / "runs")
+    write_plan(root, range(10))
+    for seed in SEEDS:
+        (root / f"pretrain/base/seed_{seed}" / "tensorboard").mkdir(parents=True)
+    (root / "logs").mkdir()
+    (root / "logs" / "pretrain-base-seed_0.log").write_text("trained\n")
+    return root
+
+
+@pytest.fixture(scope="module")
+def arguments(root: Path) -> dict[str, Any]:
+    return {
+        "predictions": str(root / "runs"),
+        "title": "Early",
+        "comparisons": COMPARISONS[:1],
+        "num_bootstrap": 50,
+    }
+
+
+@pytest.fixture(scope="module")
+def page(root: Path, arguments: dict[str, Any]) -> str:
+    report(run_dir=str(root / "report"), **arguments)
+    return (root / "report" / "index.html").read_text()
+
+
+def test_an_early_answer_says_of_how_many_planned_seeds_it_is(page: str) -> None:
+    assert "from 90 of 180 planned fine-tuning runs" in page
+    answer = re.findall(r'<p class="answer">.*?</p>', page, re.DOTALL)[0]
+    look = early_look(0.5, 5, 10)
+    assert "This is early, from 5 of 10 planned seeds, and not yet enough" in answer
+    assert re.search(r"\d more seeds? would reach it", answer)
+    assert f"p = {look.level:.2g}" in answer
+    rows = re.findall(r"<tr data-state=.*?</tr>", page, re.DOTALL)
+    assert len(rows) == 5 and all("5 of 10</td>" in row for row in rows)
+    # A result is judged by the boundary, not by the level of a plan that is complete.
+    for row in rows:
+        p = float(re.findall(r'data-v="([^"]*)"', row)[2])
+        assert ('class="result not-clear"' in row) == (p > look.level)
+
+
+def made_with_plan(root: Path, arguments: dict[str, Any], seeds: range) -> str:
+    write_plan(root, seeds)
+    try:
+        report(run_dir=str(root / f"of_{len(seeds)}"), **arguments)
+    finally:
+        write_plan(root, range(10))
+    return (root / f"of_{len(seeds)}" / "index.html").read_text()
+
+
+def test_fewer_seeds_than_planned_may_be_enough(root: Path, arguments: dict[str, Any]) -> None:
+    page = made_with_plan(root, arguments, range(6))
+    answer = re.findall(r'<p class="answer">.*?</p>', page, re.DOTALL)[0]
+    assert "This is early, from 5 of 6 planned seeds, and these are enough" in answer
+
+
+def test_a_complete_plan_is_not_early(root: Path, arguments: dict[str, Any]) -> None:
+    page = made_with_plan(root, arguments, SEEDS)
+    assert "This is early" not in page and "planned" not in page
+
+
+def test_the_report_is_made_again_when_there_are_more_runs(
+    root: Path, arguments: dict[str, Any], tmp_path: Path
+) -> None:
+    early = tmp_path / "experiment"
+    shutil.copytree(root / "runs", early / "runs")
+    for done in early.glob("runs/*/*/*/4/*/**/DONE"):
+        done.unlink()
+    write_plan(early, range(5))
+    given = arguments | {"predictions": str(early / "runs")}
+    report(run_dir=str(early / "report"), **given)
+    assert "from 4 of 5 planned seeds" in (early / "report" / "index.html").read_text()
+    for done in (root / "runs").rglob("DONE"):
+        shutil.copy(done, early / "runs" / done.relative_to(root / "runs"))
+    report(run_dir=str(early / "report"), **given)
+    assert "This is early" not in (early / "report" / "index.html").read_text()
+
+
+def test_links_lead_to_status_runs_logs_and_tensorboard(root: Path, page: str) -> None:
+    here = root / "report"
+    links = [unquote(link) for link in re.findall(r'href="(\.\.[^"]*)"', page)]
+    assert "../status.html" in links
+    assert all((here / link).exists() for link in links if link != "../status.html")
+    for wanted in (
+        "pretrain/base/seed_0",
+        "logs/pretrain-base-seed_0.log",
+        "runs/pairs/base/0/0/0/0.0001",
+    ):
+        assert f"../{wanted}" in links
+    assert len({link for link in links if link.endswith("/tensorboard")}) == len(SEEDS)
+
+
+def test_the_same_data_give_the_same_bytes_at_any_time(
+    root: Path, arguments: dict[str, Any], page: str
+) -> None:
+    time.sleep(1.1)
+    report(run_dir=str(root / "again"), **arguments)
+    assert (root / "again" / "index.html").read_text() == page
+
+
+def test_the_page_says_where_its_numbers_come_from(root: Path, page: str) -> None:
+    facts = dict(re.findall(r'<th scope="row">([^<]*)</th><td class="wraps">([^<]*)</td>', page))
+    markers = list((root / "runs").rglob("DONE"))
+    digests = sorted({hashlib.sha256(marker.read_bytes()).hexdigest() for marker in markers})
+    assert hashlib.sha256("".join(digests).encode()).hexdigest() in facts["Data"]
+    newest = max(os.stat(marker).st_mtime for marker in markers)
+    assert facts["Date of the data"] == time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(newest))
+    assert {"Command", "Processor", "Python", "numpy", "multiberts"} <= set(facts)
+    git = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
+    commit = subprocess.run(git, capture_output=True, text=True, check=False)
+    known = (
+        commit.stdout.strip() if (ROOT / ".git").exists() and not commit.returncode else "not known"
+    )
+    assert facts["Commit"].startswith(known)
+
+
+def test_a_damaged_plan_is_refused(tmp_path: Path) -> None:
+    assert experiment_of(tmp_path / "report") is None
+    (tmp_path / "launch").mkdir()
+    (tmp_path / "launch" / "plan.json").write_text('{"runs": [{"path": 3}]}')
+    with pytest.raises(UserError, match=r"plan\.json, a run: path is 3, expected"):
+        experiment_of(tmp_path / "report")
+
+
+@pytest.mark.parametrize("planned", [6, 10, 25])
+def test_early_looks_keep_the_level_of_looks_after_every_seed(planned: int) -> None:
+    for seeds in range(2, planned + 1):
+        looks = list(range(2, seeds + 1))
+        decision = sequential_decision([1.0] * len(looks), looks, planned)
+        level = decision.boundaries.nominal_p[-1]
+        found = early_look(0.03, seeds, planned)
+        assert found.level == pytest.approx(level, rel=1e-6) and found.is_enough == (level >= 0.03)
+        if found.seeds_to_boundary is not None:
+            assert seeds <= found.seeds_to_boundary <= planned
+    # As the difference grows, fewer seeds are needed; beyond the plan nothing is promised.
+    needed = [early_look(p, 4, 10).seeds_to_boundary for p in (0.001, 0.02, 0.05, 0.5)]
+    assert needed[:3] == sorted(needed[:3]) and needed[3] is None
