@@ -72,23 +72,23 @@ class ComparedProcedures:
       name, design: as requested.
       comparisons: one per evaluation set and metric.
       shown: the same in the units and with the names that readers see.
-      planned_seeds: how many seeds of each are planned; None where no plan is known.
       pictures: the figures of each comparison.
       overview: figures of all of them.
       rankings: of all arms, in the same units, where more than two have one base; those of a report's
         family are with the last of its comparisons.
       grids: examples by seeds, by name of the comparison and evaluation set.
+      planned_seeds: how many seeds of each comparison are planned; None where no plan is known.
     """
 
     name: str
     design: str
     comparisons: list[Comparison] = field(default_factory=list)
     shown: list[Comparison] = field(default_factory=list)
-    planned_seeds: list[int | None] = field(default_factory=list)
     pictures: list[list[ReportSection]] = field(default_factory=list)
     overview: list[ReportSection] = field(default_factory=list)
     rankings: list[ArmComparisons] = field(default_factory=list)
     grids: dict[tuple[str, str], ExampleGrid] = field(default_factory=dict)
+    planned_seeds: list[int | None] = field(default_factory=list)
 
     def add_ranking(self, ranking: ArmComparisons, name: str) -> None:
         """Adds a ranking and its figure, whose files have this name."""
