@@ -368,9 +368,55 @@ def difference_of_intervals(
     )
 
 
+def score_interval(
+    estimate: float,
+    standard_error: float,
+    degrees_of_freedom: float,
+    confidence: float,
+    bounds: tuple[float, float],
+    num_units: int,
+) -> Interval:
+    """Computes Wilson's score interval with Student's quantile, of as many examples as the spread stands for.
+
+    That is the number of right and wrong answers whose share would have this standard error. Near the
+    bounds it is narrower than an interval on the logit scale, most of all with few degrees of freedom.
+    Where nothing varies, it is Clopper and Pearson's, as in `bounded_t_interval`.
+
+    Args:
+      estimate: the score.
+      standard_error: of the score.
+      degrees_of_freedom: of the standard error.
+      confidence: level, in (0, 1).
+      bounds: the smallest and the largest possible score.
+      num_units: independent examples (or clusters) behind the score.
+
+    Raises:
+      ValueError: `confidence` is not inside (0, 1).
+
+    Example:
+      >>> low, high = score_interval(0.98, 0.02, 9, 0.95, (0, 1), 50)
+      >>> round(low, 2), round(high, 3)
+      (0.87, 0.997)
+
+    Reference: Wilson (1927), Probable inference, the law of succession, and statistical inference.
+    """
+    if standard_error == 0:
+        return _near_interval(
+            estimate, standard_error, degrees_of_freedom, confidence, bounds, num_units
+        )
+    width = bounds[1] - bounds[0]
+    share = (estimate - bounds[0]) / width
+    size = share * (1 - share) * (width / standard_error) ** 2
+    half = t_interval(0.0, 1.0, degrees_of_freedom, confidence).high ** 2 / (2 * size)
+    reach = math.sqrt(2 * half * share * (1 - share) + half**2)
+    ends = ((share + half + sign * reach) / (1 + 2 * half) for sign in (-1, 1))
+    return clipped_interval(Interval(*(bounds[0] + width * end for end in ends)), bounds)
+
+
 def near_bounds_difference(
-    base: tuple[float, float, float],
-    experiment: tuple[float, float, float],
+    base: tuple[float, float],
+    experiment: tuple[float, float],
+    degrees_of_freedom: float,
     correlation: float,
     bounds: tuple[float, float],
     num_units: tuple[int, int],
@@ -378,22 +424,26 @@ def near_bounds_difference(
 ) -> tuple[Interval, PValues]:
     """Computes interval and test of a difference of two scores that are both near their bounds.
 
-    The interval comes from those of the sides (see `bounded_t_interval`), which are skewed there, and
-    stays within what a difference can be. p is one less the level at which it begins to hold 0.
+    The interval is Newcombe's: it comes from the score intervals of the sides, which are skewed there,
+    and stays within what a difference can be. p is one less the level at which it begins to hold 0.
 
     Args:
-      base: estimate, standard error and degrees of freedom.
+      base: estimate and standard error.
       experiment: the same.
+      degrees_of_freedom: of the standard errors.
       correlation: of the two estimates.
       bounds: the smallest and the largest possible score.
       num_units: independent examples (or clusters) behind each.
       confidence: level of the interval, in (0, 1).
+
+    Reference: Newcombe (1998), Improved confidence intervals for the difference between binomial
+    proportions based on paired data.
     """
     width = bounds[1] - bounds[0]
 
     def interval(level: float) -> Interval:
         one, other = (
-            (side[0], _near_interval(*side, level, bounds, units))
+            (side[0], score_interval(*side, degrees_of_freedom, level, bounds, units))
             for side, units in zip((base, experiment), num_units, strict=True)
         )
         found = difference_of_intervals(one, other, correlation)

@@ -143,8 +143,8 @@ class Comparison(Readable):
       t: the recommended interval: estimate -+ t x standard error, within the metric's bounds. For
         one procedure it is computed on Fisher's z (correlations) or, near the bounds, on the logit
         scale; where all answers are right, or wrong, it is Clopper and Pearson's on the examples.
-        Where both sides of a difference are near the bounds it comes from their intervals, see
-        `stats.intervals.near_bounds_difference`.
+        Where both sides of a difference are near the bounds it comes from their score intervals,
+        see `stats.intervals.near_bounds_difference`.
       percentile: the published interval. Too narrow with few seeds.
       basic, bca: other intervals from the same samples. Also too narrow with few seeds.
       studentised: from each replicate's own standard error. Wide with few seeds. None where it
@@ -471,8 +471,11 @@ def interval_and_test(
         shared = base.standard_error**2 + experiment.standard_error**2 - variance.variance
         correlation = min(max(shared / (2 * product), -1.0), 1.0) if product else 0.0
         units = base.num_units, experiment.num_units
+        # Of the same seeds and examples, with many degrees of freedom where a mean square can be known
+        # to be small: the largest is the least cautious that data of few seeds allow.
+        freedom = max(freedom, base.degrees_of_freedom, experiment.degrees_of_freedom)
         return near_bounds_difference(
-            spreads[0], spreads[1], correlation, kind.bounds, units, level
+            *(spread[:2] for spread in spreads), freedom, correlation, kind.bounds, units, level
         )
     width = kind.bounds[1] - kind.bounds[0]
     plain = t_interval(estimate, error, freedom, level)

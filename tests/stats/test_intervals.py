@@ -1,12 +1,14 @@
 """Intervals and p-values against SciPy and against values worked out by hand."""
 
 import itertools
+import math
 
 import arch.bootstrap
 import numpy as np
 import pytest
 import scipy.special
 import scipy.stats
+from statsmodels.stats.proportion import proportion_confint
 
 from multiberts.stats import report_ci
 from multiberts.stats.bootstrap.crossing import crossing_of_tables
@@ -23,6 +25,7 @@ from multiberts.stats.intervals import (
     percentile_interval,
     permutation_p_values,
     published_p_values,
+    score_interval,
     sign_flip_p_values,
     studentised_interval,
     t_interval,
@@ -335,6 +338,18 @@ def test_where_all_is_right_the_interval_is_that_of_clopper_and_pearson():
     assert bounded_t_interval(1.0, 0.0, 4, 0.95, (0, 1), 50) == pytest.approx(tuple(exact))
     exact = scipy.stats.binomtest(0, 20).proportion_ci(0.9, method="exact")
     assert bounded_t_interval(0.0, 0.0, 4, 0.9, (0, 1), 20) == pytest.approx(tuple(exact))
+
+
+@pytest.mark.parametrize(("right", "number"), [(49, 50), (7, 10)])
+def test_the_score_interval_of_answers_is_that_of_statsmodels(right, number):
+    share = right / number
+    error = math.sqrt(share * (1 - share) / number)
+    expected = proportion_confint(right, number, 0.1, "wilson")
+    for low, high in (-1.0, 1.0), (0.0, 1.0):
+        place = low + (high - low) * share
+        found = score_interval(place, (high - low) * error, 1e12, 0.9, (low, high), number)
+        ends = (np.array(found) - low) / (high - low)
+        assert ends == pytest.approx(np.clip(expected, 0, 1), abs=1e-9)
 
 
 def test_the_difference_of_intervals_is_the_root_of_squares():
