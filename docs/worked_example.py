@@ -1,5 +1,6 @@
 """The worked example: real predictions of several seeds, taken apart section by section.
 
+    python docs/worked_example.py                                   # the same sections on made-up data
     python docs/worked_example.py --data FOLDER                     # prints the page
     python docs/worked_example.py --data FOLDER --section agreement # prints what one section shows
     python docs/worked_example.py --data FOLDER --write             # writes the page and its figures
@@ -33,7 +34,7 @@ from multiberts.docs.worked_example_parts.comparisons import (
     sizes,
     smallest_to_largest,
 )
-from multiberts.docs.worked_example_parts.data import Data, load
+from multiberts.docs.worked_example_parts.data import Data, load, sample
 from multiberts.docs.worked_example_parts.intervals import (
     clusters,
     coverage,
@@ -119,12 +120,16 @@ def write(data: Data) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """The command; returns its exit status: 2, with one line, where the data are not there."""
     parser = argparse.ArgumentParser(description="The worked example of the statistics library.")
-    parser.add_argument("--data", type=Path, required=True, help="holds multiseed/, hans/, glue/")
+    parser.add_argument(
+        "--data", type=Path, help="holds multiseed/, hans/, glue/; otherwise data are made up"
+    )
     parser.add_argument("--section", choices=SECTIONS, help="print what this section shows")
     parser.add_argument("--write", action="store_true", help="write the page and its figures")
     options = parser.parse_args(arguments)
+    if options.write and options.data is None:
+        parser.error("--write needs --data: the page is about real predictions")
     try:
-        data = load(options.data)
+        data = sample() if options.data is None else load(options.data)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_USER_ERROR

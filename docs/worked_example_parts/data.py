@@ -115,6 +115,64 @@ def load(folder: Path) -> Data:
     )
 
 
+def sample(examples: int = 240) -> Data:
+    """Makes data up in the layout of the files, so that every section can be tried without them.
+
+    A run is right on an example where its skill, the example's ease and chance add up to more than 0.
+
+    Args:
+      examples: of each test set; a multiple of 12.
+    """
+    random = np.random.default_rng(0)
+    subcases = [
+        f"{letter}{answer}_{n}"
+        for answer in "ne"
+        for letter in HEURISTICS
+        for n in ("passive", "made_up")
+    ]
+    subcase = np.repeat(subcases, examples // len(subcases))
+    ease = random.normal(1.0, 1.0, examples)
+
+    def is_right(skills: np.ndarray, noise: float = 0.7) -> np.ndarray:
+        return skills[:, None] + ease + noise * random.normal(size=(len(skills), examples)) > 0
+
+    def runs(
+        number: int, labels: np.ndarray, num_classes: int, **columns: np.ndarray
+    ) -> xarray.Dataset:
+        good = is_right(random.normal(0, 0.1, number))
+        answers = np.where(good, labels, (labels + 1) % num_classes)
+        margins = random.gamma(2.0, size=(number, examples, 1)) * np.eye(num_classes)[answers]
+        scores = (("run", "example", "class"), margins)
+        return dataset(answers, labels, **columns).assign(scores=scores)
+
+    pairs = np.arange(examples) // 3
+    mnli = runs(10, random.integers(0, 3, examples), 3, premise=pairs.astype(str))
+    entails = np.char.find(subcase, "e_") == 1
+    hans = runs(10, entails.astype(int), 2, subcase=subcase, template=pairs.astype(str))
+    many = is_right(random.normal(0, 0.2, 100))
+    hundred = {"MNLI dev acc.": many.mean(1), "Overall accuracy": many.mean(1)}
+    hundred |= {name: many[:, subcase == name].mean(1) for name in dict.fromkeys(subcase)}
+    for word, letter in (("Lexical", "l"), ("Subseq", "s"), ("Constituent", "c")):
+        for kind, answer in (("nonent", "n"), ("entailed", "e")):
+            here = np.char.startswith(subcase, letter + answer)
+            hundred[f"{word} ({kind})"] = many[:, here].mean(1)
+    models = [f"roberta-base-{size}-{n}_best" for size in ("10M", "100M", "1B") for n in (1, 2, 3)]
+    skills = np.repeat([-0.3, 0.0, 0.3], 3)
+    return Data(
+        mnli=mnli,
+        hans=hans,
+        published=runs(1, entails.astype(int), 2),
+        reported={"mnli": right(mnli).mean(1), "hans": right(hans).mean(1)},
+        hundred=pandas.DataFrame(hundred),
+        number_right=many.sum(0),
+        responders={name: row for row, name in enumerate(models)},
+        correct={
+            name: is_right(gain * skills + random.normal(0, 0.5, 9), 1.4).astype(int)
+            for name, gain in (("boolq", 1), ("copa", 6), ("mnli", 1), ("snli", 2))
+        },
+    )
+
+
 def _table(path: Path, separator: str = "\t") -> pandas.DataFrame:
     with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
         return pandas.read_csv(file, sep=separator, dtype=object, quoting=3, keep_default_na=False)

@@ -12,6 +12,7 @@ import pytest
 from scipy.stats import norm, ttest_ind, ttest_rel
 
 from multiberts import stats
+from multiberts.benchmarks.neighbours import neighbour_intervals
 from multiberts.stats.report.own_predictions import compare_files
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,5 +76,11 @@ def test_the_page_on_pythia_says_what_its_samples_give() -> None:
         line = f"| {name} | {difference:.3f} | {low:.3f} to {high:.3f} | "
         [found] = [text for text in page.splitlines() if text.startswith(line)]
         assert float(found.removeprefix(line).split(" |")[0]) == pytest.approx(p, rel=0.05), name
+    differences = (last - first)[None]  # [trials, seeds, examples]
+    ((low, high),) = neighbour_intervals([differences], False, np.random.default_rng(0))["rliable"]
+    assert (
+        f"| rliable's method, on the differences per seed | 0.200 | {low:.3f} to {high:.3f} |"
+        in page
+    )
     percentile = ours.percentile
     assert f"| 0.200 | {percentile.low:.3f} to {percentile.high:.3f} |" in page

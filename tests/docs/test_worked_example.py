@@ -166,3 +166,13 @@ def test_missing_data_end_in_one_line(run_python):
     assert ended.returncode == 2
     assert ended.stdout == ""
     assert re.fullmatch(r"error: nonexistent holds no multiseed/.*--data.*\n", ended.stderr)
+
+
+def test_every_section_and_figure_works_without_the_folder(capsys):
+    for name in program.SECTIONS:
+        assert program.main(["--section", name]) == 0
+        assert "|" in capsys.readouterr().out, name
+    data = program.sample()
+    assert all(make(data).axes for make in program.FIGURES.values())
+    with pytest.raises(SystemExit):
+        program.main(["--write"])
