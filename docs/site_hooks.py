@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from multiberts.launch.command import COMMANDS as LAUNCH_COMMANDS
 from multiberts.launch.plan.experiment import make_plan
 from multiberts.launch.sweeping import sweep
-from multiberts.runs.command import COMMANDS, described_function
+from multiberts.runs.command import COMMANDS, described_function, gin_name_of
 from multiberts.runs.figure_style import save_figure
 from multiberts.runs.parameters import annotations_of, described
 
@@ -30,9 +30,9 @@ GALLERY = "gallery.md"
 
 INTRODUCTION = """# Commands
 
-`multiberts <command> --help` prints the same as this page. A parameter is a flag (`--name=value`), a binding
-on the command line (`--gin_param="function.name = value"`) or a line of a Gin file (`--gin_file=...`);
-flags win over bindings, and bindings over files.
+`multiberts <command> --help` prints the same as this page. A parameter is a flag (`--name=value`; one that is true or false needs
+no value: `--json`, `--nojson`), a line of a Gin file (`--gin_file=...`: `evaluate.run_dir = "scores"`) or such a line on the command
+line (`--gin_param=...`). Flags win over bindings on the command line, and these over files.
 """
 
 
@@ -104,7 +104,7 @@ def commands_page() -> Iterator[str]:
         elif function_name == "main":
             yield f"{inspect.getdoc(importlib.import_module(function.__module__))}\n"
         else:
-            yield from _parameters(function.__name__, function)
+            yield from _parameters(gin_name_of(function.__name__), function)
 
 
 def _parameters(gin_name: str, function: Callable[..., Any]) -> Iterator[str]:
