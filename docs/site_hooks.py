@@ -30,9 +30,10 @@ GALLERY = "gallery.md"
 
 INTRODUCTION = """# Commands
 
-`multiberts <command> --help` prints the same as this page. A parameter is a flag (`--name=value`; one that is true or false needs
-no value: `--json`, `--nojson`), a line of a Gin file (`--gin_file=...`: `evaluate.run_dir = "scores"`) or such a line on the command
-line (`--gin_param=...`). Flags win over bindings on the command line, and these over files.
+`multiberts <command> --help` prints the same as this page. A parameter is a flag (`--name=value`; one
+that is true or false needs no value: `--json`, `--nojson`), a line of a Gin file (`--gin_file=...`:
+`evaluate.run_dir = "scores"`) or such a line on the command line (`--gin_param=...`). Flags win over
+bindings on the command line, and these over files.
 """
 
 
