@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from multiberts.bert.checkpoint.tensor_bundle import read_bundle, write_bundle
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
@@ -50,25 +51,11 @@ def write_files(
     Raises:
       OSError: the disk is full or the directory cannot be written.
     """
-    import tensorflow as tf
-
     directory = Path(directory)
-    names = sorted(parameters)
-    tensors = [np.asarray(parameters[name], np.float32) for name in names]
+    tensors = {name: np.asarray(parameters[name], np.float32) for name in sorted(parameters)}
     if step is not None:
-        names.append(_GLOBAL_STEP)
-        tensors.append(np.asarray(step, np.int64))
-    try:
-        tf.raw_ops.SaveV2(
-            prefix=str(directory / PREFIX),
-            tensor_names=names,
-            shape_and_slices=[""] * len(names),
-            tensors=tensors,
-        )
-    except tf.errors.OpError as error:  # TensorFlow has its own for a full disk
-        raise OSError(
-            str(error.message).rpartition("; ")[2].removesuffix(" [Op:SaveV2]")
-        ) from error
+        tensors[_GLOBAL_STEP] = np.asarray(step, np.int64)
+    write_bundle(directory / PREFIX, tensors)
     (directory / CONFIG).write_text(config.to_json())
     shutil.copyfile(vocabulary_path, directory / VOCABULARY)
 
@@ -120,25 +107,20 @@ def read_weights(
     Raises:
       UserError: a file is missing, truncated or damaged.
     """
-    import tensorflow as tf
-
     prefix = find_prefix(directory)
     try:
-        reader = tf.train.load_checkpoint(str(prefix))
-        names = reader.get_variable_to_shape_map()
-        parameters = {
-            name: np.asarray(reader.get_tensor(name), np.float32)
-            for name in sorted(names)
-            if _is_parameter(name) or name in head
-        }
-        step = int(reader.get_tensor(_GLOBAL_STEP)) if _GLOBAL_STEP in names else None
-    except (tf.errors.OpError, RuntimeError, ValueError, IndexError) as error:
+        tensors = read_bundle(
+            prefix, lambda name: _is_parameter(name) or name in head or name == _GLOBAL_STEP
+        )
+    except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(
             f"{prefix}.data cannot be read ({reason}); the checkpoint is truncated or damaged: "
             "copy it again"
         ) from error
-    return parameters, step
+    step = tensors.pop(_GLOBAL_STEP, None)
+    parameters = {name: tensors[name].astype(np.float32) for name in sorted(tensors)}
+    return parameters, None if step is None else int(step)
 
 
 def _is_parameter(name: str) -> bool:

@@ -99,6 +99,7 @@ class JaxStep:
         if self._devices.kind == CPU:
             return self._update_by_shards(dict(arrays), np.float32(learning_rate))
         dealt = {name: self._placed(arrays[name], PartitionSpec(DATA)) for name in arrays}
+        metrics: _Named
         self._state, metrics = self._update(self._state, dealt, np.float32(learning_rate))
         return metrics
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import collections
 import contextlib
 import errno
+import io
 import json
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import Any
 
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, parse_json_fields, remove, write_atomically
@@ -122,20 +123,23 @@ class EventFile:
         Raises:
           UserError: the disk is full or the directory cannot be written.
         """
-        import tensorflow as tf
+        # Here, so that reading a log needs no TensorBoard.
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.summary.writer.record_writer import RecordWriter
 
-        self._tf, self._path = tf, directory
+        self._new_event, self._new_summary, self._path = Event, Summary, directory
         with self._refused_writes():
             remove(directory)
             directory.mkdir(parents=True)
             # A new name each time, so that a TensorBoard that is open finds a new file.
             self._path = directory / f"events.out.tfevents.{time.time_ns()}"
-            self._writer = tf.io.TFRecordWriter(str(self._path))
+            self._writer = RecordWriter(io.BufferedWriter(_opened(self._path, [])))
         self._write(wall_time=time.time(), file_version="brain.Event:2")
 
     def add(self, line: Mapping[str, Any]) -> None:
         """Adds the numbers of a line of `metrics.jsonl`."""
-        summary = self._tf.compat.v1.Summary()
+        summary = self._new_summary()
         for name, value in line.items():
             if name not in ("step", "time"):
                 summary.value.add(tag=_tag(name), simple_value=value)
@@ -143,7 +147,7 @@ class EventFile:
 
     def _write(self, **event: Any) -> None:
         with self._refused_writes():
-            self._writer.write(self._tf.compat.v1.Event(**event).SerializeToString())
+            self._writer.write(self._new_event(**event).SerializeToString())
 
     def flush(self) -> None:
         """Hands what was added to the system."""
@@ -160,7 +164,7 @@ class EventFile:
         """Turns errors of writing into ours."""
         try:
             yield
-        except (OSError, self._tf.errors.OpError) as error:
+        except OSError as error:
             raise cannot_write(self._path, error) from error
 
 
@@ -172,7 +176,7 @@ def _tag(name: str) -> str:
 
 
 def cannot_write(path: Path, error: Exception) -> UserError:
-    """Returns the error for a log's directory or file, from an error of the system or of TensorFlow."""
+    """Returns the error for a log's directory or file, from an error of the system."""
     reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
     return UserError(
         f"cannot write {path}: {reason}; free some space or choose another run_dir, then run the "
@@ -224,7 +228,7 @@ def whole_lines(texts: Iterable[bytes]) -> list[dict[str, Any]]:
     return lines
 
 
-def _opened(path: Path, kept: list[dict[str, Any]]) -> IO[bytes]:
+def _opened(path: Path, kept: list[dict[str, Any]]) -> io.FileIO:
     """Opens a log to add to, cut down to the lines that are kept."""
     if path.exists():
         write_atomically(path, "".join(json.dumps(line) + "\n" for line in kept))

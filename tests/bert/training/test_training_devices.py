@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from multiberts.bert.training.devices import Devices, open_devices
+from multiberts.runs.environment import ENGINE, ENGINES, JAX
 from multiberts.runs.errors import UserError
 from multiberts.tests.patience import PATIENCE
 
@@ -44,28 +45,38 @@ def _lines(processes: list[subprocess.Popen[str]]) -> list[list[list[str]]]:
     return found
 
 
-def _digests(way: str, *devices: str) -> list[str]:
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> str:
+    """Each engine that is installed."""
+    if request.param == JAX:
+        pytest.importorskip("jax", reason="needs JAX: pip install -r requirements-jax.txt")
+    return str(request.param)
+
+
+def _digests(engine: str, way: str, *devices: str) -> list[str]:
     """Digests of weights and moments after 20 steps on each number of devices, in one process."""
-    (lines,) = _lines([_start(way, *devices)])
+    (lines,) = _lines([_start(way, *devices, **{ENGINE: engine})])
     assert [line[:3] for line in lines] == [[count, "True", "True"] for count in devices]
     return [line[4] for line in lines]
 
 
-def test_two_devices_train_to_the_bytes_of_one() -> None:
+def test_two_devices_train_to_the_bytes_of_one(engine: str) -> None:
     """BERT, compiled by XLA, as in use."""
-    two, one = _digests("compiled", "2", "1")
+    two, one = _digests(engine, "compiled", "2", "1")
     assert two == one
 
 
-def test_up_to_eight_devices_train_to_the_bytes_of_one() -> None:
+def test_up_to_eight_devices_train_to_the_bytes_of_one(engine: str) -> None:
     """Another model, as each device compiles its own step; a shard on each of eight devices."""
-    eight, one = _digests("perceptron", "8", "1")
-    assert [eight, *_digests("perceptron", "4"), *_digests("perceptron", "2")] == [one] * 3
+    eight, one = _digests(engine, "perceptron", "8", "1")
+    others = [_digests(engine, "perceptron", count)[0] for count in ("4", "2")]
+    assert [eight, *others] == [one] * 3
 
 
-def test_four_devices_and_two_processes_train_to_the_bytes_of_one_uncompiled() -> None:
-    """TensorFlow rewrites the graph of a step that XLA does not compile, in the same way for all."""
-    four, one = _digests("plain", "4", "1")
+def test_four_devices_and_two_processes_train_to_the_bytes_of_one_uncompiled(engine: str) -> None:
+    """TensorFlow rewrites the graph of a step that XLA does not compile, in the same way for all; JAX
+    compiles it all the same."""
+    four, one = _digests(engine, "plain", "4", "1")
     with socket.socket() as first, socket.socket() as second:
         for listener in (first, second):
             listener.bind(("127.0.0.1", 0))
@@ -74,7 +85,7 @@ def test_four_devices_and_two_processes_train_to_the_bytes_of_one_uncompiled() -
     processes = []
     for index in range(2):
         task = {"cluster": cluster, "task": {"type": "worker", "index": index}}
-        processes.append(_start("plain", "auto", TF_CONFIG=json.dumps(task)))
+        processes.append(_start("plain", "auto", TF_CONFIG=json.dumps(task), **{ENGINE: engine}))
     (chief,), (other,) = _lines(processes)
     assert chief[:3] == ["auto", "True", "True"]
     assert other[:3] == ["auto", "False", "True"]

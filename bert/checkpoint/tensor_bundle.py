@@ -1,0 +1,266 @@
+"""TensorFlow's checkpoint files ("tensor bundle"), read and written without TensorFlow.
+
+`<prefix>.index` is a table in LevelDB's format: by name a tensor's type, shape, place and checksum.
+`<prefix>.data-<n>-of-<m>` hold the tensors' bytes, one after the other. The bytes written are those of
+TensorFlow's own writer.
+
+Reference: tensorflow/core/util/tensor_bundle, tensorflow/core/protobuf/tensor_bundle.proto;
+leveldb/doc/table_format.md; Protocol Buffers, encoding guide.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import google_crc32c
+import ml_dtypes
+import numpy as np
+
+# Types by their number in tensorflow/core/framework/types.proto; those of weights and steps.
+_TYPES: dict[int, np.dtype] = {
+    1: np.dtype("<f4"),
+    2: np.dtype("<f8"),
+    3: np.dtype("<i4"),
+    9: np.dtype("<i8"),
+    14: np.dtype(ml_dtypes.bfloat16),
+    19: np.dtype("<f2"),
+}
+# One shard, little-endian, written by version 1: the value of the empty key.
+_HEADER = b"\x08\x01\x1a\x02\x08\x01"
+_MAGIC = 0xDB4775248B80FB57
+_FOOTER_BYTES = 48
+_RESTART_INTERVAL = 16
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """Where a tensor lies, and what its bytes are; dtype None: no array of numbers in one piece."""
+
+    dtype: np.dtype | None
+    shape: tuple[int, ...]
+    shard: int
+    offset: int
+    size: int
+    checksum: int
+
+
+def write_bundle(prefix: Path, tensors: Mapping[str, np.ndarray]) -> None:
+    """Writes `<prefix>.index` and `<prefix>.data-00000-of-00001`.
+
+    Args:
+      prefix: of both files.
+      tensors: by name, of float32 or int64; their bytes follow each other in this order.
+
+    Raises:
+      OSError: the disk is full or the directory cannot be written.
+    """
+    numbers = {dtype: number for number, dtype in _TYPES.items()}
+    entries, offset = {b"": _HEADER}, 0
+    with open(f"{prefix}.data-00000-of-00001", "wb") as data:
+        for name, values in tensors.items():
+            content = np.ascontiguousarray(values).tobytes()
+            shape = b"".join(_message(2, _field(1, size)) for size in values.shape)
+            entries[name.encode()] = (
+                _field(1, numbers[values.dtype])
+                + _message(2, shape)
+                + _field(4, offset)
+                + _field(5, len(content))
+                + b"\x35"
+                + struct.pack("<I", _masked_checksum(content))
+            )
+            offset += data.write(content)
+    with open(f"{prefix}.index", "wb") as index:
+        handles = []
+        # A single block of data: 400 variables need a sixth of the size at which TensorFlow begins another.
+        for block in (_block(sorted(entries.items())), _block([])):
+            handles.append(_handle(index.tell(), len(block)))
+            index.write(_with_checksum(block))
+        last = _short_successor(max(entries))
+        block = _block([(last, handles[0])])
+        handles.append(_handle(index.tell(), len(block)))
+        index.write(_with_checksum(block))
+        footer = handles[1] + handles[2]
+        index.write(footer.ljust(_FOOTER_BYTES - 8, b"\0") + struct.pack("<Q", _MAGIC))
+
+
+def read_bundle(prefix: Path, is_wanted: Callable[[str], bool]) -> dict[str, np.ndarray]:
+    """Reads tensors, verifying their checksums.
+
+    Args:
+      prefix: of the files.
+      is_wanted: by name.
+
+    Returns:
+      Arrays by name, sorted, of the types in which they are stored.
+
+    Raises:
+      OSError: a file is missing or cannot be read.
+      ValueError: a file is truncated or damaged, or a tensor has another type than numbers have.
+    """
+    entries, num_shards = _index(prefix)
+    found = {}
+    for name in sorted(filter(is_wanted, entries)):
+        entry = entries[name]
+        if entry.dtype is None:
+            raise ValueError(f"{name} is not an array of numbers in one piece")
+        with open(f"{prefix}.data-{entry.shard:05d}-of-{num_shards:05d}", "rb") as data:
+            data.seek(entry.offset)
+            content = data.read(entry.size)
+        if len(content) != entry.size or _masked_checksum(content) != entry.checksum:
+            raise ValueError(f"the checksum of {name} does not fit its bytes")
+        found[name] = np.frombuffer(content, entry.dtype).reshape(entry.shape)
+    return found
+
+
+def _index(prefix: Path) -> tuple[dict[str, _Entry], int]:
+    """Returns where each tensor lies, and the number of shards."""
+    content = Path(f"{prefix}.index").read_bytes()
+    try:
+        (magic,) = struct.unpack("<Q", content[-8:])
+        if magic != _MAGIC:
+            raise ValueError("the index does not end as an index does")
+        _, _, place = _two_varints(content, len(content) - _FOOTER_BYTES)
+        offset, size, _ = _two_varints(content, place)
+        rows: list[tuple[bytes, bytes]] = []
+        for _, handle in _rows(content, offset, size):
+            offset, size, _ = _two_varints(handle, 0)
+            rows += _rows(content, offset, size)
+    except (IndexError, struct.error) as error:
+        raise ValueError("the index is truncated") from error
+    entries = {}
+    num_shards = 1
+    for key, value in rows:
+        fields = dict(_fields(value))
+        if not key:
+            num_shards = _whole(fields.get(1, 1))
+            continue
+        # Field 7: the pieces of a variable that several files share.
+        dtype = None if 7 in fields else _TYPES.get(_whole(fields.get(1, 0)))
+        shape = fields.get(2, b"")
+        sizes = [dict(_fields(dim)).get(1, 0) for _, dim in _fields(shape)]  # type: ignore[arg-type]
+        entries[key.decode()] = _Entry(
+            dtype,
+            tuple(_whole(size) for size in sizes),
+            *(_whole(fields.get(number, 0)) for number in (3, 4, 5, 6)),
+        )
+    return entries, num_shards
+
+
+def _whole(value: int | bytes) -> int:
+    if not isinstance(value, int):
+        raise ValueError("the index holds text in place of a number")
+    return value
+
+
+def _rows(content: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
+    """Yields the keys and values of a block."""
+    block, kind = content[offset : offset + size], content[offset + size]
+    (checksum,) = struct.unpack_from("<I", content, offset + size + 1)
+    if checksum != _masked_checksum(content[offset : offset + size + 1]):
+        raise ValueError("the checksum of the index does not fit its bytes")
+    if kind != 0:
+        raise ValueError("the index is compressed, as TensorFlow 1.0 wrote it; save it anew")
+    (num_restarts,) = struct.unpack("<I", block[-4:])
+    end, place, key = len(block) - 4 * (num_restarts + 1), 0, b""
+    while place < end:
+        shared, own, place = _two_varints(block, place)
+        length, place = _varint(block, place)
+        key = key[:shared] + block[place : place + own]
+        yield key, block[place + own : place + own + length]
+        place += own + length
+
+
+def _block(rows: list[tuple[bytes, bytes]]) -> bytes:
+    """Returns a block of sorted keys and values, each key without what it shares with the last one."""
+    block, restarts, last = bytearray(), [], b""
+    for number, (key, value) in enumerate(rows):
+        shared = 0
+        if number % _RESTART_INTERVAL == 0:
+            restarts.append(len(block))
+        else:
+            while shared < min(len(last), len(key)) and last[shared] == key[shared]:
+                shared += 1
+        for length in (shared, len(key) - shared, len(value)):
+            block += _encoded(length)
+        block += key[shared:] + value
+        last = key
+    restarts = restarts or [0]
+    return bytes(block) + struct.pack(f"<{len(restarts) + 1}I", *restarts, len(restarts))
+
+
+def _with_checksum(block: bytes) -> bytes:
+    """Returns a block as it stands in the file: with its kind (0, not compressed) and its checksum."""
+    return block + b"\0" + struct.pack("<I", _masked_checksum(block + b"\0"))
+
+
+def _short_successor(key: bytes) -> bytes:
+    """Returns a short key that is not below a key, as the table's index names the end of a block."""
+    for place, byte in enumerate(key):
+        if byte != 0xFF:
+            return key[:place] + bytes([byte + 1])
+    return key
+
+
+def _masked_checksum(content: bytes) -> int:
+    checksum: int = google_crc32c.value(content)
+    return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def _handle(offset: int, size: int) -> bytes:
+    return _encoded(offset) + _encoded(size)
+
+
+def _encoded(number: int) -> bytes:
+    """Returns a number as a varint."""
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*found, number])
+
+
+def _field(number: int, value: int) -> bytes:
+    """Returns a field of a whole number; of 0, which is the default, nothing."""
+    return _encoded(number << 3) + _encoded(value) if value else b""
+
+
+def _message(number: int, content: bytes) -> bytes:
+    return _encoded(number << 3 | 2) + _encoded(len(content)) + content
+
+
+def _varint(content: bytes, place: int) -> tuple[int, int]:
+    """Returns a varint and the place behind it."""
+    number = shift = 0
+    while True:
+        byte = content[place]
+        number |= (byte & 0x7F) << shift
+        place, shift = place + 1, shift + 7
+        if byte < 0x80:
+            return number, place
+
+
+def _two_varints(content: bytes, place: int) -> tuple[int, int, int]:
+    first, place = _varint(content, place)
+    second, place = _varint(content, place)
+    return first, second, place
+
+
+def _fields(content: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yields the fields of a message: numbers and, of nested messages, bytes."""
+    place = 0
+    while place < len(content):
+        tag, place = _varint(content, place)
+        value: int | bytes
+        if tag & 7 == 0:
+            value, place = _varint(content, place)
+        elif tag & 7 == 5:
+            value, place = struct.unpack_from("<I", content, place)[0], place + 4
+        elif tag & 7 == 2:
+            length, place = _varint(content, place)
+            value, place = content[place : place + length], place + length
+        else:
+            raise ValueError("the index holds a field of another kind")
+        yield tag >> 3, value
