@@ -424,8 +424,10 @@ def near_bounds_difference(
 ) -> tuple[Interval, PValues]:
     """Computes interval and test of a difference of two scores that are both near their bounds.
 
-    The interval is Newcombe's: it comes from the score intervals of the sides, which are skewed there,
-    and stays within what a difference can be. p is one less the level at which it begins to hold 0.
+    The interval is Newcombe's: it comes from the score intervals of the sides, which are skewed there.
+    Its end towards the bound is near, too near where a standard error is small by chance, so that
+    neither end is nearer than that of the normal interval. It stays within what a difference can be.
+    p is one less the level at which it begins to hold 0.
 
     Args:
       base: estimate and standard error.
@@ -439,15 +441,19 @@ def near_bounds_difference(
     Reference: Newcombe (1998), Improved confidence intervals for the difference between binomial
     proportions based on paired data.
     """
-    width = bounds[1] - bounds[0]
+    width, errors = bounds[1] - bounds[0], (base[1], experiment[1])
+    squares = errors[0] ** 2 + errors[1] ** 2 - 2 * correlation * errors[0] * errors[1]
+    error = math.sqrt(max(squares, 0.0))
 
     def interval(level: float) -> Interval:
         one, other = (
             (side[0], score_interval(*side, degrees_of_freedom, level, bounds, units))
             for side, units in zip((base, experiment), num_units, strict=True)
         )
-        found = difference_of_intervals(one, other, correlation)
-        return clipped_interval(found, (-width, width))
+        low, high = difference_of_intervals(one, other, correlation)
+        normal = t_interval(experiment[0] - base[0], error, math.inf, level)
+        ends = Interval(min(low, normal.low), max(high, normal.high))
+        return clipped_interval(ends, (-width, width))
 
     def holds_zero(level: float) -> bool:
         low, high = interval(level)
