@@ -63,10 +63,11 @@ def finetune(settings: FinetuningSettings) -> None:
     2020, section 4 (coreference); Zhong et al. 2021, section 2 (early and held-out predictions).
     """
     from multiberts.bert.checkpoint.checkpoint import VOCABULARY, check_checkpoint
+    from multiberts.bert.checkpoint.hub import checkpoint_directory
 
     call = settings.call()
     task = task_of(call)
-    checkpoint, trains = Path(settings.checkpoint), task.trains
+    checkpoint, trains = checkpoint_directory(settings.checkpoint), task.trains
     if settings.keep != "none" and not trains:
         raise UserError(
             f"finetune.keep is {settings.keep!r}, but task {settings.task} trains nothing that could be "

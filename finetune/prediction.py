@@ -24,6 +24,7 @@ from multiberts.bert.checkpoint.checkpoint import (
     read_provenance,
 )
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
+from multiberts.bert.checkpoint.hub import checkpoint_directory
 from multiberts.evaluate.dumps.run_file import RUN_FILE, files_of, write_run
 from multiberts.finetune.content import FileContent
 from multiberts.finetune.family import EvaluationSet
@@ -65,7 +66,7 @@ def predict(
     `finetune` does, which scores, comparisons and tables take for further sets of the model's run.
 
     Args:
-      model: a fine-tuned checkpoint: of `finetune.keep`, or of transformers.
+      model: a fine-tuned checkpoint: of `finetune.keep`, or of transformers; `hub:<repository>` fetches one.
       files: data files; `-` is standard input: JSON lines, or lines of text.
       run_dir: the directory of the predictions; None: they are printed.
       text_columns: names of the one or two columns with text, where they are not the usual ones.
@@ -75,7 +76,7 @@ def predict(
     Raises:
       UserError: bad input, naming file and cure; nothing has been written.
     """
-    directory = Path(model)
+    directory = checkpoint_directory(model)
     config = check_checkpoint(directory)
     record = _record(directory)
     task, arguments = _task(directory, record)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from multiberts.bert.checkpoint.hub import HUB, checkpoint_directory
 from multiberts.evaluate.dumps.run_file import set_at
 from multiberts.finetune.classification.challenge_sets import DATASET_PREFIX
 from multiberts.finetune.family import Family
@@ -25,7 +26,8 @@ class FinetuningSettings:
 
     Attributes:
       run_dir: the run's directory.
-      checkpoint: a checkpoint directory, of this project or a released one.
+      checkpoint: a checkpoint directory, of this project or a released one; or its name on the Hugging Face
+        Hub, such as `hub:google/multiberts-seed_0`, with `@<revision>` where it is not the newest.
       task: a name of `finetune.tasks`, or any other one together with `labels`.
       data_dir: a folder with the task's files: `train.tsv` and `dev.tsv` (or `.tsv.gz`) of a GLUE task,
         `train.conll` and `dev.conll` (or `.conll.gz`) of coreference, the Winogender files of the probe.
@@ -181,7 +183,12 @@ def _settle(parameters: Values, inputs: Values) -> None:
 
 
 def _find_files(arguments: Mapping[str, Any], inputs: Values) -> None:
-    """Replaces folders of data by the files that the task reads, where all data are on this machine."""
+    """Replaces folders of data by the files that the task reads, where all data are on this machine.
+
+    A checkpoint that is given by name is fetched.
+    """
+    if str(inputs["checkpoint"]).startswith(HUB):
+        inputs["checkpoint"] = str(checkpoint_directory(inputs["checkpoint"]))
     data = {name: inputs[name] for name in _OF_DATA if name in inputs}
     named = (
         arguments["dataset"] is not None

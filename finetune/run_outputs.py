@@ -11,6 +11,7 @@ from typing import Any
 
 from multiberts.bert.checkpoint.checkpoint import VOCABULARY, ancestor
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
+from multiberts.bert.checkpoint.hub import origin_of
 from multiberts.evaluate.dumps.prediction_file import write_predictions
 from multiberts.evaluate.dumps.run_file import evaluation_entry, problem_of_entries, set_at
 from multiberts.evaluate.dumps.text_file import write_texts
@@ -130,7 +131,7 @@ def provenance_of_prediction(
       inputs: data files, by the argument that names them.
     """
     record, parent = known[FINE_TUNED], known.get("parent") or known
-    start = {"name": model.name, "sha256": parent["sha256"]} if "sha256" in parent else None
+    start = {"name": origin_of(model), "sha256": parent["sha256"]} if "sha256" in parent else None
     return {
         **{name: parent.get(name) for name in ("procedure", "pretrain_seed", "step")},
         "data_seed": known.get("data_seed"),
@@ -150,7 +151,7 @@ def provenance_of_prediction(
 
 
 def _fingerprint(path: Path) -> dict[str, str]:
-    return {"name": path.name, "sha256": fingerprint(path)}
+    return {"name": origin_of(path), "sha256": fingerprint(path)}
 
 
 def _versions() -> dict[str, str]:

@@ -20,6 +20,7 @@ from multiberts.bert.checkpoint.checkpoint import (
     same_bits,
 )
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED, fine_tuned_line
+from multiberts.bert.checkpoint.hub import checkpoint_directory
 from multiberts.runs import console
 from multiberts.runs.command import EXIT_USER_ERROR, close_output
 from multiberts.runs.errors import UserError
@@ -51,7 +52,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="multiberts checkpoint",
         description="Looks at checkpoints of BERT, converts and compares them. A checkpoint is a "
-        "directory in the released TF1 layout or in that of Hugging Face.",
+        "directory in the released TF1 layout or in that of Hugging Face, or hub:<repository>, which is "
+        "fetched.",
     )
     commands = parser.add_subparsers(required=True, metavar="inspect|convert|compare")
     inspect = commands.add_parser(
@@ -103,7 +105,7 @@ def _add_convert(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _inspect(options: argparse.Namespace) -> int:
-    directory = Path(options.directory)
+    directory = checkpoint_directory(options.directory)
     checkpoint = read_checkpoint(directory, need_vocabulary=False, need_finite=False)
     for line in (*_summary(directory, checkpoint), "", *_variables(checkpoint)):
         console.report(line)
@@ -170,7 +172,7 @@ def _convert(options: argparse.Namespace) -> int:
         )
     for source in options.sources:
         directory, is_new = convert_checkpoint(
-            source,
+            checkpoint_directory(source),
             options.target,
             options.to,
             named_as_released=options.named_as_released,
@@ -187,7 +189,7 @@ def _convert(options: argparse.Namespace) -> int:
 
 def _compare(options: argparse.Namespace) -> int:
     first, second = (
-        read_checkpoint(directory, need_vocabulary=False, need_finite=False)
+        read_checkpoint(checkpoint_directory(directory), need_vocabulary=False, need_finite=False)
         for directory in (options.first, options.second)
     )
     lines = _other_differences(first, second)

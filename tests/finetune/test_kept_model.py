@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -126,12 +127,16 @@ def test_training_starts_from_a_kept_model(
     finetune(run_dir=str(first), keep="last", **call)
     finetune(run_dir=str(plain), **call)
     capsys.readouterr()
-    again = {**call, "checkpoint": str(first / "model")}
+    # Where the Hub's cache would have it.
+    cached = tmp_path / "models--me--mine" / "snapshots" / "5f0a"
+    shutil.copytree(first / "model", cached)
+    again = {**call, "checkpoint": str(cached)}
     finetune(run_dir=str(second), **again)
     assert (
         "was fine-tuned on pair: its encoder is taken, the head is new" in capsys.readouterr().err
     )
     content = json.loads((second / "run.json").read_text())
+    assert content["checkpoint"]["name"] == "me/mine@5f0a"
     assert (content["procedure"], content["pretrain_seed"]) == ("base+pair", 0)
     assert content["parent"]["procedure"] == "base"
     dump = "predictions/dev.tfrecord"

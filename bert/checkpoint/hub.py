@@ -1,0 +1,149 @@
+"""Checkpoints by name: `hub:google/multiberts-seed_0`, or with a revision, `hub:<repository>@<revision>`.
+
+The Hub is asked for the commit that the revision (`main` unless given) is now; its files are kept in
+the Hub's cache, which transformers uses, too (`HF_HOME`), and are not fetched again. Without a network
+the cached commit is used. `HF_ENDPOINT` names another server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+from pathlib import Path
+
+from multiberts.bert.checkpoint import hugging_face, tensorflow_format
+from multiberts.runs import console
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import PathLike
+
+HUB = "hub:"
+_NAME = re.compile(r"(?P<repository>[\w.-]+(/[\w.-]+)?)(@(?P<revision>[\w./-]+))?")
+# The first that a repository has are fetched; what was pickled is the last resort.
+_WEIGHTS = (
+    {tensorflow_format.INDEX, tensorflow_format.DATA},
+    {hugging_face.WEIGHTS},
+    {hugging_face.OLD_WEIGHTS},
+)
+_DESCRIBING = {*hugging_face.FILES, *tensorflow_format.FILES, "checkpoint.json"}.difference(
+    *_WEIGHTS
+)
+
+
+def checkpoint_directory(checkpoint: PathLike) -> Path:
+    """Returns the directory of a checkpoint, fetched where it is given by its name on the Hub.
+
+    Args:
+      checkpoint: a directory, or `hub:<repository>[@<revision>]`.
+
+    Raises:
+      UserError: the name is not one, there is no such repository or revision, it holds no checkpoint,
+        or the Hub cannot be reached and nothing is cached.
+
+    Example:
+      >>> checkpoint_directory("results/seed_0").name
+      'seed_0'
+    """
+    name = str(checkpoint)
+    return _fetched(name) if name.startswith(HUB) else Path(checkpoint)
+
+
+def origin_of(directory: Path) -> str:
+    """Returns what a record calls a checkpoint: the directory's name, or `<repository>@<commit>`.
+
+    Example:
+      >>> origin_of(Path("hub/models--google--multiberts-seed_0/snapshots/5f0a"))
+      'google/multiberts-seed_0@5f0a'
+    """
+    folder = directory.parent.parent.name
+    if directory.parent.name != "snapshots" or not folder.startswith("models--"):
+        return directory.name
+    return f"{folder.removeprefix('models--').replace('--', '/')}@{directory.name}"
+
+
+# Once per process, so that all runs of a sweep start from the same commit.
+@functools.cache
+def _fetched(name: str) -> Path:
+    match = _NAME.fullmatch(name.removeprefix(HUB))
+    if match is None:
+        raise UserError(
+            f"{name!r} names no repository, expected hub:<owner>/<name> or hub:<owner>/<name>@<revision>; "
+            "correct it"
+        )
+    try:
+        import huggingface_hub
+        from huggingface_hub import errors
+    except ImportError as error:
+        raise UserError(
+            f"{name} needs huggingface_hub, which is not installed; pip install huggingface-hub, or give "
+            "a directory"
+        ) from error
+    repository, revision = match["repository"], match["revision"]
+    api = huggingface_hub.HfApi()
+    try:
+        info = api.model_info(repository, revision=revision)
+        wanted = _wanted(name, {file.rfilename for file in info.siblings or []})
+        # By the revision's own name: so the cache knows later, without a network, what it meant.
+        directory = Path(
+            huggingface_hub.snapshot_download(
+                repository, revision=revision, allow_patterns=wanted, etag_timeout=60
+            )
+        )
+    except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
+        what = "revision" if isinstance(error, errors.RevisionNotFoundError) else "repository"
+        raise UserError(
+            f"{name}: the Hub has no such {what}, or it is private; correct the name, or log in with "
+            "`hf auth login`"
+        ) from error
+    # Of these one is the base of all errors of the library's HTTP client, the other OSError.
+    except errors.HfHubHTTPError.__bases__ as error:
+        directory = _cached(name, repository, revision, error)
+    console.progress(f"{name} is {origin_of(directory)}")
+    return directory
+
+
+def _wanted(name: str, files: set[str]) -> list[str]:
+    """Returns the files of a checkpoint among those of a repository.
+
+    Raises:
+      UserError: there are no weights.
+    """
+    for weights in _WEIGHTS:
+        if weights <= files:
+            return sorted((weights | _DESCRIBING) & files)
+    raise UserError(
+        f"{name} holds neither {hugging_face.WEIGHTS} nor {hugging_face.OLD_WEIGHTS} nor "
+        f"{tensorflow_format.INDEX} with its parts; give a repository with a BERT"
+    )
+
+
+def _cached(name: str, repository: str, revision: str | None, error: Exception) -> Path:
+    """Returns what was fetched earlier.
+
+    Raises:
+      UserError: nothing was.
+    """
+    import huggingface_hub
+    from huggingface_hub import constants, errors
+
+    for weights in _WEIGHTS:
+        # A snapshot lacks the files that were not asked for, so the library has to be told which were.
+        with contextlib.suppress(errors.LocalEntryNotFoundError, *errors.HfHubHTTPError.__bases__):
+            found = Path(
+                huggingface_hub.snapshot_download(
+                    repository,
+                    revision=revision,
+                    allow_patterns=sorted(weights | _DESCRIBING),
+                    local_files_only=True,
+                )
+            )
+            if all((found / file).is_file() for file in weights):
+                console.progress(
+                    f"note: {constants.ENDPOINT} cannot be reached; {name} is taken from the cache"
+                )
+                return found
+    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    raise UserError(
+        f"{name} cannot be fetched from {constants.ENDPOINT} ({reason}), and is not cached; fetch it where "
+        "there is a network, and give its directory"
+    ) from error
