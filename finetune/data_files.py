@@ -15,6 +15,7 @@ from multiberts.runs.dataset_builder import open_builder
 from multiberts.runs.directory import fingerprint
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
+from multiberts.runs.tables import TABLE_SUFFIXES
 
 # The names of a split in TensorFlow Datasets, by our name; several where data sets differ.
 SPLITS = {
@@ -48,6 +49,34 @@ def existing_split_file(data_dir: PathLike, split: str, suffix: str = ".tsv") ->
     plain = Path(data_dir) / (split + suffix)
     candidates = (plain, plain.with_name(plain.name + ".gz"))
     return next((path for path in candidates if path.is_file()), None)
+
+
+def table_of_split(folder: PathLike, split: str) -> Path:
+    """Returns the table of a split in a folder, in any form that `runs.tables` reads.
+
+    It is named as the split here, or as TensorFlow Datasets and Hugging Face name it (`validation`): a
+    file, or a folder that `datasets` saved. A `.tsv` is taken before all others.
+
+    Raises:
+      UserError: there is none, or several.
+    """
+    usual = existing_split_file(folder, split)
+    if usual is not None:
+        return usual
+    names = dict.fromkeys((split, *SPLITS.get(split, ())))
+    files = [
+        existing_split_file(folder, name, suffix) for name in names for suffix in TABLE_SUFFIXES
+    ]
+    folders = [Path(folder) / name for name in names if (Path(folder) / name).is_dir()]
+    found = [path for path in (*files, *folders) if path is not None]
+    if len(found) != 1:
+        kinds = ", ".join(TABLE_SUFFIXES)
+        raise UserError(
+            f"{folder} has {' and '.join(path.name for path in found) or 'nothing'} for the split {split}, "
+            f"expected one of {' or '.join(names)} with {kinds}, or such a folder of `datasets`; correct "
+            "data_dir, or name the file in finetune.train_files and dev_files"
+        )
+    return found[0]
 
 
 def refuse_repeated_files(inputs: Mapping[str, Path | list[Path]]) -> None:

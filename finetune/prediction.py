@@ -30,7 +30,7 @@ from multiberts.finetune.content import FileContent
 from multiberts.finetune.family import EvaluationSet
 from multiberts.finetune.new_data import LINES_SUFFIX
 from multiberts.finetune.run_outputs import provenance_of_prediction, write_sets
-from multiberts.finetune.tasks import DataArguments, Task, registered_tasks, task_named
+from multiberts.finetune.tasks import KIND, DataArguments, Task, registered_tasks, task_named
 from multiberts.runs import console
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
@@ -163,17 +163,21 @@ def _task(directory: Path, record: Mapping[str, Any]) -> tuple[Task, dict[str, A
             )
         name, labels = _FOREIGN_TASKS[head["kind"]] or "texts", head["labels"]
     modules = tuple(given.get("task_modules", ()))
-    if name not in registered_tasks(modules) and labels is None:
+    options = given.get("options") or {}
+    is_own = name not in registered_tasks(modules)
+    if is_own and labels is None and options.get(KIND):
+        labels = head["labels"]  # those of the train file
+    elif is_own and labels is None:
         raise UserError(
             f"{directory} is a model of task {name!r}, which is not known here; give the modules that "
             "register it in PYTHONPATH"
         )
-    task = task_named(name, labels, modules)
+    task = task_named(name, labels, modules, options)
     return task, {
         "task": task.name,
         "labels": None if labels is None else tuple(labels),
         "sequence_length": record["sequence_length"],
-        "options": task.completed(given.get("options", {})),
+        "options": task.completed(options),
     }
 
 

@@ -28,7 +28,7 @@ class FinetuningSettings:
       run_dir: the run's directory.
       checkpoint: a checkpoint directory, of this project or a released one; or its name on the Hugging Face
         Hub, such as `hub:google/multiberts-seed_0`, with `@<revision>` where it is not the newest.
-      task: a name of `finetune.tasks`, or any other one together with `labels`.
+      task: a name of `finetune.tasks`, or any other one together with `labels` or an option `kind`.
       data_dir: a folder with the task's files: `train.tsv` and `dev.tsv` (or `.tsv.gz`) of a GLUE task,
         `train.conll` and `dev.conll` (or `.conll.gz`) of coreference, the Winogender files of the probe.
         With `dataset`: the folder of TensorFlow Datasets.
@@ -159,10 +159,12 @@ def _settle(parameters: Values, inputs: Values) -> None:
     """Leaves out what has no effect, and takes names in TensorFlow Datasets for names."""
     chosen = task_of(parameters)
     options = chosen.completed(parameters["options"] or {})
+    # Stated where given, so that directories made before they existed stay valid: as below.
     parameters["options"] = {
-        name: value for name, value in options.items() if name not in chosen.place_options
+        name: value
+        for name, value in options.items()
+        if name not in chosen.place_options and value not in (None, [])
     }
-    # Stated where given, so that directories made before they existed stay valid.
     if parameters.get("keep") == "none":
         del parameters["keep"]
     for name in _STATED_WHERE_GIVEN:
@@ -223,7 +225,12 @@ def task_of(arguments: Mapping[str, Any]) -> Task:
     Raises:
       UserError: there is no such task.
     """
-    return task_named(arguments["task"], arguments["labels"], arguments.get("task_modules") or ())
+    return task_named(
+        arguments["task"],
+        arguments["labels"],
+        arguments.get("task_modules") or (),
+        arguments.get("options"),
+    )
 
 
 def family_of(arguments: Mapping[str, Any]) -> Family:

@@ -21,10 +21,15 @@ from multiberts.runs.parameters import annotations_of, described, fits
 # Imported when a task is looked up, so that a task's module may import this one.
 MODULES = (
     "multiberts.finetune.classification.glue_tasks",
+    "multiberts.finetune.classification.own_tasks",
     "multiberts.finetune.squad.task",
     "multiberts.finetune.coreference.task",
     "multiberts.finetune.coreference.pronoun_probe",
 )
+
+
+# The option by which a name of the user's own is a task.
+KIND = "kind"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,14 +159,18 @@ class Task:
 
 
 def task_named(
-    name: str, labels: Sequence[str] | None = None, task_modules: Sequence[str] = ()
+    name: str,
+    labels: Sequence[str] | None = None,
+    task_modules: Sequence[str] = (),
+    options: Mapping[str, Any] | None = None,
 ) -> Task:
     """Looks a task up.
 
     Args:
-      name: a registered name, or any other one together with `labels`.
+      name: a registered name, or any other one together with `labels` or an option `kind`.
       labels: label names, for texts or pairs of the user's own.
       task_modules: modules outside the tree that register further tasks.
+      options: the task's own.
 
     Raises:
       UserError: an unknown name without labels, or a module that registers no tasks.
@@ -175,10 +184,10 @@ def task_named(
     known = registered_tasks(tuple(task_modules))
     if name in known:
         return known[name]
-    if labels is None:
+    if labels is None and not (options or {}).get(KIND):
         raise UserError(
             f"task {name!r} is unknown (a module of finetune.task_modules may register it; with "
-            "finetune.labels = [...] a name of your own is a task of pairs in the layout of RTE); "
+            f"finetune.labels = [...] or an option {KIND!r} a name of your own is a task of your own); "
             f"{nearest(name, known)}"
         )
     makers = (getattr(importlib.import_module(module), "own_data_task", None) for module in MODULES)

@@ -1,4 +1,4 @@
-"""Reads text tables by the names of their columns: TSV, CSV and JSON lines, plain or `.gz`."""
+"""Reads tables by the names of their columns: TSV, CSV, JSON lines (plain or `.gz`), Parquet, `datasets`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,18 @@ import json
 import math
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, read_lines
+
+if TYPE_CHECKING:
+    import pyarrow
+
+_LINES, _COLUMNAR = ".jsonl", ".parquet"
+# Endings of the names of tables; those of text may be followed by `.gz`.
+TABLE_SUFFIXES = (".tsv", ".csv", _LINES, _COLUMNAR)
+_SHARDS = "data-*.arrow"
 
 
 class TableRow(dict[str, str]):
@@ -17,20 +26,28 @@ class TableRow(dict[str, str]):
 
     Attributes:
       path: the file.
-      line: the number of its (first) line there, from 1.
+      line: the number of its (first) line there, from 1; of a table without lines, of the row.
+      lists: the cells that hold a list of texts, by column.
     """
 
-    __slots__ = ("line", "path")
+    __slots__ = ("line", "lists", "path")
 
-    def __init__(self, path: PathLike, line: int, cells: dict[str, str]):
+    def __init__(
+        self,
+        path: PathLike,
+        line: int,
+        cells: dict[str, str],
+        lists: dict[str, list[str]] | None = None,
+    ):
         super().__init__(cells)
         self.path = path
         self.line = line
+        self.lists = lists or {}
 
     @property
     def where(self) -> str:
         """Returns the file and the line, for messages."""
-        return f"{self.path} line {self.line}"
+        return f"{self.path} {_unit(self.path)} {self.line}"
 
     def one_of(self, column: str, choices: Collection[str]) -> str:
         """Returns a cell that must be one of the choices.
@@ -81,6 +98,7 @@ def read_rows(
     path: PathLike,
     columns: Sequence[str],
     *,
+    values: Sequence[str] = (),
     header: Sequence[str] | None = None,
     separator: str | None = None,
     unique: Sequence[str] = (),
@@ -89,14 +107,17 @@ def read_rows(
 ) -> Iterator[TableRow]:
     r"""Reads a table row by row.
 
-    A name in `.jsonl` means JSON lines, one in `.csv` commas, any other tabs (each also before
-    `.gz`). Between tabs a quote is text and only a line feed ends a row; CSV cells may be quoted.
-    A byte order mark may come first.
+    A name in `.jsonl` means JSON lines, one in `.csv` commas, one in `.parquet` Parquet, any other tabs
+    (each but Parquet also before `.gz`). A folder is a split that Hugging Face `datasets` saved; its
+    class numbers are read as the names of the classes. Between tabs a quote is text and only a line
+    feed ends a row; CSV cells may be quoted. A byte order mark may come first.
 
     Args:
       path: the file.
-      columns: those that must be there, each once, in any order; further ones are read along. In
-        JSON lines they are the fields that must be texts, and other fields are left out.
+      columns: those that must be there, each once, in any order; further ones are read along. Where
+        cells have types (JSON lines, Parquet, `datasets`) these must be texts, and others are left out.
+      values: further columns that must be there, whose typed cells may also be numbers, read as text, or
+        lists of either, read into `TableRow.lists`.
       header: the names of all columns, for a file whose first line is a row already.
       separator: the tab or the comma, where the file's name does not show which.
       unique: the columns that must differ, taken together, between any two rows.
@@ -118,10 +139,15 @@ def read_rows(
       [(2, 'The "end.', 1)]
     """
     name = Path(path).name.removesuffix(".gz")
-    lines = enumerate(read_lines(path), start=1)
-    if name.endswith(".jsonl"):
-        rows = _json_rows(path, lines, columns, cure)
+    if is_columnar(path):
+        entries: Iterator[tuple[int, Any]] = enumerate(_entries(path), start=1)
+        rows = _typed_rows(path, entries, columns, values, cure)
+    elif name.endswith(_LINES):
+        lines = enumerate(read_lines(path), start=1)
+        rows = _typed_rows(path, _parsed(path, lines, cure), columns, values, cure)
     else:
+        lines = enumerate(read_lines(path), start=1)
+        columns = [*columns, *values]
         comma = name.endswith(".csv") if separator is None else separator == ","
         cells = _comma_cells(path, lines, cure) if comma else _tab_cells(lines)
         rows = _rows(path, cells, columns, header, short_rows, cure)
@@ -188,19 +214,165 @@ def _rows(
         yield TableRow(path, number, dict(zip(names, cells, strict=True)))
 
 
-def _json_rows(
-    path: PathLike, lines: Iterator[tuple[int, str]], columns: Sequence[str], cure: str
-) -> Iterator[TableRow]:
+def _parsed(
+    path: PathLike, lines: Iterator[tuple[int, str]], cure: str
+) -> Iterator[tuple[int, Any]]:
     for number, line in lines:
         try:
-            entry = json.loads(line)
+            yield number, json.loads(line)
         except (ValueError, RecursionError) as error:
             raise UserError(f"{path} line {number}: is not JSON ({error}); {cure}") from error
+
+
+def _typed_rows(
+    path: PathLike,
+    entries: Iterator[tuple[int, Any]],
+    columns: Sequence[str],
+    values: Sequence[str],
+    cure: str,
+) -> Iterator[TableRow]:
+    for number, entry in entries:
         fields = entry if isinstance(entry, dict) else {}
         texts = {name: value for name, value in fields.items() if isinstance(value, str)}
-        if any(name not in texts for name in columns):
+        lists: dict[str, list[str]] = {}
+        for name in values:
+            value = fields.get(name)
+            items = [_as_text(item) for item in value] if isinstance(value, list) else None
+            if items is not None and None not in items:
+                lists[name] = [item for item in items if item is not None]
+                texts[name] = " ".join(lists[name])
+            elif (text := _as_text(value)) is not None:
+                texts[name] = text
+        if any(name not in texts for name in (*columns, *values)):
+            further = f" and the values {', '.join(values)}" if values else ""
             raise UserError(
-                f"{path} line {number}: expected an object with the texts {', '.join(columns)}, found "
-                f"{', '.join(fields) or 'none'}; {cure}"
+                f"{path} {_unit(path)} {number}: expected an object with the texts "
+                f"{', '.join(columns)}{further}, found {', '.join(fields) or 'none'}; {cure}"
             )
-        yield TableRow(path, number, texts)
+        yield TableRow(path, number, texts, lists)
+
+
+def _as_text(value: Any) -> str | None:
+    """Returns a text or a finite number as text; None for anything else."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return str(int(value))
+    is_number = isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
+    return f"{value}" if is_number else None
+
+
+def is_columnar(path: PathLike) -> bool:
+    """Returns whether a table is Parquet or a folder of Hugging Face `datasets`, which pyarrow reads."""
+    return Path(path).suffix == _COLUMNAR or Path(path).is_dir()
+
+
+def _unit(path: PathLike) -> str:
+    return "row" if is_columnar(path) else "line"
+
+
+def table_files(path: PathLike) -> tuple[Path, ...]:
+    """Returns the files that hold a table: itself, or what a folder of `datasets` has of a split.
+
+    Raises:
+      UserError: it is a folder without such files.
+    """
+    folder = Path(path)
+    if not folder.is_dir():
+        return (folder,)
+    shards = sorted(folder.glob(_SHARDS))
+    if not shards:
+        raise UserError(
+            f"{folder} has no {_SHARDS}; give a file, or the folder of one split that "
+            "`datasets.save_to_disk` wrote"
+        )
+    return tuple(shards)
+
+
+def column_names(path: PathLike) -> list[str]:
+    """Returns the columns of a table; of JSON lines those of the first line.
+
+    Raises:
+      UserError: the file is missing, damaged or empty.
+    """
+    if is_columnar(path):
+        return list(read_columnar(path).column_names)
+    name = Path(path).name.removesuffix(".gz")
+    lines = enumerate(read_lines(path), start=1)
+    if name.endswith(_LINES):
+        _, first = next(_parsed(path, lines, "give a table"))
+        return list(first) if isinstance(first, dict) else []
+    is_comma = name.endswith(".csv")
+    return next(_comma_cells(path, lines, "give a table") if is_comma else _tab_cells(lines))[1]
+
+
+def read_columnar(path: PathLike) -> pyarrow.Table:
+    """Reads Parquet, an Arrow stream, or a folder of such streams as Hugging Face `datasets` saves them.
+
+    Raises:
+      UserError: pyarrow is not installed, or the file is missing or damaged.
+    """
+    need_pyarrow(path)
+    import pyarrow
+    import pyarrow.parquet
+
+    files = table_files(path)
+    try:
+        if Path(path).suffix == _COLUMNAR:
+            return pyarrow.parquet.read_table(path)
+        tables = []
+        for file in files:
+            with file.open("rb") as handle, pyarrow.ipc.open_stream(handle) as reader:
+                tables.append(reader.read_all())
+        return pyarrow.concat_tables(tables)
+    except FileNotFoundError:
+        raise UserError(f"{path} does not exist; check the path") from None
+    except (pyarrow.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"{path} cannot be read ({reason}); write it again") from error
+
+
+def need_pyarrow(path: PathLike) -> None:
+    """Refuses a file that needs pyarrow where that is not installed.
+
+    Raises:
+      UserError: it is not.
+    """
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError as error:
+        raise UserError(
+            f"{path} needs pyarrow, which is not installed; pip install 'multiberts[parquet]'"
+        ) from error
+
+
+def _entries(path: PathLike) -> Iterator[dict[str, Any]]:
+    """Yields the rows of a columnar table, with names in place of class numbers."""
+    table = read_columnar(path)
+    described = (table.schema.metadata or {}).get(b"huggingface", b"{}")
+    features = json.loads(described).get("info", {}).get("features", {})
+    names = {
+        column: found
+        for column in table.column_names
+        if (found := _class_names(features.get(column)))
+    }
+    for batch in table.to_batches():
+        for entry in batch.to_pylist():
+            for column, known in names.items():
+                entry[column] = _named(entry[column], known)
+            yield entry
+
+
+def _class_names(feature: Any) -> list[str] | None:
+    """Returns the names of a feature's classes, or of the classes that it lists; None without."""
+    if isinstance(feature, list):  # how older versions write a list of a feature
+        return _class_names(feature[0]) if feature else None
+    found = feature.get("names") or _class_names(feature.get("feature", {})) if feature else None
+    return found
+
+
+def _named(value: Any, names: Sequence[str]) -> Any:
+    """Returns the names of class numbers; other values, such as -1 for none, as they are."""
+    if isinstance(value, list):
+        return [_named(item, names) for item in value]
+    return names[value] if isinstance(value, int) and 0 <= value < len(names) else value

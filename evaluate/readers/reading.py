@@ -26,6 +26,7 @@ from multiberts.evaluate.readers.harness_logs import (
 )
 from multiberts.runs import console
 from multiberts.runs.errors import UserError
+from multiberts.runs.tables import need_pyarrow, read_columnar
 
 if TYPE_CHECKING:
     import pandas
@@ -210,7 +211,8 @@ def _read_file(path: Path, names: ColumnNames, seed: int | None) -> pandas.DataF
         with path.open("rb") as file:
             start = file.read(4)
         if start == b"PAR1":
-            return _standard(_read_parquet(path), names, path, seed)
+            need_pyarrow(path)
+            return _standard(pandas.read_parquet(path), names, path, seed)
         if start[:2] == b"PK":
             with zipfile.ZipFile(path) as archive:
                 if "header.json" in archive.namelist():
@@ -302,7 +304,7 @@ def _member(archive: zipfile.ZipFile, name: str) -> bytes:
     if info.compress_type != _ZSTANDARD:
         return archive.read(info)
     path = Path(str(archive.filename))
-    _need_pyarrow(path)
+    need_pyarrow(path)
     import pyarrow
 
     with path.open("rb") as file:
@@ -350,33 +352,9 @@ def _read_npz(path: Path) -> pandas.DataFrame:
     return pandas.DataFrame(columns)
 
 
-def _read_parquet(path: Path) -> pandas.DataFrame:
-    import pandas
-
-    _need_pyarrow(path)
-    return pandas.read_parquet(path)
-
-
 def _read_arrow(path: Path) -> pandas.DataFrame:
     """Reads a folder of Hugging Face `datasets`, or one of its files; a split is a task."""
-    _need_pyarrow(path)
-    import pyarrow
-
-    files = sorted(path.glob("data-*.arrow")) if path.is_dir() else [path]
-    tables = []
-    for file in files:
-        with file.open("rb") as handle, pyarrow.ipc.open_stream(handle) as reader:
-            tables.append(reader.read_all())
-    frame: pandas.DataFrame = pyarrow.concat_tables(tables).to_pandas()
+    frame: pandas.DataFrame = read_columnar(path).to_pandas()
     if (path.parent / "dataset_dict.json").is_file():
         frame["task"] = path.name
     return frame
-
-
-def _need_pyarrow(path: Path) -> None:
-    try:
-        import pyarrow  # noqa: F401
-    except ImportError as error:
-        raise UserError(
-            f"{path} needs pyarrow, which is not installed; pip install 'multiberts[parquet]'"
-        ) from error

@@ -29,7 +29,7 @@ from multiberts.finetune.classification.glue_readers import GlueDatasetReader, G
 from multiberts.finetune.data_files import SPLITS
 from multiberts.finetune.text_examples import TextExamples, TextSource
 from multiberts.runs.errors import UserError
-from multiberts.runs.tables import read_rows
+from multiberts.runs.tables import read_rows, table_files
 
 DATASET_PREFIX = "tfds:"
 _SET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -173,12 +173,13 @@ def _own_layout(task: GlueTask, name: str, path: str, datasets_dir: str | None) 
             )
         reader = GlueDatasetReader(dataset, datasets_dir, layout, split, given or None)
         return dataset_source(reader, name)
-    return file_source(layout, split, _existing(name, path), name)
+    is_saved = Path(path).is_dir()  # by `datasets`
+    return file_source(layout, split, Path(path) if is_saved else _existing(name, path), name)
 
 
 def file_source(task: GlueTask, split: str, path: Path, name: str) -> TextSource:
-    """Returns the set `name`, read from a TSV file in a task's layout."""
-    return TextSource(name, (path,), GlueTsvReader(task, split), task.metrics)
+    """Returns the set `name`, read from a table in a task's layout."""
+    return TextSource(name, table_files(path), GlueTsvReader(task, split), task.metrics)
 
 
 def dataset_source(reader: GlueDatasetReader, name: str) -> TextSource:

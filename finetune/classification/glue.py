@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Literal
 
 from multiberts.evaluate.dumps.prediction_file import is_column_name
 from multiberts.runs.errors import UserError
@@ -40,6 +41,8 @@ class GlueTask:
       dataset_texts: the features there with the texts.
       dataset_labels: the label names there, in the order of `labels`.
       dataset_rows_are_ranks: whether the number of a row is its rank there, and not its `idx`.
+      class_weights: by which the losses of the classes' examples are multiplied, or `balanced`, for
+        weights inverse to their numbers of training examples; None: one.
     """
 
     name: str
@@ -60,6 +63,7 @@ class GlueTask:
     dataset_texts: tuple[str, ...] = ("sentence1", "sentence2")
     dataset_labels: tuple[str, ...] = ()
     dataset_rows_are_ranks: bool = False
+    class_weights: tuple[float, ...] | Literal["balanced"] | None = None
 
     @property
     def text_names(self) -> tuple[str, ...]:
@@ -97,14 +101,26 @@ def pair_task(name: str, labels: Sequence[str]) -> GlueTask:
 
 
 def own_layout(
-    name: str, labels: Sequence[str], text_columns: Sequence[str], label_column: str
+    name: str, labels: Sequence[str] | None, text_columns: Sequence[str], label_column: str
 ) -> GlueTask:
-    """Returns a classification of the user's own, of single texts or pairs in a TSV file with a header.
+    """Returns a task of the user's own, of single texts or pairs in a table with named columns.
+
+    Args:
+      name: of the task.
+      labels: names of the classes; None for a regression.
+      text_columns: one or two names.
+      label_column: its name.
 
     Raises:
       UserError: unfit labels, or columns that are none, too many or repeated.
     """
-    pair = pair_task(name, labels)
+    if labels is None:
+        pair = dataclasses.replace(
+            pair_task(name, NLI_LABELS),
+            labels=None, metrics=STS_B.metrics, id_column=None, dataset_labels=(),
+        )  # fmt: skip
+    else:
+        pair = pair_task(name, labels)
     texts = tuple(text_columns)
     if (texts, label_column) == (pair.text_columns, pair.label_column):
         return pair
@@ -119,7 +135,7 @@ def own_layout(
         text_columns=texts,
         label_column=label_column,
         id_column=None,
-        test_columns=("index", *texts),
+        test_columns=texts,
         dataset_texts=texts,
     )
 

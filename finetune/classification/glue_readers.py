@@ -1,4 +1,4 @@
-"""Readers of GLUE tasks, and of tasks of the user's own: the release's TSV files and TensorFlow Datasets.
+"""Readers of GLUE tasks, and of tasks of the user's own: tables by columns, and TensorFlow Datasets.
 
 TSV files are raw tab-separated lines: quotes are text, balanced or not, and a byte order mark may come
 first. A file is read by the names in its header, so MNLI may have the 12 columns of train, the 16 of
@@ -22,13 +22,13 @@ from multiberts.finetune.classification.glue import GlueTask
 from multiberts.finetune.data_files import SPLITS, DatasetSplit, open_split
 from multiberts.finetune.text_examples import TextExamples
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import PathLike, read_lines
-from multiberts.runs.tables import TableRow, read_rows
+from multiberts.runs.files import PathLike
+from multiberts.runs.tables import TableRow, column_names, read_rows
 
 
 @dataclasses.dataclass(frozen=True)
 class GlueTsvReader:
-    """Reads one TSV file of a task.
+    """Reads one table of a task: the release's TSV, or for the user's own any form of `runs.tables`.
 
     Attributes:
       task: its columns.
@@ -40,12 +40,16 @@ class GlueTsvReader:
 
     def __call__(self, files: tuple[Path, ...], _name: str) -> TextExamples:
         """Reads the file; its ids name the split, whatever the set is called."""
-        (file,) = files
-        return read_examples(file, self.task, self.split)
+        return read_examples(table_of_files(files), self.task, self.split)
+
+
+def table_of_files(files: tuple[Path, ...]) -> Path:
+    """Returns the table that `runs.tables.table_files` found these files of."""
+    return files[0].parent if files[0].suffix == ".arrow" else files[0]
 
 
 def read_examples(path: PathLike, task: GlueTask, split: str) -> TextExamples:
-    """Reads one TSV file; a file of a test split may have no labels.
+    """Reads one table; a file of a test split may have no labels.
 
     Returns:
       The examples; ids are `<task>/<split>/<row>`, rows counted from 0 without the header.
@@ -55,9 +59,11 @@ def read_examples(path: PathLike, task: GlueTask, split: str) -> TextExamples:
         file whose first column does not number its rows.
     """
     label_column: str | None = task.label_column
-    if split in task.test_splits and label_column not in read_lines(path)[0].split("\t"):
+    if split in task.test_splits and label_column not in column_names(path):
         label_column = None
-    id_column = task.id_column if label_column else task.test_columns[0]
+    id_column = task.id_column
+    if label_column is None and task.test_columns[0] not in task.text_columns:
+        id_column = task.test_columns[0]
     short_rows: list[int] = []
     rows: list[int] = []
     texts: list[list[str]] = [[] for _ in task.text_columns]
@@ -65,7 +71,8 @@ def read_examples(path: PathLike, task: GlueTask, split: str) -> TextExamples:
     for count, row in enumerate(
         read_rows(
             path,
-            [column for column in (id_column, *task.text_columns, label_column) if column],
+            [*([id_column] if id_column else []), *task.text_columns],
+            values=[label_column] if label_column else (),
             header=task.columns if label_column and not task.header else None,
             unique=[id_column] if id_column else (),
             short_rows=short_rows if task.drops_incomplete_rows else None,
@@ -153,7 +160,7 @@ def read_dataset(source: DatasetSplit, task: GlueTask, split: str) -> TextExampl
       UserError: missing features, other label names, or an example without a label.
     """
     texts = task.dataset_texts
-    label = "label" if "label" in source.features else task.label_column
+    label = _label_feature(source, task)
     source.require((*texts, label), f"choose the dataset of task {task.name}")
     has_rows = _ROW in source.features
     examples = list(source.examples([*texts, label, *([_ROW] if has_rows else [])]))
@@ -177,6 +184,19 @@ def read_dataset(source: DatasetSplit, task: GlueTask, split: str) -> TextExampl
         second_texts=columns[1] if len(columns) == 2 else None,
         labels=_labels(source, task, split, rows, [example[label] for example in examples]),
     )
+
+
+def _label_feature(source: DatasetSplit, task: GlueTask) -> str:
+    """Returns the feature with the label: `label` in the library's GLUE, a column's name in others."""
+    return "label" if task.dataset and "label" in source.features else task.label_column
+
+
+def label_texts(source: DatasetSplit, feature: str, values: list[Any]) -> list[str]:
+    """Returns labels as text: the names of classes, or what is stored; "" where there is none."""
+    names = source.label_names(feature)
+    if names is not None:
+        return ["" if value < 0 else names[value] for value in values]
+    return [value.decode() if isinstance(value, bytes) else f"{value}" for value in values]
 
 
 def _check_name(dataset: str, task: GlueTask) -> None:
@@ -206,6 +226,18 @@ def _labels(
     source: DatasetSplit, task: GlueTask, split: str, rows: list[int], values: list[Any]
 ) -> np.ndarray | None:
     """Returns class numbers of the task, or scores; None for a test split without labels."""
+    feature = _label_feature(source, task)
+    if source.label_names(feature) is None and task.labels is not None and task.dataset is None:
+        texts = label_texts(source, feature, values)
+        if split in task.test_splits and set(texts) <= {"", "-1"}:
+            return None
+        for row, text in zip(rows, texts, strict=True):
+            if text not in task.labels:
+                raise UserError(
+                    f"dataset {source.name} row {row}: found {feature} {text!r}, expected one of "
+                    f"{', '.join(task.labels)}; correct finetune.labels"
+                )
+        return np.array([task.labels.index(text) for text in texts], np.float32)
     numbers = np.array(values, np.float32)
     if split in task.test_splits and (numbers == -1).all():
         return None
@@ -217,7 +249,7 @@ def _labels(
         )
     if task.labels is None:
         return numbers
-    names = source.label_names("label" if "label" in source.features else task.label_column)
+    names = source.label_names(feature)
     expected = task.dataset_labels
     if names is None or set(names) not in (set(expected), set(task.labels)):
         raise UserError(

@@ -1,10 +1,10 @@
-"""GLUE and data of the user's own as tasks: their files and their evaluation sets."""
+"""GLUE as tasks, and what tasks of texts have in common: their files and their evaluation sets."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from multiberts.finetune.classification.challenge_sets import (
@@ -14,11 +14,8 @@ from multiberts.finetune.classification.challenge_sets import (
 )
 from multiberts.finetune.classification.glue import (
     AX,
-    ENTAILMENT_LABELS,
     GLUE_TASKS,
     GlueTask,
-    own_layout,
-    pair_task,
 )
 from multiberts.finetune.classification.glue_readers import GlueDatasetReader
 from multiberts.finetune.classification.learner import ClassificationFamily
@@ -41,56 +38,20 @@ class GlueOptions:
     predict_test: bool = False
 
 
-@dataclasses.dataclass(frozen=True)
-class OwnOptions(GlueOptions):
-    """The options of texts and pairs of the user's own.
-
-    Attributes:
-      predict_test: whether the test sets are predicted, too.
-      text_columns: of the files: one name for texts, two for pairs.
-      label_column: likewise.
-    """
-
-    text_columns: Sequence[str] = ("sentence1", "sentence2")
-    label_column: str = "label"
+def _glue_new_texts(arguments: DataArguments) -> ClassificationFamily:
+    return new_texts(GLUE_TASKS[arguments.task], arguments)
 
 
-def own_data_task(name: str, labels: Sequence[str]) -> Task:
-    """Returns a classification of the user's own, in the layout of RTE unless the options change it.
+def new_texts(task: GlueTask, arguments: DataArguments) -> ClassificationFamily:
+    """Returns new texts, and evaluation sets in published layouts, for a trained model.
+
+    Args:
+      task: its layout.
+      arguments: of the user.
 
     Raises:
-      UserError: unfit labels.
+      UserError: other columns than the task has, or a missing file.
     """
-    pair_task(name, labels)  # refuses unfit labels
-    return Task(name=name, family=_own_family, settings=OwnOptions, new_data=_own_new_texts)
-
-
-def _own_family(arguments: DataArguments, labels: Sequence[str] = ()) -> ClassificationFamily:
-    """Returns a classification of the user's own; `labels` hold where none are given.
-
-    The columns that are read also decide the numbers.
-    """
-    texts, label = list(arguments.options["text_columns"]), arguments.options["label_column"]
-    task = own_layout(arguments.task, arguments.labels or labels, texts, label)
-    columns = {"text_columns": texts, "label_column": label}
-    usual = {"text_columns": list(OwnOptions.text_columns), "label_column": OwnOptions.label_column}
-    other = {name: column for name, column in columns.items() if column != usual[name]}
-    return dataclasses.replace(_family(task, arguments), columns=other)
-
-
-def _own_new_texts(arguments: DataArguments, labels: Sequence[str] = ()) -> ClassificationFamily:
-    texts, label = list(arguments.options["text_columns"]), arguments.options["label_column"]
-    return _new_texts(
-        own_layout(arguments.task, arguments.labels or labels, texts, label), arguments
-    )
-
-
-def _glue_new_texts(arguments: DataArguments) -> ClassificationFamily:
-    return _new_texts(GLUE_TASKS[arguments.task], arguments)
-
-
-def _new_texts(task: GlueTask, arguments: DataArguments) -> ClassificationFamily:
-    """Returns new texts, and evaluation sets in published layouts, for a trained model."""
     number = len(task.text_columns)
     if arguments.text_columns and len(arguments.text_columns) != number:
         raise UserError(
@@ -129,17 +90,24 @@ def _glue_family(arguments: DataArguments) -> ClassificationFamily:
             f"labels of task {task.name} are {list(arguments.labels or ())}, expected {task.labels}; "
             "leave finetune.labels out or choose another task name"
         )
-    return _family(task, arguments)
+    return text_family(task, arguments)
 
 
-def _family(task: GlueTask, arguments: DataArguments) -> ClassificationFamily:
+def text_family(
+    task: GlueTask, arguments: DataArguments, find: Callable[[Path, str], Path] = split_file
+) -> ClassificationFamily:
     """Finds the sets of a task.
+
+    Args:
+      task: its layout.
+      arguments: of the user.
+      find: returns the file of a split in a folder.
 
     Raises:
       UserError: missing or superfluous data arguments, or a missing file.
     """
     arguments.refuse("winogender_dir")
-    train, own_sets = _own_sets(task, arguments)
+    train, own_sets = _own_sets(task, arguments, find)
     datasets_dir = arguments.data_dir if arguments.dataset is not None else None
     further = evaluation_sources(task, arguments.evaluation_files, datasets_dir)
     evaluation = (*own_sets, *further)
@@ -160,7 +128,7 @@ def _family(task: GlueTask, arguments: DataArguments) -> ClassificationFamily:
 
 
 def _own_sets(
-    task: GlueTask, arguments: DataArguments
+    task: GlueTask, arguments: DataArguments, find: Callable[[Path, str], Path]
 ) -> tuple[TextSource, tuple[TextSource, ...]]:
     """Returns the training set, and the evaluation sets that come with it, `dev` first."""
     given = (arguments.train_files, arguments.dev_files)
@@ -176,7 +144,8 @@ def _own_sets(
             raise UserError(
                 "both data_dir and train_files or dev_files are given; give the folder or the files"
             )
-        return _from_folder(task, Path(arguments.data_dir), predict_test)
+        in_folder = functools.partial(find, Path(arguments.data_dir))
+        return _from_folder(task, in_folder, Path(arguments.data_dir), predict_test)
     dev_may_lack = arguments.holds_out and not arguments.dev_files
     if len(arguments.train_files) != 1 or len(arguments.dev_files) != 1 - dev_may_lack:
         raise UserError(
@@ -195,9 +164,8 @@ def _own_sets(
 
 
 def _from_folder(
-    task: GlueTask, folder: Path, predict_test: bool
+    task: GlueTask, find: Callable[[str], Path], folder: Path, predict_test: bool
 ) -> tuple[TextSource, tuple[TextSource, ...]]:
-    find = functools.partial(split_file, folder)
     train = file_source(task, "train", find("train"), "train")
     sets = [file_source(task, "dev", find(task.dev_split), "dev")]
     for split in task.further_dev_splits:
@@ -240,17 +208,6 @@ TASKS: tuple[Task, ...] = (
             ),
         )
         for task in GLUE_TASKS.values()
-    ),
-    # Pairs of the user's own; `facts` is the task of the synthetic world.
-    *(
-        Task(
-            name=name,
-            family=functools.partial(_own_family, labels=ENTAILMENT_LABELS),
-            new_data=functools.partial(_own_new_texts, labels=ENTAILMENT_LABELS),
-            settings=OwnOptions,
-            data_files=("train.tsv", "dev.tsv"),
-        )
-        for name in ("pair", "facts")
     ),
     Task(name=AX.name, family=_refused_ax),
 )

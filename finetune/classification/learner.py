@@ -175,6 +175,10 @@ class ClassificationData:
         trainer, predictor = _engines(checkpoint.config, self.task.num_outputs, compile_step)
 
         @functools.cache
+        def weights() -> np.ndarray | None:
+            return _class_weights(self.task, self._trained().examples.labels)
+
+        @functools.cache
         def choice(batch_size: int) -> tuple[Layout, Layout]:
             return layouts(self._trained().features, batch_size)
 
@@ -183,7 +187,10 @@ class ClassificationData:
             assert train.examples.labels is not None, "there are no labels to train on"
             inputs, order = parted_batch(train.features, rows, choice(len(rows)))
             dtype = np.float32 if self.task.labels is None else np.int32
-            return {**inputs, "labels": train.examples.labels[rows[order]].astype(dtype)}
+            labels = train.examples.labels[rows[order]].astype(dtype)
+            of_classes = weights()
+            weighted = {} if of_classes is None else {"weights": of_classes[labels]}
+            return {**inputs, "labels": labels, **weighted}
 
         def evaluate(parameters: Mapping[str, np.ndarray]) -> Iterator[EvaluationSet]:
             for texts in self.evaluation:
@@ -250,6 +257,18 @@ class ClassificationData:
         )
 
 
+def _class_weights(task: GlueTask, labels: np.ndarray | None) -> np.ndarray | None:
+    """Returns the weights of the classes' losses, float32 [classes], 1 on average over the labels."""
+    if task.class_weights is None or task.labels is None or labels is None:
+        return None
+    counts = np.bincount(labels.astype(np.int64), minlength=len(task.labels))
+    if task.class_weights == "balanced":
+        weights = len(labels) / np.maximum(counts, 1)
+    else:
+        weights = np.array(task.class_weights)
+    return (weights * len(labels) / (weights @ counts)).astype(np.float32)
+
+
 @functools.lru_cache(maxsize=4)
 def _engines(config: BertConfig, num_outputs: int, compile_step: bool) -> tuple[Trainer, Predictor]:
     """Returns the compiled trainer and predictor, shared by all runs of these sizes in this process."""
@@ -277,7 +296,10 @@ def _engines(config: BertConfig, num_outputs: int, compile_step: bool) -> tuple[
             return ops.mean(ops.square(logits[:, 0] - batch["labels"])), {}
         right = ops.equal(ops.cast(ops.argmax(logits, axis=-1), "int32"), batch["labels"])
         accuracy = ops.mean(ops.cast(right, "float32"))
-        return ops.mean(cross_entropy(logits, batch["labels"])), {"accuracy": accuracy}
+        losses = cross_entropy(logits, batch["labels"])
+        if "weights" in batch:
+            losses = losses * batch["weights"]
+        return ops.mean(losses), {"accuracy": accuracy}
 
     def predict(parameters: Any, batch: Any) -> dict[str, Any]:
         return {"logits": logits_of(parameters, encoder_inputs(batch), 0.0, None)}

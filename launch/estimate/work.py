@@ -86,7 +86,10 @@ def finetuning_work(
     """
     parameters = run.parameters
     task = task_named(
-        parameters["task"], parameters["labels"], parameters.get("task_modules") or ()
+        parameters["task"],
+        parameters["labels"],
+        parameters.get("task_modules") or (),
+        parameters["options"],
     )
     config, is_known = finetuned_model(run)
     assumed: tuple[str, ...] = () if is_known else ("the checkpoint is BERT base",)

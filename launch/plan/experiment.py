@@ -279,7 +279,10 @@ def is_trained(arguments: Mapping[str, Any]) -> bool:
       arguments: of `finetune`, the task among them.
     """
     return task_named(
-        arguments["task"], arguments.get("labels"), arguments.get("task_modules", ())
+        arguments["task"],
+        arguments.get("labels"),
+        arguments.get("task_modules", ()),
+        arguments.get("options"),
     ).trains
 
 

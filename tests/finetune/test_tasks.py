@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import re
 import subprocess
@@ -166,6 +167,48 @@ def test_the_worked_example_of_the_document_works(
         finetune(run_dir=str(tmp_path / "other"), **arguments)
 
 
+@pytest.mark.parametrize("name", ["reviews.gin", "similarity.gin"])
+def test_the_configurations_of_the_document_work(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], monkeypatch, name: str
+) -> None:
+    """A table of the document's columns is learned by the command, whatever its form."""
+    from multiberts.evaluate.scoring import scores_of
+    from multiberts.runs.command import main
+
+    pyarrow = pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow.parquet")
+    words = ["bad", "late", "fine", "good"]
+    rows = [
+        {"review": f"the cake is {words[n % 4]}.", "tone": ["cross", "calm"][n % 4 // 2]}
+        for n in range(200)
+    ]
+    pairs = [
+        {"first": row["review"], "second": "it is cake", "score": n % 4 / 2}
+        for n, row in enumerate(rows)
+    ]
+    (tmp_path / "reviews").mkdir()
+    (tmp_path / "pairs").mkdir()
+    for split, number in (("train", 200), ("dev", 40)):
+        lines = [f"{row['review']},{row['tone']}\n" for row in rows[:number]]
+        (tmp_path / "reviews" / f"{split}.csv").write_text("".join(["review,tone\n", *lines]))
+    lines = [json.dumps(pair) + "\n" for pair in pairs]
+    (tmp_path / "pairs" / "train.jsonl").write_text("".join(lines))
+    dev = pyarrow.Table.from_pylist(pairs[40:80])
+    pyarrow.parquet.write_table(dev, tmp_path / "pairs" / "dev.parquet")
+    (tmp_path / "configs").symlink_to(ROOT / "configs")
+    (tmp_path / name).write_text(code_blocks()[name])
+    monkeypatch.chdir(tmp_path)
+    changes = [
+        *(f"CHECKPOINT = {str(make_checkpoint())!r}", "RUN_DIR = 'run'"),
+        *("finetune.learning_rate = 3e-3", "finetune.batch_size = 20", "finetune.num_epochs = 12"),
+        *("finetune.sequence_length = 16", "finetune.compile_step = False"),
+    ]
+    main(["finetune", f"--gin_file={name}", *(f"--gin_param={change}" for change in changes)])
+    scores = scores_of(tmp_path / "run", "dev")
+    main_metric = {"reviews.gin": "f1_macro", "similarity.gin": "spearman"}[name]
+    assert scores[main_metric] > 0.95
+
+
 def test_modules_of_tasks_are_frozen_only_where_given(
     tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path, monkeypatch
 ) -> None:
@@ -197,7 +240,7 @@ def test_runs_of_a_task_outside_the_tree_are_scored_without_its_module(
     module = tmp_path / "outside_pairs.py"
     module.write_text(
         "import dataclasses, pathlib\n"
-        "from multiberts.finetune.classification.glue_tasks import TASKS as OURS\n"
+        "from multiberts.finetune.classification.own_tasks import TASKS as OURS\n"
         "pathlib.Path(__file__).with_name('was_imported').touch()\n"
         "pair = next(task for task in OURS if task.name == 'pair')\n"
         "TASKS = (dataclasses.replace(pair, name='weather'),)\n"
