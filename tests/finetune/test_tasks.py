@@ -169,11 +169,10 @@ def test_the_worked_example_of_the_document_works(
 
 @pytest.mark.parametrize("name", ["reviews.gin", "similarity.gin"])
 def test_the_configurations_of_the_document_work(
-    tmp_path: Path, make_checkpoint: Callable[..., Path], monkeypatch, name: str
+    tmp_path: Path, make_checkpoint: Callable[..., Path], name: str
 ) -> None:
     """A table of the document's columns is learned by the command, whatever its form."""
     from multiberts.evaluate.scoring import scores_of
-    from multiberts.runs.command import main
 
     pyarrow = pytest.importorskip("pyarrow")
     pytest.importorskip("pyarrow.parquet")
@@ -183,7 +182,7 @@ def test_the_configurations_of_the_document_work(
         for n in range(200)
     ]
     pairs = [
-        {"first": row["review"], "second": "it is cake", "score": n % 4 / 2}
+        {"first": row["review"], "second": "it is cake", "score": 5 * (n % 4 // 2)}
         for n, row in enumerate(rows)
     ]
     (tmp_path / "reviews").mkdir()
@@ -197,16 +196,23 @@ def test_the_configurations_of_the_document_work(
     pyarrow.parquet.write_table(dev, tmp_path / "pairs" / "dev.parquet")
     (tmp_path / "configs").symlink_to(ROOT / "configs")
     (tmp_path / name).write_text(code_blocks()[name])
-    monkeypatch.chdir(tmp_path)
     changes = [
         *(f"CHECKPOINT = {str(make_checkpoint())!r}", "RUN_DIR = 'run'"),
         *("finetune.learning_rate = 3e-3", "finetune.batch_size = 20", "finetune.num_epochs = 12"),
         *("finetune.sequence_length = 16", "finetune.compile_step = False"),
     ]
-    main(["finetune", f"--gin_file={name}", *(f"--gin_param={change}" for change in changes)])
+    program = "from multiberts.runs.command import main; main()"
+    flags = [f"--gin_file={name}", *(f"--gin_param={change}" for change in changes)]
+    result = subprocess.run(
+        [sys.executable, "-c", program, "finetune", *flags],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stderr
     scores = scores_of(tmp_path / "run", "dev")
     main_metric = {"reviews.gin": "f1_macro", "similarity.gin": "spearman"}[name]
-    assert scores[main_metric] > 0.95
+    assert scores[main_metric] > 0.8  # of two values, ranks of four agree to 0.89 at most
 
 
 def test_modules_of_tasks_are_frozen_only_where_given(

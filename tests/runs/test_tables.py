@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from multiberts.runs.errors import UserError
-from multiberts.runs.tables import TableRow, read_rows
+from multiberts.runs.tables import TableRow, column_names, read_rows
 
 COLUMNS = ["id", "text"]
 ROWS = [{"id": "1", "text": 'a "quote'}, {"id": "2", "text": "two, or more"}]
@@ -136,3 +136,36 @@ def test_the_bounds_of_a_number_are_in_its_range() -> None:
         UserError, match=r"line 2: found above '5.01', expected a number from 0 to 5"
     ):
         row.number("above", 0, 5)
+
+
+def test_typed_cells_are_read_as_text_or_lists(tmp_path: Path) -> None:
+    entries = [
+        {"text": "x", "value": 4, "more": None},
+        {"text": "y", "value": 2.5},
+        {"text": "z", "value": ["a", 1, True]},
+    ]
+    path = written(tmp_path / "a.jsonl", "".join(json.dumps(entry) + "\n" for entry in entries))
+    rows = list(read_rows(path, ["text"], values=["value"]))
+    assert [row["value"] for row in rows] == ["4", "2.5", "a 1 1"]
+    assert [row.lists for row in rows] == [{}, {}, {"value": ["a", "1", "1"]}]
+    assert column_names(path) == ["text", "value", "more"]
+    for wrong in ("null", "NaN", "{}", "[[]]"):
+        written(path, f'{{"text": "x", "value": {wrong}}}\n')
+        with pytest.raises(
+            UserError, match="expected an object with the texts text and the values"
+        ):
+            list(read_rows(path, ["text"], values=["value"]))
+
+
+def test_a_damaged_or_missing_columnar_table_is_refused_in_one_line(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow.parquet")
+    path = written(tmp_path / "a.parquet", "PAR1 and no more")
+    with pytest.raises(
+        UserError, match=r"a\.parquet cannot be read \(.*\); write it again"
+    ) as refused:
+        list(read_rows(path, ["text"]))
+    assert "\n" not in str(refused.value)
+    with pytest.raises(UserError, match=r"b\.parquet does not exist; check the path"):
+        list(read_rows(tmp_path / "b.parquet", ["text"]))
+    with pytest.raises(UserError, match=r"has no data-\*\.arrow; give a file, or the folder"):
+        list(read_rows(tmp_path, ["text"]))
