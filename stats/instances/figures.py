@@ -59,24 +59,28 @@ NUMBERED = {
 
 
 def write_instances(
-    analysis: InstanceAnalysis, directory: Path, further: Mapping[str, Table] | None = None
+    analysis: InstanceAnalysis,
+    directory: Path,
+    further: Mapping[str, Table] | None = None,
+    made_by: Mapping[str, str] | None = None,
 ) -> WrittenReport:
-    """Writes every table and figure that the data allow, and `index.md`, into a folder.
+    """Writes every table and figure that the data allow, `index.md` and `index.html`, into a folder.
 
     Args:
       analysis: what to show.
       directory: a new folder, or one with such a report, which is replaced.
-      further: more tables, by name.
+      further: more tables, by name; they come first.
+      made_by: see `stats.presentation.sections.write_report`.
 
     Raises:
       UserError: the directory holds something else.
     """
-    made: dict[str, Table | Figure] = {**all_tables(analysis), **(further or {})}
+    made: dict[str, Table | Figure] = {**(further or {}), **all_tables(analysis)}
     made |= {f"figure_{name}": figure for name, figure in all_figures(analysis).items()}
     sections = [
         ReportSection(name, _caption(name), partial(made.__getitem__, name)) for name in made
     ]
-    return write_report(directory, "Instance-level analysis", sections)
+    return write_report(directory, "Instance-level analysis", sections, made_by=made_by)
 
 
 def _caption(name: str) -> str:

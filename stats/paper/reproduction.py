@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from multiberts.runs import console
-from multiberts.runs.directory import RunDirectory
+from multiberts.runs.directory import CONFIG, DONE, RunDirectory
 from multiberts.runs.identity import Identity, Values
 from multiberts.runs.parameters import (
     Level,
@@ -42,6 +42,7 @@ from multiberts.stats.presentation.figures import (
     sources_figure,
     training_figure,
 )
+from multiberts.stats.presentation.provenance import data_facts
 from multiberts.stats.presentation.sections import (
     ReportSection,
     WrittenReport,
@@ -124,7 +125,7 @@ class PaperSettings:
 
 @takes_fields_of(PaperSettings)
 def paper(settings: PaperSettings) -> None:
-    """Writes `run_dir/report/` with `index.md`, `tables/`, `figures/` and `comparisons.csv`.
+    """Writes `run_dir/report/` with `index.html`, `index.md`, `tables/`, `figures/` and `comparisons.csv`.
 
     What cannot be made from these runs is left out, and `index.md` gives the reason.
 
@@ -151,12 +152,17 @@ def paper(settings: PaperSettings) -> None:
         return
     _check_base([str(run.facts["procedure"]) for run in runs], roles)
     dumps, choices = dumps_of_runs(runs)
+    made_by = {
+        "Command": f"multiberts paper --gin_file={CONFIG}, in the folder above this page",
+        **data_facts([run.directory / DONE for run in runs], "the markers of the finished runs"),
+    }
     with directory:
         target = directory.path / REPORT
         made = paper_report(
             dumps,
             target,
             roles=roles,
+            made_by=made_by,
             bootstrap=bootstrap,
             early_step=settings.early_step,
             parts=dict(settings.parts or {}),
@@ -164,7 +170,7 @@ def paper(settings: PaperSettings) -> None:
         )
         files = sorted(path for path in target.rglob("*") if path.is_file())
         directory.finish([str(path.relative_to(directory.path)) for path in files])
-    console.report(f"{target / 'index.md'}: {len(made.written)} tables and figures")
+    console.report(f"{target / 'index.html'}: {len(made.written)} tables and figures")
     for name, reason in made.left_out.items():
         console.report(f"  left out {name}: {reason}")
 
@@ -180,15 +186,21 @@ def _check_base(procedures: Iterable[str], roles: Roles) -> None:
 
 
 def paper_report(
-    dumps: Sequence[Dump], directory: Path, *, roles: Roles | None = None, **options: Any
+    dumps: Sequence[Dump],
+    directory: Path,
+    *,
+    roles: Roles | None = None,
+    made_by: Mapping[str, str] | None = None,
+    **options: Any,
 ) -> WrittenReport:
     """Writes all tables (.md, .tex, .csv) and figures (.png, .svg) that can be made.
 
     Args:
       dumps: predictions of all procedures (see `stats.report.dumps`).
-      directory: gets `tables/`, `figures/`, `index.md` and `comparisons.csv`, or is replaced
+      directory: gets `tables/`, `figures/`, `index.html`, `index.md` and `comparisons.csv`, or is replaced
         where it is such a folder already.
       roles: which procedure is which.
+      made_by: see `stats.presentation.sections.write_report`.
       **options: further fields of `stats.paper.catalogue.Catalogue`.
 
     Raises:
@@ -202,6 +214,7 @@ def paper_report(
         "Tables and figures",
         _sections(made),
         {"comparisons.csv": lambda: full_table(made.made_comparisons).csv()},
+        made_by,
     )
 
 

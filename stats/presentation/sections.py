@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from multiberts.runs.errors import UserError
 from multiberts.runs.figure_style import GREY, save_figure
 from multiberts.runs.files import replaced
+from multiberts.runs.web_page.rendering import render
+from multiberts.stats.presentation.provenance import made_with
 from multiberts.stats.presentation.table_writer import Table
 
 if TYPE_CHECKING:
@@ -75,14 +77,16 @@ def write_report(
     title: str,
     sections: Iterable[ReportSection],
     further_files: Mapping[str, Callable[[], str]] | None = None,
+    made_by: Mapping[str, str] | None = None,
 ) -> WrittenReport:
-    """Writes all sections that can be made: `tables/`, `figures/` and the page `index.md`.
+    """Writes all sections that can be made: `tables/`, `figures/`, `index.md` and the page `index.html`.
 
     Args:
       directory: is replaced where it is such a report already.
       title: heading of the page.
       sections: made and written in this order.
       further_files: by name, the text of files that are made after the sections.
+      made_by: names and values for the page's end, such as the command.
 
     Returns:
       What was written, and what was left out and why.
@@ -94,6 +98,7 @@ def write_report(
         raise UserError(f"{directory} exists and is not a report of this kind; give another folder")
     report = WrittenReport()
     lines = [f"# {title}", ""]
+    blocks: list[PageBlock] = []
     with replaced(directory) as folder:
         for name in ("tables", "figures"):
             (folder / name).mkdir(parents=True)
@@ -104,6 +109,7 @@ def write_report(
                 report.left_out[section.name] = str(error)
                 continue
             report.written[section.name] = write_content(folder, section.name, content)
+            blocks.append(_block(folder, section, content))
             shown = f"![{section.name}](figures/{section.name}.png)"
             if isinstance(content, Table):
                 shown = content.markdown().rstrip("\n")
@@ -111,12 +117,44 @@ def write_report(
         if report.left_out:
             lines += ["## Left out", ""]
             lines += [f"- {name}: {reason}" for name, reason in report.left_out.items()]
-        further_files = {"index.md": lambda: "\n".join(lines).rstrip() + "\n"} | dict(
-            further_files or {}
-        )
+        further_files = {
+            "index.md": lambda: "\n".join(lines).rstrip() + "\n",
+            "index.html": lambda: render(
+                Path(__file__).with_name("sections.html.j2"),
+                {"slug": slug},
+                title=title,
+                blocks=blocks,
+                left_out=report.left_out,
+                made_with={**(made_by or {}), **made_with()},
+            ),
+            **(further_files or {}),
+        }
         for name, text in further_files.items():
             (folder / name).write_text(text(), encoding="utf-8")
     return report
+
+
+@dataclass(frozen=True)
+class PageBlock:
+    """A section as the page shows it.
+
+    Attributes:
+      name, caption: of the section.
+      html: the table or figure.
+      rows: how many the table has; None of a figure.
+    """
+
+    name: str
+    caption: str
+    html: str
+    rows: int | None
+
+
+def _block(folder: Path, section: ReportSection, content: Table | Figure) -> PageBlock:
+    if isinstance(content, Table):
+        shown = content.html(f"table-{slug(section.name)}")
+        return PageBlock(section.name, section.caption, shown, len(content.rows))
+    return PageBlock(section.name, section.caption, figure_html(folder, section), None)
 
 
 def figure_html(folder: Path, section: ReportSection) -> str:
@@ -124,6 +162,9 @@ def figure_html(folder: Path, section: ReportSection) -> str:
     text = (folder / "figures" / f"{section.name}.svg").read_text(encoding="utf-8")
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    # Ids are unique in the page: nothing refers to those of groups, and others have the section's name.
+    text = re.sub(r'<g id="[^"]*"', "<g", text)
+    text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{slug(section.name)}-", text)
     # The list of fonts and the colours of ink and ground are those of the page.
     text = re.sub(r'; font-family: [^;"]*', "", text)
     for colour, variable in _COLOURS_OF_THE_PAGE.items():

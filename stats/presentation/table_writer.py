@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import html
 import io
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from multiberts.stats.intervals import Interval
@@ -100,20 +101,30 @@ class Table:
         lines += [" & ".join(map(latex_text, row)) + r" \\" for row in self.texts()]
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
-    def html(self) -> str:
-        """Writes an HTML table; cells of numeric columns have the class `n`."""
-        kinds = [' class="n"' if right else "" for right in self._numeric()]
+    def html(self, identity: str = "") -> str:
+        """Writes an HTML table; cells of numeric columns have the class `n`.
 
-        def line(cells: Sequence[str], tag: str) -> str:
+        Args:
+          identity: the table's id in its page, with which the page's script sorts it; empty: not sorted.
+        """
+        kinds = [' class="n"' if right else "" for right in self._numeric()]
+        sorts = " data-sorts" if identity else ""
+
+        def line(cells: Iterable[tuple[str, str]], tag: str) -> str:
             parts = (
-                f"<{tag}{kind}>{html.escape(with_minus(cell))}</{tag.split()[0]}>"
-                for cell, kind in zip(cells, kinds, strict=True)
+                f"<{tag}{kind}{value}>{html.escape(with_minus(text))}</{tag.split()[0]}>"
+                for (text, value), kind in zip(cells, kinds, strict=True)
             )
             return f"<tr>{''.join(parts)}</tr>"
 
-        head, body = line(self.columns, 'th scope="col"'), [line(row, "td") for row in self.texts()]
-        lines = ["<table>", "<thead>", head, "</thead>", "<tbody>", *body, "</tbody>", "</table>"]
-        return "\n".join(lines)
+        head = line([(column, sorts) for column in self.columns], 'th scope="col"')
+        values = [[_sorted_by(cell) if identity else "" for cell in row] for row in self.rows]
+        rows = zip(self.texts(), values, strict=True)
+        body = [line(zip(texts, own, strict=True), "td") for texts, own in rows]
+        opened = f'<table id="{html.escape(identity)}">' if identity else "<table>"
+        return "\n".join(
+            [opened, "<thead>", head, "</thead>", "<tbody>", *body, "</tbody>", "</table>"]
+        )
 
     def csv(self) -> str:
         """Writes comma-separated values with a header, every number in full."""
@@ -136,6 +147,14 @@ class Table:
             bool(self.rows) and not any(isinstance(row[place], str) for row in self.rows)
             for place in range(len(self.columns))
         ]
+
+
+def _sorted_by(cell: Cell) -> str:
+    """Returns the attribute by which the page's script sorts a cell; none of texts."""
+    value = cell.low if isinstance(cell, Interval) else cell
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ' data-v=""'
+    return f' data-v="{value!r}"' if isinstance(value, (int, float)) else ""
 
 
 def format_cell(cell: Cell, number_format: str = "") -> str:

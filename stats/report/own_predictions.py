@@ -27,11 +27,12 @@ from multiberts.stats.planning.power import Study
 from multiberts.stats.presentation import figures, ranking_words, wording
 from multiberts.stats.presentation.comparison_tables import full_table, summary_table
 from multiberts.stats.presentation.metric_names import as_shown
+from multiberts.stats.presentation.provenance import data_facts
 from multiberts.stats.presentation.sections import ReportSection
 from multiberts.stats.presentation.table_writer import NONE, Cell, Table, format_cell
 from multiberts.stats.report.analysis import ComparedProcedures, ReportContent
 from multiberts.stats.report.dumps import Bootstrap, Dump, rank_arms
-from multiberts.stats.report.page import data_facts, write_page
+from multiberts.stats.report.page import write_page
 from multiberts.stats.report.selection import dumps_of_runs, finished_runs
 
 if TYPE_CHECKING:

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import importlib.metadata
 import itertools
-import os
-import platform
-import subprocess
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from multiberts.runs.figure_style import save_figure
-from multiberts.runs.files import replaced, sha256_of_file, write_atomically
+from multiberts.runs.files import replaced, write_atomically
 from multiberts.runs.web_page.rendering import render
 from multiberts.stats.bootstrap.conclusion import Comparison
 from multiberts.stats.planning.sequential import EarlyLook
 from multiberts.stats.presentation import ranking_words, wording
 from multiberts.stats.presentation.comparison_tables import full_table, summary_table
 from multiberts.stats.presentation.metric_names import metric_label, metric_meaning
+from multiberts.stats.presentation.provenance import made_with
 from multiberts.stats.presentation.sections import ReportSection, figure_html, slug
 from multiberts.stats.presentation.table_writer import (
     Cell,
@@ -256,67 +251,6 @@ def _warnings(content: ReportContent) -> dict[str, list[Comparison]]:
             for text in wording.warnings(item, numbers=False):
                 found.setdefault(text, []).append(item)
     return found
-
-
-def data_facts(files: Sequence[Path], what: str) -> dict[str, str]:
-    """Returns a checksum of the data and their date.
-
-    The date is that of the newest file and not that of the page, so that a page made again from the
-    same data has the same bytes.
-
-    Args:
-      files: that hold the data, or their checksums.
-      what: how the page calls them.
-    """
-    digests = sorted({sha256_of_file(file) for file in files})
-    newest = max(file.stat().st_mtime for file in files)
-    return {
-        "Data": f"SHA-256 {hashlib.sha256(''.join(digests).encode()).hexdigest()} over the sorted "
-        f"SHA-256 of {what} ({len(files)})",
-        "Date of the data": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(newest)),
-    }
-
-
-def _commit() -> str:
-    """Returns the commit of the checkout that the package is, or why there is none."""
-    here = Path(__file__).resolve().parents[2]
-    git = ("git", "-C", str(here))
-    try:
-        options: dict[str, Any] = {"capture_output": True, "text": True, "check": True}
-        commit = subprocess.run([*git, "rev-parse", "HEAD"], **options).stdout.strip()
-        top = subprocess.run([*git, "rev-parse", "--show-toplevel"], **options).stdout.strip()
-        changed = subprocess.run(
-            [*git, "status", "--porcelain", "--untracked-files=no"], **options
-        ).stdout
-    except (OSError, subprocess.CalledProcessError):
-        return "not known: the package is installed, see its version"
-    if Path(top).resolve() != here:
-        return "not known: the package is installed, see its version"
-    return f"{commit}, with changes that are not committed" if changed.strip() else commit
-
-
-def made_with() -> dict[str, str]:
-    """Returns commit, processor, threads and versions that the numbers of a page come from."""
-    packages = ("multiberts", "numpy", "scipy", "xarray", "matplotlib")
-    threads = {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
-    return {
-        "Commit": _commit(),
-        "Processor": _processor(),
-        "Processor cores": str(os.cpu_count()),
-        **{name: value for name, value in threads.items() if value},
-        "Python": platform.python_version(),
-        **{name: importlib.metadata.version(name) for name in packages},
-    }
-
-
-def _processor() -> str:
-    """Returns the name of the processor; its kind, such as x86_64, where no name is known."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
 
 
 def _readable(table: Table) -> str:

@@ -20,10 +20,11 @@ from multiberts.runs.parameters import (
 )
 from multiberts.stats.bootstrap.conclusion import Design
 from multiberts.stats.bootstrap.score_tables import Resample
+from multiberts.stats.presentation.provenance import data_facts
 from multiberts.stats.report.analysis import analyse
 from multiberts.stats.report.dumps import Bootstrap
 from multiberts.stats.report.experiment import experiment_of
-from multiberts.stats.report.page import data_facts, write_page
+from multiberts.stats.report.page import write_page
 from multiberts.stats.report.selection import LearningRateRule, finished_runs, select
 
 _COMPARISON_FIELDS = {"name", "base", "experiment", "design", "resample"}

@@ -11,7 +11,7 @@ import numpy as np
 
 from multiberts.evaluate.dumps.text_file import example_texts
 from multiberts.runs import console
-from multiberts.runs.directory import RunDirectory
+from multiberts.runs.directory import CONFIG, DONE, RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.identity import Identity
 from multiberts.runs.parameters import NonNegativeInt, PositiveInt, check_arguments
@@ -20,6 +20,7 @@ from multiberts.stats.instances.ensembles import ensemble
 from multiberts.stats.instances.figures import write_instances
 from multiberts.stats.instances.instance_level import fisher_tests, instance_accuracy
 from multiberts.stats.instances.nested_runs import NestedRuns, aligned, nested_runs_from_dataset
+from multiberts.stats.presentation.provenance import data_facts
 from multiberts.stats.presentation.table_writer import Cell, Table
 from multiberts.stats.report.dumps import Dump
 from multiberts.stats.report.selection import dumps_of_runs, finished_runs, last_steps
@@ -41,8 +42,8 @@ def instances(
 ) -> None:
     """Compares model sizes example by example, and lists examples that the larger one gets wrong.
 
-    Writes `run_dir/report/` with `index.md`, `tables/` and `figures/`, for every evaluation set with
-    accuracy that two sizes or more have.
+    Writes `run_dir/report/` with `index.html`, `index.md`, `tables/` and `figures/`, for every evaluation set
+    with accuracy that two sizes or more have.
 
     Args:
       run_dir: of this report.
@@ -91,12 +92,16 @@ def instances(
         f"{direction}_examples": changed_examples(analysis, dumps, votes, direction)
         for direction in ("decaying", "improving")
     }
+    made_by = {
+        "Command": f"multiberts instances --gin_file={CONFIG}, in the folder above this page",
+        **data_facts([run.directory / DONE for run in chosen], "the markers of the finished runs"),
+    }
     with directory:
         target = directory.path / REPORT
-        made = write_instances(analysis, target, listed)
+        made = write_instances(analysis, target, listed, made_by)
         files = sorted(path for path in target.rglob("*") if path.is_file())
         directory.finish([str(path.relative_to(directory.path)) for path in files])
-    console.report(f"{target / 'index.md'}: {len(made.written)} tables and figures")
+    console.report(f"{target / 'index.html'}: {len(made.written)} tables and figures")
 
 
 def _dumps_by_size(dumps: Sequence[Dump], sizes: Sequence[str]) -> dict[str, dict[str, Dump]]:

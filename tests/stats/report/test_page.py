@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import xarray
 
+from multiberts.runs.errors import UserError
 from multiberts.stats.bootstrap.comparison import compare
+from multiberts.stats.presentation import figures
 from multiberts.stats.presentation.metric_names import as_shown
+from multiberts.stats.presentation.sections import ReportSection
+from multiberts.stats.presentation.sections import write_report as write_sections
+from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.report.analysis import ComparedProcedures, ReportContent
 from multiberts.stats.report.dumps import Bootstrap, Dump
 from multiberts.stats.report.examples_by_seed import example_grid
@@ -55,7 +61,12 @@ def write_report(folder: Path, num_seeds: int, num_examples: int) -> Path:
         *sides, "accuracy", num_bootstrap=50, name=HOSTILE, evaluation_set=HOSTILE,
         base_name=names[0], experiment_name=names[1],
     )  # fmt: skip
-    compared = ComparedProcedures(HOSTILE, "paired", [item], [as_shown(item)], [[]])
+    shown = as_shown(item)
+    pictures = [
+        ReportSection("seeds", HOSTILE, partial(figures.seed_figure, shown)),
+        ReportSection("difference", HOSTILE, partial(figures.sources_figure, [shown])),
+    ]
+    compared = ComparedProcedures(HOSTILE, "paired", [item], [shown], [pictures])
     compared.add_grid(compared.shown[0], dumps)
     assert len(compared.grids) == 1
     folder.mkdir()
@@ -214,3 +225,54 @@ def test_a_grid_without_texts_names_its_examples() -> None:
     pairs = [(i, j) for i in range(3) for j in range(3) if i != j]
     expected = np.mean([np.abs(score[i] - score[j]) for i, j in pairs], axis=0)
     np.testing.assert_allclose(grid.disagreement, expected)
+
+
+@pytest.fixture(scope="module")
+def sections_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of `paper` and `instances`: a table of thirty examples, a figure, and what is left out."""
+    folder = tmp_path_factory.mktemp("sections") / "report"
+    rows = [(f"{HOSTILE} {place}", (place * 7 % 30 - 15) / 100, "why") for place in range(30)]
+    table = Table(("Example", "Difference", "About it"), rows)
+    item = as_shown(compare(*(made_up(4, 60, 0.4, seed) for seed in (1, 2)), "accuracy"))
+
+    def fails() -> Table:
+        raise UserError(HOSTILE)
+
+    sections = [
+        ReportSection("decaying_examples", HOSTILE, lambda: table),
+        ReportSection("figure_seeds", HOSTILE, partial(figures.seed_figure, item)),
+        ReportSection("absent", HOSTILE, fails),
+    ]
+    write_sections(folder, HOSTILE, sections, made_by={"Command": HOSTILE})
+    return folder / "index.html"
+
+
+def test_listed_examples_are_sorted_and_filtered(browser: Browser, sections_page: Path) -> None:
+    browser.open(sections_page)
+    browser.run("document.querySelectorAll('#table-decaying-examples th button')[1].click(); 0")
+    column = "[...document.querySelectorAll('#table-decaying-examples tbody tr')]"
+    cells = browser.run(
+        f"{column}.map(row => row.cells[1].innerText.replace('\N{MINUS SIGN}', '-'))"
+    )
+    numbers = [float(cell) for cell in cells]
+    assert len(numbers) == 30 and numbers == sorted(numbers) and numbers[0] == -0.15
+    field = "document.querySelector('.filter input')"
+    browser.run(f"{field}.value = '17'; {field}.dispatchEvent(new Event('input')); 0")
+    assert (
+        browser.run("document.querySelector('.filter [role=status]').innerText") == "1 of 30 rows"
+    )
+    browser.run(f"{field}.value = ''; {field}.dispatchEvent(new Event('input')); 0")
+    assert browser.run("document.querySelectorAll('main [onclick]').length") == 0
+    assert HOSTILE in browser.run("document.querySelector('#left-out + ul').innerText")
+    assert browser.requests == [sections_page.resolve().as_uri()] and browser.complaints == []
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [400, 1400])
+def test_nothing_keeps_people_from_reading_sections(
+    browser: Browser, sections_page: Path, width: int, dark: bool
+) -> None:
+    browser.open(sections_page, width, dark=dark)
+    assert browser.violations() == []
+    assert browser.run("document.documentElement.scrollWidth") <= width
+    assert min(browser.run(CONTRASTS)) >= 4.5
