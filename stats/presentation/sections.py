@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from html import escape
@@ -162,9 +163,15 @@ def figure_html(folder: Path, section: ReportSection) -> str:
     text = (folder / "figures" / f"{section.name}.svg").read_text(encoding="utf-8")
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    # Ids are unique in the page: nothing refers to those of groups, and others have the section's name.
+    # Nothing refers to groups; other ids become short, and unique in the page by the section's name.
     text = re.sub(r'<g id="[^"]*"', "<g", text)
-    text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{slug(section.name)}-", text)
+    prefix = f"f{zlib.crc32(section.name.encode()):x}"
+    numbers: dict[str, int] = {}
+
+    def renamed(found: re.Match[str]) -> str:
+        return f"{found[1]}{prefix}-{numbers.setdefault(found[2], len(numbers)):x}"
+
+    text = re.sub(r'(\bid="|href="#|url\(#)([^")]+)', renamed, text)
     # The list of fonts and the colours of ink and ground are those of the page.
     text = re.sub(r'; font-family: [^;"]*', "", text)
     for colour, variable in _COLOURS_OF_THE_PAGE.items():

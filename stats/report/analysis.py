@@ -31,7 +31,7 @@ from multiberts.stats.report.dumps import (
     rank_arms,
 )
 from multiberts.stats.report.examples_by_seed import ExampleGrid, example_grid
-from multiberts.stats.report.experiment import Experiment
+from multiberts.stats.report.experiment import ReportedExperiment
 from multiberts.stats.report.selection import (
     DumpReader,
     FinishedRun,
@@ -158,7 +158,7 @@ class ReportContent:
     curves: list[ReportSection]
     choices: list[LearningRateChoice]
     groups: list[RunGroup]
-    experiment: Experiment | None = None
+    experiment: ReportedExperiment | None = None
     missing: str = ""
 
     @property
@@ -193,7 +193,7 @@ class _Analysis:
         bootstrap: Bootstrap,
         truths: Truths,
         rule: LearningRateRule,
-        experiment: Experiment | None,
+        experiment: ReportedExperiment | None,
     ):
         self.experiment = experiment
         self.bootstrap = bootstrap
@@ -251,7 +251,7 @@ def analyse(
     truths: Truths,
     bootstrap: Bootstrap,
     rule: LearningRateRule,
-    experiment: Experiment | None = None,
+    experiment: ReportedExperiment | None = None,
 ) -> ReportContent:
     """Makes every comparison of a report, and names its figures.
 

@@ -34,7 +34,7 @@ class LinkedRun:
 
 
 @dataclass(frozen=True)
-class Experiment:
+class ReportedExperiment:
     """The experiment that a report is part of.
 
     Attributes:
@@ -95,7 +95,7 @@ class Experiment:
         return quote(f"{self.up}/{place}")
 
 
-def experiment_of(run_dir: PathLike) -> Experiment | None:
+def experiment_of(run_dir: PathLike) -> ReportedExperiment | None:
     """Returns the experiment in whose root the directory of a report lies, or None.
 
     Raises:
@@ -113,4 +113,4 @@ def experiment_of(run_dir: PathLike) -> Experiment | None:
     for run in plan:
         check_fields(run, _KINDS, f"{marker}, a run", _CURE)
     inside = [run for run in plan if is_name_inside(run["path"])]
-    return Experiment(here.parent, os.path.relpath(here.parent, here), inside)
+    return ReportedExperiment(here.parent, os.path.relpath(here.parent, here), inside)
