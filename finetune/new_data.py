@@ -20,7 +20,7 @@ from multiberts.runs.tables import read_rows
 LINES_SUFFIX = ".txt"
 # What stands for "there is no label"; the number is that of `datasets`.
 _NO_LABEL = (None, "", "-1")
-_USUAL_PAIRS = (
+_USUAL_PAIRS: tuple[tuple[str, ...], ...] = (
     ("sentence1", "sentence2"),
     ("premise", "hypothesis"),
     ("question1", "question2"),
@@ -191,6 +191,7 @@ class NewTextReader:
 
     def _columns(self, path: Path, rows: Sequence[NewRow]) -> tuple[str, ...]:
         usual = _USUAL_PAIRS if self.pairs else tuple((name,) for name in TEXT_NAMES)
+        columns: tuple[str, ...]
         for columns in (*self.text_columns, *(() if self.given else usual)):
             if all(column in rows[0].cells for column in columns):
                 return columns

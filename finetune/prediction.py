@@ -263,11 +263,11 @@ def _lines(sets: Iterable[EvaluationSet]) -> Iterator[str]:
         for row, example_id in enumerate(predicted.example_ids):
             answer = predicted.predictions[row].item()
             line: dict[str, Any] = {"set": predicted.name, "example_id": example_id}
-            is_named = predicted.classes is not None
-            line["prediction"] = predicted.classes[int(answer)] if is_named else answer
+            classes = predicted.classes
+            line["prediction"] = answer if classes is None else classes[int(answer)]
             if predicted.labels is not None:
                 label = predicted.labels[row].item()
-                line["label"] = predicted.classes[int(label)] if is_named else label
+                line["label"] = label if classes is None else classes[int(label)]
             if predicted.scores is not None:
                 line["scores"] = predicted.scores[row].tolist()
             line |= {name: _plain(column[row]) for name, column in predicted.outputs.items()}

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import re
 from pathlib import Path
+from typing import Any
 
 from multiberts.bert.checkpoint import hugging_face, tensorflow_format
 from multiberts.runs import console
@@ -80,6 +81,8 @@ def _fetched(name: str) -> Path:
         ) from error
     repository, revision = match["repository"], match["revision"]
     api = huggingface_hub.HfApi()
+    # One is the base of all errors of the library's HTTP client, the other OSError.
+    unreachable: Any = errors.HfHubHTTPError.__bases__
     try:
         info = api.model_info(repository, revision=revision)
         wanted = _wanted(name, {file.rfilename for file in info.siblings or []})
@@ -95,8 +98,7 @@ def _fetched(name: str) -> Path:
             f"{name}: the Hub has no such {what}, or it is private; correct the name, or log in with "
             "`hf auth login`"
         ) from error
-    # Of these one is the base of all errors of the library's HTTP client, the other OSError.
-    except errors.HfHubHTTPError.__bases__ as error:
+    except unreachable as error:
         directory = _cached(name, repository, revision, error)
     console.progress(f"{name} is {origin_of(directory)}")
     return directory

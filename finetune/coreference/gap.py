@@ -47,7 +47,7 @@ def read_gap(path: PathLike, *, need_labels: bool = True) -> list[GapExample]:
         else, a truth value other than TRUE and FALSE, or a repeated ID; with the line.
     """
     cure = "restore the file from the GAP release"
-    columns = COLUMNS
+    columns: tuple[str, ...] = COLUMNS
     if not need_labels and not set(_LABELS) & set(read_lines(path)[0].split("\t")):
         columns = tuple(name for name in COLUMNS if name not in (*_LABELS, "URL"))
     return [
