@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from multiberts.bert.checkpoint.hub import HUB, checkpoint_directory
+from multiberts.bert.checkpoint.hub import checkpoint_directory, is_name
 from multiberts.evaluate.dumps.run_file import set_at
 from multiberts.finetune.classification.challenge_sets import DATASET_PREFIX
 from multiberts.finetune.family import Family
@@ -27,7 +27,8 @@ class FinetuningSettings:
     Attributes:
       run_dir: the run's directory.
       checkpoint: a checkpoint directory, of this project or a released one; or its name on the Hugging Face
-        Hub, such as `hub:google/multiberts-seed_0`, with `@<revision>` where it is not the newest.
+        Hub, such as `hub:google/multiberts-seed_0`, with `@<revision>` where it is not the newest; or
+        `tf-release:seed_0` of the published archives.
       task: a name of `finetune.tasks`, or any other one together with `labels` or an option `kind`.
       data_dir: a folder with the task's files: `train.tsv` and `dev.tsv` (or `.tsv.gz`) of a GLUE task,
         `train.conll` and `dev.conll` (or `.conll.gz`) of coreference, the Winogender files of the probe.
@@ -189,7 +190,7 @@ def _find_files(arguments: Mapping[str, Any], inputs: Values) -> None:
 
     A checkpoint that is given by name is fetched.
     """
-    if str(inputs["checkpoint"]).startswith(HUB):
+    if is_name(inputs.get("checkpoint")):
         inputs["checkpoint"] = str(checkpoint_directory(inputs["checkpoint"]))
     data = {name: inputs[name] for name in _OF_DATA if name in inputs}
     named = (

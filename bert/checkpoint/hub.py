@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from multiberts.bert.checkpoint import hugging_face, tensorflow_format
+from multiberts.bert.checkpoint.release_archives import RELEASE, release_directory
 from multiberts.runs import console
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
@@ -32,10 +33,11 @@ _DESCRIBING = {*hugging_face.FILES, *tensorflow_format.FILES, "checkpoint.json"}
 
 
 def checkpoint_directory(checkpoint: PathLike) -> Path:
-    """Returns the directory of a checkpoint, fetched where it is given by its name on the Hub.
+    """Returns the directory of a checkpoint, fetched where it is given by name.
 
     Args:
-      checkpoint: a directory, or `hub:<repository>[@<revision>]`.
+      checkpoint: a directory, `hub:<repository>[@<revision>]`, or `tf-release:seed_<n>` (see
+        `bert/checkpoint/release_archives.py`).
 
     Raises:
       UserError: the name is not one, there is no such repository or revision, it holds no checkpoint,
@@ -46,7 +48,19 @@ def checkpoint_directory(checkpoint: PathLike) -> Path:
       'seed_0'
     """
     name = str(checkpoint)
+    if name.startswith(RELEASE):
+        return release_directory(name)
     return _fetched(name) if name.startswith(HUB) else Path(checkpoint)
+
+
+def is_name(checkpoint: object) -> bool:
+    """Returns whether a checkpoint is given by name, and not as a directory.
+
+    Example:
+      >>> is_name("hub:google/multiberts-seed_0"), is_name("results/seed_0")
+      (True, False)
+    """
+    return isinstance(checkpoint, str) and checkpoint.startswith((HUB, RELEASE))
 
 
 def origin_of(directory: Path) -> str:
