@@ -17,11 +17,13 @@ from multiberts.evaluate.dumps.run_file import evaluation_entry, problem_of_entr
 from multiberts.evaluate.dumps.text_file import write_texts
 from multiberts.finetune.family import EvaluationSet
 from multiberts.runs.directory import fingerprint
+from multiberts.runs.environment import JAX, TENSORFLOW, engine
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import read_json_fields, sha256_of_file, write_atomically
 
 STATE = "state"
-_VERSIONS_OF = ("keras", "numpy", "tensorflow", "tensorflow-cpu", "tokenizers")
+_VERSIONS_OF = ("keras", "numpy", "tokenizers")
+_VERSIONS_OF_ENGINES = {TENSORFLOW: ("tensorflow", "tensorflow-cpu"), JAX: ("jax", "jaxlib")}
 
 Entries = dict[str, dict[str, Any]]
 
@@ -116,6 +118,7 @@ def provenance(
             name: [_fingerprint(path) for path in (paths if isinstance(paths, list) else [paths])]
             for name, paths in inputs.items()
         },
+        "engine": engine(),
         "versions": _versions(),
     }
 
@@ -146,6 +149,7 @@ def provenance_of_prediction(
             name: [_fingerprint(path) for path in (paths if isinstance(paths, list) else [paths])]
             for name, paths in inputs.items()
         },
+        "engine": engine(),
         "versions": _versions(),
     }
 
@@ -157,7 +161,7 @@ def _fingerprint(path: Path) -> dict[str, str]:
 def _versions() -> dict[str, str]:
     """Returns versions of what computed the numbers."""
     found = {"python": platform.python_version()}
-    for distribution in _VERSIONS_OF:
+    for distribution in sorted((*_VERSIONS_OF, *_VERSIONS_OF_ENGINES[engine()])):
         try:
             found[distribution] = importlib.metadata.version(distribution)
         except importlib.metadata.PackageNotFoundError:

@@ -66,6 +66,8 @@ def _cases(name: str, command: Command) -> Iterator[str]:
         annotations = load(command.flags)()
     else:
         annotations = {} if function.__name__ == "main" else annotations_of(function)
+    if command.computes:
+        annotations = {**annotations, "engine": Literal["tensorflow", "jax"]}
     for parameter, annotation in annotations.items():
         choices = " ".join(_choices(annotation))
         if choices:

@@ -63,7 +63,9 @@ class JaxStep:
                 out_specs=(whole, whole),
                 check_vma=False,  # every device makes the same update
             )
-        self._update = jax.jit(update, donate_argnums=0)
+        # The same sums in the same order on every run: NVIDIA's GPUs else add as threads come.
+        options = {"xla_gpu_deterministic_ops": True} if jax.default_backend() == "gpu" else None
+        self._update = jax.jit(update, donate_argnums=0, compiler_options=options)
 
     @property
     def machine(self) -> dict[str, object]:

@@ -24,8 +24,8 @@ class DumpFinding:
 
     Attributes:
       check: `missing run`, `missing task`, `missing seeds`, `missing evaluation set`,
-        `unfinished run`, `repeated run`, `mixed vocabularies`, `mixed training data`, `no
-        labels`, `unknown metric` or `metric does not apply`.
+        `unfinished run`, `repeated run`, `mixed vocabularies`, `mixed training data`,
+        `mixed engines`, `no labels`, `unknown metric` or `metric does not apply`.
       message: one line for people.
       where: what it is about, by the columns of the score table; others stay empty.
     """
@@ -57,6 +57,7 @@ def find_all(runs: Sequence[DumpedRun], unfinished: Sequence[Path] = ()) -> list
         *_repeated_runs(runs),
         *_mixed(runs, "mixed vocabularies", "vocabularies", _vocabulary),
         *_mixed(runs, "mixed training data", "sets of data files", _data),
+        *_mixed(runs, "mixed engines", "engines", lambda content: content.get("engine")),
     ]
 
 

@@ -19,6 +19,7 @@ Where known (runs of `finetune` have them; imported ones may not):
                         training it continues, and so on; null, or left out, where there is none
     parameters          {name: value}             the resolved configuration
     inputs              {argument: [{"name", "sha256"}]}   the data files
+    engine              str                       the library that computed, `tensorflow` or `jax`
     versions            {package: version}
     num_train_examples  int
     source              str                       of imported predictions: where they came from
@@ -107,6 +108,7 @@ _OPTIONAL = {
     "parent": _Ancestor | None,
     "parameters": Mapping[str, Any],
     "inputs": Mapping[str, Sequence[_InputFile]],
+    "engine": str | None,
     "versions": Mapping[str, Any],
     "num_train_examples": int | None,
     "source": str,

@@ -24,6 +24,7 @@ from multiberts.bert.model.configuration import BertConfig
 from multiberts.finetune.coreference.mention_pairs import MentionPairs
 from multiberts.finetune.features import encoder_inputs, evaluation_batches, sequence_batch
 from multiberts.runs.console import ProgressBar
+from multiberts.runs.environment import JAX, engine
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import replaced
 
@@ -142,12 +143,17 @@ def _address(
     sets: Mapping[str, MentionPairs], encoder: FrozenEncoder, kept: str, compile_step: bool
 ) -> str:
     """Returns a name that only equal inputs have; the engine's version, which affects rounding, counts."""
-    import tensorflow as tf
+    if engine() == JAX:
+        import jax
 
-    engine = tf.__version__, importlib.metadata.version("keras")
-    device = len(tf.config.list_physical_devices("GPU")) > 0
+        version, device = f"jax {jax.__version__}", jax.default_backend() != "cpu"
+    else:
+        import tensorflow as tf
+
+        version, device = tf.__version__, len(tf.config.list_physical_devices("GPU")) > 0
+    versions = version, importlib.metadata.version("keras")
     address = hashlib.sha256(
-        repr((encoder.fingerprint, kept, compile_step, engine, device)).encode()
+        repr((encoder.fingerprint, kept, compile_step, versions, device)).encode()
     )
     for name, pairs in sorted(sets.items()):
         address.update(name.encode())

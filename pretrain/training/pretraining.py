@@ -26,6 +26,7 @@ from multiberts.pretrain.training.recipe import (
     same_in_all_processes,
 )
 from multiberts.runs.directory import RunDirectory
+from multiberts.runs.environment import engine
 from multiberts.runs.errors import check_values
 from multiberts.runs.parameters import takes_fields_of
 from multiberts.runs.preemption import preemption_notice
@@ -68,7 +69,7 @@ def pretrain(settings: PretrainingSettings) -> None:
         return
     data = _open_data(settings)
     with preemption_notice() as should_stop:
-        # First: devices are opened before anything else of TensorFlow's runs.
+        # First: devices are opened before anything else of the engine's runs.
         trainer = _trainer(
             data.config,
             settings.gradient_shards,
@@ -209,6 +210,7 @@ def _kept_checkpoints(
                 **{f"{name}_sha256": content for name, content in run.fingerprints.items()},
             },
             "corpus": data.facts,
+            "engine": engine(),
         },
     )
 

@@ -93,6 +93,15 @@ def test_four_devices_and_two_processes_train_to_the_bytes_of_one_uncompiled(eng
     assert chief[4] == other[4] == four == one
 
 
+def test_the_program_for_accelerators_trains_alike_on_parts_of_a_processor() -> None:
+    """JAX's: sums over shards on each device, then over devices; its last bits may differ."""
+    pytest.importorskip("jax", reason="needs JAX: pip install -r requirements-jax.txt")
+    (lines,) = _lines([_start("accelerators", "4", "1", **{ENGINE: JAX})])
+    ((_, _, same, loss, _), (_, _, _, expected, _)) = lines
+    assert same == "True"
+    assert float(loss) == pytest.approx(float(expected), rel=1e-5)
+
+
 def test_shards_must_be_dealt_evenly() -> None:
     devices = Devices(strategy=None, count=4, kind="CPU")
     devices.check_shards(32)

@@ -2,13 +2,15 @@
 
     python tests/bert/training/train_on_devices.py WAY DEVICES...
 
-WAY is `compiled` or `plain`, of BERT, or `perceptron`, which compiles fast. Prints a line for each number
+WAY is `compiled` or `plain`, of BERT, `perceptron`, which compiles fast, or `accelerators`: BERT as JAX
+trains it there, in one program for all devices. Prints a line for each number
 of devices: the number, whether this process is the chief, whether all its devices hold the same bits, the
 last loss, and a digest of weights and moments.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from typing import Any
 
@@ -18,6 +20,8 @@ from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.heads import pretraining_loss
 from multiberts.bert.model.initialization import initial_parameters
 from multiberts.bert.randomness import generator
+from multiberts.bert.training.devices import _opened as opened_devices
+from multiberts.bert.training.devices import open_devices
 from multiberts.bert.training.engine import Trainer
 
 # After the packages above, which settle how Keras and TensorFlow compute.
@@ -32,7 +36,7 @@ CONFIG = BertConfig(
     max_position_embeddings=16,
 )
 ROWS, LENGTH, PREDICTIONS, STEPS = 8, 12, 3, 20
-SHARDS = {"compiled": 4, "plain": 4, "perceptron": 8}
+SHARDS = {"compiled": 4, "plain": 4, "perceptron": 8, "accelerators": 4}
 
 
 def batch_at(step: int) -> dict[str, np.ndarray]:
@@ -74,6 +78,10 @@ def perceptron_parameters() -> dict[str, np.ndarray]:
 def main(way: str, devices: list[str]) -> None:
     """Trains once for each number of devices, the trainers made before TensorFlow starts."""
     is_bert = way != "perceptron"
+    if way == "accelerators":
+        for count in devices:
+            found = dataclasses.replace(open_devices(int(count)), kind="not a CPU")
+            opened_devices[int(count)] = found
     trainers = [
         Trainer(
             bert_loss if is_bert else perceptron_loss,

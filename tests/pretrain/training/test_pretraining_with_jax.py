@@ -1,0 +1,108 @@
+"""Pre-training with JAX, in processes that cannot import TensorFlow."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multiberts.benchmarks.stress_resume import differing_files, last_logged_step
+from multiberts.bert.checkpoint.checkpoint import read_checkpoint
+from multiberts.pretrain.training.checkpoints import checkpoint_path
+from multiberts.runs.environment import ENGINE, JAX, TENSORFLOW
+from multiberts.tests.patience import PATIENCE
+
+pytest.importorskip("jax", reason="needs JAX: pip install -r requirements-jax.txt")
+
+Arguments = Callable[..., dict[str, Any]]
+
+COMMAND = """
+import os
+import sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "tensorflow":
+            raise ModuleNotFoundError(name, name=name)
+
+if os.environ["MULTIBERTS_ENGINE"] == "jax":
+    sys.meta_path.insert(0, Blocked())
+from multiberts.runs.command import main
+
+main(sys.argv[1:])
+"""
+SCHEDULE = {
+    "num_steps": 60,
+    "checkpoint_steps": [0, 20],
+    "save_state_every_steps": 10,
+    "log_every_steps": 1,
+    "gradient_shards": 4,
+}
+
+
+def start(arguments: Arguments, run_dir: Path, engine: str, *flags: str) -> subprocess.Popen[str]:
+    """Starts pre-training with an engine; with JAX, TensorFlow cannot be imported."""
+    given = [
+        f"--gin_param=pretrain.{name} = {value!r}"
+        for name, value in arguments(run_dir, **SCHEDULE).items()
+    ]
+    return subprocess.Popen(
+        [sys.executable, "-c", COMMAND, "pretrain", *given, *flags],
+        env={**os.environ, ENGINE: engine},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def output_of(process: subprocess.Popen[str]) -> str:
+    """Waits for a process that succeeds."""
+    errors = process.communicate(timeout=PATIENCE)[1]
+    assert process.returncode == 0, errors[-3000:]
+    return errors
+
+
+def killed_in_training(process: subprocess.Popen[str], run_dir: Path) -> None:
+    """Kills a run without notice, once a state is saved."""
+    try:
+        while process.poll() is None and last_logged_step(run_dir) < 15:
+            time.sleep(0.01)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    assert 15 <= last_logged_step(run_dir) < 60, "it was not killed in the middle"
+
+
+def test_a_killed_run_ends_in_the_bytes_of_one_that_was_not(
+    arguments: Arguments, tmp_path: Path
+) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    output_of(start(arguments, whole, JAX))
+    killed_in_training(start(arguments, killed, JAX), killed)
+    # Then on two devices.
+    output_of(start(arguments, killed, JAX, "--devices=2"))
+    assert differing_files(whole, killed) == []
+    record = json.loads((checkpoint_path(whole, 60) / "checkpoint.json").read_text())
+    assert record["engine"] == JAX
+
+
+def test_the_other_engine_continues_and_says_so(arguments: Arguments, tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    killed_in_training(start(arguments, two, JAX), two)
+    errors = output_of(start(arguments, two, TENSORFLOW))
+    assert "was trained with" in errors and "engine jax, now tensorflow" in errors
+    output_of(start(arguments, one, TENSORFLOW))
+    found, expected = (
+        read_checkpoint(checkpoint_path(run_dir, 60)).parameters for run_dir in (two, one)
+    )
+    for name, values in expected.items():
+        size = np.abs(expected[name.replace("key/bias", "query/bias")]).max()
+        assert np.abs(found[name] - values).max() <= 1e-3 * size, name
