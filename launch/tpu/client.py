@@ -124,7 +124,7 @@ class Provisioner:
         *,
         zone: str,
         name: str,
-        attempt: int,
+        request: str,
         startup_script: str,
         labels: Mapping[str, str],
     ) -> None:
@@ -134,7 +134,7 @@ class Provisioner:
           settings: accelerator, software, network and price class of the node.
           zone: where.
           name: of the queued resource and of its node.
-          attempt: tells a new request from a repeated one.
+          request: from `request_id`; tells a new request from a repeated one.
           startup_script: run at every boot.
           labels: of the node, in addition to ours.
 
@@ -153,7 +153,7 @@ class Provisioner:
             network_config=tpu_v2.NetworkConfig(
                 network=settings.network or "",
                 subnetwork=settings.subnetwork or "",
-                enable_external_ips=True,
+                enable_external_ips=settings.external_ips,
             ),
         )
         if settings.service_account is not None:
@@ -168,12 +168,27 @@ class Provisioner:
             parent=parent,
             queued_resource_id=name,
             queued_resource=resource,
-            request_id=request_id(name, attempt),
+            request_id=request,
         )
-        with _clear_errors(), contextlib.suppress(exceptions.AlreadyExists):
-            operation = self._client.create_queued_resource(call, **self._options)
-            with contextlib.suppress(TimeoutError, exceptions.RetryError):
-                operation.result(timeout=_SECONDS_TO_ACCEPT)
+        with _clear_errors():
+            try:
+                operation = self._client.create_queued_resource(call, **self._options)
+                with contextlib.suppress(TimeoutError, exceptions.RetryError):
+                    operation.result(timeout=_SECONDS_TO_ACCEPT)
+            except exceptions.AlreadyExists:
+                self._check_existing(f"{parent}/queuedResources/{name}", zone)
+
+    def _check_existing(self, name: str, zone: str) -> None:
+        """Looks at the resource whose name is taken.
+
+        Raises:
+          TpuError: it is somebody else's, or it is being deleted: then the name is free in a while.
+        """
+        found = _resource(self._client.get_queued_resource(name=name, **self._options), zone)
+        if found.labels.get(LABEL) != OUR_LABEL:
+            raise TpuError("Refused", f"{name} exists and is not ours")
+        if found.state == DELETING:
+            raise TpuError("Unreachable", f"{name} is still being deleted")
 
     def resources(self, zone: str) -> list[Resource]:
         """Returns all queued resources of ours in a zone.
@@ -245,9 +260,9 @@ class Provisioner:
         return f"projects/{self.project}/locations/{zone}"
 
 
-def request_id(name: str, attempt: int) -> str:
+def request_id(salt: str, name: str, attempt: int) -> str:
     """Returns an id that is the same for the same attempt, so that a repeated call creates nothing."""
-    return str(uuid.uuid5(_NAMESPACE, f"{name}#{attempt}"))
+    return str(uuid.uuid5(_NAMESPACE, f"{salt}/{name}#{attempt}"))
 
 
 def _resource(found: tpu_v2.QueuedResource, zone: str) -> Resource:

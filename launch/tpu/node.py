@@ -1,11 +1,13 @@
 """The program of a node after its boot: checks the accelerator, trains, and reports to the bucket.
 
-`python -m multiberts.launch.tpu.node settings.json log`. SIGTERM, which a preempted machine gets, is passed
-on to the trainer, which saves. A trainer that was asked to stop though the machine stays is started again.
+`python -m multiberts.launch.tpu.node settings.json log`. On SIGTERM, or when the metadata server says that
+the machine is being preempted, the trainer is sent SIGTERM and saves. A trainer that was asked to stop though
+the machine stays is started again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -13,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +34,12 @@ _SECONDS_FOR_ACCELERATOR = 900.0
 _SECONDS_BETWEEN_STARTS = 2.0
 _SECONDS_BETWEEN_LOOKS = 0.2
 _BYTES_OF_LOG = 256 * 2**10
+METRICS = "metrics.jsonl"
+# As Google's own libraries name it.
+METADATA_VARIABLE = "GCE_METADATA_HOST"
+# What Compute Engine's metadata server answers once the machine is being preempted.
+_PREEMPTED = "TRUE"
+_SECONDS_BETWEEN_QUESTIONS = 1.0
 
 
 class NodeBoot:
@@ -45,7 +54,7 @@ class NodeBoot:
         """
         self._settings = settings
         self._bucket = Bucket(settings["bucket"])
-        self._metrics = local_copy(Bucket(settings["run_url"])) / "metrics.jsonl"
+        self._metrics = local_copy(Bucket(settings["run_url"])) / METRICS
         self._log = log
         self._phase = "checking"
         self._error: dict[str, str] | None = None
@@ -60,7 +69,8 @@ class NodeBoot:
     def carry_out(self) -> int:
         """Checks, trains, and returns the exit status."""
         signal.signal(signal.SIGTERM, self._pass_on)
-        threading.Thread(target=self._report_now_and_then, daemon=True).start()
+        for target in (self._report_now_and_then, self._stop_when_preempted):
+            threading.Thread(target=target, daemon=True).start()
         self._enter("checking")
         problem = self._problem_of_accelerator()
         if problem is not None:
@@ -118,6 +128,19 @@ class NodeBoot:
         self._asked_to_stop = True
         if self._trainer is not None and self._trainer.poll() is None:
             self._trainer.terminate()
+
+    def _stop_when_preempted(self) -> None:
+        """Asks the metadata server: the service of the start-up script passes no SIGTERM on."""
+        host = os.environ.get(METADATA_VARIABLE, "metadata.google.internal")
+        url = f"http://{host}/computeMetadata/v1/instance/preempted"
+        question = urllib.request.Request(url, headers={"Metadata-Flavor": "Google"})
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        while not self._asked_to_stop:
+            with contextlib.suppress(OSError), opener.open(question, timeout=5) as answer:
+                if answer.read().decode() == _PREEMPTED:
+                    report("the metadata server says that this machine is being preempted")
+                    self._pass_on(signal.SIGTERM, None)
+            time.sleep(_SECONDS_BETWEEN_QUESTIONS)
 
     def _enter(self, phase: str) -> None:
         self._phase = phase

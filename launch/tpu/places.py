@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from multiberts.runs.directory import fingerprint
 # Arguments of pre-training that name directories of finished runs.
 _INPUTS = ("corpus", "evaluation_corpus", "initial_checkpoint")
 
+# The object with a random number, made once.
+_SALT = "launch/salt"
 # Stands for the experiment's root where its runs' arguments are asked for.
 _ROOT = "/the-root-of-the-experiment"
 
@@ -68,6 +71,13 @@ class Places:
     def labels(self, run: PlannedRun, attempt: int) -> dict[str, str]:
         """Returns the labels of an attempt's node."""
         return {EXPERIMENT: self.experiment, RUN: run.identity[:16], ATTEMPT: str(attempt)}
+
+    def salt(self) -> str:
+        """Returns what tells this experiment's requests from those of an earlier one of the same URL."""
+        self.bucket.write_if(_SALT, uuid.uuid4().hex.encode(), None)  # unless it is there
+        found = self.bucket.read(_SALT)
+        assert found is not None
+        return found.decode()
 
     def put_source(self, packed: bytes) -> tuple[str, str]:
         """Puts the packed program into the bucket, if it is not there.

@@ -20,6 +20,8 @@ from multiberts.launch.tpu.settings import TpuSettings
 
 # Errors of an attempt after which the next zone is tried.
 _OF_THE_ZONE = frozenset({"Stockout", "Quota", "Refused"})
+# Errors of attempts that had no node: they cost nothing, and a queue may last for weeks.
+_WITHOUT_NODE = frozenset({"Stockout", "Quota"})
 # States of a preempted node.
 _TAKEN = frozenset({"PREEMPTED", "TERMINATED", "STOPPED", "STOPPING", "DELETING"})
 # A node with a heartbeat this fresh is at work.
@@ -140,7 +142,7 @@ def decide(seen: Seen, settings: TpuSettings) -> Action:
     |---|---|
     | DONE | let the trainer end; delete the resource; finish |
     | nothing | create, up to a number of attempts or dollars, with back-off |
-    | waiting | wait; past the patience delete, then the next zone |
+    | waiting | wait; past the patience delete, then the next zone, if there are several |
     | active, fresh heartbeat | show |
     | active, old or no heartbeat | look at the node's health, delete |
     | suspending, suspended, failed | delete, as they keep using quota (once it has saved) |
@@ -165,6 +167,31 @@ def decide(seen: Seen, settings: TpuSettings) -> Action:
     if seen.unseen_zones:
         return Wait(f"{', '.join(seen.unseen_zones)} does not answer")
     return Finish() if seen.done else _without_resource(seen, last, settings)
+
+
+def reason_to_hold(nodes: int, is_proven: bool, settings: TpuSettings) -> str | None:
+    """Returns why no further node is asked for now; None where one may be.
+
+    One run goes first, until its first steps are in the bucket: what is wrong with rights, software or
+    data then costs one node, not one per seed.
+
+    Args:
+      nodes: how many runs have a resource.
+      is_proven: whether a run of the plan has trained.
+      settings: `max_nodes`.
+
+    Example:
+      >>> settings = TpuSettings("p", ["z"], "v4-8", "v", "gs://b", max_nodes=2)
+      >>> reason_to_hold(1, False, settings)
+      'waits for the first steps of the first run'
+      >>> reason_to_hold(2, True, settings)
+      'waits, for max_nodes = 2 are in use'
+    """
+    if nodes and not is_proven:
+        return "waits for the first steps of the first run"
+    if settings.max_nodes is not None and nodes >= settings.max_nodes:
+        return f"waits, for max_nodes = {settings.max_nodes} are in use"
+    return None
 
 
 def next_zone(attempts: Sequence[Attempt], zones: Sequence[str]) -> str:
@@ -218,7 +245,8 @@ def _with_resource(resource: Resource, seen: Seen, settings: TpuSettings) -> Act
         return Delete(resource, "preempted", _error("Preempted", f"preempted in {zone}"))
     if state in WAITING:
         minutes = (seen.now - resource.created) / 60
-        if minutes > settings.patience_minutes:
+        is_late = minutes > settings.patience_minutes and len(settings.zones) > 1
+        if is_late and state != "PROVISIONING":
             message = f"no node in {zone} within {minutes:.0f} minutes"
             return Delete(resource, "failed", _error("Stockout", message))
         return Wait(f"{state} in {zone} for {minutes:.0f} minutes")
@@ -269,8 +297,9 @@ def _without_resource(seen: Seen, last: Attempt | None, settings: TpuSettings) -
         return GiveUp(message, is_user_error=True)
     if settings.budget is not None and seen.spent >= settings.budget:
         return GiveUp(_over_budget(seen.spent, settings), is_user_error=True)
-    if len(seen.attempts) >= settings.max_attempts:
-        return GiveUp(f"{len(seen.attempts)} attempts were made; the last: {message}")
+    with_node = sum(_kind(attempt) not in _WITHOUT_NODE for attempt in seen.attempts)
+    if with_node >= settings.max_attempts:
+        return GiveUp(f"{with_node} attempts were made; the last: {message}")
     failures = _failures_in_a_row(seen.attempts)
     if failures >= settings.max_failures:
         return GiveUp(f"{failures} attempts in a row failed; the last: {message}")

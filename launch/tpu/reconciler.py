@@ -23,7 +23,9 @@ from multiberts.launch.tpu.client import (
     Provisioner,
     Resource,
     TpuError,
+    request_id,
 )
+from multiberts.launch.tpu.node import METRICS, last_step
 from multiberts.launch.tpu.places import Places
 from multiberts.launch.tpu.reconcile import (
     Action,
@@ -37,6 +39,7 @@ from multiberts.launch.tpu.reconcile import (
     Show,
     Wait,
     decide,
+    reason_to_hold,
 )
 from multiberts.launch.tpu.settings import TpuSettings
 from multiberts.launch.tpu.startup import startup_script
@@ -77,6 +80,7 @@ class Reconciler:
         self._source = source
         self._print_line = print_line
         self._printed: dict[str, str] = {}
+        self._in_use: dict[str, Resource] = {}
 
     def step(self, runs: Sequence[PlannedRun], planned: Sequence[PlannedRun]) -> dict[str, Action]:
         """Does the next thing for each run, and deletes resources of runs that need none.
@@ -97,15 +101,38 @@ class Reconciler:
                 )
                 self._delete(resource)
         spent = self._spent(planned)
-        actions = {}
+        is_proven = any(
+            run.done(self._root) or last_step(self._root / run.path / METRICS) is not None
+            for run in planned
+        )
+        self._in_use = {one.name: one for one in found if one.state != DELETING}
+        failed: GiveUp | None = None
+        actions: dict[str, Action] = {}
         for run in runs:
             name = self._places.name(run)
             mine = tuple(resource for resource in found if resource.name == name)
             seen = self._seen(run, mine, unseen, spent)
             action = decide(seen, self._settings)
+            if isinstance(action, Create) and name not in self._in_use:
+                hold = reason_to_hold(len(self._in_use), is_proven, self._settings)
+                if failed is not None and not is_proven:
+                    action = GiveUp(f"not started, as {failed.message}", failed.is_user_error)
+                elif hold is not None:
+                    action = Wait(hold)
+            if isinstance(action, GiveUp) and failed is None:
+                failed = GiveUp(f"{run.name} was given up: {action.message}", action.is_user_error)
             self._carry_out(run, action, seen)
             actions[run.path] = action
         return actions
+
+    def nodes_that_continue(self) -> str:
+        """Returns for people which resources were in use at the last look, and what nodes cost."""
+        names = [f"{one.name} in {one.zone}" for one in self._in_use.values()]
+        if not names:
+            return "no node was asked for"
+        price = self._settings.dollars_per_hour
+        cost = "" if price is None else f", ${price:.2f} per hour each"
+        return f"these train on{cost}: {', '.join(names)}; `multiberts launch reap` deletes them"
 
     def _spent(self, planned: Sequence[PlannedRun]) -> float:
         """Returns the dollars that nodes have cost so far."""
@@ -209,7 +236,7 @@ class Reconciler:
                 self._settings,
                 zone=zone,
                 name=name,
-                attempt=number,
+                request=request_id(self._places.salt(), name, number),
                 startup_script=startup_script(
                     self._settings,
                     self._places,
@@ -226,6 +253,7 @@ class Reconciler:
                 message = {"kind": error.kind, "message": str(error)}
                 end_attempt(self._root, attempt, "failed", message)
             return
+        self._in_use[name] = Resource(name, zone, "ACCEPTED", time.time())
         job = f"projects/{self._provisioner.project}/locations/{zone}/queuedResources/{name}"
         write_attempt(self._root, dataclasses.replace(attempt, job=job))
         self._say(run.path, f"{run.name}: attempt {number} asked for in {zone}")
@@ -257,7 +285,7 @@ class Reconciler:
         bucket = Bucket(self._places.run(run))
         entries = read_manifest(bucket) or {}
         # With its configuration, so that the folder counts as a run.
-        for name in ("config.gin", "metrics.jsonl"):
+        for name in ("config.gin", METRICS):
             data = bucket.read(entries[name]["object"]) if name in entries else None
             if data is not None:
                 write_atomically(self._root / run.path / name, data)

@@ -6,9 +6,10 @@ that has the experiment's root; a launcher that stays only repeats it.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from multiberts.launch.estimate.estimate import checked_estimates
@@ -84,10 +85,13 @@ def run_on_tpu(
     failures = carry_out_before(plan, pretraining, root)
     if failures:
         return failures
-    with Lease(root) as lease, preemption_notice() as should_stop:
+    with contextlib.ExitStack() as stack:
+        lease = stack.enter_context(Lease(root))
+        should_stop = stack.enter_context(preemption_notice())
         write_plan(root, plan, estimates)
         source = Places(settings.bucket).put_source(pack(PROJECT))
         reconciler = Reconciler(settings, provisioner, Path(root), source)
+        stack.enter_context(_word_of_nodes(reconciler))
         given_up = _look(reconciler, pretraining, root)
         while True:
             open_runs = [run for run in pretraining if not run.done(root)]
@@ -99,7 +103,8 @@ def run_on_tpu(
             if should_stop():
                 raise PreemptedError(
                     f"asked to stop: {len(pretraining) - len(open_runs)} of {len(pretraining)} seeds of "
-                    f"{root} are done, nodes train on; the same command looks after them again"
+                    f"{root} are done; {reconciler.nodes_that_continue()}; the same command looks "
+                    "after them again"
                 )
             try:
                 given_up = _look(reconciler, pretraining, root)
@@ -193,6 +198,16 @@ def _listed_price(settings: TpuSettings) -> float | None:
     except UserError:
         if settings.budget is None:
             return None
+        raise
+
+
+@contextlib.contextmanager
+def _word_of_nodes(reconciler: Reconciler) -> Iterator[None]:
+    """Reports after Ctrl-C what continues without the launcher."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        report(f"stopped; {reconciler.nodes_that_continue()}")
         raise
 
 

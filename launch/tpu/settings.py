@@ -20,6 +20,11 @@ PROJECT = Path(__file__).resolve().parent.parent.parent
 # What nodes install, by the library that computes.
 REQUIREMENTS = {"tensorflow": "requirements-tpu.txt", "jax": "requirements-tpu-jax.txt"}
 
+# Cores (v2 to v5p) or chips (v5litepod, v6e) of the largest slice that is one machine.
+_LARGEST_OF_ONE_HOST = 8
+# Generations that the last TensorFlow for TPUs runs on.
+_WITH_TENSORFLOW = ("v2", "v3", "v4")
+
 
 @dataclasses.dataclass(frozen=True)
 class TpuSettings:
@@ -33,16 +38,20 @@ class TpuSettings:
       bucket: URL below which everything is kept, such as `gs://my-bucket/my-experiment`; one per
         experiment.
       spot: whether nodes are preemptible, which costs less.
-      patience_minutes: how long a request waits for a node before the next zone is tried.
+      patience_minutes: how long a request waits for a node before the next zone is tried; with one
+        zone it waits for ever.
       heartbeat_minutes: a node without a heartbeat or a step for so long is deleted; about three
         times the time between two saved states.
       boot_minutes: until a node's first heartbeat.
-      max_attempts: of one run.
+      max_attempts: of one run; those that never had a node do not count.
+      max_nodes: how many runs have a node at a time, after the first has trained; None: all.
       max_failures: of one run in a row that were not the zone's fault; nodes cost money.
       backoff_seconds: before another attempt after a failure; doubled each time, up to an hour.
       budget: dollars for all nodes together, then they are deleted; None: no limit.
       dollars_per_hour: of a node; None: that of `launch/estimate/prices.toml`.
       service_account, network, subnetwork: of the nodes; None: the project's default ones.
+      external_ips: whether nodes have addresses of their own; without, the network needs Private
+        Google Access, and Cloud NAT or an image with `python`.
       poll_seconds: between looks.
       compute: `tensorflow` or `jax`: whose pinned requirements nodes install.
       python: an interpreter on the nodes that has all requirements; None: nodes install them.
@@ -64,6 +73,7 @@ class TpuSettings:
     heartbeat_minutes: PositiveFloat = 45.0
     boot_minutes: NonNegativeFloat = 30.0
     max_attempts: PositiveInt = 100
+    max_nodes: PositiveInt | None = None
     max_failures: PositiveInt = 5
     backoff_seconds: NonNegativeFloat = 60.0
     budget: NonNegativeFloat | None = None
@@ -71,6 +81,7 @@ class TpuSettings:
     service_account: str | None = None
     network: str | None = None
     subnetwork: str | None = None
+    external_ips: bool = True
     poll_seconds: PositiveFloat = 60.0
     compute: str = "tensorflow"
     python: str | None = None
@@ -91,6 +102,21 @@ class TpuSettings:
         if not self.zones:
             raise UserError(
                 "zones is empty, expected at least one, such as ['us-central2-b']; name some"
+            )
+        kind, _, size = self.accelerator_type.rpartition("-")
+        if kind and size.isdigit() and int(size) > _LARGEST_OF_ONE_HOST:
+            raise UserError(
+                f"accelerator_type is {self.accelerator_type!r}, a slice of several machines; a run in a "
+                f"bucket is trained by one: ask for {kind}-{_LARGEST_OF_ONE_HOST}"
+            )
+        if (
+            self.compute == "tensorflow"
+            and self.device_kind == "TPU"
+            and kind not in _WITH_TENSORFLOW
+        ):
+            raise UserError(
+                f"accelerator_type is {self.accelerator_type!r}, for which TensorFlow is not maintained; "
+                f"set compute = 'jax', or choose one of {', '.join(_WITH_TENSORFLOW)}"
             )
         if not is_url(self.bucket):
             raise UserError(

@@ -62,7 +62,7 @@ def startup_script(
         "flags": pretrain_flags({**arguments, "run_dir": places.run(run)}),
     }
     environment = {PUSH_VARIABLE: f"{settings.push_seconds:g}", **settings.node_environment}
-    if settings.device_kind == "TPU":
+    if settings.device_kind == "TPU" and settings.compute == "tensorflow":
         environment["TPU_NAME"] = "local"
     templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),

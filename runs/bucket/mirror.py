@@ -256,7 +256,8 @@ class Mirror:
         self._bucket.remove({entry["object"] for entry in before.values()} - kept)
 
     def _names(self) -> list[str]:
-        """Returns the files to push, states first."""
+        """Returns the files to push: states first; once all is done none, as they go."""
+        has_ended = (self.path / DONE).exists()
         found = {
             folder: [
                 str(file.relative_to(self.path)) for file in folder.rglob("*") if file.is_file()
@@ -269,7 +270,7 @@ class Mirror:
             for name in names
             if name not in (DONE, LOCK, UNFETCHED)
             and UNFINISHED_SUFFIX not in name
-            and not (self._is_finished and _is_state(name))
+            and not (has_ended and _is_state(name))
         ]
 
     def _pushed(self, name: str) -> Entry | None:

@@ -39,13 +39,17 @@ _STATE = re.compile(r"state/step_(\d+)\.npz")
 _SECONDS_BETWEEN_LOOKS = 0.02
 
 
+# With notice by a signal or by the metadata server, or without.
+KINDS = ("SIGTERM", "metadata", "SIGKILL")
+
+
 @dataclasses.dataclass(frozen=True)
 class Preemption:
     """A node that was preempted.
 
     Attributes:
       run: the run's path.
-      kind: `SIGTERM` (with notice) or `SIGKILL` (without).
+      kind: one of `KINDS`.
       reached: the last step that the node had logged.
       kept: the step that the bucket had then, from which the next node resumes.
     """
@@ -65,7 +69,7 @@ def rehearse(
     *,
     plan: list[PlannedRun],
     root: str,
-    preemptions: Sequence[str] = ("SIGTERM", "SIGKILL"),
+    preemptions: Sequence[str] = KINDS,
     seconds_of_notice: NonNegativeFloat = 30.0,
     quota_errors: NonNegativeInt = 1,
     stockouts: NonNegativeInt = 1,
@@ -78,8 +82,9 @@ def rehearse(
     Args:
       plan: every run after its parents; a small one.
       root: a new folder is made below it.
-      preemptions: of each run, one after the other: `SIGTERM` (with notice) or `SIGKILL`.
-      seconds_of_notice: from SIGTERM to SIGKILL.
+      preemptions: of each run, one after the other: `SIGTERM` or `metadata` (the metadata server gives
+        notice), each followed by SIGKILL, or `SIGKILL` alone.
+      seconds_of_notice: before SIGKILL.
       quota_errors: how many requests are refused for lack of quota.
       stockouts: how many zones, from the second on, never have a node.
       failures: how many requests are accepted and then fail.
@@ -96,8 +101,10 @@ def rehearse(
             "the plan has no pre-training to rehearse; name procedures and pretrain_seeds"
         )
     for kind in preemptions:
-        if kind not in ("SIGTERM", "SIGKILL"):
-            raise UserError(f"preemptions has {kind!r}, expected SIGTERM or SIGKILL; correct it")
+        if kind not in KINDS:
+            raise UserError(
+                f"preemptions has {kind!r}, expected one of {', '.join(KINDS)}; correct it"
+            )
     started = time.monotonic()
     folder = Path(root).absolute() / time.strftime("rehearsal-%Y%m%d-%H%M%S")
     experiment = folder / "experiment"
@@ -252,7 +259,8 @@ class PreemptionInjector:
         if not self._kept(run):
             return  # a node without a saved state would only show a second start
         kind = kinds.pop(0)
-        self._service.preempt(name, self._notice if kind == "SIGTERM" else 0.0)
+        notice = 0.0 if kind == "SIGKILL" else self._notice
+        self._service.preempt(name, notice, by_metadata=kind == "metadata")
         reached = _step_of(folder) or step
         self.preemptions.append(Preemption(run.path, kind, reached, self._kept(run)))
 

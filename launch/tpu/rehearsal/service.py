@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from google.cloud import tpu_v2
 from google.cloud.location import locations_pb2
 from google.longrunning import operations_pb2
 from google.protobuf import any_pb2
+
+from multiberts.launch.tpu.node import METADATA_VARIABLE
 
 # Read by the start-up script: the folder for all that it writes.
 FOLDER_VARIABLE = "NODE_FOLDER"
@@ -53,6 +56,38 @@ class Mishaps:
     failures: int = 0
 
 
+class Metadata:
+    """A node's metadata server: it says whether the node is being preempted."""
+
+    def __init__(self) -> None:
+        self.is_preempted = False
+        self._server: ThreadingHTTPServer | None = None
+
+    def open(self) -> str:
+        """Starts it, and returns its `host:port`."""
+        metadata = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(str(metadata.is_preempted).upper().encode())
+
+            def log_message(self, *_: object) -> None:
+                """Prints nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return f"127.0.0.1:{self._server.server_port}"
+
+    def close(self) -> None:
+        """Stops it, if it runs."""
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._server = None
+
+
 @dataclasses.dataclass
 class _Held:
     """A queued resource and its node."""
@@ -61,6 +96,7 @@ class _Held:
     request_id: str
     process: subprocess.Popen[bytes] | None = None
     node: tpu_v2.Node | None = None
+    metadata: Metadata = dataclasses.field(default_factory=lambda: Metadata())
 
 
 class TpuService:
@@ -124,6 +160,7 @@ class TpuService:
         with self._using:
             for held in self._held.values():
                 end_node(held.process)
+                held.metadata.close()
 
     def client(self) -> tpu_v2.TpuClient:
         """Returns the unmodified client, connected to this service."""
@@ -153,17 +190,24 @@ class TpuService:
             _set_state(resource, "ACTIVE")
             self._held[name] = _Held(resource, "")
 
-    def preempt(self, name: str, seconds_of_notice: float) -> None:
+    def preempt(self, name: str, seconds_of_notice: float, by_metadata: bool = False) -> None:
         """Preempts a node: SIGTERM to the start-up script's processes, then SIGKILL.
 
         Args:
           name: the resource's full name.
           seconds_of_notice: between the two; 0: no SIGTERM.
+          by_metadata: the metadata server gives notice, and nobody sends SIGTERM.
         """
         held = self._held[name]
         with self._using:
             _set_state(held.resource, "SUSPENDING")
+        if by_metadata and held.process is not None:
+            held.metadata.is_preempted = True
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                held.process.wait(seconds_of_notice)
+            seconds_of_notice = 0.0
         end_node(held.process, seconds_of_notice)
+        held.metadata.close()
         with self._using:
             if held.node is not None:
                 held.node.state = _NODE_STATES["PREEMPTED"]
@@ -185,6 +229,9 @@ class TpuService:
                     self._list,
                     tpu_v2.ListQueuedResourcesRequest,
                     tpu_v2.ListQueuedResourcesResponse,
+                ),
+                "GetQueuedResource": (
+                    self._get, tpu_v2.GetQueuedResourceRequest, tpu_v2.QueuedResource
                 ),
                 "GetNode": (self._get_node, tpu_v2.GetNodeRequest, tpu_v2.Node),
                 "ListAcceleratorTypes": (
@@ -277,7 +324,10 @@ class TpuService:
         held.process = start_node(
             self._folder / _name_of_node(held.resource),
             spec.node.metadata["startup-script"],
-            self._environment,
+            {
+                **(os.environ if self._environment is None else self._environment),
+                METADATA_VARIABLE: held.metadata.open(),
+            },
         )
         _set_state(held.resource, "ACTIVE")
 
@@ -308,6 +358,7 @@ class TpuService:
                 grpc.StatusCode.FAILED_PRECONDITION, f"{request.name} has nodes; use force"
             )
         end_node(held.process)
+        held.metadata.close()
         _set_state(held.resource, "DELETING")
         return _operation(request.name)
 
@@ -321,6 +372,9 @@ class TpuService:
             if name.startswith(f"{request.parent}/")
         ]
         return tpu_v2.ListQueuedResourcesResponse(queued_resources=found)
+
+    def _get(self, request: tpu_v2.GetQueuedResourceRequest) -> tpu_v2.QueuedResource:
+        return self._found(request.name).resource
 
     def _get_node(self, request: tpu_v2.GetNodeRequest) -> tpu_v2.Node:
         for held in self._held.values():

@@ -39,7 +39,7 @@ def create(cloud: Provisioner, attempt: int = 1, script: str = "sleep 60") -> No
         SETTINGS,
         zone="zone-a",
         name="mb-1-2",
-        attempt=attempt,
+        request=request_id("salt", "mb-1-2", attempt),
         startup_script=script,
         labels={"experiment": "1", "attempt": str(attempt)},
     )
@@ -89,10 +89,35 @@ def test_the_same_attempt_makes_one_resource(make_service: MakeService) -> None:
     cloud = provisioner(service)
     create(cloud)
     create(cloud)
-    create(cloud, attempt=2)  # exists already: taken for ours
+    create(cloud, attempt=2)  # exists already, and is ours
     assert len(service.created) == len(service.resources()) == 1
-    assert request_id("a", 1) == request_id("a", 1)
-    assert len({request_id(name, number) for name in "ab" for number in (1, 2, 12)}) == 6
+    assert request_id("s", "a", 1) == request_id("s", "a", 1)
+    ids = {
+        request_id(salt, name, number) for salt in "st" for name in "ab" for number in (1, 2, 12)
+    }
+    assert len(ids) == 12
+
+
+def test_a_name_that_is_taken_is_looked_at(make_service: MakeService) -> None:
+    """An older resource of that name is being deleted, or it is somebody else's."""
+    from google.cloud import tpu_v2
+
+    service = make_service()
+    cloud = provisioner(service)
+    create(cloud)
+    state_after(cloud, "zone-a", "ACTIVE")
+    [held] = service._held.values()
+    held.resource.state = tpu_v2.QueuedResourceState(
+        state=tpu_v2.QueuedResourceState.State.DELETING
+    )
+    service._advance = lambda: None  # deleting takes its time
+    with pytest.raises(TpuError, match="is still being deleted") as error:
+        create(cloud, attempt=2)
+    assert error.value.kind == "Unreachable"
+    held.resource.tpu.node_spec[0].node.labels = {LABEL: "somebody else"}
+    with pytest.raises(TpuError, match="exists and is not ours") as error:
+        create(cloud, attempt=2)
+    assert error.value.kind == "Refused"
 
 
 def test_only_what_has_our_label_is_seen_or_deleted(make_service: MakeService) -> None:

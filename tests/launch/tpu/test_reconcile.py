@@ -142,6 +142,11 @@ ROWS: list[tuple[str, Seen, Action | type]] = [
             {"kind": "Stockout", "message": "no node in a within 10 minutes"},
         ),
     ),
+    (
+        "provisioning is never cut short",
+        Seen(NOW, False, (resource("PROVISIONING", age=9999),), (), OPEN),
+        Wait,
+    ),
     # Active.
     ("trains", Seen(NOW, False, (resource("ACTIVE"),), (), OPEN, NODE, word()), Show(word())),
     ("boots", Seen(NOW, False, (resource("ACTIVE"),), (), OPEN), Wait("booting in a")),
@@ -272,6 +277,17 @@ def test_pauses_grow_and_zones_take_turns() -> None:
     attempts.append(over(8, "preempted", "Preempted", "b"))
     assert next_zone(attempts, wanted.zones) == "b"
     assert seconds_to_wait(attempts, wanted) == 0
+
+
+def test_a_queue_of_weeks_ends_nothing() -> None:
+    waiting = resource("WAITING_FOR_RESOURCES", age=1e6)
+    one_zone = dataclasses.replace(SETTINGS, zones=("a",))
+    assert isinstance(decide(Seen(NOW, False, (waiting,), (), OPEN), one_zone), Wait)
+    refused = tuple(over(n, "failed", "Quota", ago=1e4) for n in range(1, 501))
+    assert decide(Seen(NOW, attempts=refused), one_zone) == Create(501, "a")
+    with_nodes = tuple(over(500 + n, "preempted", "Preempted") for n in range(1, 6))
+    action = decide(Seen(NOW, attempts=(*refused, *with_nodes)), one_zone)
+    assert action == GiveUp("5 attempts were made; the last: Preempted it was")
 
 
 def test_failures_in_a_row_end_it_and_the_zones_do_not_count() -> None:

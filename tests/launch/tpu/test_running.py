@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import sys
 import time
 from collections.abc import Callable
@@ -19,8 +20,10 @@ from multiberts.launch.plan.graph import complete
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.tpu.client import LABEL, OUR_LABEL, Provisioner
 from multiberts.launch.tpu.places import Places
+from multiberts.launch.tpu.reconcile import Beat
 from multiberts.launch.tpu.running import run_on_tpu
 from multiberts.launch.tpu.settings import TpuSettings
+from multiberts.runs.bucket.mirror import Mirror
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import write_atomically
@@ -104,8 +107,6 @@ def test_single_looks_take_a_run_from_nothing_to_done(
     # What a node would have left in the bucket.
     places = Places(f"file://{tmp_path}/bucket")
     assert (tmp_path / "bucket" / "corpora" / "text" / "DONE").exists()
-    from multiberts.runs.bucket.mirror import Mirror
-
     with Mirror(places.run(run)) as mirror:
         done = RunDirectory(mirror.path, stage="pretrain", parameters={"x": 1})
         with done:
@@ -143,20 +144,61 @@ def test_a_run_that_the_trainer_refuses_is_given_up_with_its_words(
 
 
 def test_attempts_end(make_service: MakeService, look: Callable[..., Any], tmp_path: Path) -> None:
-    """Nodes that never say a word are replaced so often and no oftener."""
+    """Nodes that never say a word are replaced so often and no oftener, and only one run pays for it."""
     service, root = make_service(), tmp_path / "root"
     runs = [make_run(root, number) for number in range(2)]
     changes = {"python": "/bin/true", "boot_minutes": 0.0, "max_attempts": 3}
     failures = until(lambda: (f := look(service, runs, **changes)) and len(f) == 2 and f)
-    for failure in failures:
-        assert failure.message.startswith(
-            "3 attempts were made; the last: no heartbeat 0 minutes after"
-        )
-        assert failure.attempts == 3
-        outcomes = [one.outcome for one in attempts_at(root, failure.run.path)]
-        assert outcomes == ["lost"] * 3
-    assert len(service.created) == 6
+    first, second = failures
+    message = "3 attempts were made; the last: no heartbeat 0 minutes after"
+    assert first.message.startswith(message)
+    assert [one.outcome for one in attempts_at(root, first.run.path)] == ["lost"] * 3
+    assert second.message.startswith(f"not started, as {first.run.name} was given up: {message}")
+    assert (first.attempts, second.attempts) == (3, 0)
+    assert len(service.created) == 3
     until(lambda: look(service, runs, **changes) and not service.resources())
+
+
+def test_one_run_goes_first_and_then_as_many_as_allowed(
+    make_service: MakeService, look: Callable[..., Any], tmp_path: Path
+) -> None:
+    service, root = make_service(), tmp_path / "root"
+    runs = [make_run(root, number) for number in range(4)]
+    for _ in range(3):
+        look(service, runs, python="/bin/true", max_nodes=3)
+    assert len(service.created) == 1
+    # Its first steps are in the bucket.
+    now = time.time()
+    beat = dataclasses.asdict(Beat("training", booted=now, time=now, progressed=now, step=10))
+    places = Places(f"file://{tmp_path}/bucket")
+    places.bucket.write(places.beat(runs[0], 1), json.dumps(beat).encode())
+    with Mirror(places.run(runs[0])) as mirror:
+        (mirror.path / "metrics.jsonl").write_text('{"step": 10, "loss": 1.0}\n')
+    for _ in range(3):
+        look(service, runs, python="/bin/true", max_nodes=3)
+    assert len(service.created) == 3
+    assert attempts_at(root, runs[3].path) == []
+
+
+def test_ctrl_c_says_what_trains_on_and_what_it_costs(
+    make_service: MakeService,
+    look: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("multiberts.launch.tpu.running._pause", interrupt)
+    run = make_run(tmp_path / "root")
+    with pytest.raises(KeyboardInterrupt):
+        look(make_service(), [run], python="/bin/true", once=False)
+    name = Places(f"file://{tmp_path}/bucket").name(run)
+    assert (
+        f"stopped; these train on, $3.60 per hour each: {name} in zone-a; "
+        "`multiberts launch reap` deletes them"
+    ) in capsys.readouterr().out
 
 
 def test_above_the_budget_nodes_are_deleted(
@@ -241,6 +283,11 @@ def test_bad_requests_are_one_line_and_create_nothing(
         ({"patience_minutes": 0}, r"patience_minutes is 0, expected float above 0"),
         ({"compute": "torch"}, r"compute is 'torch', expected one of tensorflow"),
         ({"accelerator_type": "v9-8"}, r"accelerator_type names 'v9-8'"),
+        ({"accelerator_type": "v4-32"}, r"a slice of several machines; .* ask for v4-8"),
+        (
+            {"accelerator_type": "v6e-8", "device_kind": "TPU"},
+            r"'v6e-8', for which TensorFlow is not maintained",
+        ),
     ):
         with pytest.raises(UserError, match=message):
             look(service, [run], **changes)

@@ -224,13 +224,15 @@ def test_files_then_manifest_then_done(cloud_storage: Any) -> None:
         run = RunDirectory(mirror.path, stage="work", parameters={"x": 1})
         with run:
             write_atomically(mirror.path / "state" / "step_1.npz", b"state")
+            mirror.push()
+            write_atomically(mirror.path / "state" / "step_2.npz", b"newer state")
             write_atomically(mirror.path / "out.txt", b"result")
             (mirror.path / "half.unfinished").write_bytes(b"half")
             run.finish(["out.txt"])
     names = [n.removeprefix("run/") for n in cloud_storage.written() if "LEASE" not in n]
-    # In the end the manifest without the state, which nobody needs any more.
-    assert names[-3:] == [MANIFEST, "DONE", MANIFEST]
-    assert set(names[:-3]) == {"config.gin", "out.txt", "state/step_1.npz"}
+    # In the end the manifest without states, which nobody needs any more; the last one is not pushed.
+    assert set(names[:2]) == {"config.gin", "state/step_1.npz"}
+    assert names[2:] == [MANIFEST, "out.txt", MANIFEST, "DONE", MANIFEST]
     left = set(names) - {"state/step_1.npz"}
     assert cloud_storage.names() == sorted(f"run/{name}" for name in left)
     manifest = json.loads(cloud_storage.objects["ours", f"run/{MANIFEST}"][0])

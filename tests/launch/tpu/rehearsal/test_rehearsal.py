@@ -58,18 +58,18 @@ def test_every_mishap_came_and_is_accounted_for(rehearsed: tuple[Path, str]) -> 
     kinds = [(one.outcome, (one.error or {}).get("kind")) for one in attempts]
     assert kinds[:3] == [("failed", "Quota"), ("failed", "Stockout"), ("failed", "Stockout")]
     assert kinds[-1] == ("done", None)
-    assert sorted(kinds[3:-1]) == [("preempted", "Preempted")] * 2
+    assert sorted(kinds[3:-1]) == [("preempted", "Preempted")] * 3
     assert [one.zone for one in attempts[:3]] == ["rehearsal-a", "rehearsal-b", "rehearsal-c"]
     # Only those that had a node cost money.
-    assert [one.dollars_per_hour for one in attempts] == [None] * 3 + [1.0] * 3
+    assert [one.dollars_per_hour for one in attempts] == [None] * 3 + [1.0] * 4
     for one in attempts[3:]:
         assert one.log is not None
         assert "CPU answer to TensorFlow" in (folder / "experiment" / one.log).read_text()
     losses = re.findall(
-        r"(SIGTERM|SIGKILL) at step (\d+), resumed from (\d+): (\d+) steps", printed
+        r"(SIGTERM|metadata|SIGKILL) at step (\d+), resumed from (\d+): (\d+) steps", printed
     )
-    assert [kind for kind, *_ in losses] == ["SIGTERM", "SIGKILL"]
-    assert losses[0][3] == "0"  # with notice it saved
+    assert [kind for kind, *_ in losses] == ["SIGTERM", "metadata", "SIGKILL"]
+    assert losses[0][3] == losses[1][3] == "0"  # with notice it saved
     unanswered = re.search(r"(\d+) calls unanswered", printed)
     assert unanswered is not None and int(unanswered[1]) >= 8
 
@@ -96,6 +96,6 @@ def test_an_unknown_preemption_is_one_line(tmp_path: Path) -> None:
     )
     assert result.returncode == 2
     assert result.stderr == (
-        "error: preemptions has 'SIGHUP', expected SIGTERM or SIGKILL; correct it\n"
+        "error: preemptions has 'SIGHUP', expected one of SIGTERM, metadata, SIGKILL; correct it\n"
     )
     assert list(tmp_path.iterdir()) == []
