@@ -82,10 +82,10 @@ class Metadata:
 
     def close(self) -> None:
         """Stops it, if it runs."""
-        if self._server is not None:
-            self._server.shutdown()
-            self._server.server_close()
-            self._server = None
+        server, self._server = self._server, None  # deletion and preemption may come together
+        if server is not None:
+            server.shutdown()
+            server.server_close()
 
 
 @dataclasses.dataclass
