@@ -65,6 +65,9 @@ class Browser:
         while True:
             answer = self._read()
             if answer.get("id") == self._number:
+                if "navigated or closed" in answer.get("error", {}).get("message", ""):
+                    # The page read itself again meanwhile: the same of the new page.
+                    return self.call(method, **parameters)
                 assert "error" not in answer, answer
                 return answer["result"]
 
