@@ -192,7 +192,10 @@ def as_lines(outcomes: Outcomes) -> str:
         content = asdict(found)
         content["length"] = {name: float(f"{x:.4g}") for name, x in found.length.items()}
         content["terms"] = [float(f"{x:.4g}") for x in found.terms]
-        lines.append(json.dumps({**asdict(condition), **content}, sort_keys=True) + "\n")
+        content |= asdict(condition)
+        if condition.aggregate == "mean":
+            del content["aggregate"]
+        lines.append(json.dumps(content, sort_keys=True) + "\n")
     return "".join(lines)
 
 
@@ -202,7 +205,8 @@ def read_lines(file: Path) -> Outcomes:
     found = {}
     for line in file.read_text().splitlines():
         content = json.loads(line)
-        condition = Condition(*(content.pop(name) for name in fields))
+        aggregate = content.pop("aggregate", "mean")
+        condition = Condition(*(content.pop(name) for name in fields), aggregate)
         found[condition] = Outcome(**content)
     return found
 

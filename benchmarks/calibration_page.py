@@ -234,6 +234,7 @@ def _few(condition: Condition) -> bool:
     return (
         condition.design != "family"
         and condition.metric in ("mean", "accuracy")
+        and condition.aggregate == "mean"
         and condition.num_seeds <= FEW_SEEDS
     )
 
@@ -345,7 +346,8 @@ def _advice(outcomes: Outcomes) -> list[str]:
 
 
 def _flagged_failures(outcomes: Outcomes) -> str:
-    found = [o for c, o in outcomes.items() if c.data in ("failed", "failed_one_side")]
+    failing = ("failed", "failed_one_side")
+    found = [o for c, o in outcomes.items() if c.data in failing and c.aggregate == "mean"]
     misses = sum(o.trials - o.covered["t"] for o in found)
     return f"{sum(o.flagged_misses['failed seeds'] for o in found) / max(misses, 1):.0%}"
 
@@ -563,15 +565,15 @@ def recommended_figure(outcomes: Outcomes) -> Figure:
     """Draws the coverage of the recommended interval: a row per kind of data, a panel per design."""
     designs = ("single", "paired", "unpaired")
     shown = _of(outcomes, lambda _: True)
-    kinds = list(dict.fromkeys((c.metric, c.data, c.words) for c in shown))
+    kinds = list(dict.fromkeys((c.metric, c.data, c.aggregate, c.words) for c in shown))
     with canvas(7.0, 0.27 * len(kinds) + 1.3, 3, sharey=True, sharex=True) as (figure, panels):
         for axes, design in zip(panels, designs, strict=True):
             _mark_target(axes, "x")
             for index, number in enumerate(NUMBERS_OF_SEEDS):
                 points = [
                     (shown[c].share(), row + 0.12 * (index - 2))
-                    for row, (metric, data, _) in enumerate(kinds)
-                    if (c := Condition(metric, design, data, number)) in shown  # type: ignore[arg-type]
+                    for row, (metric, data, average, _) in enumerate(kinds)
+                    if (c := Condition(metric, design, data, number, average)) in shown  # type: ignore[arg-type]
                 ]
                 axes.plot(
                     [x for x, _ in points], [y for _, y in points], linestyle="none",
@@ -585,7 +587,7 @@ def recommended_figure(outcomes: Outcomes) -> Figure:
         panels[0].set_xlim(min(0.78, lowest - 0.03), 1.015)
         panels[0].set_yticks(
             range(len(kinds)),
-            [f"{words}" + (f" ({m})" if m == "pearson" else "") for m, _, words in kinds],
+            [f"{words}" + (f" ({m})" if m == "pearson" else "") for m, _, _, words in kinds],
         )
         panels[0].invert_yaxis()
         figure.legend(*panels[1].get_legend_handles_labels(), loc="outside lower center", ncols=6)

@@ -142,6 +142,7 @@ def questions_of(
         num_bootstrap=num_bootstrap,
         bootstrap_seed=bootstrap_seed_of(condition, simulation_seed, trials[0]),
         confidence=CONFIDENCE,
+        aggregate=condition.aggregate,
     )
     metric = METRICS[condition.metric]
     questions = [
@@ -216,7 +217,7 @@ def simulate(
                 _add(outcome.flagged_misses, {flag: int(up and missed)})
             if truth == 0:
                 _count_rejections(outcome, "t", advised.p)
-        if condition.metric in ("mean", "accuracy"):
+        if condition.metric in ("mean", "accuracy") and condition.aggregate == "mean":
             seed = bootstrap_seed_of(condition, simulation_seed, batch[0])
             arms = [question.arms for question in questions]
             for name, ends in _neighbours(condition, arms, np.random.default_rng(seed)).items():

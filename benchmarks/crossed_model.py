@@ -25,6 +25,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from multiberts.stats.bootstrap.aggregation import Aggregate
 from multiberts.stats.bootstrap.arms import Arm, clustered, make_arm
 
 Array = NDArray[np.float64]
@@ -117,17 +118,20 @@ class Condition:
         `single`, or `family`: the paired comparison of five tasks with seeds in common.
       data: what the variance is nearly all made of, or what is hard about the data.
       num_seeds: R, of each side.
+      aggregate: the average over seeds; other than the mean, where both sides are made alike.
     """
 
     metric: MetricName
     design: TrialDesign
     data: str
     num_seeds: int
+    aggregate: Aggregate = "mean"
 
     @property
     def name(self) -> str:
         """The name of the condition's files."""
-        return f"{self.metric}-{self.design}-{self.data}-{self.num_seeds}"
+        name = f"{self.metric}-{self.design}-{self.data}-{self.num_seeds}"
+        return name if self.aggregate == "mean" else f"{name}-{self.aggregate}"
 
     @property
     def ordinary(self) -> bool:
@@ -142,6 +146,8 @@ class Condition:
     def words(self) -> str:
         """The kind of data, for readers."""
         words = self.data.replace("_", " ")
+        if self.aggregate != "mean":
+            return f"{words}, {self.aggregate} of seeds"
         if self.data in SHARES:
             return f"normal, {words} dominate{'s' * (self.data == 'residual')}".replace(
                 "none dominate", "shares equal"
@@ -357,6 +363,11 @@ def all_conditions(real: bool = False) -> list[Condition]:
         Condition(metric, design, data, number)
         for metric, designs, of_kind in kinds
         for design, data, number in itertools.product(designs, of_kind, NUMBERS_OF_SEEDS)
+    ]
+    found += [
+        Condition(metric, "unpaired", data, number, aggregate)
+        for metric, data in (("mean", "heavy_tailed"), ("accuracy", "failed"))
+        for aggregate, number in itertools.product(("median", "iqm"), NUMBERS_OF_SEEDS[2:])
     ]
     if real:  # ten seeds stand for all: more than ten of them would be copies
         designs: tuple[TrialDesign, ...] = ("single", "unpaired")

@@ -6,8 +6,11 @@ Zhong, Ghosh, Klein and Steinhardt, "Are Larger Pretrained Language Models Unifo
 The middle size's accuracy is used three times: in the first difference, in the second, and to group
 similar examples. The paper uses one common estimate (`shared`). Its noise enters the two differences
 with opposite signs, so that it pulls the correlation down: where every example is equally hard for the
-three sizes, and only luck moves, r is -.40 to -.44 in every bucket (5 seeds per size, 4,000 examples with
-accuracies spread evenly over 0 to 1), although nothing is related. So by default the middle size's
+three sizes, and only luck moves, r is negative although nothing is related. How much depends on the
+examples: r is about -v / (v + s), where v is the variance of their true accuracies within a bucket and
+s that of a size's estimate. With 5 seeds per size and 4,000 examples it is -.40 to -.44 in every bucket
+where accuracies are spread evenly over 0 to 1, and -.08 to -.14 where they lie close together
+(Beta(20, 20)); with 25 seeds it comes near -.5. So by default the middle size's
 pre-training seeds are split at random into three parts, one for each use, and the result is averaged over
 many such splits; r is then 0 within its interval.
 

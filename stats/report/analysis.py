@@ -24,6 +24,7 @@ from multiberts.stats.presentation.ranking_figure import draw_ranking
 from multiberts.stats.presentation.sections import ReportSection, slug
 from multiberts.stats.presentation.table_writer import format_cell
 from multiberts.stats.report.dumps import (
+    NO_RANKING,
     Bootstrap,
     Dump,
     compare_dumps,
@@ -74,6 +75,7 @@ class ComparedProcedures:
       shown: the same in the units and with the names that readers see.
       pictures: the figures of each comparison.
       overview: figures of all of them.
+      unranked: notes on what could not be ranked.
       rankings: of all arms, in the same units, where more than two have one base; those of a report's
         family are with the last of its comparisons.
       grids: examples by seeds, by name of the comparison and evaluation set.
@@ -87,6 +89,7 @@ class ComparedProcedures:
     pictures: list[list[ReportSection]] = field(default_factory=list)
     overview: list[ReportSection] = field(default_factory=list)
     rankings: list[ArmComparisons] = field(default_factory=list)
+    unranked: list[str] = field(default_factory=list)
     grids: dict[tuple[str, str], ExampleGrid] = field(default_factory=dict)
     planned_seeds: list[int | None] = field(default_factory=list)
 
@@ -357,6 +360,8 @@ def _rank(family: _Family, bootstrap: Bootstrap) -> None:
     if ranking is not None:
         place = f"{family.prefix}-ranking-{slug(set_name)}-{slug(family.measure)}"
         family.last.add_ranking(ranking, place)
+    elif len(measured) > 2:
+        family.last.unranked.append(f"{set_name}, {metric_label(family.measure)}: {NO_RANKING}.")
 
 
 def _pictures(

@@ -354,6 +354,13 @@ def compare_dumps(
         raise DataError(f"{name} on {base.set_name}, {measure}: {error}") from error
 
 
+# Where `rank_arms` returns None for three arms or more.
+NO_RANKING = (
+    "no ranking of all arms: it needs two seeds that all arms have, or design='unpaired', "
+    "which draws each arm's own seeds"
+)
+
+
 def rank_arms(
     arms: Mapping[str, Any], metric: Any, design: str, name: str, **options: Any
 ) -> ArmComparisons | None:

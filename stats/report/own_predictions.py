@@ -31,7 +31,7 @@ from multiberts.stats.presentation.provenance import data_facts
 from multiberts.stats.presentation.sections import ReportSection
 from multiberts.stats.presentation.table_writer import NONE, Cell, Table, format_cell
 from multiberts.stats.report.analysis import ComparedProcedures, ReportContent
-from multiberts.stats.report.dumps import Bootstrap, Dump, rank_arms
+from multiberts.stats.report.dumps import NO_RANKING, Bootstrap, Dump, rank_arms
 from multiberts.stats.report.page import write_page
 from multiberts.stats.report.selection import dumps_of_runs, finished_runs
 
@@ -40,9 +40,6 @@ if TYPE_CHECKING:
     import xarray
 
 _TARGET_POWER = 0.8
-_NO_RANKING = (
-    "it needs two seeds that all arms have, or --design=unpaired, which draws each arm's own seeds"
-)
 
 
 def read_predictions(
@@ -292,6 +289,8 @@ def _compare_arms(
         )  # fmt: skip
         if ranking is not None:
             found.add_ranking(ranking, "ranking")
+        elif len(arms) > 2:
+            found.unranked.append(f"{NO_RANKING}.")
     return found
 
 
@@ -371,8 +370,7 @@ def _as_text(
     for ranking in compared.rankings:
         parts += [ranking_words.finding(ranking), _aligned(ranking.table())]
         parts += [f"Note: {text}" for text in ranking_words.notes(ranking)[:1]]
-    if len(arms) > 2 and not compared.rankings:
-        parts.append(f"Note: no ranking of all arms: {_NO_RANKING}.")
+    parts += [f"Note: {text}" for text in compared.unranked]
     parts += [f"Note: {text}" for text in warned]
     if len(arms) > 1:
         parts.append(_advice(compared, arms, settings))

@@ -126,6 +126,14 @@ def test_a_shared_estimate_pulls_down_where_only_luck_moves():
     assert shared.num_splits == 1 and apart.num_splits == 10
 
 
+def test_a_shared_estimate_pulls_down_less_where_examples_are_equally_hard():
+    random = np.random.default_rng(3)
+    hard = random.beta(20, 20, 4000)
+    sizes = [(random.random((5, 4000)) < hard).astype(float) for _ in range(3)]
+    found = momentum(*sizes, shared=True, num_bootstrap=40)
+    assert (found.correlation < 0).all() and -0.2 < found.pooled < -0.05
+
+
 @pytest.mark.parametrize("seeds", [5, 10])
 def test_parts_pull_down_where_sizes_are_unrelated_and_neither_way_makes_momentum(seeds):
     """Coarse buckets leave some of the middle size's true spread, which moves both differences."""

@@ -93,6 +93,9 @@ def test_paired_arms_without_common_seeds_are_not_ranked(tmp_path: Path) -> None
     assert "Of 3 arms with 3 to 6 seeds each" in unpaired and "no ranking" not in unpaired
     fixed = compare_files(base=paths[0], experiment=paths[1:], design="fixed_baseline")
     assert "no ranking of all arms" in fixed
+    page = tmp_path / "page.html"
+    compare_files(base=paths[0], experiment=paths[1:], html=str(page))
+    assert "no ranking of all arms: it needs two seeds" in page.read_text()
 
 
 def test_clusters_widen_the_interval(arms: Path) -> None:

@@ -265,6 +265,20 @@ def test_arms_with_one_base_are_ranked_with_the_last_of_them(tmp_path, arguments
     assert found[1].count("rank 1 to 2, group a") == 2
 
 
+def test_arms_that_cannot_be_ranked_are_named(tmp_path, arguments):
+    early = {
+        "name": "Step 0 against step 600",
+        "base": {"procedure": "base", "step": 600},
+        "experiment": {"procedure": "base", "step": 0},
+    }
+    comparisons = [{**item, "design": "fixed_baseline"} for item in (COMPARISONS[0], early)]
+    arguments = {**arguments, "comparisons": comparisons, "num_bootstrap": 50}
+    report(run_dir=str(tmp_path / "report"), **arguments)
+    first, second = (tmp_path / "report" / "index.html").read_text().split('id="comparison-2">')
+    assert "pairs/dev, accuracy (%): no ranking of all arms: it needs two seeds" in second
+    assert "no ranking of all arms" not in first
+
+
 def test_the_page_allows_nothing_from_elsewhere(written):
     """A policy as the status page's: scripts of the page alone, and no address."""
     page = (written / "index.html").read_text()
