@@ -1,11 +1,14 @@
-"""Metrics of predicted classes: accuracy, F1 and Matthews correlation, for any number of classes.
+"""Metrics of predicted classes: accuracy, precision, recall, F1 and Matthews correlation.
 
-All equal scikit-learn on the sample itself, its defined values included: `f1` is 0 where neither
-side holds a positive, a class that is on neither side does not count in `f1_macro`, and `matthews`
-is 0 where labels or predictions are constant.
+All equal scikit-learn on the sample itself, its defined values included: `precision`, `recall` and F are
+0 where the denominator is, a class that is on neither side does not count in macro averages, one
+without labels not in `balanced_accuracy`, and `matthews` is 0 where labels or predictions are constant.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -215,6 +218,105 @@ def _matthews_degenerate(sums: Array) -> Flags:
     return (label_spread <= 0) | (prediction_spread <= 0)
 
 
+def _bind_positives(name: str, labels: NDArray, predictions: NDArray) -> Columns:
+    cure = f"map the classes to 0 and 1, or use {'f1' if name.startswith('f') else name}_macro"
+    require_binary(name, labels, predictions, cure)
+    return _positives
+
+
+def _positives(labels: NDArray, predictions: NDArray) -> Array:
+    """Makes the positives among labels, among predictions, and among both."""
+    labels, predictions = labels == 1, predictions == 1
+    return stack(predictions.shape, labels, predictions, labels & predictions)
+
+
+def _bind_classes(name: str, labels: NDArray, predictions: NDArray) -> Columns:
+    classes = classes_of(name, labels, predictions)
+
+    def columns(labels: NDArray, predictions: NDArray) -> Array:
+        """Makes the columns of `_positives` for each class: [..., examples, 3 * classes]."""
+        truths = [labels == member for member in classes]
+        guesses = [predictions == member for member in classes]
+        both = [truth & guess for truth, guess in zip(truths, guesses, strict=True)]
+        return stack(predictions.shape, *truths, *guesses, *both)
+
+    return columns
+
+
+def _precision(labels: Array, predictions: Array, both: Array) -> tuple[Array, Array]:
+    del labels
+    return both, predictions
+
+
+def _recall(labels: Array, predictions: Array, both: Array) -> tuple[Array, Array]:
+    del predictions
+    return both, labels
+
+
+def _f_beta(beta: float) -> _Share:
+    def share(labels: Array, predictions: Array, both: Array) -> tuple[Array, Array]:
+        return (1 + beta**2) * both, beta**2 * labels + predictions
+
+    return share
+
+
+# Of the sums of labels, predictions and both: numerator and denominator.
+_Share = Callable[[Array, Array, Array], tuple[Array, Array]]
+
+
+def _positive_metric(name: str, share: _Share) -> Metric:
+    """Returns a metric of the class 1."""
+
+    def parts(sums: Array) -> tuple[Array, Array]:
+        return share(sums[..., 0], sums[..., 1], sums[..., 2])
+
+    return Metric(
+        name,
+        BoundColumns(partial(_bind_positives, name)),
+        lambda sums: ratio(*parts(sums)),
+        lambda sums: parts(sums)[1] <= 0,
+        num_label_columns=1,
+        whole=True,
+        bounds=_SHARE,
+    )
+
+
+def _averaged_metric(name: str, share: _Share, weights: Callable[[Array, Array], Array]) -> Metric:
+    """Returns an average over classes, weighted by a function of sums of labels and predictions."""
+
+    def parts(sums: Array) -> tuple[Array, Array]:
+        labels, predictions, both = np.split(sums, 3, axis=-1)
+        return ratio(*share(labels, predictions, both)), weights(labels, predictions)
+
+    def finish(sums: Array) -> Array:
+        shares, weight = parts(sums)
+        return ratio((shares * weight).sum(axis=-1), weight.sum(axis=-1))
+
+    return Metric(
+        name,
+        BoundColumns(partial(_bind_classes, name)),
+        finish,
+        lambda sums: parts(sums)[1].sum(axis=-1) <= 0,
+        num_label_columns=lambda num_columns: num_columns // 3,
+        whole=True,
+        bounds=_SHARE,
+    )
+
+
+def _on_either_side(labels: Array, predictions: Array) -> Array:
+    return 1.0 * ((labels > 0) | (predictions > 0))
+
+
+def _with_labels(labels: Array, predictions: Array) -> Array:
+    del predictions
+    return 1.0 * (labels > 0)
+
+
+def _by_labels(labels: Array, predictions: Array) -> Array:
+    del predictions
+    return labels
+
+
 _SHARE = (0.0, 1.0)
 
 CLASSIFICATION_METRICS = (
@@ -243,4 +345,12 @@ CLASSIFICATION_METRICS = (
         whole=True,
         bounds=(-1.0, 1.0),
     ),
+    _positive_metric("precision", _precision),
+    _positive_metric("recall", _recall),
+    _positive_metric("f2", _f_beta(2.0)),
+    _positive_metric("f0_5", _f_beta(0.5)),
+    _averaged_metric("precision_macro", _precision, _on_either_side),
+    _averaged_metric("recall_macro", _recall, _on_either_side),
+    _averaged_metric("f1_weighted", _f_beta(1.0), _by_labels),
+    _averaged_metric("balanced_accuracy", _recall, _with_labels),
 )

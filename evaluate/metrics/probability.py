@@ -1,4 +1,4 @@
-"""Metrics of class probabilities: calibration error, Brier score, log loss.
+"""Metrics of class probabilities: calibration error, Brier score, log loss, top-k accuracy.
 
 Probabilities are [..., examples, classes], labels the index of the right class; or, for the classes
 0 and 1, P(class 1) alone as [..., examples]. The last axis is classes where the axis before it has
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -130,6 +131,16 @@ def _calibration_finish(sums: Array) -> Array:
     return ratio(np.abs(sums[..., 1:]).sum(axis=-1), sums[..., 0])
 
 
+def _top(number: int, labels: NDArray, probabilities: NDArray, classes: bool) -> Array:
+    """Counts whether the right class is among the first; of equal ones the last goes first (scikit-learn)."""
+    if not classes:
+        probabilities = np.stack([1 - probabilities, probabilities], axis=-1)
+    right = _of_label(labels, probabilities, True)[..., None]
+    later = np.arange(probabilities.shape[-1]) > labels[:, None]
+    before = (probabilities > right) | ((probabilities == right) & later)
+    return stack(right.shape[:-1], 1.0, before.sum(axis=-1) < number)
+
+
 PROBABILITY_METRICS = (
     Metric(
         "ece",
@@ -153,6 +164,16 @@ PROBABILITY_METRICS = (
         higher_is_better=False,
         uses="scores",
         bounds=(0.0, float("inf")),
+    ),
+    *(
+        mean_metric(
+            f"top_{number}_accuracy",
+            _probability_columns(f"top_{number}_accuracy", partial(_top, number)),
+            whole=True,
+            uses="scores",
+            bounds=(0.0, 1.0),
+        )
+        for number in (2, 3, 5)
     ),
 )
 

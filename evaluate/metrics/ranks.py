@@ -1,17 +1,23 @@
-"""ROC AUC and Spearman's correlation: metrics of ranks.
+"""ROC AUC, Spearman's correlation and average precision: metrics of ranks.
 
-Both follow from the moments of mid-ranks (`evaluate.metrics.rank_moments`): joint and the two spreads.
+The first two follow from the moments of mid-ranks (`evaluate.metrics.rank_moments`): joint and the two
+spreads.
 
 - Spearman's correlation is joint / sqrt(label spread x prediction spread);
 - the area under the ROC curve is 1/2 + joint / (2 label spread), for with P positives and N
   negatives the label spread is P N (P + N) / 4 and joint is (P + N) / 2 times the excess of the
   positives' ranks.
+
+Average precision, the area under the curve of precision and recall, is the mean over positives of the
+precision among all examples that score as high or higher.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,21 +28,15 @@ from multiberts.evaluate.metrics.continuous import require_numbers
 from multiberts.evaluate.metrics.rank_moments import RankMoments, SortedRuns
 
 
-@dataclass(frozen=True)
-class RankMetric:
+@dataclass(frozen=True, kw_only=True)
+class RankMetric(ABC):
     """A score of predictions against labels that depends on their order alone.
 
     Attributes:
       name: the key in `METRICS`.
-      finish: moments -> scores.
-      degenerate: moments -> bool, True where the score is 0/0 and its defined value is given.
-      partials: (moments, scores) -> derivatives of the score by joint, label spread and
-        prediction spread.
       check: raises ValueError where labels or predictions do not suit.
       higher_is_better: the direction in which a learning rate is chosen.
       uses: what predictions are, see `Metric`.
-      both_spreads: whether the score looks at the spread of the predictions' ranks, which is else
-        left 0.
       mean_of: None, for no rank metric is a mean.
       is_correlation: see `Metric`.
       uses_labels: see `Metric`.
@@ -44,13 +44,9 @@ class RankMetric:
     """
 
     name: str
-    finish: Callable[[RankMoments], Array]
-    degenerate: Callable[[RankMoments], Flags]
-    partials: Callable[[RankMoments, Array], tuple[Array, Array, Array]]
     check: Callable[[NDArray, NDArray], None]
     higher_is_better: bool | None = True
     uses: Uses = "prediction"
-    both_spreads: bool = True
     mean_of: int | None = None
     is_correlation: bool = False
     uses_labels: bool = True
@@ -81,7 +77,7 @@ class RankMetric:
                 f"found observed of shape {mask.shape}, expected that of the predictions, "
                 f"{prediction_array.shape}"
             )
-        return BoundRankMetric(self, label_array, prediction_array, mask)
+        return self._bound(label_array, prediction_array, mask)
 
     def score(
         self, labels: ArrayLike, predictions: ArrayLike, weights: ArrayLike | None = None
@@ -90,7 +86,7 @@ class RankMetric:
         label_array, prediction_array = self._checked(labels, predictions)
         rows = prediction_array.reshape(-1, len(label_array))
         table = np.ones(len(label_array)) if weights is None else np.asarray(weights)
-        scores, _ = BoundRankMetric(self, label_array, rows).weighted(np.atleast_2d(table))
+        scores, _ = self._bound(label_array, rows, None).weighted(np.atleast_2d(table))
         return scores.T.reshape(prediction_array.shape[:-1] + table.shape[:-1])
 
     def influence(self, labels: ArrayLike, predictions: ArrayLike) -> Array:
@@ -107,12 +103,57 @@ class RankMetric:
           float64 [..., examples].
         """
         label_array, prediction_array = self._checked(labels, predictions)
-        of_labels = _PlainRanks(label_array)
-        influence = np.empty(prediction_array.shape)
-        flat = influence.reshape(-1, len(label_array))
-        for row, values in enumerate(prediction_array.reshape(flat.shape)):
-            flat[row] = self._influence(of_labels, _PlainRanks(values))
-        return influence
+        rows = prediction_array.reshape(-1, len(label_array))
+        return self._influences(label_array, rows).reshape(prediction_array.shape)
+
+    @abstractmethod
+    def _bound(
+        self, labels: NDArray, predictions: NDArray, observed: NDArray | None
+    ) -> BoundRankMetric: ...
+
+    @abstractmethod
+    def _influences(self, labels: NDArray, predictions: NDArray) -> Array:
+        """Computes `influence` for predictions [runs, examples]."""
+
+    def _checked(self, labels: ArrayLike, predictions: ArrayLike) -> tuple[NDArray, NDArray]:
+        label_array, prediction_array = checked(labels, predictions)
+        require_numbers(self.name, label_array, prediction_array)
+        for what, values in (("labels", label_array), ("predictions", prediction_array)):
+            if values.dtype.kind == "f" and np.isnan(values).any():
+                raise ValueError(
+                    f"{self.name}: found nan in {what}, and nan has no rank; leave out the runs or "
+                    "examples that hold it"
+                )
+        self.check(label_array, prediction_array)
+        return label_array, prediction_array
+
+
+@dataclass(frozen=True, kw_only=True)
+class MomentMetric(RankMetric):
+    """A metric that follows from moments of ranks.
+
+    Attributes:
+      finish: moments -> scores.
+      degenerate: moments -> bool, True where the score is 0/0 and its defined value is given.
+      partials: (moments, scores) -> derivatives of the score by joint, label spread and
+        prediction spread.
+      both_spreads: whether the score looks at the spread of the predictions' ranks, which is else
+        left 0.
+    """
+
+    finish: Callable[[RankMoments], Array]
+    degenerate: Callable[[RankMoments], Flags]
+    partials: Callable[[RankMoments, Array], tuple[Array, Array, Array]]
+    both_spreads: bool = True
+
+    def _bound(
+        self, labels: NDArray, predictions: NDArray, observed: NDArray | None
+    ) -> BoundRankMetric:
+        return _BoundMoments(self, labels, predictions, observed)
+
+    def _influences(self, labels: NDArray, predictions: NDArray) -> Array:
+        of_labels = _PlainRanks(labels)
+        return np.stack([self._influence(of_labels, _PlainRanks(row)) for row in predictions])
 
     def _influence(self, labels: _PlainRanks, predictions: _PlainRanks) -> Array:
         number = len(labels.ranks)
@@ -131,18 +172,6 @@ class RankMetric:
         spreads = by_label_spread * labels.spread_derivative
         spreads += by_prediction_spread * predictions.spread_derivative
         return number * (by_joint * joint + spreads)
-
-    def _checked(self, labels: ArrayLike, predictions: ArrayLike) -> tuple[NDArray, NDArray]:
-        label_array, prediction_array = checked(labels, predictions)
-        require_numbers(self.name, label_array, prediction_array)
-        for what, values in (("labels", label_array), ("predictions", prediction_array)):
-            if values.dtype.kind == "f" and np.isnan(values).any():
-                raise ValueError(
-                    f"{self.name}: found nan in {what}, and nan has no rank; leave out the runs or "
-                    "examples that hold it"
-                )
-        self.check(label_array, prediction_array)
-        return label_array, prediction_array
 
 
 class _PlainRanks:
@@ -169,22 +198,18 @@ class _PlainRanks:
         return (len(self._group) ** 2 - self._sizes.astype(np.float64) ** 2)[self._group] / 4
 
 
-class BoundRankMetric:
+class BoundRankMetric(ABC):
     """A rank metric with its predictions sorted.
 
     Attributes:
       metric: which.
+      num_examples: how many labels it was given.
+      num_runs: how many predictions of each.
     """
 
-    def __init__(
-        self,
-        metric: RankMetric,
-        labels: NDArray,
-        predictions: NDArray,
-        observed: NDArray | None = None,
-    ):
+    def __init__(self, metric: RankMetric, num_examples: int, num_runs: int):
         self.metric = metric
-        self._sorted = SortedRuns(labels, predictions, observed, metric.both_spreads)
+        self.num_examples, self.num_runs = num_examples, num_runs
 
     def weighted(self, weights: ArrayLike) -> tuple[Array, Flags]:
         """Computes scores under weights, and where they are defined values.
@@ -196,18 +221,103 @@ class BoundRankMetric:
           float64 [replicates, runs] and bool [replicates, runs].
         """
         table = np.asarray(weights)
-        if table.ndim != 2 or table.shape[1] != self._sorted.num_examples:
+        if table.ndim != 2 or table.shape[1] != self.num_examples:
             raise ValueError(
-                f"found weights of shape {table.shape}, expected [replicates, "
-                f"{self._sorted.num_examples}]"
+                f"found weights of shape {table.shape}, expected [replicates, {self.num_examples}]"
             )
-        shape = len(table), self._sorted.num_runs
+        shape = len(table), self.num_runs
         scores, degenerate = np.empty(shape), np.empty(shape, dtype=bool)
+        self._fill(table, scores, degenerate)
+        return scores, degenerate
+
+    @abstractmethod
+    def _fill(self, table: NDArray, scores: Array, degenerate: Flags) -> None: ...
+
+
+class _BoundMoments(BoundRankMetric):
+    def __init__(
+        self,
+        metric: MomentMetric,
+        labels: NDArray,
+        predictions: NDArray,
+        observed: NDArray | None,
+    ):
+        super().__init__(metric, len(labels), len(predictions))
+        self._moment_metric = metric
+        self._sorted = SortedRuns(labels, predictions, observed, metric.both_spreads)
+
+    def _fill(self, table: NDArray, scores: Array, degenerate: Flags) -> None:
         for rows, moments in self._sorted.moments(table):
             number = rows.stop - rows.start
-            scores[rows] = self.metric.finish(moments)[:number]
-            degenerate[rows] = self.metric.degenerate(moments)[:number]
-        return scores, degenerate
+            scores[rows] = self._moment_metric.finish(moments)[:number]
+            degenerate[rows] = self._moment_metric.degenerate(moments)[:number]
+
+
+class AveragePrecision(RankMetric):
+    """The area under the steps of precision over recall."""
+
+    def _bound(
+        self, labels: NDArray, predictions: NDArray, observed: NDArray | None
+    ) -> BoundRankMetric:
+        return _BoundPrecision(self, labels, predictions, observed)
+
+    def _influences(self, labels: NDArray, predictions: NDArray) -> Array:
+        positive, influences = 1.0 * (labels == 1), np.zeros(predictions.shape)
+        number = positive.sum()
+        for influence, values in zip(influences, predictions, strict=True):
+            if not number:
+                break
+            order, ends = _falling(values)
+            groups = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=-1))
+            hits, counts = np.cumsum(positive[order])[ends], ends + 1.0
+            gained = np.diff(hits, prepend=0.0)
+            precision = hits / counts
+            # A further example lowers or raises the precision at all positives that score as high or lower.
+            raised = np.cumsum((gained / counts)[::-1])[::-1]
+            lowered = np.cumsum((gained * precision / counts)[::-1])[::-1]
+            score = gained @ precision / number
+            own = positive[order] * (precision + raised - score)[groups]
+            influence[order] = len(labels) * (own - lowered[groups]) / number
+        return influences
+
+
+# Replicates that are summed at once.
+_CHUNK = 64
+
+
+class _BoundPrecision(BoundRankMetric):
+    def __init__(
+        self, metric: RankMetric, labels: NDArray, predictions: NDArray, observed: NDArray | None
+    ):
+        super().__init__(metric, len(labels), len(predictions))
+        self._positive = labels == 1
+        self._runs = []
+        for row, values in enumerate(predictions):
+            seen = np.arange(len(labels)) if observed is None else np.flatnonzero(observed[row])
+            order, ends = _falling(values[seen])
+            self._runs.append((seen[order], ends))
+
+    def _fill(self, table: NDArray, scores: Array, degenerate: Flags) -> None:
+        for run, (order, ends) in enumerate(self._runs):
+            positive = self._positive[order]
+            for first in range(0, len(table), _CHUNK):
+                rows = slice(first, first + _CHUNK)
+                weights = table[rows][:, order].astype(np.float64)
+                counts = np.cumsum(weights, axis=1)[:, ends]
+                hits = np.cumsum(weights * positive, axis=1)[:, ends]
+                total = hits[:, -1] if len(ends) else np.zeros(len(weights))
+                gained = np.diff(hits, axis=1, prepend=0.0)
+                # Each replicate in one piece, so that all are summed in the same order.
+                terms = np.ascontiguousarray(gained * ratio(hits, counts))
+                scores[rows, run] = ratio(terms.sum(axis=1), total)
+                degenerate[rows, run] = total <= 0
+
+
+def _falling(values: NDArray) -> tuple[NDArray, NDArray]:
+    """Returns the order from the largest value on, and where each group of equal values ends."""
+    order = np.argsort(values, kind="stable")[::-1]
+    ordered = values[order]
+    return order, np.flatnonzero(np.append(ordered[1:] != ordered[:-1], len(ordered) > 0))
 
 
 def _auc(moments: RankMoments) -> Array:
@@ -223,9 +333,9 @@ def _auc_partials(moments: RankMoments, score: Array) -> tuple[Array, Array, Arr
     return by_joint, -(score - 0.5) / moments.label_spread, np.zeros_like(by_joint)
 
 
-def _auc_check(labels: NDArray, predictions: NDArray) -> None:
+def _check_binary(name: str, labels: NDArray, predictions: NDArray) -> None:
     del predictions
-    require_binary("auc", labels, None, "map the classes to 0 and 1 and give the score of class 1")
+    require_binary(name, labels, None, "map the classes to 0 and 1 and give the score of class 1")
 
 
 def _spearman(moments: RankMoments) -> Array:
@@ -248,23 +358,30 @@ def _spearman_partials(moments: RankMoments, score: Array) -> tuple[Array, Array
 RANK_METRICS = (
     # With one class alone there is nothing to rank: 1/2, what ranking by chance gives on average,
     # so that such a replicate pulls the score neither way.
-    RankMetric(
-        "auc",
-        _auc,
-        _auc_degenerate,
-        _auc_partials,
-        _auc_check,
+    MomentMetric(
+        name="auc",
+        finish=_auc,
+        degenerate=_auc_degenerate,
+        partials=_auc_partials,
+        check=partial(_check_binary, "auc"),
         uses="positive_score",
         both_spreads=False,
         bounds=(0.0, 1.0),
     ),
     # 0 where labels or predictions are constant, as for Pearson's correlation.
-    RankMetric(
-        "spearman",
-        _spearman,
-        _spearman_degenerate,
-        _spearman_partials,
-        lambda _labels, _predictions: None,
+    MomentMetric(
+        name="spearman",
+        finish=_spearman,
+        degenerate=_spearman_degenerate,
+        partials=_spearman_partials,
+        check=lambda _labels, _predictions: None,
         is_correlation=True,
+    ),
+    # 0 without a positive, as scikit-learn.
+    AveragePrecision(
+        name="average_precision",
+        check=partial(_check_binary, "average_precision"),
+        uses="positive_score",
+        bounds=(0.0, 1.0),
     ),
 )

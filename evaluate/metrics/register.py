@@ -11,6 +11,7 @@ counted with `degenerate`:
 - `matthews` is 0 where labels or predictions are constant (as scikit-learn);
 - `pearson` and `spearman` are 0 where labels or predictions are constant (SciPy gives NaN);
 - `slope` is 0 where the labels are constant;
+- `precision`, `recall`, `f2`, `f0_5` and `average_precision` are 0 where there is nothing to divide by;
 - `auc` is 1/2 where all labels are of one class (scikit-learn gives NaN);
 - `bleu` is 0 where no text is long enough for an n-gram of every order (as sacrebleu).
 """

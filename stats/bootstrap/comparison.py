@@ -8,6 +8,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from multiberts.evaluate.metrics.classification import CLASSIFICATION_METRICS
 from multiberts.evaluate.metrics.column_metric import Metric
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.stats.bootstrap.aggregation import aggregated_table, over_seeds, seed_freedom
@@ -50,7 +51,7 @@ from multiberts.stats.bootstrap.score_tables import Array, ScoreTable, TablePart
 from multiberts.stats.intervals import percentile_interval
 
 # Metrics of classes, where a run that failed predicts one class (nearly) always.
-_CLASS_METRICS = ("accuracy", "error", "f1", "f1_micro", "f1_macro", "matthews")
+_CLASS_METRICS = tuple(metric.name for metric in CLASSIFICATION_METRICS)
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,10 @@ _EQUAL_FUNCTIONS = {
     ("sklearn", "brier_score_loss"): "brier",
     ("sklearn", "log_loss"): "log_loss",
     ("sklearn", "roc_auc_score"): "auc",
+    ("sklearn", "average_precision_score"): "average_precision",
+    ("sklearn", "balanced_accuracy_score"): "balanced_accuracy",
+    ("sklearn", "precision_score"): "precision",
+    ("sklearn", "recall_score"): "recall",
     ("scipy", "pearsonr"): "pearson",
     ("scipy", "spearmanr"): "spearman",
 }
@@ -99,8 +103,10 @@ def _metric_of_function(function: ScoreFunction, arms: Sequence[Arm]) -> MetricL
     name = _EQUAL_FUNCTIONS.get((package, getattr(function, "__name__", "")), "")
     labels, predictions = [arm.labels for arm in arms], [arm.predictions for arm in arms]
     # These functions equal our metric only for the classes 0 and 1.
-    binary = {"f1": [*labels, *predictions], "auc": labels, "brier": labels, "log_loss": labels}
-    if name and all(is_binary(values) for values in binary.get(name, ())):
+    of_positives = name in ("f1", "precision", "recall")
+    is_of_two = of_positives or name in ("auc", "average_precision", "brier", "log_loss")
+    checked = [*labels, *(predictions if of_positives else ())] if is_of_two else []
+    if name and all(map(is_binary, checked)):
         return METRICS[name]
     return FunctionMetric(function)
 

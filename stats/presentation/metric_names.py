@@ -31,6 +31,21 @@ _KNOWN: Mapping[str, tuple[str, bool, str]] = {
     "mae": ("mean absolute error", False, "Mean of absolute differences from the labels."),
     "ece": ("calibration error", False, "Gap between confidence and accuracy."),
     "f1_micro": ("micro F1", True, "F1 of all classes counted together."),
+    "precision": ("precision", True, "Share of positive answers that are right."),
+    "recall": ("recall", True, "Share of the positive class that is found."),
+    "f2": ("F2", True, "F of the positive class that counts recall twice as much as precision."),
+    "f0_5": ("F0.5", True, "F of the positive class that counts precision twice as much as recall."),
+    "precision_macro": ("macro precision", True, "Precision of every class, averaged over classes."),
+    "recall_macro": ("macro recall", True, "Recall of every class, averaged over classes."),
+    "f1_weighted": ("weighted F1", True, "F1 of every class, averaged by its number of examples."),
+    "balanced_accuracy": ("balanced accuracy", True, "Recall of every labelled class, averaged."),
+    "average_precision": ("average precision", False, "Area under precision over recall."),
+    **{
+        f"top_{number}_accuracy": (
+            f"top-{number} accuracy", True, f"Share whose right class is among the {number} likeliest.",
+        )
+        for number in (2, 3, 5)
+    },
     "mean": ("mean", False, "Mean of the examples' own scores."),
     "slope": ("slope", False, "Slope of the predictions on the labels."),
     "brier": ("Brier score", False, "Mean squared error of the class probabilities."),

@@ -18,7 +18,21 @@ def f1(average):
     )
 
 
+def averaged(function, **settings):
+    return lambda labels, predictions, **weights: getattr(sklearn.metrics, function)(
+        labels, predictions, zero_division=0, **settings, **weights
+    )
+
+
 BINARY = {
+    "precision": averaged("precision_score"),
+    "recall": averaged("recall_score"),
+    "f2": averaged("fbeta_score", beta=2),
+    "f0_5": averaged("fbeta_score", beta=0.5),
+    "precision_macro": averaged("precision_score", average="macro"),
+    "recall_macro": averaged("recall_score", average="macro"),
+    "f1_weighted": f1("weighted"),
+    "balanced_accuracy": sklearn.metrics.balanced_accuracy_score,
     "accuracy": sklearn.metrics.accuracy_score,
     "error": sklearn.metrics.zero_one_loss,
     "f1": f1("binary"),
@@ -26,7 +40,8 @@ BINARY = {
     "f1_micro": f1("micro"),
     "matthews": sklearn.metrics.matthews_corrcoef,
 }
-MULTICLASS = [name for name in BINARY if name != "f1"]
+OF_POSITIVES = ("f1", "f2", "f0_5", "precision", "recall")
+MULTICLASS = [name for name in BINARY if name not in OF_POSITIVES]
 
 
 @pytest.mark.parametrize("name", BINARY)

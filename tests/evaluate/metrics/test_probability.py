@@ -172,3 +172,29 @@ def test_a_confidence_on_an_edge_belongs_below_it():
     probabilities = np.array([[edge, 0.3, 0.3], [0.37, 0.33, 0.3]])
     found = METRICS["ece"].score([0, 1], probabilities)
     assert found == pytest.approx(abs((edge - 1) + 0.37) / 2)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.UndefinedMetricWarning")
+@pytest.mark.parametrize("number", [2, 3, 5])
+@pytest.mark.parametrize("num_classes", [3, 7])
+def test_top_k_accuracy_equals_scikit_learn(number, num_classes):
+    """With ties: sevenths and more, so that several classes are equally likely."""
+    random = np.random.default_rng(number)
+    counts = random.integers(0, 4, (2, 50, num_classes)) + 1
+    labels = random.integers(0, num_classes, 50)
+    probabilities = counts / counts.sum(axis=-1, keepdims=True)
+    weights = random.integers(0, 4, (3, 50))
+    ours = METRICS[f"top_{number}_accuracy"].score(labels, probabilities, weights)
+    for run in range(2):
+        for replicate in range(3):
+            theirs = sklearn.metrics.top_k_accuracy_score(
+                *(labels, probabilities[run]),
+                k=number,
+                labels=range(num_classes),
+                sample_weight=weights[replicate],
+            )
+            assert ours[run, replicate] == pytest.approx(theirs, abs=1e-10)
+
+
+def test_two_classes_are_always_the_top_two():
+    assert METRICS["top_2_accuracy"].score([0, 1, 1], [0.1, 0.2, 0.9]) == 1

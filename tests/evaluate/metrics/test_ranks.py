@@ -27,7 +27,13 @@ def spearman(labels, predictions):
     return scipy.stats.spearmanr(labels, predictions).statistic, False
 
 
-ORACLES = {"auc": auc, "spearman": spearman}
+def average_precision(labels, predictions):
+    if 1 not in labels:
+        return 0.0, True
+    return sklearn.metrics.average_precision_score(labels, predictions), False
+
+
+ORACLES = {"auc": auc, "spearman": spearman, "average_precision": average_precision}
 
 
 def check(name, labels, predictions, weights, observed=None):
@@ -59,7 +65,7 @@ def check(name, labels, predictions, weights, observed=None):
 @settings(max_examples=150, deadline=None)
 def test_small_samples_with_ties_and_missing_cells(name, rows):
     labels, *others = (np.array(column) for column in zip(*rows, strict=True))
-    if name == "auc":
+    if name != "spearman":
         labels = labels % 2
     first, second, some, more, seen = others
     predictions, weights = np.array([first, second / 7]), np.array([some, more])
@@ -135,17 +141,22 @@ def test_score_takes_any_leading_axes(name):
     )
 
 
-def test_fractional_weights_equal_scikit_learn():
+@pytest.mark.parametrize(
+    ("name", "theirs"),
+    [
+        ("auc", sklearn.metrics.roc_auc_score),
+        ("average_precision", sklearn.metrics.average_precision_score),
+    ],
+)
+def test_fractional_weights_equal_scikit_learn(name, theirs):
     random = np.random.default_rng(2)
     labels, predictions = random.integers(0, 2, 300), np.round(random.normal(size=(2, 300)), 1)
     weights = random.random((5, 300))
-    scores = METRICS["auc"].score(labels, predictions, weights)
+    scores = METRICS[name].score(labels, predictions, weights)
     for run in range(2):
         for replicate in range(5):
-            theirs = sklearn.metrics.roc_auc_score(
-                labels, predictions[run], sample_weight=weights[replicate]
-            )
-            assert scores[run, replicate] == pytest.approx(theirs, abs=1e-12)
+            expected = theirs(labels, predictions[run], sample_weight=weights[replicate])
+            assert scores[run, replicate] == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("name", ORACLES)
@@ -182,7 +193,11 @@ def test_influence_on_auc_is_delongs_placements():
 
 
 def test_degenerate_scores_have_no_influence():
-    for name, labels in (("auc", np.ones(5, int)), ("spearman", np.arange(5))):
+    for name, labels in (
+        ("auc", np.ones(5, int)),
+        ("spearman", np.arange(5)),
+        ("average_precision", np.zeros(5, int)),
+    ):
         influence = METRICS[name].influence(labels, np.zeros((2, 5)))
         np.testing.assert_array_equal(influence, np.zeros((2, 5)))
 

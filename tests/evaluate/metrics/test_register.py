@@ -38,7 +38,7 @@ def suited(name, num_runs, num_examples, random):
     if metric.uses == "scores":
         logits = random.normal(size=(num_runs, num_examples, 3))
         return random.integers(0, 3, num_examples), softmax(logits)
-    if name in ("pearson", "spearman", "slope", "mse", "mae", "mean", "auc"):
+    if name in ("pearson", "spearman", "slope", "mse", "mae", "mean", "auc", "average_precision"):
         return labels, np.round(labels + random.normal(size=(num_runs, num_examples)), 1)
     flipped = random.random((num_runs, num_examples)) < 0.3
     return labels, np.where(flipped, 1 - labels, labels)
@@ -139,7 +139,9 @@ def test_the_registry():
     assert set(METRICS) == {
         *("accuracy", "error", "f1", "f1_macro", "f1_micro", "matthews", "pearson", "spearman"),
         *("auc", "ece", "brier", "log_loss", "mse", "mae", "mean", "slope", "squad_exact_match"),
-        *("squad_f1", "bleu"),
+        *("squad_f1", "bleu", "precision", "recall", "f2", "f0_5", "precision_macro"),
+        *("recall_macro", "f1_weighted", "balanced_accuracy", "average_precision"),
+        *("top_2_accuracy", "top_3_accuracy", "top_5_accuracy"),
     }
     assert all(metric.name == name for name, metric in METRICS.items())
     lower = {name for name, metric in METRICS.items() if metric.higher_is_better is False}

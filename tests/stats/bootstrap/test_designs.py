@@ -175,13 +175,14 @@ def test_clusters_are_drawn_whole():
     assert whole.standard_error == pytest.approx(np.sqrt(variance))
 
 
-@pytest.mark.parametrize("metric", ["auc", "spearman"])
+@pytest.mark.parametrize("metric", ["auc", "average_precision", "spearman"])
 def test_ranks_take_clusters_and_equal_the_libraries(metric):
     base, experiment = (arm(skill, key=key, continuous=True) for key, skill in ((0, 0.6), (1, 0.8)))
     functions = {
         "auc": lambda labels, scores: (
             sklearn.metrics.roc_auc_score(labels, scores) if len(set(labels)) == 2 else 0.5
         ),
+        "average_precision": sklearn.metrics.average_precision_score,
         "spearman": lambda labels, scores: scipy.stats.spearmanr(labels, scores)[0],
     }
     codes = np.arange(40) // 2
