@@ -15,7 +15,7 @@ from multiberts.runs.figure_style import GREY, save_figure
 from multiberts.runs.files import replaced
 from multiberts.runs.web_page.rendering import render
 from multiberts.stats.presentation.provenance import made_with
-from multiberts.stats.presentation.table_writer import Table
+from multiberts.stats.presentation.table_writer import Table, with_minus
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -176,7 +176,7 @@ def figure_html(folder: Path, section: ReportSection) -> str:
     text = re.sub(r'; font-family: [^;"]*', "", text)
     for colour, variable in _COLOURS_OF_THE_PAGE.items():
         text = re.sub(rf"(fill|stroke): {colour}(?=[;\"])", rf"\1: var({variable})", text)
-    caption = escape(section.caption)
+    caption = escape(with_minus(section.caption))
     label = f'role="img" aria-label="{caption}" class="figure" '
     return f"<figure>{text.replace('<svg ', f'<svg {label}', 1)}<figcaption>{caption}</figcaption></figure>"
 

@@ -287,8 +287,12 @@ def _without_failed(item: Comparison) -> str:
     )
 
 
-def short_answers_in_words(item: Comparison) -> list[str]:
+def short_answers_in_words(item: Comparison, adjusted: float | None = None) -> list[str]:
     """Says whether one seed would have misled, what these data can show, and what more is needed.
+
+    Args:
+      item: the comparison.
+      adjusted: as in `finding`.
 
     Returns:
       One paragraph; none in a `single` design, or where nothing varies.
@@ -308,7 +312,11 @@ def short_answers_in_words(item: Comparison) -> list[str]:
         "The smallest true difference that four in five such comparisons would find is "
         f"{format_cell(answers.detectable_difference)}."
     )
-    if item.significant:
+    if item.significant and adjusted is not None and adjusted >= round(1 - item.confidence, 12):
+        sentences.append(
+            "Alone, this one would need no more; among all comparisons of its table it is not clear."
+        )
+    elif item.significant:
         sentences.append("It takes no more to find this one.")
     else:
         of_seeds = "seeds per side" if item.design == "unpaired" else "seeds"

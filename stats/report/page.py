@@ -154,7 +154,9 @@ def _filters(path: Path, pages: Mapping[str, ExampleGrid]) -> dict[str, Callable
         "slug": slug,
         "embed": partial(figure_html, path),
         "finding": lambda item: with_minus(wording.finding(item.shown, item.adjusted, item.early)),
-        "answers": lambda item: [with_minus(text) for text in wording.short_answers_in_words(item)],
+        "answers": lambda item: [
+            with_minus(text) for text in wording.short_answers_in_words(item.shown, item.adjusted)
+        ],
         "ranking": lambda result: with_minus(ranking_words.finding(result)),
         "is_early": lambda content: any(any(each.early) for each in content.compared),
         "effect": _effect,

@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import numpy as np
 import pytest
 
 from multiberts.runs.errors import UserError
+from multiberts.stats import compare
 from multiberts.stats.planning.sequential import early_look, sequential_decision
+from multiberts.stats.presentation.wording import short_answers_in_words
 from multiberts.stats.report.experiment import experiment_of
 from multiberts.stats.report.reporting import report
 from multiberts.tests.stats.report.test_reporting import COMPARISONS, SEEDS, write_world
@@ -182,3 +185,16 @@ def test_early_looks_keep_the_level_of_looks_after_every_seed(planned: int) -> N
     # As the difference grows, fewer seeds are needed; beyond the plan nothing is promised.
     needed = [early_look(p, 4, 10).seeds_to_boundary for p in (0.001, 0.02, 0.05, 0.5)]
     assert needed[:3] == sorted(needed[:3]) and needed[3] is None
+
+
+def test_what_is_not_clear_among_all_is_not_said_to_be_found() -> None:
+    random = np.random.default_rng(1)
+    base = random.normal(0.0, 0.1, (6, 40))
+    item = compare(base, base + random.normal(0.12, 0.03, (6, 1)), "mean", num_bootstrap=50)
+    assert item.p_t is not None and item.p_t.two_sided < 0.05
+    alone, among = (" ".join(short_answers_in_words(item, p)) for p in (None, 0.2))
+    assert "It takes no more to find this one." in alone
+    assert (
+        "takes no more" not in among
+        and "among all comparisons of its table it is not clear" in among
+    )
