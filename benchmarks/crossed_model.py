@@ -364,10 +364,12 @@ def all_conditions(real: bool = False) -> list[Condition]:
         for metric, designs, of_kind in kinds
         for design, data, number in itertools.product(designs, of_kind, NUMBERS_OF_SEEDS)
     ]
+    averages: tuple[Aggregate, ...] = ("median", "iqm")
+    robust: tuple[tuple[MetricName, str], ...] = (("mean", "heavy_tailed"), ("accuracy", "failed"))
     found += [
         Condition(metric, "unpaired", data, number, aggregate)
-        for metric, data in (("mean", "heavy_tailed"), ("accuracy", "failed"))
-        for aggregate, number in itertools.product(("median", "iqm"), NUMBERS_OF_SEEDS[2:])
+        for metric, data in robust
+        for aggregate, number in itertools.product(averages, NUMBERS_OF_SEEDS[2:])
     ]
     if real:  # ten seeds stand for all: more than ten of them would be copies
         designs: tuple[TrialDesign, ...] = ("single", "unpaired")

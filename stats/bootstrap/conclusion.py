@@ -475,7 +475,7 @@ def interval_and_test(
         # to be small: the largest is the least cautious that data of few seeds allow.
         freedom = max(freedom, base.degrees_of_freedom, experiment.degrees_of_freedom)
         return near_bounds_difference(
-            *(spread[:2] for spread in spreads), freedom, correlation, kind.bounds, units, level
+            spreads[0][:2], spreads[1][:2], freedom, correlation, kind.bounds, units, level
         )
     width = kind.bounds[1] - kind.bounds[0]
     plain = t_interval(estimate, error, freedom, level)
