@@ -46,7 +46,7 @@ class Step(Protocol):
 
     @property
     def machine(self) -> Mapping[str, object]:
-        """What changes the last bits of training besides the recipe: settings and versions."""
+        """Returns what changes the last bits of training besides the recipe: settings and versions."""
 
     def place(self, parameters: Arrays, m: Arrays, v: Arrays) -> None:
         """Takes float32 arrays by name. Of the same names and shapes, nothing recompiles."""

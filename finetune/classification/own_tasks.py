@@ -155,7 +155,7 @@ def _checked_metrics(task: GlueTask, names: Sequence[str]) -> tuple[str, ...]:
         logits = labels[:, None]
     else:
         labels = np.arange(len(task.labels)).astype(np.float32)
-        logits = np.eye(len(labels))
+        logits = np.eye(len(labels), dtype=np.float32)
     for name in names:
         if name not in METRICS:
             raise UserError(
