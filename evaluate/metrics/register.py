@@ -13,6 +13,7 @@ counted with `degenerate`:
 - `slope` is 0 where the labels are constant;
 - `precision`, `recall`, `f2`, `f0_5` and `average_precision` are 0 where there is nothing to divide by;
 - `auc` is 1/2 where all labels are of one class (scikit-learn gives NaN);
+- `span_f1` is 0 where neither side has a span (as seqeval);
 - `bleu` is 0 where no text is long enough for an n-gram of every order (as sacrebleu).
 """
 
@@ -30,6 +31,7 @@ from multiberts.evaluate.metrics.column_metric import Metric
 from multiberts.evaluate.metrics.continuous import CONTINUOUS_METRICS
 from multiberts.evaluate.metrics.probability import PROBABILITY_METRICS, softmax
 from multiberts.evaluate.metrics.ranks import RANK_METRICS, RankMetric
+from multiberts.evaluate.metrics.spans import SPAN_F1
 from multiberts.evaluate.metrics.squad import SQUAD_METRICS
 
 METRICS: dict[str, Metric | RankMetric] = {
@@ -41,6 +43,7 @@ METRICS: dict[str, Metric | RankMetric] = {
         *PROBABILITY_METRICS,
         *SQUAD_METRICS,
         BLEU,
+        SPAN_F1,
     )
 }
 

@@ -34,6 +34,10 @@ def suited(name, num_runs, num_examples, random):
         predictions = np.array(texts[2 * num_examples :], dtype=object).reshape(num_runs, -1)
         copied = random.random(predictions.shape) < 0.5
         return labels, np.where(copied, [label[0] for label in labels], predictions)
+    if name == "span_f1":
+        tags = random.choice(["O", "B-a", "I-a", "B-b", "I-b"], (num_runs + 1, num_examples, 3))
+        texts = np.array([[" ".join(tags) for tags in row] for row in tags.tolist()])
+        return texts[0], texts[1:]
     labels = random.integers(0, 2, num_examples)
     if metric.uses == "scores":
         logits = random.normal(size=(num_runs, num_examples, 3))
@@ -141,7 +145,7 @@ def test_the_registry():
         *("auc", "ece", "brier", "log_loss", "mse", "mae", "mean", "slope", "squad_exact_match"),
         *("squad_f1", "bleu", "precision", "recall", "f2", "f0_5", "precision_macro"),
         *("recall_macro", "f1_weighted", "balanced_accuracy", "average_precision"),
-        *("top_2_accuracy", "top_3_accuracy", "top_5_accuracy"),
+        *("top_2_accuracy", "top_3_accuracy", "top_5_accuracy", "span_f1"),
     }
     assert all(metric.name == name for name, metric in METRICS.items())
     lower = {name for name, metric in METRICS.items() if metric.higher_is_better is False}

@@ -1,0 +1,99 @@
+"""F1 of spans in sequences of tags, counted as seqeval does by default.
+
+A label or prediction is the tags of one example with spaces between them, such as `B-PER I-PER O`. A span
+is the longest run of tags of one type that no `B-` cuts; an `I-` that follows no span of its type begins
+one. A predicted span is right where type, first and last tag are those of a labelled one.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multiberts.evaluate.metrics.column_metric import (
+    Array,
+    BoundColumns,
+    Columns,
+    Flags,
+    Metric,
+    ratio,
+    shown,
+    stack,
+)
+
+Span = tuple[str, int, int]
+
+
+@functools.lru_cache(maxsize=65536)
+def spans(tags: str) -> frozenset[Span]:
+    """Returns the spans of tags in BIO: type, first and last place, from 0.
+
+    Raises:
+      ValueError: a tag is neither `O` nor begins with `B-` or `I-`.
+
+    Example:
+      >>> sorted(spans("B-PER I-PER O I-LOC B-LOC I-PER"))
+      [('LOC', 3, 3), ('LOC', 4, 4), ('PER', 0, 1), ('PER', 5, 5)]
+    """
+    found: list[Span] = []
+    open_type = None
+    for place, tag in enumerate(tags.split()):
+        prefix, _, kind = tag.partition("-")
+        if tag != "O" and (prefix not in ("B", "I") or not kind):
+            raise ValueError(
+                f"span_f1 is for tags in BIO, found {shown(tag)}, expected O, B-<type> or I-<type>"
+            )
+        if tag == "O":
+            open_type = None
+        elif prefix == "I" and kind == open_type:
+            found[-1] = (kind, found[-1][1], place)
+        else:
+            found.append((kind, place, place))
+            open_type = kind
+    return frozenset(found)
+
+
+def _bind(labels: NDArray, predictions: NDArray) -> Columns:
+    for what, values in (("labels", labels), ("predictions", predictions)):
+        for value in values.flat:
+            if not isinstance(value, str):
+                raise ValueError(
+                    f"span_f1 is for tags as text, found {shown(value)} in {what}; give the tags of an "
+                    "example with spaces between them"
+                )
+    for label, *answers in zip(labels, *predictions.reshape(-1, len(labels)), strict=True):
+        for answer in answers:
+            if len(label.split()) != len(answer.split()):
+                raise ValueError(
+                    f"span_f1: found {len(answer.split())} tags for the {len(label.split())} of "
+                    f"{shown(label)}; give one tag for each"
+                )
+            spans(label), spans(answer)
+    return _columns
+
+
+def _columns(labels: NDArray, predictions: NDArray) -> Array:
+    """Makes twice the shared spans, and the spans on either side: [..., examples, 2]."""
+    truths = [spans(label) for label in labels]
+    counts = [
+        [(2 * len(truth & spans(answer)), len(truth) + len(spans(answer)))
+         for truth, answer in zip(truths, run, strict=True)]
+        for run in predictions.reshape(-1, len(labels))
+    ]  # fmt: skip
+    shared, either = np.moveaxis(np.array(counts, float), -1, 0).reshape(2, *predictions.shape)
+    return stack(predictions.shape, shared, either)
+
+
+def _finish(sums: Array) -> Array:
+    return ratio(sums[..., 0], sums[..., 1])
+
+
+def _degenerate(sums: Array) -> Flags:
+    return sums[..., 1] <= 0
+
+
+SPAN_F1 = Metric(
+    "span_f1", BoundColumns(_bind), _finish, _degenerate, uses="text", bounds=(0.0, 1.0)
+)

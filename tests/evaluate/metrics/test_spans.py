@@ -1,0 +1,50 @@
+"""F1 of spans: the cases of seqeval's documentation, and its rules of where spans begin and end."""
+
+import pytest
+
+from multiberts.evaluate.metrics.register import METRICS
+from multiberts.evaluate.metrics.spans import spans
+
+
+def test_the_example_of_seqeval() -> None:
+    """Its README: one of two spans is right on either side, which is 0.5."""
+    labels = ["O O O B-MISC I-MISC I-MISC O", "B-PER I-PER O"]
+    answers = ["O O B-MISC I-MISC I-MISC I-MISC O", "B-PER I-PER O"]
+    assert METRICS["span_f1"].score(labels, answers) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("tags", "expected"),
+    [
+        ("B-a I-a O B-b", {("a", 0, 1), ("b", 3, 3)}),
+        ("I-a I-a", {("a", 0, 1)}),
+        ("B-a B-a", {("a", 0, 0), ("a", 1, 1)}),
+        ("B-a I-b", {("a", 0, 0), ("b", 1, 1)}),
+        ("B-a O I-a", {("a", 0, 0), ("a", 2, 2)}),
+        ("B-x-y I-x-y", {("x-y", 0, 1)}),
+        ("O O", set()),
+        ("", set()),
+    ],
+)
+def test_where_spans_begin_and_end(tags: str, expected: set) -> None:
+    assert spans(tags) == expected
+
+
+def test_known_values() -> None:
+    score = METRICS["span_f1"].score
+    assert score(["B-a I-a", "O"], ["B-a O", "B-a"]) == 0
+    assert score(["B-a B-b B-c"], ["B-a B-b O"]) == pytest.approx(2 * 2 / 5)
+    assert score(["O"], ["O"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ("B-a O O", "found 3 tags for the 2 of"),
+        ("B-a S-a", "found 'S-a', expected O"),
+        ("B-a I", "found 'I', expected O"),
+    ],
+)
+def test_what_is_not_bio_is_refused(answer: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        METRICS["span_f1"].score(["B-a O"], [answer])
