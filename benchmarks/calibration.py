@@ -205,8 +205,8 @@ def read_lines(file: Path) -> Outcomes:
     found = {}
     for line in file.read_text().splitlines():
         content = json.loads(line)
-        aggregate = content.pop("aggregate", "mean")
-        condition = Condition(*(content.pop(name) for name in fields), aggregate)
+        given = {name: content.pop(name) for name in (*fields, "aggregate") if name in content}
+        condition = Condition(**given)
         found[condition] = Outcome(**content)
     return found
 

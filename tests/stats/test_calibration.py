@@ -72,6 +72,7 @@ def dataset(arm):
         Condition("f1", "single", "rare_class", 2),
         Condition("accuracy", "paired", "saturated", 2),
         Condition("accuracy", "single", "failed", 10),
+        Condition("accuracy", "unpaired", "failed", 5, "iqm"),
     ],
     ids=lambda condition: condition.name,
 )
@@ -83,7 +84,7 @@ def test_a_trial_is_what_compare_says(condition):
         theirs = compare(
             sides[0], sides[1] if len(sides) > 1 else None, condition.metric, condition.design,
             clusters="group" if condition.data == "clustered" else None,
-            num_bootstrap=60, bootstrap_seed=settings.bootstrap_seed,
+            num_bootstrap=60, bootstrap_seed=settings.bootstrap_seed, aggregate=condition.aggregate,
         )  # fmt: skip
         np.testing.assert_array_equal(ours.samples, theirs.samples)
         for field in ("estimate", "standard_error", "degrees_of_freedom", "t", "percentile",
