@@ -34,18 +34,16 @@ from multiberts.evaluate.metrics.ranks import RANK_METRICS, RankMetric
 from multiberts.evaluate.metrics.spans import SPAN_F1
 from multiberts.evaluate.metrics.squad import SQUAD_METRICS
 
-METRICS: dict[str, Metric | RankMetric] = {
-    metric.name: metric
-    for metric in (
-        *CLASSIFICATION_METRICS,
-        *CONTINUOUS_METRICS,
-        *RANK_METRICS,
-        *PROBABILITY_METRICS,
-        *SQUAD_METRICS,
-        BLEU,
-        SPAN_F1,
-    )
-}
+_ALL: tuple[Metric | RankMetric, ...] = (
+    *CLASSIFICATION_METRICS,
+    *CONTINUOUS_METRICS,
+    *RANK_METRICS,
+    *PROBABILITY_METRICS,
+    *SQUAD_METRICS,
+    BLEU,
+    SPAN_F1,
+)
+METRICS = {metric.name: metric for metric in _ALL}
 
 
 def metric_named(name: str) -> Metric | RankMetric:

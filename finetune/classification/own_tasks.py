@@ -150,12 +150,13 @@ def _checked_metrics(task: GlueTask, names: Sequence[str]) -> tuple[str, ...]:
             f"option metrics of task {task.name} is {list(names)}, expected different names; correct "
             "finetune.options"
         )
+    logits: np.ndarray
     if task.labels is None:
         labels = np.array([0.5, 1.5, 2.0], np.float32)
         logits = labels[:, None]
     else:
         labels = np.arange(len(task.labels)).astype(np.float32)
-        logits = np.eye(len(labels), dtype=np.float32)
+        logits = np.eye(len(labels))
     for name in names:
         if name not in METRICS:
             raise UserError(
