@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from multiberts.launch.workers.heartbeats import HEARTBEATS, WatchedProcess
 from multiberts.runs.bucket.mirror import local_copy
 from multiberts.runs.bucket.objects import Bucket
 from multiberts.runs.console import report
+from multiberts.runs.environment import JAX, engine
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import EXIT_PREEMPTED
 
@@ -211,22 +213,44 @@ def check_accelerator(kind: str) -> None:
       RuntimeError: there is none, or its product is wrong.
     """
     import numpy as np
+
+    library, devices, multiply = (_jax_devices if engine() == JAX else _tensorflow_devices)(kind)
+    if not devices:
+        raise RuntimeError(f"{library} sees no {kind}")
+    factor = np.arange(64, dtype=np.float32).reshape(8, 8) / 64
+    for device in devices:
+        if not np.allclose(multiply(factor, device), factor @ factor, atol=0.05):
+            raise RuntimeError(f"{device} multiplies wrongly")
+    report(f"{len(devices)} {kind} answer to {library}")
+
+
+# A library's name and version, its devices of a kind, and the square of a matrix on one of them.
+_Found = tuple[str, list[Any], Callable[[Any, Any], Any]]
+
+
+def _jax_devices(kind: str) -> _Found:
+    import jax
+
+    def multiply(factor: Any, device: Any) -> Any:
+        placed = jax.device_put(factor, device)
+        return jax.device_get(placed @ placed)
+
+    devices = [one for one in jax.devices() if one.platform.upper() == kind]
+    return f"JAX {jax.__version__}", devices, multiply
+
+
+def _tensorflow_devices(kind: str) -> _Found:
     import tensorflow as tf
+
+    def multiply(factor: Any, device: Any) -> Any:
+        with tf.device(device.name):
+            return tf.linalg.matmul(factor, factor).numpy()
 
     if kind == "TPU":
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="local")
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
-    devices = tf.config.list_logical_devices(kind)
-    if not devices:
-        raise RuntimeError(f"TensorFlow {tf.__version__} sees no {kind}")
-    factor = np.arange(64, dtype=np.float32).reshape(8, 8) / 64
-    for device in devices:
-        with tf.device(device.name):
-            product = tf.linalg.matmul(factor, factor).numpy()
-        if not np.allclose(product, factor @ factor, atol=0.05):
-            raise RuntimeError(f"{device.name} multiplies wrongly")
-    report(f"{len(devices)} {kind} answer to TensorFlow {tf.__version__}")
+    return f"TensorFlow {tf.__version__}", tf.config.list_logical_devices(kind), multiply
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from multiberts.runs.parameters import (
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 # What nodes install, by the library that computes.
-REQUIREMENTS = {"tensorflow": "requirements-tpu.txt", "jax": "requirements-tpu-jax.txt"}
+REQUIREMENTS = {"tensorflow": "requirements-tpu.txt", "jax": "requirements-jax-tpu.txt"}
 
 # Cores (v2 to v5p) or chips (v5litepod, v6e) of the largest slice that is one machine.
 _LARGEST_OF_ONE_HOST = 8
@@ -53,7 +53,7 @@ class TpuSettings:
       external_ips: whether nodes have addresses of their own; without, the network needs Private
         Google Access, and Cloud NAT or an image with `python`.
       poll_seconds: between looks.
-      compute: `tensorflow` or `jax`: whose pinned requirements nodes install.
+      compute: the engine, `jax` or `tensorflow` (up to v4), and whose pinned requirements nodes install.
       python: an interpreter on the nodes that has all requirements; None: nodes install them.
       device_kind: what must compute before training starts: `TPU`; `CPU` or `GPU` in a rehearsal.
       node_folder: for all that a node writes.
@@ -83,7 +83,7 @@ class TpuSettings:
     subnetwork: str | None = None
     external_ips: bool = True
     poll_seconds: PositiveFloat = 60.0
-    compute: str = "tensorflow"
+    compute: str = "jax"
     python: str | None = None
     device_kind: str = "TPU"
     node_folder: str = "/var/lib/multiberts"

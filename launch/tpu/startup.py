@@ -15,6 +15,7 @@ from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.tpu.places import Places
 from multiberts.launch.tpu.settings import PROJECT, REQUIREMENTS, TpuSettings
 from multiberts.runs.bucket.mirror import PUSH_VARIABLE
+from multiberts.runs.environment import ENGINE
 
 TEMPLATE = "startup.sh.j2"
 # What the node's own Python installs, and what that then installs.
@@ -61,7 +62,11 @@ def startup_script(
         "silent_seconds": settings.silent_seconds,
         "flags": pretrain_flags({**arguments, "run_dir": places.run(run)}),
     }
-    environment = {PUSH_VARIABLE: f"{settings.push_seconds:g}", **settings.node_environment}
+    environment = {
+        PUSH_VARIABLE: f"{settings.push_seconds:g}",
+        ENGINE: settings.compute,
+        **settings.node_environment,
+    }
     if settings.device_kind == "TPU" and settings.compute == "tensorflow":
         environment["TPU_NAME"] = "local"
     templates = jinja2.Environment(

@@ -31,6 +31,7 @@ from multiberts.launch.tpu.startup import pretrain_flags
 from multiberts.runs.bucket.mirror import read_manifest
 from multiberts.runs.bucket.objects import Bucket
 from multiberts.runs.console import report
+from multiberts.runs.environment import engine
 from multiberts.runs.errors import UserError
 from multiberts.runs.parameters import NonNegativeFloat, NonNegativeInt
 
@@ -136,6 +137,7 @@ def rehearse(
         backoff_seconds=0.5,
         poll_seconds=0.25,
         dollars_per_hour=1.0,
+        compute=engine(),
         device_kind="CPU",
         python=sys.executable,
         node_heartbeat_seconds=0.5,

@@ -68,6 +68,7 @@ def look(tmp_path: Path) -> Callable[..., Any]:
             "once": True,
             "python": sys.executable,
             "device_kind": "CPU",
+            "compute": "tensorflow",
             "node_heartbeat_seconds": 0.1,
             "provisioner": Provisioner("some-project", service.client(), 2.0),
             "dollars_per_hour": 3.6,

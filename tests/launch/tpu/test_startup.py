@@ -53,19 +53,22 @@ def test_bash_finds_no_mistake(tmp_path: Path, python: str | None) -> None:
     assert len(text.encode()) < 256 * 1024
 
 
-def test_values_reach_the_node_as_they_are(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("compute", "tpu_name"), [("jax", ""), ("tensorflow", "local")])
+def test_values_reach_the_node_as_they_are(tmp_path: Path, compute: str, tpu_name: str) -> None:
     """The interpreter is one that prints what it is called with."""
     witness = tmp_path / "wit ness"
     witness.write_text(
         "#!/bin/bash\n"
         'if [ "$1" = fetch.py ]; then cp "${2#file://}" "$3"; exit; fi\n'
-        'printf "%s\\n" "$@" "$NAME" "$RUNS_MIRROR" "$TPU_NAME" "$RUNS_PUSH_SECONDS"; cat "$3"\n'
+        'printf "%s\\n" "$@" "$NAME" "$RUNS_MIRROR" "$TPU_NAME" "$RUNS_PUSH_SECONDS" "$MULTIBERTS_ENGINE"; '
+        'cat "$3"\n'
     )
     witness.chmod(0o755)
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz"):
         pass
-    changes = {"python": str(witness), "node_environment": {"NAME": NASTY}, "push_seconds": 7.5}
+    changes: dict[str, Any] = {"python": str(witness), "push_seconds": 7.5, "compute": compute}
+    changes["node_environment"] = {"NAME": NASTY}
     arguments = {"procedure": NASTY}
     text = script(tmp_path / "buck et", buffer.getvalue(), arguments, **changes)
     from multiberts.launch.tpu.rehearsal.service import start_node
@@ -81,10 +84,10 @@ def test_values_reach_the_node_as_they_are(tmp_path: Path) -> None:
         f"{folder}/log",
         NASTY,
         f"{folder}/mirror",
-        "local",
+        tpu_name,
     ]
-    assert lines[8] == "7.5"
-    told = json.loads("\n".join(lines[9:]))
+    assert lines[8:10] == ["7.5", compute]
+    told = json.loads("\n".join(lines[10:]))
     assert told["flags"] == [
         f"--gin_param=pretrain.procedure = {NASTY!r}",
         f"--gin_param=pretrain.run_dir = 'file://{tmp_path}/buck et/{RUN.path}'",
@@ -111,7 +114,11 @@ if arguments[:4] == ["-m", "uv", "pip", "install"]:
 """
 
 
-def test_pinned_requirements_are_installed_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("compute", "last"),
+    [("jax", "requirements-jax-tpu.txt"), ("tensorflow", "requirements-tpu.txt")],
+)
+def test_pinned_requirements_are_installed_once(tmp_path: Path, compute: str, last: str) -> None:
     """With a `python3` that notes what it is asked to install; the network fails at first."""
     folder, calls = tmp_path / "node", tmp_path / "calls"
     (tmp_path / "bin").mkdir()
@@ -126,7 +133,7 @@ def test_pinned_requirements_are_installed_once(tmp_path: Path) -> None:
         "PATH": f"{tmp_path}/bin:{os.environ['PATH']}",
         "CALLS": str(calls),
     }
-    text = script(tmp_path / "bucket", b"source")
+    text = script(tmp_path / "bucket", b"source", compute=compute)
     # Not what was packed: the boot ends there.
     [archive] = (tmp_path / "bucket" / "launch").glob("source-*.tar.gz")
     archive.write_bytes(b"another")
@@ -137,7 +144,7 @@ def test_pinned_requirements_are_installed_once(tmp_path: Path) -> None:
     log = (folder / "log").read_text()
     assert f"{archive.name} is not what the launcher packed" in log
     assert log.endswith("error: no source\n")
-    names = ["requirements-core.txt", "requirements-cloud.txt", "requirements-tpu.txt"]
+    names = ["requirements-core.txt", "requirements-cloud.txt", last]
     listed = " ".join(f"-r {name}" for name in names)
     assert calls.read_text().splitlines() == [
         f"-m pip install --quiet uv=={UV_VERSION}",

@@ -21,13 +21,26 @@ ROOT = Path(__file__).resolve().parent.parent.parent.parent.parent
 pytest.importorskip("google.cloud.tpu_v2", reason="needs requirements-cloud.txt")
 
 
-@pytest.fixture(scope="module")
-def rehearsed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+LIBRARIES = {"tensorflow": "TensorFlow", "jax": "JAX"}
+
+
+@pytest.fixture(scope="module", params=list(LIBRARIES))
+def rehearsed(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, str]:
     """A rehearsal's folder and what it printed."""
+    pytest.importorskip(request.param, reason=f"needs requirements of {request.param}")
     root = tmp_path_factory.mktemp("rehearsal")
     command = [sys.executable, "-m", "launch", "rehearse"]
     command += ["--gin_file=configs/launch/rehearse.gin", f"--gin_param=ROOT = '{root}'"]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
+    result = subprocess.run(
+        command,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        env={**os.environ, "MULTIBERTS_ENGINE": request.param},
+    )
     assert result.returncode == 0, result.stdout + result.stderr
     [folder] = root.iterdir()
     return folder, result.stdout
@@ -51,8 +64,11 @@ def test_ends_in_the_bytes_of_an_uninterrupted_run(rehearsed: tuple[Path, str]) 
     assert first.read_bytes() != last.read_bytes()
 
 
-def test_every_mishap_came_and_is_accounted_for(rehearsed: tuple[Path, str]) -> None:
+def test_every_mishap_came_and_is_accounted_for(
+    rehearsed: tuple[Path, str], request: pytest.FixtureRequest
+) -> None:
     folder, printed = rehearsed
+    library = LIBRARIES[request.node.callspec.params["rehearsed"]]
     [path] = (folder / "experiment" / "launch" / "attempts").glob("pretrain*")
     attempts = attempts_at(folder / "experiment", path.name.replace("---", "/"))
     kinds = [(one.outcome, (one.error or {}).get("kind")) for one in attempts]
@@ -64,7 +80,7 @@ def test_every_mishap_came_and_is_accounted_for(rehearsed: tuple[Path, str]) -> 
     assert [one.dollars_per_hour for one in attempts] == [None] * 3 + [1.0] * 4
     for one in attempts[3:]:
         assert one.log is not None
-        assert "CPU answer to TensorFlow" in (folder / "experiment" / one.log).read_text()
+        assert f"CPU answer to {library}" in (folder / "experiment" / one.log).read_text()
     losses = re.findall(
         r"(SIGTERM|metadata|SIGKILL) at step (\d+), resumed from (\d+): (\d+) steps", printed
     )
