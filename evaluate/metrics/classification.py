@@ -304,12 +304,12 @@ def _averaged_metric(name: str, share: _Share, weights: Callable[[Array, Array],
 
 
 def _on_either_side(labels: Array, predictions: Array) -> Array:
-    return 1.0 * ((labels > 0) | (predictions > 0))
+    return ((labels > 0) | (predictions > 0)).astype(np.float64)
 
 
 def _with_labels(labels: Array, predictions: Array) -> Array:
     del predictions
-    return 1.0 * (labels > 0)
+    return (labels > 0).astype(np.float64)
 
 
 def _by_labels(labels: Array, predictions: Array) -> Array:

@@ -31,8 +31,8 @@ from multiberts.evaluate.metrics.column_metric import Metric
 from multiberts.evaluate.metrics.continuous import CONTINUOUS_METRICS
 from multiberts.evaluate.metrics.probability import PROBABILITY_METRICS, softmax
 from multiberts.evaluate.metrics.ranks import RANK_METRICS, RankMetric
-from multiberts.evaluate.metrics.spans import SPAN_F1
 from multiberts.evaluate.metrics.squad import SQUAD_METRICS
+from multiberts.evaluate.metrics.tagged_spans import SPAN_F1
 
 _ALL: tuple[Metric | RankMetric, ...] = (
     *CLASSIFICATION_METRICS,

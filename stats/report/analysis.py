@@ -130,10 +130,10 @@ class ComparedProcedures:
         rows = zip(self.comparisons, self.adjusted, self.planned_seeds, strict=False)
         for item, p, planned in rows:
             seeds = min(len(side.seeds) for side in (item.base, item.experiment) if side)
-            is_early = planned is not None and 2 <= seeds < planned
-            found.append(
-                early_look(p, seeds, planned, round(1 - item.confidence, 12)) if is_early else None
-            )
+            look = None
+            if planned is not None and 2 <= seeds < planned:
+                look = early_look(p, seeds, planned, round(1 - item.confidence, 12))
+            found.append(look)
         return found + [None] * (len(self.comparisons) - len(found))
 
     @property

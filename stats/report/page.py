@@ -166,12 +166,14 @@ def _filters(path: Path, pages: Mapping[str, ExampleGrid]) -> dict[str, Callable
 
 
 def _items(compared: ComparedProcedures) -> list[Item]:
-    columns = (
-        compared.shown, [item.metric for item in compared.comparisons], compared.pictures,
-        compared.adjusted, compared.results, compared.early,
-    )  # fmt: skip
-    rows = itertools.zip_longest(*columns)
-    return [Item(*row[:4], row[4] or "–", row[5]) for row in rows]
+    both = zip(compared.shown, compared.comparisons, strict=True)
+    rows = itertools.zip_longest(
+        both, compared.pictures, compared.adjusted, compared.results, compared.early
+    )
+    return [
+        Item(shown, item.metric, pictures, p, result or "–", look)
+        for (shown, item), pictures, p, result, look in rows
+    ]
 
 
 def _metrics(content: ReportContent) -> list[str]:

@@ -3,7 +3,7 @@
 import pytest
 
 from multiberts.evaluate.metrics.register import METRICS
-from multiberts.evaluate.metrics.spans import spans
+from multiberts.evaluate.metrics.tagged_spans import spans
 
 
 def test_the_example_of_seqeval() -> None:
