@@ -7,7 +7,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 
 
-.PHONY: demo quick test test-all real check-data bench-stats bench-data bench-pretrain bench-finetune bench-predictions bench-launch calibrate calibrate-leaderboards stress stress-resume samples lint format lock packages docs \
+.PHONY: demo quick test test-all real check-data bench-stats bench-data bench-pretrain bench-finetune bench-predictions bench-launch calibrate calibrate-leaderboards simulate-tpu stress stress-resume samples lint format lock packages docs \
   clean
 
 # Five seeds of the synthetic world, pre-trained, fine-tuned and compared: report/index.html. The first
@@ -98,6 +98,10 @@ samples:
 # Coverage of simultaneous intervals and ranks of ten models; stopped, it resumes.
 calibrate-leaderboards: $(VENV)/installed-for-tests
 	$(BIN)/python -m benchmarks.leaderboard_calibration
+
+# A plan of 25 seeds on Cloud TPU through weeks without quota or machines, in simulated time.
+simulate-tpu: $(VENV)/installed
+	$(BIN)/python -m benchmarks.tpu_plan_simulation
 
 # Rooms for mypy and import-linter, which look for `multiberts` in a folder of that name.
 ROOMS = runs bert pretrain finetune evaluate stats launch benchmarks

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from multiberts.benchmarks.tpu_plan_simulation import Cloud, simulate
 from multiberts.launch.markers.attempts import Attempt
 from multiberts.launch.tpu.client import EXPERIMENT, LABEL, OUR_LABEL, Node, Resource
 from multiberts.launch.tpu.reconcile import (
@@ -304,6 +305,23 @@ def test_failures_in_a_row_end_it_and_the_zones_do_not_count() -> None:
         *(over(5 + n, "lost", ago=1e5) for n in range(2)),
     )
     assert isinstance(decide(Seen(NOW, attempts=broken), wanted), Create)
+
+
+def test_a_plan_survives_weeks_without_quota_or_machines() -> None:
+    wanted = dataclasses.replace(
+        SETTINGS,
+        zones=("a",),
+        max_attempts=30,
+        max_nodes=3,
+        poll_seconds=900.0,
+        backoff_seconds=60.0,
+    )
+    found = simulate(wanted, Cloud(machines=4, hours_of_training=20.0), seeds=5)
+    assert (found.done, found.given_up) == (5, 0)
+    assert found.most_attempts > wanted.max_attempts > found.with_node
+    assert (found.most_before, found.most_nodes) == (1, 3)
+    # 100 hours of training, and what preemptions cost.
+    assert 100 < found.node_hours < 120 and found.days > 14
 
 
 STATES = [
