@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -232,7 +231,7 @@ BASE = experiment()["procedures"]["base"]
         ({"learning_rates": {"facts": [1e-3]}}, "but not for 'pronoun_probe'"),
         (
             {"tasks": {"facts": {"data_dir": "nowhere/at/all"}}},
-            "nowhere/at/all/train.tsv does not exist",
+            "nowhere/at/all has nothing for the split train",
         ),
         ({"procedures": {"base": {"corpus": "base", "model": MODEL}}}, "pretrain.num_steps"),
     ],
@@ -317,10 +316,9 @@ def test_seeds_that_are_listed_twice_run_once() -> None:
     assert [run.path for run in twice] == [run.path for run in planned()]
 
 
-def test_ten_thousand_runs_are_planned_within_five_seconds() -> None:
-    started = time.process_time()
+def test_ten_thousand_runs_have_paths_of_their_own() -> None:
+    """How long it takes: `make bench-launch`."""
     plan = planned(pretrain_seeds=range(5), finetune_seeds=range(250))
-    assert time.process_time() - started < 5
     assert len(plan) == len(paths(plan)) > 10_000
 
 
