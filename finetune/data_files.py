@@ -69,14 +69,16 @@ def table_of_split(folder: PathLike, split: str) -> Path:
     ]
     folders = [Path(folder) / name for name in names if (Path(folder) / name).is_dir()]
     found = [path for path in (*files, *folders) if path is not None]
-    if len(found) != 1:
-        kinds = ", ".join(TABLE_SUFFIXES)
-        raise UserError(
-            f"{folder} has {' and '.join(path.name for path in found) or 'nothing'} for the split {split}, "
-            f"expected one of {' or '.join(names)} with {kinds}, or such a folder of `datasets`; correct "
-            "data_dir, or name the file in finetune.train_files and dev_files"
+    if len(found) == 1:
+        return found[0]
+    if found:
+        problem = f"has {' and '.join(path.name for path in found)} for the split {split}; keep one"
+    else:
+        problem = (
+            f"has no table named {' or '.join(names)} ({', '.join(TABLE_SUFFIXES)} or a folder of "
+            "`datasets`); give the task's folder as data_dir"
         )
-    return found[0]
+    raise UserError(f"{folder} {problem}, or name the file in finetune.train_files and dev_files")
 
 
 def refuse_repeated_files(inputs: Mapping[str, Path | list[Path]]) -> None:

@@ -134,7 +134,7 @@ class EventFile:
             directory.mkdir(parents=True)
             # A new name each time, so that a TensorBoard that is open finds a new file.
             self._path = directory / f"events.out.tfevents.{time.time_ns()}"
-            self._writer = RecordWriter(io.BufferedWriter(_opened(self._path, [])))
+            self._writer = RecordWriter(_opened(self._path, []))
         self._write(wall_time=time.time(), file_version="brain.Event:2")
 
     def add(self, line: Mapping[str, Any]) -> None:

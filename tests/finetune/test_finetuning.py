@@ -448,7 +448,7 @@ def test_learning_and_predictions_do_not_depend_on_padding(
     [
         ({"task": "sums"}, "task 'sums' is unknown"),
         ({"task": "RTE", "labels": ["yes", "no"]}, "labels of task RTE are"),
-        ({"data_dir": "nowhere"}, ".tsv does not exist"),
+        ({"data_dir": "nowhere"}, "nowhere has no table named train (.tsv, .csv,"),
         ({"checkpoint": "nowhere"}, "nowhere does not exist"),
         ({"sequence_length": 65}, "the checkpoint has 64 positions"),
         ({"learning_rate": -1.0}, "finetune.learning_rate is -1.0"),

@@ -321,7 +321,7 @@ def test_queued_resources_of_the_experiment_are_deleted_and_no_others(tmp_path: 
                 TpuSettings(**options, accelerator_type="v4-8", runtime_version="made-up"),
                 name=names[-1],
                 zone=f"z-{'ab'[number % 2]}",
-                attempt=1,
+                request="00000000-0000-4000-8000-000000000001",
                 startup_script="true",
                 labels=whose.labels(run, 1),
             )

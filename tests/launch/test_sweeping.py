@@ -166,7 +166,7 @@ def test_names_say_the_run_of_a_checkpoint_and_the_fold(
             {"learning_rates": {"RTE": [1e-5]}},
             "sweep.learning_rates is given by task (RTE) but not",
         ),
-        ({"tasks": {"pair": {"data_dir": "nowhere"}}}, "nowhere has nothing for the split train"),
+        ({"tasks": {"pair": {"data_dir": "nowhere"}}}, "nowhere has no table named train"),
         ({"held_out_folds": {"RTE": [0]}}, "sweep.held_out_folds names RTE, expected one of pair"),
         ({"held_out_folds": {"pair": []}}, "sweep.held_out_folds of pair is empty"),
     ],

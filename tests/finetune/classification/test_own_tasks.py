@@ -349,7 +349,7 @@ def test_what_does_not_fit_is_refused_in_one_line(
     [
         (
             (),
-            "has nothing for the split train, expected one of train with .tsv, .csv, .jsonl, .parquet",
+            "has no table named train (.tsv, .csv, .jsonl, .parquet or a folder of `datasets`); give the",
         ),
         (("train.csv", "train.jsonl"), "has train.csv and train.jsonl for the split train"),
     ],

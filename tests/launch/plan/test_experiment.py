@@ -231,7 +231,7 @@ BASE = experiment()["procedures"]["base"]
         ({"learning_rates": {"facts": [1e-3]}}, "but not for 'pronoun_probe'"),
         (
             {"tasks": {"facts": {"data_dir": "nowhere/at/all"}}},
-            "nowhere/at/all has nothing for the split train",
+            "nowhere/at/all has no table named train",
         ),
         ({"procedures": {"base": {"corpus": "base", "model": MODEL}}}, "pretrain.num_steps"),
     ],

@@ -142,6 +142,11 @@ def test_pseudo_values_average_to_the_score_and_predict_small_changes(name):
         predictions = np.clip(0.6 * predictions + 0.4 * random.random((3, 200)), 0.01, 0.99)
     elif name.startswith(("squad", "bleu")):
         labels, predictions = texts(random)
+    elif name == "span_f1":
+        tags = np.array(["B-PER I-PER O", "B-PER O O", "O B-LOC O", "O O B-PER"])
+        labels, predictions = random.choice(tags, 200), random.choice(tags, (3, 200))
+    if name.startswith("top_"):
+        labels, predictions = random.integers(0, 12, 200), random.dirichlet(np.ones(12), (3, 200))
     values = pseudo_values(metric, labels, predictions)
     plain = metric.score(labels, predictions)
     np.testing.assert_allclose(values.mean(axis=-1), plain, rtol=1e-9, atol=1e-9)
