@@ -38,7 +38,7 @@ class Cloud:
 
     Attributes:
       days_without_quota: at the start, every request is refused for so long.
-      days_without_machines: after that, requests wait in vain for so long.
+      days_without_machines: after that, requests wait for so long and get nothing.
       machines: how many nodes there are at a time afterwards.
       hours_to_preemption: mean of a node's life.
       hours_of_training: of a seed.
