@@ -68,6 +68,7 @@ def test_two_devices_train_to_the_bytes_of_one(engine: str) -> None:
     assert two == one
 
 
+@pytest.mark.slow
 def test_up_to_eight_devices_train_to_the_bytes_of_one(engine: str) -> None:
     """Another model, as each device compiles its own step; a shard on each of eight devices."""
     eight, one = _digests(engine, "perceptron", "8", "1")
@@ -75,6 +76,7 @@ def test_up_to_eight_devices_train_to_the_bytes_of_one(engine: str) -> None:
     assert [eight, *others] == [one] * 3
 
 
+@pytest.mark.slow
 def test_four_devices_and_two_processes_train_to_the_bytes_of_one_uncompiled(engine: str) -> None:
     """TensorFlow rewrites the graph of a step that XLA does not compile, in the same way for all; JAX
     compiles it all the same."""

@@ -130,11 +130,11 @@ def both(arguments: Arguments, run_dir: Path, **changes: Any) -> dict[str, Any]:
     return arguments(run_dir, **{**SCHEDULE, **changes}, devices="auto")
 
 
-def test_processes_that_do_not_start_alike_are_refused(
+@pytest.mark.slow
+def test_a_process_with_another_run_directory_ends_the_others(
     arguments: Arguments, start: Start, tmp_path: Path
 ) -> None:
-    """First, the other has no state to resume from, as its directory is not the chief's: it ends, and
-    ends the chief. Then it was started with another argument, which each tells."""
+    """It has no state to resume from, as its directory is not the chief's."""
     run, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
     pretrain_until(arguments, run, 30)
     saved = sha256_of_file(run / "state" / "step_25.npz")
@@ -145,10 +145,18 @@ def test_processes_that_do_not_start_alike_are_refused(
     assert not elsewhere.exists()
     assert sha256_of_file(run / "state" / "step_25.npz") == saved
 
-    changed = both(arguments, run, compile_step=True)
-    for status, message in ended(start([both(arguments, run), changed])):
+
+def test_processes_with_other_arguments_are_refused(
+    arguments: Arguments, start: Start, tmp_path: Path
+) -> None:
+    """Each reports the argument, before anything is written."""
+    run = tmp_path / "run"
+    for status, message in ended(
+        start([both(arguments, run), both(arguments, run, compile_step=True)])
+    ):
         assert status == 2
         assert "process 1 has another compile_step than process 0; start all processes" in message
+    assert not run.exists()
 
 
 def pretrain_until(arguments: Arguments, run: Path, step: int) -> None:

@@ -109,6 +109,7 @@ def test_held_out_text_with_another_vocabulary_is_refused(
         pretrain(**arguments(tmp_path / "run", **SHORT, evaluation_corpus=str(other)))
 
 
+@pytest.mark.slow
 def test_bfloat16_and_several_devices(arguments: Arguments, tmp_path: Path) -> None:
     """Two parts of the CPU give the losses of one; bfloat16 stays near."""
 
