@@ -7,7 +7,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 
 
-.PHONY: demo quick test test-all real check-data bench-stats bench-data bench-pretrain bench-finetune bench-predictions bench-launch calibrate calibrate-leaderboards simulate-tpu stress stress-resume samples lint format lock packages docs \
+.PHONY: demo quick test test-all real check-data bench-stats bench-data bench-pretrain compile-check test-compile bench-finetune bench-predictions bench-launch calibrate calibrate-leaderboards simulate-tpu stress stress-resume samples lint format lock packages docs \
   clean
 
 # Five seeds of the synthetic world, pre-trained, fine-tuned and compared: report/index.html. The first
@@ -54,6 +54,19 @@ bench-data: $(VENV)/installed-for-tests
 bench-pretrain: $(VENV)/installed-for-tests
 	$(BIN)/pip install --quiet --no-deps -r requirements-bench.txt
 	$(BIN)/python -m benchmarks.pretraining_speed
+
+# The training step, compiled by libtpu and by JAX's CUDA plug-in for accelerators that are not here: docs/compile_table.md.
+# Stopped, it resumes; a row is kept while its program and compiler are the same.
+compile-check: $(VENV)/installed-for-compile
+	$(BIN)/python -m multiberts.benchmarks.compile_check
+
+# A tiny model for each of them.
+test-compile: $(VENV)/installed-for-compile
+	$(BIN)/python -m pytest tests/benchmarks/test_compile_check.py
+
+$(VENV)/installed-for-compile: $(VENV)/installed-for-tests requirements-compile.txt
+	$(BIN)/pip install --quiet -r requirements-compile.txt
+	touch $@
 
 # A whole sweep of fine-tuning in one process against one process of the usual script per run.
 bench-finetune: $(VENV)/installed-for-tests

@@ -105,6 +105,18 @@ class JaxStep:
         self._state, metrics = self._update(self._state, dealt, np.float32(learning_rate))
         return metrics
 
+    def lower(self, state: _State, arrays: _Named, learning_rate: Array) -> jax.stages.Lowered:
+        """Returns an accelerator's update, not compiled yet, of arguments without values.
+
+        The devices may be descriptions (`jax.experimental.topologies`): compilers need none.
+
+        Args:
+          state: `jax.ShapeDtypeStruct` with shardings, as the others are.
+          arrays: of the batch, by name.
+          learning_rate: of the update.
+        """
+        return self._update.lower(state, arrays, learning_rate)
+
     def _placed(self, values: np.ndarray, spec: PartitionSpec) -> Array:
         if self._devices.strategy is None or self._devices.kind == CPU:
             return jnp.array(values)  # a copy: it may be donated

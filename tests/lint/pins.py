@@ -30,6 +30,7 @@ FILES = {
     "requirements-jax-cuda12.txt": "jax-cuda12",
     "requirements-jax-cuda13.txt": "jax-cuda13",
     "requirements-jax-tpu.txt": "jax-tpu",
+    "requirements-compile.txt": "compile",
     "requirements-cloud.txt": "cloud",
     "requirements-kubernetes.txt": "kubernetes",
     "requirements-beam.txt": "beam",

@@ -55,6 +55,13 @@ def test_the_release_used_54_percent_of_its_chips() -> None:
         ("NVIDIA H100 NVL", "bfloat16", 835e12),
         ("NVIDIA T400", "float32", None),
         ("Tesla T4", "bfloat16", None),
+        ("TPU v2", "bfloat16", 23e12),
+        ("TPU v3", "bfloat16", 61.5e12),
+        ("TPU v4", "float32", 275e12),
+        ("TPU v5 lite", "bfloat16", 197e12),
+        ("TPU v5", "bfloat16", 459e12),
+        ("TPU v5p", "bfloat16", 459e12),
+        ("TPU v6 lite", "bfloat16", 918e12),
         ("CPU", "float32", None),
     ],
 )

@@ -1,0 +1,482 @@
+"""Compiles the JAX engine's training step for accelerators that are not here, with their makers' compilers.
+
+    make compile-check                                        # all rows that are missing or stale
+    python -m benchmarks.compile_check --only=base-512:v5e-8  # some rows, again
+
+Needs requirements-compile.txt and no device: compilers take a description of it. Each row is compiled in a
+process of its own. Rows go to docs/compile_table.jsonl, the page made of them to docs/compile_table.md. A row
+is kept while the program, before compilation, and the compiler are the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import hashlib
+import json
+import os
+import re
+import resource
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+_DOCS = Path(__file__).resolve().parents[1] / "docs"
+ROWS, PAGE = _DOCS / "compile_table.jsonl", _DOCS / "compile_table.md"
+# The recipe of the release: each shard of 8 sequences is clipped apart.
+BATCH_SIZE, SHARDS, VOCABULARY = 256, 32, 30_522
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """Sizes of a model, and the sequences that it is trained on.
+
+    Attributes:
+      layers, hidden, heads: its sizes; the feed-forward layers are 4 hidden wide, as in all of BERT.
+      length: pieces of a sequence.
+      predictions: masked positions of a sequence.
+      batch_size, shards: of an update.
+    """
+
+    layers: int
+    hidden: int
+    heads: int
+    length: int
+    predictions: int
+    batch_size: int = BATCH_SIZE
+    shards: int = SHARDS
+
+
+MODELS = {
+    "base-512": Model(12, 768, 12, 512, 80),
+    "base-128": Model(12, 768, 12, 128, 20),
+    "mini-128": Model(4, 256, 4, 128, 20),
+    "large-512": Model(24, 1024, 16, 512, 80),
+    "tiny-128": Model(2, 128, 2, 128, 20, 64, 8),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """Accelerators of one host.
+
+    Attributes:
+      topology: as the compiler's plug-in calls it.
+      memory: bytes per JAX device, which is half a chip on v2.
+      gigahertz: the clock of the compiler's cycles, where it estimates any.
+      options: of the topology.
+    """
+
+    topology: str
+    memory: float
+    gigahertz: float | None = None
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+_WHOLE_CHIPS = {"chip_config_name": "megacore", "chips_per_host_bounds": (2, 2, 1)}
+_H200 = """
+gpu_device_info {
+  threads_per_block_limit: 1024 threads_per_warp: 32
+  shared_memory_per_block: 49152 shared_memory_per_core: 233472 shared_memory_per_block_optin: 232448
+  threads_per_core_limit: 2048 core_count: 132 fpus_per_core: 128
+  block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
+  memory_bandwidth: 4800000000000 l2_cache_size: 52428800 clock_rate_ghz: 1.98
+  device_memory_size: 150000000000
+  cuda_compute_capability { major: 9 }
+  registers_per_core_limit: 65536 registers_per_block_limit: 65536
+}
+platform_name: "CUDA"
+dnn_version_info { major: 9 minor: 10 }
+runtime_version { major: 12 minor: 9 patch: 0 }
+device_description_str: "NVIDIA H200"
+"""
+TARGETS = {
+    "v2-8": Target("v2:2x2", 8e9, 0.7),
+    "v4-8": Target("v4:2x2x1", 32e9, 1.05, _WHOLE_CHIPS),
+    "v5e-8": Target("v5e:2x4", 16e9, 1.5),
+    "v5p-8": Target("v5p:2x2x1", 95e9, 1.75, _WHOLE_CHIPS),
+    "v6e-8": Target("v6e:2x4", 32e9, 1.75),
+    "H200": Target("1x1x1", 141e9, None, {"target_config": _H200, "topology": "1x1x1"}),
+}
+TABLE = (
+    *(("base-512", target) for target in ("v5e-8", "H200", "v6e-8", "v4-8", "v5p-8", "v2-8")),
+    *(
+        (model, target)
+        for model in ("base-128", "mini-128", "large-512")
+        for target in ("v5e-8", "H200")
+    ),
+)
+# The packages of the compilers.
+_TPU, _CUDA = "libtpu", "jax-cuda12-plugin"
+_COMMENT = re.compile(r"/\*index=\d+\*/")
+
+
+def package_of(target: str) -> str:
+    """Returns the package whose compiler makes programs for a target."""
+    return _CUDA if target == "H200" else _TPU
+
+
+def devices_of(target: str) -> list[Any]:
+    """Returns descriptions of a target's devices."""
+    from jax.experimental import topologies
+
+    found, platform = TARGETS[target], "cuda" if target == "H200" else "tpu"
+    described = topologies.get_topology_desc(
+        platform=platform, topology_name=found.topology, **found.options
+    )
+    return list(described.devices)
+
+
+def lowered_step(model: Model, devices: list[Any]) -> Any:
+    """Returns the engine's update (`jax.stages.Lowered`) of a model on devices, before compilation."""
+    import jax
+    import numpy as np
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
+
+    from multiberts.bert.model.configuration import parameter_shapes
+    from multiberts.bert.model.heads import pretraining_loss
+    from multiberts.bert.training.devices import Devices
+    from multiberts.bert.training.interface import DROPOUT_KEYS, Recipe
+    from multiberts.bert.training.jax_devices import DATA
+    from multiberts.bert.training.jax_engine import JaxStep
+
+    config = config_of(model)
+    mesh = Mesh(np.array(devices), (DATA,)) if len(devices) > 1 else None
+    whole: Any = SingleDeviceSharding(devices[0])
+    dealt = whole
+    if mesh is not None:
+        whole, dealt = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in ((), (DATA,)))
+    recipe = Recipe(
+        loss=lambda *arguments: pretraining_loss(arguments[0], config, *arguments[1:], "bfloat16"),
+        gradient_shards=model.shards,
+        weight_decay_rate=0.01,
+        compile_step=True,
+    )
+    weights = {
+        name: jax.ShapeDtypeStruct(shape, np.float32, sharding=whole)
+        for name, shape in sorted(parameter_shapes(config).items())
+    }
+    widths = {
+        **dict.fromkeys(("input_ids", "input_mask", "segment_ids"), ((model.length,), np.int32)),
+        **dict.fromkeys(("masked_lm_positions", "masked_lm_ids"), ((model.predictions,), np.int32)),
+        "masked_lm_weights": ((model.predictions,), np.float32),
+        "next_sentence_labels": ((), np.int32),
+    }
+    batch = {
+        name: jax.ShapeDtypeStruct((model.batch_size, *shape), dtype, sharding=dealt)
+        for name, (shape, dtype) in widths.items()
+    }
+    batch[DROPOUT_KEYS] = jax.ShapeDtypeStruct((model.shards, 2), np.uint32, sharding=dealt)
+    rate = jax.ShapeDtypeStruct((), np.float32, sharding=whole)
+    step = JaxStep(recipe, Devices(mesh, len(devices), devices[0].device_kind))
+    return step.lower((weights, weights, weights), batch, rate)
+
+
+def config_of(model: Model) -> Any:
+    """Returns the `BertConfig` of a model."""
+    from multiberts.bert.model.configuration import BertConfig
+
+    return BertConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=model.hidden,
+        num_hidden_layers=model.layers,
+        num_attention_heads=model.heads,
+        intermediate_size=4 * model.hidden,
+    )
+
+
+def compile_row(
+    name: str, target: str, known: str = "", text: Path | None = None
+) -> dict[str, Any]:
+    """Compiles a model's step for a target.
+
+    Args:
+      name: of `MODELS`.
+      target: of `TARGETS`.
+      known: a digest; the program of that digest is not compiled again.
+      text: file for the compiled program, if any.
+
+    Returns:
+      A row of the table; with `known` of the same program, its digest alone.
+    """
+    model, devices = MODELS[name], devices_of(target)
+    lowered = lowered_step(model, devices)
+    digest = hashlib.sha256(lowered.as_text().encode()).hexdigest()[:16]
+    if digest == known:
+        return {"digest": digest}
+    # Autotuning needs the device, so tile sizes are not those of a run.
+    options = {"xla_gpu_autotune_level": 0, "xla_gpu_deterministic_ops": True}
+    start, before = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF)
+    compiled = lowered.compile(compiler_options=options if target == "H200" else None)
+    seconds, after = time.monotonic() - start, resource.getrusage(resource.RUSAGE_SELF)
+    optimised = compiled.as_text()
+    if text is not None:
+        text.write_text(optimised)
+    sizes = compiled.memory_analysis()
+    kept = sizes.argument_size_in_bytes + sizes.output_size_in_bytes - sizes.alias_size_in_bytes
+    row = {
+        "digest": digest,
+        "compiled": True,
+        "devices": len(devices),
+        "device_kind": devices[0].device_kind,
+        "seconds": round(seconds),
+        "cpu_seconds": round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime),
+        "gigabytes_to_compile": round(after.ru_maxrss / 1e6, 1),
+        "memory": kept + sizes.temp_size_in_bytes,
+        "collectives": collectives(optimised),
+    }
+    gigahertz = TARGETS[target].gigahertz
+    if gigahertz is not None:
+        cycles = estimated_cycles(optimised, model.shards // len(devices))
+        row |= {"cycles": cycles, "mfu": round(_mfu(model, row, cycles / gigahertz / 1e9), 4)}
+    return row
+
+
+def _mfu(model: Model, row: Mapping[str, Any], seconds: float) -> float:
+    from multiberts.bert.model.operations import model_flops_per_step, peak_flops_per_second
+
+    flops = model_flops_per_step(
+        config_of(model), model.batch_size, model.length, model.predictions
+    )
+    peak = peak_flops_per_second(row["device_kind"], "bfloat16")
+    assert peak is not None, f"peaks.toml lacks {row['device_kind']}"
+    return flops / row["devices"] / peak / seconds
+
+
+def computations(text: str) -> tuple[dict[str, list[str]], str]:
+    """Returns the lines of each computation of a compiled program (HLO), and the name of the first."""
+    bodies: dict[str, list[str]] = {}
+    entry = name = ""
+    for line in text.splitlines():
+        head = re.match(r"^(ENTRY )?%?([\w.\-]+) \(.*\{\s*$", line)
+        if head:
+            name = head[2]
+            bodies[name] = []
+            entry = name if head[1] else entry
+        elif name:
+            bodies[name].append(_COMMENT.sub("", line))
+    return bodies, entry
+
+
+def executed(text: str, turns: int) -> Iterator[tuple[str, int]]:
+    """Yields each instruction that a compiled program runs, and how often.
+
+    Args:
+      text: of the program (HLO).
+      turns: of a loop that does not say its own.
+    """
+    bodies, entry = computations(text)
+
+    def walk(name: str, times: int) -> Iterator[tuple[str, int]]:
+        for line in bodies[name]:
+            if " while(" in line:
+                body, condition = (
+                    re.search(rf"{part}=%?([\w.\-]+)", line)[1]  # type: ignore[index]
+                    for part in ("body", "condition")
+                )
+                known = re.search(r"known_trip_count[^0-9]*(\d+)", line) or re.search(
+                    r"s32\[\]\S* constant\((\d+)\)", "\n".join(bodies[condition])
+                )
+                yield from walk(body, times * int(known[1] if known else turns))
+            elif " call(" in line or " conditional(" in line:
+                for called in re.findall(r"(?:to_apply|calls)=%?([\w.\-]+)", line):
+                    yield from walk(called, times)
+            else:
+                yield line, times
+
+    return walk(entry, 1)
+
+
+def estimated_cycles(text: str, turns: int) -> int:
+    """Returns the sum of the TPU compiler's own estimates for what a compiled program runs.
+
+    Transfers between devices and calls of Pallas kernels have no estimate.
+
+    Args:
+      text: of the program (HLO).
+      turns: of a loop that does not say its own.
+    """
+    return sum(
+        times * int(found[1])
+        for line, times in executed(text, turns)
+        if (found := re.search(r'"estimated_cycles":"(\d+)"', line))
+    )
+
+
+_BYTES = {"f32": 4, "bf16": 2, "f16": 2, "s32": 4, "u32": 4, "pred": 1, "s8": 1, "u8": 1}
+
+
+def collectives(text: str) -> dict[str, list[int]]:
+    """Returns the number of transfers between devices of a compiled program, and their bytes, by kind."""
+    counts: Counter[str] = Counter()
+    sizes: Counter[str] = Counter()
+    kinds = "all-reduce|all-gather|reduce-scatter|collective-permute|all-to-all"
+    for line, times in executed(text, 1):
+        found = re.search(rf" = (.*?) ({kinds})(?:-start)?\(", line)
+        if found:
+            counts[found[2]] += times
+            for dtype, sides in re.findall(r"\b([a-z]+\d*)\[([\d,]*)\]", found[1]):
+                size = _BYTES.get(dtype, 0)
+                for side in filter(None, sides.split(",")):
+                    size *= int(side)
+                sizes[found[2]] += times * size
+    return {kind: [counts[kind], sizes[kind]] for kind in sorted(counts)}
+
+
+def versions(target: str) -> dict[str, str]:
+    """Returns the versions of JAX and of a target's compiler; `missing` where it is not installed."""
+    found = {}
+    for package in ("jax", package_of(target)):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "missing"
+    return found
+
+
+def compiled_apart(name: str, target: str, limit: float, known: str = "") -> dict[str, Any]:
+    """Makes a row in a process of its own; see `compile_row`.
+
+    Args:
+      name: of `MODELS`.
+      target: of `TARGETS`.
+      limit: seconds, after which the process is stopped.
+      known: a digest that need not be compiled again.
+
+    Returns:
+      The row, with `compiled` False and `why` where there is no program.
+    """
+    if "missing" in versions(target).values():
+        why = f"{package_of(target)} is not installed: pip install -r requirements-compile.txt"
+        return {"compiled": False, "why": why}
+    command = [
+        sys.executable,
+        "-m",
+        "multiberts.benchmarks.compile_check",
+        f"--only={name}:{target}",
+    ]
+    environment = {
+        **os.environ,
+        "MULTIBERTS_ENGINE": "jax",
+        "JAX_PLATFORMS": "cpu",  # what computes here; compilers for others need no device
+        "TPU_SKIP_MDS_QUERY": "1",
+        "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
+    }
+    try:
+        done = subprocess.run(
+            [*command, f"--here={known or 'always'}"],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=limit,
+        )
+    except subprocess.TimeoutExpired:
+        return {"compiled": False, "why": f"stopped at the limit of {limit:.0f} s"}
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        return {"compiled": False, "why": (lines or [f"exit status {done.returncode}"])[-1][:300]}
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def read_rows(path: Path) -> dict[str, dict[str, Any]]:
+    """Returns the rows of a table by `model:target`; none where there is no file."""
+    lines = path.read_text().splitlines() if path.is_file() else []
+    rows = [json.loads(line) for line in lines]
+    return {f"{row['model']}:{row['target']}": row for row in rows}
+
+
+_HEADER = """# Compiled for accelerators that were not there
+
+Made by `make compile-check` with {versions}; the rows are in `docs/compile_table.jsonl`. It is the
+whole training step of the JAX engine: {batch_size} sequences in {shards} shards that are clipped apart, bfloat16 products,
+dropout on. **Nothing here was run on an accelerator**: all figures are the compilers' own.
+
+A device is what JAX calls one: half a chip on v2, a chip elsewhere. Memory is weights, moments and all that a
+step needs besides. Cycles are the sum of the TPU compiler's own estimates, without the transfers between
+devices; MFU is what they come to at the clock of the chip, as a share of its peak. The compiler for GPUs
+estimates none, and chooses the tiles of products without the device, on which it would try them. CPU seconds
+are those of compiling, on a busy machine. [Engines](engines.md) has what was tried to lower the cycles.
+
+| model, length | target | devices | compiles | CPU s | GB of memory per device | M cycles | MFU | transfers per step |
+|---|---|---|---|---|---|---|---|---|
+"""  # noqa: E501
+
+
+def page(rows: Mapping[str, Mapping[str, Any]]) -> str:
+    """Returns the page of a table, in Markdown."""
+    used = {f"{name} {text}" for row in rows.values() for name, text in row["versions"].items()}
+    header = _HEADER.format(versions=", ".join(sorted(used)), batch_size=BATCH_SIZE, shards=SHARDS)
+    lines = [_line(*key.split(":"), rows.get(key)) for key in map(":".join, TABLE)]
+    return header + "\n".join(lines) + "\n"
+
+
+def _line(model: str, target: str, row: Mapping[str, Any] | None) -> str:
+    if row is None or not row["compiled"]:
+        why = row["why"].replace("|", "/") if row else "not tried yet"
+        return f"| {model} | {target} | | not compiled: {why} | | | | | |"
+    cells = [
+        model,
+        target,
+        f"{row['devices']} x {row['device_kind']}",
+        "yes",
+        str(row["cpu_seconds"]),
+        f"{row['memory'] / 1e9:.1f} of {TARGETS[target].memory / 1e9:.0f}",
+        f"{row['cycles'] / 1e6:.1f}" if "cycles" in row else "",
+        f"{row['mfu']:.1%}" if "mfu" in row else "",
+        ", ".join(
+            f"{count} {kind} ({size / 1e6:.0f} MB)"
+            for kind, (count, size) in row["collectives"].items()
+        )
+        or "none",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def check(keys: Iterable[str], limit: float, again: bool) -> None:
+    """Makes the rows that are missing or stale, one after the other, and the page."""
+    for key in keys:
+        name, target = key.split(":")
+        rows = read_rows(ROWS)
+        old = rows.get(key, {})
+        same_compiler = old.get("versions") == versions(target) and not again
+        row = compiled_apart(name, target, limit, old.get("digest", "") if same_compiler else "")
+        if "compiled" in row:
+            rows[key] = {"model": name, "target": target, "versions": versions(target), **row}
+            text = "".join(json.dumps(rows[key]) + "\n" for key in sorted(rows))
+            partial = ROWS.with_suffix(".partial")
+            partial.write_text(text)
+            partial.replace(ROWS)
+        print(f"{key}: {json.dumps(row) if 'compiled' in row else 'unchanged'}", flush=True)
+        PAGE.write_text(page(read_rows(ROWS)))
+
+
+def main() -> None:
+    """Makes the table, or one row here."""
+    flags = argparse.ArgumentParser(
+        description="Compiles the step for accelerators that are not here."
+    )
+    flags.add_argument(
+        "--only", default="", help="rows such as base-512:v5e-8, with commas; made again"
+    )
+    flags.add_argument("--limit", type=float, default=1800.0, help="seconds per row")
+    flags.add_argument("--text", type=Path, help="with --here: file for the compiled program")
+    flags.add_argument(
+        "--here", default="", help="in this process: a digest to leave out, or 'always'"
+    )
+    arguments = flags.parse_args()
+    if arguments.here:
+        name, target = arguments.only.split(":")
+        print(json.dumps(compile_row(name, target, arguments.here, arguments.text)))
+        return
+    keys = arguments.only.split(",") if arguments.only else map(":".join, TABLE)
+    check(keys, arguments.limit, again=bool(arguments.only))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""Programs compiled for accelerators that are not here: the table, and a tiny one where compilers are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from multiberts.benchmarks import compile_check
+from multiberts.benchmarks.compile_check import (
+    MODELS,
+    TABLE,
+    TARGETS,
+    collectives,
+    compiled_apart,
+    estimated_cycles,
+    page,
+    versions,
+)
+from multiberts.bert.model.configuration import num_parameters
+from multiberts.tests.patience import PATIENCE
+
+# A loop of 4 turns whose body holds a loop that does not say how often it runs, as TPU programs look.
+PROGRAM = """HloModule jit_step
+
+%inner (p: f32[8]) -> f32[8] {
+  ROOT %a = f32[8]{0} fusion(%p), kind=kLoop, calls=%f, backend_config={"estimated_cycles":"10"}
+}
+
+%ever (p: f32[8]) -> pred[] {
+  ROOT %c = pred[] compare(%p, %p), direction=LT
+}
+
+%body (p: f32[8]) -> f32[8] {
+  %b = f32[8]{0} fusion(%p), kind=kLoop, calls=%f, backend_config={"estimated_cycles":"100"}
+  ROOT %w = f32[8]{0} while(%b), condition=%ever, body=%inner
+}
+
+%condition (p: f32[8]) -> pred[] {
+  %n = s32[]{:T(128)} constant(4)
+  ROOT %c = pred[] compare(%p, %n), direction=LT
+}
+
+ENTRY %main (p: f32[8]) -> f32[8] {
+  %w = f32[8]{0} while(%p), condition=%condition, body=%body
+  %r = (f32[8]{0}, bf16[2,3]{1,0}) all-reduce-start(%w, /*index=1*/%w), replica_groups={{0,1}}
+  %d = (f32[8]{0}, bf16[2,3]{1,0}) all-reduce-done(%r)
+  ROOT %z = f32[8]{0} fusion(%d), kind=kLoop, calls=%f, backend_config={"estimated_cycles":"1"}
+}
+"""
+
+
+def test_cycles_of_loops_count_as_often_as_they_run() -> None:
+    assert estimated_cycles(PROGRAM, turns=3) == 4 * (100 + 3 * 10) + 1
+
+
+def test_transfers_are_counted_with_their_bytes() -> None:
+    assert collectives(PROGRAM) == {"all-reduce": [1, 8 * 4 + 6 * 2]}
+
+
+def test_what_does_not_compile_is_a_row_that_says_why() -> None:
+    row = compiled_apart("tiny-128", "v5e-8", limit=0.01)
+    assert not row["compiled"]
+    missing = "missing" in versions("v5e-8").values()
+    assert ("requirements-compile.txt" if missing else "stopped at the limit") in row["why"]
+    rows = {"base-512:v5e-8": {**row, "versions": versions("v5e-8")}}
+    (line,) = (
+        line for line in page(rows).splitlines() if "not compiled: s" in line or "install" in line
+    )
+    assert line.startswith("| base-512 | v5e-8 |")
+
+
+def test_the_page_is_that_of_the_rows() -> None:
+    rows = compile_check.read_rows(compile_check.ROWS)
+    assert compile_check.PAGE.read_text() == page(rows)
+    assert set(rows) <= {":".join(key) for key in TABLE}
+    # Where no compiler is named as missing, a limit or an error is.
+    assert all(row["compiled"] or row["why"] for row in rows.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["v5e-8", "H200"])
+def test_a_tiny_step_compiles_and_fits(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "missing" in versions(target).values():
+        pytest.skip(
+            f"needs {compile_check.package_of(target)}: pip install -r requirements-compile.txt"
+        )
+    monkeypatch.setattr(compile_check, "ROWS", tmp_path / "rows.jsonl")
+    monkeypatch.setattr(compile_check, "PAGE", tmp_path / "page.md")
+    compile_check.check([f"tiny-128:{target}"], PATIENCE, again=False)
+    (row,) = map(json.loads, (tmp_path / "rows.jsonl").read_text().splitlines())
+    assert row["compiled"], row["why"]
+    gradients = 4 * num_parameters(compile_check.config_of(MODELS["tiny-128"]))
+    # Weights and both moments lie on each device.
+    assert 3 * gradients < row["memory"] < TARGETS[target].memory
+    if target == "H200":
+        assert row["devices"] == 1 and row["collectives"] == {}
+    else:
+        assert row["devices"] == 8 and 0 < row["mfu"] < 1
+        (count, size) = row["collectives"]["all-reduce"]
+        # One message: the gradients and a few scalars.
+        assert count == 1 and gradients <= size <= gradients + 64
+    # The same program is not compiled again: a row keeps what it was.
+    marked = json.dumps({**row, "seconds": -1})
+    (tmp_path / "rows.jsonl").write_text(marked + "\n")
+    compile_check.check([f"tiny-128:{target}"], PATIENCE, again=False)
+    assert (tmp_path / "rows.jsonl").read_text() == marked + "\n"
