@@ -7,8 +7,8 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 
 
-.PHONY: demo quick test test-all real check-data bench-stats bench-data bench-pretrain compile-check test-compile bench-finetune bench-predictions bench-launch calibrate calibrate-leaderboards simulate-tpu stress stress-resume samples lint format lock packages docs \
-  clean
+# Every target is a command, not a file.
+.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*/\1/p' Makefile)
 
 # Five seeds of the synthetic world, pre-trained, fine-tuned and compared: report/index.html. The first
 # launch makes the first two seeds' part of the second, so that there is something to look at early.
@@ -115,6 +115,10 @@ calibrate-leaderboards: $(VENV)/installed-for-tests
 # A plan of 25 seeds on Cloud TPU through weeks without quota or machines, in simulated time.
 simulate-tpu: $(VENV)/installed
 	$(BIN)/python -m benchmarks.tpu_plan_simulation
+
+# Seconds in which a preempted run saves a state of BERT-Base's size and pushes it.
+bench-preemption: $(VENV)/installed
+	$(BIN)/python -m benchmarks.preemption_saving
 
 # Rooms for mypy and import-linter, which look for `multiberts` in a folder of that name.
 ROOMS = runs bert pretrain finetune evaluate stats launch benchmarks
