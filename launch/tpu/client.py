@@ -145,23 +145,22 @@ class Provisioner:
         from google.cloud import tpu_v2
 
         parent = self._parent(zone)
-        node = tpu_v2.Node(
-            accelerator_type=settings.accelerator_type,
-            runtime_version=settings.runtime_version,
-            labels={**labels, LABEL: OUR_LABEL},
-            metadata={"startup-script": startup_script},
-            network_config=tpu_v2.NetworkConfig(
-                network=settings.network or "",
-                subnetwork=settings.subnetwork or "",
-                enable_external_ips=settings.external_ips,
-            ),
-        )
+        node: dict[str, Any] = {
+            "accelerator_type": settings.accelerator_type,
+            "runtime_version": settings.runtime_version,
+            "labels": {**labels, LABEL: OUR_LABEL},
+            "metadata": {"startup-script": startup_script},
+            "network_config": {
+                "network": settings.network or "",
+                "subnetwork": settings.subnetwork or "",
+                "enable_external_ips": settings.external_ips,
+            },
+        }
         if settings.service_account is not None:
             scope = ["https://www.googleapis.com/auth/cloud-platform"]
-            email = settings.service_account
-            node.service_account = tpu_v2.ServiceAccount(email=email, scope=scope)
-        spec = tpu_v2.QueuedResource.Tpu.NodeSpec(parent=parent, node_id=name, node=node)
-        resource = tpu_v2.QueuedResource(tpu=tpu_v2.QueuedResource.Tpu(node_spec=[spec]))
+            node["service_account"] = {"email": settings.service_account, "scope": scope}
+        spec = {"parent": parent, "node_id": name, "node": node}
+        resource = tpu_v2.QueuedResource(tpu={"node_spec": [spec]})
         if settings.spot:
             resource.spot = tpu_v2.QueuedResource.Spot()
         call = tpu_v2.CreateQueuedResourceRequest(
@@ -246,15 +245,16 @@ class Provisioner:
 
     def accelerator_types(self, zone: str) -> list[str]:
         """Returns the accelerators that a zone offers."""
-        with _clear_errors():
-            found = self._client.list_accelerator_types(parent=self._parent(zone), **self._options)
-            return sorted(one.type_ or one.name.rsplit("/", 1)[1] for one in found)
+        return self._offered("list_accelerator_types", zone)
 
     def runtime_versions(self, zone: str) -> list[str]:
         """Returns the software that a zone offers."""
+        return self._offered("list_runtime_versions", zone)
+
+    def _offered(self, call: str, zone: str) -> list[str]:
         with _clear_errors():
-            found = self._client.list_runtime_versions(parent=self._parent(zone), **self._options)
-            return sorted(one.version or one.name.rsplit("/", 1)[1] for one in found)
+            found = getattr(self._client, call)(parent=self._parent(zone), **self._options)
+            return sorted(one.name.rsplit("/", 1)[1] for one in found)
 
     def _parent(self, zone: str) -> str:
         return f"projects/{self.project}/locations/{zone}"

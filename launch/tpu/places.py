@@ -60,8 +60,8 @@ class Places:
         """Returns the last heartbeat of an attempt's node; None before the first."""
         data = self.bucket.read(self.beat(run, attempt))
         if data is not None:
-            with contextlib.suppress(ValueError, KeyError, TypeError):
-                return Beat.from_fields(json.loads(data))
+            with contextlib.suppress(ValueError, TypeError):
+                return Beat(**json.loads(data))
         return None
 
     def name(self, run: PlannedRun) -> str:

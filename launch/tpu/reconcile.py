@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
-from typing import Any
 
 from multiberts.launch.markers.attempts import Attempt
 from multiberts.launch.tpu.client import (
@@ -48,11 +48,6 @@ class Beat:
     step: int | None = None
     restarts: int = 0
     error: dict[str, str] | None = None
-
-    @classmethod
-    def from_fields(cls, fields: dict[str, Any]) -> Beat:
-        """Returns the heartbeat that a node wrote."""
-        return cls(**{field.name: fields[field.name] for field in dataclasses.fields(cls)})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,11 +202,7 @@ def seconds_to_wait(attempts: Sequence[Attempt], settings: TpuSettings) -> float
 
     There is none while some zone is untried; after each round of failures it doubles.
     """
-    failed = 0
-    for attempt in reversed(attempts):
-        if attempt.outcome not in ("failed", "lost"):
-            break
-        failed += 1
+    failed = _failures_in_a_row(attempts)
     if failed and _kind(attempts[-1]) in _OF_THE_ZONE:
         rounds, untried = divmod(failed, len(settings.zones))
         failed = 0 if untried else rounds
@@ -220,16 +211,10 @@ def seconds_to_wait(attempts: Sequence[Attempt], settings: TpuSettings) -> float
     return min(settings.backoff_seconds * 2.0 ** min(failed - 1, 30), _MAX_BACKOFF_SECONDS)
 
 
-def _failures_in_a_row(attempts: Sequence[Attempt]) -> int:
-    """Returns how many of the last attempts failed through no fault of a zone's."""
-    count = 0
-    for attempt in reversed(attempts):
-        if _kind(attempt) in _OF_THE_ZONE:
-            continue
-        if attempt.outcome not in ("failed", "lost"):
-            break
-        count += 1
-    return count
+def _failures_in_a_row(attempts: Sequence[Attempt], left_out: frozenset[str] = frozenset()) -> int:
+    """Returns how many of the last attempts failed, but for those with errors of some kinds."""
+    outcomes = [one.outcome for one in reversed(attempts) if _kind(one) not in left_out]
+    return sum(1 for _ in itertools.takewhile({"failed", "lost"}.__contains__, outcomes))
 
 
 def _with_resource(resource: Resource, seen: Seen, settings: TpuSettings) -> Action:
@@ -300,7 +285,7 @@ def _without_resource(seen: Seen, last: Attempt | None, settings: TpuSettings) -
     with_node = sum(_kind(attempt) not in _WITHOUT_NODE for attempt in seen.attempts)
     if with_node >= settings.max_attempts:
         return GiveUp(f"{with_node} attempts were made; the last: {message}")
-    failures = _failures_in_a_row(seen.attempts)
+    failures = _failures_in_a_row(seen.attempts, _OF_THE_ZONE)
     if failures >= settings.max_failures:
         return GiveUp(f"{failures} attempts in a row failed; the last: {message}")
     start = ((last and last.ended) or 0.0) + seconds_to_wait(seen.attempts, settings)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from multiberts.launch.estimate.estimate import checked_estimates
@@ -82,7 +82,7 @@ def run_on_tpu(
                 workers=len(pretraining),
                 spot=settings.spot,
             )
-    failures = carry_out_before(plan, pretraining, root)
+    failures = carry_out_before(plan, root)
     if failures:
         return failures
     with contextlib.ExitStack() as stack:
@@ -91,7 +91,12 @@ def run_on_tpu(
         write_plan(root, plan, estimates)
         source = Places(settings.bucket).put_source(pack(PROJECT))
         reconciler = Reconciler(settings, provisioner, Path(root), source)
-        stack.enter_context(_word_of_nodes(reconciler))
+
+        def report_nodes(kind: type[BaseException] | None, *_: object) -> None:
+            if kind is KeyboardInterrupt:
+                report(f"stopped; {reconciler.nodes_that_continue()}")
+
+        stack.push(report_nodes)
         given_up = _look(reconciler, pretraining, root)
         while True:
             open_runs = [run for run in pretraining if not run.done(root)]
@@ -174,17 +179,12 @@ def _look(
     return given_up
 
 
-def carry_out_before(
-    plan: Sequence[PlannedRun], pretraining: Sequence[PlannedRun], root: str
-) -> list[FailedRun]:
+def carry_out_before(plan: Sequence[PlannedRun], root: str) -> list[FailedRun]:
     """Carries out on this machine what pre-training needs."""
-    needed: dict[str, PlannedRun] = {}
-    waiting = [run for run in pretraining if not run.done(root)]
-    while waiting:
-        for parent in waiting.pop().parents:
-            if parent.stage != STAGE and parent.path not in needed:
-                needed[parent.path] = parent
-                waiting.append(parent)
+    needed: set[str] = set()
+    for run in reversed(plan):
+        if run.path in needed or (run.stage == STAGE and not run.done(root)):
+            needed |= {parent.path for parent in run.parents if parent.stage != STAGE}
     before = [run for run in plan if run.path in needed]
     if all(run.done(root) for run in before):
         return []
@@ -198,16 +198,6 @@ def _listed_price(settings: TpuSettings) -> float | None:
     except UserError:
         if settings.budget is None:
             return None
-        raise
-
-
-@contextlib.contextmanager
-def _word_of_nodes(reconciler: Reconciler) -> Iterator[None]:
-    """Reports after Ctrl-C what continues without the launcher."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        report(f"stopped; {reconciler.nodes_that_continue()}")
         raise
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 
 from multiberts.launch.plan.planned_run import Output, PlannedRun
+from multiberts.launch.workers.guardian import VARIABLE
 from multiberts.tests.patience import PATIENCE
 
 HERE = Path(__file__).resolve().parent
@@ -143,3 +144,10 @@ def wait_until(condition: Callable[[], bool], seconds: float = PATIENCE) -> bool
             return True
         time.sleep(0.05)
     return condition()
+
+
+def marked_process(mark: str) -> subprocess.Popen[bytes]:
+    """A process with a watch's mark, once the kernel shows it: a moment after `Popen` returns."""
+    process = subprocess.Popen(["sleep", "300"], env={**os.environ, VARIABLE: mark})
+    assert wait_until(lambda: VARIABLE in psutil.Process(process.pid).environ())
+    return process

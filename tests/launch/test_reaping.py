@@ -30,7 +30,7 @@ from multiberts.launch.status.picture import collect_status
 from multiberts.launch.tpu.reaping import delete_resources
 from multiberts.launch.workers.guardian import VARIABLE, watch_this_process
 from multiberts.runs.errors import UserError
-from multiberts.tests.launch.launchers import Launcher, quick_run, wait_until
+from multiberts.tests.launch.launchers import Launcher, marked_process, quick_run, wait_until
 from multiberts.tests.launch.made_up import MadeUp
 from multiberts.tests.launch.slurm_cluster import PROGRAMS, SlurmCluster
 
@@ -101,9 +101,7 @@ def test_a_process_that_does_not_leave_is_killed(tmp_path: Path, start: Start) -
     assert process.wait(10) == -signal.SIGKILL
 
 
-def test_a_folder_of_a_launcher_that_is_a_link_is_not_followed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_of_a_launcher_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     mine, folder = tmp_path / "mine", tmp_path / "launch-temporary"
     for place in (mine, folder):
         place.mkdir()
@@ -113,8 +111,7 @@ def test_a_folder_of_a_launcher_that_is_a_link_is_not_followed(
     for name in ("launch-link", "launch-temporary", "mine"):
         watch = watch_this_process(str(tmp_path), "gone", folder=str(tmp_path / name))
         watch = dataclasses.replace(watch, born=watch.born - 3600)
-        monkeypatch.setenv(VARIABLE, watch.spelled())
-        process = subprocess.Popen(["sleep", "300"])
+        process = marked_process(watch.spelled())
         ((left, _),) = end_processes(tmp_path, None)
         assert left.process.pid == process.pid and process.wait() == -signal.SIGTERM
     assert (mine / "file").read_text() == "kept"
@@ -350,7 +347,7 @@ def test_queued_resources_of_the_experiment_are_deleted_and_no_others(tmp_path: 
 
 def test_marks_of_other_versions_are_no_trouble(tmp_path: Path) -> None:
     for value in ("", "1", "[]", json.dumps({"root": str(tmp_path)})):
-        process = subprocess.Popen(["sleep", "60"], env={**os.environ, VARIABLE: value})
+        process = marked_process(value)
         try:
             assert left_processes(tmp_path, None) == []
         finally:

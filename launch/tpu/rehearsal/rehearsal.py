@@ -53,17 +53,14 @@ class Preemption:
       kind: one of `KINDS`.
       reached: the last step that the node had logged.
       kept: the step that the bucket had then, from which the next node resumes.
+      lost: steps that are trained again.
     """
 
     run: str
     kind: str
     reached: int
     kept: int
-
-    @property
-    def lost(self) -> int:
-        """Steps that are trained again."""
-        return max(0, self.reached - self.kept)
+    lost: int
 
 
 def rehearse(
@@ -109,7 +106,7 @@ def rehearse(
     started = time.monotonic()
     folder = Path(root).absolute() / time.strftime("rehearsal-%Y%m%d-%H%M%S")
     experiment = folder / "experiment"
-    failed = carry_out_before(plan, pretraining, str(experiment))
+    failed = carry_out_before(plan, str(experiment))
     if failed:
         raise RuntimeError(describe(failed))
     zones = {f"rehearsal-{letter}": (_TYPE,) for letter in "abcdef"[: stockouts + 2]}
@@ -263,8 +260,8 @@ class PreemptionInjector:
         kind = kinds.pop(0)
         notice = 0.0 if kind == "SIGKILL" else self._notice
         self._service.preempt(name, notice, by_metadata=kind == "metadata")
-        reached = _step_of(folder) or step
-        self.preemptions.append(Preemption(run.path, kind, reached, self._kept(run)))
+        reached, kept = _step_of(folder) or step, self._kept(run)
+        self.preemptions.append(Preemption(run.path, kind, reached, kept, max(0, reached - kept)))
 
     def _kept(self, run: PlannedRun) -> int:
         """Returns the step of the newest state in the bucket."""

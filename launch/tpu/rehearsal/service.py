@@ -14,7 +14,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -144,12 +144,7 @@ class TpuService:
 
     def __enter__(self) -> TpuService:
         self._server = grpc.server(futures.ThreadPoolExecutor(4))
-        self._server.add_generic_rpc_handlers(
-            tuple(
-                grpc.method_handlers_generic_handler(service, self._handlers(calls))
-                for service, calls in self._calls().items()
-            )
-        )
+        self._server.add_generic_rpc_handlers(tuple(self._handlers()))
         port = self._server.add_insecure_port("127.0.0.1:0")
         self.address = f"127.0.0.1:{port}"
         self._server.start()
@@ -214,62 +209,38 @@ class TpuService:
             if held.resource.state.state == _STATES.SUSPENDING:
                 _set_state(held.resource, "SUSPENDED")
 
-    def _calls(self) -> dict[str, dict[str, tuple[Callable[[Any], Any], Any, Any]]]:
-        """Returns by service and call who answers it, and the types of request and answer."""
-        operation = operations_pb2.Operation
-        return {
-            "google.cloud.tpu.v2.Tpu": {
-                "CreateQueuedResource": (
-                    self._create, tpu_v2.CreateQueuedResourceRequest, operation
-                ),
-                "DeleteQueuedResource": (
-                    self._delete, tpu_v2.DeleteQueuedResourceRequest, operation
-                ),
-                "ListQueuedResources": (
-                    self._list,
-                    tpu_v2.ListQueuedResourcesRequest,
-                    tpu_v2.ListQueuedResourcesResponse,
-                ),
-                "GetQueuedResource": (
-                    self._get, tpu_v2.GetQueuedResourceRequest, tpu_v2.QueuedResource
-                ),
-                "GetNode": (self._get_node, tpu_v2.GetNodeRequest, tpu_v2.Node),
-                "ListAcceleratorTypes": (
-                    self._types,
-                    tpu_v2.ListAcceleratorTypesRequest,
-                    tpu_v2.ListAcceleratorTypesResponse,
-                ),
-                "ListRuntimeVersions": (
-                    self._versions,
-                    tpu_v2.ListRuntimeVersionsRequest,
-                    tpu_v2.ListRuntimeVersionsResponse,
-                ),
-            },
-            "google.longrunning.Operations": {
-                "GetOperation": (_finished, operations_pb2.GetOperationRequest, operation)
-            },
-            "google.cloud.location.Locations": {
-                "ListLocations": (
-                    self._locations,
-                    locations_pb2.ListLocationsRequest,
-                    locations_pb2.ListLocationsResponse,
+    def _handlers(self) -> Iterator[grpc.GenericRpcHandler]:
+        """Yields what a gRPC server needs to answer each service's calls."""
+        for service, messages, calls in (
+            (
+                "google.cloud.tpu.v2.Tpu",
+                tpu_v2,
+                {
+                    "CreateQueuedResource": self._create,
+                    "DeleteQueuedResource": self._delete,
+                    "ListQueuedResources": self._list,
+                    "GetQueuedResource": self._get,
+                    "GetNode": self._get_node,
+                    "ListAcceleratorTypes": self._types,
+                    "ListRuntimeVersions": self._versions,
+                },
+            ),
+            ("google.longrunning.Operations", operations_pb2, {"GetOperation": _finished}),
+            (
+                "google.cloud.location.Locations",
+                locations_pb2,
+                {"ListLocations": self._locations},
+            ),
+        ):
+            handlers = {}
+            for name, function in calls.items():
+                request = getattr(messages, f"{name}Request")
+                # Messages of the client library have other methods than those of Protocol Buffers.
+                parse = getattr(request, "deserialize", None) or request.FromString
+                handlers[name] = grpc.unary_unary_rpc_method_handler(
+                    self._guarded(function), parse, _bytes
                 )
-            },
-        }  # fmt: skip
-
-    def _handlers(
-        self, calls: Mapping[str, tuple[Callable[[Any], Any], Any, Any]]
-    ) -> dict[str, grpc.RpcMethodHandler]:
-        """Returns what a gRPC server needs to answer calls."""
-        # Messages of the client library have other methods than those of Protocol Buffers.
-        return {
-            name: grpc.unary_unary_rpc_method_handler(
-                self._guarded(function),
-                getattr(request, "deserialize", None) or request.FromString,
-                getattr(answer, "serialize", None) or answer.SerializeToString,
-            )
-            for name, (function, request, answer) in calls.items()
-        }
+            yield grpc.method_handlers_generic_handler(service, handlers)
 
     def _guarded(self, function: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
         """Returns a call that sometimes gets no answer, and whose refusals have their status."""
@@ -382,23 +353,16 @@ class TpuService:
                 return held.node
         raise _RefusedError(grpc.StatusCode.NOT_FOUND, f"{request.name} does not exist")
 
-    def _types(
-        self, request: tpu_v2.ListAcceleratorTypesRequest
-    ) -> tpu_v2.ListAcceleratorTypesResponse:
+    def _types(self, request: Any) -> tpu_v2.ListAcceleratorTypesResponse:
         zone = self._check_zone(request.parent)
-        return tpu_v2.ListAcceleratorTypesResponse(
-            accelerator_types=[tpu_v2.AcceleratorType(type_=name) for name in self._zones[zone]]
-        )
+        named = [{"name": f"{request.parent}/acceleratorTypes/{one}"} for one in self._zones[zone]]
+        return tpu_v2.ListAcceleratorTypesResponse(accelerator_types=named)
 
-    def _versions(
-        self, request: tpu_v2.ListRuntimeVersionsRequest
-    ) -> tpu_v2.ListRuntimeVersionsResponse:
+    def _versions(self, request: Any) -> tpu_v2.ListRuntimeVersionsResponse:
         self._check_zone(request.parent)
-        return tpu_v2.ListRuntimeVersionsResponse(
-            runtime_versions=[
-                tpu_v2.RuntimeVersion(version=name) for name in self._runtime_versions
-            ]
-        )
+        parent = f"{request.parent}/runtimeVersions"
+        named = [{"name": f"{parent}/{one}"} for one in self._runtime_versions]
+        return tpu_v2.ListRuntimeVersionsResponse(runtime_versions=named)
 
     def _locations(
         self, _request: locations_pb2.ListLocationsRequest
@@ -441,6 +405,11 @@ def _now() -> datetime.datetime:
 
 def _set_state(resource: tpu_v2.QueuedResource, state: str) -> None:
     resource.state = tpu_v2.QueuedResourceState(state=_STATES[state])
+
+
+def _bytes(answer: Any) -> bytes:
+    serialize = getattr(type(answer), "serialize", None) or type(answer).SerializeToString
+    return serialize(answer)
 
 
 def _operation(name: str) -> operations_pb2.Operation:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import subprocess
 import time
 from pathlib import Path
 
@@ -36,8 +35,9 @@ from multiberts.launch.doctor.version_conflicts import (
     installed_versions,
     known_conflicts,
 )
-from multiberts.launch.workers.guardian import VARIABLE, watch_this_process
+from multiberts.launch.workers.guardian import watch_this_process
 from multiberts.pretrain.training.reference_digest import REFERENCE_DIGEST
+from multiberts.tests.launch.launchers import marked_process
 from multiberts.tests.launch.made_up import MadeUp
 
 
@@ -236,8 +236,7 @@ def test_clock_and_launcher(tmp_path: Path) -> None:
     assert check_root(tmp_path).level == OK
     watch = watch_this_process(str(tmp_path), "gone")
     watch = dataclasses.replace(watch, born=watch.born - 3600)
-    environment = {**os.environ, VARIABLE: watch.spelled()}
-    process = subprocess.Popen(["sleep", "60"], env=environment)
+    process = marked_process(watch.spelled())
     try:
         finding = check_root(tmp_path)
         assert finding.level == PROBLEM and "launch reap" in finding.cure
