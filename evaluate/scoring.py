@@ -93,7 +93,8 @@ def score(
     * `scores.csv`: one row per run, evaluation set and metric. Early checkpoints are sets
       such as `dev@2.5`. `missing_runs` counts the holes in the grid of runs that the row is part of.
     * `parts.csv`: the same for parts of the examples (the heuristics of HANS,
-      genders, labels), under the first metric that is a mean over examples.
+      genders, labels), under the first metric that is a mean over examples; and of every label of a
+      multi-label task (`by` is `class`), under the metrics that are macro averages of them.
     * `calibration.csv`: the reliability table of every run with logits.
     * `checks.csv`: warnings: runs that are missing, unfinished or repeated, missing
       evaluation sets, mixed vocabularies or training data, sets without labels, which have no score,
@@ -342,6 +343,13 @@ def _compared(
 def _rows_of_parts(
     where: Mapping[str, Any], dataset: xarray.Dataset, metrics: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
+    for name in metrics:
+        averaged = METRICS.get(name)
+        if isinstance(averaged, Metric) and averaged.by_class is not None:
+            labels, given = _compared(averaged, dataset)
+            for part_name, score in averaged.by_class(labels, given[0]).items():
+                values_of_part = {"by": "class", "part": part_name, "examples": len(labels)}
+                yield {**where, "metric": name, **values_of_part, "label": None, "score": score}
     means = [name for name in metrics if name in METRICS and METRICS[name].mean_of is not None]
     if not means:
         return

@@ -243,17 +243,21 @@ def _bind_classes(name: str, labels: NDArray, predictions: NDArray) -> Columns:
     return columns
 
 
-def _precision(labels: Array, predictions: Array, both: Array) -> tuple[Array, Array]:
+def precision(labels: Array, predictions: Array, both: Array) -> tuple[Array, Array]:
+    """Returns numerator and denominator of the precision."""
     del labels
     return both, predictions
 
 
-def _recall(labels: Array, predictions: Array, both: Array) -> tuple[Array, Array]:
+def recall(labels: Array, predictions: Array, both: Array) -> tuple[Array, Array]:
+    """Returns numerator and denominator of the recall."""
     del predictions
     return both, labels
 
 
-def _f_beta(beta: float) -> _Share:
+def f_beta(beta: float) -> Share:
+    """Returns what makes numerator and denominator of an F score."""
+
     def share(labels: Array, predictions: Array, both: Array) -> tuple[Array, Array]:
         return (1 + beta**2) * both, beta**2 * labels + predictions
 
@@ -261,10 +265,10 @@ def _f_beta(beta: float) -> _Share:
 
 
 # Of the sums of labels, predictions and both: numerator and denominator.
-_Share = Callable[[Array, Array, Array], tuple[Array, Array]]
+Share = Callable[[Array, Array, Array], tuple[Array, Array]]
 
 
-def _positive_metric(name: str, share: _Share) -> Metric:
+def _positive_metric(name: str, share: Share) -> Metric:
     """Returns a metric of the class 1."""
 
     def parts(sums: Array) -> tuple[Array, Array]:
@@ -281,7 +285,7 @@ def _positive_metric(name: str, share: _Share) -> Metric:
     )
 
 
-def _averaged_metric(name: str, share: _Share, weights: Callable[[Array, Array], Array]) -> Metric:
+def _averaged_metric(name: str, share: Share, weights: Callable[[Array, Array], Array]) -> Metric:
     """Returns an average over classes, weighted by a function of sums of labels and predictions."""
 
     def parts(sums: Array) -> tuple[Array, Array]:
@@ -303,7 +307,8 @@ def _averaged_metric(name: str, share: _Share, weights: Callable[[Array, Array],
     )
 
 
-def _on_either_side(labels: Array, predictions: Array) -> Array:
+def on_either_side(labels: Array, predictions: Array) -> Array:
+    """Returns weights of an average: 1 for a class that labels or predictions hold."""
     return ((labels > 0) | (predictions > 0)).astype(np.float64)
 
 
@@ -312,7 +317,8 @@ def _with_labels(labels: Array, predictions: Array) -> Array:
     return (labels > 0).astype(np.float64)
 
 
-def _by_labels(labels: Array, predictions: Array) -> Array:
+def by_labels(labels: Array, predictions: Array) -> Array:
+    """Returns weights of an average: how many labels are of the class."""
     del predictions
     return labels
 
@@ -345,12 +351,12 @@ CLASSIFICATION_METRICS = (
         whole=True,
         bounds=(-1.0, 1.0),
     ),
-    _positive_metric("precision", _precision),
-    _positive_metric("recall", _recall),
-    _positive_metric("f2", _f_beta(2.0)),
-    _positive_metric("f0_5", _f_beta(0.5)),
-    _averaged_metric("precision_macro", _precision, _on_either_side),
-    _averaged_metric("recall_macro", _recall, _on_either_side),
-    _averaged_metric("f1_weighted", _f_beta(1.0), _by_labels),
-    _averaged_metric("balanced_accuracy", _recall, _with_labels),
+    _positive_metric("precision", precision),
+    _positive_metric("recall", recall),
+    _positive_metric("f2", f_beta(2.0)),
+    _positive_metric("f0_5", f_beta(0.5)),
+    _averaged_metric("precision_macro", precision, on_either_side),
+    _averaged_metric("recall_macro", recall, on_either_side),
+    _averaged_metric("f1_weighted", f_beta(1.0), by_labels),
+    _averaged_metric("balanced_accuracy", recall, _with_labels),
 )

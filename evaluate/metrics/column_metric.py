@@ -8,7 +8,7 @@ of zeros is an example that is left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -70,6 +70,8 @@ class Metric:
         Fisher's scale.
       uses_labels: whether the score depends on the labels.
       bounds: the smallest and the largest score there can be; infinite where there is none.
+      by_class: (labels [examples], predictions [examples]) -> the score of each class by its name, where
+        the score is their average and scoring lists them.
     """
 
     name: str
@@ -84,6 +86,7 @@ class Metric:
     is_correlation: bool = False
     uses_labels: bool = True
     bounds: tuple[float, float] = UNBOUNDED
+    by_class: Callable[[NDArray, NDArray], Mapping[str, float]] | None = None
 
     def bind(self, labels: ArrayLike, predictions: ArrayLike) -> BoundMetric:
         """Looks at all examples, so that columns of blocks of them can be made.

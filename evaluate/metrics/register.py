@@ -13,6 +13,7 @@ counted with `degenerate`:
 - `slope` is 0 where the labels are constant;
 - `precision`, `recall`, `f2`, `f0_5` and `average_precision` are 0 where there is nothing to divide by;
 - `auc` is 1/2 where all labels are of one class (scikit-learn gives NaN);
+- those of `multilabel_` are 0 where there is nothing to divide by (as scikit-learn's `zero_division=0`);
 - `span_f1` is 0 where neither side has a span (as seqeval);
 - `bleu` is 0 where no text is long enough for an n-gram of every order (as sacrebleu).
 """
@@ -29,6 +30,7 @@ from multiberts.evaluate.metrics.bleu import BLEU
 from multiberts.evaluate.metrics.classification import CLASSIFICATION_METRICS
 from multiberts.evaluate.metrics.column_metric import Metric
 from multiberts.evaluate.metrics.continuous import CONTINUOUS_METRICS
+from multiberts.evaluate.metrics.label_sets import LABEL_SET_METRICS
 from multiberts.evaluate.metrics.probability import PROBABILITY_METRICS, softmax
 from multiberts.evaluate.metrics.ranks import RANK_METRICS, RankMetric
 from multiberts.evaluate.metrics.squad import SQUAD_METRICS
@@ -42,6 +44,7 @@ _ALL: tuple[Metric | RankMetric, ...] = (
     *SQUAD_METRICS,
     BLEU,
     SPAN_F1,
+    *LABEL_SET_METRICS,
 )
 METRICS = {metric.name: metric for metric in _ALL}
 

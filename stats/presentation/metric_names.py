@@ -46,6 +46,17 @@ _KNOWN: Mapping[str, tuple[str, bool, str]] = {
         )
         for number in (2, 3, 5)
     },
+    **{
+        f"multilabel_{measure}_{average}": (
+            f"{average} {label}", True, f"{label[0].upper()}{label[1:]} of sets of labels, {meaning}.",
+        )
+        for measure, label in (("f1", "F1"), ("precision", "precision"), ("recall", "recall"))
+        for average, meaning in (
+            ("micro", "all labels counted together"), ("macro", "averaged over labels"),
+            ("weighted", "averaged over labels by their numbers"), ("samples", "averaged over examples"),
+        )
+    },
+    "multilabel_accuracy": ("exact sets", True, "Share of examples with all labels right, and no others."),
     "mean": ("mean", False, "Mean of the examples' own scores."),
     "slope": ("slope", False, "Slope of the predictions on the labels."),
     "brier": ("Brier score", False, "Mean squared error of the class probabilities."),

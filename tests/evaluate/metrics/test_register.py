@@ -38,6 +38,9 @@ def suited(name, num_runs, num_examples, random):
         tags = random.choice(["O", "B-a", "I-a", "B-b", "I-b"], (num_runs + 1, num_examples, 3))
         texts = np.array([[" ".join(tags) for tags in row] for row in tags.tolist()])
         return texts[0], texts[1:]
+    if name.startswith("multilabel_"):
+        sets = random.choice(["", "a", "b", "a|b", "b|c|a"], (num_runs + 1, num_examples))
+        return sets[0], sets[1:]
     labels = random.integers(0, 2, num_examples)
     if metric.uses == "scores":
         logits = random.normal(size=(num_runs, num_examples, 3))
@@ -146,6 +149,12 @@ def test_the_registry():
         *("squad_f1", "bleu", "precision", "recall", "f2", "f0_5", "precision_macro"),
         *("recall_macro", "f1_weighted", "balanced_accuracy", "average_precision"),
         *("top_2_accuracy", "top_3_accuracy", "top_5_accuracy", "span_f1"),
+        "multilabel_accuracy",
+        *(
+            f"multilabel_{measure}_{average}"
+            for measure in ("f1", "precision", "recall")
+            for average in ("micro", "macro", "weighted", "samples")
+        ),
     }
     assert all(metric.name == name for name, metric in METRICS.items())
     lower = {name for name, metric in METRICS.items() if metric.higher_is_better is False}

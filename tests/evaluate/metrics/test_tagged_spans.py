@@ -1,5 +1,6 @@
 """F1 of spans: the cases of seqeval's documentation, and its rules of where spans begin and end."""
 
+import numpy as np
 import pytest
 
 from multiberts.evaluate.metrics.register import METRICS
@@ -48,3 +49,25 @@ def test_known_values() -> None:
 def test_what_is_not_bio_is_refused(answer: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         METRICS["span_f1"].score(["B-a O"], [answer])
+
+
+# What seqeval 1.2.2 gives, `seqeval.metrics.f1_score(labels, answers)`, for the tags drawn below.
+OF_SEQEVAL = (
+    0.7926829268292682, 0.7886435331230284, 0.8249258160237388, 0.7845659163987139,
+    0.7777777777777778, 0.8053691275167787,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(len(OF_SEQEVAL)))
+def test_scores_are_those_of_seqeval(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    kinds = ["O", "O", "B-PER", "I-PER", "B-LOC", "I-LOC", "I-X"]
+    labels = [random.choice(kinds, number).tolist() for number in random.integers(1, 13, 40)]
+    answers = [
+        [tag if random.random() < 0.8 else str(random.choice(kinds)) for tag in row]
+        for row in labels
+    ]
+    ours = METRICS["span_f1"].score(
+        *([" ".join(row) for row in side] for side in (labels, answers))
+    )
+    assert ours == pytest.approx(OF_SEQEVAL[seed], abs=1e-10)

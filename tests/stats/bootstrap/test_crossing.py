@@ -145,6 +145,9 @@ def test_pseudo_values_average_to_the_score_and_predict_small_changes(name):
     elif name == "span_f1":
         tags = np.array(["B-PER I-PER O", "B-PER O O", "O B-LOC O", "O O B-PER"])
         labels, predictions = random.choice(tags, 200), random.choice(tags, (3, 200))
+    elif name.startswith("multilabel_"):
+        sets = np.array(["", "a", "b", "a|b", "b|c"])
+        labels, predictions = random.choice(sets, 200), random.choice(sets, (3, 200))
     if name.startswith("top_"):
         labels, predictions = random.integers(0, 12, 200), random.dirichlet(np.ones(12), (3, 200))
     values = pseudo_values(metric, labels, predictions)

@@ -1,0 +1,172 @@
+"""Metrics of multi-label classification, where each example has any number of labels.
+
+A label or prediction is the names of one example with `|` between them, such as `joy|relief`, in any
+order; the empty text has none. All equal scikit-learn with `zero_division=0` on the classes that labels or
+predictions hold. A class that is on neither side does not count in macro averages; under the weights of a
+bootstrap that may be another class than in the sample.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multiberts.evaluate.metrics.classification import (
+    Share,
+    by_labels,
+    f_beta,
+    on_either_side,
+    precision,
+    recall,
+)
+from multiberts.evaluate.metrics.column_metric import (
+    Array,
+    BoundColumns,
+    Columns,
+    Metric,
+    mean_metric,
+    ratio,
+    shown,
+    stack,
+)
+
+SEPARATOR = "|"
+_PREFIX = "multilabel_"
+_BOUNDS = (0.0, 1.0)
+# Truths, guesses and both, [..., examples, classes] each -> a number for each example.
+_OfExample = Callable[[NDArray, NDArray, NDArray], NDArray]
+
+
+def names_of(text: str) -> frozenset[str]:
+    """Returns the labels that a text lists.
+
+    Example:
+      >>> sorted(names_of("relief|joy")), sorted(names_of(""))
+      (['joy', 'relief'], [])
+    """
+    return frozenset(text.split(SEPARATOR)) if text else frozenset()
+
+
+def _classes(labels: NDArray, predictions: NDArray) -> list[str]:
+    for what, values in (("labels", labels), ("predictions", predictions)):
+        for value in values.flat:
+            if not isinstance(value, str):
+                raise ValueError(
+                    f"multi-label metrics are for the names of labels as text, found {shown(value)} in "
+                    f"{what}; give the names of an example with {SEPARATOR} between them"
+                )
+    texts = {str(text) for values in (labels, predictions) for text in values.flat}
+    return sorted(frozenset().union(*map(names_of, texts)))
+
+
+def _indicators(values: NDArray, classes: Sequence[str]) -> NDArray[np.bool_]:
+    """Returns whether each text [..., examples] lists each class, [..., examples, classes]."""
+    texts, codes = np.unique(values.astype(str), return_inverse=True)
+    listed = [[name in names_of(str(text)) for name in classes] for text in texts]
+    table = np.array(listed, dtype=bool).reshape(len(texts), len(classes))
+    found: NDArray[np.bool_] = table[codes.reshape(values.shape)]
+    return found
+
+
+def _parts(
+    labels: NDArray, predictions: NDArray, classes: Sequence[str]
+) -> tuple[NDArray, NDArray, NDArray]:
+    truths, guesses = _indicators(labels, classes), _indicators(predictions, classes)
+    return truths, guesses, truths & guesses
+
+
+def _bind_classes(labels: NDArray, predictions: NDArray) -> Columns:
+    classes = _classes(labels, predictions)
+
+    def columns(labels: NDArray, predictions: NDArray) -> Array:
+        """Makes labels, predictions and both of each class: [..., examples, 3 * classes]."""
+        parts = _parts(labels, predictions, classes)
+        return stack(predictions.shape, *(c for part in parts for c in np.moveaxis(part, -1, 0)))
+
+    return columns
+
+
+def _averaged(
+    name: str, share: Share, weights: Callable[[Array, Array], Array] | None = None
+) -> Metric:
+    """Returns an average over classes with these weights; None: all classes counted together (micro)."""
+
+    def parts(sums: Array) -> tuple[Array, Array]:
+        split = np.split(sums, 3, axis=-1)
+        if weights is None:
+            both, either = share(*(part.sum(axis=-1, keepdims=True) for part in split))
+            return ratio(both, either), (either > 0).astype(np.float64)
+        return ratio(*share(*split)), weights(split[0], split[1])
+
+    def finish(sums: Array) -> Array:
+        shares, weight = parts(sums)
+        return ratio((shares * weight).sum(axis=-1), weight.sum(axis=-1))
+
+    def by_class(labels: NDArray, predictions: NDArray) -> Mapping[str, float]:
+        classes = _classes(labels, predictions)
+        split = [part.sum(axis=0) for part in _parts(labels, predictions, classes)]
+        return dict(zip(classes, ratio(*share(*split)).tolist(), strict=True))
+
+    return Metric(
+        _PREFIX + name,
+        BoundColumns(_bind_classes),
+        finish,
+        lambda sums: parts(sums)[1].sum(axis=-1) <= 0,
+        num_label_columns=lambda num_columns: num_columns // 3,
+        whole=True,
+        uses="text",
+        bounds=_BOUNDS,
+        by_class=by_class if weights is on_either_side else None,
+    )
+
+
+def _of_examples(name: str, value: _OfExample, whole: bool = False) -> Metric:
+    """Returns the mean of a number for each example."""
+
+    def bind(labels: NDArray, predictions: NDArray) -> Columns:
+        classes = _classes(labels, predictions)
+
+        def columns(labels: NDArray, predictions: NDArray) -> Array:
+            parts = _parts(labels, predictions, classes)
+            return stack(predictions.shape, 1.0, value(*parts))
+
+        return columns
+
+    return mean_metric(_PREFIX + name, BoundColumns(bind), whole=whole, uses="text", bounds=_BOUNDS)
+
+
+def _share_of_examples(share: Share) -> _OfExample:
+    def value(truths: NDArray, guesses: NDArray, both: NDArray) -> NDArray:
+        return ratio(
+            *share(*(part.sum(axis=-1, dtype=np.float64) for part in (truths, guesses, both)))
+        )
+
+    return value
+
+
+def _all_right(truths: NDArray, guesses: NDArray, both: NDArray) -> NDArray:
+    del both
+    found: NDArray = np.all(truths == guesses, axis=-1)
+    return found
+
+
+_SHARES: Mapping[str, Share] = {"f1": f_beta(1.0), "precision": precision, "recall": recall}
+_AVERAGES = {
+    "micro": _averaged,
+    "macro": functools.partial(_averaged, weights=on_either_side),
+    "weighted": functools.partial(_averaged, weights=by_labels),
+    "samples": lambda name, share: _of_examples(name, _share_of_examples(share)),
+}
+
+LABEL_SET_METRICS = (
+    *(
+        make(f"{name}_{average}", share)
+        for name, share in _SHARES.items()
+        for average, make in _AVERAGES.items()
+    ),
+    # The share of examples whose labels are all right, and no others.
+    _of_examples("accuracy", _all_right, whole=True),
+)
