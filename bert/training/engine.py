@@ -6,7 +6,7 @@ What is the same on every engine stands here; `tensorflow_engine` and `jax_engin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -60,6 +60,7 @@ class Trainer:
     Attributes:
       devices: that share the work.
       step_count: finished updates.
+      steps_per_dispatch: the most updates that `steps` makes; 1 where the engine joins none.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Trainer:
         weight_decay_rate: float = 0.01,
         compile_step: bool = True,
         devices: DeviceChoice = 1,
+        steps_per_dispatch: int = 1,
     ):
         """Args:
         loss: (parameters, batch, dropout key uint32 [2]) -> (scalar, scalars by name), pure.
@@ -79,6 +81,8 @@ class Trainer:
           does.
         devices: how many share the work, in all processes; `auto`: all accelerators, or one CPU.
           Where several, make the trainer before anything else of the engine's runs.
+        steps_per_dispatch: the most updates that `steps` makes without Python in between; JAX on
+          accelerators alone does so.
 
         Raises:
           UserError: the devices are not there, or cannot take equal numbers of shards.
@@ -94,6 +98,7 @@ class Trainer:
             compile_step=compile_step,
         )
         self._step = _implementation()[0](recipe, self.devices)
+        self.steps_per_dispatch = steps_per_dispatch if self._step.several else 1
 
     @property
     def processes(self) -> Processes:
@@ -152,15 +157,63 @@ class Trainer:
           Scalars by name, means over shards: `loss`, `gradient_norm`, and the loss function's own;
           with several processes also `NOTICES`, above 0 where one of them was asked to stop.
         """
-        shards = np.arange(self._gradient_shards, dtype=np.int64)
-        bits = np.asarray(hash_bits(dropout_seed, self.step_count, shards), np.uint64)
-        keys = np.stack([bits >> np.uint64(32), bits & np.uint64(0xFFFFFFFF)], axis=1)
-        arrays = {**batch, DROPOUT_KEYS: keys.astype(np.uint32)}
-        if self.processes.count > 1:
-            arrays[NOTICES] = np.full(self.devices.count, has_notice, np.float32)
+        arrays = {**batch, **self._further(dropout_seed, has_notice, self.step_count)}
         metrics = self._step(arrays, learning_rate)
         self.step_count += 1
         return metrics
+
+    def steps(
+        self,
+        batches: Sequence[Batch],
+        learning_rates: Sequence[float],
+        dropout_seed: int,
+        has_notice: bool = False,
+    ) -> dict[str, Array]:
+        """Makes an update with each batch, as `step` does, all of them in one program.
+
+        Args:
+          batches: 1 to `steps_per_dispatch`, of the same shapes.
+          learning_rates: of each update.
+          dropout_seed: as `step` takes it.
+          has_notice: as `step` takes it.
+
+        Returns:
+          As `step`. Where several can be made at once: arrays [steps_per_dispatch], of which the first
+          len(batches) count.
+        """
+        most, several = self.steps_per_dispatch, self._step.several
+        if several is None or most == 1:
+            (batch,), (learning_rate,) = batches, learning_rates
+            return self.step(batch, learning_rate, dropout_seed, has_notice)
+        # One program serves all: what is missing to a whole block is not looked at.
+        filled = [*batches, *(most - len(batches)) * [batches[-1]]]
+        arrays = {name: np.stack([batch[name] for batch in filled]) for name in batches[0]}
+        rates = np.zeros(most, np.float32)
+        rates[: len(batches)] = learning_rates
+        numbers = self.step_count + np.arange(most)
+        arrays |= self._further(dropout_seed, has_notice, numbers)
+        metrics = several(arrays, rates, len(batches))
+        self.step_count += len(batches)
+        return metrics
+
+    def _further(
+        self, dropout_seed: int, has_notice: bool, step: int | np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """Returns what goes to the devices beside a batch: keys, and of several processes notices.
+
+        Args:
+          dropout_seed: of the run.
+          has_notice: whether this process was asked to stop.
+          step: from 0; an array [steps] gives as many of each.
+        """
+        steps = np.asarray(step, np.int64)
+        shards = np.arange(self._gradient_shards, dtype=np.int64)
+        bits = np.asarray(hash_bits(dropout_seed, steps[..., None], shards), np.uint64)
+        keys = np.stack([bits >> np.uint64(32), bits & np.uint64(0xFFFFFFFF)], axis=-1)
+        further = {DROPOUT_KEYS: keys.astype(np.uint32)}
+        if self.processes.count > 1:
+            further[NOTICES] = np.full((*steps.shape, self.devices.count), has_notice, np.float32)
+        return further
 
 
 class Predictor:

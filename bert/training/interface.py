@@ -14,6 +14,8 @@ from multiberts.bert.training.state import Arrays
 Array = Any
 Batch = Mapping[str, np.ndarray]
 Loss = Callable[[Mapping[str, Array], Mapping[str, Array], Array], tuple[Array, dict[str, Array]]]
+# Several updates in one program; see `Step.several`.
+Several = Callable[[Batch, np.ndarray, int], dict[str, Array]]
 Function = Callable[[Mapping[str, Array], Mapping[str, Array]], dict[str, Array]]
 
 # Names among a batch's arrays while they are dealt to devices: the dropout keys, and, of several
@@ -70,6 +72,18 @@ class Step(Protocol):
 
         Returns:
           Scalars by name, perhaps still being computed: means over shards, and the sum of `NOTICES`.
+        """
+
+    @property
+    def several(self) -> Several | None:
+        """Returns what makes several updates in one program; None where there is nothing to gain.
+
+        Its arguments:
+          arrays: as a single update takes them, of each step: [steps, ...].
+          learning_rates: float32 [steps].
+          num_steps: how many are made, from the first; the other arrays are not looked at.
+
+        It returns what a single update does, [steps] by name, of which the first `num_steps` count.
         """
 
 

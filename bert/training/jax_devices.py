@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -33,6 +35,8 @@ def find_devices(devices: DeviceChoice) -> Devices:
         _join(addresses, process)
     known = jax.devices()
     is_cpu = known[0].platform == "cpu"
+    if not is_cpu:
+        _keep_programs()
     all_of_them = jax.process_count() if is_cpu else len(known)
     count = all_of_them if devices == AUTO else int(devices)
     if len(addresses) > 1 and count != all_of_them:
@@ -58,6 +62,17 @@ def _make_cpu_devices(count: int) -> None:
     if count > 1:
         with contextlib.suppress(RuntimeError):  # it has: `find_devices` counts what is there
             jax.config.update("jax_num_cpu_devices", count)
+
+
+def _keep_programs() -> None:
+    """Keeps compiled programs in the user's cache, unless `JAX_COMPILATION_CACHE_DIR` is set.
+
+    Not those of CPUs: another processor would read what was compiled for this one. JAX compiles anew what
+    it cannot read back.
+    """
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        jax.config.update("jax_compilation_cache_dir", str(cache / "multiberts" / "jax"))
 
 
 def _join(addresses: list[str], process: int) -> None:

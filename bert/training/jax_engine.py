@@ -27,6 +27,7 @@ from multiberts.bert.training.interface import (
     Batch,
     Function,
     Recipe,
+    Several,
 )
 from multiberts.bert.training.jax_devices import CPU, DATA
 from multiberts.bert.training.state import Arrays
@@ -36,6 +37,8 @@ _Named = dict[str, Array]
 _State = tuple[_Named, _Named, _Named]
 # Gradients and metrics by name.
 _Sums = tuple[_Named, _Named]
+# How the arrays of a step, and those of a block of steps, are dealt to devices.
+_DEALT, _BLOCK_DEALT = PartitionSpec(DATA), PartitionSpec(None, DATA)
 
 
 class JaxStep:
@@ -53,19 +56,28 @@ class JaxStep:
         self._add = jax.jit(_added, donate_argnums=0)
         # The old state's memory becomes the new one's.
         self._adam = jax.jit(self._adam_step, donate_argnums=0)
-        update: Any = self._updated
-        if devices.strategy is not None:
-            whole, dealt = PartitionSpec(), PartitionSpec(DATA)
+        self._update = self._on_all_devices(self._updated, _DEALT)
+        self._updates = self._on_all_devices(self._updated_in_turn, _BLOCK_DEALT)
+
+    def _on_all_devices(self, update: Any, dealt: PartitionSpec) -> Any:
+        """Compiles an update of an accelerator, whose second argument is dealt to all of them."""
+        whole = PartitionSpec()
+        if self._devices.strategy is not None:
             update = jax.shard_map(
                 update,
-                mesh=devices.strategy,
+                mesh=self._devices.strategy,
                 in_specs=(whole, dealt, whole),
                 out_specs=(whole, whole),
                 check_vma=False,  # every device makes the same update
             )
         # The same sums in the same order on every run: NVIDIA's GPUs else add as threads come.
         options = {"xla_gpu_deterministic_ops": True} if jax.default_backend() == "gpu" else None
-        self._update = jax.jit(update, donate_argnums=0, compiler_options=options)
+        return jax.jit(update, donate_argnums=0, compiler_options=options)
+
+    @property
+    def several(self) -> Several | None:
+        """Returns what makes several updates in one program; None on CPUs, where Python costs little."""
+        return None if self._devices.kind == CPU else self._several
 
     @property
     def machine(self) -> dict[str, object]:
@@ -100,8 +112,8 @@ class JaxStep:
         """Makes one update; see `interface.Step`."""
         if self._devices.kind == CPU:
             return self._update_by_shards(dict(arrays), np.float32(learning_rate))
-        dealt = {name: self._placed(arrays[name], PartitionSpec(DATA)) for name in arrays}
         metrics: _Named
+        dealt = self._dealt(arrays, _DEALT)
         self._state, metrics = self._update(self._state, dealt, np.float32(learning_rate))
         return metrics
 
@@ -116,6 +128,21 @@ class JaxStep:
           learning_rate: of the update.
         """
         return self._update.lower(state, arrays, learning_rate)
+
+    def _several(
+        self, arrays: Batch, learning_rates: np.ndarray, num_steps: int
+    ) -> dict[str, Array]:
+        metrics: _Named
+        dealt = self._dealt(arrays, _BLOCK_DEALT)
+        of_steps = (learning_rates, np.int32(num_steps))
+        self._state, metrics = self._updates(self._state, dealt, of_steps)
+        return metrics
+
+    def _dealt(self, arrays: Batch, spec: PartitionSpec) -> _Named:
+        """Returns the arrays as a program takes them: on one device it fetches them itself."""
+        if self._devices.strategy is None:
+            return dict(arrays)
+        return {name: self._placed(values, spec) for name, values in arrays.items()}
 
     def _placed(self, values: np.ndarray, spec: PartitionSpec) -> Array:
         if self._devices.strategy is None or self._devices.kind == CPU:
@@ -171,6 +198,27 @@ class JaxStep:
             sums, notices = jax.lax.psum((sums, notices), DATA)
         state, means = self._adam_step(state, sums, learning_rate)
         return state, {**means, **notices}
+
+    def _updated_in_turn(
+        self, state: _State, arrays: _Named, of_steps: tuple[Array, Array]
+    ) -> tuple[_State, _Named]:
+        """Makes the first updates of a block; as many as a number says, so all blocks share a program."""
+        learning_rates, num_steps = of_steps
+
+        def update(step: Array, carried: tuple[_State, _Named]) -> tuple[_State, _Named]:
+            batch = {name: values[step] for name, values in arrays.items()}
+            new_state, scalars = self._updated(carried[0], batch, learning_rates[step])
+            return new_state, {
+                name: values.at[step].set(scalars[name]) for name, values in carried[1].items()
+            }
+
+        first = {name: values[0] for name, values in arrays.items()}
+        scalars = jax.eval_shape(self._updated, state, first, learning_rates[0])[1]
+        empty = {
+            name: jnp.zeros(learning_rates.shape, value.dtype) for name, value in scalars.items()
+        }
+        found: tuple[_State, _Named] = jax.lax.fori_loop(0, num_steps, update, (state, empty))
+        return found
 
     def _summed(self, parameters: _Named, batch: _Named, keys: Array) -> _Sums:
         """Sums over the shards [keys.shape[0]] in order, in the memory of one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import concurrent.futures
 import dataclasses
 import math
@@ -42,6 +43,7 @@ class Schedule:
       batch_at: the batch of a step, from 0.
       learning_rate_at: the learning rate of a step, from 0.
       dropout_seed: of this run.
+      batch_threads: that make batches ahead of the device.
     """
 
     num_steps: int
@@ -49,6 +51,7 @@ class Schedule:
     batch_at: Callable[[int], Batch]
     learning_rate_at: Callable[[int], float]
     dropout_seed: int
+    batch_threads: int = 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -169,22 +172,27 @@ def train(
             return
         clock.restart()
         saved_at = time.monotonic()
-        for step, batch in _ahead(schedule.batch_at, trainer.step_count, num_steps):
+        blocks = _blocks(
+            trainer.step_count,
+            num_steps,
+            trainer.steps_per_dispatch,
+            (saving.save_state_every_steps, saving.log_every_steps),
+            scheduled,
+        )
+        for steps, batches in _ahead(schedule, trainer.steps_per_dispatch, blocks):
             writer.check()
-            learning_rate = schedule.learning_rate_at(step)
-            metrics = trainer.step(
-                batch, learning_rate, schedule.dropout_seed, stopping.has_notice()
-            )
-            done = step + 1
-            clock.count()
+            rates = [schedule.learning_rate_at(step) for step in steps]
+            metrics = trainer.steps(batches, rates, schedule.dropout_seed, stopping.has_notice())
+            done, learning_rate = steps.stop, rates[-1]
+            clock.count(len(steps))
             is_stopped = stopping.after(metrics) and done < num_steps
-            watch.add(done, metrics)
+            watch.add(steps, metrics)
             is_logged = done % saving.log_every_steps == 0 or done == num_steps
             is_scheduled = done in scheduled
             is_late = seconds is not None and time.monotonic() - saved_at >= seconds
             is_due = done % saving.save_state_every_steps == 0 or is_late
             is_saved = (is_due or is_stopped) and done < num_steps
-            bar.update()
+            bar.update(len(steps))
             if not (is_logged or is_scheduled or is_saved):
                 continue
             values = watch.check(log)
@@ -229,15 +237,15 @@ class _Stopping:
         return self._processes.any(self._should_stop())
 
     def after(self, metrics: dict[str, Array]) -> bool:
-        """Returns, after a step, whether to stop; takes the notices out of the step's metrics.
+        """Returns, after a dispatch, whether to stop; takes the notices out of its metrics.
 
-        One process stops at once. Several stop one step after the step that carried a notice: its
+        One process stops at once. Several stop one dispatch after that which carried a notice: its
         sum is then known to all without waiting for the device.
         """
         if self._processes.count == 1:
             return self._should_stop()
         before, self._notices = self._notices, metrics.pop(NOTICES)
-        return float(before) > 0
+        return bool(np.any(np.asarray(before) > 0))
 
 
 class _Clock:
@@ -249,8 +257,8 @@ class _Clock:
     def restart(self) -> None:
         self._steps, self._seconds, self._since = 0, 0.0, time.perf_counter()
 
-    def count(self) -> None:
-        self._steps += 1
+    def count(self, steps: int) -> None:
+        self._steps += steps
 
     def pause(self) -> None:
         self._seconds += time.perf_counter() - self._since
@@ -268,10 +276,10 @@ class _Watch:
     def __init__(self, spike_threshold: float | None, describe_batch: Callable[[int], str] | None):
         self._spike_threshold = spike_threshold
         self._describe_batch = describe_batch
-        self._pending: list[tuple[int, Mapping[str, Array]]] = []
+        self._pending: list[tuple[range, Mapping[str, Array]]] = []
 
-    def add(self, step: int, metrics: Mapping[str, Array]) -> None:
-        self._pending.append((step, metrics))
+    def add(self, steps: range, metrics: Mapping[str, Array]) -> None:
+        self._pending.append((steps, metrics))
 
     def check(self, log: TrainingLog) -> dict[str, float]:
         """Checks all steps since the last check.
@@ -284,8 +292,7 @@ class _Watch:
         """
         usual = log.mean_of_last_losses()
         pending, self._pending = self._pending, []
-        for step, metrics in pending:
-            values = {name: float(value) for name, value in metrics.items()}
+        for step, values in (pair for block in pending for pair in _values_by_step(*block)):
             if not all(math.isfinite(value) for value in values.values()):
                 found = ", ".join(f"{name} {value:g}" for name, value in values.items())
                 raise self._diverged(step, f"training is not finite ({found})", "learning_rate")
@@ -303,17 +310,74 @@ class _Watch:
         )
 
 
-def _ahead(batch_at: Callable[[int], Batch], first: int, last: int) -> Iterator[tuple[int, Batch]]:
-    """Yields steps and their batches; the next batch is made while the present one is trained on."""
-    if first >= last:
-        return
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        future = pool.submit(batch_at, first)
-        for step in range(first, last):
-            batch = future.result()
-            if step + 1 < last:
-                future = pool.submit(batch_at, step + 1)
-            yield step, batch
+def _values_by_step(
+    steps: range, metrics: Mapping[str, Array]
+) -> Iterator[tuple[int, dict[str, float]]]:
+    """Yields each update's number, from 1, and its scalars; waits for the device once."""
+    columns = {name: np.ravel(np.asarray(values)).tolist() for name, values in metrics.items()}
+    for place, step in enumerate(steps):
+        yield step + 1, {name: values[place] for name, values in columns.items()}
+
+
+def _blocks(
+    first: int, last: int, most: int, every: Collection[int], scheduled: Collection[int]
+) -> Iterator[range]:
+    """Yields runs of steps that may be made at once: at the end of each something may be due.
+
+    They follow from the steps alone, so a run that resumes goes on with those of one that was not
+    stopped.
+
+    Args:
+      first: the first step, from 0.
+      last: the end.
+      most: steps of a run, which ends at multiples of it.
+      every: ends runs at multiples of these.
+      scheduled: ends runs at these numbers of finished updates.
+
+    Example:
+      >>> [list(block) for block in _blocks(2, 9, 4, [100], [5])]
+      [[2, 3], [4], [5, 6, 7], [8]]
+    """
+    while first < last:
+        ends = (first + 1 + n for n in range(last - first))
+        end = next(
+            end
+            for end in ends
+            if end == last
+            or end in scheduled
+            or any(end % number == 0 for number in (most, *every))
+        )
+        yield range(first, end)
+        first = end
+
+
+def _ahead(
+    schedule: Schedule, most: int, blocks: Iterator[range]
+) -> Iterator[tuple[range, list[Batch]]]:
+    """Yields blocks of steps and their batches, while threads make those of the blocks that follow."""
+    ahead: collections.deque[tuple[range, list[concurrent.futures.Future[Batch]]]]
+    ahead = collections.deque()
+    waiting = 0
+    with concurrent.futures.ThreadPoolExecutor(schedule.batch_threads) as pool:
+        try:
+            while True:
+                # Enough that no thread is idle while the device is given a block.
+                while waiting < most + schedule.batch_threads:
+                    steps = next(blocks, None)
+                    if steps is None:
+                        break
+                    ahead.append((steps, [pool.submit(schedule.batch_at, step) for step in steps]))
+                    waiting += len(steps)
+                if not ahead:
+                    return
+                steps, futures = ahead.popleft()
+                waiting -= len(steps)
+                batches = [future.result() for future in futures]
+                yield steps, batches
+        finally:
+            for _, futures in ahead:
+                for future in futures:
+                    future.cancel()
 
 
 def _make_directory(path: Path) -> None:

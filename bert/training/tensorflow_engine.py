@@ -38,6 +38,10 @@ class TensorFlowStep:
         self._update: Callable[..., dict[str, Array]] = self._updated
 
     @property
+    def several(self) -> None:
+        """Returns None: there is one update per call."""
+
+    @property
     def machine(self) -> dict[str, object]:
         """Returns what changes the last bits of training besides the recipe."""
         return {

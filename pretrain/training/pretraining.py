@@ -77,6 +77,7 @@ def pretrain(settings: PretrainingSettings) -> None:
             settings.compile_step,
             settings.compute_dtype,
             settings.devices,
+            settings.steps_per_dispatch,
         )
         processes = trainer.processes
         processes.check_equal(
@@ -237,6 +238,7 @@ def _schedule(settings: PretrainingSettings, data: _Data, start: Checkpoint | No
             steps_before=steps_before(start, treatment, settings.initial_checkpoint),
         ),
         dropout_seed=settings.pretrain_seed,
+        batch_threads=settings.batch_threads,
     )
 
 
@@ -313,6 +315,7 @@ def _trainer(
     compile_step: bool,
     compute_dtype: str,
     devices: int | Literal["auto"],
+    steps_per_dispatch: int,
 ) -> Trainer:
     """Returns the compiled trainer, shared by all runs of the same model in this process."""
     from multiberts.bert.model.heads import pretraining_loss
@@ -327,4 +330,5 @@ def _trainer(
         weight_decay_rate=weight_decay_rate,
         compile_step=compile_step,
         devices=devices,
+        steps_per_dispatch=steps_per_dispatch,
     )

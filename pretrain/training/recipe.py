@@ -29,6 +29,7 @@ _SAME_IN_ALL_PROCESSES = (
     "log_every_steps",
     "evaluate_every_steps",
     "spike_threshold",
+    "steps_per_dispatch",
 )
 
 
@@ -79,6 +80,10 @@ class PretrainingSettings:
         losses are float32 with both, and so is held-out evaluation.
       devices: how many share a step, in all processes: a number, or `auto` for all accelerators. On
         CPUs the bytes stay the same; on accelerators the last bits change.
+      steps_per_dispatch: the most updates that an accelerator is given at once by JAX, so that it does
+        not wait for Python between them; a notice to stop, too, waits for their end. No effect on
+        CPUs and with TensorFlow.
+      batch_threads: that make batches ahead of the device.
     """
 
     run_dir: str
@@ -112,6 +117,8 @@ class PretrainingSettings:
     compile_step: bool = True
     compute_dtype: Literal["float32", "bfloat16"] = "float32"
     devices: int | Literal["auto"] = 1
+    steps_per_dispatch: PositiveInt = 8
+    batch_threads: PositiveInt = 1
 
     @property
     def order_seed(self) -> int:
@@ -164,7 +171,7 @@ def _settle(parameters: Values, inputs: Values) -> None:
 IDENTITY = Identity(
     inputs=("corpus", "initial_checkpoint", "evaluation_corpus"),
     speed=(
-        *_SAME_IN_ALL_PROCESSES, "keep_last_states", "tensorboard", "devices",
+        *_SAME_IN_ALL_PROCESSES, "keep_last_states", "tensorboard", "devices", "batch_threads",
     ),
     settle=_settle,
 )  # fmt: skip

@@ -106,6 +106,14 @@ def test_the_program_for_accelerators_trains_alike_on_parts_of_a_processor() -> 
     assert float(loss) == pytest.approx(float(expected), rel=1e-5)
 
 
+def test_several_steps_at_once_train_to_the_bytes_of_single_ones() -> None:
+    """JAX's program for accelerators, on a part of a processor; blocks of 8 leave a shorter one."""
+    pytest.importorskip("jax", reason="needs JAX: pip install -r requirements-jax.txt")
+    (lines,) = _lines([_start("accelerators", "1", "1x8", **{ENGINE: JAX})])
+    one, eight = (line[2:] for line in lines)
+    assert one == eight
+
+
 def test_shards_must_be_dealt_evenly() -> None:
     devices = Devices(strategy=None, count=4, kind="CPU")
     devices.check_shards(32)

@@ -3,7 +3,8 @@
     python tests/bert/training/train_on_devices.py WAY DEVICES...
 
 WAY is `compiled` or `plain`, of BERT, `perceptron`, which compiles fast, or `accelerators`: BERT as JAX
-trains it there, in one program for all devices. Prints a line for each number
+trains it there, in one program for all devices. DEVICES is a number or `auto`; `4x8` are 4 devices
+that are given up to 8 steps at once. Prints a line for each number
 of devices: the number, whether this process is the chief, whether all its devices hold the same bits, the
 last loss, and a digest of weights and moments.
 """
@@ -79,23 +80,27 @@ def main(way: str, devices: list[str]) -> None:
     """Trains once for each number of devices, the trainers made before TensorFlow starts."""
     is_bert = way != "perceptron"
     if way == "accelerators":
-        for count in devices:
-            found = dataclasses.replace(open_devices(int(count)), kind="not a CPU")
-            opened_devices[int(count)] = found
+        for count in dict.fromkeys(int(text.partition("x")[0]) for text in devices):
+            found = dataclasses.replace(open_devices(count), kind="not a CPU")
+            opened_devices[count] = found
     trainers = [
         Trainer(
             bert_loss if is_bert else perceptron_loss,
             gradient_shards=SHARDS[way],
             compile_step=way != "plain",
             devices="auto" if count == "auto" else int(count),
+            steps_per_dispatch=int(most or 1),
         )
-        for count in devices
+        for count, _, most in (text.partition("x") for text in devices)
     ]
     for trainer, count in zip(trainers, devices, strict=True):
         trainer.start(initial_parameters(CONFIG, 0) if is_bert else perceptron_parameters())
-        for step in range(STEPS):
-            metrics = trainer.step(batch_at(step), 1e-3, dropout_seed=7)
-        loss, digest = float(metrics["loss"]), trainer.state().digest().hex()
+        while trainer.step_count < STEPS:
+            most = trainer.step_count + trainer.steps_per_dispatch
+            steps = range(trainer.step_count, min(most, STEPS))
+            rates = [1e-3 / (step + 1) for step in steps]
+            metrics = trainer.steps([batch_at(step) for step in steps], rates, dropout_seed=7)
+        loss, digest = np.ravel(metrics["loss"])[len(steps) - 1], trainer.state().digest().hex()
         is_chief = trainer.processes.is_chief
         print(count, is_chief, trainer.has_equal_copies(), f"{loss:.9g}", digest, flush=True)
 

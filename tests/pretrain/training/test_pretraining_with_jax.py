@@ -34,7 +34,8 @@ class Blocked:
         if name.partition(".")[0] == "tensorflow":
             raise ModuleNotFoundError(name, name=name)
 
-if os.environ["MULTIBERTS_ENGINE"] == "jax":
+# The library by which JAX keeps programs looks whether TensorFlow is there, and does not expect this error.
+if os.environ["MULTIBERTS_ENGINE"] == "jax" and "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     sys.meta_path.insert(0, Blocked())
 from multiberts.runs.command import main
 
@@ -49,7 +50,9 @@ SCHEDULE = {
 }
 
 
-def start(arguments: Arguments, run_dir: Path, engine: str, *flags: str) -> subprocess.Popen[str]:
+def start(
+    arguments: Arguments, run_dir: Path, engine: str, *flags: str, **environment: str
+) -> subprocess.Popen[str]:
     """Starts pre-training with an engine; with JAX, TensorFlow cannot be imported."""
     given = [
         f"--gin_param=pretrain.{name} = {value!r}"
@@ -57,7 +60,7 @@ def start(arguments: Arguments, run_dir: Path, engine: str, *flags: str) -> subp
     ]
     return subprocess.Popen(
         [sys.executable, "-c", COMMAND, "pretrain", *given, *flags],
-        env={**os.environ, ENGINE: engine},
+        env={**os.environ, ENGINE: engine, **environment},
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -92,6 +95,28 @@ def test_a_killed_run_ends_in_the_bytes_of_one_that_was_not(
     assert differing_files(whole, killed) == []
     record = json.loads((checkpoint_path(whole, 60) / "checkpoint.json").read_text())
     assert record["engine"] == JAX
+
+
+@pytest.mark.slow
+def test_programs_kept_on_disk_change_no_byte_though_they_are_damaged(
+    arguments: Arguments, tmp_path: Path
+) -> None:
+    """A cache that is empty, then used, then cut short."""
+    cache = tmp_path / "cache"
+    kept = {
+        "JAX_COMPILATION_CACHE_DIR": str(cache),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+    first, second, third = (tmp_path / name for name in ("first", "second", "third"))
+    output_of(start(arguments, first, JAX, **kept))
+    programs = list(cache.glob("*-cache"))
+    assert programs
+    output_of(start(arguments, second, JAX, **kept))
+    assert differing_files(first, second) == []
+    for program in programs:
+        program.write_bytes(program.read_bytes()[: program.stat().st_size // 2])
+    assert "Error reading persistent" in output_of(start(arguments, third, JAX, **kept))
+    assert differing_files(first, third) == []
 
 
 def test_the_other_engine_continues_and_says_so(arguments: Arguments, tmp_path: Path) -> None:
