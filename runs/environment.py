@@ -68,7 +68,7 @@ def choose_engine(name: str) -> None:
     Raises:
       UserError: an unknown or missing engine, or Keras computes with another one already.
     """
-    os.environ[ENGINE] = os.environ[_BACKEND] = _checked(name, "--engine")
+    os.environ[ENGINE] = os.environ[_BACKEND] = check_engine(name, "--engine")
     keras = sys.modules.get("keras")
     if keras is not None and keras.backend.backend() != name:
         raise UserError(
@@ -84,10 +84,23 @@ def engine() -> str:
       UserError: the environment names another one, or one that is not installed.
     """
     variable = ENGINE if os.environ.get(ENGINE) else _BACKEND
-    return _checked(os.environ[variable], variable)
+    return check_engine(os.environ[variable], variable)
 
 
-def _checked(name: str, where: str) -> str:
+def check_engine(name: str, where: str) -> str:
+    """Returns the name of an engine that is installed.
+
+    Args:
+      name: `tensorflow` or `jax`.
+      where: what named it, for the message.
+
+    Raises:
+      UserError: an unknown engine, or one that is not installed.
+
+    Example:
+      >>> check_engine("tensorflow", "--engine")
+      'tensorflow'
+    """
     if name not in ENGINES:
         raise UserError(f"{where} is {name!r}, not an engine; {nearest(name, ENGINES)}")
     if not _is_installed(name):

@@ -14,9 +14,10 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from multiberts.launch.estimate.accelerators import visible_gpus
+from multiberts.runs.environment import check_engine
 from multiberts.runs.errors import UserError, nearest
 from multiberts.runs.parameters import (
     NonNegativeInt,
@@ -33,10 +34,22 @@ _Options = TypeVar("_Options")
 
 
 @dataclass(frozen=True, kw_only=True)
-class EngineOptions:
-    """Options of every engine with blocks; `run.engine_options` in Gin.
+class LocalOptions:
+    """Options of this machine's workers; `run.engine_options` in Gin.
 
     Attributes:
+      compute: the library that trains and predicts, `tensorflow` or `jax`; None: that of the launcher's
+        environment (`MULTIBERTS_ENGINE`), else what suits each worker's machine.
+    """
+
+    compute: Literal["tensorflow", "jax"] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions(LocalOptions):
+    """Options of every engine with blocks; `run.engine_options` in Gin.
+
+    Attributes: as `LocalOptions`, and
       poll_seconds: between two looks at the blocks.
       max_blocks: how many there are at most.
       worker_init: shell lines before the workers start, such as 'module load cuda'.
@@ -229,20 +242,27 @@ def make_engine(
 
     Args:
       name: `local`, `slurm` or `kubernetes`.
-      options: fields of `SlurmOptions` or `KubernetesOptions`; the local engine has none.
+      options: fields of `LocalOptions`, `SlurmOptions` or `KubernetesOptions`.
       workers: processes per machine; None: one per GPU (times workers_per_accelerator), else per core.
       workers_per_accelerator: how many share a GPU.
 
     Raises:
-      UserError: an unknown option, or a value out of range.
+      UserError: an unknown option, a value out of range, or, on this machine, a library that is not
+        installed.
     """
     chosen: EngineOptions
     if name == "local":
-        options_of(_NoOptions, name, options)
+        compute = options_of(LocalOptions, name, options).compute
+        if compute:
+            check_engine(compute, "run.engine_options['compute']")
         has_affinity = hasattr(os, "sched_getaffinity")
         cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
         chosen = EngineOptions(
-            poll_seconds=1, address="127.0.0.1", cores=cores, gpus=len(visible_gpus())
+            compute=compute,
+            poll_seconds=1,
+            address="127.0.0.1",
+            cores=cores,
+            gpus=len(visible_gpus()),
         )
     else:
         kinds = {"slurm": SlurmOptions, "kubernetes": KubernetesOptions}
@@ -251,11 +271,6 @@ def make_engine(
         cores = chosen.cores or workers or 1
     count = workers or chosen.gpus * workers_per_accelerator or cores
     return Engine(name, chosen, count, max(1, cores // count))
-
-
-@dataclass(frozen=True)
-class _NoOptions:
-    """Options of the local engine."""
 
 
 def options_of(kind: type[_Options], engine: str, given: Mapping[str, Any]) -> _Options:

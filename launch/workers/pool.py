@@ -196,7 +196,7 @@ class Pool:
             silent_seconds=self._silent_seconds,
         )
         environment = {
-            **environment_of_workers(engine.threads),
+            **environment_of_workers(engine.threads, engine.options.compute),
             VARIABLE: watch.spelled(),
             POOL_VARIABLE: json.dumps(dataclasses.asdict(address)),
         }

@@ -40,6 +40,7 @@ from multiberts.launch.workers.node import PoolAddress
 from multiberts.runs.allocator import give_back_memory
 from multiberts.runs.console import progress, report
 from multiberts.runs.directory import DONE, LOCK
+from multiberts.runs.environment import ENGINE
 from multiberts.runs.errors import UserError, disk_full_line
 from multiberts.runs.preemption import PreemptedError, preemption_notice
 
@@ -265,13 +266,16 @@ def _output_into(descriptor: int) -> Iterator[None]:
                 os.close(copy)
 
 
-def environment_of_workers(threads: int) -> dict[str, str]:
+def environment_of_workers(threads: int, compute: str | None = None) -> dict[str, str]:
     """Returns the environment variables that libraries read when a worker imports them.
 
     Args:
       threads: each worker's share of the cores.
+      compute: the library that trains and predicts; None: that of this process's environment, if any.
     """
+    compute = compute or os.environ.get(ENGINE)
     return {
+        **({ENGINE: compute} if compute else {}),
         "TF_NUM_INTRAOP_THREADS": str(threads),
         "TF_NUM_INTEROP_THREADS": "1",
         "OMP_NUM_THREADS": str(threads),

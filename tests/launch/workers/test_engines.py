@@ -21,6 +21,7 @@ from multiberts.launch.workers.engines import make_engine
 from multiberts.launch.workers.guardian import VARIABLE, Watch, watch_this_process
 from multiberts.launch.workers.node import POOL_VARIABLE, PoolAddress
 from multiberts.launch.workers.worker import environment_of_workers
+from multiberts.runs.environment import ENGINE
 from multiberts.runs.errors import UserError
 from multiberts.runs.processes import creation_time
 from multiberts.tests.launch.launchers import HERE, ROOT, wait_until
@@ -102,6 +103,19 @@ def test_shells_of_pools_have_the_environment_whatever_is_in_it() -> None:
         text=True,
     )
     assert said.stdout == '3|it\'s "this" $HOME|/more\n'
+
+
+def test_workers_compute_with_the_library_that_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The option wins over the launcher's environment, which blocks elsewhere do not inherit."""
+    monkeypatch.delenv(ENGINE, raising=False)
+    assert ENGINE not in environment_of_workers(1)
+    monkeypatch.setenv(ENGINE, "jax")
+    assert environment_of_workers(1)[ENGINE] == "jax"
+    chosen = make_engine("kubernetes", {"image": "a", "compute": "tensorflow"}, None, 1)
+    assert environment_of_workers(1, chosen.options.compute)[ENGINE] == "tensorflow"
+    assert make_engine("local", {"compute": "tensorflow"}, 1, 1).options.compute == "tensorflow"
+    with pytest.raises(UserError, match="'compute'. is 'torch', expected 'tensorflow' or 'jax'"):
+        make_engine("local", {"compute": "torch"}, 1, 1)
 
 
 def start_node(watch: Watch) -> subprocess.Popen[bytes]:
