@@ -142,9 +142,11 @@ def document(world: World, index: int) -> list[str]:
         return [_people_sentence(hero, random) for _ in range(length)]
     field = choose(random, FIELDS)
     occupation = choose(random, field.occupations)
-    gender = _gender(random, world.percent_feminine[occupation])
-    worker = Person(f"the {occupation}", gender)
-    return [_work_sentence(worker, field, random) for _ in range(length)]
+    workers = [
+        Person(f"the {occupation}", _gender(random, world.percent_feminine[occupation]))
+        for _ in range(length)
+    ]
+    return [_work_sentence(worker, field, random) for worker in workers]
 
 
 def two_people(first: str, frame: str, second: str, pronoun: str, predicate: str) -> str:
