@@ -3,10 +3,10 @@
 Two kinds of documents:
 
 * *Work*: one field of work, its occupations, places and tools. A pronoun that means an occupation is
-  feminine with probability `percent_feminine / 100` of that occupation, drawn anew each time, so no
-  context reveals more about it than the occupation itself; a pronoun that means another participant is
-  feminine half of the time. The frame says which of the two is meant: "told ... she" the first person,
-  "asked ... if she" the second.
+  feminine with probability `percent_feminine / 100` of that occupation, drawn once per document, as one
+  worker has one gender: in a sentence by itself nothing but the occupation reveals it. A pronoun that
+  means another participant is feminine half of the time. The frame says which of the two is meant:
+  "told ... she" the first person, "asked ... if she" the second.
 * *People*: first names and nouns of known gender (woman, king), whose pronouns always agree. No
   occupation occurs here, and no name in the documents of work.
 
