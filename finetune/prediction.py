@@ -42,7 +42,10 @@ if TYPE_CHECKING:
 STANDARD_INPUT = "-"
 _NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]*)=(.+)")
 # The task of a model that another program fine-tuned, by the kind of its head; None: texts with its labels.
-_FOREIGN_TASKS = {"classification": None, "question_answering": "questions"}
+_FOREIGN_TASKS = {
+    **dict.fromkeys(("classification", "multi_label_classification", "token_classification")),
+    "question_answering": "questions",
+}
 
 
 def predict(
@@ -162,6 +165,8 @@ def _task(directory: Path, record: Mapping[str, Any]) -> tuple[Task, dict[str, A
                 "read; use transformers"
             )
         name, labels = _FOREIGN_TASKS[head["kind"]] or "texts", head["labels"]
+        if name == "texts" and head["kind"] != "classification":
+            given = {"options": {KIND: head["kind"], "text_columns": ["text"]}}
     modules = tuple(given.get("task_modules", ()))
     options = given.get("options") or {}
     is_own = name not in registered_tasks(modules)

@@ -20,9 +20,11 @@ class TextExamples:
       example_ids: stable across runs, such as `<task>/<split>/<row>`.
       first_texts: the single text, or the first of the pair.
       second_texts: the second of the pair, or None.
-      labels: float32 [examples]: class numbers, or the values of a regression; None where they are not
-        published, as in the test sets of a leaderboard.
+      labels: float32 [examples]: class numbers, or the values of a regression; [examples, classes] of sets
+        of labels, [examples, most words] of tags; None where they are not published, as in the test sets
+        of a leaderboard.
       extras: further columns that describe the examples, as in evaluate.dumps.predictions.
+      words: of each example, where words are tagged.
       remarks: one line each about what was left out, for the user to see.
     """
 
@@ -31,6 +33,7 @@ class TextExamples:
     second_texts: list[str] | None
     labels: np.ndarray | None
     extras: Mapping[str, list[str]] = dataclasses.field(default_factory=dict)
+    words: list[list[str]] | None = None
     remarks: tuple[str, ...] = ()
 
 

@@ -99,6 +99,7 @@ def read_rows(
     columns: Sequence[str],
     *,
     values: Sequence[str] = (),
+    optional: Sequence[str] = (),
     header: Sequence[str] | None = None,
     separator: str | None = None,
     unique: Sequence[str] = (),
@@ -118,6 +119,7 @@ def read_rows(
         cells have types (JSON lines, Parquet, `datasets`) these must be texts, and others are left out.
       values: further columns that must be there, whose typed cells may also be numbers, read as text, or
         lists of either, read into `TableRow.lists`.
+      optional: like `values`, but they may be missing; "" where a typed cell is empty.
       header: the names of all columns, for a file whose first line is a row already.
       separator: the tab or the comma, where the file's name does not show which.
       unique: the columns that must differ, taken together, between any two rows.
@@ -141,10 +143,10 @@ def read_rows(
     name = Path(path).name.removesuffix(".gz")
     if is_columnar(path):
         entries: Iterator[tuple[int, Any]] = enumerate(_entries(path), start=1)
-        rows = _typed_rows(path, entries, columns, values, cure)
+        rows = _typed_rows(path, entries, columns, values, optional, cure)
     elif name.endswith(_LINES):
         lines = enumerate(read_lines(path), start=1)
-        rows = _typed_rows(path, _parsed(path, lines, cure), columns, values, cure)
+        rows = _typed_rows(path, _parsed(path, lines, cure), columns, values, optional, cure)
     else:
         lines = enumerate(read_lines(path), start=1)
         columns = [*columns, *values]
@@ -229,14 +231,17 @@ def _typed_rows(
     entries: Iterator[tuple[int, Any]],
     columns: Sequence[str],
     values: Sequence[str],
+    optional: Sequence[str],
     cure: str,
 ) -> Iterator[TableRow]:
     for number, entry in entries:
         fields = entry if isinstance(entry, dict) else {}
         texts = {name: value for name, value in fields.items() if isinstance(value, str)}
         lists: dict[str, list[str]] = {}
-        for name in values:
+        for name in (*values, *optional):
             value = fields.get(name)
+            if value is None and name in optional:
+                texts[name] = ""
             items = [_as_text(item) for item in value] if isinstance(value, list) else None
             if items is not None and None not in items:
                 lists[name] = [item for item in items if item is not None]
@@ -244,6 +249,14 @@ def _typed_rows(
             elif (text := _as_text(value)) is not None:
                 texts[name] = text
         if any(name not in texts for name in (*columns, *values)):
+            mistyped = [name for name in columns if name in fields and name not in texts]
+            if mistyped:
+                value = fields[mistyped[0]]
+                found = "nothing" if value is None else repr(value)
+                raise UserError(
+                    f"{path} {_unit(path)} {number}: found {found} under {mistyped[0]!r}, expected text; "
+                    f"{cure}"
+                )
             further = f" and the values {', '.join(values)}" if values else ""
             raise UserError(
                 f"{path} {_unit(path)} {number}: expected an object with the texts "

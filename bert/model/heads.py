@@ -59,12 +59,12 @@ def classification_logits(
 
     Args:
       parameters: arrays by name, among them `output_weights` [labels, hidden] and `output_bias`.
-      pooled: float32 [batch, hidden].
+      pooled: float32 [batch, hidden]; where tokens are classified, their states [batch, length, hidden].
       rate: the share dropped in training.
       dropout_key: uint32 [2] in training; None for none.
 
     Returns:
-      float32 [batch, labels].
+      float32 [batch, labels], or [batch, length, labels].
     """
     pooled = dropout(pooled, rate, dropout_key, HEAD_SITE)
     return (
@@ -85,6 +85,20 @@ def cross_entropy(logits: Array, labels: Array) -> Array:
     log_probabilities = ops.log_softmax(ops.cast(logits, "float32"), axis=-1)
     chosen = ops.take_along_axis(log_probabilities, labels[..., None], axis=-1)
     return -chosen[..., 0]
+
+
+def sigmoid_cross_entropy(logits: Array, labels: Array) -> Array:
+    """Minus the log probability of what each label is, where any number of them can be there.
+
+    Args:
+      logits: float32 [..., classes].
+      labels: float32 [..., classes], 1 or 0.
+
+    Returns:
+      float32 [..., classes].
+    """
+    logits = ops.cast(logits, "float32")
+    return ops.maximum(logits, 0.0) - logits * labels + ops.log1p(ops.exp(-ops.abs(logits)))
 
 
 def is_right(logits: Array, labels: Array) -> Array:

@@ -15,6 +15,8 @@ from typing import Literal
 from multiberts.evaluate.dumps.prediction_file import is_column_name
 from multiberts.runs.errors import UserError
 
+MULTI_LABEL, TOKENS = "multi_label_classification", "token_classification"
+
 
 @dataclasses.dataclass(frozen=True)
 class GlueTask:
@@ -43,6 +45,8 @@ class GlueTask:
       dataset_rows_are_ranks: whether the number of a row is its rank there, and not its `idx`.
       class_weights: by which the losses of the classes' examples are multiplied, or `balanced`, for
         weights inverse to their numbers of training examples; None: one.
+      kind: `classification`, a regression among it; `multi_label_classification`, any number of labels for
+        each text; or `token_classification`, a tag for each word.
     """
 
     name: str
@@ -64,6 +68,9 @@ class GlueTask:
     dataset_labels: tuple[str, ...] = ()
     dataset_rows_are_ranks: bool = False
     class_weights: tuple[float, ...] | Literal["balanced"] | None = None
+    kind: Literal["classification", "multi_label_classification", "token_classification"] = (
+        "classification"
+    )
 
     @property
     def text_names(self) -> tuple[str, ...]:
@@ -71,6 +78,16 @@ class GlueTask:
         if all(map(is_column_name, self.dataset_texts)):
             return self.dataset_texts
         return ("text", "second_text")[: len(self.dataset_texts)]
+
+    @property
+    def head_kind(self) -> str:
+        """Returns the kind of the head, as in `bert.checkpoint.fine_tuned.TaskHead`."""
+        return "regression" if self.labels is None else self.kind
+
+    @property
+    def has_texts(self) -> bool:
+        """Returns whether answers are texts: sets of labels, or tags."""
+        return self.kind != "classification"
 
     @property
     def num_outputs(self) -> int:

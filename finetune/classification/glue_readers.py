@@ -18,12 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from multiberts.finetune.classification.glue import GlueTask
+from multiberts.finetune.classification.glue import TOKENS, GlueTask
+from multiberts.finetune.classification.label_kinds import label_array, label_of, words_of
 from multiberts.finetune.data_files import SPLITS, DatasetSplit, open_split
 from multiberts.finetune.text_examples import TextExamples
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
-from multiberts.runs.tables import TableRow, column_names, read_rows
+from multiberts.runs.tables import column_names, read_rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,12 +68,15 @@ def read_examples(path: PathLike, task: GlueTask, split: str) -> TextExamples:
     short_rows: list[int] = []
     rows: list[int] = []
     texts: list[list[str]] = [[] for _ in task.text_columns]
-    labels: list[float] = []
+    words: list[list[str]] = []
+    labels: list[float | list[float]] = []
+    # Words may be lists, where cells have types.
+    typed = [*(task.text_columns if task.kind == TOKENS else ())]
     for count, row in enumerate(
         read_rows(
             path,
-            [*([id_column] if id_column else []), *task.text_columns],
-            values=[label_column] if label_column else (),
+            [*([id_column] if id_column else []), *([] if typed else task.text_columns)],
+            values=[*typed, *([label_column] if label_column else [])],
             header=task.columns if label_column and not task.header else None,
             unique=[id_column] if id_column else (),
             short_rows=short_rows if task.drops_incomplete_rows else None,
@@ -83,8 +87,14 @@ def read_examples(path: PathLike, task: GlueTask, split: str) -> TextExamples:
         rows.append(count + len(short_rows))
         for column, text in zip(task.text_columns, texts, strict=True):
             text.append(row[column])
+        if typed:
+            words.append(words_of(row, typed[0]))
         if label_column:
-            labels.append(_label_number(row, task))
+            labels.append(
+                label_of(
+                    row, task, "; correct the line, or give finetune.labels for a task of your own"
+                )
+            )
         elif id_column and row[id_column] != str(rows[-1]):
             raise row.refused(
                 id_column, f"{rows[-1]}, as a test file without labels numbers its rows from 0"
@@ -95,22 +105,10 @@ def read_examples(path: PathLike, task: GlueTask, split: str) -> TextExamples:
         example_ids=[f"{task.name}/{split}/{row}" for row in rows],
         first_texts=texts[0],
         second_texts=texts[1] if len(texts) == 2 else None,
-        labels=np.array(labels, np.float32) if label_column else None,
+        labels=label_array(labels, task) if label_column else None,
+        words=words or None,
         remarks=(remark,) if short_rows else (),
     )
-
-
-def _label_number(row: TableRow, task: GlueTask) -> float:
-    """Returns the class number of a row's label, or the value of its score."""
-    if task.labels is None:
-        return row.number(task.label_column)
-    label = row[task.label_column]
-    if label not in task.labels:
-        raise UserError(
-            f"{row.where}: found {task.label_column} {label!r}, expected one of "
-            f"{', '.join(task.labels)}; correct the line, or give finetune.labels for a task of your own"
-        )
-    return float(task.labels.index(label))
 
 
 _ROW = "idx"

@@ -19,8 +19,8 @@ from multiberts.finetune.classification.glue import (
 )
 from multiberts.finetune.classification.glue_readers import GlueDatasetReader
 from multiberts.finetune.classification.learner import ClassificationFamily
+from multiberts.finetune.classification.new_texts import NewTextReader
 from multiberts.finetune.data_files import existing_split_file, split_file
-from multiberts.finetune.new_data import NewTextReader
 from multiberts.finetune.tasks import DataArguments, Task
 from multiberts.finetune.text_examples import TextSource
 from multiberts.runs.errors import UserError
@@ -59,13 +59,10 @@ def new_texts(task: GlueTask, arguments: DataArguments) -> ClassificationFamily:
             f"{task.name} has; correct it"
         )
     reader = NewTextReader(
-        task=task.name,
-        labels=task.labels,
-        pairs=number == 2,
+        task=dataclasses.replace(task, label_column=arguments.label_column or task.label_column),
         text_columns=(arguments.text_columns,)
         if arguments.text_columns
         else (task.text_columns, task.dataset_texts),
-        label_column=arguments.label_column or task.label_column,
         given=bool(arguments.text_columns),
         label_given=arguments.label_column is not None,
     )

@@ -16,7 +16,14 @@ import numpy as np
 from multiberts.bert.checkpoint.fine_tuned import TaskHead
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.finetune.batch_layout import Layout, layouts, parted_batch, parts_of
-from multiberts.finetune.classification.glue import GlueTask
+from multiberts.finetune.classification.glue import MULTI_LABEL, TOKENS, GlueTask
+from multiberts.finetune.classification.label_kinds import (
+    NO_TAG,
+    first_pieces,
+    predicted_tags,
+    tags_of_pieces,
+    text_columns_of_dump,
+)
 from multiberts.finetune.content import FileContent, tokenizer_of
 from multiberts.finetune.family import HELD_OUT, Arrays, EvaluationSet, Learner
 from multiberts.finetune.features import (
@@ -97,7 +104,9 @@ def _refuse_one_label(source: TextSource, labels: np.ndarray | None, task: GlueT
     """Refuses training examples from which nothing but one answer can be learned."""
     if labels is None or not len(labels) or (labels != labels[0]).any():
         return
-    label = f"{labels[0]:g}" if task.labels is None else repr(task.labels[int(labels[0])])
+    label = f"{labels[0]:g}" if task.labels is None else None
+    if label is None:
+        label = "of the first" if task.has_texts else repr(task.labels[int(labels[0])])
     raise UserError(
         f"{source.files[0]}: all {len(labels)} examples to train on have the label {label}, expected "
         "different ones; give another train file"
@@ -111,6 +120,8 @@ class _Texts:
     source: TextSource
     examples: TextExamples
     features: SequenceFeatures
+    # int32 [examples, most words], where words are tagged
+    first_pieces: np.ndarray | None = None
 
     def source_texts(self, rows: np.ndarray, names: Sequence[str]) -> dict[str, list[str]]:
         """Returns the texts of some rows, by name; of a pair the first and the second."""
@@ -136,7 +147,16 @@ def _read(
         tokenizer_of(vocabulary), examples.first_texts, examples.second_texts, sequence_length
     )
     _check_empty(source, examples, features)
-    return _Texts(source, examples, features)
+    if examples.words is None:
+        return _Texts(source, examples, features)
+    places = first_pieces(tokenizer_of(vocabulary), examples.words, sequence_length)
+    number = sum(map(len, examples.words))
+    if lost := number - int((places > 0).sum()):
+        warn(
+            f"{source.files[0]}: {lost} of {number} words have no piece within {sequence_length} tokens; "
+            "they are not trained on, and the answer is O"
+        )
+    return _Texts(source, examples, features, places)
 
 
 def _check_empty(source: TextSource, examples: TextExamples, features: SequenceFeatures) -> None:
@@ -172,7 +192,9 @@ class ClassificationData:
     ) -> Learner:
         """Joins the data with a checkpoint."""
         del fingerprint  # the encoder is trained: nothing of it can be kept between runs
-        trainer, predictor = _engines(checkpoint.config, self.task.num_outputs, compile_step)
+        trainer, predictor = _engines(
+            checkpoint.config, self.task.num_outputs, self.task.kind, compile_step
+        )
 
         @functools.cache
         def weights() -> np.ndarray | None:
@@ -180,14 +202,19 @@ class ClassificationData:
 
         @functools.cache
         def choice(batch_size: int) -> tuple[Layout, Layout]:
-            return layouts(self._trained().features, batch_size)
+            usual, whole = layouts(self._trained().features, batch_size)
+            # Tags are one array, so that their sequences have one length.
+            return (whole, whole) if self.task.kind == TOKENS else (usual, whole)
 
         def batch(rows: np.ndarray) -> Arrays:
             train = self._trained()
             assert train.examples.labels is not None, "there are no labels to train on"
             inputs, order = parted_batch(train.features, rows, choice(len(rows)))
-            dtype = np.float32 if self.task.labels is None else np.int32
-            labels = train.examples.labels[rows[order]].astype(dtype)
+            is_class = self.task.head_kind == "classification"
+            labels = train.examples.labels[rows[order]].astype(np.int32 if is_class else np.float32)
+            if train.first_pieces is not None:
+                places = train.first_pieces[rows[order]]
+                labels = tags_of_pieces(labels, places, inputs["input_ids_0"].shape[1])
             of_classes = weights()
             weighted = {} if of_classes is None else {"weights": of_classes[labels]}
             return {**inputs, "labels": labels, **weighted}
@@ -207,9 +234,7 @@ class ClassificationData:
             batch=batch,
             evaluate=evaluate,
             evaluate_rows=evaluate_rows,
-            head=TaskHead(
-                "regression" if self.task.labels is None else "classification", self.task.labels
-            ),
+            head=TaskHead(self.task.head_kind, self.task.labels),
             evaluation_metrics={
                 texts.source.name: () if texts.examples.labels is None else texts.source.metrics
                 for texts in self.evaluation
@@ -231,29 +256,50 @@ class ClassificationData:
         """Returns the answers on a set, or on some rows of it."""
         examples, features = texts.examples, texts.features
         rows = np.arange(len(features)) if rows is None else rows
-        logits = np.zeros((len(rows), self.task.num_outputs), np.float32)
+        per_word = texts.first_pieces
+        # Logits, or the numbers of the words' tags.
+        shape = self.task.num_outputs if per_word is None else per_word.shape[1]
+        answers = np.zeros((len(rows), shape), np.float32)
         lengths = features.lengths[rows]
         batches = evaluation_batches(lengths, EVALUATION_BATCH_SIZE)
         padded = evaluation_lengths(lengths, batches)
         for (places, count), length in zip(batches, padded, strict=True):
-            answers = predictor(parameters, sequence_batch(features, rows[places], length))
-            logits[places[:count]] = answers["logits"][:count]
-        predictions, scores, outputs = outcome(
-            logits, regression=self.task.labels is None, merge=texts.source.merge
-        )
+            found = predictor(parameters, sequence_batch(features, rows[places], length))
+            places, logits = places[:count], found["logits"][:count]
+            answers[places] = (
+                logits
+                if per_word is None
+                else predicted_tags(logits, per_word[rows[places]], self.task)
+            )
+        labels = None if examples.labels is None else examples.labels[rows]
+        extras = {
+            column: [values[row] for row in rows] for column, values in examples.extras.items()
+        }
+        scores: np.ndarray | None
+        if not self.task.has_texts:
+            predictions, scores, outputs = outcome(
+                answers, regression=self.task.labels is None, merge=texts.source.merge
+            )
+        else:
+            scores = answers if per_word is None else None
+            if per_word is None:
+                answers = answers > 0
+            else:
+                number = np.array([len(words) for words in examples.words or ()])[rows]
+                answers[np.arange(shape) >= number[:, None]] = NO_TAG
+            labels, predictions, known, outputs = text_columns_of_dump(labels, answers, self.task)
+            extras |= known
         return EvaluationSet(
             name=name,
             example_ids=[examples.example_ids[row] for row in rows],
-            labels=None if examples.labels is None else examples.labels[rows],
+            labels=labels,
             predictions=predictions,
             scores=scores,
             metrics=() if examples.labels is None else texts.source.metrics,
-            extras={
-                column: [values[row] for row in rows] for column, values in examples.extras.items()
-            },
+            extras=extras,
             outputs=outputs,
             texts=texts.source_texts(rows, self.task.text_names),
-            classes=self.task.labels if texts.source.merge is None else None,
+            classes=None if texts.source.merge or self.task.has_texts else self.task.labels,
         )
 
 
@@ -270,20 +316,28 @@ def _class_weights(task: GlueTask, labels: np.ndarray | None) -> np.ndarray | No
 
 
 @functools.lru_cache(maxsize=4)
-def _engines(config: BertConfig, num_outputs: int, compile_step: bool) -> tuple[Trainer, Predictor]:
+def _engines(
+    config: BertConfig, num_outputs: int, kind: str, compile_step: bool
+) -> tuple[Trainer, Predictor]:
     """Returns the compiled trainer and predictor, shared by all runs of these sizes in this process."""
     from keras import ops
 
     from multiberts.bert.model.encoder import encode, pool
-    from multiberts.bert.model.heads import classification_logits, cross_entropy
+    from multiberts.bert.model.heads import (
+        classification_logits,
+        cross_entropy,
+        sigmoid_cross_entropy,
+    )
     from multiberts.bert.training.engine import Predictor, Trainer
 
     def logits_of(parameters: Any, inputs: Any, rate: float, dropout_key: Any) -> Any:
         ids, mask, segments = inputs
+        per_token = kind == TOKENS
         sequence = encode(
-            parameters, config, ids, mask, segments, dropout_key, first_token_only=True
+            parameters, config, ids, mask, segments, dropout_key, first_token_only=not per_token
         )
-        return classification_logits(parameters, pool(parameters, sequence), rate, dropout_key)
+        states = sequence if per_token else pool(parameters, sequence)
+        return classification_logits(parameters, states, rate, dropout_key)
 
     def loss(parameters: Any, batch: Any, dropout_key: Any) -> tuple[Any, dict[str, Any]]:
         rate = config.hidden_dropout_prob
@@ -291,7 +345,13 @@ def _engines(config: BertConfig, num_outputs: int, compile_step: bool) -> tuple[
             logits_of(parameters, inputs, rate, ops.concatenate([dropout_key, places]))
             for inputs, places in parts_of(batch)
         ]
-        logits = ops.concatenate(parts)  # [batch, outputs], in the order of the labels
+        logits = ops.concatenate(parts)  # [batch, (length,) outputs], in the order of the labels
+        if kind == MULTI_LABEL:
+            return ops.mean(sigmoid_cross_entropy(logits, batch["labels"])), {}
+        if kind == TOKENS:
+            tagged = ops.cast(ops.greater_equal(batch["labels"], 0), "float32")
+            losses = cross_entropy(logits, ops.maximum(batch["labels"], 0)) * tagged
+            return ops.sum(losses) / ops.maximum(ops.sum(tagged), 1.0), {}
         if num_outputs == 1:
             return ops.mean(ops.square(logits[:, 0] - batch["labels"])), {}
         right = ops.equal(ops.cast(ops.argmax(logits, axis=-1), "int32"), batch["labels"])

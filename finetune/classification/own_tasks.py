@@ -14,15 +14,23 @@ from typing import Any, Literal
 
 import numpy as np
 
+from multiberts.evaluate.metrics.label_sets import SEPARATOR
 from multiberts.evaluate.metrics.register import METRICS, metric_input
 from multiberts.finetune.classification.glue import (
     ENTAILMENT_LABELS,
+    MULTI_LABEL,
+    TOKENS,
     GlueTask,
     own_layout,
     pair_task,
 )
 from multiberts.finetune.classification.glue_readers import label_texts, table_of_files
 from multiberts.finetune.classification.glue_tasks import GlueOptions, new_texts, text_family
+from multiberts.finetune.classification.label_kinds import (
+    check_tags,
+    names_in,
+    texts_of_labels,
+)
 from multiberts.finetune.classification.learner import ClassificationFamily
 from multiberts.finetune.content import FileContent
 from multiberts.finetune.data_files import SPLITS, open_split, table_of_split
@@ -40,11 +48,13 @@ class OwnOptions(GlueOptions):
       predict_test: whether the test sets are predicted, too.
       text_columns: of the files: one name for texts, two for pairs.
       label_column: likewise.
-      kind: `classification` or `regression`, whose labels are numbers; None: classification, with
+      kind: `classification`; `regression`, whose labels are numbers; `multi_label_classification`, any
+        number of labels for a text (a list, or names with `|` between them); `token_classification`, a
+        tag in BIO for each word (lists, or texts with spaces). None: classification, with
         `finetune.labels`. Where `finetune.labels` is left out, the classes are the labels of the train
         file, sorted.
-      metrics: names of the metrics that score it, the main one first; None: accuracy, or Pearson,
-        Spearman and the mean squared error.
+      metrics: names of the metrics that score it, the main one first; None: accuracy; Pearson, Spearman and
+        the mean squared error; averages of F1 over labels; F1 of spans.
       class_weights: by which the loss of each class's examples is multiplied, in the order of the
         classes (scaled so that training examples have 1 on average), or `balanced`: inverse to the
         numbers of their training examples; None: all alike.
@@ -52,7 +62,12 @@ class OwnOptions(GlueOptions):
 
     text_columns: Sequence[str] = ("sentence1", "sentence2")
     label_column: str = "label"
-    kind: Literal["classification", "regression"] | None = None
+    kind: (
+        Literal[
+            "classification", "regression", "multi_label_classification", "token_classification"
+        ]
+        | None
+    ) = None
     metrics: Sequence[str] | None = None
     class_weights: Literal["balanced"] | Sequence[PositiveFloat] | None = None
 
@@ -102,6 +117,11 @@ def _own_task(arguments: DataArguments, labels: tuple[str, ...] | None) -> GlueT
     """Returns what the options describe; `labels` hold where none are given."""
     options = arguments.options
     found = arguments.labels or labels
+    if options["kind"] in _METRICS and arguments.dataset is not None:
+        raise UserError(
+            f"task {arguments.task} is a {options['kind']}, which is read from files only, but "
+            f"finetune.dataset is {arguments.dataset!r}; export it as JSON lines or Parquet"
+        )
     if options["kind"] == "regression":
         if arguments.labels is not None:
             raise UserError(
@@ -112,9 +132,45 @@ def _own_task(arguments: DataArguments, labels: tuple[str, ...] | None) -> GlueT
     elif found is None:
         found = _labels_to_train_on(arguments)
     task = own_layout(arguments.task, found, list(options["text_columns"]), options["label_column"])
+    task = _of_kind(task, arguments)
     task = _with_weights(task, options["class_weights"])
     if options["metrics"] is not None:
         task = dataclasses.replace(task, metrics=_checked_metrics(task, options["metrics"]))
+    return task
+
+
+_METRICS = {
+    MULTI_LABEL: (
+        *("multilabel_f1_micro", "multilabel_f1_macro", "multilabel_f1_samples"),
+        "multilabel_accuracy",
+    ),
+    TOKENS: ("span_f1",),
+}
+
+
+def _of_kind(task: GlueTask, arguments: DataArguments) -> GlueTask:
+    """Returns a task whose labels are sets or tags where the option says so.
+
+    Raises:
+      UserError: columns or labels are not fit for that.
+    """
+    kind = arguments.options["kind"]
+    if kind not in _METRICS:
+        return task
+    if kind == TOKENS and len(task.text_columns) != 1:
+        raise UserError(
+            f"option text_columns of task {task.name} is {list(task.text_columns)}, expected one column "
+            "with words; correct finetune.options"
+        )
+    split = [name for name in task.labels or () if SEPARATOR in name]
+    if kind == MULTI_LABEL and split:
+        raise UserError(
+            f"task {task.name} has the label {split[0]!r}, expected names without {SEPARATOR!r}, which "
+            "stands between them; rename it"
+        )
+    task = dataclasses.replace(task, kind=kind, metrics=_METRICS[kind])
+    if kind == TOKENS:
+        check_tags(task)
     return task
 
 
@@ -127,7 +183,7 @@ def _with_weights(
 ) -> GlueTask:
     if weights is None:
         return task
-    number = 0 if task.labels is None else len(task.labels)
+    number = 0 if task.labels is None or task.has_texts else len(task.labels)
     if not number or (weights != "balanced" and len(weights) != number):
         raise UserError(
             f"option class_weights of task {task.name} is {weights!r}, expected one weight for each of its "
@@ -151,7 +207,10 @@ def _checked_metrics(task: GlueTask, names: Sequence[str]) -> tuple[str, ...]:
             "finetune.options"
         )
     logits: np.ndarray
-    if task.labels is None:
+    if task.has_texts:
+        labels = np.array(texts_of_labels(np.eye(len(task.labels or ())), task))
+        logits = np.zeros((0, 0))
+    elif task.labels is None:
         labels = np.array([0.5, 1.5, 2.0], np.float32)
         logits = labels[:, None]
     else:
@@ -162,6 +221,11 @@ def _checked_metrics(task: GlueTask, names: Sequence[str]) -> tuple[str, ...]:
             raise UserError(
                 f"option metrics of task {task.name} has {name!r}, which is not a metric; "
                 f"{nearest(name, METRICS)}"
+            )
+        if task.has_texts and METRICS[name].uses != "text":
+            raise UserError(
+                f"option metrics of task {task.name} has {name}, which does not suit it; choose "
+                f"{', '.join(_METRICS[task.kind])} or others of that kind"
             )
         try:
             METRICS[name].score(labels, metric_input(METRICS[name], labels, logits))
@@ -179,7 +243,7 @@ def _labels_to_train_on(arguments: DataArguments) -> tuple[str, ...]:
     Raises:
       UserError: it cannot be read, or has fewer than two.
     """
-    column = arguments.options["label_column"]
+    column, kind = arguments.options["label_column"], arguments.options["kind"]
     if arguments.dataset is not None:
         source = open_split(arguments.dataset, SPLITS["train"], arguments.data_dir)
         source.require([column], "correct the option label_column")
@@ -197,14 +261,14 @@ def _labels_to_train_on(arguments: DataArguments) -> tuple[str, ...]:
             f"task {arguments.task} needs finetune.data_dir, finetune.dataset, or one train file and one "
             "dev file (none with finetune.held_out_fold)"
         )
-    return _labels_of(tuple(map(FileContent.of, table_files(path))), column)
+    return _labels_of(tuple(map(FileContent.of, table_files(path))), column, kind)
 
 
 @functools.lru_cache(maxsize=64)
-def _labels_of(contents: tuple[FileContent, ...], column: str) -> tuple[str, ...]:
+def _labels_of(contents: tuple[FileContent, ...], column: str, kind: str | None) -> tuple[str, ...]:
     path = table_of_files(tuple(content.path for content in contents))
     rows = read_rows(path, (), values=[column], cure="correct the option label_column or the file")
-    return _sorted(str(path), {row[column] for row in rows})
+    return _sorted(str(path), {name for row in rows for name in names_in(row, column, kind)})
 
 
 # More than any classification of texts has; such a column is not of classes.

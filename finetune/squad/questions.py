@@ -70,20 +70,14 @@ def read_question_table(path: PathLike) -> SquadExamples:
     Raises:
       UserError: bad data, naming the row.
     """
-    rows = read_new_rows(path)
-    for column in ("question", "context"):
-        if column not in rows[0].cells:
-            raise UserError(
-                f"{path}: found the columns {', '.join(map(repr, rows[0].cells))}, expected 'question' "
-                "and 'context'; rename them"
-            )
+    rows = read_new_rows(path, ("question", "context"), optional=("id", "title"))
     width = len(str(len(rows)))
     questions = (
         _Question(
-            str(row.cells.get("id", f"{number:0{width}d}")),
-            row.text("question"),
-            str(row.cells.get("title") or ""),
-            row.text("context"),
+            row.get("id") or f"{number:0{width}d}",
+            row["question"],
+            row.get("title", ""),
+            row["context"],
             (),
             (),
         )

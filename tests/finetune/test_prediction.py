@@ -146,7 +146,7 @@ def test_what_cannot_be_predicted_gets_one_line_and_leaves_nothing(
             "one.txt line 1: found 1 parts between tabs, expected two texts with a tab",
             {"files": [file("one.txt", "a good cake\n")]},
         ),
-        ("cannot be read as Parquet", {"files": [file("text.parquet", "a")]}),
+        ("text.parquet cannot be read (", {"files": [file("text.parquet", "a")]}),
         ("line 1: found the columns index, sentence1", {"files": [f"hans={dev}"]}),
         ("standard input is empty", {"files": ["-"]}),
     ]

@@ -167,7 +167,7 @@ def test_the_worked_example_of_the_document_works(
         finetune(run_dir=str(tmp_path / "other"), **arguments)
 
 
-@pytest.mark.parametrize("name", ["reviews.gin", "similarity.gin"])
+@pytest.mark.parametrize("name", ["reviews.gin", "similarity.gin", "marks.gin", "names.gin"])
 def test_the_configurations_of_the_document_work(
     tmp_path: Path, make_checkpoint: Callable[..., Path], name: str
 ) -> None:
@@ -185,11 +185,22 @@ def test_the_configurations_of_the_document_work(
         {"first": row["review"], "second": "it is cake", "score": 5 * (n % 4 // 2)}
         for n, row in enumerate(rows)
     ]
-    (tmp_path / "reviews").mkdir()
-    (tmp_path / "pairs").mkdir()
+    marks = [
+        {"text": row["review"], "marks": [m for m in ("bad", "late") if m in row["review"]]}
+        for row in rows
+    ]
+    names = [
+        {"tokens": tokens, "tags": ["B-CAKE" if word == "cake" else "O" for word in tokens]}
+        for tokens in (row["review"].split() for row in rows)
+    ]
+    for folder in ("reviews", "pairs", "marks", "names"):
+        (tmp_path / folder).mkdir()
     for split, number in (("train", 200), ("dev", 40)):
         lines = [f"{row['review']},{row['tone']}\n" for row in rows[:number]]
         (tmp_path / "reviews" / f"{split}.csv").write_text("".join(["review,tone\n", *lines]))
+        for folder, examples in (("marks", marks), ("names", names)):
+            lines = [json.dumps(example) + "\n" for example in examples[:number]]
+            (tmp_path / folder / f"{split}.jsonl").write_text("".join(lines))
     lines = [json.dumps(pair) + "\n" for pair in pairs]
     (tmp_path / "pairs" / "train.jsonl").write_text("".join(lines))
     dev = pyarrow.Table.from_pylist(pairs[40:80])
@@ -211,7 +222,8 @@ def test_the_configurations_of_the_document_work(
     )
     assert result.returncode == 0, result.stderr
     scores = scores_of(tmp_path / "run", "dev")
-    main_metric = {"reviews.gin": "f1_macro", "similarity.gin": "spearman"}[name]
+    main_metric = {"reviews.gin": "f1_macro", "similarity.gin": "spearman",
+                   "marks.gin": "multilabel_f1_macro", "names.gin": "span_f1"}[name]  # fmt: skip
     assert scores[main_metric] > 0.8  # of two values, ranks of four agree to 0.89 at most
 
 

@@ -1,0 +1,119 @@
+"""New texts for a trained model: tables by their columns, or lines of text."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+
+from multiberts.evaluate.readers.columns import TEXT_NAMES
+from multiberts.finetune.classification.glue import TOKENS, GlueTask
+from multiberts.finetune.classification.label_kinds import label_array, label_of, words_of
+from multiberts.finetune.new_data import LINES_SUFFIX, check_form, read_new_rows
+from multiberts.finetune.text_examples import TextExamples
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import read_lines
+from multiberts.runs.tables import TableRow, column_names
+
+# What stands for "there is no label"; the number is that of `datasets`.
+_NO_LABEL = ("", "-1")
+_USUAL_WORDS = (("tokens",), ("words",))
+_USUAL_PAIRS: tuple[tuple[str, ...], ...] = (
+    ("sentence1", "sentence2"),
+    ("premise", "hypothesis"),
+    ("question1", "question2"),
+    ("text1", "text2"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class NewTextReader:
+    """Reads texts or pairs by the names of their columns; ids are `<task>/<set>/<row>`, from 0.
+
+    Attributes:
+      task: of the model, with the name of the label's column; labels need not be there unless the user
+        named it.
+      text_columns: the names to look for, by preference.
+      given: whether the user named the columns, so that no others are looked for.
+      label_given: whether the user named the label's column.
+    """
+
+    task: GlueTask
+    text_columns: tuple[tuple[str, ...], ...]
+    given: bool = False
+    label_given: bool = False
+
+    @property
+    def pairs(self) -> bool:
+        """Returns whether there are two texts."""
+        return len(self.task.text_columns) == 2
+
+    def __call__(self, files: tuple[Path, ...], name: str) -> TextExamples:
+        """Reads the file of the set `name`."""
+        (path,) = files
+        words = None
+        if path.name.removesuffix(".gz").endswith(LINES_SUFFIX):
+            texts, labels = self._lines(path), None
+            if self.task.kind == TOKENS:
+                words = [text.split() for text in texts[0]]
+        else:
+            columns = self._columns(path)
+            task = dataclasses.replace(self.task, text_columns=columns)
+            label = [task.label_column]
+            if task.kind == TOKENS:
+                rows = read_new_rows(path, (), values=columns, optional=label)
+                words = [words_of(row, columns[0]) for row in rows]
+            else:
+                rows = read_new_rows(path, columns, optional=label)
+            texts = [[row[column] for row in rows] for column in columns]
+            labels = self._labels(task, rows)
+        return TextExamples(
+            example_ids=[f"{self.task.name}/{name}/{row}" for row in range(len(texts[0]))],
+            first_texts=texts[0],
+            second_texts=texts[1] if self.pairs else None,
+            labels=labels,
+            words=words,
+        )
+
+    def _lines(self, path: Path) -> list[list[str]]:
+        """Returns the texts of a file with an example per line; a tab parts the texts of a pair."""
+        rows = [line.split("\t") for line in read_lines(path)]
+        wanted = 2 if self.pairs else 1
+        for number, row in enumerate(rows, start=1):
+            if len(row) != wanted:
+                form = (
+                    "two texts with a tab between them" if self.pairs else "one text without a tab"
+                )
+                raise UserError(
+                    f"{path} line {number}: found {len(row)} parts between tabs, expected {form}, as "
+                    f"task {self.task.name} has; correct the line"
+                )
+        return [[row[place] for row in rows] for place in range(wanted)]
+
+    def _columns(self, path: Path) -> tuple[str, ...]:
+        usual = _USUAL_PAIRS if self.pairs else tuple((name,) for name in TEXT_NAMES)
+        if self.task.kind == TOKENS:
+            usual = (*_USUAL_WORDS, *usual)
+        check_form(path)
+        names = column_names(path)
+        if self.label_given and self.task.label_column not in names:
+            raise _lacking(path, names, repr(self.task.label_column), "label_column")
+        columns: tuple[str, ...]
+        for columns in (*self.text_columns, *(() if self.given else usual)):
+            if all(column in names for column in columns):
+                return columns
+        raise _lacking(path, names, " and ".join(map(repr, self.text_columns[0])), "text_columns")
+
+    def _labels(self, task: GlueTask, rows: list[TableRow]) -> np.ndarray | None:
+        """Returns labels as `label_array` does; None where the file has none."""
+        column = task.label_column
+        if all(row.get(column, "") in _NO_LABEL and column not in row.lists for row in rows):
+            return None
+        cure = ", as the model has; correct it, or leave the column out"
+        return label_array([label_of(row, task, cure) for row in rows], task)
+
+
+def _lacking(path: Path, names: list[str], wanted: str, flag: str) -> UserError:
+    found = ", ".join(map(repr, names)) or "no column"
+    return UserError(f"{path}: found the columns {found}, expected {wanted}; name it with --{flag}")
