@@ -102,6 +102,8 @@ class ClassificationFamily:
 
 def _refuse_one_label(source: TextSource, labels: np.ndarray | None, task: GlueTask) -> None:
     """Refuses training examples from which nothing but one answer can be learned."""
+    if labels is not None and task.kind == TOKENS:
+        labels = labels[labels != NO_TAG]
     if labels is None or not len(labels) or (labels != labels[0]).any():
         return
     label = f"{labels[0]:g}" if task.labels is None else None
