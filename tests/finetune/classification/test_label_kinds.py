@@ -211,8 +211,8 @@ def test_new_data_with_an_unknown_label_or_of_another_task(
     for row, message in (
         ({"words": ["a"], "tags": ["B-CITY"]}, "line 1: found tags 'B-CITY', expected one of"),
         (
-            {"sentence1": "a", "sentence2": "b"},
-            "found the columns 'sentence1', 'sentence2', expected",
+            {"a": "x", "b": "y"},
+            "found the columns 'a', 'b', expected 'words'",
         ),
         ({"words": ["a", 3.5, None]}, "line 1: expected an object with"),
     ):
