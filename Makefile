@@ -68,6 +68,11 @@ $(VENV)/installed-for-compile: $(VENV)/installed-for-tests requirements-compile.
 	$(BIN)/pip install --quiet -r requirements-compile.txt
 	touch $@
 
+# BERT-Base on one GPU with JAX, against PyTorch's, in sequences per second and share of the peak. Wants a
+# PyTorch for the GPU in the environment: make bench-gpu VENV=folder.
+bench-gpu: $(VENV)/installed-for-tests
+	$(BIN)/python -m multiberts.benchmarks.gpu_speed
+
 # A whole sweep of fine-tuning in one process against one process of the usual script per run.
 bench-finetune: $(VENV)/installed-for-tests
 	$(BIN)/pip install --quiet --no-deps -r requirements-bench.txt

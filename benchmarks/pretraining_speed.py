@@ -29,6 +29,7 @@ KerasHub is needed for the last way alone: `pip install --no-deps -r requirement
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib.util
 import json
 import os
@@ -78,8 +79,13 @@ def configuration(size: str) -> BertConfig:
 
 
 def made_up_batch(length: int) -> dict[str, np.ndarray]:
-    """Random pieces, full length, under the original's feature names."""
+    """The batch of a length in `SHAPES`."""
     batch_size, predictions = SHAPES[length]
+    return random_batch(batch_size, length, predictions)
+
+
+def random_batch(batch_size: int, length: int, predictions: int) -> dict[str, np.ndarray]:
+    """Random pieces, full length, under the original's feature names."""
     random = np.random.default_rng(0)
     positions = [random.permutation(length)[:predictions] for _ in range(batch_size)]
     return {
@@ -112,23 +118,12 @@ def our_step(way: str, size: str, length: int) -> Step:
 def torch_step(way: str, size: str, length: int) -> Step:
     """One update of `transformers`' model by PyTorch."""
     import torch
-    import transformers
 
     if way.endswith("kept_memory"):
         from multiberts.runs.allocator import keep_freed_memory
 
         keep_freed_memory()
-    config = configuration(size)
-    model = transformers.BertForPreTraining(
-        transformers.BertConfig(
-            vocab_size=config.vocab_size,
-            hidden_size=config.hidden_size,
-            num_hidden_layers=config.num_hidden_layers,
-            num_attention_heads=config.num_attention_heads,
-            intermediate_size=config.intermediate_size,
-            hidden_act="gelu_pytorch_tanh",
-        )
-    ).train()
+    model = torch_model(configuration(size))
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, fused=True
     )
@@ -136,7 +131,6 @@ def torch_step(way: str, size: str, length: int) -> Step:
     batch = {name: v.long() if v.dtype == torch.int32 else v for name, v in batch.items()}
     everywhere = torch.full_like(batch["input_ids"], -100)
     everywhere.scatter_(1, batch["masked_lm_positions"], batch["masked_lm_ids"])
-    cross_entropy = torch.nn.functional.cross_entropy
 
     def usual_loss() -> Any:
         return model(
@@ -147,19 +141,7 @@ def torch_step(way: str, size: str, length: int) -> Step:
             next_sentence_label=batch["next_sentence_labels"],
         ).loss
 
-    def gathered_loss() -> Any:
-        outputs = model.bert(
-            input_ids=batch["input_ids"],
-            attention_mask=batch["input_mask"],
-            token_type_ids=batch["segment_ids"],
-        )
-        hidden = outputs.last_hidden_state
-        at = batch["masked_lm_positions"][:, :, None].expand(-1, -1, hidden.shape[-1])
-        logits, following = model.cls(hidden.gather(1, at), outputs.pooler_output)
-        loss = cross_entropy(logits.flatten(0, 1), batch["masked_lm_ids"].flatten())
-        return loss + cross_entropy(following, batch["next_sentence_labels"])
-
-    loss = usual_loss if way == "torch_usual" else gathered_loss
+    loss = usual_loss if way == "torch_usual" else (lambda: gathered_loss(model, batch))
     if way.startswith("torch_compiled"):
         loss = torch.compile(loss)
 
@@ -172,6 +154,41 @@ def torch_step(way: str, size: str, length: int) -> Step:
         value.item()
 
     return step
+
+
+def torch_model(config: BertConfig) -> Any:
+    """Returns `transformers`' model of our sizes, with PyTorch's own attention."""
+    import transformers
+
+    sizes = {
+        name: value
+        for name, value in dataclasses.asdict(config).items()
+        if name not in ("hidden_act", "initializer_range")
+    }
+    return transformers.BertForPreTraining(
+        transformers.BertConfig(**sizes, hidden_act="gelu_pytorch_tanh", attn_implementation="sdpa")
+    ).train()
+
+
+def gathered_loss(model: Any, batch: Mapping[str, Any]) -> Any:
+    """Returns the loss of `transformers`' model, its vocabulary scored at masked positions alone.
+
+    Args:
+      model: of `torch_model`.
+      batch: tensors by the original's names; `input_mask` may be absent where nothing is padded.
+    """
+    from torch.nn.functional import cross_entropy
+
+    outputs = model.bert(
+        input_ids=batch["input_ids"],
+        attention_mask=batch.get("input_mask"),
+        token_type_ids=batch["segment_ids"],
+    )
+    hidden = outputs.last_hidden_state
+    at = batch["masked_lm_positions"][:, :, None].expand(-1, -1, hidden.shape[-1])
+    logits, following = model.cls(hidden.gather(1, at), outputs.pooler_output)
+    loss = cross_entropy(logits.flatten(0, 1), batch["masked_lm_ids"].flatten())
+    return loss + cross_entropy(following, batch["next_sentence_labels"])
 
 
 def keras_step(way: str, size: str, length: int) -> Step:
