@@ -365,6 +365,7 @@ def compiled_apart(name: str, target: str, limit: float, known: str = "") -> dic
         "MULTIBERTS_ENGINE": "jax",
         "JAX_PLATFORMS": "cpu",  # what computes here; compilers for others need no device
         "TPU_SKIP_MDS_QUERY": "1",
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # none of them holds a device
         "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
     }
     try:

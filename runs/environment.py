@@ -7,6 +7,8 @@ worker or test. What the user has set stays.
 `MULTIBERTS_ENGINE` in the environment, or `--engine` on the command line, names the library that computes;
 docs/engines.md has what each is for.
 
+`MULTIBERTS_ATTENTION` names the way in which JAX computes attention on accelerators.
+
 With `MULTIBERTS_PORTABLE=1` in the environment the arithmetic is narrowed to what all x86-64 processors
 share: XLA's code and oneDNN's products keep to SSE 4, which has no fused multiply-add, and run on one
 thread. Numbers then depend less on the processor, and steps take longer; docs/departures.md has both.
@@ -22,9 +24,15 @@ from multiberts.runs.errors import UserError, nearest
 PORTABLE = "MULTIBERTS_PORTABLE"
 ENGINE = "MULTIBERTS_ENGINE"
 
+ATTENTION = "MULTIBERTS_ATTENTION"
+
 TENSORFLOW = "tensorflow"
 JAX = "jax"
 ENGINES = (TENSORFLOW, JAX)
+
+# By the compiler from the definition; with a backward pass that keeps no probabilities; by our own kernel.
+PLAIN, RECOMPUTED, KERNEL = "plain", "recomputed", "kernel"
+ATTENTIONS = (PLAIN, RECOMPUTED, KERNEL)
 
 # What Keras reads.
 _BACKEND = "KERAS_BACKEND"
@@ -85,6 +93,20 @@ def engine() -> str:
     """
     variable = ENGINE if os.environ.get(ENGINE) else _BACKEND
     return check_engine(os.environ[variable], variable)
+
+
+def attention() -> str:
+    """Returns how JAX computes attention on accelerators: `plain`, `recomputed` or `kernel`.
+
+    Raises:
+      UserError: the environment names another way.
+    """
+    name = os.environ.get(ATTENTION) or RECOMPUTED
+    if name not in ATTENTIONS:
+        raise UserError(
+            f"{ATTENTION} is {name!r}, not a way to compute attention; {nearest(name, ATTENTIONS)}"
+        )
+    return name
 
 
 def check_engine(name: str, where: str) -> str:

@@ -13,9 +13,9 @@ Array = Any
 
 # Positions are numbered as if every sequence were this long, so an element keeps its bit however
 # far its batch is padded: trimming a batch does not change what is dropped.
-_POSITION_STRIDE = 1024
+POSITION_STRIDE = 1024
 
-_SITE_MULTIPLIER = 0x9E3779B9
+SITE_MULTIPLIER = 0x9E3779B9
 
 
 def dropout(values: Array, rate: float, key: Array | None, site: int) -> Array:
@@ -36,36 +36,51 @@ def dropout(values: Array, rate: float, key: Array | None, site: int) -> Array:
     """
     if key is None or rate == 0.0:
         return values
-    threshold = np.uint32(round(rate * 2**32))
-    kept = ops.greater_equal(_random_bits(values, key, site), threshold)
+    kept = kept_elements(ops.shape(values), rate, key, site)
     # In float32: 1 / (1 - rate) itself, rounded to bfloat16, would move every mean.
     scaled = ops.cast(ops.cast(values, "float32") * (1.0 / (1.0 - rate)), values.dtype)
     return ops.where(kept, scaled, ops.zeros_like(values))
 
 
-def _random_bits(values: Array, key: Array, site: int) -> Array:
+def kept_elements(shape: tuple[int, ...], rate: float, key: Array, site: int) -> Array:
+    """Returns which elements `dropout` keeps of values of a shape; bool, of that shape.
+
+    Args:
+      shape: of the values.
+      rate: the share dropped.
+      key: as `dropout` takes it; not None.
+      site: the number of this dropout.
+    """
+    return ops.greater_equal(_random_bits(shape, key, site), dropped_below(rate))
+
+
+def dropped_below(rate: float) -> np.uint32:
+    """Returns the bits from which on an element is kept."""
+    return np.uint32(round(rate * 2**32))
+
+
+def _random_bits(shape: tuple[int, ...], key: Array, site: int) -> Array:
     """Returns uint32 bits, one per element, from the key, the site and the element's position."""
-    shape = ops.shape(values)
     longest = max((0, *(shape[2:] if len(shape) == 4 else shape[1:-1])))
-    if longest > _POSITION_STRIDE:
+    if longest > POSITION_STRIDE:
         raise UserError(
-            f"sequences of {longest} pieces are longer than the {_POSITION_STRIDE} that dropout has "
+            f"sequences of {longest} pieces are longer than the {POSITION_STRIDE} that dropout has "
             "addresses for; lower sequence_length"
         )
     strides: tuple[int, ...]
     if len(shape) == 3:  # [batch, length, width]
-        strides = (_POSITION_STRIDE * int(shape[2]), int(shape[2]), 1)
+        strides = (POSITION_STRIDE * int(shape[2]), int(shape[2]), 1)
     elif len(shape) == 4:  # [batch, heads, length, length]
         strides = (
-            int(shape[1]) * _POSITION_STRIDE * _POSITION_STRIDE,
-            _POSITION_STRIDE * _POSITION_STRIDE,
-            _POSITION_STRIDE,
+            int(shape[1]) * POSITION_STRIDE * POSITION_STRIDE,
+            POSITION_STRIDE * POSITION_STRIDE,
+            POSITION_STRIDE,
             1,
         )
     else:  # [batch, width]
         strides = (int(shape[1]), 1)
     # Shapes are static: a step is compiled for each batch shape.
-    counter: Array = ops.convert_to_tensor(np.uint32(site * _SITE_MULTIPLIER % 2**32))
+    counter: Array = ops.convert_to_tensor(np.uint32(site * SITE_MULTIPLIER % 2**32))
     for axis, stride in enumerate(strides):
         along = [1] * len(strides)
         along[axis] = -1
@@ -75,10 +90,10 @@ def _random_bits(values: Array, key: Array, site: int) -> Array:
             continue
         coordinate = np.arange(shape[axis], dtype=np.uint32) * step
         counter = counter + ops.convert_to_tensor(coordinate.reshape(along))
-    return _mixed(counter, key)
+    return mixed_bits(counter, key)
 
 
-def _mixed(counter: Array, key: Array) -> Array:
+def mixed_bits(counter: Array, key: Array) -> Array:
     """Mixes bits in three rounds of xor-shift and multiply.
 
     The constants are those of `triple32` (C. Wellons, "Hash prospector", a search for low bias). Half

@@ -8,6 +8,7 @@ from typing import Any
 from keras import ops
 
 from multiberts.bert.model.addressed_dropout import dropout
+from multiberts.bert.model.attention import attention_core
 from multiberts.bert.model.configuration import BertConfig
 
 Array = Any
@@ -166,11 +167,7 @@ def _attend(
 
     asking = hidden if queries is None else hidden[:, :queries]
     query, key, value = split("query", asking), split("key", hidden), split("value", hidden)
-    scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
-    scores = ops.cast(scores, "float32") * (size**-0.5)
-    probabilities = ops.softmax(scores + attention_bias, axis=-1)
     rate = config.attention_probs_dropout_prob
-    probabilities = dropout(probabilities, rate, dropout_key, site)
-    mixed = ops.matmul(ops.cast(probabilities, value.dtype), value)  # [batch, heads, queries, size]
+    mixed = attention_core()(query, key, value, attention_bias, rate, dropout_key, site)
     shape = (batch, ops.shape(asking)[1], config.hidden_size)
     return ops.reshape(ops.transpose(mixed, (0, 2, 1, 3)), shape)

@@ -18,6 +18,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding, PartitionSpec
 
+from multiberts.bert.model.attention import computed_by
 from multiberts.bert.model.optimization import adam_update, clipping_scale, is_decayed
 from multiberts.bert.training.devices import Devices
 from multiberts.bert.training.interface import (
@@ -29,8 +30,10 @@ from multiberts.bert.training.interface import (
     Recipe,
     Several,
 )
+from multiberts.bert.training.jax_attention import core_for
 from multiberts.bert.training.jax_devices import CPU, DATA
 from multiberts.bert.training.state import Arrays
+from multiberts.runs.environment import attention
 
 _Named = dict[str, Array]
 # Weights, m and v by name.
@@ -82,7 +85,8 @@ class JaxStep:
     @property
     def machine(self) -> dict[str, object]:
         """Returns what changes the last bits of training besides the recipe."""
-        return {"compile_step": True, "threads": os.cpu_count(), "jax": jax.__version__}
+        found = {"compile_step": True, "threads": os.cpu_count(), "jax": jax.__version__}
+        return found if self._devices.kind == CPU else {**found, "attention": attention()}
 
     def place(self, parameters: Arrays, m: Arrays, v: Arrays) -> None:
         """Takes weights and moments."""
@@ -193,7 +197,8 @@ class JaxStep:
         batch = dict(arrays)
         keys = batch.pop(DROPOUT_KEYS)
         notices = {name: jnp.sum(batch.pop(name)) for name in (NOTICES,) if name in batch}
-        sums = self._summed(state[0], batch, keys)
+        with computed_by(core_for(self._devices.kind)):
+            sums = self._summed(state[0], batch, keys)
         if self._devices.strategy is not None:
             sums, notices = jax.lax.psum((sums, notices), DATA)
         state, means = self._adam_step(state, sums, learning_rate)

@@ -1,0 +1,112 @@
+"""For test_jax_attention.py: prints, as JSON, how far ways to compute attention are from the plain one."""
+
+from __future__ import annotations
+
+import functools
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import pallas as pl
+
+from multiberts.bert.model.attention import AttentionCore, computed_by, plain
+from multiberts.bert.model.configuration import BertConfig
+from multiberts.bert.model.heads import pretraining_loss
+from multiberts.bert.model.initialization import initial_parameters
+from multiberts.bert.training import jax_attention
+
+# Heads as wide as sequences are long: with values of the identity, mixtures are the dropped probabilities.
+BATCH, HEADS, LENGTH = 3, 2, 16
+KEY = jnp.array([5, 7], jnp.uint32)
+
+
+def interpreted(platform: str) -> AttentionCore:
+    """The kernel as a platform has it, in blocks of 8 on a GPU, interpreted."""
+
+    def core(*arguments: object) -> jax.Array:
+        call = functools.partial(original, interpret=True)
+        jax_attention.pl.pallas_call = lambda *given, **options: call(
+            *given, **{**options, "interpret": True, "compiler_params": None}
+        )
+        return jax_attention.kernel(platform)(*arguments)
+
+    return core
+
+
+original = pl.pallas_call
+jax_attention._GPU_BLOCK = 8
+WAYS = {
+    "recomputed": jax_attention.recomputed,
+    "interpreted": jax_attention.kernel("cpu"),
+    "gpu": interpreted("gpu"),
+}
+
+
+def arrays(core: AttentionCore, rate: float, key: jax.Array | None) -> list[np.ndarray]:
+    """Mixtures and the gradients of queries, keys and values."""
+    rng = np.random.default_rng(0)
+    query, keys, values, gradient = rng.standard_normal((4, BATCH, HEADS, LENGTH, LENGTH))
+    bias = jnp.asarray(rng.random((BATCH, 1, 1, LENGTH)) < 0.3, jnp.float32) * -10000.0
+    given = [jnp.asarray(part, jnp.float32) for part in (query, keys, values)]
+    mixed, back = jax.vjp(lambda *parts: core(*parts, bias, rate, key, 4), *given)
+    return [np.asarray(part) for part in (mixed, *back(jnp.asarray(gradient, jnp.float32)))]
+
+
+def dropped(core: AttentionCore) -> np.ndarray:
+    ones = jnp.ones((BATCH, HEADS, LENGTH, LENGTH))
+    values = jnp.broadcast_to(jnp.eye(LENGTH), ones.shape)
+    return np.asarray(core(ones, ones, values, jnp.zeros((BATCH, 1, 1, LENGTH)), 0.3, KEY, 4)) == 0
+
+
+def gradients(core: AttentionCore) -> dict[str, np.ndarray]:
+    """Gradients of a model's loss."""
+    sizes = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
+    config = BertConfig(vocab_size=50, num_hidden_layers=2, **sizes)
+    rng = np.random.default_rng(1)
+    batch = {
+        "input_ids": rng.integers(0, 50, (2, LENGTH)),
+        "input_mask": rng.integers(0, 2, (2, LENGTH)),
+        "segment_ids": rng.integers(0, 2, (2, LENGTH)),
+        "masked_lm_positions": rng.integers(0, LENGTH, (2, 3)),
+        "masked_lm_ids": rng.integers(0, 50, (2, 3)),
+        "masked_lm_weights": np.ones((2, 3), np.float32),
+        "next_sentence_labels": rng.integers(0, 2, 2),
+    }
+
+    def loss(parameters: dict[str, jax.Array]) -> jax.Array:
+        return pretraining_loss(parameters, config, batch, KEY)[0]
+
+    with computed_by(core):
+        found = jax.grad(loss)(initial_parameters(config, 0))
+    return {name: np.asarray(values) for name, values in found.items()}
+
+
+def largest(found: list[np.ndarray], expected: list[np.ndarray]) -> float:
+    pairs = zip(found, expected, strict=True)
+    return max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in pairs)
+
+
+def main() -> None:
+    cases = {
+        "dropout": (0.1, KEY),
+        "rows": (0.1, jnp.array([5, 7, 3, 9, 4], jnp.uint32)),
+        "none": (0.0, None),
+    }
+    whole = gradients(plain)
+    # The true gradient of a key's bias is 0.
+    names = [name for name in whole if not name.endswith("key/bias")]
+    found = {}
+    for way, core in WAYS.items():
+        ours = gradients(core)
+        found[way] = {
+            **{case: largest(arrays(core, *c), arrays(plain, *c)) for case, c in cases.items()},
+            "loss": largest([ours[n] for n in names], [whole[n] for n in names]),
+            "same_elements": bool(np.array_equal(dropped(core), dropped(plain))),
+            "share": float(dropped(core).mean()),
+        }
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""Attention as accelerators compute it is the plain one up to rounding, with the same elements dropped."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from multiberts.runs.environment import ATTENTION, ENGINE, JAX, attention
+from multiberts.runs.errors import UserError
+from multiberts.tests.patience import PATIENCE
+
+pytest.importorskip("jax", reason="needs JAX: pip install -r requirements-jax.txt")
+
+WORKER = Path(__file__).with_name("attend_in_all_ways.py")
+
+
+def test_every_way_is_the_plain_one_up_to_rounding() -> None:
+    done = subprocess.run(
+        [sys.executable, str(WORKER)],
+        env={**os.environ, ENGINE: JAX, "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    ways = json.loads(done.stdout.splitlines()[-1])
+    assert set(ways) == {"recomputed", "interpreted", "gpu"}
+    for way, found in ways.items():
+        for case in ("dropout", "rows", "none"):
+            assert found[case] <= 1e-6, (way, case)
+        assert found["loss"] <= 1e-5, way
+        assert found["same_elements"], way
+        assert 0.2 < found["share"] < 0.4, way  # of 0.3: elements were dropped at all
+
+
+def test_a_way_that_is_not_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ATTENTION, "kernels")
+    with pytest.raises(UserError, match="MULTIBERTS_ATTENTION is 'kernels'.*did you mean kernel"):
+        attention()
