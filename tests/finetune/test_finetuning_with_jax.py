@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -11,10 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from multiberts.evaluate.dumps.prediction_file import read_file
 from multiberts.evaluate.dumps.predictions import read_predictions
 from multiberts.evaluate.dumps.run_checks import find_all
 from multiberts.evaluate.dumps.run_file import read_run
+from multiberts.evaluate.scoring import scores_of
 from multiberts.runs.environment import ENGINE, ENGINES
+from multiberts.tests.finetune.squad.test_task import squad_content
 from multiberts.tests.patience import PATIENCE
 
 pytest.importorskip("jax", reason="needs JAX: pip install -r requirements-jax.txt")
@@ -28,34 +32,84 @@ main(sys.argv[1:])
 """
 
 
+@pytest.fixture
+def runs_of_both(tmp_path: Path, make_checkpoint: Callable[..., Path]) -> Callable[..., list[Path]]:
+    """Fine-tunes one checkpoint with each engine; returns the run directories, TensorFlow's first."""
+
+    def run(task: str, data_dir: Path, **flags: object) -> list[Path]:
+        checkpoint = make_checkpoint()
+        given = {"checkpoint": checkpoint, "task": task, "data_dir": data_dir, **flags}
+        runs = [tmp_path / "runs" / engine for engine in ENGINES]
+        for engine, other, run_dir in zip(ENGINES, ENGINES[::-1], runs, strict=True):
+            arguments = [
+                f"--{name}={value}" for name, value in {"run_dir": run_dir, **given}.items()
+            ]
+            done = subprocess.run(
+                [sys.executable, "-c", COMMAND.format(other=other), "finetune", *arguments],
+                env={**os.environ, ENGINE: engine},
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE,
+            )
+            assert done.returncode == 0, done.stderr[-3000:]
+        return runs
+
+    return run
+
+
 def test_both_engines_predict_alike(
-    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
+    runs_of_both: Callable[..., list[Path]], pair_data: Path
 ) -> None:
     """Dropout is on, a batch has parts of two lengths, and five epochs learn something."""
-    checkpoint = make_checkpoint()
-    for engine, other in (ENGINES, ENGINES[::-1]):
-        flags = [
-            f"--run_dir={tmp_path / 'runs' / engine}",
-            f"--checkpoint={checkpoint}",
-            "--task=pair",
-            f"--data_dir={pair_data}",
-            "--learning_rate=0.002",
-            "--batch_size=16",
-            "--sequence_length=32",
-            "--num_epochs=5",
-        ]
-        done = subprocess.run(
-            [sys.executable, "-c", COMMAND.format(other=other), "finetune", *flags],
-            env={**os.environ, ENGINE: engine},
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-        )
-        assert done.returncode == 0, done.stderr[-3000:]
-    runs = [tmp_path / "runs" / engine for engine in ENGINES]
+    runs = runs_of_both(
+        "pair", pair_data, learning_rate=0.002, batch_size=16, sequence_length=32, num_epochs=5
+    )
     scores = [read_predictions([run], "dev")["scores"].values for run in runs]
     assert np.abs(scores[0] - scores[1]).max() < 1e-3
     assert np.ptp(scores[0]) > 0.1, "nothing was learned"
     contents = [(run, read_run(run)) for run in runs]
     assert [content["engine"] for _, content in contents] == list(ENGINES)
     assert [finding.check for finding in find_all(contents)] == ["repeated run", "mixed engines"]
+
+
+@pytest.mark.slow
+def test_both_engines_resolve_pronouns_alike(
+    runs_of_both: Callable[..., list[Path]], coreference_data: Path
+) -> None:
+    """The encoder is frozen: its states, too, are those of each engine."""
+    runs = runs_of_both(
+        "coreference",
+        coreference_data,
+        learning_rate=0.003,
+        batch_size=16,
+        sequence_length=48,
+        num_epochs=10,
+        options="{'num_hidden_units': 32}",
+    )
+    scores = [read_predictions([run], "dev")["scores"].values for run in runs]
+    assert np.abs(scores[0] - scores[1]).max() < 1e-3
+    assert np.ptp(scores[0]) > 0.1, "nothing was learned"
+
+
+@pytest.mark.slow
+def test_both_engines_find_the_same_answers(
+    runs_of_both: Callable[..., list[Path]], tmp_path: Path
+) -> None:
+    folder = tmp_path / "squad"
+    folder.mkdir()
+    for split, number in (("train", 96), ("dev", 30)):
+        content = squad_content(split, number, unanswerable=False)
+        (folder / f"{split}-v1.1.json").write_text(json.dumps(content))
+    runs = runs_of_both(
+        "squad-v1.1",
+        folder,
+        learning_rate=0.002,
+        batch_size=16,
+        sequence_length=24,
+        num_epochs=10,
+        options="{'max_query_length': 4, 'doc_stride': 6, 'n_best_size': 8}",
+    )
+    found = [read_file(run / "predictions" / "dev.tfrecord").outputs for run in runs]
+    for name in ("start", "end"):
+        assert found[0][name].tolist() == found[1][name].tolist()
+    assert scores_of(runs[1], "dev")["squad_f1"] > 0.9
