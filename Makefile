@@ -153,7 +153,7 @@ format: $(VENV)/installed-for-tests
 # The pinned packages and this checkout, which `import multiberts` and the command then find.
 $(VENV)/installed: requirements.txt pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet -r requirements.txt
+	$(BIN)/pip install --quiet --no-deps -r requirements.txt
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
 	mkdir -p $(VENV)/link
 	ln -sfn $(CURDIR) $(VENV)/link/multiberts
@@ -164,11 +164,11 @@ docs: $(VENV)/installed-for-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 $(VENV)/installed-for-docs: $(VENV)/installed requirements-docs.txt
-	$(BIN)/pip install --quiet -r requirements-docs.txt
+	$(BIN)/pip install --quiet --no-deps -r requirements-docs.txt
 	touch $@
 
 $(VENV)/installed-for-tests: $(VENV)/installed requirements-test.txt requirements-oracle.txt
-	$(BIN)/pip install --quiet -r requirements-test.txt
+	$(BIN)/pip install --quiet --no-deps -r requirements-test.txt
 	$(BIN)/pip install --quiet -r requirements-oracle.txt || echo "No build of PyTorch without CUDA \
 	was found, so the golden test of the encoder will be skipped. To run it, let pip see PyTorch's \
 	CPU wheels (PIP_EXTRA_INDEX_URL)."

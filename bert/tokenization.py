@@ -382,11 +382,11 @@ def split_words_exactly(text: str) -> list[str]:
       text: any string, lone surrogates included.
     """
     words: list[str] = []
-    for token in "".join(map(_cleaned, text)).split():
+    for token in "".join(map(cleaned, text)).split():
         # Lower-casing sees the whole token (final sigma) before punctuation is cut off.
         decomposed = unicodedata.normalize("NFD", token.lower())
         kept = "".join(
-            f" {character} " if _is_punctuation(character) else character
+            f" {character} " if is_punctuation(character) else character
             for character in decomposed
             if unicodedata.category(character) != "Mn"
         )
@@ -394,7 +394,7 @@ def split_words_exactly(text: str) -> list[str]:
     return words
 
 
-def _cleaned(character: str) -> str:
+def cleaned(character: str) -> str:
     """Returns what the first pass makes of a character: nothing, a space, itself, or itself set apart."""
     if character in "\t\n\r ":
         return " "
@@ -409,7 +409,7 @@ def _cleaned(character: str) -> str:
     return character
 
 
-def _is_punctuation(character: str) -> bool:
+def is_punctuation(character: str) -> bool:
     """Returns whether a character is punctuation: visible ASCII but letters and digits, and Unicode's."""
     if character.isascii():
         return character.isprintable() and not character.isalnum() and character != " "

@@ -1,5 +1,6 @@
 """The distribution: what a wheel installs, and what every way into the package sets beforehand."""
 
+import importlib.metadata
 import json
 import os
 import re
@@ -9,6 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import multiberts
 from multiberts.runs.environment import DEFAULTS
@@ -86,6 +89,47 @@ def test_packages_of_the_same_name_are_apart(tmp_path: Path) -> None:
         pytest.skip("needs Hugging Face's evaluate (requirements-test.txt)")
     assert output.stdout.split()[:3] == ["True", "False", "False"], output.stderr
     assert output.stdout.split()[3].endswith("evaluate/__init__.py")
+
+
+def pinned_on_linux(file: Path) -> set[str]:
+    """The packages that pip installs on Linux from a requirements file with --no-deps."""
+    lines = [line.partition("#")[0].strip() for line in file.read_text().splitlines()]
+    requirements = [Requirement(line) for line in lines if line and not line.startswith("-")]
+    return {
+        canonicalize_name(each.name)
+        for each in requirements
+        if each.marker is None or each.marker.evaluate({"sys_platform": "linux"})
+    }
+
+
+def test_one_tensorflow_is_pinned_where_tensorflow_text_asks_for_another() -> None:
+    """Both put their files into one folder, and which of them is imported is then chance."""
+    for file in ROOT.glob("requirements*.txt"):
+        both = pinned_on_linux(file) & {"tensorflow", "tensorflow-cpu", "tensorflow-tpu"}
+        assert len(both) <= 1, (file, both)
+    assert {"tensorflow-cpu", "tensorflow-text"} <= pinned_on_linux(ROOT / "requirements.txt")
+
+
+def test_requirements_are_complete_without_dependencies() -> None:
+    """As `make` installs them with --no-deps, each package's own requirements must be among them."""
+    pinned = pinned_on_linux(ROOT / "requirements-test.txt")
+    checked = 0
+    for name in pinned:
+        try:
+            distribution = importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        wanted = {
+            canonicalize_name(each.name)
+            for each in map(Requirement, distribution.requires or ())
+            if each.marker is None or each.marker.evaluate({"extra": "", "sys_platform": "linux"})
+        }
+        assert wanted - pinned <= ({"tensorflow"} if name == "tensorflow-text" else set()), name
+        checked += 1
+    assert checked > 20
+    assert not {"tensorflow", "tensorflow-cpu"} <= {
+        canonicalize_name(each.name) for each in importlib.metadata.distributions()
+    }
 
 
 @pytest.fixture(scope="module")

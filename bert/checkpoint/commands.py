@@ -21,6 +21,7 @@ from multiberts.bert.checkpoint.checkpoint import (
 )
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED, fine_tuned_line
 from multiberts.bert.checkpoint.hub import checkpoint_directory
+from multiberts.bert.checkpoint.saved_model import SAVED_MODEL, export_saved_model
 from multiberts.runs import console
 from multiberts.runs.command import EXIT_USER_ERROR, close_output
 from multiberts.runs.errors import UserError
@@ -77,7 +78,13 @@ def _add_convert(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     convert.add_argument("sources", nargs="+", metavar="SOURCE", help="directory of a checkpoint")
     convert.add_argument("target", metavar="TARGET", help="new directory")
-    convert.add_argument("--to", required=True, choices=LAYOUTS, help="the layout to write")
+    convert.add_argument(
+        "--to",
+        required=True,
+        choices=(*LAYOUTS, SAVED_MODEL),
+        help="the layout to write; saved_model is TensorFlow's, of a fine-tuned model of texts: texts in, "
+        "predictions out",
+    )
     convert.add_argument(
         "--named_as_released",
         choices=("seed", "step"),
@@ -170,7 +177,18 @@ def _convert(options: argparse.Namespace) -> int:
             "several checkpoints cannot go into one directory; add --named_as_released=step, or "
             "convert them one by one"
         )
+    if options.to == SAVED_MODEL:
+        unused = ("named_as_released", "corpus", "scores", "initialise_missing")
+        given = [f"--{name}" for name in unused if getattr(options, name) is not None]
+        if given:
+            raise UserError(f"--to saved_model does not take {given[0]}; leave it out")
     for source in options.sources:
+        if options.to == SAVED_MODEL:
+            made = export_saved_model(
+                checkpoint_directory(source), options.target, vocabulary=options.vocabulary
+            )
+            console.report(f"{source} -> {made}")
+            continue
         directory, is_new = convert_checkpoint(
             checkpoint_directory(source),
             options.target,

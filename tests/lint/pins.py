@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # so that any of them can be installed together.
 FILES = {
     "requirements-test.txt": "test",
-    "requirements.txt": "tensorflow",
+    "requirements.txt": "serving",
     "requirements-core.txt": "pipeline",
     "requirements-gpu.txt": "gpu",
     "requirements-tpu.txt": "tpu",
@@ -38,6 +38,11 @@ FILES = {
     "requirements-docs.txt": "docs",
 }
 _FIRST = next(iter(FILES))
+# tensorflow-text asks for `tensorflow`, which would come in beside tensorflow-cpu: the override drops it.
+_OVERRIDE = "requirements-no-second-tensorflow.txt"
+_OVERRIDDEN = (_FIRST, "requirements.txt")
+# Extras that have no file: another's file holds all of it.
+_CONTAINED = {"launch", "tensorflow"}
 # TensorFlow for TPU lags behind: it brings its own TensorBoard, pinned in its own file.
 _APART = {"requirements-tpu.txt": "requirements-core.txt"}
 
@@ -50,6 +55,7 @@ def command(file: str) -> list[str]:
         *("--fork-strategy", "fewest", "--no-annotate"),
         *("--extra", FILES[file]),
         *(() if file == _FIRST else ("--constraint", constraint)),
+        *(("--override", _OVERRIDE) if file in _OVERRIDDEN else ()),
         *("pyproject.toml", "--output-file", file),
     ]
 
@@ -69,7 +75,14 @@ def stale() -> Iterator[str]:
                 yield f"{file}: {requirement.name} is not pinned"
             elif not requirement.specifier.contains(version, prereleases=True):
                 yield f"{file}: {requirement.name} {version}, expected {requirement.specifier}"
-    for extra in set(extras) - set(FILES.values()) - {"launch"}:
+        # Nothing else compares them, as the override drops what tensorflow-text asks for.
+        text, own = (
+            pins.get("tensorflow-text"),
+            pins.get("tensorflow-cpu", pins.get("tensorflow", "")),
+        )
+        if text and text.split(".")[:2] != own.split(".")[:2]:
+            yield f"{file}: tensorflow-text {text}, expected that of tensorflow {own}"
+    for extra in set(extras) - set(FILES.values()) - _CONTAINED:
         yield f"tests/lint/pins.py: no file pins the extra {extra!r} of pyproject.toml"
 
 

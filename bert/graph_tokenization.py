@@ -1,0 +1,206 @@
+"""The tokeniser as TensorFlow operations, for a model that takes text by itself.
+
+The words are the original's (`bert/tokenization.py`), not those of tensorflow-text's BertTokenizer, whose
+Unicode tables are of another version. Tables made from the running Python's decide what becomes of
+every code point, so a graph gives the same ids wherever it runs; WordPiece is tensorflow-text's.
+
+A flat array of code points goes through:
+
+1. Capital sigma becomes final or not, by its neighbours: the only letter that str.lower() sees in context.
+2. Each code point is replaced by what cleaning, lower-casing, decomposing (NFD) and cutting off make of it.
+3. Combining marks are put in canonical order. Nonspacing marks, which are dropped, part others only
+   where their class is 0, and such a one is kept until then as `_DROPPED`.
+4. Runs between spaces are words.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import unicodedata
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from multiberts.bert.tokenization import MAX_CHARACTERS_PER_WORD, UNK, cleaned, is_punctuation
+
+_SIGMA, _FINAL_SIGMA, _MEDIAL_SIGMA = 0x3A3, 0x3C2, 0x3C3
+_SPACE = 0x20
+_DROPPED = 0  # no text has it any more: it is a control character
+_ITSELF = -1
+# How a neighbour decides on capital sigma (Unicode, section 3.13).
+_OTHER, _CASED, _IGNORED = 0, 1, 2
+_BLOCK = 256
+_BYTES_PER_CHARACTER = 4
+
+
+class GraphTokenizer(tf.Module):
+    """Text to ids, in a graph."""
+
+    def __init__(self, vocabulary_path: str):
+        """Makes the tables.
+
+        Args:
+          vocabulary_path: one piece per line and nothing else; an asset of a saved model.
+        """
+        import tensorflow_text as tf_text
+
+        super().__init__()
+        self._pieces = tf.lookup.StaticHashTable(
+            tf.lookup.TextFileInitializer(
+                vocabulary_path,
+                tf.string,
+                tf.lookup.TextFileIndex.WHOLE_LINE,
+                tf.int64,
+                tf.lookup.TextFileIndex.LINE_NUMBER,
+            ),
+            default_value=-1,
+        )
+        self._wordpiece = tf_text.WordpieceTokenizer(
+            self._pieces,
+            max_bytes_per_word=_BYTES_PER_CHARACTER * MAX_CHARACTERS_PER_WORD,
+            unknown_token=UNK,
+        )
+
+    def __call__(self, texts: Any) -> tf.RaggedTensor:
+        """Returns the ids of texts; no [CLS] or [SEP] is added.
+
+        Args:
+          texts: string [batch], UTF-8.
+
+        Returns:
+          int32 [batch, (pieces)].
+        """
+        pieces = self._wordpiece.tokenize(graph_words(texts))
+        return tf.cast(pieces.merge_dims(1, 2), tf.int32)
+
+
+def graph_words(texts: Any) -> tf.RaggedTensor:
+    """Returns the words of texts, string [batch, (words)]; one that is too long is [UNK].
+
+    Args:
+      texts: string [batch], UTF-8.
+
+    Example:
+      >>> graph_words(["Na\u00efve, no?", ""]).to_list()
+      [[b'naive', b',', b'no', b'?'], []]
+    """
+    numbers, classes, combining, expansions = _tables()
+    texts = tf.convert_to_tensor(texts, tf.string)
+    # A space at both ends: nothing crosses from one text into the next.
+    ragged = tf.strings.unicode_decode(tf.strings.join([" ", texts, " "]), "UTF-8")
+    codes, rows = ragged.flat_values, ragged.value_rowids()
+    codes = tf.where(codes == _SIGMA, _lower_sigma(_look_up(classes, codes)), codes)
+
+    expanded = tf.gather(tf.ragged.constant(expansions, tf.int32), _look_up(numbers, codes))
+    given = expanded.value_rowids()
+    rows = tf.gather(rows, given)
+    expanded = expanded.flat_values
+    codes = tf.where(expanded == _ITSELF, tf.gather(codes, given), expanded)
+
+    codes = _in_canonical_order(codes, _look_up(combining, codes))
+    is_kept = codes != _DROPPED
+    codes, rows = tf.boolean_mask(codes, is_kept), tf.boolean_mask(rows, is_kept)
+
+    is_letter = codes != _SPACE
+    is_start = is_letter & tf.concat([[True], ~is_letter], 0)[:-1]
+    numbers_of_words = tf.cumsum(tf.cast(is_start, tf.int64)) - 1
+    row_of_word = tf.boolean_mask(rows, is_start)
+    letters = tf.RaggedTensor.from_value_rowids(
+        tf.boolean_mask(codes, is_letter),
+        tf.boolean_mask(numbers_of_words, is_letter),
+        nrows=tf.size(row_of_word, tf.int64),
+    )
+    words = tf.strings.unicode_encode(letters, "UTF-8")
+    words = tf.where(letters.row_lengths() > MAX_CHARACTERS_PER_WORD, UNK, words)
+    return tf.RaggedTensor.from_value_rowids(words, row_of_word, nrows=tf.size(texts, tf.int64))
+
+
+def _lower_sigma(classes: tf.Tensor) -> tf.Tensor:
+    """Returns which sigma a capital one becomes at each place: final after a cased letter and before none.
+
+    Args:
+      classes: int32 [characters], the first and the last of a space.
+    """
+    counts = classes != _IGNORED
+    seen = tf.boolean_mask(classes, counts)
+    place = tf.cumsum(tf.cast(counts, tf.int32))
+    last = tf.size(seen) - 1
+    before = tf.gather(seen, tf.clip_by_value(place - 2, 0, last))
+    after = tf.gather(seen, tf.clip_by_value(place, 0, last))
+    is_final = (before == _CASED) & (after != _CASED)
+    return tf.where(is_final, _FINAL_SIGMA, _MEDIAL_SIGMA)
+
+
+def _in_canonical_order(codes: tf.Tensor, combining: tf.Tensor) -> tf.Tensor:
+    """Sorts each run of characters with a combining class above 0 by it, else leaves the order.
+
+    Args:
+      codes: int32 [characters].
+      combining: int32 [characters].
+    """
+    places = tf.range(tf.size(codes, tf.int64))
+    count = tf.size(codes, tf.int64)
+    runs = tf.cumsum(tf.cast(combining == 0, tf.int64))
+    keys = (runs * 256 + tf.cast(combining, tf.int64)) * count + places
+    return tf.gather(codes, tf.math.floormod(tf.sort(keys), tf.maximum(count, 1)))
+
+
+def _look_up(table: tuple[np.ndarray, np.ndarray], codes: tf.Tensor) -> tf.Tensor:
+    blocks, number_of_block = table
+    block = tf.gather(number_of_block, codes // _BLOCK)
+    return tf.gather(blocks, block * _BLOCK + codes % _BLOCK)
+
+
+_Table = tuple[np.ndarray, np.ndarray]
+
+
+@functools.cache
+def _tables() -> tuple[_Table, _Table, _Table, list[list[int]]]:
+    """Returns the number of each code point's expansion, its class beside sigma, its combining class,
+    and the expansions.
+    """
+    expansions: dict[tuple[int, ...], int] = {(_ITSELF,): 0}
+
+    def number(character: str) -> int:
+        return expansions.setdefault(_expansion(character), len(expansions))
+
+    numbers, classes, combining = (
+        _in_blocks(function) for function in (number, _class_beside_sigma, _combining)
+    )
+    return numbers, classes, combining, [list(expansion) for expansion in expansions]
+
+
+def _in_blocks(function: Callable[[str], int]) -> _Table:
+    """Returns a function of code points as its distinct blocks, and which block each code point is in."""
+    values = np.array([function(chr(code)) for code in range(sys.maxunicode + 1)], np.int32)
+    blocks, number_of_block = np.unique(values.reshape(-1, _BLOCK), axis=0, return_inverse=True)
+    return blocks.reshape(-1), number_of_block.reshape(-1).astype(np.int32)
+
+
+def _expansion(character: str) -> tuple[int, ...]:
+    found: list[int] = []
+    for part in unicodedata.normalize("NFD", cleaned(character).lower()):
+        if unicodedata.category(part) == "Mn":
+            found += [] if unicodedata.combining(part) else [_DROPPED]
+        elif part.isspace():
+            found.append(_SPACE)
+        else:
+            code = _ITSELF if part == character else ord(part)
+            found += [_SPACE, code, _SPACE] if is_punctuation(part) else [code]
+    return tuple(found)
+
+
+def _class_beside_sigma(character: str) -> int:
+    """Returns how a character decides on a capital sigma, as Python lower-cases it."""
+    if not cleaned(character):
+        return _IGNORED
+    if f"{character}\u03a3".lower()[-1] == "\u03c2":
+        return _CASED
+    return _IGNORED if f"a{character}\u03a3".lower()[-1] == "\u03c2" else _OTHER
+
+
+def _combining(character: str) -> int:
+    return 0 if unicodedata.category(character) == "Mn" else unicodedata.combining(character)

@@ -1,0 +1,178 @@
+"""The tokeniser in the graph gives the ids and words of `bert.tokenization`."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import sys
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from multiberts.bert.tokenization import SPECIAL_TOKENS, Tokenizer, split_words_exactly
+
+pytest.importorskip("tensorflow_text", reason="needs requirements.txt")
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
+PIECES = [
+    *SPECIAL_TOKENS,
+    *LETTERS,
+    *("##" + letter for letter in LETTERS),
+    *"!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~",
+    *("the", "##ing", "ß", "##ß", "ς", "σ", "##ς", "##σ", "中", "ᄒ", "##ᅡ", "и", "\ue000"),
+]
+# Marks that are kept and reordered, and nonspacing ones with and without a class.
+MARKS = "\u302e\u302f\u1b44\u1bf2\U0001d165\U0001d16d\u0301\u0323\u0901\u0345"
+CONTEXTS = (
+    "{}", "a{}b", "a{} {}", "{0}{0}.", "\u03a3{}", "a\u03a3{}", "a\u03a3{}b", "{}\u03a3",
+    "a{}\u03a3", "x\u302e{}\u1b44\u0901\U0001d16d\u302e",
+)  # fmt: skip
+
+
+def assigned_characters() -> list[str]:
+    characters = map(chr, range(sys.maxunicode + 1))
+    return [each for each in characters if unicodedata.category(each) not in ("Cn", "Co", "Cs")]
+
+
+def random_strings(count: int, seed: int) -> Iterator[str]:
+    draw = random.Random(seed)
+    pools: list[Sequence[str]] = [
+        LETTERS + "ABCXYZ  .,'[]#\t\n", assigned_characters(), MARKS, "ΑΣΣςσ\u0301\u0345. '-aİ\u00ad",
+    ]  # fmt: skip
+    for _ in range(count):
+        yield "".join(draw.choice(draw.choice(pools)) for _ in range(draw.randrange(24)))
+
+
+@pytest.fixture(scope="module")
+def graph() -> Callable[[list[str]], list[list[str]]]:
+    """The words of texts, by a compiled graph."""
+    import tensorflow as tf
+
+    from multiberts.bert.graph_tokenization import graph_words
+
+    words = tf.function(graph_words, input_signature=[tf.TensorSpec([None], tf.string)])
+
+    def decoded(texts: list[str]) -> list[list[str]]:
+        return [[word.decode() for word in row] for row in words(tf.constant(texts)).to_list()]
+
+    return decoded
+
+
+@pytest.fixture(scope="module")
+def make_graph_tokenizer() -> Callable[[Path], Callable[[list[str]], list[list[int]]]]:
+    import tensorflow as tf
+
+    from multiberts.bert.graph_tokenization import GraphTokenizer
+
+    def make(vocabulary: Path) -> Callable[[list[str]], list[list[int]]]:
+        tokenizer = GraphTokenizer(str(vocabulary))
+        encode = tf.function(
+            lambda texts: tokenizer(texts), input_signature=[tf.TensorSpec([None], tf.string)]
+        )
+        return lambda texts: encode(tf.constant(texts, tf.string)).to_list()
+
+    return make
+
+
+def differences(texts: list[str], graph: Any) -> list[str]:
+    found = graph(texts)
+    return [
+        ascii(text)
+        for text, words in zip(texts, found, strict=True)
+        if words != split_words_exactly(text)
+    ]
+
+
+@pytest.mark.parametrize(
+    "context",
+    [*CONTEXTS[:1], *(pytest.param(each, marks=pytest.mark.slow) for each in CONTEXTS[1:])],
+)
+def test_words_are_ours_on_every_assigned_code_point(context: str, graph: Any) -> None:
+    texts = [context.format(each, each) for each in assigned_characters()]
+    assert len(texts) > 140_000
+    assert differences(texts, graph) == []
+
+
+def test_words_are_ours_in_every_context(graph: Any) -> None:
+    """Every context with a sample of the code points, and with all that are marks or beside sigma."""
+    draw = random.Random(0)
+    everything = assigned_characters()
+    marks = [each for each in everything if unicodedata.combining(each)]
+    sample = [*marks, *draw.sample(everything, 2000), "\ue000", "\U0010fffd", "\u0378", "\x00"]
+    texts = [context.format(each, each) for context in CONTEXTS for each in sample]
+    assert differences(texts, graph) == []
+
+
+def test_words_are_ours_on_random_strings(graph: Any) -> None:
+    assert differences(list(random_strings(20_000, seed=0)), graph) == []
+
+
+@pytest.mark.slow
+def test_words_are_ours_on_a_million_random_strings(graph: Any) -> None:
+    for seed in range(1, 51):
+        assert differences(list(random_strings(20_000, seed)), graph) == []
+
+
+def test_ids_are_ours(make_graph_tokenizer: Any, tmp_path: Path) -> None:
+    path = tmp_path / "vocab.txt"
+    path.write_text("".join(f"{piece}\n" for piece in PIECES), encoding="utf-8")
+    texts = [
+        *random_strings(5_000, seed=100), "", " ", "[MASK] [UNK]", "a" * 200, "a" * 201, "b" * 5_000,
+        "\u0130" * 200, "\u0130" * 201, "\U0001d16d" * 200, "x " * 2_000, "##a", "\ufffd", "\ue000",
+    ]  # fmt: skip
+    assert make_graph_tokenizer(path)(texts) == Tokenizer(path).encode_batch(texts)
+
+
+def test_a_batch_without_texts_has_no_ids(make_graph_tokenizer: Any, tmp_path: Path) -> None:
+    path = tmp_path / "vocab.txt"
+    path.write_text("".join(f"{piece}\n" for piece in PIECES), encoding="utf-8")
+    assert make_graph_tokenizer(path)([]) == []
+    assert make_graph_tokenizer(path)([""]) == [[]]
+
+
+def lines_of(path: Path) -> Iterator[str]:
+    content = path.read_bytes()
+    content = gzip.decompress(content) if path.suffix == ".gz" else content
+    for line in content.split(b"\n"):
+        yield line.decode("utf-8", errors="replace")
+
+
+def check_lines(files: list[Path], vocabulary: Path, make_graph_tokenizer: Any) -> int:
+    ours, graph, count = Tokenizer(vocabulary), make_graph_tokenizer(vocabulary), 0
+    for file in files:
+        lines = list(lines_of(file))
+        for start in range(0, len(lines), 2_000):
+            batch = lines[start : start + 2_000]
+            wrong = [
+                ascii(text[:200])
+                for text, one, other in zip(
+                    batch, graph(batch), ours.encode_batch(batch), strict=True
+                )
+                if one != other
+            ]
+            assert not wrong, (file, len(wrong), wrong[:3])
+        count += len(lines)
+    return count
+
+
+def test_ids_are_ours_on_real_tasks(shared_data: Path, make_graph_tokenizer: Any) -> None:
+    files = sorted((shared_data / "glue").glob("*/dev*.tsv*"))
+    vocabulary = shared_data / "bert" / "vocab.txt"
+    assert check_lines(files, vocabulary, make_graph_tokenizer) > 19_000
+
+
+@pytest.mark.slow
+def test_ids_are_ours_on_every_line_of_the_real_data(
+    shared_data: Path, make_graph_tokenizer: Any
+) -> None:
+    suffixes = (".tsv", ".txt", ".conll", ".json", "_conll", ".csv")
+    files = [
+        path
+        for path in sorted(shared_data.rglob("*"))
+        if path.is_file() and path.name.removesuffix(".gz").endswith(suffixes)
+    ]
+    vocabulary = shared_data / "bert" / "vocab.txt"
+    assert check_lines(files, vocabulary, make_graph_tokenizer) > 1_000_000

@@ -1,0 +1,183 @@
+"""A kept model as a SavedModel: what plain TensorFlow and tensorflow-text answer, without this package."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multiberts.bert.checkpoint.commands import main as checkpoint_command
+from multiberts.bert.checkpoint.saved_model import export_saved_model
+from multiberts.finetune.features import truncated_lengths
+from multiberts.finetune.finetuning import finetune
+from multiberts.finetune.prediction import predict
+from multiberts.runs.errors import UserError
+
+pytest.importorskip("tensorflow_text", reason="needs requirements.txt")
+
+SMALL = {"batch_size": 16, "num_epochs": 3, "compile_step": False, "learning_rate": 2e-3}
+# Prints what a signature answers for the columns on standard input.
+CLIENT = """
+import json, sys
+import tensorflow as tf
+import tensorflow_text
+
+answer = tf.saved_model.load(sys.argv[1]).signatures[sys.argv[2]]
+columns = json.load(sys.stdin)
+found = answer(**{name: tf.constant(texts) for name, texts in columns.items()})
+assert not any(name.split(".")[0] == "multiberts" for name in sys.modules)
+plain = {name: values.numpy().tolist() for name, values in found.items()}
+print(json.dumps(plain, default=bytes.decode))
+"""
+
+
+def served(model: Path, signature: str, **columns: list[str]) -> dict[str, Any]:
+    """What the model answers in a process of its own, which has neither this checkout nor its settings."""
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", CLIENT, model, signature],
+        input=json.dumps(columns), capture_output=True, text=True, cwd=model,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def ours(capsys: pytest.CaptureFixture[str], model: Path, file: Path) -> list[dict[str, Any]]:
+    capsys.readouterr()
+    predict(model=str(model), files=[str(file)], compile_step=False)
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+@pytest.fixture
+def pair_model(tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path) -> Path:
+    run = tmp_path / "run"
+    finetune(run_dir=str(run), checkpoint=str(make_checkpoint()), task="pair",
+             data_dir=str(pair_data), sequence_length=12, keep="last", **SMALL)  # fmt: skip
+    return run / "model"
+
+
+def test_pairs_and_texts_are_answered_as_predict_does(
+    tmp_path: Path, pair_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "served"
+    assert checkpoint_command(["convert", str(pair_model), str(target), "--to", "saved_model"]) == 0
+    assert (target / "assets" / "vocab.txt").read_bytes() == (pair_model / "vocab.txt").read_bytes()
+    words = ["mary", "told", "the", "plumber", "late", "Rang,", "again.", "Ἀ\u0345Σ", "\u1b44x"]
+    draw = np.random.default_rng(0)
+    # Lengths on both sides of what fits, so that each text, both and neither are cut.
+    pairs = [
+        tuple(" ".join(draw.choice(words, draw.integers(1, 14))) for _ in range(2))
+        for _ in range(80)
+    ]
+    first, second = ([*column] for column in zip(*pairs, strict=True))
+    (tmp_path / "new.txt").write_text("".join("\t".join(pair) + "\n" for pair in pairs))
+    expected = ours(capsys, pair_model, tmp_path / "new.txt")
+    found = served(target, "pairs", text=first, text_pair=second)
+    scores = np.array([line["scores"] for line in expected])
+    np.testing.assert_allclose(found["logits"], scores, rtol=0, atol=1e-5)
+    assert found["prediction"] == [line["prediction"] for line in expected]
+    shares = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(found["probabilities"], shares, atol=1e-5)
+
+
+def test_a_regression_answers_numbers(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [f"{word} is late\t{number / 4}" for number, word in enumerate(("mary", "it", "she"))]
+    for name, times in (("train", 6), ("dev", 2)):
+        text = "\n".join(["sentence\tlabel", *rows * times]) + "\n"
+        (tmp_path / f"{name}.tsv").write_text(text)
+    finetune(run_dir=str(tmp_path / "run"), checkpoint=str(make_checkpoint()), task="rating",
+             options={"kind": "regression"}, train_files=[str(tmp_path / "train.tsv")],
+             dev_files=[str(tmp_path / "dev.tsv")], sequence_length=16, keep="last",
+             **SMALL)  # fmt: skip
+    model = export_saved_model(tmp_path / "run" / "model", tmp_path / "served")
+    texts = ["mary is late", "it is late", "she told them", ""]
+    (tmp_path / "new.txt").write_text("\n".join(texts[:3]) + "\n")
+    expected = ours(capsys, tmp_path / "run" / "model", tmp_path / "new.txt")
+    found = served(model, "texts", text=texts)
+    assert found == served(model, "serving_default", text=texts)
+    np.testing.assert_allclose(
+        found["prediction"][:3], [line["prediction"] for line in expected], rtol=0, atol=1e-5
+    )
+    assert np.shape(found["logits"]) == (4, 1) and "probabilities" not in found
+
+
+def test_pairs_are_cut_as_training_cuts_them() -> None:
+    import tensorflow as tf
+
+    from multiberts.bert.checkpoint.saved_model import _shortened
+
+    lengths = [(first, second) for first in range(20) for second in range(20)]
+    for most in (1, 8, 13):
+        segments = [tf.ragged.range([pair[side] for pair in lengths]) for side in range(2)]
+        kept = [each.row_lengths().numpy().tolist() for each in _shortened(segments, most)]
+        expected = [truncated_lengths(first, second, most) for first, second in lengths]
+        assert list(zip(*kept, strict=True)) == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ("pre-trained", "is not a fine-tuned model, but a SavedModel takes texts"),
+        ("question_answering", "is a model for question_answering, but a SavedModel takes texts"),
+        ("there", "exists already; choose another TARGET"),
+        ("jax", "Keras computes with jax; set MULTIBERTS_ENGINE=tensorflow"),
+        ("flag", "--to saved_model does not take --corpus"),
+    ],
+)
+def test_what_cannot_be_served_gets_one_line_and_leaves_nothing(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], monkeypatch: pytest.MonkeyPatch,
+    change: str, line: str, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    from multiberts.bert.checkpoint.checkpoint import read_checkpoint, write_checkpoint
+
+    checkpoint = read_checkpoint(make_checkpoint())
+    head = {"output_weights": np.ones((2, 32), np.float32), "output_bias": np.ones(2, np.float32)}
+    kind = change if change == "question_answering" else "classification"
+    record = {
+        "task": "x",
+        "head": {"kind": kind, "labels": None,
+                 "variables": {name: list(values.shape) for name, values in head.items()}},
+        "sequence_length": 16, "do_lower_case": True, "arguments": {}, "learning_rate": None,
+        "finetune_seed": None, "epochs": None,
+    }  # fmt: skip
+    fine_tuned = change != "pre-trained"
+    write_checkpoint(
+        tmp_path / "model",
+        {**checkpoint.parameters, **(head if fine_tuned else {})},
+        checkpoint.config,
+        checkpoint.vocabulary_path,
+        {**checkpoint.provenance, **({"finetuned": record} if fine_tuned else {})},
+    )
+    target = tmp_path / "served"
+    arguments = ["convert", str(tmp_path / "model"), str(target), "--to", "saved_model"]
+    if change == "there":
+        target.mkdir()
+    if change == "jax":
+        monkeypatch.setattr("keras.backend.backend", lambda: "jax")
+    if change == "flag":
+        arguments.append("--corpus=nowhere.json")
+    before = sorted(tmp_path.rglob("*"))
+    assert checkpoint_command(arguments) == 2
+    error = capsys.readouterr().err
+    assert line in error and error.count("\n") == 1
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_the_line_names_what_is_to_be_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from multiberts.bert.checkpoint.saved_model import _check_libraries
+
+    monkeypatch.setitem(sys.modules, "tensorflow_text", None)
+    with pytest.raises(
+        UserError, match=r"needs TensorFlow and tensorflow-text, .* requirements.txt"
+    ):
+        _check_libraries()
