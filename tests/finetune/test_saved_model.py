@@ -94,7 +94,8 @@ def test_a_regression_answers_numbers(
         text = "\n".join(["sentence\tlabel", *rows * times]) + "\n"
         (tmp_path / f"{name}.tsv").write_text(text)
     finetune(run_dir=str(tmp_path / "run"), checkpoint=str(make_checkpoint()), task="rating",
-             options={"kind": "regression", "text_columns": ["sentence"]}, train_files=[str(tmp_path / "train.tsv")],
+             options={"kind": "regression", "text_columns": ["sentence"]},
+             train_files=[str(tmp_path / "train.tsv")],
              dev_files=[str(tmp_path / "dev.tsv")], sequence_length=16, keep="last",
              **SMALL)  # fmt: skip
     model = export_saved_model(tmp_path / "run" / "model", tmp_path / "served")
