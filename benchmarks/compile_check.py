@@ -443,11 +443,11 @@ def check(keys: Iterable[str], limit: float, again: bool) -> None:
     """Makes the rows that are missing or stale, one after the other, and the page."""
     for key in keys:
         name, target = key.split(":")
-        rows = read_rows(ROWS)
-        old = rows.get(key, {})
+        old = read_rows(ROWS).get(key, {})
         same_compiler = old.get("versions") == versions(target) and not again
         row = compiled_apart(name, target, limit, old.get("digest", "") if same_compiler else "")
         if "compiled" in row:
+            rows = read_rows(ROWS)  # another process may have made some meanwhile
             rows[key] = {"model": name, "target": target, "versions": versions(target), **row}
             text = "".join(json.dumps(rows[key]) + "\n" for key in sorted(rows))
             partial = ROWS.with_suffix(".partial")
