@@ -151,8 +151,12 @@ def lowered_step(model: Model, devices: list[Any]) -> Any:
     dealt = whole
     if mesh is not None:
         whole, dealt = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in ((), (DATA,)))
+
+    def loss(parameters: Any, batch: Any, dropout_key: Any) -> Any:
+        return pretraining_loss(parameters, config, batch, dropout_key, "bfloat16")
+
     recipe = Recipe(
-        loss=lambda *arguments: pretraining_loss(arguments[0], config, *arguments[1:], "bfloat16"),
+        loss=loss,
         gradient_shards=model.shards,
         weight_decay_rate=0.01,
         compile_step=True,
@@ -413,7 +417,7 @@ def page(rows: Mapping[str, Mapping[str, Any]]) -> str:
     """Returns the page of a table, in Markdown."""
     used = {f"{name} {text}" for row in rows.values() for name, text in row["versions"].items()}
     header = _HEADER.format(versions=", ".join(sorted(used)), batch_size=BATCH_SIZE, shards=SHARDS)
-    lines = [_line(*key.split(":"), rows.get(key)) for key in map(":".join, TABLE)]
+    lines = [_line(model, target, rows.get(f"{model}:{target}")) for model, target in TABLE]
     return header + "\n".join(lines) + "\n"
 
 

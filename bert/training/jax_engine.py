@@ -85,7 +85,11 @@ class JaxStep:
     @property
     def machine(self) -> dict[str, object]:
         """Returns what changes the last bits of training besides the recipe."""
-        found = {"compile_step": True, "threads": os.cpu_count(), "jax": jax.__version__}
+        found: dict[str, object] = {
+            "compile_step": True,
+            "threads": os.cpu_count(),
+            "jax": jax.__version__,
+        }
         return found if self._devices.kind == CPU else {**found, "attention": attention()}
 
     def place(self, parameters: Arrays, m: Arrays, v: Arrays) -> None:
@@ -131,7 +135,8 @@ class JaxStep:
           arrays: of the batch, by name.
           learning_rate: of the update.
         """
-        return self._update.lower(state, arrays, learning_rate)
+        lowered: jax.stages.Lowered = self._update.lower(state, arrays, learning_rate)
+        return lowered
 
     def _several(
         self, arrays: Batch, learning_rates: np.ndarray, num_steps: int
