@@ -28,6 +28,7 @@ from multiberts.finetune.run_outputs import (
     write_sets,
     written_early,
 )
+from multiberts.finetune.training_options import RECIPE, TrainingOptions
 from multiberts.finetune.training_rows import TrainingRows
 from multiberts.runs.console import progress
 from multiberts.runs.directory import RunDirectory
@@ -73,6 +74,12 @@ def finetune(settings: FinetuningSettings) -> None:
             f"finetune.keep is {settings.keep!r}, but task {settings.task} trains nothing that could be "
             "kept; leave it out"
         )
+    if task.frozen_encoder and trains and settings.training_options() != RECIPE:
+        names = ", ".join(field.name for field in dataclasses.fields(TrainingOptions))
+        raise UserError(
+            f"task {settings.task} trains a head on the states of a frozen encoder, which takes none of the "
+            f"options {names}; leave them out"
+        )
     family = family_of(call)
     parameters = run_parameters(call, family)
     config = check_checkpoint(checkpoint)
@@ -92,11 +99,14 @@ def finetune(settings: FinetuningSettings) -> None:
     data = family.read(config, FileContent.of(checkpoint / VOCABULARY))
     rows = _training_rows(settings, data.train_groups) if trains else None
     start = FileContent.of(checkpoint)
+    options = settings.training_options()
     learner = data.learner(
         _checkpoint(start),
         fingerprint=start.checksum,
         finetune_seed=settings.finetune_seed if trains else 0,
         compile_step=settings.compile_step,
+        # A family of the user's own may know of none.
+        **({} if options == RECIPE or not trains else {"training": options}),
     )
     evaluated = _Evaluated.of(learner, rows, settings.task)
     held_out = HELD_OUT if len(evaluated.held_out) else None
@@ -147,6 +157,13 @@ def _training_rows(settings: FinetuningSettings, groups: np.ndarray) -> Training
         )
     given = [("num_epochs", settings.num_epochs)]
     given += [("prediction_epochs", epochs) for epochs in settings.prediction_epochs]
+    for epochs in settings.prediction_epochs:
+        steps = rows.num_steps(epochs, settings.batch_size)
+        if settings.max_steps is not None and steps >= settings.max_steps:
+            raise UserError(
+                f"finetune.prediction_epochs has {epochs:g}, which is step {steps}, but finetune.max_steps "
+                f"is {settings.max_steps}, and at the end predictions are made anyway; correct either"
+            )
     for name, epochs in given:
         if rows.num_steps(epochs, settings.batch_size) < 1:
             raise UserError(
@@ -204,7 +221,10 @@ def _train(
     assert learner.trainer is not None
     run_dir = Path(settings.run_dir)
     batch_size, save_every = settings.batch_size, settings.save_state_every_steps
-    num_steps = rows.num_steps(settings.num_epochs, batch_size)
+    num_steps, num_epochs = rows.num_steps(settings.num_epochs, batch_size), settings.num_epochs
+    if settings.max_steps is not None and settings.max_steps < num_steps:
+        num_steps = settings.max_steps
+        num_epochs = num_steps * batch_size / rows.used
     warmup_steps = int(num_steps * settings.warmup_proportion)
     early = _EarlyPredictions(
         run_dir,
@@ -229,6 +249,7 @@ def _train(
             directory=run_dir,
             save_state_every_steps=save_every,
             log_every_steps=settings.log_every_steps,
+            tensorboard=settings.tensorboard,
         ),
         Callbacks(
             at_steps=early.steps,
@@ -241,7 +262,7 @@ def _train(
     # So that a long training is not lost if the run is stopped while it predicts.
     if num_steps >= save_every and saved_step(run_dir) < learner.trainer.step_count:
         save_state(learner.trainer.state(), run_dir, keep_last=1)
-    last = early.predict_last(learner.trainer.parameters(), settings.num_epochs)
+    last = early.predict_last(learner.trainer.parameters(), num_epochs)
     return {**early.entries(), **last}
 
 

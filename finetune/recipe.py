@@ -14,6 +14,7 @@ from multiberts.evaluate.dumps.run_file import set_at
 from multiberts.finetune.classification.challenge_sets import DATASET_PREFIX
 from multiberts.finetune.family import Family
 from multiberts.finetune.tasks import DataArguments, Task, task_named
+from multiberts.finetune.training_options import RECIPE, TrainingOptions
 from multiberts.finetune.training_rows import NUM_FOLDS
 from multiberts.runs.errors import UserError
 from multiberts.runs.identity import Identity, Values
@@ -63,6 +64,18 @@ class FinetuningSettings:
       keep_metric: for `best`, the metric; None: the first of that set.
       patience: for `best`: training ends after so many predictions in a row that are not better than the
         best before; None: it does not.
+      max_steps: training ends after so many steps where its epochs have more, and the learning rate falls to
+        0 there; None: epochs decide.
+      gradient_shards: parts of a batch, one after the other in the memory of one, whose gradients are clipped
+        apart and then summed.
+      bias_correction: whether Adam's moments are corrected for their start at zero, as the recipe's are not.
+      frozen_layers: the embeddings and so many layers of the encoder stay as they are; None: all is trained.
+      layer_decay: the learning rate of a layer is that of the layer above it times this; the pooler and the
+        head have learning_rate.
+      compute_dtype: `float32` or `bfloat16`, of the products; weights and optimiser are float32.
+      devices: how many share a step: a number, or `auto` for all accelerators. On CPUs the bytes are those of
+        one.
+      tensorboard: whether to write the log to `run_dir/tensorboard` too.
       save_state_every_steps: the largest number of steps that a kill can cost.
       log_every_steps: steps between lines of `metrics.jsonl`.
       compile_step: whether XLA compiles the step: some seconds per process, then faster steps.
@@ -93,6 +106,14 @@ class FinetuningSettings:
     keep_set: str | None = None
     keep_metric: str | None = None
     patience: PositiveInt | None = None
+    max_steps: PositiveInt | None = None
+    gradient_shards: PositiveInt = 1
+    bias_correction: bool = False
+    frozen_layers: NonNegativeInt | None = None
+    layer_decay: Annotated[float, Range(above=0, most=1)] = 1.0
+    compute_dtype: Literal["float32", "bfloat16"] = "float32"
+    devices: PositiveInt | Literal["auto"] = 1
+    tensorboard: bool = False
     save_state_every_steps: PositiveInt = 500
     log_every_steps: PositiveInt = 50
     compile_step: bool = True
@@ -123,6 +144,11 @@ class FinetuningSettings:
                     f"finetune.{name} is {getattr(self, name)!r}, which counts with keep = 'best' only, "
                     f"and keep is {self.keep!r}; leave it out, or keep the best"
                 )
+        if self.batch_size % self.gradient_shards:
+            raise UserError(
+                f"finetune.batch_size is {self.batch_size}, expected a multiple of finetune.gradient_shards, "
+                f"{self.gradient_shards}; correct either"
+            )
 
     def call(self) -> dict[str, Any]:
         """Returns the arguments that make the run again, as values that Gin can spell."""
@@ -132,7 +158,16 @@ class FinetuningSettings:
             del call["task_modules"]
         if self.keep == "none":
             del call["keep"]
+        # So that frozen configurations made before these existed stay as they are.
+        for name, usual in {**_usual_options(), "devices": 1, "tensorboard": False}.items():
+            if call[name] == usual:
+                del call[name]
         return call
+
+    def training_options(self) -> TrainingOptions:
+        """Returns how the run trains."""
+        names = [field.name for field in dataclasses.fields(TrainingOptions)]
+        return TrainingOptions(**{name: getattr(self, name) for name in names})
 
 
 def _literal(value: Any) -> Any:
@@ -148,8 +183,18 @@ def _literal(value: Any) -> Any:
 _OF_TRAINING = (
     "learning_rate", "finetune_seed", "batch_size", "num_epochs", "warmup_proportion",
     "sequence_length", "max_train_examples", "held_out_fold", "prediction_epochs", "keep", "keep_set",
-    "keep_metric", "patience",
+    "keep_metric", "patience", "max_steps", "gradient_shards", "bias_correction", "frozen_layers",
+    "layer_decay", "compute_dtype",
 )  # fmt: skip
+
+
+def _usual_options() -> dict[str, Any]:
+    """Returns the options beside the recipe that change numbers, with their defaults."""
+    usual = {"max_steps": None, **dataclasses.asdict(RECIPE)}
+    del usual["devices"]
+    return usual
+
+
 _STATED_WHERE_GIVEN = (
     "held_out_fold", "prediction_epochs", "task_modules", "keep_set", "keep_metric", "patience",
 )  # fmt: skip
@@ -168,6 +213,9 @@ def _settle(parameters: Values, inputs: Values) -> None:
     }
     if parameters.get("keep") == "none":
         del parameters["keep"]
+    for name, usual in _usual_options().items():
+        if parameters.get(name) == usual:
+            parameters.pop(name, None)
     for name in _STATED_WHERE_GIVEN:
         if not parameters.get(name) and parameters.get(name) != 0:
             parameters.pop(name, None)
@@ -266,7 +314,7 @@ _OF_TASK = (
 
 IDENTITY = Identity(
     inputs=("checkpoint", *_OF_DATA),
-    speed=("save_state_every_steps", "log_every_steps", "compile_step"),
+    speed=("save_state_every_steps", "log_every_steps", "compile_step", "devices", "tensorboard"),
     settle=_settle,
     find_files=_find_files,
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from keras import ops
@@ -56,8 +58,9 @@ def adam_update(
     v: Array,
     learning_rate: Array,
     weight_decay_rate: float,
+    corrections: tuple[Array, Array] | None = None,
 ) -> tuple[Array, Array, Array]:
-    """Updates one variable: Adam without bias correction, decoupled weight decay.
+    """Updates one variable: Adam, without bias correction in the recipe, with decoupled weight decay.
 
     Args:
       parameter: float32 array.
@@ -66,15 +69,107 @@ def adam_update(
       v: mean of squared gradients.
       learning_rate: float32 scalar.
       weight_decay_rate: 0 for variables that are not decayed.
+      corrections: by which m and v are divided for the update, as from `bias_corrections`; None: one.
 
     Returns:
       The new parameter, m and v.
 
-    Reference: google-research/bert, `optimization.AdamWeightDecayOptimizer`.
+    Reference: google-research/bert, `optimization.AdamWeightDecayOptimizer`; Kingma and Ba, 2015,
+    algorithm 1 (corrections).
     """
     m = BETA_1 * m + (1.0 - BETA_1) * gradient
     v = BETA_2 * v + (1.0 - BETA_2) * ops.square(gradient)
-    update = m / (ops.sqrt(v) + EPSILON)
+    if corrections is None:
+        update = m / (ops.sqrt(v) + EPSILON)
+    else:
+        update = m / corrections[0] / (ops.sqrt(v / corrections[1]) + EPSILON)
     if weight_decay_rate:
         update = update + weight_decay_rate * parameter
     return parameter - learning_rate * update, m, v
+
+
+def adam_updates(
+    parameters: Mapping[str, Array],
+    gradients: Mapping[str, Array],
+    m: Mapping[str, Array],
+    v: Mapping[str, Array],
+    learning_rate: Array,
+    weight_decay_rate: float,
+    factor_of: Callable[[str], float] | None = None,
+) -> dict[str, tuple[Array, Array, Array]]:
+    """Updates all variables.
+
+    Args:
+      parameters: float32 arrays by name.
+      gradients: likewise, as are m and v.
+      m: means of gradients.
+      v: means of squared gradients.
+      learning_rate: float32 scalar; or [3], with the two of `bias_corrections` after it.
+      weight_decay_rate: of the variables that are decayed.
+      factor_of: name -> by what the learning rate is multiplied; a variable with 0 stays. None: one.
+
+    Returns:
+      The new parameter, m and v by name.
+    """
+    corrections = None
+    if len(learning_rate.shape):
+        corrections = learning_rate[1], learning_rate[2]
+        learning_rate = learning_rate[0]
+    new = {}
+    for name in sorted(parameters):
+        factor = 1.0 if factor_of is None else factor_of(name)
+        if factor == 0:
+            new[name] = (parameters[name], m[name], v[name])
+            continue
+        new[name] = adam_update(
+            parameters[name],
+            gradients[name],
+            m[name],
+            v[name],
+            learning_rate if factor == 1 else learning_rate * factor,
+            weight_decay_rate if is_decayed(name) else 0.0,
+            corrections,
+        )
+    return new
+
+
+def bias_corrections(step: int) -> tuple[float, float]:
+    """Returns by what the moments are divided in the update that follows `step` finished updates.
+
+    Example:
+      >>> [round(correction, 6) for correction in bias_corrections(0)]
+      [0.1, 0.001]
+    """
+    return 1.0 - BETA_1 ** (step + 1), 1.0 - BETA_2 ** (step + 1)
+
+
+_LAYER = re.compile(r"bert/encoder/layer_(\d+)/")
+
+
+def learning_rate_factor(
+    name: str, num_layers: int, layer_decay: float = 1.0, frozen_layers: int | None = None
+) -> float:
+    """Returns by what the learning rate of a variable is multiplied in fine-tuning.
+
+    Args:
+      name: of the variable.
+      num_layers: of the encoder.
+      layer_decay: the factor of a layer is that of the layer above it times this; pooler and head have 1.
+      frozen_layers: the embeddings and so many layers have 0; None: nothing has.
+
+    Reference: Howard and Ruder, 2018, section 3.2 (discriminative fine-tuning).
+
+    Example:
+      >>> [learning_rate_factor(name, 12, 0.5) for name in ("output_weights",
+      ...  "bert/encoder/layer_11/output/dense/kernel", "bert/encoder/layer_10/output/dense/kernel")]
+      [1.0, 0.5, 0.25]
+      >>> learning_rate_factor("bert/embeddings/word_embeddings", 12, frozen_layers=0)
+      0.0
+    """
+    match = _LAYER.match(name)
+    if match is None and not name.startswith("bert/embeddings/"):
+        return 1.0
+    depth = 0 if match is None else int(match[1]) + 1
+    if frozen_layers is not None and depth <= frozen_layers:
+        return 0.0
+    return layer_decay ** (num_layers + 1 - depth)

@@ -6,10 +6,11 @@ What is the same on every engine stands here; `tensorflow_engine` and `jax_engin
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from multiberts.bert.model.optimization import bias_corrections
 from multiberts.bert.randomness import hash_bits
 from multiberts.bert.training.devices import DeviceChoice, Processes, open_devices
 from multiberts.bert.training.interface import (
@@ -38,6 +39,22 @@ def _implementation() -> tuple[type[Step], type[Forward]]:
     from multiberts.bert.training.tensorflow_engine import TensorFlowForward, TensorFlowStep
 
     return TensorFlowStep, TensorFlowForward
+
+
+def _without_frozen(loss: Loss, factor_of: Callable[[str], float]) -> Loss:
+    """Returns the loss without gradients of the variables that stay."""
+    from keras import ops
+
+    def of_trained(
+        parameters: Mapping[str, Array], batch: Mapping[str, Array], dropout_key: Array
+    ) -> tuple[Array, dict[str, Array]]:
+        held = {
+            name: value if factor_of(name) else ops.stop_gradient(value)
+            for name, value in parameters.items()
+        }
+        return loss(held, batch, dropout_key)
+
+    return of_trained
 
 
 class Trainer:
@@ -72,6 +89,8 @@ class Trainer:
         compile_step: bool = True,
         devices: DeviceChoice = 1,
         steps_per_dispatch: int = 1,
+        bias_correction: bool = False,
+        factor_of: Callable[[str], float] | None = None,
     ):
         """Args:
         loss: (parameters, batch, dropout key uint32 [2]) -> (scalar, scalars by name), pure.
@@ -83,6 +102,9 @@ class Trainer:
           Where several, make the trainer before anything else of the engine's runs.
         steps_per_dispatch: the most updates that `steps` makes without Python in between; JAX on
           accelerators alone does so.
+        bias_correction: whether Adam's moments are corrected for their start at zero.
+        factor_of: name -> by what the learning rate of a variable is multiplied; 0 keeps it as it is,
+          and out of the gradient's norm. None: one.
 
         Raises:
           UserError: the devices are not there, or cannot take equal numbers of shards.
@@ -91,11 +113,13 @@ class Trainer:
         self.devices = open_devices(devices)
         self.devices.check_shards(gradient_shards)
         self._gradient_shards = gradient_shards
+        self._bias_correction = bias_correction
         recipe = Recipe(
-            loss=loss,
+            loss=loss if factor_of is None else _without_frozen(loss, factor_of),
             gradient_shards=gradient_shards,
             weight_decay_rate=weight_decay_rate,
             compile_step=compile_step,
+            factor_of=factor_of,
         )
         self._step = _implementation()[0](recipe, self.devices)
         self.steps_per_dispatch = steps_per_dispatch if self._step.several else 1
@@ -158,7 +182,7 @@ class Trainer:
           with several processes also `NOTICES`, above 0 where one of them was asked to stop.
         """
         arrays = {**batch, **self._further(dropout_seed, has_notice, self.step_count)}
-        metrics = self._step(arrays, learning_rate)
+        metrics = self._step(arrays, self._rate(learning_rate, self.step_count))
         self.step_count += 1
         return metrics
 
@@ -188,13 +212,19 @@ class Trainer:
         # One program serves all: what is missing to a whole block is not looked at.
         filled = [*batches, *(most - len(batches)) * [batches[-1]]]
         arrays = {name: np.stack([batch[name] for batch in filled]) for name in batches[0]}
-        rates = np.zeros(most, np.float32)
-        rates[: len(batches)] = learning_rates
         numbers = self.step_count + np.arange(most)
+        padded = [*learning_rates, *(most - len(batches)) * [0.0]]
+        rates = np.array(list(map(self._rate, padded, numbers.tolist())), np.float32)
         arrays |= self._further(dropout_seed, has_notice, numbers)
         metrics = several(arrays, rates, len(batches))
         self.step_count += len(batches)
         return metrics
+
+    def _rate(self, learning_rate: float, step: int) -> float | np.ndarray:
+        """Returns the learning rate as the engine takes it, with the corrections of the moments."""
+        if not self._bias_correction:
+            return learning_rate
+        return np.array([learning_rate, *bias_corrections(step)], np.float32)
 
     def _further(
         self, dropout_seed: int, has_notice: bool, step: int | np.ndarray

@@ -33,12 +33,14 @@ class Recipe:
       gradient_shards: parts of a batch clipped apart.
       weight_decay_rate: for all but layer normalisation and biases.
       compile_step: whether XLA compiles the update.
+      factor_of: name -> by what the learning rate of a variable is multiplied; None: one.
     """
 
     loss: Loss
     gradient_shards: int
     weight_decay_rate: float
     compile_step: bool
+    factor_of: Callable[[str], float] | None = None
 
 
 class Step(Protocol):
@@ -62,13 +64,13 @@ class Step(Protocol):
     def has_equal_copies(self) -> bool:
         """Returns whether the devices of this process hold the same bits."""
 
-    def __call__(self, arrays: Batch, learning_rate: float) -> dict[str, Array]:
+    def __call__(self, arrays: Batch, learning_rate: float | np.ndarray) -> dict[str, Array]:
         """Makes one update.
 
         Args:
           arrays: the batch by name, each [batch, ...]; `DROPOUT_KEYS` uint32 [gradient_shards, 2]; of
             several processes `NOTICES` float32 [devices]. Each device takes an equal part of all.
-          learning_rate: of this update.
+          learning_rate: of this update; [3] with the corrections of Adam's bias.
 
         Returns:
           Scalars by name, perhaps still being computed: means over shards, and the sum of `NOTICES`.

@@ -19,7 +19,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding, PartitionSpec
 
 from multiberts.bert.model.attention import computed_by
-from multiberts.bert.model.optimization import adam_update, clipping_scale, is_decayed
+from multiberts.bert.model.optimization import adam_updates, clipping_scale
 from multiberts.bert.training.devices import Devices
 from multiberts.bert.training.interface import (
     DROPOUT_KEYS,
@@ -116,7 +116,7 @@ class JaxStep:
             for other in array.addressable_shards
         )
 
-    def __call__(self, arrays: Batch, learning_rate: float) -> dict[str, Array]:
+    def __call__(self, arrays: Batch, learning_rate: float | np.ndarray) -> dict[str, Array]:
         """Makes one update; see `interface.Step`."""
         if self._devices.kind == CPU:
             return self._update_by_shards(dict(arrays), np.float32(learning_rate))
@@ -225,7 +225,8 @@ class JaxStep:
         first = {name: values[0] for name, values in arrays.items()}
         scalars = jax.eval_shape(self._updated, state, first, learning_rates[0])[1]
         empty = {
-            name: jnp.zeros(learning_rates.shape, value.dtype) for name, value in scalars.items()
+            name: jnp.zeros(learning_rates.shape[:1], value.dtype)
+            for name, value in scalars.items()
         }
         found: tuple[_State, _Named] = jax.lax.fori_loop(0, num_steps, update, (state, empty))
         return found
@@ -263,17 +264,10 @@ class JaxStep:
         """Returns the next state, and the means over shards of the metrics."""
         parameters, m, v = state
         gradients, metrics = sums
-        new = {
-            name: adam_update(
-                parameters[name],
-                gradients[name],
-                m[name],
-                v[name],
-                learning_rate,
-                self._recipe.weight_decay_rate if is_decayed(name) else 0.0,
-            )
-            for name in parameters
-        }
+        recipe = self._recipe
+        new = adam_updates(
+            parameters, gradients, m, v, learning_rate, recipe.weight_decay_rate, recipe.factor_of
+        )
         first, second, third = ({name: new[name][part] for name in new} for part in range(3))
         means = {name: value / self._recipe.gradient_shards for name, value in metrics.items()}
         return (first, second, third), means

@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 import tensorflow as tf
 
-from multiberts.bert.model.optimization import adam_update, clipping_scale, is_decayed
+from multiberts.bert.model.optimization import adam_updates, clipping_scale
 from multiberts.bert.training.devices import Devices
 from multiberts.bert.training.interface import DROPOUT_KEYS, NOTICES, Array, Batch, Function, Recipe
 from multiberts.bert.training.state import Arrays
@@ -30,6 +30,7 @@ class TensorFlowStep:
         self._loss = recipe.loss
         self._gradient_shards = recipe.gradient_shards
         self._weight_decay_rate = recipe.weight_decay_rate
+        self._factor_of = recipe.factor_of
         self.devices = devices
         self._compile_step = recipe.compile_step and devices.compiles
         self._variables: dict[str, tf.Variable] = {}
@@ -85,7 +86,7 @@ class TensorFlowStep:
         ]
         return all(np.array_equal(first, other) for first, *others in copies for other in others)
 
-    def __call__(self, arrays: Batch, learning_rate: float) -> dict[str, Array]:
+    def __call__(self, arrays: Batch, learning_rate: float | np.ndarray) -> dict[str, Array]:
         """Makes one update; see `interface.Step`."""
         return self._update(self._dealt(arrays), tf.constant(learning_rate, tf.float32))
 
@@ -204,17 +205,15 @@ class TensorFlowStep:
         learning_rate: Array,
     ) -> dict[str, tuple[Array, Array, Array]]:
         """Returns new parameter, m and v by name."""
-        return {
-            name: adam_update(
-                parameters[name],
-                gradients[name],
-                m[name],
-                v[name],
-                learning_rate,
-                self._weight_decay_rate if is_decayed(name) else 0.0,
-            )
-            for name in sorted(parameters)
-        }
+        return adam_updates(
+            parameters,
+            gradients,
+            m,
+            v,
+            learning_rate,
+            self._weight_decay_rate,
+            self._factor_of,
+        )
 
     def _assign(self, values: Mapping[str, tuple[Array, Array, Array]]) -> None:
         for name in sorted(values):

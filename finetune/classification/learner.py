@@ -37,6 +37,7 @@ from multiberts.finetune.features import (
 )
 from multiberts.finetune.output_layer import with_output_layer
 from multiberts.finetune.text_examples import TextExamples, TextSource, outcome
+from multiberts.finetune.training_options import RECIPE, TrainingOptions
 from multiberts.runs.console import report, warn
 from multiberts.runs.errors import UserError
 
@@ -190,12 +191,18 @@ class ClassificationData:
         return np.arange(0 if self.train is None else len(self.train.features))
 
     def learner(
-        self, checkpoint: Checkpoint, *, fingerprint: str, finetune_seed: int, compile_step: bool
+        self,
+        checkpoint: Checkpoint,
+        *,
+        fingerprint: str,
+        finetune_seed: int,
+        compile_step: bool,
+        training: TrainingOptions = RECIPE,
     ) -> Learner:
         """Joins the data with a checkpoint."""
         del fingerprint  # the encoder is trained: nothing of it can be kept between runs
         trainer, predictor = _engines(
-            checkpoint.config, self.task.num_outputs, self.task.kind, compile_step
+            checkpoint.config, self.task.num_outputs, self.task.kind, compile_step, training
         )
 
         @functools.cache
@@ -205,8 +212,9 @@ class ClassificationData:
         @functools.cache
         def choice(batch_size: int) -> tuple[Layout, Layout]:
             usual, whole = layouts(self._trained().features, batch_size)
-            # Tags are one array, so that their sequences have one length.
-            return (whole, whole) if self.task.kind == TOKENS else (usual, whole)
+            # Tags are one array, and shards are cut alike, so that all sequences have one length.
+            is_one = self.task.kind == TOKENS or training.gradient_shards > 1
+            return (whole, whole) if is_one else (usual, whole)
 
         def batch(rows: np.ndarray) -> Arrays:
             train = self._trained()
@@ -319,7 +327,11 @@ def _class_weights(task: GlueTask, labels: np.ndarray | None) -> np.ndarray | No
 
 @functools.lru_cache(maxsize=4)
 def _engines(
-    config: BertConfig, num_outputs: int, kind: str, compile_step: bool
+    config: BertConfig,
+    num_outputs: int,
+    kind: str,
+    compile_step: bool,
+    training: TrainingOptions = RECIPE,
 ) -> tuple[Trainer, Predictor]:
     """Returns the compiled trainer and predictor, shared by all runs of these sizes in this process."""
     from keras import ops
@@ -330,15 +342,22 @@ def _engines(
         cross_entropy,
         sigmoid_cross_entropy,
     )
-    from multiberts.bert.training.engine import Predictor, Trainer
+    from multiberts.bert.training.engine import Predictor
 
     def logits_of(parameters: Any, inputs: Any, rate: float, dropout_key: Any) -> Any:
         ids, mask, segments = inputs
         per_token = kind == TOKENS
         sequence = encode(
-            parameters, config, ids, mask, segments, dropout_key, first_token_only=not per_token
+            parameters,
+            config,
+            ids,
+            mask,
+            segments,
+            dropout_key,
+            training.compute_dtype,
+            first_token_only=not per_token,
         )
-        states = sequence if per_token else pool(parameters, sequence)
+        states = ops.cast(sequence, "float32") if per_token else pool(parameters, sequence)
         return classification_logits(parameters, states, rate, dropout_key)
 
     def loss(parameters: Any, batch: Any, dropout_key: Any) -> tuple[Any, dict[str, Any]]:
@@ -366,4 +385,5 @@ def _engines(
     def predict(parameters: Any, batch: Any) -> dict[str, Any]:
         return {"logits": logits_of(parameters, encoder_inputs(batch), 0.0, None)}
 
-    return Trainer(loss, compile_step=compile_step), Predictor(predict, compile_step=compile_step)
+    trainer = training.trainer(loss, config, compile_step)
+    return trainer, Predictor(predict, compile_step=compile_step)

@@ -36,6 +36,7 @@ from multiberts.finetune.squad.answers import (
 from multiberts.finetune.squad.questions import SquadSet, SquadSource, WindowSettings, prepared
 from multiberts.finetune.squad.windows import SquadWindows
 from multiberts.finetune.tasks import DataArguments, Task
+from multiberts.finetune.training_options import RECIPE, TrainingOptions
 from multiberts.runs.errors import UserError
 from multiberts.runs.parameters import PositiveInt
 
@@ -149,11 +150,17 @@ class SquadData:
         return np.zeros(0, np.int64) if self.train is None else self.train.windows.question
 
     def learner(
-        self, checkpoint: Checkpoint, *, fingerprint: str, finetune_seed: int, compile_step: bool
+        self,
+        checkpoint: Checkpoint,
+        *,
+        fingerprint: str,
+        finetune_seed: int,
+        compile_step: bool,
+        training: TrainingOptions = RECIPE,
     ) -> Learner:
         """Joins the data with a checkpoint."""
         del fingerprint  # the encoder is trained: nothing of it can be kept between runs
-        trainer, predictor = engines(checkpoint.config, compile_step)
+        trainer, predictor = engines(checkpoint.config, compile_step, training)
 
         def batch(rows: np.ndarray) -> Arrays:
             windows = self._trained().windows
@@ -252,17 +259,19 @@ def window_logits(
 
 
 @functools.lru_cache(maxsize=4)
-def engines(config: BertConfig, compile_step: bool) -> tuple[Trainer, Predictor]:
+def engines(
+    config: BertConfig, compile_step: bool, training: TrainingOptions = RECIPE
+) -> tuple[Trainer, Predictor]:
     """Returns the compiled trainer and predictor, shared by all runs of these sizes in this process."""
     from keras import ops
 
     from multiberts.bert.model.encoder import encode
     from multiberts.bert.model.heads import cross_entropy, is_right
-    from multiberts.bert.training.engine import Predictor, Trainer
+    from multiberts.bert.training.engine import Predictor
 
     def logits_of(parameters: Any, batch: Any, dropout_key: Any) -> tuple[Any, Any]:
         sequence = encode(
-            parameters, config, *encoder_inputs(batch), dropout_key
+            parameters, config, *encoder_inputs(batch), dropout_key, training.compute_dtype
         )  # [batch, length, hidden]
         weights = ops.cast(ops.transpose(parameters["output_weights"]), sequence.dtype)
         logits = ops.cast(ops.matmul(sequence, weights), "float32") + parameters["output_bias"]
@@ -282,7 +291,8 @@ def engines(config: BertConfig, compile_step: bool) -> tuple[Trainer, Predictor]
         start, end = logits_of(parameters, batch, None)
         return {"start_logits": start, "end_logits": end}
 
-    return Trainer(loss, compile_step=compile_step), Predictor(predict, compile_step=compile_step)
+    trainer = training.trainer(loss, config, compile_step)
+    return trainer, Predictor(predict, compile_step=compile_step)
 
 
 def _family(arguments: DataArguments, *, suffix: str, with_unanswerable: bool) -> SquadFamily:

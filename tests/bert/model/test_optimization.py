@@ -8,7 +8,13 @@ import pytest
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.heads import pretraining_loss
 from multiberts.bert.model.initialization import initial_parameters
-from multiberts.bert.model.optimization import is_decayed, learning_rate_schedule
+from multiberts.bert.model.optimization import (
+    EPSILON,
+    adam_updates,
+    bias_corrections,
+    is_decayed,
+    learning_rate_schedule,
+)
 from multiberts.bert.randomness import generator
 from multiberts.bert.training.engine import Trainer
 
@@ -131,3 +137,22 @@ def test_two_steps_equal_float64_numpy(shards: int) -> None:
         np.testing.assert_allclose(found.m[name], m[name], rtol=1e-5, atol=m_error[name].max())
         # Most elements keep the usual bound; the others have a gradient near zero.
         assert name.endswith("/key/bias") or (allowed[name] > usual).mean() < 0.5, name
+
+
+def test_the_corrected_update_is_that_of_pytorch() -> None:
+    """torch.optim.AdamW, whose decay also goes with the learning rate, over twenty updates."""
+    torch = pytest.importorskip("torch")
+    random = np.random.default_rng(0)
+    start = random.normal(size=(4, 3)).astype(np.float32)
+    theirs = torch.nn.Parameter(torch.tensor(start))
+    optimizer = torch.optim.AdamW([theirs], lr=1e-2, eps=EPSILON, weight_decay=0.01)
+    parameters, zeros = {"kernel": start}, {"kernel": np.zeros_like(start)}
+    m, v = zeros, zeros
+    for step in range(20):
+        gradient = random.normal(size=start.shape).astype(np.float32)
+        theirs.grad = torch.tensor(gradient)
+        optimizer.step()
+        rate = np.array([1e-2, *bias_corrections(step)], np.float32)
+        new = adam_updates(parameters, {"kernel": gradient}, m, v, rate, 0.01)
+        parameters, m, v = ({"kernel": np.asarray(new["kernel"][part])} for part in range(3))
+    np.testing.assert_allclose(parameters["kernel"], theirs.detach().numpy(), atol=2e-6)

@@ -1,0 +1,81 @@
+"""Options of training beside the published recipe: which variables are trained, how fast, and on what."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import TYPE_CHECKING, Literal
+
+from multiberts.runs.errors import UserError
+
+if TYPE_CHECKING:
+    from multiberts.bert.model.configuration import BertConfig
+    from multiberts.bert.training.engine import Trainer
+    from multiberts.bert.training.interface import Loss
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingOptions:
+    """How a fine-tuning run trains; the defaults are the recipe's.
+
+    Attributes:
+      gradient_shards: parts of a batch, one after the other in the memory of one, whose gradients are
+        clipped apart and then summed.
+      bias_correction: whether Adam's moments are corrected for their start at zero.
+      frozen_layers: the embeddings and so many layers stay as they are; None: nothing does.
+      layer_decay: the learning rate of a layer is that of the layer above it times this.
+      compute_dtype: `float32` or `bfloat16`, of the products in training and prediction.
+      devices: how many share a step; `auto`: all accelerators.
+
+    Example:
+      >>> TrainingOptions(frozen_layers=6) == TrainingOptions()
+      False
+    """
+
+    gradient_shards: int = 1
+    bias_correction: bool = False
+    frozen_layers: int | None = None
+    layer_decay: float = 1.0
+    compute_dtype: Literal["float32", "bfloat16"] = "float32"
+    devices: int | Literal["auto"] = 1
+
+    def trainer(self, loss: Loss, config: BertConfig, compile_step: bool) -> Trainer:
+        """Returns a trainer of an encoder with a head.
+
+        Args:
+          loss: as `bert.training.engine.Trainer` takes it.
+          config: sizes of the encoder.
+          compile_step: whether XLA compiles the step.
+
+        Raises:
+          UserError: more layers are frozen than there are, or the devices are not there.
+        """
+        from multiberts.bert.model.optimization import learning_rate_factor
+        from multiberts.bert.training.engine import Trainer
+
+        layers, frozen = config.num_hidden_layers, self.frozen_layers
+        if frozen is not None and frozen > layers:
+            raise UserError(
+                f"finetune.frozen_layers is {frozen}, but the checkpoint has {layers} layers; give {layers} "
+                "or less"
+            )
+        is_plain = frozen is None and self.layer_decay == 1
+        return Trainer(
+            loss,
+            gradient_shards=self.gradient_shards,
+            compile_step=compile_step,
+            devices=self.devices,
+            bias_correction=self.bias_correction,
+            factor_of=None
+            if is_plain
+            else functools.partial(
+                learning_rate_factor,
+                num_layers=layers,
+                layer_decay=self.layer_decay,
+                frozen_layers=frozen,
+            ),
+        )
+
+
+# The published recipe's.
+RECIPE = TrainingOptions()

@@ -1,0 +1,114 @@
+"""Options of training beside the recipe: what each does to the weights, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multiberts.bert.checkpoint.checkpoint import read_checkpoint
+from multiberts.finetune.finetuning import finetune
+from multiberts.finetune.recipe import IDENTITY, FinetuningSettings
+from multiberts.finetune.training_options import RECIPE, TrainingOptions
+from multiberts.runs.errors import UserError
+
+SMALL: dict[str, Any] = {
+    "batch_size": 16,
+    "num_epochs": 1,
+    "sequence_length": 32,
+    "compile_step": False,
+    "learning_rate": 2e-3,
+    "task": "pair",
+    "keep": "last",
+}
+
+
+@pytest.fixture
+def trained(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
+) -> Callable[..., dict[str, np.ndarray]]:
+    """Trains for some steps with these options and returns how far each variable moved."""
+    start = make_checkpoint()
+
+    def run(name: str, **options: Any) -> dict[str, np.ndarray]:
+        finetune(run_dir=str(tmp_path / name), checkpoint=str(start), data_dir=str(pair_data),
+                 **{**SMALL, "max_steps": 3, **options})  # fmt: skip
+        model, before = read_checkpoint(tmp_path / name / "model"), read_checkpoint(start)
+        return {
+            name: values - before.parameters[name]
+            for name, values in model.parameters.items()
+            if name in before.parameters
+        }
+
+    return run
+
+
+def test_frozen_layers_stay_bit_for_bit(trained: Callable[..., dict[str, np.ndarray]]) -> None:
+    moved = trained("frozen", frozen_layers=1)
+    still = {name for name, change in moved.items() if not change.any()}
+    frozen = ("bert/embeddings/", "bert/encoder/layer_0/")
+    assert still == {name for name in moved if name.startswith(frozen)}
+    assert not any(name.startswith(frozen) for name in moved.keys() - still)
+
+
+def test_layers_below_move_less(trained: Callable[..., dict[str, np.ndarray]]) -> None:
+    """The first update has the learning rate 0; one of Adam is the rate times a function of the gradient."""
+    given = {"max_steps": 2, "warmup_proportion": 0.5}
+    plain, decayed = trained("plain", **given), trained("decayed", layer_decay=0.5, **given)
+    depths = {"bert/embeddings/word_embeddings": 3, "bert/encoder/layer_0/output/dense/kernel": 2,
+              "bert/encoder/layer_1/output/dense/kernel": 1, "bert/pooler/dense/kernel": 0}  # fmt: skip
+    for name, depth in depths.items():
+        assert np.abs(plain[name]).max() > 1e-5
+        np.testing.assert_allclose(decayed[name], plain[name] * 0.5**depth, atol=3e-8)
+
+
+def test_what_a_run_of_one_shard_of_two_devices_and_of_the_options_records(
+    trained: Callable[..., dict[str, np.ndarray]], tmp_path: Path
+) -> None:
+    whole, shards = trained("whole"), trained("shards", gradient_shards=2, tensorboard=True)
+    rounded = trained("rounded", compute_dtype="bfloat16")
+    name = "bert/pooler/dense/kernel"
+    assert all(np.abs(moved[name]).max() > 0 for moved in (whole, shards, rounded))
+    assert not np.array_equal(whole[name], shards[name])
+    assert not np.array_equal(whole[name], rounded[name])
+    assert [*(tmp_path / "shards" / "tensorboard").iterdir()]
+    lines = (tmp_path / "whole" / "metrics.jsonl").read_text().splitlines()
+    assert '"step": 3' in lines[-1]
+
+
+def test_options_that_are_not_given_do_not_identify_a_run() -> None:
+    """Runs and configurations made before these existed stay what they are."""
+    given = FinetuningSettings(run_dir="r", checkpoint="c", task="pair", data_dir="d")
+    new = {"max_steps", "gradient_shards", "bias_correction", "frozen_layers", "layer_decay",
+           "compute_dtype", "devices", "tensorboard"}  # fmt: skip
+    assert not new & given.call().keys()
+    assert not new & IDENTITY.of(given.call())[0].keys()
+    assert given.training_options() == RECIPE == TrainingOptions()
+    changed = FinetuningSettings(
+        run_dir="r", checkpoint="c", task="pair", data_dir="d", frozen_layers=0, devices=2
+    )
+    assert IDENTITY.of(changed.call())[0]["frozen_layers"] == 0
+    assert "devices" not in IDENTITY.of(changed.call())[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"frozen_layers": 3}, "finetune.frozen_layers is 3, but the checkpoint has 2 layers"),
+        ({"gradient_shards": 5}, "batch_size is 16, expected a multiple of finetune.gradient_shards, 5"),
+        ({"layer_decay": 1.5}, "layer_decay"),
+        ({"prediction_epochs": [0.9], "max_steps": 1}, "but finetune.max_steps is 1"),
+        ({"devices": 64, "gradient_shards": 1}, "devices"),
+    ],
+)  # fmt: skip
+def test_what_is_not_fit_is_refused_in_one_line(
+    trained: Callable[..., dict[str, np.ndarray]], tmp_path: Path, options: dict[str, Any], message: str
+) -> None:  # fmt: skip
+    with pytest.raises(UserError) as refused:
+        trained("run", **options)
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert not (tmp_path / "run").exists()
