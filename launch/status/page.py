@@ -60,7 +60,10 @@ def render_status_page(
         """Returns the address of a file or directory of the experiment; empty where there is none."""
         return quote(f"./{up}/{place}") if (root / place).exists() else ""
 
-    curves = {row.path: logged_curves(root / row.path) for row in status.pretraining}
+    curves = {
+        row.path: logged_curves(root / row.path).after(row.steps_before)
+        for row in status.pretraining
+    }
     filters: dict[str, Callable[..., Any]] = {
         "compact": quantities.compact,
         "count": quantities.count,

@@ -30,7 +30,13 @@ from multiberts.launch.markers.planned import (
 )
 from multiberts.launch.plan.planned_run import STAGES
 from multiberts.launch.status.outlook import Outlook, outlook_of
-from multiberts.launch.status.progress import Pretraining, dollars_of, pretraining_of, seconds_of
+from multiberts.launch.status.progress import (
+    Pretraining,
+    dollars_of,
+    pretraining_of,
+    seconds_of,
+    steps_before,
+)
 from multiberts.launch.status.task_scores import TaskScores, score_tasks
 from multiberts.runs.console import printable
 from multiberts.runs.errors import UserError
@@ -215,8 +221,16 @@ def collect_status(
             states[run.path] = "blocked" if before & {"failed", "blocked"} else "waiting"
     every = [attempt for found in attempts.values() for attempt in found]
     tasks, sweep = _sweep(plan, states)
+    by_path = {run.path: run for run in plan}
     pretraining = tuple(
-        pretraining_of(root, run, states[run.path], attempts.get(run.path, ()), now)
+        pretraining_of(
+            root,
+            run,
+            states[run.path],
+            attempts.get(run.path, ()),
+            now,
+            steps_before(run, by_path),
+        )
         for run in plan
         if run.stage == "pretrain"
     )

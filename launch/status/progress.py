@@ -6,7 +6,7 @@ import contextlib
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,7 @@ class Pretraining:
       hours: hours on the device, over all attempts.
       dollars: their cost at the attempts' prices; None where no price is known.
       engine, host, device, zone, log: of the last attempt; empty where there was none or it has none.
+      steps_before: updates of the checkpoint that it continues; 0 where it continues none.
     """
 
     path: str
@@ -63,6 +64,7 @@ class Pretraining:
     device: str = ""
     zone: str = ""
     log: str = ""
+    steps_before: int = 0
 
     @property
     def share(self) -> float:
@@ -71,7 +73,12 @@ class Pretraining:
 
 
 def pretraining_of(
-    root: PathLike, run: MarkedRun, state: str, attempts: Sequence[Attempt], now: float
+    root: PathLike,
+    run: MarkedRun,
+    state: str,
+    attempts: Sequence[Attempt],
+    now: float,
+    steps_before: int = 0,
 ) -> Pretraining:
     """Reads how far a run of stage `pretrain` has come, whose state and attempts are known."""
     directory = os.path.join(root, run.path)
@@ -102,6 +109,22 @@ def pretraining_of(
         device=(last.device or "") if last else "",
         zone=(last.zone or "") if last else "",
         log=(last.log or "") if last else "",
+        steps_before=steps_before,
+    )
+
+
+def steps_before(run: MarkedRun, plan: Mapping[str, MarkedRun]) -> int:
+    """Returns the updates behind the checkpoint that a pre-training continues, 0 where it continues none.
+
+    Args:
+      run: of stage `pretrain`.
+      plan: all runs by their path.
+    """
+    started = [plan[path] for path in run.parents if path in plan]
+    return sum(
+        int(parent.facts.get("num_steps") or parent.facts.get("step") or 0)
+        + steps_before(parent, plan)
+        for parent in started
     )
 
 
@@ -116,6 +139,12 @@ class LoggedCurves:
 
     loss: tuple[tuple[int, float], ...]
     accuracy: tuple[tuple[int, float], ...]
+
+    def after(self, steps: int) -> LoggedCurves:
+        """Returns the curves of a run that continues a checkpoint of so many steps."""
+        return LoggedCurves(
+            *(tuple((steps + step, value) for step, value in curve) for curve in astuple(self))
+        )
 
 
 def logged_curves(directory: PathLike) -> LoggedCurves:

@@ -192,7 +192,7 @@ def bootstrap_figure(comparison: Comparison) -> Figure:
             "multiberts.stats.presentation.figures.sources_figure"
         )
     sides = (comparison.base, comparison.experiment)
-    with canvas(5.8, 3.6, 2, width_ratios=[2, 1.15]) as (figure, (left, right)):
+    with canvas(5.1, 3.6, 2, width_ratios=[2, 1.15]) as (figure, (left, right)):
         for place, side in enumerate(sides):
             _draw_violin(left, comparison.samples[:, place], place, place, True)
             left.plot(place, side.estimate, zorder=4, **dot_style(place, size=7, edge=1))

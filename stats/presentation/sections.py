@@ -177,8 +177,12 @@ def figure_html(folder: Path, section: ReportSection) -> str:
     for colour, variable in _COLOURS_OF_THE_PAGE.items():
         text = re.sub(rf"(fill|stroke): {colour}(?=[;\"])", rf"\1: var({variable})", text)
     caption = escape(with_minus(section.caption))
-    label = f'role="img" aria-label="{caption}" class="figure" '
-    return f"<figure>{text.replace('<svg ', f'<svg {label}', 1)}<figcaption>{caption}</figcaption></figure>"
+    # On a narrow screen a wide figure scrolls rather than that its letters, of ten units, become too small.
+    [width] = re.findall(r'viewBox="0 0 ([\d.]+) ', text[: text.index(">")])
+    label = f'role="img" aria-label="{caption}" class="figure" style="min-width: {width}px" '
+    drawn = text.replace("<svg ", f"<svg {label}", 1)
+    scrolls = '<div class="scroll" tabindex="0" role="group" aria-label="Figure">'
+    return f"<figure>{scrolls}{drawn}</div><figcaption>{caption}</figcaption></figure>"
 
 
 def slug(text: str) -> str:

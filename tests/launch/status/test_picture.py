@@ -17,7 +17,7 @@ from multiberts.launch.markers.failures import last_lines
 from multiberts.launch.markers.planned import write_plan
 from multiberts.launch.status.command import show_status
 from multiberts.launch.status.picture import STATES, Status, collect_status
-from multiberts.launch.status.progress import SECONDS_OF_SPEED, speed_of
+from multiberts.launch.status.progress import SECONDS_OF_SPEED, logged_curves, speed_of
 from multiberts.runs.errors import UserError
 from multiberts.tests.launch.made_up import (
     DOLLARS_PER_HOUR,
@@ -54,6 +54,22 @@ def state_of(made: MadeUp) -> str:
     made.write_plan()
     (row,) = collect_status(made.root, made.now).pretraining
     return row.state
+
+
+def test_a_run_that_continues_another_has_its_curve_behind_it(made: MadeUp) -> None:
+    base = made.add_seed(0, num_steps=100_000)
+    further = made.add(
+        "pretrain", "pretrain/further", "further", (base,), procedure="further", num_steps=40_000
+    )
+    last = made.add("pretrain", "pretrain/last", "last", (further,), procedure="last", num_steps=9)
+    made.log(further, 40_000)
+    made.write_plan()
+    rows = {row.path: row for row in collect_status(made.root, made.now).pretraining}
+    assert [rows[run.path].steps_before for run in (base, further, last)] == [0, 100_000, 140_000]
+    logged = logged_curves(made.root / further.path)
+    moved = logged.after(rows[further.path].steps_before)
+    assert moved.loss[-1] == (140_000, logged.loss[-1][1]) and moved.loss[0][0] > 100_000
+    assert rows[further.path].share == 1.0  # its own steps count for how far it is
 
 
 @pytest.mark.parametrize("is_launched", [False, True])
