@@ -186,6 +186,10 @@ COMMANDS = {
         words=("plan", "run", "status", "reap", "rehearse", "doctor", "import"),
         flags="launch.command:launch_flags",
     ),
+    "push": Command(
+        "launch.pushing:push",
+        "make a folder of checkpoints, predictions and report for the Hugging Face Hub, and upload it",
+    ),
     "completion": Command(
         "runs.shell_completion:completion", "print a script that completes commands in bash and zsh"
     ),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import re
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,9 @@ from multiberts.bert.checkpoint.release_archives import RELEASE, release_directo
 from multiberts.runs import console
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
+
+# The Hub's library asks by httpx, which reports every request.
+logging.getLogger("httpx").setLevel(logging.WARNING)
 
 HUB = "hub:"
 _NAME = re.compile(r"(?P<repository>[\w.-]+(/[\w.-]+)?)(@(?P<revision>[\w./-]+))?")

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import http.server
-import json
 import os
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,86 +16,15 @@ from multiberts.bert.checkpoint.hub import checkpoint_directory
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.initialization import initial_parameters
 from multiberts.runs.errors import UserError
+from multiberts.tests.fake_hub import FakeHub
 
 FIRST, SECOND = "1" * 40, "2" * 40
 REPOSITORY = "google/multiberts-seed_0"
 PROGRAM = "from multiberts.runs.command import main; main()"
 
 
-class FakeHub:
-    """The files of one repository by commit; `main` is the last one."""
-
-    def __init__(self, commits: dict[str, Path]):
-        self.commits = commits
-        self.fetched: list[str] = []
-
-    def commit(self, revision: str) -> str | None:
-        if revision == "main":
-            return list(self.commits)[-1]
-        return revision if revision in self.commits else None
-
-    def answer(self, path: str, method: str) -> tuple[int, dict[str, str], bytes]:
-        path = path.partition("?")[0]
-        if path.startswith(f"/api/models/{REPOSITORY}"):
-            rest = path.removeprefix(f"/api/models/{REPOSITORY}").strip("/").split("/")
-            commit = self.commit(rest[1] if len(rest) > 1 else "main")
-            if commit is None:
-                return 404, {"X-Error-Code": "RevisionNotFound"}, b"{}"
-            files = sorted(self.commits[commit].iterdir())
-            if rest[0] == "tree":
-                listed: Any = [
-                    {"type": "file", "path": file.name, "size": file.stat().st_size,
-                     "oid": self.etag(file)}
-                    for file in files
-                ]  # fmt: skip
-            else:
-                listed = {
-                    "id": REPOSITORY, "sha": commit,
-                    "siblings": [{"rfilename": file.name} for file in files],
-                }  # fmt: skip
-            return 200, {"Content-Type": "application/json"}, json.dumps(listed).encode()
-        if path.startswith(f"/{REPOSITORY}/resolve/"):
-            revision, _, name = path.removeprefix(f"/{REPOSITORY}/resolve/").partition("/")
-            commit = self.commit(revision)
-            file = self.commits[commit] / name if commit else None
-            if file is None or not file.is_file():
-                return 404, {"X-Error-Code": "EntryNotFound"}, b""
-            if method == "GET":
-                self.fetched.append(name)
-            headers = {"X-Repo-Commit": str(commit), "ETag": f'"{self.etag(file)}"'}
-            return 200, headers, file.read_bytes()
-        return 404, {"X-Error-Code": "RepoNotFound"}, b"{}"
-
-    @staticmethod
-    def etag(file: Path) -> str:
-        return hashlib.sha1(file.read_bytes()).hexdigest()
-
-
-@contextlib.contextmanager
-def serving(hub: FakeHub) -> Iterator[str]:
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            status, headers, body = hub.answer(self.path, self.command)
-            self.send_response(status)
-            for name, value in {**headers, "Content-Length": str(len(body))}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            if self.command == "GET":
-                self.wfile.write(body)
-
-        do_HEAD = do_GET
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
+def commit_of(hub: FakeHub, commit: str) -> Path:
+    return hub.repositories[f"models/{REPOSITORY}"][commit]
 
 
 @pytest.fixture
@@ -119,7 +43,7 @@ def hub(tmp_path: Path) -> FakeHub:
         write_checkpoint(folder, weights, config, vocabulary, {}, layout="hugging_face")
         (folder / "checkpoint.json").unlink()
         (folder / "pytorch_model.bin").write_bytes(b"not fetched: there is a safer file")
-    return FakeHub(folders)
+    return FakeHub(tmp_path / "uploads", {f"models/{REPOSITORY}": folders})
 
 
 @pytest.fixture
@@ -142,7 +66,7 @@ def test_a_name_is_fetched_once_and_stays_usable_without_a_network(
     hub: FakeHub, command: Callable[..., Any]
 ) -> None:
     inspect = ("checkpoint", "inspect", f"hub:{REPOSITORY}")
-    with serving(hub) as endpoint:
+    with hub.serve() as endpoint:
         done = command(endpoint, *inspect)
         assert done.returncode == 0, done.stderr
         assert f"hub:{REPOSITORY} is {REPOSITORY}@{SECOND}" in done.stderr
@@ -156,7 +80,9 @@ def test_a_name_is_fetched_once_and_stays_usable_without_a_network(
         assert (again.returncode, again.stdout, hub.fetched) == (0, done.stdout, [])
         older = command(endpoint, *inspect[:2], f"{inspect[2]}@{FIRST}")
         assert f"is {REPOSITORY}@{FIRST}" in older.stderr and "model.safetensors" in hub.fetched
-        compared = command(endpoint, "checkpoint", "compare", inspect[2], str(hub.commits[SECOND]))
+        compared = command(
+            endpoint, "checkpoint", "compare", inspect[2], str(commit_of(hub, SECOND))
+        )
         assert compared.returncode == 0, compared.stdout
     alone = command(endpoint, *inspect)
     assert (alone.returncode, alone.stdout) == (0, done.stdout), alone.stderr
@@ -175,7 +101,7 @@ def test_a_name_is_fetched_once_and_stays_usable_without_a_network(
 def test_what_is_not_there_gets_one_line(
     hub: FakeHub, command: Callable[..., Any], name: str, line: str
 ) -> None:
-    with serving(hub) as endpoint:
+    with hub.serve() as endpoint:
         done = command(endpoint, "checkpoint", "inspect", name)
     assert (done.returncode, done.stdout) == (2, "")
     assert line in done.stderr and done.stderr.count("\n") == 1
@@ -192,8 +118,8 @@ def test_without_a_network_and_a_cache_the_line_says_so(command: Callable[..., A
 
 def test_a_repository_without_a_model_is_refused(hub: FakeHub, command: Callable[..., Any]) -> None:
     for name in ("model.safetensors", "pytorch_model.bin"):
-        (hub.commits[SECOND] / name).unlink()
-    with serving(hub) as endpoint:
+        (commit_of(hub, SECOND) / name).unlink()
+    with hub.serve() as endpoint:
         done = command(endpoint, "checkpoint", "inspect", f"hub:{REPOSITORY}")
     assert done.returncode == 2 and "holds neither model.safetensors nor" in done.stderr
 
@@ -208,9 +134,9 @@ def test_a_pickle_that_would_run_code_is_refused(
         def __reduce__(self) -> tuple[Any, ...]:
             return (os.mkdir, (str(tmp_path / "harm"),))
 
-    (hub.commits[SECOND] / "model.safetensors").unlink()
-    (hub.commits[SECOND] / "pytorch_model.bin").write_bytes(pickle.dumps(Harm(), protocol=2))
-    with serving(hub) as endpoint:
+    (commit_of(hub, SECOND) / "model.safetensors").unlink()
+    (commit_of(hub, SECOND) / "pytorch_model.bin").write_bytes(pickle.dumps(Harm(), protocol=2))
+    with hub.serve() as endpoint:
         done = command(endpoint, "checkpoint", "inspect", f"hub:{REPOSITORY}")
     assert done.returncode == 2 and "pytorch_model.bin cannot be read" in done.stderr
     assert not (tmp_path / "harm").exists()

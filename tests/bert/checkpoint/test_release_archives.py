@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import http.server
-import threading
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -18,22 +14,15 @@ from multiberts.bert.checkpoint.release_archives import release_directory
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.initialization import initial_parameters
 from multiberts.runs.errors import UserError
+from multiberts.tests.http_server import Answer, serving
 
 
-@contextlib.contextmanager
-def serving(folder: Path) -> Iterator[str]:
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *_: object) -> None:
-            pass
+def files_below(folder: Path) -> Callable[..., Answer]:
+    def answer(method: str, path: str, headers: Mapping[str, str], body: bytes) -> Answer:
+        file = folder / path.strip("/")
+        return (200, {}, file.read_bytes()) if file.is_file() else (404, {}, b"")
 
-    handler = functools.partial(Quiet, directory=str(folder))
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
+    return answer
 
 
 @pytest.fixture
@@ -56,7 +45,7 @@ def release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         (folder / name).write_bytes((written / name).read_bytes())
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     release_directory.cache_clear()
-    with serving(folder) as address:
+    with serving(files_below(folder)) as address:
         monkeypatch.setenv("MULTIBERTS_RELEASE", address)
         yield folder
     release_directory.cache_clear()
@@ -82,7 +71,7 @@ def test_an_archive_is_fetched_once(release: Path) -> None:
     [
         ("seed_25", lambda folder: None, "is not in the release, expected tf-release:seed_0 to"),
         ("step_20k", lambda folder: None, "is not in the release"),
-        ("seed_4", lambda folder: None, r"seed_4.zip cannot be fetched \(File not found\)"),
+        ("seed_4", lambda folder: None, r"seed_4.zip cannot be fetched \(Not Found\)"),
         (
             "seed_3",
             lambda folder: (folder / "models/seed_3.zip").write_bytes(b"PK no archive"),

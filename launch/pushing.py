@@ -1,0 +1,373 @@
+"""Checkpoints, predictions and a report for others: `multiberts push`.
+
+A folder per repository of the Hugging Face Hub, each with its card:
+
+    models/<name>/    a checkpoint in the Hugging Face layout
+    predictions/      a dataset: predictions.parquet, croissant.json, and report/
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from multiberts.bert.checkpoint.checkpoint import CARD, HUGGING_FACE, check_checkpoint
+from multiberts.bert.checkpoint.conversion import convert_checkpoint
+from multiberts.bert.checkpoint.hub import checkpoint_directory
+from multiberts.evaluate.dumps.parquet import export
+from multiberts.evaluate.dumps.run_file import find_runs
+from multiberts.runs import console
+from multiberts.runs.directory import DONE, RunDirectory, read_done
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import sha256_of_file, write_atomically
+
+if TYPE_CHECKING:
+    import pyarrow
+
+MODELS, PREDICTIONS, REPORT = "models", "predictions", "report"
+PARQUET, CROISSANT = "predictions.parquet", "croissant.json"
+_NAME = r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?"
+_REPOSITORY = re.compile(rf"{_NAME}/{_NAME}")
+_MEANINGS = {
+    "task": "name of the task",
+    "evaluation_set": "name of the evaluation set",
+    "epochs": "of training before the predictions; null: at its end",
+    "procedure": "how the encoder was pre-trained",
+    "pretrain_seed": "seed of pre-training",
+    "data_seed": "seed of the order of the pre-training data",
+    "step": "of pre-training",
+    "learning_rate": "of fine-tuning",
+    "finetune_seed": "seed of fine-tuning",
+    "example_id": "the example, the same in every run",
+    "label": "the true label, a class's number; null where unknown",
+    "prediction": "the predicted label, a class's number or a score",
+    "scores": "the model's outputs per class",
+}
+_CONTEXT = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "cr": "http://mlcommons.org/croissant/",
+    "dct": "http://purl.org/dc/terms/",
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "sc": "https://schema.org/",
+    "citeAs": "cr:citeAs",
+    "column": "cr:column",
+    "conformsTo": "dct:conformsTo",
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "equivalentProperty": "cr:equivalentProperty",
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+    "extract": "cr:extract",
+    "field": "cr:field",
+    "fileObject": "cr:fileObject",
+    "fileProperty": "cr:fileProperty",
+    "fileSet": "cr:fileSet",
+    "format": "cr:format",
+    "includes": "cr:includes",
+    "isLiveDataset": "cr:isLiveDataset",
+    "jsonPath": "cr:jsonPath",
+    "key": "cr:key",
+    "md5": "cr:md5",
+    "parentField": "cr:parentField",
+    "path": "cr:path",
+    "recordSet": "cr:recordSet",
+    "references": "cr:references",
+    "regex": "cr:regex",
+    "repeated": "cr:repeated",
+    "replace": "cr:replace",
+    "samplingRate": "cr:samplingRate",
+    "separator": "cr:separator",
+    "source": "cr:source",
+    "subField": "cr:subField",
+    "transform": "cr:transform",
+}
+
+
+def push(
+    *,
+    run_dir: str,
+    checkpoints: Mapping[str, str] | None = None,
+    predictions: str | Sequence[str] = (),
+    report: str | None = None,
+    repository: str | None = None,
+    private: bool = True,
+) -> None:
+    """Makes a folder per repository of the Hugging Face Hub, and uploads them where `repository` is given.
+
+    Outputs in run_dir: `models/<name>/`, a checkpoint with its card; `predictions/`, a dataset with its card,
+    all predictions in one Parquet file, Croissant metadata, and the report. Texts of the examples are part of
+    the predictions: look whether their licence lets you publish them.
+
+    Uploading needs a token: `hf auth login`, or `HF_TOKEN` in the environment. The same command again uploads
+    what an interrupted one did not.
+
+    Args:
+      run_dir: the directory of this run.
+      checkpoints: directories of checkpoints by the names that they get, such as `seed_0`.
+      predictions: folder (or folders) with finished fine-tuning runs, at any depth.
+      report: directory of a report (`multiberts stats`), which goes with the predictions.
+      repository: `<owner>/<name>`: the repositories are `<owner>/<name>-<name of the checkpoint>` and
+        `<owner>/<name>-predictions`; None: nothing is uploaded.
+      private: whether repositories that are made can be seen by their owner alone.
+
+    Raises:
+      UserError: bad input, no token, or the Hub refuses; the folder is then complete or not there.
+    """
+    named = dict(checkpoints or {})
+    folders = [predictions] if isinstance(predictions, str) else list(predictions)
+    _check(named, folders, report, repository)
+    upload = None if repository is None else _Upload(repository, private)
+    directories = {name: checkpoint_directory(given) for name, given in named.items()}
+    for directory in directories.values():
+        check_checkpoint(directory)
+    runs = [run for folder in folders for run, _ in find_runs(folder)]
+    if folders and not runs:
+        raise UserError(
+            f"{', '.join(folders)} holds no finished fine-tuning run; give another folder"
+        )
+    run = RunDirectory(
+        run_dir,
+        stage="push",
+        parameters={"names": sorted(named)},
+        inputs={
+            **{f"checkpoint_{name}": path for name, path in directories.items()},
+            "predictions": runs or None,
+            "report": report,
+        },
+        call={"checkpoints": named, "predictions": folders, "report": report},
+    )
+    if not run.done:
+        with run:
+            for name, directory in directories.items():
+                convert_checkpoint(directory, run.path / MODELS / name, HUGGING_FACE)
+            if folders:
+                _write_dataset(run.path / PREDICTIONS, folders, report, Path(run_dir).name)
+            outputs = [run.path / MODELS / name for name in named]
+            outputs += [run.path / PREDICTIONS] if folders else []
+            run.finish([str(file.relative_to(run.path)) for file in _files(outputs)])
+    if upload is None:
+        console.report(f"{run.path} is complete; give repository=<owner>/<name> to upload it")
+        return
+    for name in named:
+        upload(run.path / MODELS / name, name, "model")
+    if folders:
+        upload(run.path / PREDICTIONS, PREDICTIONS, "dataset")
+
+
+def _check(
+    named: Mapping[str, str],
+    predictions: Sequence[str],
+    report: str | None,
+    repository: str | None,
+) -> None:
+    if repository is not None and not _REPOSITORY.fullmatch(repository):
+        raise UserError(f"push.repository is {repository!r}, expected <owner>/<name>; correct it")
+    if not named and not predictions:
+        raise UserError(
+            "push has neither push.checkpoints nor push.predictions; give what is to be published"
+        )
+    for name in named:
+        if not re.fullmatch(_NAME, name) or name == PREDICTIONS:
+            raise UserError(
+                f"push.checkpoints has the name {name!r}, expected letters, digits, '-', '_' and '.', such "
+                f"as seed_0, and not {PREDICTIONS!r}; correct it"
+            )
+    if report is None:
+        return
+    if not predictions:
+        raise UserError("push.report goes with the predictions; give push.predictions, too")
+    if not (Path(report) / DONE).is_file() or "index.html" not in read_done(report):
+        raise UserError(
+            f"{report} is not a finished report; give the run_dir of `multiberts stats`"
+        )
+
+
+def _files(folders: Iterable[Path]) -> list[Path]:
+    return sorted(path for folder in folders for path in folder.rglob("*") if path.is_file())
+
+
+def _write_dataset(
+    folder: Path, predictions: Sequence[str], report: str | None, title: str
+) -> None:
+    import pyarrow.parquet
+
+    folder.mkdir(parents=True, exist_ok=True)
+    export(path=str(folder / PARQUET), predictions=list(predictions))
+    if report is not None:
+        for name in read_done(report):
+            (folder / REPORT / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(Path(report) / name, folder / REPORT / name)
+    table = pyarrow.parquet.ParquetFile(folder / PARQUET)
+    metadata = croissant(title, table.schema_arrow, folder / PARQUET)
+    write_atomically(folder / CROISSANT, json.dumps(metadata, indent=1) + "\n")
+    write_atomically(folder / CARD, _card(title, folder / PARQUET, table.schema_arrow, report))
+
+
+def croissant(name: str, schema: pyarrow.Schema, file: Path) -> dict[str, Any]:
+    """Returns the metadata of a dataset of one Parquet file, in the Croissant format.
+
+    Args:
+      name: of the dataset.
+      schema: of the file.
+      file: its path, beside which the metadata lie.
+
+    Returns:
+      JSON-LD, version 1.0 of the format.
+
+    Reference: https://docs.mlcommons.org/croissant/docs/croissant-spec.html
+
+    Example:
+      >>> import pyarrow
+      >>> _ = Path("x.parquet").write_bytes(b"x")
+      >>> found = croissant("x", pyarrow.schema({"step": pyarrow.int64()}), Path("x.parquet"))
+      >>> found["recordSet"][0]["field"][0]["dataType"]
+      'sc:Integer'
+    """
+    fields = []
+    for column in schema:
+        is_list = hasattr(column.type, "value_type") and not hasattr(column.type, "index_type")
+        field = {
+            "@type": "cr:Field",
+            "@id": f"predictions/{column.name}",
+            "name": column.name,
+            "description": _MEANINGS.get(column.name, f"{column.name}, a column of some sets"),
+            "dataType": _data_type(column.type.value_type if is_list else column.type),
+            "source": {"fileObject": {"@id": file.name}, "extract": {"column": column.name}},
+        }
+        fields.append({**field, "repeated": True} if is_list else field)
+    return {
+        "@context": _CONTEXT,
+        "@type": "sc:Dataset",
+        "conformsTo": "http://mlcommons.org/croissant/1.0",
+        "name": name,
+        "description": f"{name}: predictions of fine-tuned models, one row per run and example",
+        "distribution": [
+            {
+                "@type": "cr:FileObject",
+                "@id": file.name,
+                "name": file.name,
+                "contentUrl": file.name,
+                "contentSize": f"{file.stat().st_size} B",
+                "encodingFormat": "application/x-parquet",
+                "sha256": sha256_of_file(file),
+            }
+        ],
+        "recordSet": [
+            {
+                "@type": "cr:RecordSet",
+                "@id": PREDICTIONS,
+                "name": PREDICTIONS,
+                "field": fields,
+            }
+        ],
+    }
+
+
+def _data_type(kind: Any) -> str:
+    import pyarrow.types
+
+    if pyarrow.types.is_boolean(kind):
+        return "sc:Boolean"
+    if pyarrow.types.is_integer(kind):
+        return "sc:Integer"
+    return "sc:Float" if pyarrow.types.is_floating(kind) else "sc:Text"
+
+
+def _card(title: str, file: Path, schema: pyarrow.Schema, report: str | None) -> str:
+    import pyarrow.parquet
+
+    columns = ["task", "evaluation_set", "procedure", "pretrain_seed"]
+    frame = pyarrow.parquet.read_table(file, columns=columns).to_pandas()
+    counts = frame.groupby(columns[:3], dropna=False)["pretrain_seed"].agg(["nunique", "size"])
+    lines = [
+        "---",
+        "tags:",
+        "- multiberts",
+        "configs:",
+        "- config_name: default",
+        f"  data_files: {file.name}",
+        "---",
+        "",
+        f"# {title}: predictions",
+        "",
+        f"{len(frame):,} predictions of fine-tuned models, one row per run and example, written by "
+        "`multiberts push`.",
+        "The texts are those of the tasks, whose licences hold for them.",
+        "",
+        "| task | evaluation set | procedure | pre-training seeds | rows |",
+        "|---|---|---|---:|---:|",
+        *(
+            f"| {task} | {name} | {procedure} | {seeds} | {rows:,} |"
+            for (task, name, procedure), (seeds, rows) in zip(
+                counts.index, counts.itertuples(index=False), strict=True
+            )
+        ),
+        "",
+        *([] if report is None else [f"`{REPORT}/index.html` is the report on them.", ""]),
+        f"`{CROISSANT}` describes the columns for programs:",
+        "",
+        "| column | type | meaning |",
+        "|---|---|---|",
+        *(
+            f"| {column.name} | {column.type} | {_MEANINGS.get(column.name, 'of some sets')} |"
+            for column in schema
+        ),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+class _Upload:
+    """Uploads folders to repositories of one owner.
+
+    Raises:
+      UserError: huggingface_hub is missing, or there is no token.
+    """
+
+    def __init__(self, repository: str, private: bool):
+        try:
+            import huggingface_hub
+        except ImportError as error:
+            raise UserError(
+                "push.repository needs huggingface_hub, which is not installed; pip install huggingface-hub, "
+                "or leave it out"
+            ) from error
+        if huggingface_hub.get_token() is None:
+            raise UserError(
+                "push.repository needs a token of the Hub, and there is none; log in with `hf auth login`, "
+                "set HF_TOKEN, or leave it out to make the folder alone"
+            )
+        self._repository, self._private = repository, private
+
+    def __call__(self, folder: Path, name: str, kind: str) -> None:
+        """Uploads one folder; a repository that is not there is made.
+
+        Raises:
+          UserError: the Hub refuses, or cannot be reached.
+        """
+        import huggingface_hub
+        from huggingface_hub import constants, errors
+
+        repository = f"{self._repository}-{name}"
+        # One is the base of all errors of the library's HTTP client, the other OSError.
+        failures: Any = errors.HfHubHTTPError.__bases__
+        api = huggingface_hub.HfApi()
+        try:
+            api.create_repo(repository, repo_type=kind, private=self._private, exist_ok=True)
+            done = api.upload_folder(
+                repo_id=repository,
+                folder_path=folder,
+                repo_type=kind,
+                commit_message="Upload by multiberts push",
+            )
+        except (errors.HfHubHTTPError, *failures, ValueError) as error:
+            reason = next(iter(str(error).splitlines()), type(error).__name__)
+            raise UserError(
+                f"{folder} was not uploaded to {repository} at {constants.ENDPOINT} ({reason}); it is "
+                "complete on disk: check the token's rights and the name, and run the same command again"
+            ) from error
+        console.report(f"{folder} -> {kind} {repository}, commit {done.oid}")
