@@ -97,7 +97,8 @@ stress: $(VENV)/installed-for-tests
 	$(BIN)/python tests/test_bad_inputs.py
 	$(BIN)/python -m benchmarks.stress --stops=$(STOPS)
 
-# Coverage and error rates of every interval and test by simulation; stopped, it resumes.
+# Coverage and error rates of every interval and test by simulation; stopped, it resumes. DATA is the
+# folder of published data, for the conditions of real answers: make calibrate DATA=folder.
 calibrate: $(VENV)/installed-for-tests
 	$(BIN)/python -m benchmarks.calibration --gin_param="calibrate.num_processes = 2" \
 	  $(if $(DATA),--gin_param="calibrate.data = '$(DATA)'")

@@ -1,6 +1,6 @@
 """Do 95 % intervals cover 95 %, and do tests err as often as they say?
 
-    make calibrate
+    make calibrate DATA=folder
 
 Simulates the conditions of `benchmarks.crossed_model` with 2 to 25 seeds, and counts for every
 interval and test of `stats.compare`, and for the intervals of other programs, how often it is right.
@@ -26,7 +26,7 @@ import numpy as np
 
 from multiberts.benchmarks.calibration_page import CLOSE, Outcomes, figures, page
 from multiberts.benchmarks.calibration_trials import Outcome, joined, simulate
-from multiberts.benchmarks.crossed_model import REAL, Condition, RealAnswers, all_conditions
+from multiberts.benchmarks.crossed_model import Condition, RealAnswers, all_conditions
 from multiberts.runs import console
 from multiberts.runs.command import run_command
 from multiberts.runs.directory import RunDirectory
@@ -35,6 +35,8 @@ from multiberts.runs.figure_style import save_figure
 from multiberts.runs.files import write_atomically
 
 BLOCK = 100
+# Predictions of ten fine-tuning seeds of BERT (Zhou et al. 2020), in the folder of published data.
+REAL_ANSWERS = "multiseed/instability_bert_base_10seeds.npz"
 
 Job = tuple[Condition, range, int]  # with the number of replicates
 
@@ -62,11 +64,12 @@ def calibrate(
         what needs no bootstrap and takes little time.
       num_bootstrap: replicates per trial.
       num_processes: blocks in hand at a time; changes no number.
-      data: an .npz file of real answers, with `correct_mnli` and `correct_hans`, bool or 0 and 1
-        [seeds, examples]; without it these conditions are left out.
+      data: the folder of published data, of which `REAL_ANSWERS` is read; without it the conditions
+        of real answers are left out.
 
     Raises:
-      UserError: a number is too small, the file lacks a table, or the folder holds another study.
+      UserError: a number is too small, the file of real answers is missing or lacks a table, or
+        `run_dir` holds another study.
     """
     from tqdm import tqdm
 
@@ -150,26 +153,31 @@ def simulate_and_keep(directory: Path, simulation_seed: int, data: str, task: Jo
 
 
 @lru_cache(maxsize=1)
-def real_answers(file: str) -> RealAnswers:
-    """Reads real answers [seeds, examples] by name.
+def real_answers(data: str) -> RealAnswers:
+    """Reads which real answers are right, by name: bool [seeds, examples].
+
+    Of HANS only the examples of lexical overlap whose answer is not entailment.
+
+    Args:
+      data: the folder of published data.
 
     Raises:
-      UserError: a table is missing or has other values than right and wrong.
+      UserError: the file or a table is missing.
     """
+    file = Path(data) / REAL_ANSWERS
     try:
         with np.load(file) as found:
-            tables = {name: np.asarray(found[f"correct_{name}"]) for name in REAL}
+            entailment = found["label_names"].tolist().index("entailment")
+            kinds = found["hans_subcase_names"][found["hans_subcase_id"]]
+            overlap = np.char.startswith(kinds, "ln_")
+            return {
+                "mnli": found["preds_mnli"] == found["gold_mnli"],
+                "hans": found["preds_hans"][:, overlap] != entailment,
+            }
     except (OSError, KeyError, ValueError) as error:
         raise UserError(
-            f"{file}: {error}; give an .npz file with correct_{' and correct_'.join(REAL)}"
+            f"{file}: {error}; give the folder of published data, or none to leave real answers out"
         ) from error
-    for name, table in tables.items():
-        if table.ndim != 2 or not np.isin(table, (0, 1)).all():
-            raise UserError(
-                f"{file}: correct_{name} has shape {table.shape}, expected [seeds, examples] of 0 "
-                "and 1; correct the table"
-            )
-    return {name: table.astype(bool) for name, table in tables.items()}
 
 
 def gathered(directory: Path, conditions: Sequence[Condition]) -> Outcomes:

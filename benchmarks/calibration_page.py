@@ -329,7 +329,7 @@ def _advice(outcomes: Outcomes) -> list[str]:
         "- **If training can fail**, look at the seeds. With one seed in ten at chance the t covers "
         f"{over('failed', 't', 'single')}, and where one side alone fails the difference covers "
         f"{over('failed_one_side')}. A failed seed is flagged in {_flagged_failures(outcomes)} of the "
-        "misses; in the others no seed happened to fail, so that nothing in the data shows it. "
+        "misses; in nearly all others no seed happened to fail, so that nothing in the data shows it. "
         "Such a result is about seeds that train; report the rate of failures of all runs you made. "
         "Without the flagged seeds (`result.without_failed`) the interval covers the mean of seeds that "
         f"train in {over('failed', 'without_failed', 'single')}, and the difference in "
@@ -390,17 +390,28 @@ def _promise(outcomes: Outcomes) -> list[str]:
             f"{shown[condition].share():.3f} ± "
             f"{monte_carlo_error(shown[condition].covered['t'], shown[condition].trials):.3f}",
             f"{flagged_misses(shown[condition]):.2f}",
+            _unseen(condition, shown[condition]),
             "yes" if condition.ordinary else "no",
         ]
         for condition, word in verdicts.items()
         if word.startswith("no")
     ]
     lines.append(
-        Table(("condition", "coverage", "flag up where it misses", "ordinary"), rows).markdown()
+        Table(
+            (
+                "condition",
+                "coverage",
+                "flag up where it misses",
+                "misses that show nothing",
+                "ordinary",
+            ),
+            rows,
+        ).markdown()
         if rows
         else "None.\n"
     )
     lines += [
+        *_impossible(shown),
         "False alarms: on ordinary data the flags that speak of the data (failed seeds, answers all "
         f"alike) are up in {100 * np.mean(list(alarms.values())):.2f} % of trials, in more than "
         f"{FALSE_ALARMS:.0%} in {len(loud)} of {len(alarms)} conditions" + (":" if loud else "."),
@@ -416,6 +427,42 @@ def _promise(outcomes: Outcomes) -> list[str]:
     return lines
 
 
+def _unseen(condition: Condition, found: Outcome) -> Cell:
+    """Returns the share of misses without a failed seed; None where no seed can fail."""
+    if condition.truth_of_trained is None:
+        return None
+    return f"{found.unseen_misses / (found.trials - found.covered['t']):.2f}"
+
+
+def _impossible(shown: Outcomes) -> list[str]:
+    """Says why no flag and no interval does what is wanted where seeds fail or are of two kinds."""
+    failing = [
+        found
+        for condition, found in shown.items()
+        if condition.truth_of_trained is not None and condition.aggregate == "mean"
+    ]
+    misses = sum(found.trials - found.covered["t"] for found in failing)
+    unseen = sum(found.unseen_misses for found in failing)
+    flagged = sum(found.flagged_misses["failed seeds"] for found in failing)
+    rate = ANSWERS["failed"].failing
+    numbers = [number for number in NUMBERS_OF_SEEDS if number > 2]
+    none = "/".join(f"{(1 - rate) ** number:.2f}" for number in numbers)
+    alike = "/".join(f"{2.0 ** (1 - number):.2f}" for number in NUMBERS_OF_SEEDS[:3])
+    return [
+        f"Where seeds fail, no flag can do this. In {unseen} of all {misses} misses no seed of the trial "
+        f"had failed; in the other {misses - unseen} a flag is up in {flagged}. Data without a failed seed "
+        "are those of seeds that cannot fail, so that a flag that is up in nine of ten of them is up in "
+        "nine of ten ordinary comparisons. Nor can an interval, unless it reaches from the score of seeds "
+        f"that train to the mean with failures whatever the data: none of {'/'.join(map(str, numbers))} "
+        f"seeds fails in {none} of trials. So the claim is about seeds that train; see above.",
+        "",
+        f"Seeds of two kinds are all of one kind in {alike} of trials with 2/3/5 seeds, and seeds of HANS "
+        "lie close by chance likewise; most misses are such trials, which again look ordinary. More "
+        "cautious degrees of freedom were tried, see [statistics.md](statistics.md#failed-runs).",
+        "",
+    ]
+
+
 _RULE = (
     "The rule for a failed run (`stats.bootstrap.conclusion.failed_seeds`): it predicts one class alone "
     "and others do not; or its score is nearer to chance (always the most frequent class) than to the "
@@ -427,7 +474,7 @@ _RULE = (
 
 
 def _data_lines() -> list[str]:
-    shares = ANSWERS["saturated"], ANSWERS["failed"]
+    shares = ANSWERS["saturated"], ANSWERS["failed"], ANSWERS["asymmetric"]
     return [
         "- *normal*: scores with normal effects of seeds, examples and residual, of which one "
         "dominates, in the variance of the mean. *mostly seeds* is nine tenths seeds and one tenth "
@@ -441,7 +488,9 @@ def _data_lines() -> list[str]:
         "runs. *rare class*: F1 with one positive example in five.",
         f"- *saturated*: accuracy {shares[0].accuracy} with {shares[0].num_examples} examples. *failed*: "
         f"accuracy {shares[1].accuracy} with {shares[1].num_examples} examples, where one seed in ten "
-        "always answers the same; *failed one side*: of the experiment alone.",
+        "always answers the same; *failed one side*: of the experiment alone. "
+        f"*asymmetric*: the base's accuracy is {shares[2].accuracy + shares[2].lead:.3f}, the "
+        f"experiment's {shares[2].accuracy}.",
         f"- *{REAL[0]}*, *{REAL[1]}*: real answers of ten fine-tuning seeds of BERT (MNLI; HANS with "
         "lexical overlap, where the answer is not entailment; Zhou et al. 2020), drawn again with "
         f"replacement, {NUM_REAL_EXAMPLES} examples at a time; truth is the mean of all. On HANS some "
@@ -466,7 +515,8 @@ def page(outcomes: Outcomes) -> str:
         f"(more where coverage seemed low), so that a share near .95 has a standard error of "
         f"{error:.3f} or less. Bootstrap intervals and all tests but the t are counted in "
         f"{min(o.bootstrapped for o in shown.values())} of the trials (standard error .022). "
-        f"{NUM_EXAMPLES} examples unless said otherwise. `make calibrate` repeats it.",
+        f"{NUM_EXAMPLES} examples unless said otherwise. `make calibrate DATA=folder` repeats it, real "
+        "answers included.",
         "",
         "## What to do",
         "",

@@ -66,6 +66,8 @@ class Outcome:
         trials with a p at or below it. Of a family: trials with any such p.
       flagged: by flag (see `recommended`), trials where it is up.
       flagged_misses: the same among trials whose t interval misses the truth.
+      unseen_misses: of data where seeds can fail, trials whose t interval misses although no seed of
+        the trial failed, so that nothing in its data differs from data where none can.
       terms: mean squares of seeds, examples and residual in the variance of the estimate, summed
         over bootstrapped trials.
     """
@@ -77,6 +79,7 @@ class Outcome:
     rejected: dict[str, dict[str, int]] = field(default_factory=dict)
     flagged: dict[str, int] = field(default_factory=dict)
     flagged_misses: dict[str, int] = field(default_factory=dict)
+    unseen_misses: int = 0
     terms: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
 
     @property
@@ -103,7 +106,9 @@ class Outcome:
 def joined(blocks: Sequence[Outcome]) -> Outcome:
     """Adds the counts of blocks of trials."""
     whole = Outcome(
-        sum(block.trials for block in blocks), sum(block.bootstrapped for block in blocks)
+        sum(block.trials for block in blocks),
+        sum(block.bootstrapped for block in blocks),
+        unseen_misses=sum(block.unseen_misses for block in blocks),
     )
     for block in blocks:
         for name in ("covered", "flagged", "flagged_misses"):
@@ -212,6 +217,10 @@ def simulate(
                     outcome, lengths, "without_failed", np.array([advised.without_failed]), trained
                 )
             missed = not advised.interval.low <= truth <= advised.interval.high
+            if trained is not None and missed:
+                # Seeds that failed, and no others, give one answer throughout.
+                failed = any((arm.predictions == 1).all(axis=1).any() for arm in question.arms)
+                outcome.unseen_misses += not failed
             for flag, up in advised.flags.items():
                 _add(outcome.flagged, {flag: int(up)})
                 _add(outcome.flagged_misses, {flag: int(up and missed)})

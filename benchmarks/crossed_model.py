@@ -81,6 +81,7 @@ class Answers(NamedTuple):
       cluster_share: share of the examples' variance that their cluster has; 0 for no clusters.
       failing: probability that training fails; the seed then always answers 1.
       runs: numbers of runs of the seeds, in turn, with a run's own effect as large as a seed's.
+      lead: by how much the base is more accurate.
     """
 
     accuracy: float
@@ -90,6 +91,7 @@ class Answers(NamedTuple):
     cluster_share: float = 0.0
     failing: float = 0.0
     runs: tuple[int, ...] = (1,)
+    lead: float = 0.0
 
 
 CLUSTER_SIZE = 4
@@ -100,9 +102,12 @@ ANSWERS: dict[str, Answers] = {
     "clustered": Answers(0.8, cluster_share=0.7),
     "wide_seeds": Answers(0.8, spread=0.4),
     "saturated": Answers(0.993, spread=0.3, num_examples=50),
+    "asymmetric": Answers(0.95, spread=0.3, lead=0.049),
     "failed": Answers(0.85, num_examples=200, failing=0.1),
     "failed_one_side": Answers(0.85, num_examples=200, failing=0.1),
 }
+# What tells the sides of a comparison apart; one side alone is not simulated.
+BETWEEN_SIDES = ("failed_one_side", "asymmetric")
 REAL = ("mnli", "hans")
 NUM_REAL_EXAMPLES = 200
 ORDINARY = (*SHARES, "binary", "rare_class", "unbalanced", "clustered", "mnli")
@@ -114,7 +119,7 @@ class Condition:
 
     Attributes:
       metric: `mean`, of X itself, `pearson`, `accuracy` or `f1`.
-      design: `paired` or `unpaired`, without a difference in truth (but for `failed_one_side`),
+      design: `paired` or `unpaired`, without a difference in truth (but for `BETWEEN_SIDES`),
         `single`, or `family`: the paired comparison of five tasks with seeds in common.
       data: what the variance is nearly all made of, or what is hard about the data.
       num_seeds: R, of each side.
@@ -157,14 +162,17 @@ class Condition:
     def truth(self, real: RealAnswers | None = None) -> float:
         """Computes the expected estimate on endlessly many examples.
 
-        Sides of a comparison are made alike, so that it is zero, unless one side's seeds alone fail.
+        Sides of a comparison are made alike, so that it is zero, unless one side's seeds alone fail
+        or the base leads.
         Of one side's correlation or F1 it is a mean over normal seeds, by Gauss-Hermite quadrature
         (exact to 1e-10). Of C examples Pearson's r expects a little less, by rho (1 - rho^2) / (2 C):
         less than 0.002.
         """
         if self.data == "failed_one_side":
             return _expected_accuracy(ANSWERS[self.data]) - ANSWERS[self.data].accuracy
-        if self.design != "single" or self.metric == "mean":
+        if self.design != "single":
+            return -ANSWERS[self.data].lead if self.data in ANSWERS else 0.0
+        if self.metric == "mean":
             return 0.0
         if self.data in REAL:
             assert real is not None
@@ -286,7 +294,8 @@ class Condition:
                 latent += random.standard_normal((len(run_seeds), 1))
             examples = np.sqrt(0.8) * of_examples
             examples = examples + np.sqrt(0.2) * _example_effects(found, groups, random)
-            latent = _centre(found) + found.spread * latent + examples
+            centre = _centre(found, found.lead if name == "base" else 0.0)
+            latent = centre + found.spread * latent + examples
             right = latent + random.standard_normal(latent.shape) > 0
             answers = np.where(right, labels, 1 - labels)
             if self.data == "failed" or (found.failing and name == "experiment"):
@@ -326,11 +335,11 @@ def _example_effects(found: Answers, groups: NDArray, random: np.random.Generato
     return own + np.sqrt(found.cluster_share) * random.standard_normal(len(groups))[groups]
 
 
-def _centre(found: Answers) -> float:
+def _centre(found: Answers, lead: float = 0.0) -> float:
     from scipy.special import ndtri
 
     of_runs = found.spread**2 if found.runs != (1,) else 0.0
-    return float(ndtri(found.accuracy) * np.sqrt(2 + found.spread**2 + of_runs))
+    return float(ndtri(found.accuracy + lead) * np.sqrt(2 + found.spread**2 + of_runs))
 
 
 def _expected_accuracy(found: Answers) -> float:
@@ -352,9 +361,9 @@ def all_conditions(real: bool = False) -> list[Condition]:
         (
             "accuracy",
             every,
-            tuple(kind for kind in ANSWERS if kind not in ("rare_class", "failed_one_side")),
+            tuple(kind for kind in ANSWERS if kind not in ("rare_class", *BETWEEN_SIDES)),
         ),
-        ("accuracy", both, ("failed_one_side",)),
+        ("accuracy", both, BETWEEN_SIDES),
         ("f1", every, ("rare_class",)),
         ("pearson", every, tuple(CORRELATIONS)),
         ("mean", ("family",), ("none",)),

@@ -11,6 +11,7 @@ import pytest
 import xarray
 
 from multiberts.benchmarks.calibration import (
+    REAL_ANSWERS,
     as_lines,
     calibrate,
     gathered,
@@ -29,6 +30,7 @@ from multiberts.benchmarks.calibration_trials import (
 )
 from multiberts.benchmarks.crossed_model import (
     ANSWERS,
+    BETWEEN_SIDES,
     REAL,
     SHARES,
     Condition,
@@ -195,7 +197,7 @@ def test_the_monte_carlo_error_is_never_nothing():
 @pytest.mark.parametrize("data", [*ANSWERS, "skewed", "heavy_tailed", "bimodal"])
 def test_the_truth_is_the_mean_over_new_seeds_and_examples(data):
     metric = "f1" if data == "rare_class" else "accuracy" if data in ANSWERS else "mean"
-    designs = ("unpaired",) if data == "failed_one_side" else ("single", "paired")
+    designs = ("unpaired",) if data in BETWEEN_SIDES else ("single", "paired")
     for design in designs:
         condition = Condition(metric, design, data, 5)
         trials = range(400)
@@ -402,22 +404,57 @@ def test_a_study_that_was_cut_goes_on_and_ends_the_same(tmp_path, monkeypatch):
 
 
 def test_real_answers_are_drawn_again_and_others_refused(tmp_path):
-    right = np.random.default_rng(0).random((10, 500)) < 0.7
-    file = tmp_path / "real.npz"
-    np.savez(file, correct_mnli=right, correct_hans=~right)
-    real = real_answers(str(file))
+    random = np.random.default_rng(0)
+    file = tmp_path / "data" / REAL_ANSWERS
+    file.parent.mkdir(parents=True)
+    published = {
+        "label_names": ["contradiction", "entailment", "neutral"],
+        "preds_mnli": random.integers(0, 3, (10, 500)),
+        "gold_mnli": random.integers(0, 3, 500),
+        "preds_hans": random.integers(0, 3, (10, 400)),
+        "hans_subcase_names": ["ln_passive", "le_passive", "sn_NP/S", "ln_conjunction"],
+        "hans_subcase_id": np.arange(400) % 4,
+    }
+    np.savez(file, **published)
+    real = real_answers(str(tmp_path / "data"))
+    assert real["mnli"].shape == (10, 500) and real["hans"].shape == (10, 200)
+    assert (real["hans"][:, 1] == (published["preds_hans"][:, 3] != 1)).all()
     conditions = [c for c in all_conditions(True) if c.data in REAL]
     assert {c.data for c in conditions} == set(REAL) and max(c.num_seeds for c in conditions) == 10
     condition = Condition("accuracy", "single", "hans", 5)
-    assert condition.truth(real) == pytest.approx(1 - right.mean())
+    assert condition.truth(real) == pytest.approx(2 / 3, abs=0.05)
     found = simulate(condition, 2, range(40), real=real)
     assert found.covered["t"] >= 34 and "bayes" in found.covered
-    np.savez(tmp_path / "half.npz", correct_mnli=right)
-    with pytest.raises(UserError, match="correct_hans"):
-        real_answers(str(tmp_path / "half.npz"))
-    np.savez(tmp_path / "wrong.npz", correct_mnli=right * 2, correct_hans=right)
-    with pytest.raises(UserError, match="correct_mnli has shape"):
-        real_answers(str(tmp_path / "wrong.npz"))
+    np.savez(file, **{name: published[name] for name in published if name != "gold_mnli"})
+    real_answers.cache_clear()
+    with pytest.raises(UserError, match="gold_mnli.*give the folder of published data"):
+        real_answers(str(tmp_path / "data"))
+    with pytest.raises(UserError, match="No such file"):
+        calibrate(run_dir=str(tmp_path / "run"), data=str(tmp_path))
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_real_answers_are_the_published_ones(shared_data):
+    real = real_answers(str(shared_data))
+    with np.load(shared_data / REAL_ANSWERS) as found:
+        np.testing.assert_allclose(real["mnli"].mean(axis=1), found["reported_acc_mnli"])
+    assert real["hans"].shape == (10, 5000)
+    # A committed count of these answers, again: two blocks of the study.
+    committed = read_lines(DOCS / "calibration.jsonl")
+    condition = Condition("accuracy", "single", "hans", 2)
+    found = simulate(condition, 2023, range(committed[condition].trials), real=real)
+    assert found.covered["t"] == committed[condition].covered["t"]
+
+
+def test_misses_without_a_failed_seed_are_counted():
+    """Of five seeds none fails in three of five trials, which look as if none could."""
+    found = simulate(Condition("accuracy", "single", "failed", 5), 2, range(100))
+    misses = found.trials - found.covered["t"]
+    assert misses == found.unseen_misses + found.flagged_misses["failed seeds"] > 10
+    assert simulate(Condition("accuracy", "single", "binary", 5), 2, range(20)).unseen_misses == 0
+    parts = [simulate(Condition("accuracy", "single", "failed", 5), 2, r)
+             for r in (range(40), range(40, 100))]  # fmt: skip
+    assert joined(parts).unseen_misses == found.unseen_misses
 
 
 def test_the_page_is_made_from_the_counts_beside_it():
