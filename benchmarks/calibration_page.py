@@ -450,8 +450,9 @@ def _impossible(shown: Outcomes) -> list[str]:
     alike = "/".join(f"{2.0 ** (1 - number):.2f}" for number in NUMBERS_OF_SEEDS[:3])
     return [
         f"Where seeds fail, no flag can do this. In {unseen} of all {misses} misses no seed of the trial "
-        f"had failed; in the other {misses - unseen} a flag is up in {flagged}. Data without a failed seed "
-        "are those of seeds that cannot fail, so that a flag that is up in nine of ten of them is up in "
+        f"had failed. Of the other {misses - unseen} a flag is up in {flagged}, all but those where every "
+        "seed of a side failed. Data without a failed seed are those of seeds that cannot fail, so that a "
+        "flag that is up in nine of ten of them is up in "
         "nine of ten ordinary comparisons. Nor can an interval, unless it reaches from the score of seeds "
         f"that train to the mean with failures whatever the data: none of {'/'.join(map(str, numbers))} "
         f"seeds fails in {none} of trials. So the claim is about seeds that train; see above.",
