@@ -157,7 +157,7 @@ def torch_step(way: str, size: str, length: int) -> Step:
 
 
 def torch_model(config: BertConfig) -> Any:
-    """Returns `transformers`' model of our sizes, with PyTorch's own attention."""
+    """Returns `transformers`' model of our sizes, which attends by `scaled_dot_product_attention`."""
     import transformers
 
     sizes = {
@@ -166,7 +166,7 @@ def torch_model(config: BertConfig) -> Any:
         if name not in ("hidden_act", "initializer_range")
     }
     return transformers.BertForPreTraining(
-        transformers.BertConfig(**sizes, hidden_act="gelu_pytorch_tanh", attn_implementation="sdpa")
+        transformers.BertConfig(**sizes, hidden_act="gelu_pytorch_tanh")
     ).train()
 
 

@@ -235,7 +235,7 @@ def _train(
     schedule = Schedule(
         num_steps=num_steps,
         initial_parameters=learner.initial_parameters,
-        batch_at=lambda step: learner.batch(rows.batch(step, batch_size)),
+        batches_at=lambda steps: [learner.batch(rows.batch(step, batch_size)) for step in steps],
         learning_rate_at=lambda step: learning_rate_schedule(
             step, settings.learning_rate, warmup_steps, num_steps
         ),

@@ -5,9 +5,10 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import dataclasses
+import itertools
 import math
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +41,7 @@ class Schedule:
     Attributes:
       num_steps: updates in all.
       initial_parameters: weights at step 0, by name; called only where nothing was saved.
-      batch_at: the batch of a step, from 0.
+      batches_at: the batches of consecutive steps, from 0.
       learning_rate_at: the learning rate of a step, from 0.
       dropout_seed: of this run.
       batch_threads: that make batches ahead of the device.
@@ -48,7 +49,7 @@ class Schedule:
 
     num_steps: int
     initial_parameters: Callable[[], Mapping[str, np.ndarray]]
-    batch_at: Callable[[int], Batch]
+    batches_at: Callable[[range], Sequence[Batch]]
     learning_rate_at: Callable[[int], float]
     dropout_seed: int
     batch_threads: int = 1
@@ -179,7 +180,7 @@ def train(
             (saving.save_state_every_steps, saving.log_every_steps),
             scheduled,
         )
-        for steps, batches in _ahead(schedule, trainer.steps_per_dispatch, blocks):
+        for steps, batches in _ahead(schedule, blocks):
             writer.check()
             rates = [schedule.learning_rate_at(step) for step in steps]
             metrics = trainer.steps(batches, rates, schedule.dropout_seed, stopping.has_notice())
@@ -351,33 +352,22 @@ def _blocks(
         first = end
 
 
-def _ahead(
-    schedule: Schedule, most: int, blocks: Iterator[range]
-) -> Iterator[tuple[range, list[Batch]]]:
+def _ahead(schedule: Schedule, blocks: Iterator[range]) -> Iterator[tuple[range, Sequence[Batch]]]:
     """Yields blocks of steps and their batches, while threads make those of the blocks that follow."""
-    ahead: collections.deque[tuple[range, list[concurrent.futures.Future[Batch]]]]
+    ahead: collections.deque[tuple[range, concurrent.futures.Future[Sequence[Batch]]]]
     ahead = collections.deque()
-    waiting = 0
+
+    def begin(number: int) -> None:
+        for steps in itertools.islice(blocks, number):
+            ahead.append((steps, pool.submit(schedule.batches_at, steps)))
+
     with concurrent.futures.ThreadPoolExecutor(schedule.batch_threads) as pool:
-        try:
-            while True:
-                # Enough that no thread is idle while the device is given a block.
-                while waiting < most + schedule.batch_threads:
-                    steps = next(blocks, None)
-                    if steps is None:
-                        break
-                    ahead.append((steps, [pool.submit(schedule.batch_at, step) for step in steps]))
-                    waiting += len(steps)
-                if not ahead:
-                    return
-                steps, futures = ahead.popleft()
-                waiting -= len(steps)
-                batches = [future.result() for future in futures]
-                yield steps, batches
-        finally:
-            for _, futures in ahead:
-                for future in futures:
-                    future.cancel()
+        begin(schedule.batch_threads)
+        while ahead:
+            steps, batches = ahead.popleft()
+            found = batches.result()
+            begin(1)
+            yield steps, found
 
 
 def _make_directory(path: Path) -> None:

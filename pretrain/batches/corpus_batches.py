@@ -63,12 +63,18 @@ class Batches(ABC):
         self._data_seed = data_seed
 
     @abstractmethod
-    def batch(self, step: int) -> dict[str, np.ndarray]:
+    def batch(self, step: int, num_steps: int = 1) -> dict[str, np.ndarray]:
         """Returns the batch of the update that follows `step` finished ones; see `pretraining_batch`."""
 
-    def instance_ids(self, step: int) -> np.ndarray:
+    def batches(self, steps: range) -> list[dict[str, np.ndarray]]:
+        """Returns the batch of each of some consecutive steps; Python costs no more than for one."""
+        whole = self.batch(steps.start, len(steps))
+        parts = {name: np.split(values, len(steps)) for name, values in whole.items()}
+        return [{name: parts[name][n] for name in parts} for n in range(len(steps))]
+
+    def instance_ids(self, step: int, num_steps: int = 1) -> np.ndarray:
         """Returns the numbers of the instances in the batch of that step, int64 [batch]."""
-        position = step * self.batch_size + np.arange(self.batch_size)
+        position = step * self.batch_size + np.arange(num_steps * self.batch_size)
         return instance_order(position, self.num_instances, self._data_seed)
 
 
@@ -130,7 +136,7 @@ class CorpusBatches(Batches):
                     "its files are of several corpora; prepare it again into an empty run_dir"
                 )
 
-    def batch(self, step: int) -> dict[str, np.ndarray]:
+    def batch(self, step: int, num_steps: int = 1) -> dict[str, np.ndarray]:
         """As `Batches.batch`."""
         return pretraining_batch(
             self._store,
@@ -142,6 +148,7 @@ class CorpusBatches(Batches):
             batch_size=self.batch_size,
             fresh_masks=self._fresh_masks,
             instance_seed=self._instance_seed,
+            num_steps=num_steps,
         )
 
 
@@ -193,13 +200,13 @@ class ImportedBatches(Batches):
                 "to what the records were made with"
             )
 
-    def batch(self, step: int) -> dict[str, np.ndarray]:
+    def batch(self, step: int, num_steps: int = 1) -> dict[str, np.ndarray]:
         """As `Batches.batch`."""
-        instance = self.instance_ids(step)
+        instance = self.instance_ids(step, num_steps)
         batch = {}
         for name, array in self.features.items():
             kind = np.float32 if name == "masked_lm_weights" else np.int32
-            values = np.zeros((self.batch_size, self._widths[name]), kind)
+            values = np.zeros((len(instance), self._widths[name]), kind)
             values[:, : array.shape[1]] = array[instance]
             batch[name] = values[:, 0] if name == "next_sentence_labels" else values
         return batch

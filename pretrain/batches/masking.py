@@ -66,8 +66,9 @@ def pretraining_batch(
     batch_size: int,
     fresh_masks: bool,
     instance_seed: int,
+    num_steps: int = 1,
 ) -> dict[str, np.ndarray]:
-    """Makes the batch of one step, under the original's feature names.
+    """Makes the batch of one step, or of several one after the other, under the original's feature names.
 
     Args:
       store: the corpus.
@@ -75,10 +76,11 @@ def pretraining_batch(
       masking: how they become sequences.
       tokenizer: that of the corpus.
       data_seed: seed of the order of the examples (and of fresh masks).
-      step: number of the step, from 0.
-      batch_size: sequences in the batch.
+      step: number of the first step, from 0.
+      batch_size: sequences in the batch of a step.
       fresh_masks: whether masks are drawn by position, never to repeat, instead of by instance.
       instance_seed: seed of masks that belong to instances.
+      num_steps: how many steps; batch below is num_steps x batch_size.
 
     Returns:
       `input_ids`, `input_mask`, `segment_ids` int32 [batch, length]; `masked_lm_positions`,
@@ -89,7 +91,7 @@ def pretraining_batch(
     Raises:
       ValueError: an instance is longer than `masking.sequence_length`.
     """
-    position = step * batch_size + np.arange(batch_size)  # [batch]
+    position = step * batch_size + np.arange(num_steps * batch_size)  # [batch]
     instance = instance_order(position, len(table), data_seed)  # [batch]
     mask_key = (
         ("fresh masks", data_seed, position[:, None])

@@ -229,7 +229,7 @@ def _schedule(settings: PretrainingSettings, data: _Data, start: Checkpoint | No
             if start is None
             else start.parameters
         ),
-        batch_at=data.batches.batch,
+        batches_at=data.batches.batches,
         learning_rate_at=learning_rates(
             treatment=treatment,
             learning_rate=settings.learning_rate,

@@ -43,6 +43,12 @@ def test_an_epoch_of_either_kind_has_the_same_sequences(corpus, tmp_path):
                 for row in range(size)
             )
         )
+        three = batches.batches(range(3))
+        assert all(
+            np.array_equal(three[step][name], values)
+            for step in range(3)
+            for name, values in batches.batch(step).items()
+        )
     assert epochs[0] == epochs[1]
 
 
@@ -97,3 +103,19 @@ def test_sequences_that_do_not_fit_are_refused(corpus):
         open_batches(corpus, short, data_seed=0, batch_size=8)
     with pytest.raises(UserError, match=r"does not exist; give a directory that"):
         open_batches(corpus / "absent", MASKING, data_seed=0, batch_size=8)
+
+
+@pytest.mark.parametrize("whole_word_masks", [False, True])
+def test_batches_made_at_once_are_those_made_one_by_one(corpus, whole_word_masks):
+    """In the middle of an epoch, and over its end."""
+    masking = dataclasses.replace(MASKING, whole_word_masks=whole_word_masks)
+    batches = open_batches(corpus, masking, data_seed=3, batch_size=8)
+    last = batches.num_instances // batches.batch_size
+    for steps in (range(1, 4), range(last - 1, last + 3)):
+        together = batches.batches(steps)
+        for step, found in zip(steps, together, strict=True):
+            expected = batches.batch(step)
+            assert found.keys() == expected.keys()
+            for name, values in expected.items():
+                assert found[name].dtype == values.dtype
+                assert np.array_equal(found[name], values), (step, name)
