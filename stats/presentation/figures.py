@@ -244,7 +244,7 @@ def sources_figure(comparisons: Sequence[Comparison], title: str = "") -> Figure
     if not comparisons:
         raise UserError("found no comparisons to draw, expected one per source of chance")
     first = comparisons[0]
-    with canvas(6.6, 1.5 + 1.0 * len(comparisons)) as (figure, axes):
+    with canvas(6.0, 1.5 + 1.0 * len(comparisons)) as (figure, axes):
         for row, item in enumerate(comparisons):
             _draw_violin(axes, item.differences, row, 5, False)
             _draw_intervals(axes, item, row + 0.4, 0.14, False)

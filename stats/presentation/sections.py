@@ -177,9 +177,10 @@ def figure_html(folder: Path, section: ReportSection) -> str:
     for colour, variable in _COLOURS_OF_THE_PAGE.items():
         text = re.sub(rf"(fill|stroke): {colour}(?=[;\"])", rf"\1: var({variable})", text)
     caption = escape(with_minus(section.caption))
-    # On a narrow screen a wide figure scrolls rather than that its letters, of ten units, become too small.
+    # On a narrow screen a wide figure scrolls rather than that its letters, of ten units, become smaller
+    # than eight pixels.
     [width] = re.findall(r'viewBox="0 0 ([\d.]+) ', text[: text.index(">")])
-    label = f'role="img" aria-label="{caption}" class="figure" style="min-width: {width}px" '
+    label = f'role="img" aria-label="{caption}" class="figure" style="min-width: {0.8 * float(width):.0f}px" '
     drawn = text.replace("<svg ", f"<svg {label}", 1)
     scrolls = '<div class="scroll" tabindex="0" role="group" aria-label="Figure">'
     return f"<figure>{scrolls}{drawn}</div><figcaption>{caption}</figcaption></figure>"
