@@ -6,7 +6,10 @@ import base64
 import contextlib
 import hashlib
 import json
+import os
 import shutil
+import subprocess
+import sys
 import urllib.parse
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,6 +17,7 @@ from typing import Any
 
 from multiberts.tests.http_server import Answer, serving
 
+PROGRAM = "from multiberts.runs.command import main; main()"
 TOKEN = "hf_of_the_tests"
 _JSON = {"Content-Type": "application/json"}
 
@@ -173,6 +177,27 @@ class FakeHub:
         commits[commit] = folder
         url = f"{self._url(repository)}/commit/{commit}"
         return json.dumps({"commitUrl": url, "commitOid": commit, "success": True}).encode()
+
+
+def hub_command(
+    endpoint: str, home: Path, *arguments: str, token: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs a command in a process with this Hub.
+
+    Args:
+      endpoint: the Hub's address.
+      home: the folder of the cache, empty at first.
+      arguments: of `multiberts`.
+      token: of the user; None: there is none.
+    """
+    environment = {**os.environ, "HF_ENDPOINT": endpoint, "HF_HOME": str(home),
+                   "HF_HUB_DISABLE_XET": "1", "HF_HUB_ETAG_TIMEOUT": "5"}  # fmt: skip
+    for name in ("HF_HUB_OFFLINE", "HF_TOKEN"):
+        environment.pop(name, None)
+    environment |= {} if token is None else {"HF_TOKEN": token}
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, env=environment
+    )
 
 
 def _etag(file: Path) -> str:

@@ -148,7 +148,8 @@ def _model(
 
     def signature(*names: str) -> Callable[..., Any]:
         specs = [tf.TensorSpec([None], tf.string, name=name) for name in names]
-        return tf.function(answer, input_signature=specs, autograph=False)
+        found: Callable[..., Any] = tf.function(answer, input_signature=specs, autograph=False)
+        return found
 
     model.texts, model.pairs = signature("text"), signature("text", "text_pair")
     texts, pairs = model.texts, model.pairs

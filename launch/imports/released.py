@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from multiberts.bert.checkpoint.checkpoint import check_checkpoint, layout_of, read_provenance
+from multiberts.bert.checkpoint.hub import checkpoint_directory
 from multiberts.bert.checkpoint.release_names import RELEASED_PROCEDURE, parse_release_name
 from multiberts.launch.imports.register import (
     Placing,
@@ -139,7 +140,11 @@ def _chosen(
         folders += checkpoints.items()
     else:
         folders.append((None, checkpoints))
-    found = [item for name, folder in folders for item in find_checkpoints(folder, name)]
+    found = [
+        item
+        for name, folder in folders
+        for item in find_checkpoints(checkpoint_directory(folder), name)
+    ]
 
     def is_wanted(item: Found) -> bool:
         seeds = pretrain_seeds

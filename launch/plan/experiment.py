@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from multiberts.bert.checkpoint.hub import is_name
 from multiberts.finetune.tasks import task_named
 from multiberts.launch.plan.graph import DATA, WORLD, Graph, complete, placed_in
 from multiberts.launch.plan.input_digests import InputDigests
@@ -46,7 +47,7 @@ class Experiment:
       procedures: for each way of pre-training, arguments of `pretrain`; `corpus` names one of
         `corpora` (which may be left out if there is only one), `evaluation_corpus` another (or gives
         the directory of a prepared one), `initial_checkpoint` a procedure: training starts from its
-        last checkpoint of the same seed.
+        last checkpoint of the same seed; or `hub:<repository>`.
       pretrain_seeds: seeds of every procedure.
       tasks: for each task, arguments of `finetune`; `task` is the entry's name unless given.
       learning_rates: of fine-tuning, by task. Empty: that of the task's arguments.
@@ -225,6 +226,7 @@ def _add_pretraining(
             "another name, or leave it out of launch.procedures"
         )
     start = arguments.get("initial_checkpoint")
+    start = None if is_name(start) else start
     if start is not None and (start, seed) not in pretrained:
         raise UserError(
             f"{procedure}/pretrain.initial_checkpoint is {start!r}, of which no seed {seed} was "
@@ -303,7 +305,7 @@ def _procedures_in_order(
     uses: dict[str, set[str]] = {}
     for name, arguments in procedures.items():
         start = arguments.get("initial_checkpoint")
-        if start is not None and start not in procedures and start in imported:
+        if is_name(start) or (start not in procedures and start in imported):
             start = None
         if start is not None and start not in procedures:
             raise UserError(

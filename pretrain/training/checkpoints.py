@@ -16,6 +16,7 @@ from multiberts.bert.checkpoint.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
+from multiberts.bert.checkpoint.hub import checkpoint_directory
 from multiberts.bert.model.configuration import BertConfig, parameter_shapes
 from multiberts.bert.training.state import STATE
 from multiberts.pretrain.training.recipe import CONTINUE
@@ -28,14 +29,14 @@ def check_initial_checkpoint(directory: str, config: BertConfig, vocabulary_path
     """Refuses, without TensorFlow, a checkpoint of another model or with another vocabulary.
 
     Args:
-      directory: of the checkpoint, in either layout.
+      directory: of the checkpoint, in either layout, or its name.
       config: the model that is to be trained.
       vocabulary_path: of the corpus.
 
     Raises:
       UserError: naming the fields that differ, or both vocabularies.
     """
-    found = check_checkpoint(directory)
+    found = check_checkpoint(checkpoint_directory(directory))
     differences = [
         f"{field.name} {getattr(found, field.name)}, expected {getattr(config, field.name)}"
         for field in dataclasses.fields(config)
@@ -47,7 +48,7 @@ def check_initial_checkpoint(directory: str, config: BertConfig, vocabulary_path
             f"{'; '.join(differences)}; give pretrain.model the checkpoint's values and prepare the "
             "corpus with its vocab.txt"
         )
-    vocabulary = Path(directory) / VOCABULARY
+    vocabulary = checkpoint_directory(directory) / VOCABULARY
     if vocabulary.read_bytes() != vocabulary_path.read_bytes():
         raise UserError(
             f"{vocabulary} and {vocabulary_path} differ; prepare the corpus with the checkpoint's "
@@ -61,7 +62,7 @@ def read_initial_checkpoint(directory: str) -> Checkpoint:
     Raises:
       UserError: it is damaged, or has no pre-training heads.
     """
-    checkpoint = read_checkpoint(directory)
+    checkpoint = read_checkpoint(checkpoint_directory(directory))
     missing = sorted(parameter_shapes(checkpoint.config).keys() - checkpoint.parameters.keys())
     if missing:
         raise UserError(

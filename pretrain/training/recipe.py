@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+from multiberts.bert.checkpoint.hub import checkpoint_directory, is_name
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.pretrain.batches.masking import Masking
 from multiberts.runs.errors import UserError, check_values
@@ -47,8 +48,8 @@ class PretrainingSettings:
         initialisation. The last step is always kept.
       procedure: the name of this way of training, recorded in checkpoints (`base`, `cda_incr`).
       data_seed: of the order of the instances; None: the same as pretrain_seed, as in the release.
-      initial_checkpoint: a checkpoint directory whose weights training starts from, with moments
-        at zero; None: initialise from pretrain_seed.
+      initial_checkpoint: a checkpoint directory (or `hub:<repository>`) whose weights training starts
+        from, with moments at zero; None: initialise from pretrain_seed.
       batch_size: sequences per step.
       sequence_length: pieces per sequence; at least that of the corpus's instances.
       max_predictions_per_sequence: most masked pieces in a sequence.
@@ -144,7 +145,7 @@ class PretrainingSettings:
 
 
 def _settle(parameters: Values, inputs: Values) -> None:
-    """Gives equal runs equal parameters.
+    """Gives equal runs equal parameters; a checkpoint that is given by name is fetched.
 
     Those that came with time are stated only where they matter, so that directories made before they
     existed stay valid.
@@ -155,6 +156,8 @@ def _settle(parameters: Values, inputs: Values) -> None:
     parameters["checkpoint_steps"] = sorted(
         {*parameters["checkpoint_steps"], parameters["num_steps"]}
     )
+    if is_name(inputs["initial_checkpoint"]):
+        inputs["initial_checkpoint"] = str(checkpoint_directory(inputs["initial_checkpoint"]))
     restarts = inputs["initial_checkpoint"] is None or (
         parameters["learning_rate_treatment"] == RESTART
     )

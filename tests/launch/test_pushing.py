@@ -5,9 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,9 +25,8 @@ from multiberts.evaluate.imports.imported_runs import (
 from multiberts.launch.pushing import push
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
-from multiberts.tests.fake_hub import TOKEN, FakeHub
+from multiberts.tests.fake_hub import TOKEN, FakeHub, hub_command
 
-PROGRAM = "from multiberts.runs.command import main; main()"
 CONFIG = BertConfig(
     vocab_size=7, hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
     intermediate_size=16, max_position_embeddings=16,
@@ -72,15 +68,7 @@ def command(tmp_path: Path) -> Callable[..., Any]:
     """Runs a command in a process with a Hub, a token and a cache that is empty at first."""
 
     def run(endpoint: str, token: str | None, *arguments: str) -> Any:
-        environment = {**os.environ, "HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path / "home"),
-                       "HF_HUB_DISABLE_XET": "1", "HF_HUB_ETAG_TIMEOUT": "5"}  # fmt: skip
-        for name in ("HF_HUB_OFFLINE", "HF_TOKEN"):
-            environment.pop(name, None)
-        environment |= {} if token is None else {"HF_TOKEN": token}
-        return subprocess.run(
-            [sys.executable, "-c", PROGRAM, *arguments],
-            capture_output=True, text=True, env=environment,
-        )  # fmt: skip
+        return hub_command(endpoint, tmp_path / "home", *arguments, token=token)
 
     return run
 

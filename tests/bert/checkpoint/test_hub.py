@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,11 +14,10 @@ from multiberts.bert.checkpoint.hub import checkpoint_directory
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.initialization import initial_parameters
 from multiberts.runs.errors import UserError
-from multiberts.tests.fake_hub import FakeHub
+from multiberts.tests.fake_hub import FakeHub, hub_command
 
 FIRST, SECOND = "1" * 40, "2" * 40
 REPOSITORY = "google/multiberts-seed_0"
-PROGRAM = "from multiberts.runs.command import main; main()"
 
 
 def commit_of(hub: FakeHub, commit: str) -> Path:
@@ -49,17 +46,7 @@ def hub(tmp_path: Path) -> FakeHub:
 @pytest.fixture
 def command(tmp_path: Path) -> Callable[..., Any]:
     """Runs a command in a process whose Hub is at `endpoint` and whose cache is empty at first."""
-
-    def run(endpoint: str, *arguments: str) -> Any:
-        environment = {**os.environ, "HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path / "home"),
-                       "HF_HUB_DISABLE_XET": "1", "HF_HUB_ETAG_TIMEOUT": "5"}  # fmt: skip
-        environment.pop("HF_HUB_OFFLINE", None)
-        return subprocess.run(
-            [sys.executable, "-c", PROGRAM, *arguments],
-            capture_output=True, text=True, env=environment,
-        )  # fmt: skip
-
-    return run
+    return lambda endpoint, *arguments: hub_command(endpoint, tmp_path / "home", *arguments)
 
 
 def test_a_name_is_fetched_once_and_stays_usable_without_a_network(

@@ -19,6 +19,7 @@ from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.runs.directory import RunDirectory, fingerprint
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import sha256_of_file
+from multiberts.tests.fake_hub import FakeHub, hub_command
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##c"]
 Make = Callable[..., Path]
@@ -365,6 +366,46 @@ def test_procedures_start_from_imported_checkpoints(tmp_path: Path) -> None:
         UserError, match="seed 0 of base was imported and is to be pre-trained, too"
     ):
         plan(tmp_path, base, **changes)
+
+
+def test_checkpoints_of_the_hub_are_imported_and_planned_from(
+    tmp_path: Path, release: Path
+) -> None:
+    pytest.importorskip("huggingface_hub")
+    (tmp_path / "text.txt").write_text("One. Two.\n")
+    name = "google/multiberts-seed_2"
+    folder = next(release.glob("models--google*/snapshots/*"))
+    hub, home, root = (
+        FakeHub(tmp_path, {f"models/{name}": {"1" * 40: folder}}),
+        tmp_path / "home",
+        tmp_path / "root",
+    )
+    experiment = [
+        f"launch.root = {str(root)!r}",
+        "launch.corpora = ['text']",
+        f"text/prepare.sources = [{str(tmp_path / 'text.txt')!r}]",
+        "text/prepare.source_format = 'sentences'",
+        "launch.procedures = ['more']",
+        "launch.pretrain_seeds = [0]",
+        f"more/pretrain.initial_checkpoint = 'hub:{name}'",
+        "pretrain.model = {}",
+        "pretrain.num_steps = 5",
+        "launch.tasks = []",
+    ]
+    with hub.serve() as endpoint:
+        done = hub_command(endpoint, home, "launch", "import", f"--root={root}",
+                           f"--gin_param=import_released.checkpoints = 'hub:{name}'")  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        [run] = imported_runs(root)
+        assert (run.parameters["procedure"], run.parameters["pretrain_seed"]) == ("base", 2)
+        bindings = [f"--gin_param={binding}" for binding in experiment]
+        planned = hub_command(endpoint, home, "launch", "plan", *bindings)
+        assert planned.returncode == 0, planned.stderr
+        assert "more" in planned.stdout
+        (tmp_path / "text.txt").write_text("One. Three.\n")
+        missing = [binding.replace(name, "google/nothing") for binding in bindings]
+        refused = hub_command(endpoint, home, "launch", "plan", *missing)
+    assert refused.returncode == 2 and "the Hub has no such repository" in refused.stderr
 
 
 def test_paths_in_the_folder_of_data(tmp_path: Path, release: Path) -> None:

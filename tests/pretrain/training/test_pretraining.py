@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from multiberts.bert.model.initialization import initial_parameters
 from multiberts.pretrain.inspection.original_records import export_records, import_records
 from multiberts.pretrain.training.pretraining import checkpoint_path, pretrain
 from multiberts.runs.errors import UserError
+from multiberts.tests.fake_hub import FakeHub, hub_command
 from multiberts.tests.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
@@ -206,6 +208,33 @@ def test_starts_from_a_hugging_face_directory(corpus: Path, tmp_path: Path) -> N
         pretrain(**_arguments(tmp_path / name, corpus, **short, initial_checkpoint=str(start)))
         ends.append(read_checkpoint(checkpoint_path(tmp_path / name, 2)).parameters)
     assert all(np.array_equal(ends[0][name], ends[1][name]) for name in ends[0])
+
+
+def test_starts_from_a_checkpoint_of_the_hub(corpus: Path, tmp_path: Path) -> None:
+    """To the weights to which its directory leads; the parent's checksum is recorded."""
+    pytest.importorskip("huggingface_hub")
+    short = {"num_steps": 2, "warmup_steps": 0}
+    pretrain(**_arguments(tmp_path / "base", corpus, **short))
+    start, _ = convert_checkpoint(
+        checkpoint_path(tmp_path / "base", 2), tmp_path / "start", "hugging_face"
+    )
+    pretrain(**_arguments(tmp_path / "local", corpus, **short, initial_checkpoint=str(start)))
+    given = _arguments(tmp_path / "hub", corpus, **short, initial_checkpoint="hub:me/start")
+    bindings = [f"--gin_param=pretrain.{name} = {value!r}" for name, value in given.items()]
+    hub = FakeHub(tmp_path / "uploads", {"models/me/start": {"1" * 40: start}})
+    with hub.serve() as endpoint:
+        done = hub_command(endpoint, tmp_path / "home", "pretrain", *bindings)
+        assert done.returncode == 0, done.stderr
+    assert f"hub:me/start is me/start@{'1' * 40}" in done.stderr
+    local, other = (
+        read_checkpoint(checkpoint_path(tmp_path / name, 2)) for name in ("local", "hub")
+    )
+    assert all(
+        np.array_equal(values, other.parameters[name]) for name, values in local.parameters.items()
+    )
+    parents = [each.provenance["parent"] for each in (local, other)]
+    assert [each["procedure"] for each in parents] == ["base", "base"]
+    assert re.fullmatch("[0-9a-f]{64}", parents[1]["sha256"])
 
 
 def test_a_start_without_pretraining_heads_is_refused(corpus: Path, tmp_path: Path) -> None:
