@@ -78,6 +78,10 @@ bench-finetune: $(VENV)/installed-for-tests
 	$(BIN)/pip install --quiet --no-deps -r requirements-bench.txt
 	$(BIN)/python -m benchmarks.finetuning_speed
 
+# How often fine-tuning fails with and without Adam's bias correction; flags of another study: the module's text.
+study-stability: $(VENV)/installed-for-tests
+	$(BIN)/python -m benchmarks.finetuning_stability
+
 # Plans and states of 10,000 runs, and 4,000 runs that do nothing, through the launcher.
 bench-launch: $(VENV)/installed
 	$(BIN)/python -m benchmarks.launch_speed

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from multiberts.bert.checkpoint.hub import checkpoint_directory, is_name
+from multiberts.bert.checkpoint.hub import check_name, checkpoint_directory, is_name
 from multiberts.evaluate.dumps.run_file import set_at
 from multiberts.finetune.classification.challenge_sets import DATASET_PREFIX
 from multiberts.finetune.family import Family
@@ -120,6 +120,7 @@ class FinetuningSettings:
 
     def __post_init__(self) -> None:
         """Refuses early predictions that are not before the end, or repeated, and a choice of none."""
+        check_name(self.checkpoint)
         for epochs in self.prediction_epochs:
             if epochs >= self.num_epochs:
                 raise UserError(

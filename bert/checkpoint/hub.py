@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from multiberts.bert.checkpoint import hugging_face, tensorflow_format
-from multiberts.bert.checkpoint.release_archives import RELEASE, release_directory
+from multiberts.bert.checkpoint.release_archives import RELEASE, release_directory, seed_named
 from multiberts.runs import console
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
@@ -80,15 +80,36 @@ def origin_of(directory: Path) -> str:
     return f"{folder.removeprefix('models--').replace('--', '/')}@{directory.name}"
 
 
-# Once per process, so that all runs of a sweep start from the same commit.
-@functools.cache
-def _fetched(name: str) -> Path:
+def check_name(checkpoint: PathLike) -> None:
+    """Refuses a name of another form than names have; fetches nothing.
+
+    Raises:
+      UserError: the name is not one.
+
+    Example:
+      >>> check_name("hub:google/multiberts-seed_0")
+    """
+    name = str(checkpoint)
+    if name.startswith(RELEASE):
+        seed_named(name)
+    elif name.startswith(HUB):
+        _repository_named(name)
+
+
+def _repository_named(name: str) -> re.Match[str]:
     match = _NAME.fullmatch(name.removeprefix(HUB))
     if match is None:
         raise UserError(
             f"{name!r} names no repository, expected hub:<owner>/<name> or hub:<owner>/<name>@<revision>; "
             "correct it"
         )
+    return match
+
+
+# Once per process, so that all runs of a sweep start from the same commit.
+@functools.cache
+def _fetched(name: str) -> Path:
+    match = _repository_named(name)
     try:
         import huggingface_hub
         from huggingface_hub import errors

@@ -43,13 +43,7 @@ def release_directory(name: str) -> Path:
       UserError: another name, the archive cannot be fetched or is not whole, or the disk is full; nothing
         is left behind.
     """
-    match = re.fullmatch(r"seed_(\d+)", name.removeprefix(RELEASE))
-    if match is None or int(match[1]) >= _NUM_SEEDS:
-        raise UserError(
-            f"{name!r} is not in the release, expected {RELEASE}seed_0 to {RELEASE}seed_{_NUM_SEEDS - 1}; "
-            "correct it (hub:google/multiberts-seed_0-step_20k is an intermediate checkpoint)"
-        )
-    seed = int(match[1])
+    seed = seed_named(name)
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     # The name says of which procedure, seed and step the weights are.
     directory = Path(cache, "multiberts", "release", release_name(seed))
@@ -66,6 +60,25 @@ def release_directory(name: str) -> Path:
             _fetch(f"{address}/{file}", folder / file)
     console.progress(f"{name} was fetched to {directory}")
     return directory
+
+
+def seed_named(name: str) -> int:
+    """Returns the seed of a published checkpoint.
+
+    Raises:
+      UserError: there is none of that name.
+
+    Example:
+      >>> seed_named("tf-release:seed_3")
+      3
+    """
+    match = re.fullmatch(r"seed_(\d+)", name.removeprefix(RELEASE))
+    if match is None or int(match[1]) >= _NUM_SEEDS:
+        raise UserError(
+            f"{name!r} is not in the release, expected {RELEASE}seed_0 to {RELEASE}seed_{_NUM_SEEDS - 1}; "
+            "correct it (hub:google/multiberts-seed_0-step_20k is an intermediate checkpoint)"
+        )
+    return int(match[1])
 
 
 def _fetch(address: str, path: Path) -> None:
