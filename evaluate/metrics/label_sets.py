@@ -154,7 +154,7 @@ def _all_right(truths: NDArray, guesses: NDArray, both: NDArray) -> NDArray:
 
 
 _SHARES: Mapping[str, Share] = {"f1": f_beta(1.0), "precision": precision, "recall": recall}
-_AVERAGES = {
+_AVERAGES: Mapping[str, Callable[[str, Share], Metric]] = {
     "micro": _averaged,
     "macro": functools.partial(_averaged, weights=on_either_side),
     "weighted": functools.partial(_averaged, weights=by_labels),

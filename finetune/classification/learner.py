@@ -107,8 +107,9 @@ def _refuse_one_label(source: TextSource, labels: np.ndarray | None, task: GlueT
         labels = labels[labels != NO_TAG]
     if labels is None or not len(labels) or (labels != labels[0]).any():
         return
-    label = f"{labels[0]:g}" if task.labels is None else None
-    if label is None:
+    if task.labels is None:
+        label = f"{labels[0]:g}"
+    else:
         label = "of the first" if task.has_texts else repr(task.labels[int(labels[0])])
     raise UserError(
         f"{source.files[0]}: all {len(labels)} examples to train on have the label {label}, expected "
@@ -286,18 +287,18 @@ class ClassificationData:
             column: [values[row] for row in rows] for column, values in examples.extras.items()
         }
         scores: np.ndarray | None
+        outputs: Mapping[str, Any]
         if not self.task.has_texts:
             predictions, scores, outputs = outcome(
                 answers, regression=self.task.labels is None, merge=texts.source.merge
             )
         else:
             scores = answers if per_word is None else None
-            if per_word is None:
-                answers = answers > 0
-            else:
+            chosen: np.ndarray = answers if per_word is not None else answers > 0
+            if per_word is not None:
                 number = np.array([len(words) for words in examples.words or ()])[rows]
                 answers[np.arange(shape) >= number[:, None]] = NO_TAG
-            labels, predictions, known, outputs = text_columns_of_dump(labels, answers, self.task)
+            labels, predictions, known, outputs = text_columns_of_dump(labels, chosen, self.task)
             extras |= known
         return EvaluationSet(
             name=name,

@@ -409,7 +409,7 @@ def _set_state(resource: tpu_v2.QueuedResource, state: str) -> None:
 
 def _bytes(answer: Any) -> bytes:
     serialize = getattr(type(answer), "serialize", None) or type(answer).SerializeToString
-    return serialize(answer)
+    return bytes(serialize(answer))
 
 
 def _operation(name: str) -> operations_pb2.Operation:
