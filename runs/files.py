@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gzip
 import hashlib
 import json
@@ -22,7 +23,7 @@ PathLike = str | os.PathLike[str]
 UNFINISHED_SUFFIX = ".unfinished"
 
 # Enough for a whole number of 64 bits; longer ones overflow where they are used.
-_DIGITS_OF_INTEGERS = 20
+_MAX_DIGITS = 20
 
 
 @contextlib.contextmanager
@@ -159,14 +160,17 @@ def read_lines(path: PathLike) -> list[str]:
 
 
 def read_json_fields(
-    path: PathLike, kinds: Mapping[str, Any] | None = None, cure: str = "copy it again"
+    path: PathLike,
+    kinds: Mapping[str, Any] | None = None,
+    cure: str = "copy it again",
+    max_digits: int = _MAX_DIGITS,
 ) -> dict[str, Any]:
     """Returns the fields of a JSON object in a file; see `parse_json_fields`.
 
     Raises:
       UserError: the file is missing or unreadable, or its content is refused.
     """
-    return parse_json_fields(read_bytes(path, cure), str(path), kinds, cure)
+    return parse_json_fields(read_bytes(path, cure), str(path), kinds, cure, max_digits)
 
 
 def parse_json_fields(
@@ -174,6 +178,7 @@ def parse_json_fields(
     where: str,
     kinds: Mapping[str, Any] | None = None,
     cure: str = "copy it again",
+    max_digits: int = _MAX_DIGITS,
 ) -> dict[str, Any]:
     """Returns the fields of a JSON object that this program wrote, or refuses it in one line.
 
@@ -184,6 +189,7 @@ def parse_json_fields(
         `typing.get_type_hints`. A field must be there unless its annotation takes None. Further fields
         are returned as they are.
       cure: what to do about it, for messages.
+      max_digits: of an integer; another program may use longer ones for "no limit".
 
     Raises:
       UserError: the data are empty, cut, binary, or not one JSON object; they are nested too deep or
@@ -201,7 +207,7 @@ def parse_json_fields(
     if not data:
         raise UserError(f"{where} is empty; {cure}")
     try:
-        values = json.loads(data, parse_int=_integer)
+        values = json.loads(data, parse_int=functools.partial(_integer, max_digits=max_digits))
     except (ValueError, RecursionError) as error:
         reason = "it is nested too deep" if isinstance(error, RecursionError) else error
         raise UserError(f"{where} is not whole JSON ({reason}); {cure}") from error
@@ -225,8 +231,8 @@ def check_fields(
             raise UserError(f"{where}: {name} is {found}, expected {described(kind)}; {cure}")
 
 
-def _integer(digits: str) -> int:
-    if len(digits.removeprefix("-")) > _DIGITS_OF_INTEGERS:
+def _integer(digits: str, max_digits: int) -> int:
+    if len(digits.removeprefix("-")) > max_digits:
         raise ValueError(f"an integer has {len(digits.removeprefix('-'))} digits")
     return int(digits)
 

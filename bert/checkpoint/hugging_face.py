@@ -478,7 +478,10 @@ def _write_tokenizer(directory: Path, pieces: list[str], config: BertConfig) -> 
 def _refuse_cased(directory: PathLike) -> None:
     """Refuses a cased model, which would be read without an error and fed the wrong pieces."""
     path = Path(directory) / TOKENIZER_CONFIG
-    if path.is_file() and read_json_fields(path).get("do_lower_case") is False:
+    if not path.is_file():
+        return
+    # Without a limit of length, transformers writes `model_max_length` as a number of 31 digits.
+    if read_json_fields(path, max_digits=40).get("do_lower_case") is False:
         raise UserError(
             f"{path}: do_lower_case is false, so the model is cased; text is lower-cased here: take "
             "an uncased checkpoint"

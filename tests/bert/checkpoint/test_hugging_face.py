@@ -174,6 +174,16 @@ def test_transformers_loads_our_tokenizer_and_gives_the_same_ids(exported: Path,
     assert theirs.mask_token_id == ours.mask_id and theirs.pad_token_id == ours.pad_id
 
 
+def test_a_tokenizer_that_transformers_saved_without_a_limit_of_length_is_read(
+    exported: Path,
+) -> None:
+    _, transformers = _torch_and_transformers()
+    theirs = transformers.BertTokenizerFast(vocab_file=str(exported / "vocab.txt"))
+    theirs.save_pretrained(_as_foreign(exported))
+    assert '"model_max_length": 1000000000' in (exported / "tokenizer_config.json").read_text()
+    assert check_checkpoint(exported) == CONFIG
+
+
 def test_tokenizer_file_has_the_originals_longest_word(exported: Path) -> None:
     from tokenizers import Tokenizer as LibraryTokenizer
 
