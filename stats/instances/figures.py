@@ -80,14 +80,66 @@ def write_instances(
     sections = [
         ReportSection(name, _caption(name), partial(made.__getitem__, name)) for name in made
     ]
-    return write_report(directory, "Instance-level analysis", sections, made_by=made_by)
+    return write_report(
+        directory,
+        "Instance-level analysis",
+        sections,
+        made_by=made_by,
+        findings=_findings(analysis.pairs),
+    )
+
+
+# What stands in the captions, by the first words of the name.
+_CAPTIONS = {
+    "decaying_examples": "Examples that the larger size is worse on, by at least the threshold of the "
+    "bound, the clearest first. One with p (BH) above 0.05 may be there by chance.",
+    "improving_examples": "Examples that the larger size is better on, by at least the threshold of the "
+    "bound, the clearest first. One with p (BH) above 0.05 may be there by chance.",
+    "accuracy": "Accuracy of every size, its spread over seeds, and that of votes of a seed's runs",
+    "decay": "The share of examples that the larger size is worse on: lower limits and bounds",
+    "thresholds": "Examples whose accuracy falls by so much, and how many of them chance alone explains",
+    "seeds": "What fewer seeds of each size would have shown",
+    "improvement": "The shares of examples that the larger size is better on and worse on",
+    "fisher": "Single examples found worse by Fisher's tests, at false discovery rates",
+    "decomposition": "The loss as squared bias and variances over pre-training and fine-tuning",
+    "disagreement": "How often two runs disagree in being right, by the seed that they share",
+    "momentum": "Whether examples that improved from the small to the middle size improve further: "
+    "correlation of the two gains",
+    "figure_accuracy": "Accuracy by size: a dot per pre-training seed, the means and the votes",
+    "figure_histogram": "How many examples are right in what share of the seeds",
+    "figure_bounds": "Lower bounds on the share of examples that get worse with size",
+    "figure_fisher": "Examples found worse by Fisher's tests",
+    "figure_decomposition": "The loss by size, in parts",
+    "figure_variances": "Variances by size",
+    "figure_decay": "How the accuracy of examples changes with size, and what chance alone would give",
+    "figure_momentum": "The two gains of each example against each other",
+    "figure_variance": "The variance of an example against its bias",
+}
+
+
+def _findings(pairs: Sequence[PairOfSizes]) -> list[str]:
+    """Returns a sentence per pair of sizes, of the lower limits and what accuracy does meanwhile."""
+    return [
+        f"{pair.task}, from {pair.small} to {pair.large}: accuracy changes by {100 * pair.gain:+.1f} "
+        f"points; at least {pair.improvement.lower:.1%} of {pair.decay.num_examples} examples get better "
+        f"and at least {pair.decay.lower:.1%} get worse (95% lower confidence limits)."
+        for pair in pairs
+    ]
 
 
 def _caption(name: str) -> str:
     number = NUMBERED.get(name) or NUMBERED.get("_".join(name.split("_")[:2]), "")
     if name.startswith("momentum"):
         number = NUMBERED.get(name, "")
-    return name.replace("_", " ").capitalize() + (f" (Zhong et al., {number})." if number else ".")
+    words = name.split("_")
+    starts = ("_".join(words[:count]) for count in range(len(words), 0, -1))
+    caption = next(_CAPTIONS[start] for start in starts if start in _CAPTIONS).rstrip(".")
+    detail = {"spearman": "ranks", "shared": "the estimator of the paper"}
+    of = ", ".join(detail[word] for word in words if word in detail)
+    if name.startswith("figure_") and len(words) > 2:
+        of = " ".join(words[2:])
+    caption += f" ({of})" if of else ""
+    return caption + (f" (Zhong et al., {number})." if number else ".")
 
 
 def all_figures(analysis: InstanceAnalysis) -> dict[str, Figure]:

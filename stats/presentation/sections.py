@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -79,6 +79,7 @@ def write_report(
     sections: Iterable[ReportSection],
     further_files: Mapping[str, Callable[[], str]] | None = None,
     made_by: Mapping[str, str] | None = None,
+    findings: Sequence[str] = (),
 ) -> WrittenReport:
     """Writes all sections that can be made: `tables/`, `figures/`, `index.md` and the page `index.html`.
 
@@ -88,6 +89,7 @@ def write_report(
       sections: made and written in this order.
       further_files: by name, the text of files that are made after the sections.
       made_by: names and values for the page's end, such as the command.
+      findings: what it comes to, in sentences, which stand before all sections.
 
     Returns:
       What was written, and what was left out and why.
@@ -98,7 +100,7 @@ def write_report(
     if directory.exists() and not (directory / "index.md").is_file():
         raise UserError(f"{directory} exists and is not a report of this kind; give another folder")
     report = WrittenReport()
-    lines = [f"# {title}", ""]
+    lines = [f"# {title}", "", *(line for one in findings for line in (one, ""))]
     blocks: list[PageBlock] = []
     with replaced(directory) as folder:
         for name in ("tables", "figures"):
@@ -124,6 +126,7 @@ def write_report(
                 Path(__file__).with_name("sections.html.j2"),
                 {"slug": slug},
                 title=title,
+                findings=[with_minus(one) for one in findings],
                 blocks=blocks,
                 left_out=report.left_out,
                 made_with={**(made_by or {}), **made_with()},

@@ -82,6 +82,9 @@ def test_every_numbered_table_and_figure_is_there(world, tables):
         assert f"## {name}" in page
     for number in ("tables 2 and 9", "table 3", "tables 4 and 11", "tables 6 and 12", "figure 2a"):
         assert f"(Zhong et al., {number}" in page
+    for place in ("index.md", "index.html"):
+        shown = (root / "report" / "report" / place).read_text()
+        assert "from mini to large: accuracy changes by +" in shown and "% get worse" in shown
     done = json.loads((root / "report" / "DONE").read_text())
     assert "report/index.md" in done["outputs"]
 
