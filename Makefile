@@ -86,6 +86,10 @@ study-stability: $(VENV)/installed-for-tests
 bench-launch: $(VENV)/installed
 	$(BIN)/python -m benchmarks.launch_speed
 
+# `multiberts predict` against transformers' pipeline, one thread each.
+bench-predict: $(VENV)/installed-for-tests
+	$(BIN)/python -m benchmarks.prediction_throughput
+
 # Writing and reading the predictions of 25 x 5 runs.
 bench-predictions: $(VENV)/installed
 	$(BIN)/python -m benchmarks.predictions_speed

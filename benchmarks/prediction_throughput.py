@@ -63,14 +63,14 @@ print("done")
 def write_model(folder: Path) -> None:
     """Writes the model with its vocabulary."""
     import torch
-    from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
+    from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
 
     torch.manual_seed(0)
     config = BertConfig(
         num_hidden_layers=4, hidden_size=256, num_attention_heads=4, intermediate_size=1024
     )
     BertForSequenceClassification(config).eval().save_pretrained(folder)
-    BertTokenizerFast(vocab_file=str(folder / "vocab.txt")).save_pretrained(folder)
+    BertTokenizer(vocab_file=str(folder / "vocab.txt")).save_pretrained(folder)
 
 
 def write_pairs(path: Path, known: list[str], count: int) -> None:

@@ -95,10 +95,8 @@ class Reconciler:
         found, unseen = self._look()
         known = {self._places.name(run) for run in planned if not run.done(self._root)}
         for resource in found:
-            if resource.name not in known and resource.state != DELETING:
-                self._say(
-                    resource.name, f"{resource.name}: belongs to no run that is left; deleted"
-                )
+            if (name := resource.name) not in known and resource.state != DELETING:
+                self._say(name, f"{name}: belongs to no run that is left; deleted")
                 self._delete(resource)
         spent = self._spent(planned)
         is_proven = any(
@@ -192,9 +190,8 @@ class Reconciler:
                 self._create(run, attempt, zone, seen)
             case Delete(resource, outcome, error):
                 reason = "" if error is None else f": {error['message']}"
-                self._say(
-                    run.path, f"{run.name}: {resource.state} in {resource.zone}{reason}; deleted"
-                )
+                ended = f"{resource.state} in {resource.zone}{reason}"
+                self._say(run.path, f"{run.name}: {ended}; deleted")
                 if self._delete(resource) and outcome is not None:
                     self._end(run, seen, outcome, error)
             case End(outcome, error):

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Literal, get_args
 
 from multiberts.launch.markers.attempts import attempts_at
 from multiberts.launch.markers.failures import describe
@@ -41,7 +42,7 @@ _SECONDS_BETWEEN_LOOKS = 0.02
 
 
 # With notice by a signal or by the metadata server, or without.
-KINDS = ("SIGTERM", "metadata", "SIGKILL")
+Kind = Literal["SIGTERM", "metadata", "SIGKILL"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,14 +51,14 @@ class Preemption:
 
     Attributes:
       run: the run's path.
-      kind: one of `KINDS`.
+      kind: with or without notice.
       reached: the last step that the node had logged.
       kept: the step that the bucket had then, from which the next node resumes.
       lost: steps that are trained again.
     """
 
     run: str
-    kind: str
+    kind: Kind
     reached: int
     kept: int
     lost: int
@@ -67,7 +68,7 @@ def rehearse(
     *,
     plan: list[PlannedRun],
     root: str,
-    preemptions: Sequence[str] = KINDS,
+    preemptions: Sequence[Kind] = get_args(Kind),
     seconds_of_notice: NonNegativeFloat = 30.0,
     quota_errors: NonNegativeInt = 1,
     stockouts: NonNegativeInt = 1,
@@ -90,7 +91,7 @@ def rehearse(
       outage: how many calls in a row fail.
 
     Raises:
-      UserError: nothing to pre-train, or an unknown kind of preemption.
+      UserError: nothing to pre-train.
       RuntimeError: a run did not finish, or its checkpoint differs.
     """
     pretraining = [run for run in plan if run.stage == STAGE]
@@ -98,11 +99,6 @@ def rehearse(
         raise UserError(
             "the plan has no pre-training to rehearse; name procedures and pretrain_seeds"
         )
-    for kind in preemptions:
-        if kind not in KINDS:
-            raise UserError(
-                f"preemptions has {kind!r}, expected one of {', '.join(KINDS)}; correct it"
-            )
     started = time.monotonic()
     folder = Path(root).absolute() / time.strftime("rehearsal-%Y%m%d-%H%M%S")
     experiment = folder / "experiment"
@@ -222,7 +218,7 @@ class PreemptionInjector:
         service: TpuService,
         places: Places,
         runs: Sequence[PlannedRun],
-        kinds: Sequence[str],
+        kinds: Sequence[Kind],
         seconds_of_notice: float,
     ):
         self._service = service
@@ -249,7 +245,7 @@ class PreemptionInjector:
                 if run is not None and kinds:
                     self._preempt_in_time(name, folder, run, kinds)
 
-    def _preempt_in_time(self, name: str, folder: Path, run: PlannedRun, kinds: list[str]) -> None:
+    def _preempt_in_time(self, name: str, folder: Path, run: PlannedRun, kinds: list[Kind]) -> None:
         """Preempts a node at a step that lies a little further than that of the one before."""
         step = _step_of(folder)
         number = self._count - len(kinds) + 1
@@ -272,9 +268,7 @@ class PreemptionInjector:
 
 def _step_of(folder: Path) -> int | None:
     """Returns the last step that a node has logged."""
-    for metrics in folder.glob("mirror/**/metrics.jsonl"):
-        return last_step(metrics)
-    return None
+    return next(map(last_step, folder.glob("mirror/**/metrics.jsonl")), None)
 
 
 def _compare(pretraining: Sequence[PlannedRun], experiment: Path, uninterrupted: Path) -> int:

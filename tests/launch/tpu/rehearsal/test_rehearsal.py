@@ -112,6 +112,7 @@ def test_an_unknown_preemption_is_one_line(tmp_path: Path) -> None:
     )
     assert result.returncode == 2
     assert result.stderr == (
-        "error: preemptions has 'SIGHUP', expected one of SIGTERM, metadata, SIGKILL; correct it\n"
+        "error: rehearse.preemptions is ['SIGHUP'], expected list of 'SIGTERM' or 'metadata' or "
+        "'SIGKILL'; correct it\n"
     )
     assert list(tmp_path.iterdir()) == []
