@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, read_lines
+from multiberts.runs.parameters import shortened
 
 if TYPE_CHECKING:
     import pyarrow
@@ -249,18 +250,17 @@ def _typed_rows(
             elif (text := _as_text(value)) is not None:
                 texts[name] = text
         if any(name not in texts for name in (*columns, *values)):
-            mistyped = [name for name in columns if name in fields and name not in texts]
-            if mistyped:
-                value = fields[mistyped[0]]
-                found = "nothing" if value is None else repr(value)
-                raise UserError(
-                    f"{path} {_unit(path)} {number}: found {found} under {mistyped[0]!r}, expected text; "
-                    f"{cure}"
-                )
-            further = f" and the values {', '.join(values)}" if values else ""
+            for name in (*columns, *values):
+                if name in fields and name not in texts:
+                    found = "nothing" if fields[name] is None else shortened(fields[name])
+                    expected = "text" + ("" if name in columns else ", a number or a list of these")
+                    raise UserError(
+                        f"{path} {_unit(path)} {number}: found {found} under {name!r}, expected "
+                        f"{expected}; {cure}"
+                    )
             raise UserError(
-                f"{path} {_unit(path)} {number}: expected an object with the texts "
-                f"{', '.join(columns)}{further}, found {', '.join(fields) or 'none'}; {cure}"
+                f"{path} {_unit(path)} {number}: expected an object with {', '.join((*columns, *values))}, "
+                f"found {', '.join(fields) or 'none'}; {cure}"
             )
         yield TableRow(path, number, texts, lists)
 

@@ -133,11 +133,12 @@ def declared_conflicts(installed: Mapping[str, str]) -> list[CheckResult]:
     for distribution in importlib.metadata.distributions():
         name = canonicalize_name(distribution.metadata["Name"])
         for requirement in _applicable((distribution.requires or ()) if name in ours else ()):
-            version = installed.get(canonicalize_name(requirement.name))
-            if version is None:
+            versions = [installed[one] for one in _names(requirement) if one in installed]
+            if not versions:
                 unmet.add(f"{name} needs {requirement.name}, which is missing")
-            elif not requirement.specifier.contains(version, prereleases=True):
-                unmet.add(f"{name} needs {requirement.name}{requirement.specifier}, not {version}")
+            elif not requirement.specifier.contains(versions[0], prereleases=True):
+                wanted = f"{requirement.name}{requirement.specifier}"
+                unmet.add(f"{name} needs {wanted}, not {versions[0]}")
     if not unmet:
         return []
     cure = "install one of the requirements files into a fresh environment"
@@ -153,10 +154,16 @@ def _applicable(texts: Iterable[str]) -> Iterator[Requirement]:
                 yield requirement
 
 
+def _names(requirement: Requirement) -> Sequence[str]:
+    """Returns the packages that meet a requirement, by canonical name."""
+    name = canonicalize_name(requirement.name)
+    return _TENSORFLOWS if name == "tensorflow" else (name,)
+
+
 def _present(wanted: str, installed: Mapping[str, str]) -> str | None:
     """Returns `name version` of an installed package that meets a requirement, or None."""
     requirement = Requirement(wanted)
-    for name in _TENSORFLOWS if requirement.name == "tensorflow" else (requirement.name,):
+    for name in _names(requirement):
         if name in installed and requirement.specifier.contains(installed[name], prereleases=True):
             return f"{name} {installed[name]}"
     return None
@@ -195,9 +202,9 @@ def _pins(*files: str) -> Iterator[tuple[str, str]]:
 
 
 def _check_tensorflow(installed: Mapping[str, str]) -> list[CheckResult]:
-    """Reports a missing TensorFlow, and several that overwrite each other."""
+    """Reports a missing TensorFlow where JAX is missing, too, and several that overwrite each other."""
     present = [name for name in _TENSORFLOWS if name in installed]
-    if len(present) == 1:
+    if len(present) == 1 or (not present and "jax" in installed):
         return []
     if not present:
         cure = "pip install -r requirements.txt (-gpu for NVIDIA, -tpu for Cloud TPU)"

@@ -228,7 +228,7 @@ def test_questions(
         assert [line["prediction_text"] for line in found] == expected
         assert [line["example_id"] for line in found] == [row[0] for row in rows]
         assert ("label" in found[0]) == (name == "dev.json")
-    with pytest.raises(UserError, match="found the columns 'id', 'question', expected"):
+    with pytest.raises(UserError, match="found the columns id, question, expected"):
         predict(model=str(run / "model"), files=[str(tmp_path / "odd.tsv")])
 
 

@@ -90,11 +90,11 @@ def test_short_rows_are_passed_over_where_asked(tmp_path: Path) -> None:
         (
             "a.jsonl",
             '{"id": 1, "text": "x"}\n',
-            "line 1: expected an object with the texts id, text, found id, text; mend it",
+            "line 1: found 1 under 'id', expected text; mend it",
         ),
         ("a.jsonl", "[" * 100_000, "line 1: is not JSON"),
         ("a.jsonl", '{"id": ' + "9" * 10_000 + "}", "line 1: is not JSON"),
-        ("a.jsonl", "[]\n", "line 1: expected an object with the texts id, text, found none"),
+        ("a.jsonl", "[]\n", "line 1: expected an object with id, text, found none"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_line(tmp_path: Path, name, text, message) -> None:
@@ -152,7 +152,7 @@ def test_typed_cells_are_read_as_text_or_lists(tmp_path: Path) -> None:
     for wrong in ("null", "NaN", "{}", "[[]]"):
         written(path, f'{{"text": "x", "value": {wrong}}}\n')
         with pytest.raises(
-            UserError, match="expected an object with the texts text and the values"
+            UserError, match="under 'value', expected text, a number or a list of these"
         ):
             list(read_rows(path, ["text"], values=["value"]))
 

@@ -176,12 +176,12 @@ def test_tags_stand_at_the_first_piece_of_each_word(vocabulary: Path) -> None:
     [
         (TAGS, {"words": ["a", "b"], "tags": ["O"]}, "line 97: found 1 tags in tags for the 2 words"),
         (TAGS, {"words": ["a"], "tags": ["PER"]}, "found 'PER', expected O, B-<type> or I-<type>"),
-        (TAGS, {"words": [], "tags": []}, "line 97: found nothing in words"),
+        (TAGS, {"words": [], "tags": []}, "line 97: found nothing in tags"),
         ({**TAGS, "text_columns": ["words", "more"]}, None, "expected one column with words"),
         ({**TAGS, "metrics": ["accuracy"]}, None, "has accuracy, which does not suit it; choose span_f1"),
         ({**TAGS, "class_weights": "balanced"}, None, "one weight for each of its 0 classes"),
         (SETS, {"text": "a", "marks": ["x|y"]}, "has the label 'x|y', expected names without '|'"),
-        (SETS, {"text": "a", "marks": {"red": 1}}, "line 97: expected an object with the texts text"),
+        (SETS, {"text": "a", "marks": {"red": 1}}, "line 97: found {'red': 1} under 'marks'"),
     ],
 )  # fmt: skip
 def test_what_is_not_fit_is_refused_in_one_line(
@@ -214,7 +214,7 @@ def test_new_data_with_an_unknown_label_or_of_another_task(
             {"a": "x", "b": "y"},
             "found the columns 'a', 'b', expected 'words'",
         ),
-        ({"words": ["a", 3.5, None]}, "line 1: expected an object with"),
+        ({"words": ["a", 3.5, None]}, "line 1: found ['a', 3.5, None] under 'words'"),
     ):
         new.write_text(json.dumps(row) + "\n")
         with pytest.raises(UserError, match="^[^\n]*$") as refused:
