@@ -390,7 +390,7 @@ def compiled_apart(name: str, target: str, limit: float, known: str = "") -> dic
 
 
 def read_rows(path: Path) -> dict[str, dict[str, Any]]:
-    """Returns the rows of a table by `model:target`; none where there is no file."""
+    """Returns the rows of a table by `model:target`; empty where the file is missing."""
     lines = path.read_text().splitlines() if path.is_file() else []
     rows = [json.loads(line) for line in lines]
     return {f"{row['model']}:{row['target']}": row for row in rows}
