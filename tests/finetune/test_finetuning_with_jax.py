@@ -57,6 +57,7 @@ def runs_of_both(tmp_path: Path, make_checkpoint: Callable[..., Path]) -> Callab
     return run
 
 
+@pytest.mark.slow
 def test_both_engines_predict_alike(
     runs_of_both: Callable[..., list[Path]], pair_data: Path
 ) -> None:

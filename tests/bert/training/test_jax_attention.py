@@ -19,6 +19,7 @@ pytest.importorskip("jax", reason="needs JAX: pip install -r requirements-jax.tx
 WORKER = Path(__file__).with_name("attend_in_all_ways.py")
 
 
+@pytest.mark.slow
 def test_every_way_is_the_plain_one_up_to_rounding() -> None:
     done = subprocess.run(
         [sys.executable, str(WORKER)],

@@ -119,6 +119,7 @@ def test_programs_kept_on_disk_change_no_byte_though_they_are_damaged(
     assert differing_files(first, third) == []
 
 
+@pytest.mark.slow
 def test_the_other_engine_continues_and_says_so(arguments: Arguments, tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     killed_in_training(start(arguments, two, JAX), two)
