@@ -152,6 +152,7 @@ def logs_of_training(folder: Path) -> list[Path]:
     return sorted((folder / "root" / "pretrain" / "base").glob("*/metrics.jsonl"))
 
 
+@pytest.mark.slow
 def test_workers_that_are_asked_to_stop_save_and_go_on(tmp_path: Path) -> None:
     # On a slow machine the first seed could be finished before the second begins.
     process = start_pretraining(tmp_path, num_seeds=1)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from multiberts.bert.training.devices import Devices, open_devices
-from multiberts.runs.environment import ENGINE, ENGINES, JAX
+from multiberts.runs.environment import ENGINE, ENGINES, JAX, TENSORFLOW
 from multiberts.runs.errors import UserError
 from multiberts.tests.patience import PATIENCE
 
@@ -62,6 +62,9 @@ def _digests(engine: str, way: str, *devices: str) -> list[str]:
     return [line[4] for line in lines]
 
 
+@pytest.mark.parametrize(
+    "engine", [pytest.param(TENSORFLOW, marks=pytest.mark.slow), JAX], indirect=True
+)
 def test_two_devices_train_to_the_bytes_of_one(engine: str) -> None:
     """BERT, compiled by XLA, as in use."""
     two, one = _digests(engine, "compiled", "2", "1")

@@ -430,6 +430,7 @@ def test_hans_files_that_do_not_fit_are_refused(tmp_path: Path):
     assert data["subcase"].values.tolist() == ["le_x"]
 
 
+@pytest.mark.slow
 def test_reported_accuracies_of_ten_seeds(shared_data: Path):
     path = shared_data / "multiseed" / "instability_bert_base_10seeds.npz"
     runs = list(read_instability(path))

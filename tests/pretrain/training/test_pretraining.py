@@ -210,6 +210,7 @@ def test_starts_from_a_hugging_face_directory(corpus: Path, tmp_path: Path) -> N
     assert all(np.array_equal(ends[0][name], ends[1][name]) for name in ends[0])
 
 
+@pytest.mark.slow
 def test_starts_from_a_checkpoint_of_the_hub(corpus: Path, tmp_path: Path) -> None:
     """To the weights to which its directory leads; the parent's checksum is recorded."""
     pytest.importorskip("huggingface_hub")

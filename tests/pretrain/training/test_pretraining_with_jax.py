@@ -84,6 +84,7 @@ def killed_in_training(process: subprocess.Popen[str], run_dir: Path) -> None:
     assert 15 <= last_logged_step(run_dir) < 60, "it was not killed in the middle"
 
 
+@pytest.mark.slow
 def test_a_killed_run_ends_in_the_bytes_of_one_that_was_not(
     arguments: Arguments, tmp_path: Path
 ) -> None:

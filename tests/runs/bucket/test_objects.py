@@ -525,6 +525,7 @@ MODEL = {
 }
 
 
+@pytest.mark.slow
 def test_real_stages_from_bucket_to_bucket(
     cloud_storage: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
