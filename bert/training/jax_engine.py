@@ -8,8 +8,9 @@ depend on how many devices there are.
 
 from __future__ import annotations
 
+import copy
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -27,6 +28,7 @@ from multiberts.bert.training.interface import (
     Array,
     Batch,
     Function,
+    Pack,
     Recipe,
     Several,
 )
@@ -61,6 +63,7 @@ class JaxStep:
         self._adam = jax.jit(self._adam_step, donate_argnums=0)
         self._update = self._on_all_devices(self._updated, _DEALT)
         self._updates = self._on_all_devices(self._updated_in_turn, _BLOCK_DEALT)
+        self._updates_of_pack = self._on_all_devices(self._updated_together, _BLOCK_DEALT)
 
     def _on_all_devices(self, update: Any, dealt: PartitionSpec) -> Any:
         """Compiles an update of an accelerator, whose second argument is dealt to all of them."""
@@ -81,6 +84,15 @@ class JaxStep:
     def several(self) -> Several | None:
         """Returns what makes several updates in one program; None on CPUs, where Python costs little."""
         return None if self._devices.kind == CPU else self._several
+
+    def twin(self) -> JaxStep:
+        """Returns a step of the same compiled programs with a state of its own."""
+        return copy.copy(self)
+
+    @property
+    def pack(self) -> Pack | None:
+        """Returns what updates several twins in one program; None on CPUs, which a seed fills alone."""
+        return None if self._devices.kind == CPU else self._packed
 
     @property
     def machine(self) -> dict[str, object]:
@@ -145,6 +157,21 @@ class JaxStep:
         dealt = self._dealt(arrays, _BLOCK_DEALT)
         of_steps = (learning_rates, np.int32(num_steps))
         self._state, metrics = self._updates(self._state, dealt, of_steps)
+        return metrics
+
+    def _packed(
+        self,
+        steps: Sequence[JaxStep],
+        arrays: Sequence[Batch],
+        learning_rates: np.ndarray,
+        num_steps: int,
+    ) -> list[dict[str, Array]]:
+        metrics: list[_Named]
+        dealt = [self._dealt(each, _BLOCK_DEALT) for each in arrays]
+        of_steps = (learning_rates, np.int32(num_steps))
+        states, metrics = self._updates_of_pack([step._state for step in steps], dealt, of_steps)
+        for step, state in zip(steps, states, strict=True):
+            step._state = state
         return metrics
 
     def _dealt(self, arrays: Batch, spec: PartitionSpec) -> _Named:
@@ -230,6 +257,17 @@ class JaxStep:
         }
         found: tuple[_State, _Named] = jax.lax.fori_loop(0, num_steps, update, (state, empty))
         return found
+
+    def _updated_together(
+        self, states: list[_State], arrays: list[_Named], of_steps: tuple[Array, Array]
+    ) -> tuple[list[_State], list[_Named]]:
+        """Makes the updates of several seeds, vectorised over them: `_updated_in_turn` of each."""
+        stacked = [
+            jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees) for trees in (states, arrays)
+        ]
+        found = jax.vmap(self._updated_in_turn, in_axes=(0, 0, (0, None)))(*stacked, of_steps)
+        each = [jax.tree.map(lambda leaf, n=n: leaf[n], found) for n in range(len(states))]
+        return [state for state, _ in each], [metrics for _, metrics in each]
 
     def _summed(self, parameters: _Named, batch: _Named, keys: Array) -> _Sums:
         """Sums over the shards [keys.shape[0]] in order, in the memory of one."""

@@ -42,6 +42,13 @@ class TensorFlowStep:
     def several(self) -> None:
         """Returns None: there is one update per call."""
 
+    def twin(self) -> None:
+        """Returns None: compiled functions hold on to the variables of one state."""
+
+    @property
+    def pack(self) -> None:
+        """Returns None: there are no twins."""
+
     @property
     def machine(self) -> dict[str, object]:
         """Returns what changes the last bits of training besides the recipe."""

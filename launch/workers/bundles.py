@@ -3,18 +3,20 @@
 A bundle is all fine-tuning of one pre-training seed on one task: its runs share the tokenised examples
 and the compiled step, which a worker keeps from run to run. Every other run is a bundle by itself. Early
 stages come first, and within a stage the longest bundle, so that no long one is left for the end; for
-the same reason bundles shrink towards the end.
+the same reason bundles shrink towards the end. Where workers train several seeds in one program, seeds of one
+procedure are a bundle, too.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from multiberts.launch.plan.planned_run import STAGES, Output, PlannedRun
+from multiberts.launch.plan.planned_run import STAGES, TOGETHER, Output, PlannedRun
+from multiberts.pretrain.training.recipe import OF_A_SEED
 
 _RANKS = {stage: rank for rank, stage in enumerate(STAGES)}
 # A stage from outside the project comes first.
@@ -25,7 +27,7 @@ Key = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Bundle:
-    """Runs that one worker carries out one after the other.
+    """Runs that one worker carries out: seeds of pre-training together, others one after the other.
 
     Attributes:
       name: for people.
@@ -44,6 +46,7 @@ class WaitingRuns:
         plan: Sequence[PlannedRun],
         done: Iterable[str],
         seconds: Mapping[str, float] | None = None,
+        most_together: Callable[[PlannedRun], int] = lambda _: 1,
     ):
         """Sorts a plan's runs into those that can start and those that cannot yet.
 
@@ -51,10 +54,12 @@ class WaitingRuns:
           plan: every run after its parents.
           done: paths of finished runs.
           seconds: how long a run is expected to take, by its path; others count by their steps, or 1.
+          most_together: how many runs of a pre-training's procedure a worker trains at once, at most.
         """
         done = set(done)
         self._order = {run.path: number for number, run in enumerate(plan)}
         self._seconds = seconds or {}
+        self._most_together = most_together
         self._missing: dict[str, set[str]] = {}
         self._children: dict[str, list[PlannedRun]] = {}
         self._given_up: set[str] = set()
@@ -85,6 +90,8 @@ class WaitingRuns:
             if len(group) != size:
                 continue  # an older entry of this group
             share = max(1, math.ceil(self._num_ready / workers))
+            if group[0].stage in TOGETHER:
+                share = min(share, self._most_together(group[0]))
             taken, rest = group[:share], group[share:]
             del self._groups[key]
             self._num_ready -= len(group)
@@ -121,7 +128,7 @@ class WaitingRuns:
     def _add_ready(self, runs: Iterable[PlannedRun]) -> None:
         grown: dict[Key, None] = {}
         for run in runs:
-            key = _key(run)
+            key = self._key(run)
             self._groups.setdefault(key, []).append(run)
             self._num_ready += 1
             grown[key] = None
@@ -138,23 +145,30 @@ class WaitingRuns:
         expected = self._seconds.get(run.path)
         return expected if expected is not None else run.parameters.get("num_steps") or 1.0
 
-
-def _key(run: PlannedRun) -> Key:
-    """Returns a key that runs share which share data and compiled steps."""
-    if run.stage != "finetune":
-        return (run.path,)
-    task, checkpoint = run.parameters["task"], run.parameters["checkpoint"]
-    if not isinstance(checkpoint, Output):
-        return ("finetune", str(task), str(checkpoint))
-    parameters = checkpoint.run.parameters
-    start = (parameters.get("procedure"), parameters.get("pretrain_seed"))
-    return ("finetune", str(task), *map(str, start))
+    def _key(self, run: PlannedRun) -> Key:
+        """Returns a key that runs share which share data and compiled steps."""
+        if run.stage in TOGETHER and self._most_together(run) > 1:
+            shared = {
+                name: run.parameters[name] for name in run.parameters if name not in OF_A_SEED
+            }
+            return (run.stage, repr(sorted(shared.items())))
+        if run.stage != "finetune":
+            return (run.path,)
+        task, checkpoint = run.parameters["task"], run.parameters["checkpoint"]
+        if not isinstance(checkpoint, Output):
+            return ("finetune", str(task), str(checkpoint))
+        parameters = checkpoint.run.parameters
+        start = (parameters.get("procedure"), parameters.get("pretrain_seed"))
+        return ("finetune", str(task), *map(str, start))
 
 
 def _name(runs: Sequence[PlannedRun]) -> str:
     """Returns the name of a bundle, for people."""
     if len(runs) == 1:
         return runs[0].name
+    if runs[0].stage in TOGETHER:
+        seeds = ", ".join(str(run.parameters["pretrain_seed"]) for run in runs)
+        return f"{runs[0].name.rpartition(' seed ')[0]} seeds {seeds}"
     task, checkpoint = runs[0].parameters["task"], runs[0].parameters["checkpoint"]
     start = (
         checkpoint.run.name.removeprefix("pretrain ")

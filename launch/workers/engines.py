@@ -16,8 +16,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
+from multiberts.bert.model.configuration import BertConfig
 from multiberts.launch.estimate.accelerators import visible_gpus
-from multiberts.runs.environment import check_engine
+from multiberts.launch.plan.planned_run import PlannedRun
+from multiberts.runs.environment import ENGINE, JAX, check_engine, engine
 from multiberts.runs.errors import UserError, nearest
 from multiberts.runs.parameters import (
     NonNegativeInt,
@@ -32,6 +34,10 @@ from multiberts.runs.parameters import (
 _WALLTIME = re.compile(r"\d+:[0-5]\d:[0-5]\d")
 _Options = TypeVar("_Options")
 
+# How many seeds an accelerator trains in one program, and up to which hidden size of their model: kernels of
+# larger ones keep it busy.
+_SEEDS_TOGETHER, _LARGEST_TOGETHER = 8, 512
+
 
 @dataclass(frozen=True, kw_only=True)
 class LocalOptions:
@@ -40,9 +46,12 @@ class LocalOptions:
     Attributes:
       compute: the library that trains and predicts, `tensorflow` or `jax`; None: that of the launcher's
         environment (`MULTIBERTS_ENGINE`), else what suits each worker's machine.
+      seeds_together: how many pre-training seeds of one procedure a worker trains together, at most; None: 8
+        with JAX on GPUs where the model's hidden size is at most 512, else 1. Above 1 it needs JAX.
     """
 
     compute: Literal["tensorflow", "jax"] | None = None
+    seeds_together: PositiveInt | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +75,10 @@ class EngineOptions(LocalOptions):
     address: str | None = None
     gpus: NonNegativeInt = 0
     cores: PositiveInt | None = None
+
+    def library(self, is_local: bool) -> str | None:
+        """Returns what workers compute with; None where each worker's machine decides by itself."""
+        return self.compute or os.environ.get(ENGINE) or (engine() if is_local else None)
 
     def check(self) -> None:
         """Raises UserError where blocks could not work."""
@@ -221,6 +234,15 @@ class Engine:
         """Returns how many workers there can be in all."""
         return self.workers_per_block * self.options.max_blocks
 
+    def seeds_together(self, run: PlannedRun) -> int:
+        """Returns how many pre-training seeds like this one a worker trains together, at most."""
+        if self.options.seeds_together is not None:
+            return self.options.seeds_together
+        size = run.parameters["model"].get("hidden_size", BertConfig.hidden_size)
+        if not self.options.gpus or size > _LARGEST_TOGETHER:
+            return 1
+        return _SEEDS_TOGETHER if self.options.library(self.is_local) == JAX else 1
+
     def for_at_most(self, runs: int) -> Engine:
         """Returns the same engine; on this machine, with no more workers than runs."""
         count = min(self.workers_per_node, max(1, runs))
@@ -252,13 +274,13 @@ def make_engine(
     """
     chosen: EngineOptions
     if name == "local":
-        compute = options_of(LocalOptions, name, options).compute
-        if compute:
-            check_engine(compute, "run.engine_options['compute']")
+        given = options_of(LocalOptions, name, options)
+        if given.compute:
+            check_engine(given.compute, "run.engine_options['compute']")
         has_affinity = hasattr(os, "sched_getaffinity")
         cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
         chosen = EngineOptions(
-            compute=compute,
+            **vars(given),
             poll_seconds=1,
             address="127.0.0.1",
             cores=cores,
@@ -269,6 +291,12 @@ def make_engine(
         chosen = options_of(kinds[name], name, options)
         chosen.check()
         cores = chosen.cores or workers or 1
+    library = chosen.library(name == "local") if (chosen.seeds_together or 1) > 1 else JAX
+    if library not in (JAX, None):
+        raise UserError(
+            f"run.engine_options['seeds_together'] is {chosen.seeds_together}, but workers compute with "
+            f"{library}, which trains one seed per process; leave it out or add 'compute': 'jax'"
+        )
     count = workers or chosen.gpus * workers_per_accelerator or cores
     return Engine(name, chosen, count, max(1, cores // count))
 
