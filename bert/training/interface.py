@@ -17,7 +17,7 @@ Loss = Callable[[Mapping[str, Array], Mapping[str, Array], Array], tuple[Array, 
 # Several updates in one program; see `Step.several`.
 Several = Callable[[Batch, np.ndarray, int], dict[str, Array]]
 # The same of several steps, a seed each; see `Step.pack`.
-Pack = Callable[[Sequence["Step"], Sequence[Batch], np.ndarray, int], list[dict[str, Array]]]
+Pack = Callable[[Sequence[Any], Sequence[Batch], np.ndarray, int], list[dict[str, Array]]]
 Function = Callable[[Mapping[str, Array], Mapping[str, Array]], dict[str, Array]]
 
 # Names among a batch's arrays while they are dealt to devices: the dropout keys, and, of several

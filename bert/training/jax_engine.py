@@ -262,10 +262,11 @@ class JaxStep:
         self, states: list[_State], arrays: list[_Named], of_steps: tuple[Array, Array]
     ) -> tuple[list[_State], list[_Named]]:
         """Makes the updates of several seeds, vectorised over them: `_updated_in_turn` of each."""
-        stacked = [
+        state, of_all = (
             jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees) for trees in (states, arrays)
-        ]
-        found = jax.vmap(self._updated_in_turn, in_axes=(0, 0, (0, None)))(*stacked, of_steps)
+        )
+        update = jax.vmap(self._updated_in_turn, in_axes=(0, 0, (0, None)))
+        found = update(state, of_all, of_steps)
         each = [jax.tree.map(lambda leaf, n=n: leaf[n], found) for n in range(len(states))]
         return [state for state, _ in each], [metrics for _, metrics in each]
 

@@ -235,7 +235,7 @@ class Engine:
         return self.workers_per_block * self.options.max_blocks
 
     def seeds_together(self, run: PlannedRun) -> int:
-        """Returns how many pre-training seeds like this one a worker trains together, at most."""
+        """Returns the most pre-training seeds, of this run's kind, that a worker trains together."""
         if self.options.seeds_together is not None:
             return self.options.seeds_together
         size = run.parameters["model"].get("hidden_size", BertConfig.hidden_size)
