@@ -73,12 +73,24 @@ class GraphTokenizer(tf.Module):
         Returns:
           int32 [batch, (pieces)].
         """
-        pieces = self._wordpiece.tokenize(graph_words(texts))
-        return tf.cast(pieces.merge_dims(1, 2), tf.int32)
+        return self.pieces_of_words(graph_words(texts))
+
+    def pieces_of_words(self, words: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Returns the ids of what `graph_words` gives; a word that is too long is [UNK].
+
+        Args:
+          words: string [batch, (words)].
+
+        Returns:
+          int32 [batch, (pieces)].
+        """
+        is_long = tf.strings.length(words.values, unit="UTF8_CHAR") > MAX_CHARACTERS_PER_WORD
+        known = words.with_values(tf.where(is_long, UNK, words.values))
+        return tf.cast(self._wordpiece.tokenize(known).merge_dims(1, 2), tf.int32)
 
 
 def graph_words(texts: Any) -> tf.RaggedTensor:
-    """Returns the words of texts, string [batch, (words)]; one that is too long is [UNK].
+    """Returns the words of texts, string [batch, (words)].
 
     Args:
       texts: string [batch], UTF-8.
@@ -104,18 +116,33 @@ def graph_words(texts: Any) -> tf.RaggedTensor:
     is_kept = codes != _DROPPED
     codes, rows = tf.boolean_mask(codes, is_kept), tf.boolean_mask(rows, is_kept)
 
-    is_letter = codes != _SPACE
+    return runs_of(codes, rows, codes != _SPACE, tf.size(texts, tf.int64))[0]
+
+
+def runs_of(
+    codes: tf.Tensor, rows: tf.Tensor, is_letter: tf.Tensor, count: tf.Tensor
+) -> tuple[tf.RaggedTensor, tf.Tensor]:
+    """Returns the runs of letters as texts, and where they begin.
+
+    Args:
+      codes: int32 [characters], code points; the first of each row is not a letter.
+      rows: int64 [characters], ascending.
+      is_letter: bool [characters].
+      count: int64, number of rows.
+
+    Returns:
+      string [rows, (runs)] and bool [characters].
+    """
     is_start = is_letter & tf.concat([[True], ~is_letter], 0)[:-1]
-    numbers_of_words = tf.cumsum(tf.cast(is_start, tf.int64)) - 1
-    row_of_word = tf.boolean_mask(rows, is_start)
+    numbers = tf.cumsum(tf.cast(is_start, tf.int64)) - 1
+    row_of_run = tf.boolean_mask(rows, is_start)
     letters = tf.RaggedTensor.from_value_rowids(
         tf.boolean_mask(codes, is_letter),
-        tf.boolean_mask(numbers_of_words, is_letter),
-        nrows=tf.size(row_of_word, tf.int64),
+        tf.boolean_mask(numbers, is_letter),
+        nrows=tf.size(row_of_run, tf.int64),
     )
-    words = tf.strings.unicode_encode(letters, "UTF-8")
-    words = tf.where(letters.row_lengths() > MAX_CHARACTERS_PER_WORD, UNK, words)
-    return tf.RaggedTensor.from_value_rowids(words, row_of_word, nrows=tf.size(texts, tf.int64))
+    runs = tf.strings.unicode_encode(letters, "UTF-8")
+    return tf.RaggedTensor.from_value_rowids(runs, row_of_run, nrows=count), is_start
 
 
 def _lower_sigma(classes: tf.Tensor) -> tf.Tensor:

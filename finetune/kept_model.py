@@ -66,7 +66,7 @@ def fine_tuned_provenance(
         **{name: known[name] for name in kept if name in known},
         FINE_TUNED: {
             "task": settings.task,
-            "head": {"kind": head.kind, "labels": head.labels and list(head.labels)},
+            "head": head.record(),
             "sequence_length": settings.sequence_length,
             "do_lower_case": True,
             "arguments": {

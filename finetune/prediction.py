@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 STANDARD_INPUT = "-"
 _NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]*)=(.+)")
+# By the number of texts of an example.
+_TAKEN = {1: "single texts", 2: "pairs of texts", None: "something else"}
 # The task of a model that another program fine-tuned, by the kind of its head; None: texts with its labels.
 _FOREIGN_TASKS = {
     **dict.fromkeys(("classification", "multi_label_classification", "token_classification")),
@@ -120,7 +122,7 @@ def predict(
             finetune_seed=0,
             compile_step=compile_step,
         )
-        sets = _timed(learner.evaluate(_weights(directory, checkpoint, learner, task)))
+        sets = _timed(learner.evaluate(_weights(directory, checkpoint, record, learner, task)))
         if run is None:
             for line in _lines(sets):
                 console.report(line)
@@ -165,8 +167,11 @@ def _task(directory: Path, record: Mapping[str, Any]) -> tuple[Task, dict[str, A
                 "read; use transformers"
             )
         name, labels = _FOREIGN_TASKS[head["kind"]] or "texts", head["labels"]
-        if name == "texts" and head["kind"] != "classification":
-            given = {"options": {KIND: head["kind"], "text_columns": ["text"]}}
+        if (
+            name == "texts"
+        ):  # whether single or pairs is not recorded: no columns, and the files decide
+            columns = ["text"] if head["kind"] == "token_classification" else []
+            given = {"options": {KIND: head["kind"], "text_columns": columns}}
     modules = tuple(given.get("task_modules", ()))
     options = given.get("options") or {}
     is_own = name not in registered_tasks(modules)
@@ -227,13 +232,23 @@ def _standard_input(folder: Path) -> str:
 
 
 def _weights(
-    directory: Path, checkpoint: Checkpoint, learner: Learner, task: Task
+    directory: Path,
+    checkpoint: Checkpoint,
+    record: Mapping[str, Any],
+    learner: Learner,
+    task: Task,
 ) -> dict[str, np.ndarray]:
     """Returns the trained weights as the task's learner takes them.
 
     Raises:
-      UserError: the head is of another number of outputs than the task has.
+      UserError: the head is of another number of outputs than the task has, or of another number of texts.
     """
+    number, wanted_number = record["head"].get("num_texts"), learner.head.num_texts
+    if number is not None and number != wanted_number:
+        raise UserError(
+            f"{directory} takes {_TAKEN[number]}, but task {task.name} has {_TAKEN[wanted_number]}; give the "
+            "module of the task that it was trained on"
+        )
     known = {**checkpoint.parameters, **checkpoint.head}
     weights = {}
     for name, wanted in learner.initial_parameters().items():
@@ -276,7 +291,10 @@ def _lines(sets: Iterable[EvaluationSet]) -> Iterator[str]:
             if predicted.scores is not None:
                 line["scores"] = predicted.scores[row].tolist()
             line |= {name: _plain(column[row]) for name, column in predicted.outputs.items()}
-            yield json.dumps(line, ensure_ascii=False)
+            text = json.dumps(line, ensure_ascii=False)
+            # What the console would escape in its own way is escaped as JSON has it.
+            is_shown = console.printable(text) == text
+            yield text if is_shown else json.dumps(line)
 
 
 def _plain(value: Any) -> Any:

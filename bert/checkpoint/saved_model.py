@@ -1,18 +1,52 @@
 """A fine-tuned model as a TensorFlow SavedModel: texts in, predictions out.
 
 Tokenisation is in the graph (`bert/graph_tokenization.py`) and the vocabulary is an asset, so TensorFlow and
-tensorflow-text serve it without this package. Signatures, each for a batch of UTF-8 strings:
+tensorflow-text serve it without this package. Texts are UTF-8 strings. The signatures of each kind of
+model; the first that it has is `serving_default`, too:
 
-    texts, serving_default   text
-    pairs                    text, text_pair
+Classification, regression, several labels at once:
+
+    texts      text [batch]; of a model of single texts
+    pairs      text, text_pair [batch]; of a model of pairs. One that does not record it has both.
 
 Answers: `logits` float32 [batch, outputs], and of a classifier `probabilities` float32 [batch, classes] and
 `prediction` [batch], the label (int64, its number, where labels have no names); of several labels at
 once `probabilities` alone; of a regression `prediction` float32 [batch].
+
+Token classification:
+
+    texts      text [batch], cut into words at white space
+    words      words [batch, most words], filled up with ""
+
+Answers: `words` string [batch, most words], filled up with ""; `prediction` likewise, the tag of each;
+`logits` float32 [batch, most words, tags] of its first piece, 0 (and the tag O) where no piece of it is
+within the sequence.
+
+Question answering, where a paragraph that is too long is cut into windows as in training:
+
+    questions  question, context [batch]
+    windows    the same
+
+Answers of `questions`: `prediction` string [batch], the answer in the paragraph's own characters; `start`,
+`end` int64 [batch], where it stands there in characters, end exclusive, -1 for none; `start_logit`,
+`end_logit` float32 [batch] of the best span; where questions may have no answer `best_text` string [batch],
+the best answer, given or not (`prediction` is "" for none), and `null_odds` float32 [batch]. Answers of
+`windows`, padded: `input_ids` int32 and `start_logits`, `end_logits` float32 [batch, most windows, most
+tokens], -1e9 where there is no token.
+
+Coreference:
+
+    mentions   text [batch]; pronoun int64 [batch, 2], its first and last + 1 character; candidates int64
+               [batch, candidates, 2], those of each candidate, filled up with -1
+
+Answers: `logits` and `probabilities` float32 [batch, candidates, 2], that the pronoun does not refer to the
+candidate and that it does; `prediction` int64 [batch, candidates], 1 if it does, 0 if not, -1 where there
+is no candidate or the two are too far apart for one sequence (`logits` are 0).
 """
 
 from __future__ import annotations
 
+import importlib
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,7 +55,7 @@ from typing import TYPE_CHECKING, Any
 from multiberts.bert.checkpoint.checkpoint import PROVENANCE, Checkpoint, read_checkpoint
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
 from multiberts.bert.checkpoint.tensorflow_format import VOCABULARY
-from multiberts.bert.tokenization import CLS, SEP, Tokenizer
+from multiberts.bert.tokenization import Tokenizer
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, replaced
 
@@ -29,17 +63,24 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 SAVED_MODEL = "saved_model"
-_CLASSIFICATION, _REGRESSION, _MULTI_LABEL = KINDS = (
-    "classification",
-    "regression",
-    "multi_label_classification",
-)
+SERVING_DEFAULT = "serving_default"
+_SERVING = "multiberts.bert.serving"
+# The module and the function that make the signatures of each kind of head, `serving_default` first.
+_KINDS = {
+    **dict.fromkeys(
+        ("classification", "regression", "multi_label_classification"),
+        (f"{_SERVING}.text_graph", "text_signatures"),
+    ),
+    "token_classification": (f"{_SERVING}.word_graph", "word_signatures"),
+    "question_answering": (f"{_SERVING}.question_graph", "question_signatures"),
+    "coreference": (f"{_SERVING}.mention_graph", "mention_signatures"),
+}
 
 
 def export_saved_model(
     source: PathLike, target: PathLike, *, vocabulary: PathLike | None = None
 ) -> Path:
-    """Writes a fine-tuned classifier or regression as a SavedModel, whole or not at all.
+    """Writes a fine-tuned model as a SavedModel, whole or not at all.
 
     Args:
       source: directory of the checkpoint, such as `model` of a run with `finetune.keep`.
@@ -59,10 +100,10 @@ def export_saved_model(
     checkpoint = read_checkpoint(source, need_vocabulary=vocabulary is None)
     record = checkpoint.provenance.get(FINE_TUNED)
     kind = record["head"]["kind"] if record else None
-    if record is None or kind not in KINDS:
+    if record is None or kind not in _KINDS:
         found = f"a model for {kind}" if record else "not a fine-tuned model"
         raise UserError(
-            f"{source} is {found}, but a SavedModel takes texts, expected one of {', '.join(KINDS)}; use "
+            f"{source} is {found}, but a SavedModel takes texts, expected one of {', '.join(_KINDS)}; use "
             "`multiberts predict`, or convert it to hugging_face"
         )
     _check_libraries()
@@ -105,82 +146,28 @@ def _model(
 ) -> tuple[tf.Module, dict[str, Callable[..., Any]]]:
     """Returns what is saved: the module that holds variables and vocabulary, and its signatures."""
     import tensorflow as tf
-    import tensorflow_text as tf_text
 
     from multiberts.bert.graph_tokenization import GraphTokenizer
-    from multiberts.bert.model.encoder import encode, pool
-    from multiberts.bert.model.heads import classification_logits
+    from multiberts.bert.serving.graph_model import GraphModel
 
-    kind, labels = record["head"]["kind"], record["head"]["labels"]
-    config = checkpoint.config
-    length = min(record["sequence_length"], config.max_position_embeddings)
+    module, make = _KINDS[record["head"]["kind"]]
     kept = {**checkpoint.parameters, **checkpoint.head}
-    model = tf.Module()
-    model.tokenizer = GraphTokenizer(asset)
-    model.weights = {
+    saved = tf.Module()
+    saved.tokenizer = GraphTokenizer(asset)
+    saved.weights = {
         name: tf.Variable(values, trainable=False, name=name)
         for name, values in kept.items()
         if not name.startswith("cls/")
     }
-
-    def answer(*texts: tf.Tensor) -> dict[str, tf.Tensor]:
-        segments = _shortened([model.tokenizer(each) for each in texts], length - 1 - len(texts))
-        ids, segment_ids = tf_text.combine_segments(
-            segments, tokenizer.id_of(CLS), tokenizer.id_of(SEP)
-        )
-        input_mask = tf.ones_like(ids).to_tensor()
-        sequence = encode(
-            model.weights, config, ids.to_tensor(), input_mask, segment_ids.to_tensor(),
-            first_token_only=True,
-        )  # fmt: skip
-        logits = classification_logits(model.weights, pool(model.weights, sequence))
-        if kind == _REGRESSION:
-            return {"logits": logits, "prediction": logits[:, 0]}
-        if kind == _MULTI_LABEL:
-            return {"logits": logits, "probabilities": tf.sigmoid(logits)}
-        best = tf.argmax(logits, axis=-1)
-        prediction = best if labels is None else tf.gather(tf.constant(list(labels)), best)
-        return {
-            "logits": logits,
-            "probabilities": tf.nn.softmax(logits),
-            "prediction": prediction,
-        }
-
-    def signature(*names: str) -> Callable[..., Any]:
-        specs = [tf.TensorSpec([None], tf.string, name=name) for name in names]
-        found: Callable[..., Any] = tf.function(answer, input_signature=specs, autograph=False)
-        return found
-
-    model.texts, model.pairs = signature("text"), signature("text", "text_pair")
-    texts, pairs = model.texts, model.pairs
-    return model, {"serving_default": texts, "texts": texts, "pairs": pairs}
-
-
-def _shortened(segments: list[tf.RaggedTensor], most: int) -> list[tf.RaggedTensor]:
-    """Returns segments with at most so many tokens together; `finetune/features.py` cuts in the same way.
-
-    Tokens are dropped at the end of the longer one; of two equally long ones from the second.
-
-    Args:
-      segments: one or two, int32 [batch, (pieces)].
-      most: number of tokens.
-    """
-    import tensorflow as tf
-
-    if len(segments) == 1:
-        return [segments[0][:, :most]]
-    first, second = (segment.row_lengths() for segment in segments)
-    excess = tf.maximum(first + second - most, 0)
-    cut = tf.minimum(excess, abs(first - second))
-    rest = excess - cut
-    cut_of_first = tf.where(first > second, cut, tf.zeros_like(cut))
-    kept = (
-        first - cut_of_first - rest // 2,
-        second - (cut - cut_of_first) - (rest + 1) // 2,
+    model = GraphModel(
+        weights=saved.weights,
+        tokenizer=saved.tokenizer,
+        vocabulary=tokenizer.vocabulary,
+        config=checkpoint.config,
+        length=min(record["sequence_length"], checkpoint.config.max_position_embeddings),
+        head=record["head"],
+        options=record["arguments"].get("options") or {},
     )
-    return [
-        tf.ragged.boolean_mask(
-            segment, tf.ragged.range(segment.row_lengths()) < tf.expand_dims(length, 1)
-        )
-        for segment, length in zip(segments, kept, strict=True)
-    ]
+    signatures = getattr(importlib.import_module(module), make)(model)
+    saved.signatures_by_name = signatures
+    return saved, {SERVING_DEFAULT: next(iter(signatures.values())), **signatures}

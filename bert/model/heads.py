@@ -20,6 +20,9 @@ from multiberts.bert.model.encoder import (
 
 Array = Any
 
+# Added to the scores of places after a sequence's end.
+NOT_A_TOKEN = -1e9
+
 
 def masked_lm_logits(
     parameters: Parameters, config: BertConfig, sequence_output: Array, masked_lm_positions: Array
@@ -70,6 +73,26 @@ def classification_logits(
     return (
         ops.matmul(pooled, ops.transpose(parameters["output_weights"])) + parameters["output_bias"]
     )
+
+
+def span_logits(
+    parameters: Parameters, sequence_output: Array, input_mask: Array
+) -> tuple[Array, Array]:
+    """Scores of every token as the first and as the last one of an answer.
+
+    Args:
+      parameters: arrays by name, among them `output_weights` [2, hidden] and `output_bias`.
+      sequence_output: float32 or bfloat16 [batch, length, hidden]; the product is of its type.
+      input_mask: int32 [batch, length], 1 for a piece, 0 for padding.
+
+    Returns:
+      float32 [batch, length] each.
+    """
+    weights = ops.cast(ops.transpose(parameters["output_weights"]), sequence_output.dtype)
+    logits = ops.cast(ops.matmul(sequence_output, weights), "float32") + parameters["output_bias"]
+    # A batch is as long as it needs to be, so positions after a sequence's end must not count.
+    after_end = (1.0 - ops.cast(input_mask, "float32")) * NOT_A_TOKEN
+    return logits[:, :, 0] + after_end, logits[:, :, 1] + after_end
 
 
 def cross_entropy(logits: Array, labels: Array) -> Array:

@@ -38,7 +38,7 @@ from multiberts.finetune.features import (
 from multiberts.finetune.output_layer import with_output_layer
 from multiberts.finetune.text_examples import TextExamples, TextSource, outcome
 from multiberts.finetune.training_options import RECIPE, TrainingOptions
-from multiberts.runs.console import report, warn
+from multiberts.runs.console import progress, warn
 from multiberts.runs.errors import UserError
 
 if TYPE_CHECKING:
@@ -146,9 +146,14 @@ def _read(
     del contents  # a key: the same paths may hold something else later
     examples = source.read()
     for remark in examples.remarks:
-        report(remark)
+        progress(remark)
+    first = examples.first_texts
+    if (
+        examples.words is not None
+    ):  # which may be parted by what the tokeniser does not take for a space
+        first = [" ".join(words) for words in examples.words]
     features = text_features(
-        tokenizer_of(vocabulary), examples.first_texts, examples.second_texts, sequence_length
+        tokenizer_of(vocabulary), first, examples.second_texts, sequence_length
     )
     _check_empty(source, examples, features)
     if examples.words is None:
@@ -245,7 +250,9 @@ class ClassificationData:
             batch=batch,
             evaluate=evaluate,
             evaluate_rows=evaluate_rows,
-            head=TaskHead(self.task.head_kind, self.task.labels),
+            head=TaskHead(
+                self.task.head_kind, self.task.labels, 2 if len(self.task.text_columns) == 2 else 1
+            ),
             evaluation_metrics={
                 texts.source.name: () if texts.examples.labels is None else texts.source.metrics
                 for texts in self.evaluation

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from multiberts.finetune.classification.label_kinds import label_array, label_of
 from multiberts.finetune.new_data import LINES_SUFFIX, check_form, read_new_rows
 from multiberts.finetune.text_examples import TextExamples
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import read_lines
+from multiberts.runs.files import PathLike, read_lines
 from multiberts.runs.tables import TableRow, column_names
 
 # What stands for "there is no label"; the number is that of `datasets`.
@@ -98,12 +99,18 @@ class NewTextReader:
         check_form(path)
         names = column_names(path)
         if self.label_given and self.task.label_column not in names:
-            raise _lacking(path, names, repr(self.task.label_column), "label_column")
-        columns: tuple[str, ...]
-        for columns in (*self.text_columns, *(() if self.given else usual)):
-            if all(column in names for column in columns):
-                return columns
-        raise _lacking(path, names, " and ".join(map(repr, self.text_columns[0])), "text_columns")
+            raise _lacking(path, names, repr(self.task.label_column), "name it with --label_column")
+        found = _first(self.text_columns, names)
+        if found is None and not self.given:
+            pair = None if self.pairs else _first(_USUAL_PAIRS, names)
+            found = _first(usual, names) if pair is None else None
+        if found is not None:
+            return found
+        taken = "pairs" if self.pairs else "single texts"
+        wanted = " and ".join(map(repr, self.text_columns[0]))
+        raise _lacking(
+            path, names, f"{wanted}, as the model takes {taken}", "name it with --text_columns"
+        )
 
     def _labels(self, task: GlueTask, rows: list[TableRow]) -> np.ndarray | None:
         """Returns labels as `label_array` does; None where the file has none."""
@@ -114,6 +121,57 @@ class NewTextReader:
         return label_array([label_of(row, task, cure) for row in rows], task)
 
 
-def _lacking(path: Path, names: list[str], wanted: str, flag: str) -> UserError:
+def columns_of_files(files: Sequence[PathLike]) -> tuple[str, ...]:
+    r"""Returns the names of a task's text columns where only the files show whether it is of pairs.
+
+    Args:
+      files: tables with columns of usual names, or lines of text, in which a tab parts the texts of a
+        pair; none where only published sets are read, which are of pairs.
+
+    Raises:
+      UserError: a table has no column of a usual name, or more than those of a single text or a pair; or
+        files differ in that.
+
+    Example:
+      >>> path = getfixture("tmp_path") / "new.jsonl"
+      >>> _ = path.write_text('{"premise": "A cake.", "hypothesis": "Food.", "id": 4}\\n')
+      >>> columns_of_files([path])
+      ('premise', 'hypothesis')
+    """
+    found: dict[int, tuple[Path, tuple[str, ...]]] = {}
+    for path in map(Path, files):
+        columns = _shown(path)
+        found.setdefault(len(columns), (path, columns))
+    if len(found) > 1:
+        raise UserError(
+            f"{found[1][0]} has single texts and {found[2][0]} pairs, expected the same of all files; give "
+            "those that the model takes"
+        )
+    return next((columns for _, columns in found.values()), _USUAL_PAIRS[0])
+
+
+def _shown(path: Path) -> tuple[str, ...]:
+    """Returns the columns with text of a file whose columns have usual names."""
+    if path.name.removesuffix(".gz").endswith(LINES_SUFFIX):
+        is_pair = any("\t" in line for line in read_lines(path)[:1])
+        return _USUAL_PAIRS[0] if is_pair else TEXT_NAMES[:1]
+    check_form(path)
+    names = column_names(path)
+    pair = _first(_USUAL_PAIRS, names) or ()
+    others = [name for name in TEXT_NAMES if name in names and name not in pair]
+    if bool(pair) + len(others) == 1:
+        return pair or tuple(others)
+    raise _lacking(
+        path, names, "one with text or two of a pair, as the model does not say which it takes",
+        "name them with --text_columns",
+    )  # fmt: skip
+
+
+def _first(choices: Sequence[tuple[str, ...]], names: Sequence[str]) -> tuple[str, ...] | None:
+    """Returns the first choice whose columns are all there."""
+    return next((each for each in choices if all(column in names for column in each)), None)
+
+
+def _lacking(path: Path, names: list[str], wanted: str, cure: str) -> UserError:
     found = ", ".join(map(repr, names)) or "no column"
-    return UserError(f"{path}: found the columns {found}, expected {wanted}; name it with --{flag}")
+    return UserError(f"{path}: found the columns {found}, expected {wanted}; {cure}")

@@ -32,6 +32,7 @@ from multiberts.finetune.classification.label_kinds import (
     texts_of_labels,
 )
 from multiberts.finetune.classification.learner import ClassificationFamily
+from multiberts.finetune.classification.new_texts import columns_of_files
 from multiberts.finetune.content import FileContent
 from multiberts.finetune.data_files import SPLITS, open_split, table_of_split
 from multiberts.finetune.tasks import DataArguments, Task
@@ -110,6 +111,10 @@ def _own_family(
 def _own_new_texts(
     arguments: DataArguments, labels: tuple[str, ...] | None = None
 ) -> ClassificationFamily:
+    options = arguments.options
+    if not options["text_columns"]:  # of a model that does not record what it takes
+        columns = arguments.text_columns or columns_of_files([*arguments.new_files.values()])
+        arguments = dataclasses.replace(arguments, options={**options, "text_columns": columns})
     return new_texts(_own_task(arguments, labels), arguments)
 
 

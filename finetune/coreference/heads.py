@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,8 +34,6 @@ from multiberts.finetune.features import evaluation_batches
 if TYPE_CHECKING:
     from multiberts.bert.training.engine import Predictor, Trainer
 
-_SIDES = ("pronoun", "candidate")
-_DROPOUT_RATE = 0.3
 # Spans are padded to the smallest of these that holds the longest of a batch, so that a step is
 # compiled a few times only.
 _SPAN_LENGTHS = (4, 8, 16, 32, 64, 128, 256, 512)
@@ -65,6 +63,7 @@ def initial_parameters(
     representation: str, config: BertConfig, num_hidden_units: int, finetune_seed: int
 ) -> Arrays:
     """Returns the weights before the first step, by name."""
+    from multiberts.bert.model.coreference_head import SIDES
     from multiberts.bert.model.initialization import truncated_normal
 
     arrays: Arrays = {}
@@ -76,7 +75,7 @@ def initial_parameters(
         arrays[f"{name}/bias"] = np.zeros(outputs, np.float32)
 
     if representation == "self_attention":
-        for side in _SIDES:
+        for side in SIDES:
             add_dense(f"coreference/{side}/projection", config.hidden_size, num_hidden_units)
             add_dense(f"coreference/{side}/attention", num_hidden_units, 1)
         arrays["coreference/LayerNorm/gamma"] = np.ones(num_hidden_units, np.float32)
@@ -139,14 +138,11 @@ def engines(representation: str, compile_step: bool) -> tuple[Trainer, Predictor
     """Returns the compiled trainer and predictor of a head, shared by all runs in this process."""
     from keras import ops
 
+    from multiberts.bert.model.coreference_head import coreference_logits
     from multiberts.bert.model.heads import cross_entropy
     from multiberts.bert.training.engine import Predictor, Trainer
 
-    logits_of = (
-        _logits_of_self_attention()
-        if representation == "self_attention"
-        else _logits_of_pooled(representation)
-    )
+    logits_of = functools.partial(coreference_logits, representation)
 
     def loss(parameters: Any, batch: Any, dropout_key: Any) -> tuple[Any, dict[str, Any]]:
         logits = logits_of(parameters, batch, dropout_key)
@@ -158,52 +154,3 @@ def engines(representation: str, compile_step: bool) -> tuple[Trainer, Predictor
         return {"logits": logits_of(parameters, batch, None)}
 
     return Trainer(loss, compile_step=compile_step), Predictor(predict, compile_step=compile_step)
-
-
-_Logits = Callable[[Any, Any, Any], Any]
-
-
-def _logits_of_pooled(representation: str) -> _Logits:
-    """(parameters, batch, dropout key) -> [batch, 2], on spans that are vectors already."""
-    from keras import ops
-
-    from multiberts.bert.model.encoder import dense, gelu
-
-    with_product = representation == "endpoints"
-
-    def logits_of(parameters: Any, batch: Any, dropout_key: Any) -> Any:
-        del dropout_key  # these heads have none
-        parts = [batch["pronouns"], batch["candidates"]]
-        if with_product:
-            parts.append(batch["pronouns"] * batch["candidates"])
-        features = ops.concatenate(parts, axis=-1)
-        hidden = dense(parameters, "coreference/hidden", features)  # [batch, hidden units]
-        hidden = gelu(hidden) if with_product else ops.relu(hidden)
-        return dense(parameters, "coreference/output", hidden)
-
-    return logits_of
-
-
-def _logits_of_self_attention() -> _Logits:
-    """(parameters, batch, dropout key) -> [batch, 2], on the tokens of spans."""
-    from keras import ops
-
-    from multiberts.bert.model.addressed_dropout import dropout
-    from multiberts.bert.model.encoder import HEAD_SITE, dense, layer_norm
-
-    def pooled(parameters: Any, side: str, tokens: Any, mask: Any) -> Any:
-        projected = dense(parameters, f"coreference/{side}/projection", tokens)
-        scores = dense(parameters, f"coreference/{side}/attention", projected)[..., 0]
-        weights = ops.softmax(ops.where(mask > 0, scores, -1e9), axis=-1)  # [batch, length]
-        return ops.sum(weights[..., None] * projected, axis=1)  # [batch, hidden units]
-
-    def logits_of(parameters: Any, batch: Any, dropout_key: Any) -> Any:
-        spans = [
-            pooled(parameters, side, batch[f"{side}s"], batch[f"{side}s_mask"]) for side in _SIDES
-        ]
-        hidden = ops.tanh(dense(parameters, "coreference/hidden", ops.concatenate(spans, axis=-1)))
-        hidden = layer_norm(parameters, "coreference/LayerNorm", hidden)
-        hidden = dropout(hidden, _DROPOUT_RATE, dropout_key, HEAD_SITE)
-        return dense(parameters, "coreference/output", hidden)
-
-    return logits_of

@@ -28,7 +28,7 @@ from multiberts.finetune.coreference.conll import Document, Mention, read_conll
 from multiberts.finetune.coreference.gap import GapExample, read_gap
 from multiberts.finetune.coreference.winogender_schemas import Sentence, Span, read_winogender
 from multiberts.finetune.features import SequenceFeatures, stacked_sequences
-from multiberts.runs.console import report
+from multiberts.runs.console import progress
 from multiberts.runs.errors import UserError
 
 _GAP_SUFFIXES = (".tsv", ".tsv.gz")
@@ -458,7 +458,7 @@ def read_pairs(
             counts = ", ".join(
                 f"{number} {what}" for what, number in sorted(pairs.left_out.items())
             )
-            report(f"{file.path}: {counts} (sequence_length {sequence_length})")
+            progress(f"{file.path}: {counts} (sequence_length {sequence_length})")
         return pairs
 
     parts = [pairs_of(file, "train", max_negatives, every_two_mentions) for file in train]

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from multiberts.bert.serving.question_settings import LARGE, NO_CANDIDATE
 from multiberts.bert.tokenization import split_words
 from multiberts.evaluate.dumps.prediction_file import PREDICTION_TEXT
 from multiberts.finetune.squad.windows import Context, SquadWindows
@@ -25,12 +26,6 @@ BEST_TEXT = "best_text"
 NULL_ODDS = "null_odds"
 N_BEST_TEXTS = "n_best_texts"
 N_BEST_LOGITS = "n_best_logits"
-
-# What the original answers where no candidate is left.
-NO_CANDIDATE = "empty"
-
-# The null score of a question without any window.
-_LARGE = 1000000.0
 
 # Windows whose candidates are made at once, to bound the memory.
 _AT_ONCE = 2048
@@ -210,7 +205,7 @@ class AnswerFinder:
         starts = self.start_logits[windows, 0].astype(np.float64)
         ends = self.end_logits[windows, 0].astype(np.float64)
         if not len(starts):
-            return Candidate("", -1, -1, _LARGE, 0.0)
+            return Candidate("", -1, -1, LARGE, 0.0)
         least = int((starts + ends).argmin())
         return Candidate("", -1, -1, float(starts[least]), float(ends[least]))
 

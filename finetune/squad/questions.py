@@ -25,7 +25,7 @@ from multiberts.finetune.squad.windows import (
     read_contexts,
     training_answers,
 )
-from multiberts.runs.console import report, warn
+from multiberts.runs.console import progress, warn
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, read_json_fields
 
@@ -285,7 +285,7 @@ def prepared(
             )
         answers = training_answers(tokenizer, examples, contexts, str(files[0].path))
         if lost := answers.count(None):
-            report(
+            progress(
                 f"{files[0].path}: {lost} of {len(examples)} questions are left out of training, as "
                 "their paragraphs do not contain their answers"
             )

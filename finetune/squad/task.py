@@ -15,6 +15,7 @@ import numpy as np
 
 from multiberts.bert.checkpoint.fine_tuned import TaskHead
 from multiberts.bert.model.configuration import BertConfig
+from multiberts.bert.serving.question_settings import QuestionOptions
 from multiberts.evaluate.dumps.prediction_file import ANSWERS
 from multiberts.finetune.content import FileContent, tokenizer_of
 from multiberts.finetune.data_files import split_file
@@ -38,7 +39,6 @@ from multiberts.finetune.squad.windows import SquadWindows
 from multiberts.finetune.tasks import DataArguments, Task
 from multiberts.finetune.training_options import RECIPE, TrainingOptions
 from multiberts.runs.errors import UserError
-from multiberts.runs.parameters import PositiveInt
 
 if TYPE_CHECKING:
     from multiberts.bert.checkpoint.checkpoint import Checkpoint
@@ -46,11 +46,10 @@ if TYPE_CHECKING:
 
 METRICS = ("squad_f1", "squad_exact_match")
 EVALUATION_BATCH_SIZE = 64
-_NOT_A_TOKEN = -1e9
 
 
 @dataclasses.dataclass(frozen=True)
-class SquadOptions:
+class SquadOptions(QuestionOptions):
     """The options of questions that all have an answer.
 
     Attributes:
@@ -61,10 +60,6 @@ class SquadOptions:
       dump_n_best: whether the other answers are kept, too, for `multiberts squad-export`.
     """
 
-    doc_stride: PositiveInt = 128
-    max_query_length: PositiveInt = 64
-    n_best_size: PositiveInt = 20
-    max_answer_length: PositiveInt = 30
     dump_n_best: bool = False
 
 
@@ -266,18 +261,14 @@ def engines(
     from keras import ops
 
     from multiberts.bert.model.encoder import encode
-    from multiberts.bert.model.heads import cross_entropy, is_right
+    from multiberts.bert.model.heads import cross_entropy, is_right, span_logits
     from multiberts.bert.training.engine import Predictor
 
     def logits_of(parameters: Any, batch: Any, dropout_key: Any) -> tuple[Any, Any]:
         sequence = encode(
             parameters, config, *encoder_inputs(batch), dropout_key, training.compute_dtype
         )  # [batch, length, hidden]
-        weights = ops.cast(ops.transpose(parameters["output_weights"]), sequence.dtype)
-        logits = ops.cast(ops.matmul(sequence, weights), "float32") + parameters["output_bias"]
-        # A batch is as long as it needs to be, so positions after a sequence's end must not count.
-        after_end = (1.0 - ops.cast(batch["input_mask"], "float32")) * _NOT_A_TOKEN
-        return logits[:, :, 0] + after_end, logits[:, :, 1] + after_end
+        return span_logits(parameters, sequence, batch["input_mask"])
 
     def loss(parameters: Any, batch: Any, dropout_key: Any) -> tuple[Any, dict[str, Any]]:
         start, end = logits_of(parameters, batch, dropout_key)

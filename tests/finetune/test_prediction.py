@@ -123,8 +123,8 @@ def test_what_cannot_be_predicted_gets_one_line_and_leaves_nothing(
         ("gives the set dev twice", {"files": [dev, dev]}),
         ("of no known form", {"files": [file("new.doc", "text")]}),
         (
-            "found the columns 'a', 'b', expected 'sentence1' and 'sentence2'; name it with "
-            "--text_columns",
+            "found the columns 'a', 'b', expected 'sentence1' and 'sentence2', as the model takes "
+            "pairs; name it with --text_columns",
             {"files": [file("columns.tsv", "a\tb\nx\ty\n")]},
         ),
         ("text_columns has 1 names, expected 2", {"files": [dev], "text_columns": ["a"]}),
@@ -158,6 +158,93 @@ def test_what_cannot_be_predicted_gets_one_line_and_leaves_nothing(
             predict(**call, compile_step=False)
         assert line in str(refused.value)
         assert sorted(path.name for path in tmp_path.iterdir()) == there
+
+
+def test_a_model_of_another_program_takes_what_the_file_has(
+    tmp_path: Path, run: Path, pair_data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = tmp_path / "hugging_face"
+    convert = ["convert", str(run / "model"), str(model), "--to", "hugging_face"]
+    assert checkpoint_command(convert) == 0
+    expected = [line["scores"] for line in answers(capsys, run / "model", pair_data / "dev.tsv")]
+    (model / "checkpoint.json").unlink()  # what is left is what transformers writes
+    pairs = [line.split("\t")[1:3] for line in (pair_data / "dev.tsv").read_text().splitlines()[1:]]
+
+    def file(name: str, *lines: str) -> Path:
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+        return tmp_path / name
+
+    tables = [
+        file("a.tsv", "premise\thypothesis", *("\t".join(pair) for pair in pairs)),
+        file("b.txt", *("\t".join(pair) for pair in pairs)),
+    ]
+    found = [line["scores"] for line in answers(capsys, model, *tables)]
+    np.testing.assert_allclose(found, expected * 2, atol=1e-5)
+    odd = file("odd.tsv", "x\ty\ttext", *("\t".join([*pair, "z"]) for pair in pairs))
+    found = [line["scores"] for line in answers(capsys, model, odd, text_columns=["x", "y"])]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    first = [pair[0] for pair in pairs]
+    singles = [
+        file("c.txt", *first),
+        file("d.jsonl", *(json.dumps({"text": text, "id": 3}) for text in first)),
+    ]
+    lines = [line["scores"] for line in answers(capsys, model, *singles)]
+    named = [line["scores"] for line in answers(capsys, model, tables[0], text_columns=["premise"])]
+    np.testing.assert_allclose(lines, named * 2, atol=1e-5)
+    assert not np.allclose(named, expected, atol=1e-3)
+    both = file("both.tsv", "text\tpremise\thypothesis", "a\tb\tc")
+    for files, message in (
+        ([both], "expected one with text or two of a pair, as the model does not say which it takes"),
+        ([file("none.tsv", "x\ty", "a\tb")], "found the columns 'x', 'y', expected one with text or two"),
+        ([tables[0], singles[0]], "c.txt has single texts and .*a.tsv pairs, expected the same of all"),
+    ):  # fmt: skip
+        with pytest.raises(UserError, match=message):
+            predict(model=str(model), files=[str(path) for path in files])
+
+
+def test_a_model_refuses_what_it_was_not_trained_on(
+    tmp_path: Path, run: Path, pair_data: Path, make_checkpoint: Callable[..., Path]
+) -> None:
+    single = tmp_path / "single"
+    options = {"text_columns": ["sentence2"]}
+    finetune(run_dir=str(single), checkpoint=str(make_checkpoint(1)), task="tone", keep="last",
+             labels=["entailment", "not_entailment"], data_dir=str(pair_data), options=options,
+             sequence_length=16, **{**SMALL, "max_steps": 1})  # fmt: skip
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("premise\thypothesis\na\tb\n")
+    for model, number in ((run / "model", 2), (single / "model", 1)):
+        record = json.loads((model / "checkpoint.json").read_text())["finetuned"]
+        assert record["head"]["num_texts"] == number
+    message = "expected 'sentence2', as the model takes single texts; name it with --text_columns"
+    with pytest.raises(UserError, match=message):
+        predict(model=str(single / "model"), files=[str(pairs)])
+    pairs.write_text("text\nb\n")
+    with pytest.raises(UserError, match="found the columns 'text', .* as the model takes pairs"):
+        predict(model=str(run / "model"), files=[str(pairs)])
+
+
+@pytest.mark.parametrize(("number", "line"), [(1, "takes single texts, but task pair has pairs"),
+                                              (3, "has num_texts 3, expected")])  # fmt: skip
+def test_a_record_of_another_number_of_texts_is_refused(
+    run: Path, pair_data: Path, number: int, line: str
+) -> None:
+    path = run / "model" / "checkpoint.json"
+    content = json.loads(path.read_text())
+    content["finetuned"]["head"]["num_texts"] = number
+    path.write_text(json.dumps(content))
+    with pytest.raises(UserError, match=line):
+        predict(model=str(run / "model"), files=[str(pair_data / "dev.tsv")], compile_step=False)
+
+
+def test_a_model_without_that_record_works(
+    run: Path, pair_data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expected = answers(capsys, run / "model", pair_data / "dev.tsv")
+    path = run / "model" / "checkpoint.json"
+    content = json.loads(path.read_text())
+    del content["finetuned"]["head"]["num_texts"]
+    path.write_text(json.dumps(content))
+    assert answers(capsys, run / "model", pair_data / "dev.tsv") == expected
 
 
 def test_a_head_with_more_outputs_than_labels_is_refused(run: Path, pair_data: Path) -> None:

@@ -1,0 +1,62 @@
+"""Networks on the states of two spans that decide whether both refer to the same entity.
+
+`finetune/coreference/heads.py` has what each is for and where it comes from.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from keras import ops
+
+from multiberts.bert.model.addressed_dropout import dropout
+from multiberts.bert.model.encoder import HEAD_SITE, Parameters, dense, gelu, layer_norm
+
+Array = Any
+
+SIDES = ("pronoun", "candidate")
+_DROPOUT_RATE = 0.3
+
+
+def coreference_logits(
+    representation: str, parameters: Parameters, batch: Parameters, dropout_key: Array | None = None
+) -> Array:
+    """Returns scores of pairs: not coreferent, coreferent.
+
+    Args:
+      representation: `endpoints`, `mean` or `self_attention`.
+      parameters: arrays by name, `coreference/hidden/kernel` and others.
+      batch: `pronouns` and `candidates`, float32 [batch, width]; for self-attention their tokens
+        [batch, length, width], with `pronouns_mask` and `candidates_mask` [batch, length].
+      dropout_key: uint32 [2] in training; None for none.
+
+    Returns:
+      float32 [batch, 2].
+    """
+    if representation == "self_attention":
+        return _of_self_attention(parameters, batch, dropout_key)
+    with_product = representation == "endpoints"
+    parts = [batch["pronouns"], batch["candidates"]]
+    if with_product:
+        parts.append(batch["pronouns"] * batch["candidates"])
+    features = ops.concatenate(parts, axis=-1)
+    hidden = dense(parameters, "coreference/hidden", features)  # [batch, hidden units]
+    hidden = gelu(hidden) if with_product else ops.relu(hidden)
+    return dense(parameters, "coreference/output", hidden)
+
+
+def _of_self_attention(
+    parameters: Parameters, batch: Parameters, dropout_key: Array | None
+) -> Array:
+    def pooled(side: str) -> Array:
+        tokens, mask = batch[f"{side}s"], batch[f"{side}s_mask"]
+        projected = dense(parameters, f"coreference/{side}/projection", tokens)
+        scores = dense(parameters, f"coreference/{side}/attention", projected)[..., 0]
+        weights = ops.softmax(ops.where(mask > 0, scores, -1e9), axis=-1)  # [batch, length]
+        return ops.sum(weights[..., None] * projected, axis=1)  # [batch, hidden units]
+
+    spans = [pooled(side) for side in SIDES]
+    hidden = ops.tanh(dense(parameters, "coreference/hidden", ops.concatenate(spans, axis=-1)))
+    hidden = layer_norm(parameters, "coreference/LayerNorm", hidden)
+    hidden = dropout(hidden, _DROPOUT_RATE, dropout_key, HEAD_SITE)
+    return dense(parameters, "coreference/output", hidden)

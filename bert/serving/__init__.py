@@ -1,0 +1,1 @@
+"""Fine-tuned models as TensorFlow graphs that take text: what each kind of task asks and answers."""
