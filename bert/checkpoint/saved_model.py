@@ -40,8 +40,8 @@ Coreference:
                [batch, candidates, 2], those of each candidate, filled up with -1
 
 Answers: `logits` and `probabilities` float32 [batch, candidates, 2], that the pronoun does not refer to the
-candidate and that it does; `prediction` int64 [batch, candidates], 1 if it does, 0 if not, -1 where there
-is no candidate or the two are too far apart for one sequence (`logits` are 0).
+candidate and that it does; `prediction` int64 [batch, candidates], 1 if it does, 0 if not, -1 for what is
+filled up, and where the two are too far apart for one sequence (`logits` are 0).
 """
 
 from __future__ import annotations
