@@ -30,7 +30,7 @@ TENSORFLOW = "tensorflow"
 JAX = "jax"
 ENGINES = (TENSORFLOW, JAX)
 
-# By the compiler from the definition; with a backward pass that keeps no probabilities; by our own kernel.
+# By the compiler from the definition; with a backward pass of our own; by our own kernel.
 PLAIN, RECOMPUTED, KERNEL = "plain", "recomputed", "kernel"
 ATTENTIONS = (PLAIN, RECOMPUTED, KERNEL)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Any
 
 from keras import ops
@@ -95,6 +98,31 @@ def span_logits(
     return logits[:, :, 0] + after_end, logits[:, :, 1] + after_end
 
 
+_compared: ContextVar[bool] = ContextVar("labels_are_compared", default=False)
+
+
+@contextlib.contextmanager
+def labels_compared() -> Iterator[None]:
+    """Lets what is traced inside find the score of a label by comparing each class with it.
+
+    An accelerator then needs neither a lookup nor, for its gradient, a scatter, which would each be a pass
+    over the scores of a vocabulary. Losses are the same up to rounding.
+    """
+    token = _compared.set(True)
+    try:
+        yield
+    finally:
+        _compared.reset(token)
+
+
+def _of_labels(values: Array, labels: Array) -> Array:
+    """Returns [...] of [..., classes], for each label its own."""
+    if not _compared.get():
+        return ops.take_along_axis(values, labels[..., None], axis=-1)[..., 0]
+    classes = ops.arange(ops.shape(values)[-1], dtype=labels.dtype)
+    return ops.sum(ops.where(ops.equal(labels[..., None], classes), values, 0.0), axis=-1)
+
+
 def cross_entropy(logits: Array, labels: Array) -> Array:
     """Minus the log probability of each label.
 
@@ -105,9 +133,10 @@ def cross_entropy(logits: Array, labels: Array) -> Array:
     Returns:
       float32 [...].
     """
-    log_probabilities = ops.log_softmax(ops.cast(logits, "float32"), axis=-1)
-    chosen = ops.take_along_axis(log_probabilities, labels[..., None], axis=-1)
-    return -chosen[..., 0]
+    logits = ops.cast(logits, "float32")
+    if _compared.get():
+        return ops.logsumexp(logits, axis=-1) - _of_labels(logits, labels)
+    return -_of_labels(ops.log_softmax(logits, axis=-1), labels)
 
 
 def sigmoid_cross_entropy(logits: Array, labels: Array) -> Array:
@@ -136,7 +165,7 @@ def is_right(logits: Array, labels: Array) -> Array:
     Returns:
       float32 [...].
     """
-    chosen = ops.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
+    chosen = _of_labels(logits, labels)
     return ops.cast(ops.greater_equal(chosen, ops.max(logits, axis=-1)), "float32")
 
 

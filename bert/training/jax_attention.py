@@ -1,6 +1,6 @@
 """Ways to compute attention's core on accelerators, equal to `attention.plain` up to rounding.
 
-Both keep no probabilities between the forward and the backward pass, and drop the same elements.
+All drop the same elements.
 """
 
 from __future__ import annotations
@@ -52,8 +52,10 @@ def recomputed(
 ) -> Array:
     """Computes the core by XLA, with a backward pass of its own; see `attention.plain`.
 
-    Of the scores, their products alone are kept, as they come out of the product; the backward pass makes
-    probabilities and dropout again, and takes the softmax's sum over keys from the output instead.
+    Of the softmax, each exponential alone is kept, its sign saying whether dropout keeps the element: so
+    scores, exponentials and dropout's hash are computed once. What is one number per query (the sum of
+    its exponentials, dropout's factor) is applied to queries' vectors, not to probabilities. The softmax's
+    sum in the backward pass is taken from the output.
 
     Reference: Dao et al., FlashAttention, 2022, section 3.1 and appendix B (the backward pass).
     """
@@ -82,47 +84,48 @@ def _forward(
     rate: float,
     site: int,
 ) -> tuple[Array, tuple[Any, ...]]:
-    products = jnp.matmul(query, key.swapaxes(2, 3))
-    scores = products.astype(jnp.float32) * query.shape[-1] ** -0.5 + bias
-    # The log of the sum of exponentials: all that the backward pass needs of the softmax.
-    largest = jnp.max(scores, axis=-1, keepdims=True)
-    exponentials = jnp.exp(scores - largest)
-    sums = jnp.sum(exponentials, axis=-1, keepdims=True)
-    factor = _dropout_factor(products.shape, rate, dropout_key, site)
-    probabilities = (exponentials / sums * factor).astype(value.dtype)
-    mixed = jnp.matmul(probabilities, value)
-    kept = (query, key, value, bias, dropout_key, products, largest + jnp.log(sums), mixed)
-    return mixed, kept
+    scaled = _scaled(query, query.shape[-1] ** -0.5)
+    scores = jnp.matmul(scaled, key.swapaxes(2, 3)).astype(jnp.float32) + bias
+    signed = exponentials = jnp.exp(scores - jnp.max(scores, axis=-1, keepdims=True))
+    factor = 1.0
+    if dropout_key is not None and rate > 0.0:
+        factor = 1.0 / (1.0 - rate)
+        kept = kept_elements(scores.shape, rate, dropout_key, site)
+        signed = jnp.where(kept, exponentials, -exponentials)
+    # Made together, in the product that makes scores, and not again where they are read.
+    signed, sums = jax.lax.optimization_barrier(
+        (signed.astype(value.dtype), jnp.sum(exponentials, axis=-1, keepdims=True))
+    )
+    shares = factor / sums
+    mixed = _scaled(jnp.matmul(jnp.maximum(signed, 0), value), shares)
+    return mixed, (scaled, key, value, bias, signed, sums, shares, mixed)
 
 
 def _backward(
     rate: float, site: int, kept: tuple[Any, ...], gradient: Array
 ) -> tuple[Array | None, ...]:
-    query, key, value, bias, dropout_key, products, log_sums, mixed = kept
-    scale = query.shape[-1] ** -0.5
-    probabilities = jnp.exp(products.astype(jnp.float32) * scale + bias - log_sums)
-    factor = _dropout_factor(products.shape, rate, dropout_key, site)
-    dropped = (probabilities * factor).astype(value.dtype)
-    of_value = jnp.matmul(dropped.swapaxes(2, 3), gradient)
-    of_dropped = jnp.matmul(gradient, value.swapaxes(2, 3)).astype(jnp.float32)
+    del rate, site  # the signs have what was dropped
+    scaled, key, value, bias, signed, sums, shares, mixed = kept
+    shared = _scaled(gradient, shares)
+    of_value = jnp.matmul(jnp.maximum(signed, 0).swapaxes(2, 3), shared)
+    of_kept = jnp.matmul(shared, value.swapaxes(2, 3)).astype(jnp.float32)
     mean = jnp.sum(gradient.astype(jnp.float32) * mixed.astype(jnp.float32), -1, keepdims=True)
-    of_products = (probabilities * (of_dropped * factor - mean) * scale).astype(query.dtype)
-    of_query = jnp.matmul(of_products, key)
-    of_key = jnp.matmul(of_products.swapaxes(2, 3), query)
+    mean = mean / sums
+    exponentials = signed.astype(jnp.float32)
+    # Of an element that was dropped the exponential is negative, and the mean is subtracted from 0.
+    of_scores = exponentials * jnp.where(exponentials > 0, of_kept - mean, mean)
+    of_scores = of_scores.astype(value.dtype)
+    of_query = _scaled(jnp.matmul(of_scores, key), scaled.shape[-1] ** -0.5)
+    of_key = jnp.matmul(of_scores.swapaxes(2, 3), scaled)
     return of_query, of_key, of_value, jnp.zeros_like(bias), None
 
 
+def _scaled(values: Array, factor: Array | float) -> Array:
+    """Multiplies in float32; of the values' type."""
+    return (values.astype(jnp.float32) * factor).astype(values.dtype)
+
+
 _recomputed.defvjp(_forward, _backward)
-
-
-def _dropout_factor(
-    shape: tuple[int, ...], rate: float, dropout_key: Array | None, site: int
-) -> Array | float:
-    """Returns what dropout multiplies probabilities by: 0 or 1 / (1 - rate)."""
-    if dropout_key is None or rate == 0.0:
-        return 1.0
-    kept = kept_elements(shape, rate, dropout_key, site)
-    return jnp.where(kept, np.float32(1.0 / (1.0 - rate)), np.float32(0.0))
 
 
 def kernel(platform: str) -> AttentionCore:

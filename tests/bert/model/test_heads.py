@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from multiberts.bert.model.heads import is_right
+from multiberts.bert.model.heads import cross_entropy, is_right, labels_compared
 from multiberts.bert.randomness import generator
 
 
@@ -17,3 +17,13 @@ def test_right_is_where_the_label_is_the_argmax() -> None:
     np.testing.assert_array_equal(found, logits.argmax(-1) == labels)
     # A tie for the best counts as right, whichever comes first.
     np.testing.assert_array_equal(np.asarray(is_right(np.zeros((1, 3)), np.array([2]))), [1.0])
+
+
+def test_labels_that_are_compared_have_the_same_losses() -> None:
+    draw = generator("heads test", 1)
+    logits = (30 * draw.normal(size=(50, 6, 7))).astype(np.float32)
+    labels = draw.integers(0, 7, (50, 6)).astype(np.int32)
+    with labels_compared():
+        losses, right = cross_entropy(logits, labels), is_right(logits, labels)
+    np.testing.assert_allclose(losses, cross_entropy(logits, labels), rtol=1e-6, atol=1e-5)
+    np.testing.assert_array_equal(right, is_right(logits, labels))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 
@@ -12,7 +13,7 @@ from jax.experimental import pallas as pl
 
 from multiberts.bert.model.attention import AttentionCore, computed_by, plain
 from multiberts.bert.model.configuration import BertConfig
-from multiberts.bert.model.heads import pretraining_loss
+from multiberts.bert.model.heads import labels_compared, pretraining_loss
 from multiberts.bert.model.initialization import initial_parameters
 from multiberts.bert.training import jax_attention
 
@@ -60,7 +61,7 @@ def dropped(core: AttentionCore) -> np.ndarray:
 
 
 def gradients(core: AttentionCore) -> dict[str, np.ndarray]:
-    """Gradients of a model's loss."""
+    """Gradients of a model's loss; but for the plain core with labels compared, as accelerators do it."""
     sizes = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
     config = BertConfig(vocab_size=50, num_hidden_layers=2, **sizes)
     rng = np.random.default_rng(1)
@@ -77,7 +78,7 @@ def gradients(core: AttentionCore) -> dict[str, np.ndarray]:
     def loss(parameters: dict[str, jax.Array]) -> jax.Array:
         return pretraining_loss(parameters, config, batch, KEY)[0]
 
-    with computed_by(core):
+    with computed_by(core), contextlib.nullcontext() if core is plain else labels_compared():
         found = jax.grad(loss)(initial_parameters(config, 0))
     return {name: np.asarray(values) for name, values in found.items()}
 
