@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from multiberts.evaluate.metrics.column_metric import UNBOUNDED
 from multiberts.runs.errors import UserError
 from multiberts.runs.figure_style import COLOURS, GREY, LINES, MARKERS, canvas
-from multiberts.stats.intervals import t_interval
+from multiberts.stats.intervals import bounded_t_interval, t_interval
 from multiberts.stats.presentation.wording import SOURCES
 
 if TYPE_CHECKING:
@@ -30,11 +31,13 @@ class Curve:
       name: the procedure.
       steps: pre-training steps [steps], increasing.
       scores: by seed, the score at each step [steps], NaN where the seed was not scored.
+      bounds: the smallest and the largest possible score; no band leaves them.
     """
 
     name: str
     steps: NDArray
     scores: Mapping[Any, NDArray[np.float64]]
+    bounds: tuple[float, float] = UNBOUNDED
 
 
 @dataclass(frozen=True)
@@ -329,7 +332,7 @@ def training_figure(
                 )
             table = np.array(list(curve.scores.values()))  # [seeds, steps]
             if confidence is not None:
-                _draw_band(axes, curve.steps, table, confidence, colour)
+                _draw_band(axes, curve, table, confidence, colour)
             axes.plot(
                 curve.steps, np.nanmean(table, axis=0), linewidth=2.2,
                 label=f"{curve.name}: mean of {len(table)} seeds", **curve_style(index),
@@ -344,7 +347,7 @@ def training_figure(
 
 
 def _draw_band(
-    axes: Axes, steps: NDArray, table: NDArray[np.float64], confidence: float, colour: str
+    axes: Axes, curve: Curve, table: NDArray[np.float64], confidence: float, colour: str
 ) -> None:
     """Draws t intervals of the mean over seeds [seeds, steps], where two seeds were scored."""
     numbers = np.isfinite(table).sum(axis=0)
@@ -355,10 +358,12 @@ def _draw_band(
     for step in several:
         scores = table[np.isfinite(table[:, step]), step]
         error = float(scores.std(ddof=1)) / np.sqrt(len(scores))
-        intervals.append(t_interval(float(scores.mean()), error, len(scores) - 1, confidence))
+        bounds = curve.bounds if error else UNBOUNDED  # seeds that agree have no interval to bound
+        spread = float(scores.mean()), error, len(scores) - 1, confidence
+        intervals.append(bounded_t_interval(*spread, bounds, len(scores)))
     low, high = np.array(intervals).T
     axes.fill_between(
-        np.asarray(steps)[several], low, high, color=colour, alpha=0.18, linewidth=0, zorder=1
+        np.asarray(curve.steps)[several], low, high, color=colour, alpha=0.18, linewidth=0, zorder=1
     )
 
 

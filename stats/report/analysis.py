@@ -450,6 +450,10 @@ def _training_pictures(analysis: _Analysis, groups: Sequence[RunGroup]) -> list[
 def _as_shown(curves: Sequence[figures.Curve], measure: str) -> list[figures.Curve]:
     factor = metric_factor(measure)
     return [
-        replace(curve, scores={seed: factor * table for seed, table in curve.scores.items()})
+        replace(
+            curve,
+            scores={seed: factor * table for seed, table in curve.scores.items()},
+            bounds=(factor * curve.bounds[0], factor * curve.bounds[1]),
+        )
         for curve in curves
     ]

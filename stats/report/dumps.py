@@ -424,7 +424,9 @@ def curve_of_dumps(dumps: Sequence[Dump], measure: str, all_steps: bool = True) 
     scores_of_seeds = {
         seed: np.array([table.get(seed, np.nan) for table in tables]) for seed in seeds
     }
-    return Curve(procedures[0], np.array([d.steps_in_all for d in ordered]), scores_of_seeds)
+    steps = np.array([dump.steps_in_all for dump in ordered])
+    bounds = ordered[0].measured(measure)[1].bounds
+    return Curve(procedures[0], steps, scores_of_seeds, bounds)
 
 
 def dumps_of_datasets(datasets: Iterable[xarray.Dataset]) -> list[Dump]:

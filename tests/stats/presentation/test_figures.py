@@ -60,6 +60,17 @@ def test_mean_of_seeds_ignores_missing_steps():
     np.testing.assert_allclose(lines_of(axes)[-1], [[0, 0.15], [100, 0.3]])
 
 
+def test_no_band_leaves_the_bounds_of_the_metric():
+    scores = {seed: np.array([0.5, score, 1.0]) for seed, score in enumerate((0.75, 0.99, 1.0))}
+    for bounds, exceeds in (((0.0, 1.0), False), ((-np.inf, np.inf), True)):
+        curve = figures.Curve("base", np.array([0, 100, 200]), scores, bounds)
+        (axes,) = figures.training_figure([curve], "dev", "accuracy", 0.95).axes
+        (band,) = axes.collections
+        heights = band.get_paths()[0].vertices[:, 1]
+        assert (heights.max() > 1) == exceeds
+        assert heights.min() < 0.75
+
+
 def test_fit_and_truth_lines():
     share = np.linspace(0, 1, 11)
     clouds = [
