@@ -16,6 +16,7 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before NumPy: tables are small, processes many
 
 import json
+import math
 import multiprocessing
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -24,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
-from multiberts.benchmarks.calibration_page import CLOSE, Outcomes, figures, page
+from multiberts.benchmarks.calibration_page import CLOSE, Outcomes, figures, held, page
 from multiberts.benchmarks.calibration_trials import Outcome, joined, simulate
 from multiberts.benchmarks.crossed_model import Condition, RealAnswers, all_conditions
 from multiberts.runs import console
@@ -47,6 +48,7 @@ def calibrate(
     simulation_seed: int = 2023,
     num_trials: int = 400,
     num_close_trials: int = 1200,
+    num_open_trials: int = 10_000,
     num_bootstrap_trials: int = 100,
     num_bootstrap: int = 500,
     num_processes: int = 1,
@@ -60,6 +62,8 @@ def calibrate(
       num_trials: trials per condition.
       num_close_trials: trials of a condition where the recommended interval covers less than .95,
         so that what misses by chance is told from what misses.
+      num_open_trials: trials of a condition where that is still open: below what is wanted, but by
+        less than two Monte Carlo errors. Of hundreds of conditions some are so by chance.
       num_bootstrap_trials: of these, trials with bootstrap intervals and all tests; the others count
         what needs no bootstrap and takes little time.
       num_bootstrap: replicates per trial.
@@ -76,6 +80,7 @@ def calibrate(
     for name, value in (
         ("num_trials", num_trials),
         ("num_close_trials", num_close_trials),
+        ("num_open_trials", num_open_trials),
         ("num_bootstrap_trials", num_bootstrap_trials),
         ("num_bootstrap", num_bootstrap),
     ):
@@ -95,6 +100,7 @@ def calibrate(
             "simulation_seed": simulation_seed,
             "num_trials": num_trials,
             "num_close_trials": num_close_trials,
+            "num_open_trials": num_open_trials,
             "num_bootstrap_trials": num_bootstrap_trials,
             "num_bootstrap": num_bootstrap,
             "data": data,
@@ -116,11 +122,19 @@ def calibrate(
         with tqdm(total=len(jobs), unit="block", disable=None) as bar:
             for _ in _in_processes(job, jobs, num_processes):
                 bar.update()
-            close = [c for c in conditions if gathered(run.path, [c])[c].share() < CLOSE]
-            jobs = [(c, block, 0) for block in _blocks(num_trials, num_close_trials) for c in close]
-            bar.total += len(jobs)
-            for _ in _in_processes(job, jobs, num_processes):
-                bar.update()
+            for first, last, needed in (
+                (num_trials, num_close_trials, lambda found: found.share() < CLOSE),
+                (num_close_trials, num_open_trials, lambda found: held(found) == "no?"),
+            ):
+                # Of these trials alone, as more may be there from a run that was killed.
+                found = gathered(run.path, conditions, first)
+                more = [
+                    c for c, counts in found.items() if counts.trials == first and needed(counts)
+                ]
+                jobs = [(c, block, 0) for block in _blocks(first, last) for c in more]
+                bar.total += len(jobs)
+                for _ in _in_processes(job, jobs, num_processes):
+                    bar.update()
         outcomes = gathered(run.path, conditions)
         write_atomically(run.path / "calibration.jsonl", as_lines(outcomes))
         written = write_page(outcomes, run.path)
@@ -180,12 +194,15 @@ def real_answers(data: str) -> RealAnswers:
         ) from error
 
 
-def gathered(directory: Path, conditions: Sequence[Condition]) -> Outcomes:
-    """Reads and adds the blocks of conditions; one without any is left out."""
+def gathered(directory: Path, conditions: Sequence[Condition], most: float = math.inf) -> Outcomes:
+    """Reads and adds the blocks of conditions, of the first `most` trials; one without any is left out."""
     found = {}
     for condition in conditions:
         start, blocks = 0, []
-        while (file := directory / "blocks" / f"{condition.name}-{start}.json").exists():
+        while (
+            start < most
+            and (file := directory / "blocks" / f"{condition.name}-{start}.json").exists()
+        ):
             blocks.append(Outcome(**json.loads(file.read_text())))
             start += blocks[-1].trials
         if blocks:

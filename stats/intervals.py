@@ -266,13 +266,12 @@ def bounded_t_interval(
     confidence: float,
     bounds: tuple[float, float],
     num_units: int,
+    tail_freedom: float = math.inf,
 ) -> Interval:
     """Computes `t_interval` of a score that lies between two bounds; it stays within them.
 
     Far from the bounds it is the plain interval. Where that, twice as wide, would leave them
-    (`is_near_bounds`), it is computed on the logit scale and transformed back. Where every unit has
-    the score of a bound, as where all answers are right, nothing varies, and the interval is that of
-    Clopper and Pearson for as many units.
+    (`is_near_bounds`), it is `score_interval`.
 
     Args:
       estimate: the score.
@@ -281,15 +280,20 @@ def bounded_t_interval(
       confidence: as in `t_interval`.
       bounds: the smallest and the largest possible score; infinite where there is none.
       num_units: independent examples (or clusters, or seeds) behind the score.
+      tail_freedom: as in `score_interval`.
 
     Raises:
       ValueError: `confidence` is not inside (0, 1).
-
-    Reference: Clopper & Pearson (1934), The use of confidence or fiducial limits.
     """
     if is_near_bounds(estimate, standard_error, degrees_of_freedom, confidence, bounds):
-        return _near_interval(
-            estimate, standard_error, degrees_of_freedom, confidence, bounds, num_units
+        return score_interval(
+            estimate,
+            standard_error,
+            degrees_of_freedom,
+            confidence,
+            bounds,
+            num_units,
+            tail_freedom,
         )
     plain = t_interval(estimate, standard_error, degrees_of_freedom, confidence)
     return clipped_interval(plain, bounds)
@@ -314,24 +318,34 @@ def is_near_bounds(
     return low < estimate < high and not inside
 
 
-def _near_interval(
-    estimate: float,
-    standard_error: float,
-    degrees_of_freedom: float,
-    confidence: float,
-    bounds: tuple[float, float],
-    num_units: int,
-) -> Interval:
-    """Computes `bounded_t_interval` on the logit scale, or that of Clopper and Pearson."""
-    low, high = bounds
-    width = high - low
-    if standard_error == 0:
-        reach = width * (1 - _tail(confidence) ** (1 / num_units))
-        return Interval(low, low + reach) if estimate == low else Interval(high - reach, high)
-    share = (estimate - low) / width
-    error = standard_error / width / (share * (1 - share))
-    ends = t_interval(math.log(share / (1 - share)), error, degrees_of_freedom, confidence)
-    return Interval(*(low + width * (math.tanh(end / 2) + 1) / 2 for end in ends))
+def clopper_pearson_interval(number: int, trials: int, confidence: float) -> Interval:
+    """Computes Clopper and Pearson's interval of a rate.
+
+    Args:
+      number: how often it happened.
+      trials: of how many, 1 or more.
+      confidence: level, in (0, 1).
+
+    Raises:
+      ValueError: `confidence` is not inside (0, 1).
+
+    Example:
+      >>> low, high = clopper_pearson_interval(0, 5, 0.95)
+      >>> low, round(high, 3)
+      (0.0, 0.522)
+
+    Reference: Clopper & Pearson (1934), The use of confidence or fiducial limits.
+    """
+    from scipy.special import betaincinv
+
+    tail = _tail(confidence)
+    if number == 0:
+        return Interval(0.0, 1 - tail ** (1 / trials))
+    if number == trials:
+        return Interval(tail ** (1 / trials), 1.0)
+    low = betaincinv(number, trials - number + 1, tail)
+    high = betaincinv(number + 1, trials - number, 1 - tail)
+    return Interval(float(low), float(high))
 
 
 def clipped_interval(interval: Interval, bounds: tuple[float, float]) -> Interval:
@@ -375,12 +389,16 @@ def score_interval(
     confidence: float,
     bounds: tuple[float, float],
     num_units: int,
+    tail_freedom: float = math.inf,
 ) -> Interval:
-    """Computes Wilson's score interval with Student's quantile, of as many examples as the spread stands for.
+    """Computes Wilson's score interval with Student's quantile, of as many answers as the spread stands for.
 
-    That is the number of right and wrong answers whose share would have this standard error. Near the
-    bounds it is narrower than an interval on the logit scale, most of all with few degrees of freedom.
-    Where nothing varies, it is Clopper and Pearson's, as in `bounded_t_interval`.
+    That is the number of right and wrong answers whose share would have this standard error. It can
+    exceed the number of examples, as several seeds answer each; where few examples carry all errors
+    the standard error, and with it this number, is known badly. The interval is then that of
+    `tail_freedom`, but no wider than with one answer per example. Where every unit has the score of a
+    bound, as where all answers are right, nothing varies, and it is Clopper and Pearson's for as many
+    units.
 
     Args:
       estimate: the score.
@@ -388,7 +406,9 @@ def score_interval(
       degrees_of_freedom: of the standard error.
       confidence: level, in (0, 1).
       bounds: the smallest and the largest possible score.
-      num_units: independent examples (or clusters) behind the score.
+      num_units: independent examples (or clusters, or seeds) behind the score.
+      tail_freedom: degrees of freedom where heavy tails of the examples count; see
+        `stats.bootstrap.crossing.Crossing.tail_freedom`.
 
     Raises:
       ValueError: `confidence` is not inside (0, 1).
@@ -398,19 +418,26 @@ def score_interval(
       >>> round(low, 2), round(high, 3)
       (0.87, 0.997)
 
-    Reference: Wilson (1927), Probable inference, the law of succession, and statistical inference.
+    Reference: Wilson (1927), Probable inference, the law of succession, and statistical inference; Korn
+    & Graubard (1998), Confidence intervals for proportions with small expected number of positive
+    counts estimated from survey data, for numbers of answers that a standard error stands for.
     """
+    (low, high), width = bounds, bounds[1] - bounds[0]
     if standard_error == 0:
-        return _near_interval(
-            estimate, standard_error, degrees_of_freedom, confidence, bounds, num_units
-        )
-    width = bounds[1] - bounds[0]
-    share = (estimate - bounds[0]) / width
+        reach = width * clopper_pearson_interval(0, num_units, confidence).high
+        return Interval(low, low + reach) if estimate == low else Interval(high - reach, high)
+    share = (estimate - low) / width
     size = share * (1 - share) * (width / standard_error) ** 2
-    half = t_interval(0.0, 1.0, degrees_of_freedom, confidence).high ** 2 / (2 * size)
-    reach = math.sqrt(2 * half * share * (1 - share) + half**2)
-    ends = ((share + half + sign * reach) / (1 + 2 * half) for sign in (-1, 1))
-    return clipped_interval(Interval(*(bounds[0] + width * end for end in ends)), bounds)
+
+    def half(freedom: float, answers: float) -> float:
+        return t_interval(0.0, 1.0, freedom, confidence).high ** 2 / (2 * answers)
+
+    shift = half(degrees_of_freedom, size)
+    if tail_freedom < degrees_of_freedom and size > num_units:
+        shift = min(half(tail_freedom, size), half(degrees_of_freedom, num_units))
+    reach = math.sqrt(2 * shift * share * (1 - share) + shift**2)
+    ends = ((share + shift + sign * reach) / (1 + 2 * shift) for sign in (-1, 1))
+    return clipped_interval(Interval(*(low + width * end for end in ends)), bounds)
 
 
 def near_bounds_difference(

@@ -32,6 +32,7 @@ from multiberts.stats.bootstrap.conclusion import (
     ScoreKind,
     conclude,
     failed_seeds,
+    failures_show,
     side_interval,
     side_spread,
 )
@@ -48,7 +49,7 @@ from multiberts.stats.bootstrap.resampling import (
     named_metric,
 )
 from multiberts.stats.bootstrap.score_tables import Array, ScoreTable, TablePart, rows_of
-from multiberts.stats.intervals import percentile_interval
+from multiberts.stats.intervals import Interval, clopper_pearson_interval, percentile_interval
 
 # Metrics of classes, where a run that failed predicts one class (nearly) always.
 _CLASS_METRICS = tuple(metric.name for metric in CLASSIFICATION_METRICS)
@@ -365,7 +366,7 @@ def summarise_side(
         None if arm.clusters is None else arm.num_units,
         arm.cluster_name,
         arm.left_out,
-        _failed(job, side, scores),
+        *_failures(job, side, scores, confidence),
         *side_spread(side),
     )
 
@@ -384,8 +385,10 @@ def check_finite(replicates: Replicates, metrics: Sequence[MetricLike]) -> None:
         )
 
 
-def _failed(job: ScoreJob, side: Crossing, scores: Array) -> tuple:
-    """Returns the seeds of a job that look as if their training had failed."""
+def _failures(
+    job: ScoreJob, side: Crossing, scores: Array, confidence: float
+) -> tuple[tuple, Interval | None]:
+    """Returns the seeds of a job that look as if their training had failed, and the rate."""
     metric, labels, one_class = job.score, job.arm.labels, None
     chance = float("nan")
     if metric.name == "auc":
@@ -399,7 +402,11 @@ def _failed(job: ScoreJob, side: Crossing, scores: Array) -> tuple:
         constant = (predictions == predictions[:, :1]).all(axis=1)  # [runs]
         one_class = constant @ (job.arm.seed_weights > 0) == (job.arm.seed_weights > 0).sum(axis=0)
     flags = failed_seeds(side, scores, chance, one_class)
-    return tuple(seed for seed, failed in zip(job.arm.seeds, flags, strict=True) if failed)
+    failed = tuple(seed for seed, flag in zip(job.arm.seeds, flags, strict=True) if flag)
+    drawn = job.pool is not None and job.aggregate == "mean"
+    if not failed and not (drawn and failures_show(side, scores, chance)):
+        return failed, None
+    return failed, clopper_pearson_interval(len(failed), len(scores), confidence)
 
 
 def _pairing(base: Arm, experiment: Arm) -> Pairing:

@@ -46,6 +46,8 @@ Design = Literal["paired", "unpaired", "fixed_baseline", "single"]
 Examples = Literal["shared", "separate"]
 DrawOrder = Literal["keyed", "published"]
 Pairing = Literal["parent", "seed number"]
+# Standard errors of a seed's score from which on it is far from chance.
+_FAR_FROM_CHANCE = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +68,9 @@ class ArmSummary(EqualByContent):
       cluster_name: what the clusters are called, or nothing.
       left_out: seeds that pairing left out, because the other side lacks them.
       failed_seeds: seeds that look as if their training had failed, see `failed_seeds`.
+      failure_rate: Clopper and Pearson's interval of the share of seeds that fail. None where none
+        failed and nothing follows from that: a failed seed could not be told from others
+        (`failures_show`), seeds are not drawn, or their average is one that failures hardly move.
       standard_error, degrees_of_freedom: of the estimate, as in `Comparison`.
     """
 
@@ -81,6 +86,7 @@ class ArmSummary(EqualByContent):
     cluster_name: str = ""
     left_out: tuple = ()
     failed_seeds: tuple = ()
+    failure_rate: Interval | None = None
     standard_error: float = 0.0
     degrees_of_freedom: float = math.inf
 
@@ -141,10 +147,10 @@ class Comparison(Readable):
         its linear part, where the metric is not a mean).
       confidence: level of all intervals.
       t: the recommended interval: estimate -+ t x standard error, within the metric's bounds. For
-        one procedure it is computed on Fisher's z (correlations) or, near the bounds, on the logit
-        scale; where all answers are right, or wrong, it is Clopper and Pearson's on the examples.
-        Where both sides of a difference are near the bounds it comes from their score intervals,
-        see `stats.intervals.near_bounds_difference`.
+        one procedure it is computed on Fisher's z (correlations) or, near the bounds, is Wilson's
+        score interval (`stats.intervals.score_interval`); where all answers are right, or wrong, it
+        is Clopper and Pearson's on the examples. Where both sides of a difference are near the bounds
+        it comes from their score intervals, see `stats.intervals.near_bounds_difference`.
       percentile: the published interval. Too narrow with few seeds.
       basic, bca: other intervals from the same samples. Also too narrow with few seeds.
       studentised: from each replicate's own standard error. Wide with few seeds. None where it
@@ -187,11 +193,11 @@ class Comparison(Readable):
       >>> round(result.estimate, 3), result.base.seeds, result.p_t
       (0.667, (0, 1, 2), None)
       >>> print(result)
-      Across 3 seeds (3 runs) and 4 examples, accuracy of base is 0.667 (95% CI 0.113 to 0.969).
+      Across 3 seeds (3 runs) and 4 examples, accuracy of base is 0.667 (95% CI 0.174 to 0.950).
       <BLANKLINE>
       |      | accuracy | 95% interval (t) | seeds |
       |------|---------:|-----------------:|------:|
-      | base | 0.667    | 0.113 to 0.969   | 3     |
+      | base | 0.667    | 0.174 to 0.950   | 3     |
     """
 
     name: str
@@ -524,7 +530,8 @@ def side_interval(
     error, freedom = side_spread(crossing)
     if correlation:
         return fisher_t_interval(estimate, error, freedom, confidence)
-    return bounded_t_interval(estimate, error, freedom, confidence, bounds, units)
+    tails = crossing.tail_freedom() if error else math.inf
+    return bounded_t_interval(estimate, error, freedom, confidence, bounds, units, tails)
 
 
 def side_spread(crossing: Crossing) -> tuple[float, float]:
@@ -566,20 +573,39 @@ def failed_seeds(
     flagged = np.zeros(number, dtype=bool)
     if one_class is not None and not one_class.all():
         flagged |= one_class
-    parts = crossing.deviations[0]
-    degrees = (number - 1) * (len(parts.example) - 1)
-    if number < 3 or not degrees:
+    noise = _seed_noise(crossing)
+    if number < 3 or noise is None:
         return flagged
     median = np.median(scores)
-    noise = math.sqrt(parts.residual_squares / degrees / len(parts.example))
     far = np.abs(scores - median)
     spread = max(1.4826 * float(np.median(far)), noise)
-    if abs(median - chance) > 10 * noise:
+    if abs(median - chance) > _FAR_FROM_CHANCE * noise:
         flagged |= (np.abs(scores - chance) < far) & (far > 3 * spread)
     if number >= 5:
         # What rounding leaves of equal scores does not count as a distance.
         flagged |= far > 19 * spread + 1e-12 * float(np.abs(scores).max())
     return flagged
+
+
+def failures_show(crossing: Crossing, scores: NDArray[np.float64], chance: float) -> bool:
+    """Returns whether scores are so far from chance that each seed can be seen not to have failed.
+
+    Args:
+      crossing: as in `failed_seeds`.
+      scores: as in `failed_seeds`.
+      chance: as in `failed_seeds`.
+    """
+    noise = _seed_noise(crossing)
+    return noise is not None and bool((np.abs(scores - chance) > _FAR_FROM_CHANCE * noise).all())
+
+
+def _seed_noise(crossing: Crossing) -> float | None:
+    """Returns the standard error that examples give a seed's score; None of one seed or example."""
+    parts = crossing.deviations[0]
+    degrees = (len(parts.seed) - 1) * (len(parts.example) - 1)
+    if not degrees:
+        return None
+    return math.sqrt(parts.residual_squares / degrees / len(parts.example))
 
 
 def _units(side: ArmSummary, settings: ComparisonSettings) -> int:

@@ -234,6 +234,25 @@ class Crossing:
             residual.append((weight * value, freedom))
         return VarianceParts(seeds, examples, tuple(residual))
 
+    def tail_freedom(self) -> float:
+        """Computes the cautious degrees of freedom with those of examples lowered for heavy tails.
+
+        A mean square of n deviations with excess kurtosis k has 2 / (2 / (n - 1) + k / n) degrees of
+        freedom: two where one example carries all, as one wrong answer does. Light tails raise none.
+
+        Raises:
+          DataError: a pool has one seed, or a set one example.
+
+        Reference: Box (1953), Non-normality and tests on variances.
+        """
+        parts = self.variance_parts()
+        examples = [
+            (value, freedom / (1 + _excess_kurtosis(own) * freedom / (2 * len(own))))
+            for (value, freedom), own in zip(parts.examples, self.examples.values(), strict=True)
+        ]
+        groups = [list(terms) for terms in (parts.seeds, examples) if terms]
+        return _combined(groups, list(parts.residual)).cautious_degrees_of_freedom
+
     def replicate_variances(
         self, seed_counts: Mapping[str, Array], example_counts: Mapping[str, NDArray]
     ) -> Array:
@@ -326,6 +345,13 @@ def _main_term(
     if not weight:
         return share, own
     return (own * share + weight * variance / number) / (own + weight), own + weight
+
+
+def _excess_kurtosis(deviation: Array) -> float:
+    """Returns the excess kurtosis of deviations [n]; 0 where it is negative or nothing varies."""
+    squares = deviation**2
+    mean = float(squares.mean())
+    return max(float((squares**2).mean()) / mean**2 - 3, 0.0) if mean else 0.0
 
 
 def _residual_term(parts: Deviations) -> Term:

@@ -8,7 +8,6 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from multiberts.evaluate.metrics.winogender_bias import OCCUPATION_MEASURES
-from multiberts.stats.intervals import Interval
 from multiberts.stats.presentation.metric_names import metric_label
 from multiberts.stats.presentation.table_writer import format_cell
 
@@ -16,6 +15,9 @@ if TYPE_CHECKING:
     from multiberts.stats.bootstrap.conclusion import ArmSummary, Comparison
     from multiberts.stats.bootstrap.score_tables import Resample
     from multiberts.stats.planning.sequential import EarlyLook
+
+# A rate of failures above this hides in few seeds, and lowers the coverage of intervals (calibration.md).
+_HARMFUL_RATE = 0.1
 
 # What is resampled, and how tables call it.
 SOURCES: Mapping[Resample, str] = {
@@ -139,6 +141,7 @@ def methods(items: Sequence[Comparison]) -> str:
     if item.p_sign_flip or item.p_permutation:
         test = "sign flips of" if item.p_sign_flip else "permutations of"
         sentences.append(f"Randomisation tests use {test} the seeds.")
+    sentences += dict.fromkeys(map(unseen_failures, items))
     sentences.append(
         f"Bootstrap intervals use {item.num_bootstrap:,} replicates (seed {item.bootstrap_seed})."
     )
@@ -256,21 +259,14 @@ def _judgement(item: Comparison, adjusted: float | None, early: EarlyLook | None
 
 def _failure(side: ArmSummary, item: Comparison) -> str:
     """Says which seeds seem to have failed, how often that happens, and the score of the rest."""
-    from scipy.special import betaincinv
-
     failed, number = len(side.failed_seeds), len(side.seeds)
-    tail = (1 - item.confidence) / 2
-    rate = Interval(
-        float(betaincinv(failed, number - failed + 1, tail)) if failed else 0.0,
-        float(betaincinv(failed + 1, number - failed, 1 - tail)) if failed < number else 1.0,
-    )
     pairs = zip(side.seeds, side.seed_scores, strict=True)
     rest = [score for seed, score in pairs if seed not in side.failed_seeds]
     others = f"; the others score {format_cell(sum(rest) / len(rest))} on average" if rest else ""
     return (
         f"Of {number} seeds of {side.name}, {failed} ({', '.join(map(str, side.failed_seeds))}) scored "
         "far from the others, at chance or with one class alone, and may have failed to train "
-        f"({item.confidence:.0%} CI of the rate {format_cell(rate)}){others}. With failed seeds "
+        f"({item.confidence:.0%} CI of the rate {format_cell(side.failure_rate)}){others}. With failed seeds "
         f"intervals of few seeds cover less than they say.{_without_failed(item)}"
     )
 
@@ -287,19 +283,45 @@ def _without_failed(item: Comparison) -> str:
     )
 
 
+def unseen_failures(item: Comparison) -> str:
+    """Says how many seeds may fail although none of these did; nothing where that is known to be few.
+
+    It limits the claim and is not a warning. Of 36 seeds without a failure and more, the 95 % limit of
+    the rate is below `_HARMFUL_RATE`. Seeds that did fail have a warning.
+    """
+    sides = [item.base, *([item.experiment] if item.experiment else [])]
+    known = [
+        (len(side.seeds), side.failure_rate.high, f" ({side.name})")
+        for side in sides
+        if side.failure_rate is not None
+    ]
+    failed = any(side.failed_seeds for side in sides)
+    if failed or max((high for _, high, _ in known), default=0.0) <= _HARMFUL_RATE:
+        return ""
+    if len({number for number, _, _ in known}) == 1:
+        known = [(*known[0][:2], "")]
+    numbers = " or of ".join(f"{number}{name}" for number, _, name in known)
+    limits = " or ".join(f"{high:.0%}" for _, high, _ in known)
+    return (
+        f"No seed of {numbers} failed to train: up to {limits} of seeds may ({item.confidence:.0%} "
+        "Clopper-Pearson); the interval is about seeds that train."
+    )
+
+
 def short_answers_in_words(item: Comparison, adjusted: float | None = None) -> list[str]:
-    """Says whether one seed would have misled, what these data can show, and what more is needed.
+    """Says whether one seed would have misled, what these data can show or not, and what more is needed.
 
     Args:
       item: the comparison.
       adjusted: as in `finding`.
 
     Returns:
-      One paragraph; none in a `single` design, or where nothing varies.
+      One paragraph, of a `single` design with `unseen_failures` alone; none where there is nothing to
+      say.
     """
-    answers = item.answers
+    answers, limit = item.answers, unseen_failures(item)
     if answers is None or item.standard_error == 0:
-        return []
+        return [limit] if limit else []
     assert item.experiment is not None
     sentences = []
     if answers.opposite_chance is not None:
@@ -312,6 +334,8 @@ def short_answers_in_words(item: Comparison, adjusted: float | None = None) -> l
         "The smallest true difference that four in five such comparisons would find is "
         f"{format_cell(answers.detectable_difference)}."
     )
+    if limit:
+        sentences.append(limit)
     if item.significant and adjusted is not None and adjusted >= round(1 - item.confidence, 12):
         sentences.append(
             "Alone, this one would need no more; among all comparisons of its table it is not clear."

@@ -370,6 +370,7 @@ def _as_text(
     for ranking in compared.rankings:
         parts += [ranking_words.finding(ranking), _aligned(ranking.table())]
         parts += [f"Note: {text}" for text in ranking_words.notes(ranking)[:1]]
+    parts += filter(None, dict.fromkeys(map(wording.unseen_failures, compared.shown)))
     parts += [f"Note: {text}" for text in compared.unranked]
     parts += [f"Note: {text}" for text in warned]
     if len(arms) > 1:

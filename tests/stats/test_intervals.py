@@ -11,6 +11,7 @@ import scipy.stats
 from statsmodels.stats.proportion import proportion_confint
 
 from multiberts.stats import report_ci
+from multiberts.stats.bootstrap.conclusion import side_interval
 from multiberts.stats.bootstrap.crossing import crossing_of_tables
 from multiberts.stats.intervals import (
     Interval,
@@ -19,6 +20,7 @@ from multiberts.stats.intervals import (
     bca_interval,
     bootstrap_p_values,
     bounded_t_interval,
+    clopper_pearson_interval,
     difference_of_intervals,
     fisher_t_interval,
     generalised_interval,
@@ -322,15 +324,43 @@ def test_far_from_its_bounds_a_score_has_the_plain_interval():
 
 def test_near_its_bounds_a_score_has_an_interval_within_them():
     found = bounded_t_interval(0.97, 0.02, 4, 0.95, (0, 1), 50)
-    reach = scipy.stats.t.ppf(0.975, 4) * 0.02 / (0.97 * 0.03)
-    centre = scipy.special.logit(0.97)
-    assert found == pytest.approx(scipy.special.expit([centre - reach, centre + reach]))
+    # Wilson's: ends whose own standard error, which grows away from the bound, is t times their distance.
+    reach = scipy.stats.t.ppf(0.975, 4) * 0.02
+    for end in found:
+        own = reach * math.sqrt(end * (1 - end) / (0.97 * 0.03))
+        assert abs(end - 0.97) == pytest.approx(own)
     mirrored = bounded_t_interval(0.03, 0.02, 4, 0.95, (0, 1), 50)
     assert mirrored == pytest.approx((1 - found.high, 1 - found.low))
     assert bounded_t_interval(97, 2, 4, 0.95, (0, 100), 50) == pytest.approx(
         (100 * found.low, 100 * found.high)
     )
     assert bounded_t_interval(0.2, 0.5, 4, 0.95, (0, np.inf), 50).low == 0
+
+
+def test_one_wrong_answer_of_many_seeds_shows_no_more_than_its_examples():
+    """Of 25 seeds on 50 examples: one wrong answer of 1,250, which one example gave."""
+    right = np.ones((25, 50))
+    right[0, 0] = 0
+    crossing, mean = crossing_of_tables([right]), right.mean()
+    found = crossing.unbiased_variance()
+    spread = mean, math.sqrt(found.variance), found.cautious_degrees_of_freedom, 0.95, (0, 1), 50
+    plain, tails = score_interval(*spread), score_interval(*spread, crossing.tail_freedom())
+    none_wrong = bounded_t_interval(1.0, 0.0, 4, 0.95, (0, 1), 50)
+    # As the sole bearer of a mean square it leaves two degrees of freedom for it.
+    assert crossing.tail_freedom() < 8 < found.cautious_degrees_of_freedom
+    assert none_wrong.low < tails.low < plain.low
+    # At most one answer per example counts, however badly the standard error is known.
+    least = score_interval(*spread, 1.0)
+    one_each = mean, math.sqrt(mean * (1 - mean) / 50), *spread[2:]
+    assert least == pytest.approx(score_interval(*one_each))
+    assert side_interval(crossing, mean, 0.95, bounds=(0, 1), units=50) == tails
+
+
+def test_light_tails_of_examples_change_no_degrees_of_freedom():
+    seeds, examples = np.arange(5.0)[:, None], np.arange(40) % 2
+    crossing = crossing_of_tables([seeds + examples + seeds * examples])
+    assert crossing.tail_freedom() == crossing.unbiased_variance().cautious_degrees_of_freedom
+    assert crossing_of_tables([np.ones((3, 4))]).tail_freedom() == 2
 
 
 def test_where_all_is_right_the_interval_is_that_of_clopper_and_pearson():
@@ -350,6 +380,12 @@ def test_the_score_interval_of_answers_is_that_of_statsmodels(right, number):
         found = score_interval(place, (high - low) * error, 1e12, 0.9, (low, high), number)
         ends = (np.array(found) - low) / (high - low)
         assert ends == pytest.approx(np.clip(expected, 0, 1), abs=1e-9)
+
+
+@pytest.mark.parametrize(("number", "trials", "level"), [(0, 5, 0.95), (2, 7, 0.9), (9, 9, 0.95)])
+def test_the_interval_of_a_rate_is_scipys(number, trials, level):
+    exact = scipy.stats.binomtest(number, trials).proportion_ci(level, method="exact")
+    assert clopper_pearson_interval(number, trials, level) == pytest.approx(tuple(exact))
 
 
 def test_the_difference_of_intervals_is_the_root_of_squares():

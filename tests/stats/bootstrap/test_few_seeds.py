@@ -5,6 +5,7 @@ Seeds alone vary (they dominate): a trial is R normal scores, and its bootstrap 
 
 import numpy as np
 import pytest
+import scipy.stats
 from scipy.special import ndtri, stdtr, stdtrit
 
 from multiberts.stats import compare
@@ -22,6 +23,7 @@ from multiberts.stats.intervals import (
     t_interval,
     t_p_values,
 )
+from multiberts.stats.presentation.wording import warnings
 
 TRIALS, REPLICATES = 6000, 1000
 
@@ -174,7 +176,8 @@ def test_cautious_degrees_of_freedom_are_satterthwaites_where_one_kind_varies():
 
 
 @pytest.mark.parametrize(
-    ("accuracy", "num_seeds", "plain_coverage"), [(0.993, 5, 0.79), (0.97, 10, 0.90)]
+    ("accuracy", "num_seeds", "plain_coverage"),
+    [(0.993, 5, 0.79), (0.97, 10, 0.90), (0.993, 25, 0.81)],
 )
 def test_the_interval_of_a_high_accuracy_covers_and_stays_below_one(
     accuracy, num_seeds, plain_coverage
@@ -343,6 +346,60 @@ def test_the_test_near_the_ends_is_its_interval_turned_round():
     assert mirrored.less == pytest.approx(p_values.greater)
     same = near_bounds_difference(sides[0], sides[0], *rest, 0.95)[1]
     assert same.two_sided == 1
+
+
+@pytest.mark.parametrize(("num_seeds", "limit"), [(2, "84%"), (5, "52%"), (36, None)])
+def test_few_seeds_without_a_failure_say_how_many_may_fail(num_seeds, limit):
+    """Below 36 seeds the limit is above one in ten, the rate of the calibration."""
+    random = np.random.default_rng(17)
+    labels = random.integers(0, 2, 400)
+    right = answers(random, 0.9, 0.1, num_seeds, 400, np.zeros(num_seeds, bool)).astype(bool)
+    predictions = np.where(right, labels, 1 - labels)
+    both = compare(predictions, predictions[::-1], "accuracy", labels=labels, num_bootstrap=40)
+    alone = compare(predictions, None, "accuracy", "single", labels=labels, num_bootstrap=40)
+    exact = scipy.stats.binomtest(0, num_seeds).proportion_ci(0.95, method="exact")
+    for found in (both, alone):
+        assert found.base.failed_seeds == ()
+        assert found.base.failure_rate == pytest.approx(tuple(exact))
+        assert found.to_dict()["base"]["failure_rate"]["high"] == pytest.approx(exact.high)
+        line = f"No seed of {num_seeds} failed to train: up to {limit} of seeds may (95% Clopper-Pearson)"
+        for text in (str(found), found.methods()):
+            assert text.count("Clopper") == (0 if limit is None else 1)
+            assert limit is None or line in text
+        assert not warnings(found)
+
+
+def test_seeds_of_which_none_can_be_seen_to_fail_say_nothing_of_a_rate():
+    random = np.random.default_rng(18)
+    labels = random.integers(0, 2, 100)
+    near_chance = np.where(random.random((5, 100)) < 0.6, labels, 1 - labels)
+    scores = random.random((5, 100))
+    sides = {
+        "near chance": compare(near_chance, None, "accuracy", "single", labels=labels),
+        "no chance level": compare(scores, None, None, "single"),
+    }
+    right = answers(random, 0.95, 0.1, 5, 100, np.zeros(5, bool)).astype(bool)
+    predictions = np.where(right, labels, 1 - labels)
+    options = {"labels": labels, "num_bootstrap": 40}
+    sides["these seeds alone"] = compare(
+        predictions, None, "accuracy", "single", resample="examples", **options
+    )
+    sides["an average that failures hardly move"] = compare(
+        predictions, None, "accuracy", "single", aggregate="iqm", **options
+    )
+    for name, found in sides.items():
+        assert found.base.failure_rate is None and "Clopper" not in str(found), name
+    fixed = compare(predictions, predictions, "accuracy", "fixed_baseline", **options)
+    assert fixed.base.failure_rate is None and fixed.experiment.failure_rate is not None
+    unlike = compare(predictions, predictions[:3], "accuracy", "unpaired", **options)
+    assert "No seed of 5 (base) or of 3 (experiment) failed to train: up to 52% or 71%" in str(
+        unlike
+    )
+    failed = predictions.copy()
+    failed[2] = 1
+    some = compare(predictions, failed, "accuracy", "unpaired", **options)
+    assert some.experiment.failure_rate == pytest.approx((0.0050507634, 0.716417936))
+    assert "failed to train: up to" not in str(some)
 
 
 def test_a_seed_of_one_class_is_flagged_among_any_number():
