@@ -14,7 +14,10 @@ Two tools:
   2014), whose output passes the usual statistical batteries on counter input.
 """
 
+import functools
 import hashlib
+import itertools
+from typing import Any
 
 import numpy as np
 
@@ -60,11 +63,20 @@ def hash_bits(*parts: int | str | np.ndarray) -> np.ndarray:
     Raises:
       TypeError: a part is neither an integer, nor a string, nor an array of integers.
     """
-    bits = np.zeros((), np.uint64)
-    for part in parts:
-        # The part is mixed before it joins, so that small counters in two parts cannot cancel.
-        bits = _mix((bits + _GOLDEN_ARRAY) ^ _mix(_as_words(part) + _GOLDEN_ARRAY))
-    return bits
+    scalars: list[Any]
+    scalars = list(itertools.takewhile(lambda part: not isinstance(part, np.ndarray), parts))
+    return functools.reduce(_joined, parts[len(scalars) :], _bits_of_scalars(*scalars))
+
+
+# The beginning of an address is the same for many calls, and Python threads wait for each other there.
+@functools.lru_cache(maxsize=4096, typed=True)
+def _bits_of_scalars(*parts: Any) -> np.ndarray:
+    return functools.reduce(_joined, parts, np.zeros((), np.uint64))
+
+
+def _joined(bits: np.ndarray, part: int | str | np.ndarray) -> np.ndarray:
+    # The part is mixed before it joins, so that small counters in two parts cannot cancel.
+    return _mix((bits + _GOLDEN_ARRAY) ^ _mix(_as_words(part) + _GOLDEN_ARRAY))
 
 
 def uniform(bits: np.ndarray) -> np.ndarray:

@@ -69,7 +69,8 @@ class Batches(ABC):
     def batches(self, steps: range) -> list[dict[str, np.ndarray]]:
         """Returns the batch of each of some consecutive steps; Python costs no more than for one."""
         whole = self.batch(steps.start, len(steps))
-        parts = {name: np.split(values, len(steps)) for name, values in whole.items()}
+        shape = (len(steps), self.batch_size)
+        parts = {n: values.reshape(*shape, *values.shape[1:]) for n, values in whole.items()}
         return [{name: parts[name][n] for name in parts} for n in range(len(steps))]
 
     def instance_ids(self, step: int, num_steps: int = 1) -> np.ndarray:

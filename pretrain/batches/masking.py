@@ -27,6 +27,9 @@ from multiberts.pretrain.corpus.token_store import TokenStore
 _MASK_SHARE = 0.8
 _KEEP_SHARE = 0.1
 
+# So many positions of an epoch are found at once: the permutation then waits for Python the less.
+_POSITIONS_AT_ONCE = 4096
+
 # The place of a token in its sequence rides in the low bits of its random score.
 _PLACE_MASK = np.uint64(2**16 - 1)
 _NO_CANDIDATE = np.uint64(2**64 - 1)
@@ -161,6 +164,18 @@ def instance_order(position: np.ndarray, num_instances: int, data_seed: int) -> 
       num_instances: length of the table.
       data_seed: seed of the order.
     """
+    number = position // _POSITIONS_AT_ONCE
+    found = np.empty(position.shape, np.int64)
+    for one in np.unique(number):
+        of_one = _instances_from(int(one) * _POSITIONS_AT_ONCE, num_instances, data_seed)
+        found[number == one] = of_one[position[number == one] % _POSITIONS_AT_ONCE]
+    return found
+
+
+@functools.lru_cache(maxsize=64)
+def _instances_from(first: int, num_instances: int, data_seed: int) -> np.ndarray:
+    """Returns the instances at `_POSITIONS_AT_ONCE` positions from the first, int64."""
+    position = first + np.arange(_POSITIONS_AT_ONCE)
     epoch = position // num_instances
     return permuted_index(position % num_instances, num_instances, "order", data_seed, epoch)
 
@@ -195,7 +210,10 @@ def _assemble(
         rows["a_start"][:, None] + places - 1,
         rows["b_start"][:, None] + places - a_length - 2,
     )
-    input_ids = store.tokens[np.where(in_a | in_b, source, 0)].astype(np.int64)  # [batch, length]
+    # `take` lets other threads of Python work.
+    input_ids = store.tokens.take(np.where(in_a | in_b, source, 0)).astype(
+        np.int64
+    )  # [batch, length]
     input_ids[:, 0] = tokenizer.cls_id
     input_ids[(places == a_length + 1) | (places == length - 1)] = tokenizer.sep_id
     input_ids[places >= length] = 0

@@ -152,6 +152,9 @@ def test_positions_outside_and_other_types_are_refused():
         permuted_index(np.array([5]), 5, "p")
     with pytest.raises(TypeError, match="float"):
         hash_bits(1.5)
+    hash_bits(1)
+    with pytest.raises(TypeError, match="float"):
+        hash_bits(1.0)  # though it equals what was hashed before
     with pytest.raises(TypeError, match="float"):
         generator(1.5)
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from multiberts.bert.randomness import permuted_index
 from multiberts.bert.tokenization import SPECIAL_TOKENS, Tokenizer
 from multiberts.pretrain.batches.masking import Masking, instance_order, pretraining_batch
 from multiberts.pretrain.corpus.instances import INSTANCES, InstanceTable, make_instances
@@ -248,6 +249,16 @@ def test_an_epoch_meets_every_instance_once_in_an_order_of_its_own(corpus):
     assert not np.array_equal(orders[0], orders[1])
     assert abs(stats.spearmanr(orders[0], orders[1]).statistic) < 4 / np.sqrt(number)
     assert not np.array_equal(orders[0], instance_order(np.arange(number), number, 6))
+
+
+@pytest.mark.parametrize("number", [5, 3000, 100_000])
+def test_the_order_does_not_depend_on_which_positions_are_asked_for(number):
+    position = np.array([[0, 4095, 4096], [12_345_678, 3, 8191]])
+    expected = [
+        permuted_index(np.array(one % number), number, "order", 5, int(one // number))
+        for one in position.ravel()
+    ]
+    assert instance_order(position, number, 5).ravel().tolist() == expected
 
 
 def test_masks_repeat_with_their_instance_or_never(corpus, batch_of):
