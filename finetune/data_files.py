@@ -130,8 +130,9 @@ class DatasetSplit:
     split: str
 
     def label_names(self, feature: str) -> list[str] | None:
-        """Returns the names of a feature's classes; None if it has no classes."""
-        return getattr(self.features[feature], "names", None)
+        """Returns the names of a feature's classes, also of a sequence of them; None if it has none."""
+        given = self.features[feature]
+        return getattr(getattr(given, "feature", given), "names", None)
 
     def require(self, needed: Sequence[str], cure: str) -> None:
         """Refuses a dataset without the needed features.

@@ -13,18 +13,23 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from multiberts.finetune.classification.glue import TOKENS, GlueTask
-from multiberts.finetune.classification.label_kinds import label_array, label_of, words_of
+from multiberts.finetune.classification.label_kinds import (
+    label_array,
+    label_of,
+    words_of,
+)
 from multiberts.finetune.data_files import SPLITS, DatasetSplit, open_split
 from multiberts.finetune.text_examples import TextExamples
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
-from multiberts.runs.tables import column_names, read_rows
+from multiberts.runs.tables import TableRow, column_names, read_rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,16 +177,73 @@ def read_dataset(source: DatasetSplit, task: GlueTask, split: str) -> TextExampl
         raise UserError(
             f"dataset {source.name} has {_ROW} {repeated} twice, expected each once; prepare it again"
         )
-    columns = [
-        [_text(source, row, example[text]) for row, example in zip(rows, examples, strict=True)]
-        for text in texts
-    ]
+    numbered = list(zip(rows, examples, strict=True))
+    if task.has_texts:
+        cells = [dataset_row(source, row, example, label) for row, example in numbered]
+        return _of_sets_or_tags(cells, task, split)
+    columns = [[_text(source, row, example[text]) for row, example in numbered] for text in texts]
     return TextExamples(
         example_ids=[f"{task.name}/{split}/{row}" for row in rows],
         first_texts=columns[0],
         second_texts=columns[1] if len(columns) == 2 else None,
         labels=_labels(source, task, split, rows, [example[label] for example in examples]),
     )
+
+
+def _of_sets_or_tags(rows: list[TableRow], task: GlueTask, split: str) -> TextExamples:
+    """Returns examples whose labels are sets of names, or tags for words."""
+    texts = [[row[column] for row in rows] for column in task.text_columns]
+    is_known = split not in task.test_splits or any(row[task.label_column] for row in rows)
+    cure = "; correct finetune.labels"
+    return TextExamples(
+        example_ids=[f"{task.name}/{split}/{row.line}" for row in rows],
+        first_texts=texts[0],
+        second_texts=texts[1] if len(texts) == 2 else None,
+        labels=label_array([label_of(row, task, cure) for row in rows], task) if is_known else None,
+        words=[words_of(row, task.text_columns[0]) for row in rows]
+        if task.kind == TOKENS
+        else None,
+    )
+
+
+class DatasetRow(TableRow):
+    """An example of a dataset as the row of a table, numbered from 0."""
+
+    @property
+    def where(self) -> str:
+        """Returns the dataset and the row, for messages."""
+        return f"dataset {self.path} row {self.line}"
+
+
+def dataset_row(
+    source: DatasetSplit, row: int, example: Mapping[str, Any], label: str
+) -> DatasetRow:
+    """Returns an example as the row of a table; class numbers are names, and sequences are lists.
+
+    Args:
+      source: the split.
+      row: the example's number.
+      example: values by feature, as `DatasetSplit.examples` yields them.
+      label: the feature with the labels, where -1 is none.
+
+    Raises:
+      UserError: a text is not UTF-8.
+    """
+    cells: dict[str, str] = {}
+    lists: dict[str, list[str]] = {}
+    for name, value in example.items():
+        is_list = isinstance(value, np.ndarray)
+        texts = [
+            _text(source, row, each)
+            if isinstance(each, bytes)
+            else label_texts(source, name, [each])[0]
+            for each in (value.tolist() if is_list else [value])
+        ]
+        given = [text for text in texts if text]
+        cells[name] = " ".join(given)
+        if is_list:
+            lists[name] = given if name == label else texts
+    return DatasetRow(source.name, row, cells, lists)
 
 
 def _label_feature(source: DatasetSplit, task: GlueTask) -> str:

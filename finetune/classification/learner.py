@@ -35,14 +35,13 @@ from multiberts.finetune.features import (
     sequence_batch,
     text_features,
 )
-from multiberts.finetune.output_layer import with_output_layer
+from multiberts.finetune.output_layer import TrainingStart, WholeEncoderData
 from multiberts.finetune.text_examples import TextExamples, TextSource, outcome
 from multiberts.finetune.training_options import RECIPE, TrainingOptions
 from multiberts.runs.console import progress, warn
 from multiberts.runs.errors import UserError
 
 if TYPE_CHECKING:
-    from multiberts.bert.checkpoint.checkpoint import Checkpoint
     from multiberts.bert.training.engine import Predictor, Trainer
 
 EVALUATION_BATCH_SIZE = 64
@@ -184,7 +183,7 @@ def _check_empty(source: TextSource, examples: TextExamples, features: SequenceF
 
 
 @dataclasses.dataclass(frozen=True)
-class ClassificationData:
+class ClassificationData(WholeEncoderData):
     """Training and evaluation examples with their token ids."""
 
     task: GlueTask
@@ -196,19 +195,14 @@ class ClassificationData:
         """Returns the number of the example that each training row belongs to."""
         return np.arange(0 if self.train is None else len(self.train.features))
 
-    def learner(
-        self,
-        checkpoint: Checkpoint,
-        *,
-        fingerprint: str,
-        finetune_seed: int,
-        compile_step: bool,
-        training: TrainingOptions = RECIPE,
-    ) -> Learner:
+    def joined(self, start: TrainingStart) -> Learner:
         """Joins the data with a checkpoint."""
-        del fingerprint  # the encoder is trained: nothing of it can be kept between runs
         trainer, predictor = _engines(
-            checkpoint.config, self.task.num_outputs, self.task.kind, compile_step, training
+            start.checkpoint.config,
+            self.task.num_outputs,
+            self.task.kind,
+            start.compile_step,
+            start.training,
         )
 
         @functools.cache
@@ -219,7 +213,7 @@ class ClassificationData:
         def choice(batch_size: int) -> tuple[Layout, Layout]:
             usual, whole = layouts(self._trained().features, batch_size)
             # Tags are one array, and shards are cut alike, so that all sequences have one length.
-            is_one = self.task.kind == TOKENS or training.gradient_shards > 1
+            is_one = self.task.kind == TOKENS or start.training.gradient_shards > 1
             return (whole, whole) if is_one else (usual, whole)
 
         def batch(rows: np.ndarray) -> Arrays:
@@ -227,13 +221,16 @@ class ClassificationData:
             assert train.examples.labels is not None, "there are no labels to train on"
             inputs, order = parted_batch(train.features, rows, choice(len(rows)))
             is_class = self.task.head_kind == "classification"
+            is_set = self.task.kind == MULTI_LABEL
             labels = train.examples.labels[rows[order]].astype(np.int32 if is_class else np.float32)
             if train.first_pieces is not None:
                 places = train.first_pieces[rows[order]]
                 labels = tags_of_pieces(labels, places, inputs["input_ids_0"].shape[1])
             of_classes = weights()
-            weighted = {} if of_classes is None else {"weights": of_classes[labels]}
-            return {**inputs, "labels": labels, **weighted}
+            if of_classes is None:
+                return {**inputs, "labels": labels}
+            weighted = np.broadcast_to(of_classes, labels.shape) if is_set else of_classes[labels]
+            return {**inputs, "labels": labels, "weights": weighted}
 
         def evaluate(parameters: Mapping[str, np.ndarray]) -> Iterator[EvaluationSet]:
             for texts in self.evaluation:
@@ -244,9 +241,7 @@ class ClassificationData:
 
         return Learner(
             trainer=trainer,
-            initial_parameters=lambda: with_output_layer(
-                checkpoint, self.task.num_outputs, "finetune", finetune_seed
-            ),
+            initial_parameters=start.parameters(self.task.num_outputs, "finetune"),
             batch=batch,
             evaluate=evaluate,
             evaluate_rows=evaluate_rows,
@@ -325,12 +320,18 @@ def _class_weights(task: GlueTask, labels: np.ndarray | None) -> np.ndarray | No
     """Returns the weights of the classes' losses, float32 [classes], 1 on average over the labels."""
     if task.class_weights is None or task.labels is None or labels is None:
         return None
-    counts = np.bincount(labels.astype(np.int64), minlength=len(task.labels))
+    if task.kind == MULTI_LABEL:  # every example has a loss for each label
+        counts = labels.sum(axis=0, dtype=np.int64)
+        losses = np.ones_like(counts)
+    else:
+        classes = labels[labels != NO_TAG].astype(np.int64)
+        losses = counts = np.bincount(classes, minlength=len(task.labels))
+    total = losses.sum()
     if task.class_weights == "balanced":
-        weights = len(labels) / np.maximum(counts, 1)
+        weights = total / np.maximum(counts, 1)
     else:
         weights = np.array(task.class_weights)
-    return (weights * len(labels) / (weights @ counts)).astype(np.float32)
+    return (weights * total / (weights @ losses)).astype(np.float32)
 
 
 @functools.lru_cache(maxsize=4)
@@ -375,19 +376,18 @@ def _engines(
             for inputs, places in parts_of(batch)
         ]
         logits = ops.concatenate(parts)  # [batch, (length,) outputs], in the order of the labels
+        weights = batch.get("weights", 1.0)
         if kind == MULTI_LABEL:
-            return ops.mean(sigmoid_cross_entropy(logits, batch["labels"])), {}
+            return ops.mean(sigmoid_cross_entropy(logits, batch["labels"]) * weights), {}
         if kind == TOKENS:
             tagged = ops.cast(ops.greater_equal(batch["labels"], 0), "float32")
-            losses = cross_entropy(logits, ops.maximum(batch["labels"], 0)) * tagged
+            losses = cross_entropy(logits, ops.maximum(batch["labels"], 0)) * tagged * weights
             return ops.sum(losses) / ops.maximum(ops.sum(tagged), 1.0), {}
         if num_outputs == 1:
             return ops.mean(ops.square(logits[:, 0] - batch["labels"])), {}
         right = ops.equal(ops.cast(ops.argmax(logits, axis=-1), "int32"), batch["labels"])
         accuracy = ops.mean(ops.cast(right, "float32"))
-        losses = cross_entropy(logits, batch["labels"])
-        if "weights" in batch:
-            losses = losses * batch["weights"]
+        losses = cross_entropy(logits, batch["labels"]) * weights
         return ops.mean(losses), {"accuracy": accuracy}
 
     def predict(parameters: Any, batch: Any) -> dict[str, Any]:

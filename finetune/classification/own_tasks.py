@@ -24,7 +24,7 @@ from multiberts.finetune.classification.glue import (
     own_layout,
     pair_task,
 )
-from multiberts.finetune.classification.glue_readers import label_texts, table_of_files
+from multiberts.finetune.classification.glue_readers import dataset_row, table_of_files
 from multiberts.finetune.classification.glue_tasks import GlueOptions, new_texts, text_family
 from multiberts.finetune.classification.label_kinds import (
     check_tags,
@@ -58,7 +58,8 @@ class OwnOptions(GlueOptions):
         the mean squared error; averages of F1 over labels; F1 of spans.
       class_weights: by which the loss of each class's examples is multiplied, in the order of the
         classes (scaled so that training examples have 1 on average), or `balanced`: inverse to the
-        numbers of their training examples; None: all alike.
+        numbers of their training examples; None: all alike. Of tags, each word is an example; of several
+        labels, the weight of a label is that of its part of every example's loss.
     """
 
     text_columns: Sequence[str] = ("sentence1", "sentence2")
@@ -122,11 +123,6 @@ def _own_task(arguments: DataArguments, labels: tuple[str, ...] | None) -> GlueT
     """Returns what the options describe; `labels` hold where none are given."""
     options = arguments.options
     found = arguments.labels or labels
-    if options["kind"] in _METRICS and arguments.dataset is not None:
-        raise UserError(
-            f"task {arguments.task} is a {options['kind']}, which is read from files only, but "
-            f"finetune.dataset is {arguments.dataset!r}; export it as JSON lines or Parquet"
-        )
     if options["kind"] == "regression":
         if arguments.labels is not None:
             raise UserError(
@@ -188,7 +184,7 @@ def _with_weights(
 ) -> GlueTask:
     if weights is None:
         return task
-    number = 0 if task.labels is None or task.has_texts else len(task.labels)
+    number = 0 if task.labels is None else len(task.labels)
     if not number or (weights != "balanced" and len(weights) != number):
         raise UserError(
             f"option class_weights of task {task.name} is {weights!r}, expected one weight for each of its "
@@ -255,8 +251,9 @@ def _labels_to_train_on(arguments: DataArguments) -> tuple[str, ...]:
         names = source.label_names(column)
         if names is not None:
             return tuple(names)
-        values = [example[column] for example in source.examples([column])]
-        return _sorted(source.name, set(label_texts(source, column, values)))
+        examples = enumerate(source.examples([column]))
+        rows = (dataset_row(source, row, example, column) for row, example in examples)
+        return _sorted(source.name, {name for row in rows for name in names_in(row, column, kind)})
     if arguments.data_dir is not None:
         path = table_of_split(arguments.data_dir, "train")
     elif arguments.train_files:

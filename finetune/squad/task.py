@@ -27,7 +27,7 @@ from multiberts.finetune.features import (
     evaluation_lengths,
     sequence_batch,
 )
-from multiberts.finetune.output_layer import with_output_layer
+from multiberts.finetune.output_layer import TrainingStart, WholeEncoderData
 from multiberts.finetune.squad.answers import (
     AnswerFinder,
     AnswerSettings,
@@ -41,7 +41,6 @@ from multiberts.finetune.training_options import RECIPE, TrainingOptions
 from multiberts.runs.errors import UserError
 
 if TYPE_CHECKING:
-    from multiberts.bert.checkpoint.checkpoint import Checkpoint
     from multiberts.bert.training.engine import Predictor, Trainer
 
 METRICS = ("squad_f1", "squad_exact_match")
@@ -131,7 +130,7 @@ class SquadFamily:
 
 
 @dataclasses.dataclass(frozen=True)
-class SquadData:
+class SquadData(WholeEncoderData):
     """Training windows, and the evaluation sets by name."""
 
     family: SquadFamily
@@ -144,18 +143,9 @@ class SquadData:
         """Returns the number of the example that each training row belongs to."""
         return np.zeros(0, np.int64) if self.train is None else self.train.windows.question
 
-    def learner(
-        self,
-        checkpoint: Checkpoint,
-        *,
-        fingerprint: str,
-        finetune_seed: int,
-        compile_step: bool,
-        training: TrainingOptions = RECIPE,
-    ) -> Learner:
+    def joined(self, start: TrainingStart) -> Learner:
         """Joins the data with a checkpoint."""
-        del fingerprint  # the encoder is trained: nothing of it can be kept between runs
-        trainer, predictor = engines(checkpoint.config, compile_step, training)
+        trainer, predictor = engines(start.checkpoint.config, start.compile_step, start.training)
 
         def batch(rows: np.ndarray) -> Arrays:
             windows = self._trained().windows
@@ -177,9 +167,7 @@ class SquadData:
 
         return Learner(
             trainer=trainer,
-            initial_parameters=lambda: with_output_layer(
-                checkpoint, 2, "finetune squad", finetune_seed
-            ),
+            initial_parameters=start.parameters(2, "finetune squad"),
             batch=batch,
             evaluate=evaluate,
             evaluate_rows=evaluate_rows,

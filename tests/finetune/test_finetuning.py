@@ -588,15 +588,14 @@ def test_dropout_is_drawn_from_the_seed(
     tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path, monkeypatch
 ) -> None:
     """With the head of one seed and in the order of one seed, nothing but dropout is left of another."""
-    from multiberts.finetune import training_rows
-    from multiberts.finetune.classification import learner as classification
+    from multiberts.finetune import output_layer, training_rows
 
     with_output_layer, permuted_index = (
-        classification.with_output_layer,
+        output_layer.with_output_layer,
         training_rows.permuted_index,
     )
     monkeypatch.setattr(
-        classification,
+        output_layer,
         "with_output_layer",
         lambda checkpoint, outputs, *_address: with_output_layer(checkpoint, outputs, "one seed"),
     )

@@ -127,6 +127,37 @@ def test_a_regression_answers_numbers(
     assert np.shape(found["logits"]) == (4, 1) and "probabilities" not in found
 
 
+def test_several_labels_are_answered_as_predict_does(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    draw = np.random.default_rng(0)
+    texts = [" ".join(draw.choice(USUAL_WORDS, 3)) for _ in range(64)]
+    rows = [
+        {"text": text, "marks": [word for word in ("mary", "sun") if word in text.split()]}
+        for text in texts
+    ]
+    table(tmp_path / "train.jsonl", rows[:48])
+    table(tmp_path / "dev.jsonl", rows[48:])
+    options = {"kind": "multi_label_classification", "text_columns": ["text"], "label_column": "marks",
+               "class_weights": "balanced"}  # fmt: skip
+    finetune(run_dir=str(tmp_path / "run"), checkpoint=str(make_checkpoint()), task="marks",
+             data_dir=str(tmp_path), options=options, sequence_length=12, keep="last",
+             **{**SMALL, "num_epochs": 12})  # fmt: skip
+    model = export_saved_model(tmp_path / "run" / "model", tmp_path / "served")
+    expected = ours(capsys, tmp_path / "run" / "model", tmp_path / "dev.jsonl")
+    [found] = served(model, ("serving_default", {"text": texts[48:]}))
+    assert found.keys() == {"logits", "probabilities"}
+    np.testing.assert_allclose(
+        found["logits"], [line["scores"] for line in expected], rtol=1e-5, atol=1e-5
+    )
+    names = [
+        "|".join(name for name, share in zip(("mary", "sun"), shares, strict=True) if share > 0.5)
+        for shares in found["probabilities"]
+    ]
+    assert names == [line["prediction_text"] for line in expected]
+    assert len(set(names)) > 2
+
+
 def test_pairs_are_cut_as_training_cuts_them() -> None:
     import tensorflow as tf
 

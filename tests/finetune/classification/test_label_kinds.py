@@ -15,8 +15,10 @@ from multiberts.bert.tokenization import Tokenizer
 from multiberts.evaluate.dumps.predictions import read_predictions
 from multiberts.evaluate.scoring import score, scores_of
 from multiberts.finetune.classification.label_kinds import first_pieces, tags_of_pieces
+from multiberts.finetune.classification.learner import ClassificationFamily, _class_weights
 from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.prediction import predict
+from multiberts.finetune.tasks import DataArguments, task_named
 from multiberts.runs.errors import UserError
 
 SMALL: dict[str, Any] = {
@@ -158,6 +160,96 @@ def test_it_goes_to_transformers_and_back(
     ]
 
 
+def family(options: dict[str, Any], **arguments: Any) -> ClassificationFamily:
+    task = task_named("mine", None, (), options)
+    found = task.family(DataArguments(task="mine", options=task.completed(options), **arguments))
+    assert isinstance(found, ClassificationFamily)
+    return found
+
+
+def store_dataset(folder: Path, features: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    import tensorflow_datasets as tfds
+
+    tfds.dataset_builders.store_as_tfds_dataset(
+        name="mine", version="1.0.0", data_dir=str(folder), disable_shuffling=True,
+        features=tfds.features.FeaturesDict(features),
+        split_datasets={split: list(enumerate(rows)) for split in ("train", "validation")},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["classes", "texts", "joined"])
+@pytest.mark.parametrize("kind", ["sets", "tags"])
+def test_tensorflow_datasets_give_what_a_table_gives(tmp_path: Path, kind: str, form: str) -> None:
+    from tensorflow_datasets import features
+
+    rows, options = {"sets": (set_rows, SETS), "tags": (tag_rows, TAGS)}[kind]
+    write(tmp_path, rows)
+    column, given = options["label_column"], rows(96, 0)
+    names = sorted({name for row in given for name in row[column]})
+    sequence = {"classes": features.ClassLabel(names=names), "texts": features.Text()}
+    texts: dict[str, Any] = {"text": features.Text()}
+    if kind == "tags":
+        texts = {"words": features.Sequence(features.Text())}
+    if form == "joined":
+        separator = "|" if kind == "sets" else " "
+        given = [{**row, column: separator.join(row[column])} for row in given]
+        labels = features.Text()
+    else:
+        labels = features.Sequence(sequence[form])
+    store_dataset(tmp_path / "datasets", {**texts, column: labels}, given)
+    there = family(options, dataset="mine", data_dir=str(tmp_path / "datasets"))
+    here = family(options, data_dir=str(tmp_path))
+    assert there.task.labels == here.task.labels == tuple(names)
+    found, expected = there.train.read(), here.train.read()
+    assert (found.first_texts, found.words) == (expected.first_texts, expected.words)
+    assert found.example_ids == expected.example_ids
+    np.testing.assert_array_equal(found.labels, expected.labels)
+
+
+def test_a_dataset_with_another_number_of_tags_is_refused(tmp_path: Path) -> None:
+    from tensorflow_datasets import features
+
+    words = features.Sequence(features.Text())
+    tags = features.Sequence(features.ClassLabel(names=["O", "B-PER"]))
+    rows = [{"words": ["a", "b"], "tags": ["O", "B-PER"]}, {"words": ["a", "b"], "tags": ["O"]}]
+    store_dataset(tmp_path, {"words": words, "tags": tags}, rows)
+    found = family(TAGS, dataset="mine", data_dir=str(tmp_path))
+    message = "dataset mine/1.0.0:train row 1: found 1 tags in tags for the 2 words of words"
+    with pytest.raises(UserError, match=message):
+        found.train.read()
+
+
+@pytest.mark.parametrize("kind", ["sets", "tags"])
+def test_the_loss_is_linear_in_the_weights_of_classes(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], kind: str
+) -> None:
+    rows, options = {"sets": (set_rows, SETS), "tags": (tag_rows, TAGS)}[kind]
+    write(tmp_path, rows)
+    task = family({**options, "class_weights": "balanced"}, data_dir=str(tmp_path)).task
+    labels = family(options, data_dir=str(tmp_path)).train.read().labels
+    balanced = _class_weights(task, labels)
+    assert labels is not None and balanced is not None
+    given = labels[labels >= 0].astype(int) if kind == "tags" else np.nonzero(labels)[1]
+    counts = np.bincount(given)
+    # Each class has the same share; examples, or labels of one example, have 1 on average.
+    np.testing.assert_allclose(balanced * counts, balanced[0] * counts[0], rtol=1e-6)
+    share = counts / counts.sum() if kind == "tags" else 1 / len(counts)
+    np.testing.assert_allclose((balanced * share).sum(), 1, rtol=1e-6)
+    weights = np.linspace(0.7, 1.3, len(counts))
+    weights /= (weights * share).sum()  # so that their reflections at 1 have 1 on average, too
+    losses, checkpoint = [], str(make_checkpoint())
+    for name, chosen in (("none", None), ("one", weights), ("other", 2 - weights)):
+        finetune(run_dir=str(tmp_path / name), checkpoint=checkpoint, task="mine", max_steps=1,
+                 data_dir=str(tmp_path), log_every_steps=1,
+                 options={**options, "class_weights": None if chosen is None else chosen.tolist()},
+                 **SMALL)  # fmt: skip
+        [line, *_] = (tmp_path / name / "metrics.jsonl").read_text().splitlines()
+        losses.append(json.loads(line)["loss"])
+    none, one, other = losses
+    assert abs(one - none) > 1e-4
+    np.testing.assert_allclose(one + other, 2 * none, rtol=1e-5)
+
+
 def test_tags_stand_at_the_first_piece_of_each_word(vocabulary: Path) -> None:
     tokenizer = Tokenizer(vocabulary)
     words = [["mary", "xyz", "cake"], ["\u200b", "sun"]]  # x ##y ##z; no piece at all
@@ -179,7 +271,7 @@ def test_tags_stand_at_the_first_piece_of_each_word(vocabulary: Path) -> None:
         (TAGS, {"words": [], "tags": []}, "line 97: found nothing in tags"),
         ({**TAGS, "text_columns": ["words", "more"]}, None, "expected one column with words"),
         ({**TAGS, "metrics": ["accuracy"]}, None, "has accuracy, which does not suit it; choose span_f1"),
-        ({**TAGS, "class_weights": "balanced"}, None, "one weight for each of its 0 classes"),
+        ({**TAGS, "class_weights": [1.0]}, None, "one weight for each of its 4 classes"),
         (SETS, {"text": "a", "marks": ["x|y"]}, "has the label 'x|y', expected names without '|'"),
         (SETS, {"text": "a", "marks": {"red": 1}}, "line 97: found {'red': 1} under 'marks'"),
     ],
