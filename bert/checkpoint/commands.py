@@ -82,8 +82,8 @@ def _add_convert(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--to",
         required=True,
         choices=(*LAYOUTS, SAVED_MODEL),
-        help="the layout to write; saved_model is TensorFlow's, of a fine-tuned model of texts: texts in, "
-        "predictions out",
+        help="the layout to write; saved_model is TensorFlow's, of a fine-tuned model: texts in, predictions "
+        "out",
     )
     convert.add_argument(
         "--named_as_released",

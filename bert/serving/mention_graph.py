@@ -105,7 +105,7 @@ def _logits_of_pairs(
     # Places in the sequence; a pair that does not fit is not looked at.
     spans = tf.where(fits[:, None, None], pairs - start[:, None, None] + 1, 0)
     representation = model.options["span_representation"]
-    batch = {}
+    batch: dict[str, tf.Tensor] = {}
     for side, name in enumerate(("pronouns", "candidates")):
         first, last = spans[:, side, :1], spans[:, side, 1:]
         at = tf.range(tf.shape(states, tf.int64)[1])

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -190,7 +190,7 @@ def read_dataset(source: DatasetSplit, task: GlueTask, split: str) -> TextExampl
     )
 
 
-def _of_sets_or_tags(rows: list[TableRow], task: GlueTask, split: str) -> TextExamples:
+def _of_sets_or_tags(rows: Sequence[TableRow], task: GlueTask, split: str) -> TextExamples:
     """Returns examples whose labels are sets of names, or tags for words."""
     texts = [[row[column] for row in rows] for column in task.text_columns]
     is_known = split not in task.test_splits or any(row[task.label_column] for row in rows)

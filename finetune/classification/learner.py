@@ -331,7 +331,8 @@ def _class_weights(task: GlueTask, labels: np.ndarray | None) -> np.ndarray | No
         weights = total / np.maximum(counts, 1)
     else:
         weights = np.array(task.class_weights)
-    return (weights * total / (weights @ losses)).astype(np.float32)
+    scaled: np.ndarray = (weights * total / (weights @ losses)).astype(np.float32)
+    return scaled
 
 
 @functools.lru_cache(maxsize=4)

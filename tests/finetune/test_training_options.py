@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from multiberts.finetune.recipe import IDENTITY, FinetuningSettings
 from multiberts.finetune.training_options import RECIPE, TrainingOptions
 from multiberts.runs.errors import UserError
 
+ROOT = Path(__file__).resolve().parents[2]
 SMALL: dict[str, Any] = {
     "batch_size": 16,
     "num_epochs": 1,
@@ -77,6 +80,29 @@ def test_what_a_run_of_one_shard_of_two_devices_and_of_the_options_records(
     assert [*(tmp_path / "shards" / "tensorboard").iterdir()]
     lines = (tmp_path / "whole" / "metrics.jsonl").read_text().splitlines()
     assert '"step": 3' in lines[-1]
+
+
+@pytest.mark.slow  # two processes, as the parts of a CPU are made before TensorFlow starts
+@pytest.mark.parametrize("compile_step", [False, True])
+def test_two_devices_end_in_the_bytes_of_one(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path, compile_step: bool
+) -> None:
+    start, found = make_checkpoint(), {}
+    for devices in (1, 2):
+        run = tmp_path / f"on_{devices}"
+        call = {**SMALL, "run_dir": run, "checkpoint": start, "data_dir": pair_data, "num_epochs": 2,
+                "gradient_shards": 2, "compile_step": compile_step, "devices": devices}  # fmt: skip
+        flags = [f"--{name}={value}" for name, value in call.items()]
+        subprocess.run([sys.executable, "-m", "multiberts.finetune", *flags], cwd=ROOT, check=True)
+        model = read_checkpoint(run / "model")
+        found[devices] = {**model.parameters, **model.head}
+    one, two = found[1], found[2]
+    assert one.keys() == two.keys()
+    assert [name for name in one if one[name].tobytes() != two[name].tobytes()] == []
+    dumps = [(tmp_path / f"on_{n}" / "predictions" / "dev.tfrecord").read_bytes() for n in (1, 2)]
+    assert dumps[0] == dumps[1]
+    before = read_checkpoint(start).parameters
+    assert any((before[name] != one[name]).any() for name in before if name in one)
 
 
 def test_options_that_are_not_given_do_not_identify_a_run() -> None:
