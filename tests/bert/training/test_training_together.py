@@ -19,11 +19,12 @@ from multiberts.runs.preemption import PreemptedError
 WORKER = Path(__file__).with_name("train_twins.py")
 
 
-def test_one_program_trains_each_seed_as_it_is_trained_alone() -> None:
+@pytest.mark.parametrize("devices", ["1", pytest.param("2", marks=pytest.mark.slow)])
+def test_one_program_trains_each_seed_as_it_is_trained_alone(devices: str) -> None:
     """JAX's for accelerators, on a processor; its last bits may differ."""
     pytest.importorskip("jax", reason="needs JAX: pip install -r requirements-jax.txt")
     done = subprocess.run(
-        [sys.executable, str(WORKER)],
+        [sys.executable, str(WORKER), devices],
         env={**os.environ, ENGINE: JAX},
         capture_output=True,
         text=True,

@@ -1,6 +1,6 @@
 """Trains three seeds by JAX's program for accelerators; run by `test_training_together.py`.
 
-    python tests/bert/training/train_twins.py
+    python tests/bert/training/train_twins.py DEVICES
 
 Prints the largest difference between weights of seeds that one program trained, each from a step of its
 own, and of the same seeds trained alone, as a share of each array's largest element; then the steps that they
@@ -10,6 +10,7 @@ reached.
 from __future__ import annotations
 
 import dataclasses
+import sys
 
 import numpy as np
 
@@ -28,9 +29,9 @@ def dispatch_of(trainer: Trainer, seed: int, length: int) -> Dispatch:
     return Dispatch(trainer, batches, [1e-3 / (step + 1) for step in steps], dropout_seed=seed)
 
 
-def main() -> None:
-    opened_devices[1] = dataclasses.replace(open_devices(1), kind="not a CPU")
-    first = Trainer(bert_loss, gradient_shards=2, devices=1, steps_per_dispatch=BLOCK)
+def main(devices: int) -> None:
+    opened_devices[devices] = dataclasses.replace(open_devices(devices), kind="not a CPU")
+    first = Trainer(bert_loss, gradient_shards=2, devices=devices, steps_per_dispatch=BLOCK)
     twins = [first.twin() for _ in range(SEEDS)]
     for seed, twin in enumerate(twins):
         twin.start(initial_parameters(CONFIG, seed))
@@ -55,4 +56,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]))

@@ -18,6 +18,7 @@ import pytest
 
 from multiberts.benchmarks.stress_resume import differing_files, last_logged_step
 from multiberts.bert.training.log import read_metrics
+from multiberts.bert.training.state import saved_step
 from multiberts.pretrain.training.pretraining import pretrain, pretrain_together
 from multiberts.runs.directory import CONFIG, DONE
 from multiberts.runs.environment import ENGINE, JAX, engine
@@ -86,15 +87,29 @@ def check_same(alone: Path, together: Path) -> None:
         assert [line["step"] for line in logs[0]] == list(range(1, 61))
 
 
-def kill_in_training(process: subprocess.Popen[str], run_dir: Path) -> None:
-    """Kills a process without notice, once states are saved."""
+def end_in_training(process: subprocess.Popen[str], run_dir: Path, kind: signal.Signals) -> str:
+    """Ends a process once states are saved; returns what it printed on standard error."""
     try:
         while process.poll() is None and last_logged_step(run_dir) < 25:
             time.sleep(0.01)
     finally:
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-    assert 25 <= last_logged_step(run_dir) < 60, "it was not killed in the middle"
+        process.send_signal(kind)
+        _, errors = process.communicate(timeout=PATIENCE)
+    assert 25 <= last_logged_step(run_dir) < 60, "it was not ended in the middle"
+    return errors
+
+
+@needs_jax
+@pytest.mark.slow
+def test_seeds_that_are_asked_to_stop_are_all_saved_at_their_last_step(
+    arguments: Arguments, tmp_path: Path
+) -> None:
+    process = start(arguments, tmp_path, "together", False)
+    errors = end_in_training(process, tmp_path / f"seed_{SEEDS[-1]}", signal.SIGTERM)
+    for seed in SEEDS:
+        step = last_logged_step(tmp_path / f"seed_{seed}")
+        assert saved_step(tmp_path / f"seed_{seed}") == step
+        assert f"asked to stop: saved at step {step} of 60; the same command resumes" in errors
 
 
 @needs_jax
@@ -103,7 +118,8 @@ def test_killed_seeds_resume_each_at_its_step_and_end_in_the_bytes_of_single_one
 ) -> None:
     alone, together = tmp_path / "alone", tmp_path / "together"
     ended(start(arguments, alone, "alone", False))
-    kill_in_training(start(arguments, together, "together", False), together / "seed_5")
+    process = start(arguments, together, "together", False)
+    end_in_training(process, together / f"seed_{SEEDS[-1]}", signal.SIGKILL)
     # As if a seed had been killed before it was saved.
     *_, newest = sorted((together / "seed_4" / "state").glob("*.npz"))
     newest.unlink()
