@@ -304,7 +304,7 @@ def _draw_gap(axes: Axes, bound: InstanceBound) -> None:
     axes.set_xlabel("difference at most")
     axes.set_ylabel("examples (%)")
     axes.set_title(
-        f"decaying: at least {bound.lower:.2%} (95% limit; bound {bound.bound:.2%})", fontsize=10
+        f"decaying: at least {bound.lower:.2%}\n(95% limit; bound {bound.bound:.2%})", fontsize=10
     )
 
 

@@ -57,7 +57,7 @@ def test_decay_figure_marks_the_bound(analysis):
     assert arrow.xy[0] == arrow.xyann[0] == pair.decay.threshold
     assert arrow.xy[1] - arrow.xyann[1] == pytest.approx(100 * pair.decay.bound)
     decay = pair.decay
-    expected = f"decaying: at least {decay.lower:.2%} (95% limit; bound {decay.bound:.2%})"
+    expected = f"decaying: at least {decay.lower:.2%}\n(95% limit; bound {decay.bound:.2%})"
     assert right.get_title("left") == expected
     steps = left.patches[0].get_data()
     assert steps.values.sum() == pytest.approx(100)
@@ -147,5 +147,5 @@ def test_a_pair_without_decay_is_drawn_too():
     sizes = {"small": np.zeros((2, 10), int), "large": np.ones((2, 10), int)}
     found = analyse_sizes({"NLI": sizes}, num_bootstrap=40, with_curves=False)
     _, right = decay_figure(found.pairs[0]).axes
-    assert right.get_title("left") == "decaying: at least 0.00% (95% limit; bound 0.00%)"
+    assert right.get_title("left") == "decaying: at least 0.00%\n(95% limit; bound 0.00%)"
     assert not right.texts
