@@ -1,7 +1,8 @@
 """Which devices and processes train together, whichever engine computes.
 
 The recipe's gradient shards are dealt to the devices in order. On CPUs the bytes of the
-weights do not depend on how many devices there are; elsewhere the last bits do.
+weights do not depend on how many devices there are (of fine-tuning that XLA compiles, the
+last bits do); elsewhere the last bits do.
 `tensorflow_devices` and `jax_devices` find and join the devices.
 
 Processes take the same decisions: their messages go through the engine's collectives, so every process

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from multiberts.bert.checkpoint.checkpoint import read_checkpoint
+from multiberts.evaluate.dumps.predictions import read_predictions
 from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.recipe import IDENTITY, FinetuningSettings
 from multiberts.finetune.training_options import RECIPE, TrainingOptions
@@ -84,10 +85,11 @@ def test_what_a_run_of_one_shard_of_two_devices_and_of_the_options_records(
 
 @pytest.mark.slow  # two processes, as the parts of a CPU are made before TensorFlow starts
 @pytest.mark.parametrize("compile_step", [False, True])
-def test_two_devices_end_in_the_bytes_of_one(
+def test_two_devices_end_where_one_does(
     tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path, compile_step: bool
 ) -> None:
-    start, found = make_checkpoint(), {}
+    """In the same bytes; where XLA compiles, it rounds a device's program apart, and last bits differ."""
+    start, found, scores = make_checkpoint(), {}, {}
     for devices in (1, 2):
         run = tmp_path / f"on_{devices}"
         call = {**SMALL, "run_dir": run, "checkpoint": start, "data_dir": pair_data, "num_epochs": 2,
@@ -96,13 +98,17 @@ def test_two_devices_end_in_the_bytes_of_one(
         subprocess.run([sys.executable, "-m", "multiberts.finetune", *flags], cwd=ROOT, check=True)
         model = read_checkpoint(run / "model")
         found[devices] = {**model.parameters, **model.head}
+        scores[devices] = read_predictions([run], "dev")["scores"].values
     one, two = found[1], found[2]
-    assert one.keys() == two.keys()
-    assert [name for name in one if one[name].tobytes() != two[name].tobytes()] == []
-    dumps = [(tmp_path / f"on_{n}" / "predictions" / "dev.tfrecord").read_bytes() for n in (1, 2)]
-    assert dumps[0] == dumps[1]
     before = read_checkpoint(start).parameters
-    assert any((before[name] != one[name]).any() for name in before if name in one)
+    assert one.keys() == two.keys()
+    assert max(np.abs(before[name] - one[name]).max() for name in before if name in one) > 1e-2
+    if not compile_step:
+        assert [name for name in one if one[name].tobytes() != two[name].tobytes()] == []
+        assert scores[1].tobytes() == scores[2].tobytes()
+    for name, values in one.items():
+        np.testing.assert_allclose(two[name], values, rtol=0, atol=1e-5, err_msg=name)
+    np.testing.assert_allclose(scores[2], scores[1], rtol=0, atol=1e-4)
 
 
 def test_options_that_are_not_given_do_not_identify_a_run() -> None:
