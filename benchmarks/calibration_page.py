@@ -335,7 +335,8 @@ def _advice(outcomes: Outcomes) -> list[str]:
         f"train in {over('failed', 'without_failed', 'single')}, and the difference in "
         f"{over('failed_one_side', 'without_failed')}.",
         "- **Seeds of two kinds** (each mode half of the time) look alike by chance: the t covers "
-        f"{over('bimodal', 't', 'single')}. Skewed seeds: {over('skewed')}.",
+        f"{over('bimodal', 't', 'single')}. Skewed seeds: {over('skewed')}; what else was tried stands in "
+        "[statistics.md](statistics.md#skewed-seeds).",
         "- **Standard errors over examples alone** (most evaluation programs) say nothing about new "
         f"seeds: Miller's covers {over('none', 'miller')} where seeds, examples and residual share the "
         f"variance, {over('seeds', 'miller')} where seeds dominate. Those over seeds alone say nothing "
@@ -513,7 +514,8 @@ def page(outcomes: Outcomes) -> str:
         "",
         "How far can a 95 % interval be trusted when there are few seeds? Simulated data with known "
         f"truth, and real answers drawn again. {min(trials)} to {max(trials)} trials per condition "
-        f"(more where coverage seemed low), so that a share near .95 has a standard error of "
+        f"(more where coverage seemed low, most where chance could decide whether it is), so that a share "
+        "near .95 has a standard error of "
         f"{error:.3f} or less. Bootstrap intervals and all tests but the t are counted in "
         f"{min(o.bootstrapped for o in shown.values())} of the trials (standard error .022). "
         f"{NUM_EXAMPLES} examples unless said otherwise. `make calibrate DATA=folder` repeats it, real "

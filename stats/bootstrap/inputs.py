@@ -438,6 +438,8 @@ def arm_from_arrays(
             f"{name}: found dims {predictions.dims}, expected example and run (with a coordinate "
             "pretrain_seed) or pretrain_seed; name the dims so, or give an array [seeds, examples]"
         )
+    if not predictions.size:
+        raise DataError(f"{name}: found no runs or no examples; give at least one of each")
     lineages = [(key, predictions[key]) for key in _LINEAGE_NAMES if key in predictions.coords]
     # Other coordinates may have types that cannot be sliced, such as pandas' Arrow strings.
     known = {"pretrain_seed", "finetune_seed", *_ID_NAMES}

@@ -112,7 +112,7 @@ class InstanceBound:
           confidence: with which the true share is above the limit, in (0, 1).
 
         Returns:
-          From 0 to 1; 0 where a size has one seed.
+          From 0 to 1; 0 where a size has one seed, or a half fewer than two examples.
 
         Raises:
           DataError: the confidence is not in (0, 1).
@@ -121,7 +121,7 @@ class InstanceBound:
 
         if not 0 < confidence < 1:
             raise DataError(f"found confidence {confidence}, expected a number between 0 and 1")
-        if 1 in self.num_seeds:
+        if 1 in self.num_seeds or self.num_examples < 4:
             return 0.0
         order = np.random.Generator(np.random.Philox(key=0)).permutation(self.num_examples)
         halves = [order[: self.num_examples // 2], order[self.num_examples // 2 :]]

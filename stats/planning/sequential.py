@@ -157,14 +157,16 @@ def sequential_decision(
       sides: see `spending_boundaries`.
 
     Raises:
-      DataError: there is not one p-value per look, one is outside [0, 1], or a look is beyond the
-        plan.
+      DataError: there is not one p-value per look, one is outside [0, 1], no seed is planned, or a
+        look is beyond the plan.
     """
     if len(p_values) != len(seeds_at_looks) or not all(0 <= p <= 1 for p in p_values):
         raise DataError(
             f"found p-values {list(p_values)} at {len(seeds_at_looks)} looks, expected one from 0 "
             "to 1 per look"
         )
+    if planned_seeds < 1:
+        raise DataError(f"found {planned_seeds} planned seeds, expected one or more")
     if max(seeds_at_looks, default=0) > planned_seeds:
         raise DataError(
             f"found a look at {max(seeds_at_looks)} seeds, expected at most the {planned_seeds} "

@@ -120,7 +120,7 @@ def _own_dumps(path: str, task: str | None) -> list[Dump]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnComparison:
+class OwnComparison(ColumnNames):
     """What `compare_files` compares, and how.
 
     Attributes:
@@ -156,14 +156,6 @@ class OwnComparison:
     metric: str | None = None
     design: Design = "paired"
     task: str | None = None
-    arm: str | None = None
-    seed: str | None = None
-    run: str | None = None
-    example: str | None = None
-    prediction: str | None = None
-    score: str | None = None
-    label: str | None = None
-    cluster: str | None = None
     missing: Missing = "refuse"
     confidence: Annotated[float, Range(above=0, below=1)] = 0.95
     num_bootstrap: PositiveInt = 1000

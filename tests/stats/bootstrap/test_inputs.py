@@ -169,6 +169,12 @@ def test_ids_that_do_not_agree_are_refused():
         compare(base, experiment, "accuracy", labels=xarray.DataArray(LABELS, dims="x"))
 
 
+@pytest.mark.parametrize("shape", [(0, 4), (3, 0)])
+def test_empty_sides_are_refused(shape):
+    with pytest.raises(DataError, match="base: found no runs or no examples"):
+        compare(np.ones(shape), np.ones((3, 4)))
+
+
 def test_kinds_that_cannot_agree_are_refused():
     compared = {"labels": LABELS, **OPTIONS}
     with pytest.raises(ValueError, match=r"accuracy is for classes, found the fraction 0.3"):

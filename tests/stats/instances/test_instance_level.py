@@ -390,5 +390,8 @@ def test_the_lower_limit_finds_decay_and_is_shown_first():
     fixed = decay_bound(small, large, threshold=found.threshold)
     assert 0.05 < fixed.lower < fixed.bound
     assert decay_bound(small[:1], large).lower == 0
+    for number in (1, 2, 3):  # examples, of which a half cannot show how they vary
+        ones = np.ones((4, number), int)
+        assert decay_bound(ones, 0 * ones).lower == 0
     with pytest.raises(DataError, match="found confidence 95"):
         found.lower_limit(95)
