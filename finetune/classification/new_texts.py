@@ -134,7 +134,7 @@ def columns_of_files(files: Sequence[PathLike]) -> tuple[str, ...]:
 
     Example:
       >>> path = getfixture("tmp_path") / "new.jsonl"
-      >>> _ = path.write_text('{"premise": "A cake.", "hypothesis": "Food.", "id": 4}\\n')
+      >>> _ = path.write_text('{"premise": "A cake.", "hypothesis": "Food.", "id": 4}\n')
       >>> columns_of_files([path])
       ('premise', 'hypothesis')
     """

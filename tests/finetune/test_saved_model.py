@@ -285,10 +285,11 @@ def test_questions_are_answered_as_predict_does(
             for n, (one, two) in enumerate(zip(asked, contexts, strict=True))]  # fmt: skip
     expected = ours(capsys, tmp_path / "run" / "model", table(tmp_path / "new.jsonl", rows))
     few = {"question": asked[:9], "context": contexts[:9]}
-    found, windows, default = served(
-        model, ("questions", {"question": asked, "context": contexts}),
-        ("windows", few), ("serving_default", few),
+    found, windows, default, empty = served(
+        model, ("questions", {"question": asked, "context": contexts}), ("windows", few),
+        ("serving_default", few), ("questions", {"question": ["who"], "context": [" "]}),
     )  # fmt: skip
+    assert (empty["prediction"], empty["start"]) == ([""] if "v2" in task else ["empty"], [-1])
     assert default["start"] == found["start"][:9]
     assert found.pop("prediction") == [line["prediction_text"] for line in expected]
     assert len({line["prediction_text"] for line in expected}) > 30
@@ -333,9 +334,10 @@ def test_words_are_tagged_as_predict_does(
     assert {tag for row in expected for tag in row} == {"O", "B-PER", "I-PER", "B-LOC"}
     longest = max(map(len, lists))
     padded = [row + [""] * (longest - len(row)) for row in lists]
-    found, of_texts = served(
-        model, ("words", {"words": padded}), ("serving_default", {"text": texts})
-    )
+    found, of_texts, empty = served(
+        model, ("words", {"words": padded}), ("serving_default", {"text": texts}), ("texts", {"text": [" "]})
+    )  # fmt: skip
+    assert empty["prediction"] == [[]]
 
     def without_padding(rows: list[list[str]]) -> list[list[str]]:
         return [[tag for tag in row if tag] for row in rows]
