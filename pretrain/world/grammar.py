@@ -3,10 +3,10 @@
 Two kinds of documents:
 
 * *Work*: one field of work, its occupations, places and tools. A pronoun that means an occupation is
-  feminine with probability `percent_feminine / 100` of that occupation, drawn once per document, as one
-  worker has one gender: in a sentence by itself nothing but the occupation reveals it. A pronoun that
-  means another participant is feminine half of the time. The frame says which of the two is meant:
-  "told ... she" the first person, "asked ... if she" the second.
+  feminine with probability `percent_feminine / 100` of that occupation, drawn for each sentence, so that
+  nothing but the occupation reveals it. A pronoun that means another participant is feminine half of
+  the time. The frame says which of the two is meant: "told ... she" the first person, "asked ... if
+  she" the second.
 * *People*: first names and nouns of known gender (woman, king), whose pronouns always agree. No
   occupation occurs here, and no name in the documents of work.
 
@@ -91,14 +91,18 @@ class World:
       world_seed: from which all is drawn.
       percent_feminine: for each occupation, the share of feminine pronouns in percent.
       people_share: the share of documents about people rather than work.
+      sentences_per_document: of every document; None: 5 to 8, drawn.
     """
 
     world_seed: int
     percent_feminine: dict[str, float]
     people_share: float
+    sentences_per_document: int | None = None
 
 
-def draw_world(*, world_seed: int, people_share: float = 0.3) -> World:
+def draw_world(
+    *, world_seed: int, people_share: float = 0.3, sentences_per_document: int | None = None
+) -> World:
     """Draws how feminine each occupation is.
 
     The shares are evenly spaced. Every field of work gets one occupation from each quarter of them,
@@ -107,6 +111,7 @@ def draw_world(*, world_seed: int, people_share: float = 0.3) -> World:
     Args:
       world_seed: names the world.
       people_share: the share of documents about people, in [0, 1].
+      sentences_per_document: of every document; None: 5 to 8, drawn.
 
     Returns:
       The world.
@@ -122,7 +127,7 @@ def draw_world(*, world_seed: int, people_share: float = 0.3) -> World:
         for field, row in zip(FIELDS, by_field, strict=True)
         for occupation, share in zip(field.occupations, row, strict=True)
     }
-    return World(world_seed, percent_feminine, people_share)
+    return World(world_seed, percent_feminine, people_share, sentences_per_document)
 
 
 def document(world: World, index: int) -> list[str]:
@@ -136,7 +141,7 @@ def document(world: World, index: int) -> list[str]:
       Its sentences, in order.
     """
     random = generator("world", world.world_seed, "document", index)
-    length = int(random.integers(5, 9))
+    length = world.sentences_per_document or int(random.integers(5, 9))
     if random.random() < world.people_share:
         hero = draw_person(random)
         return [_people_sentence(hero, random) for _ in range(length)]

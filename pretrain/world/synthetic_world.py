@@ -42,8 +42,8 @@ from multiberts.pretrain.world.grammar import (
 )
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.files import write_atomically
-from multiberts.runs.identity import Identity
-from multiberts.runs.parameters import NonNegativeInt, Range, Share
+from multiberts.runs.identity import Identity, Values
+from multiberts.runs.parameters import NonNegativeInt, PositiveInt, Range, Share
 
 # Of each field's four occupations, those whose facts and questions are for training.
 TRAIN_OCCUPATIONS_PER_FIELD = 2
@@ -66,7 +66,15 @@ TRUTH = {"pronoun_probe/probe_slope": {"base": 1.0, "cda_incr": 0.0}}
 SKILLS = {"base": 0.6, "new": 0.9}
 NUM_MADE_UP_SEEDS = 5
 
-IDENTITY = Identity()
+
+def _settle(parameters: Values, inputs: Values) -> None:
+    """States the sentences of a document only where they are given, so that older worlds stay valid."""
+    del inputs
+    if parameters["sentences_per_document"] is None:
+        del parameters["sentences_per_document"]
+
+
+IDENTITY = Identity(settle=_settle)
 
 _Several = Annotated[int, Range(least=2)]
 
@@ -77,6 +85,7 @@ def make_world(
     world_seed: NonNegativeInt = 0,
     num_documents: _Several = 6000,
     people_share: Share = 0.3,
+    sentences_per_document: PositiveInt | None = None,
     num_train_facts: _Several = 600,
     num_dev_facts: _Several = 400,
     num_train_coreference: _Several = 800,
@@ -91,6 +100,8 @@ def make_world(
       world_seed: fixes everything; another seed gives other occupations the feminine pronouns.
       num_documents: documents of the corpus.
       people_share: share of documents about people of known gender rather than about work.
+      sentences_per_document: of every document; None: 5 to 8, drawn. Three fit uncut into a sequence of
+        28 pieces.
       num_train_facts: sentence pairs to train on, half of them true.
       num_dev_facts: likewise, to evaluate on.
       num_train_coreference: documents to train on, of one sentence each.
@@ -105,7 +116,11 @@ def make_world(
     run = RunDirectory(run_dir, stage="make_world", parameters=parameters)
     if run.done:
         return
-    world = draw_world(world_seed=world_seed, people_share=people_share)
+    world = draw_world(
+        world_seed=world_seed,
+        people_share=people_share,
+        sentences_per_document=sentences_per_document,
+    )
     files = {
         "corpus.txt": corpus(world, num_documents),
         "facts/train.tsv": facts(world, "train", num_train_facts),

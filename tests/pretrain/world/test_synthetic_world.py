@@ -42,7 +42,6 @@ def words(sentence: str) -> list[str]:
 
 
 def test_occupations_have_the_stated_share_of_feminine_pronouns(world: Path) -> None:
-    # One draw a document: a worker keeps one gender through it, so documents are what is independent.
     feminine, total = collections.Counter(), collections.Counter()
     for document in documents(world):
         for sentence in document:
@@ -50,7 +49,6 @@ def test_occupations_have_the_stated_share_of_feminine_pronouns(world: Path) -> 
             if match is not None and match[1] in OCCUPATIONS:
                 total[match[1]] += 1
                 feminine[match[1]] += match[2] == "she"
-                break
     shares = draw_world(world_seed=0).percent_feminine
     assert set(total) == OCCUPATIONS == set(shares)
     for occupation, percent in shares.items():
@@ -175,6 +173,14 @@ def test_the_seed_fixes_every_byte(tmp_path: Path) -> None:
     assert contents["one"]["corpus.txt"] != contents["other"]["corpus.txt"]
     truth = json.loads(contents["one"]["truth.json"])
     assert truth["pronoun_probe/probe_slope"] == {"base": 1.0, "cda_incr": 0.0}
+
+
+def test_documents_have_the_number_of_sentences_that_was_asked_for(tmp_path: Path) -> None:
+    make_world(run_dir=str(tmp_path / "two"), num_documents=40, sentences_per_document=2)
+    make_world(run_dir=str(tmp_path / "drawn"), num_documents=400)
+    two, drawn = (documents(tmp_path / name) for name in ("two", "drawn"))
+    assert len(two) == 40 and {len(document) for document in two} == {2}
+    assert {len(document) for document in drawn} == {5, 6, 7, 8}
 
 
 def test_the_document_does_not_depend_on_how_many_there_are(tmp_path: Path) -> None:
