@@ -137,11 +137,11 @@ def ranking_as_shown(result: ArmComparisons) -> ArmComparisons:
 
 
 def _in_percent(item: _Shown, *numbers: str) -> _Shown:
-    """Returns a summary with these numbers, and with all intervals, 100 times as large."""
+    """Returns a summary with these numbers, and with all intervals of scores, 100 times as large."""
     values: dict[str, Any] = {name: 100 * getattr(item, name) for name in numbers}
     values |= {
         field.name: Interval(*(100 * end for end in value))
         for field in fields(item)
-        if isinstance(value := getattr(item, field.name), Interval)
+        if isinstance(value := getattr(item, field.name), Interval) and field.name != "failure_rate"
     }
     return replace(item, **values)

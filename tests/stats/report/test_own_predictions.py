@@ -66,6 +66,21 @@ def test_words_table_and_files(arms: Path, tmp_path: Path) -> None:
         ]
 
 
+def test_what_few_seeds_cannot_show_is_said_once_and_is_no_warning(tmp_path: Path) -> None:
+    """Five seeds at accuracy .9 on 400 balanced examples, of which none failed, in three arms."""
+    random, labels = np.random.default_rng(1), np.arange(400) % 2
+    shown = {"id": np.arange(400), "label": labels}
+    for arm in ("old", "new", "third"):
+        for seed in range(5):
+            shown[f"{arm}_{seed}"] = np.where(random.random(400) < 0.9, labels, 1 - labels)
+    path, page = tmp_path / "arms.csv", tmp_path / "page.html"
+    pd.DataFrame(shown).to_csv(path, index=False)
+    text = compare_files(base=str(path), html=str(page))
+    line = "No seed of 5 failed to train: up to 52% of seeds may (95% Clopper-Pearson); the interval is"
+    assert text.count(line) == 1 and f"Note: {line}" not in text
+    assert line in page.read_text() and 'class="warn"' not in page.read_text()
+
+
 def test_three_arms_are_ranked(arms: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     text = compare_files(base=str(arms), html=str(page))
