@@ -9,6 +9,7 @@ depend on how many devices there are.
 from __future__ import annotations
 
 import copy
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -47,6 +48,19 @@ _Sums = tuple[_Named, _Named]
 _DEALT, _BLOCK_DEALT = PartitionSpec(DATA), PartitionSpec(None, DATA)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Stack:
+    """States of several twins, in arrays with a first axis of twins.
+
+    Attributes:
+      state: [twins, ...].
+      size: how many twins.
+    """
+
+    state: _State
+    size: int
+
+
 class JaxStep:
     """One update of weights and moments; see `interface.Step`. JAX always compiles it."""
 
@@ -57,7 +71,7 @@ class JaxStep:
         """
         self._recipe = recipe
         self._devices = devices
-        self._state: _State = ({}, {}, {})
+        self._state = ({}, {}, {})
         self._shard_sums = jax.jit(self._shard_gradients)
         self._add = jax.jit(_added, donate_argnums=0)
         # The old state's memory becomes the new one's.
@@ -80,6 +94,17 @@ class JaxStep:
         # The same sums in the same order on every run: NVIDIA's GPUs else add as threads come.
         options = {"xla_gpu_deterministic_ops": True} if jax.default_backend() == "gpu" else None
         return jax.jit(update, donate_argnums=0, compiler_options=options)
+
+    @property
+    def _state(self) -> _State:
+        """Returns the weights, m and v; of a twin, taken out of the stack that it shares."""
+        return self._own if self._stack is None else _row(self._stack.state, self._place)
+
+    @_state.setter
+    def _state(self, state: _State) -> None:
+        self._own: _State = state
+        self._stack: _Stack | None = None
+        self._place = 0
 
     @property
     def several(self) -> Several | None:
@@ -170,9 +195,15 @@ class JaxStep:
         metrics: list[_Named]
         dealt = [self._dealt(each, _BLOCK_DEALT) for each in arrays]
         of_steps = (learning_rates, np.int32(num_steps))
-        states, metrics = self._updates_of_pack([step._state for step in steps], dealt, of_steps)
-        for step, state in zip(steps, states, strict=True):
-            step._state = state
+        stack = steps[0]._stack
+        places = [step._place for step in steps if step._stack is stack is not None]
+        # A stack's memory becomes the new one's, unless another twin still needs it.
+        if stack is None or places != list(range(stack.size)) or len(places) < len(steps):
+            stack = _Stack(_stacked([step._state for step in steps]), len(steps))
+        state, metrics = self._updates_of_pack(stack.state, dealt, of_steps)
+        stack = _Stack(state, len(steps))
+        for place, step in enumerate(steps):
+            step._own, step._stack, step._place = ({}, {}, {}), stack, place
         return metrics
 
     def _dealt(self, arrays: Batch, spec: PartitionSpec) -> _Named:
@@ -260,16 +291,15 @@ class JaxStep:
         return found
 
     def _updated_together(
-        self, states: list[_State], arrays: list[_Named], of_steps: tuple[Array, Array]
-    ) -> tuple[list[_State], list[_Named]]:
-        """Makes the updates of several seeds, vectorised over them: `_updated_in_turn` of each."""
-        state, of_all = (
-            jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees) for trees in (states, arrays)
-        )
+        self, state: _State, arrays: list[_Named], of_steps: tuple[Array, Array]
+    ) -> tuple[_State, list[_Named]]:
+        """Makes the updates of several seeds, vectorised over them: `_updated_in_turn` of each.
+
+        Arrays of the state and the learning rates have a first axis of seeds.
+        """
         update = jax.vmap(self._updated_in_turn, in_axes=(0, 0, (0, None)))
-        found = update(state, of_all, of_steps)
-        each = [jax.tree.map(lambda leaf, n=n: leaf[n], found) for n in range(len(states))]
-        return [state for state, _ in each], [metrics for _, metrics in each]
+        state, metrics = update(state, _stacked(arrays), of_steps)
+        return state, [_row(metrics, n) for n in range(len(arrays))]
 
     def _summed(self, parameters: _Named, batch: _Named, keys: Array) -> _Sums:
         """Sums over the shards [keys.shape[0]] in order, in the memory of one."""
@@ -319,6 +349,16 @@ def _added(total: _Sums, shard: tuple[_Named, _Named, Array]) -> _Sums:
     clipped = {name: gradient * scale for name, gradient in gradients.items()}
     found: _Sums = jax.tree.map(jnp.add, total, (clipped, metrics))
     return found
+
+
+@jax.jit
+def _stacked(trees: Sequence[Any]) -> Any:
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+
+@jax.jit
+def _row(tree: Any, number: int) -> Any:
+    return jax.tree.map(lambda leaf: leaf[number], tree)
 
 
 def _copied(arrays: Mapping[str, Array]) -> Arrays:

@@ -28,8 +28,8 @@ def round_otherwise() -> None:
     """Makes the program of several seeds change the last bits of their weights."""
     exact = JaxStep._updated_together
 
-    def inexact(self: JaxStep, states: Any, arrays: Any, of_steps: Any) -> Any:
-        found, metrics = exact(self, states, arrays, of_steps)
+    def inexact(self: JaxStep, state: Any, arrays: Any, of_steps: Any) -> Any:
+        found, metrics = exact(self, state, arrays, of_steps)
         return jax.tree.map(lambda values: values * (1 + 1e-6), found), metrics
 
     JaxStep._updated_together = inexact  # type: ignore[method-assign]
