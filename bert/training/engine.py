@@ -81,8 +81,8 @@ class Trainer:
       devices: that share the work.
       step_count: finished updates.
       steps_per_dispatch: the most updates that `steps` makes; 1 where the engine joins none.
-      exact_packs: by how many twins were updated in one program: whether that ended in the bytes of
-        single ones. All twins share it.
+      exact_packs: by how many twins were updated in one program: the updates in which that gave the
+        bytes of single ones; None: it gave others. All twins share it.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Trainer:
           UserError: the devices are not there, or cannot take equal numbers of shards.
         """
         self.step_count = 0
-        self.exact_packs: dict[int, bool] = {}
+        self.exact_packs: dict[int, int | None] = {}
         self.devices = open_devices(devices)
         self.devices.check_shards(gradient_shards)
         self._gradient_shards = gradient_shards

@@ -7,12 +7,18 @@ import functools
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from multiberts.runs import console
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import PreemptedError
 
 if TYPE_CHECKING:
     from multiberts.bert.training.engine import Dispatch
+
+# Updates that are made in both ways before one program is trusted with so many seeds: each has sums in which
+# another order is likely to show.
+_UPDATES_COMPARED = 64
 
 Metrics = dict[str, Any]
 # A training run: yields the updates that come next, and takes the metrics that `Trainer.steps` returns.
@@ -79,25 +85,38 @@ def _of_equal_length(asked: Mapping[int, Dispatch]) -> list[list[int]]:
 def _made(dispatches: Sequence[Dispatch]) -> list[Metrics]:
     """Makes the updates of several runs; in one program where that ends in the bytes of single runs.
 
-    Which kernels a compiler chooses depends on shapes, so the first updates of so many seeds decide:
-    they are made in both ways, and the states compared.
+    Which order a compiler adds in depends on shapes, so the first updates of so many seeds decide: they are
+    made in both ways, and all bits compared.
     """
     first, count = dispatches[0].trainer, len(dispatches)
-    if count == 1 or not first.packs_seeds or first.exact_packs.get(count) is False:
-        return [of.trainer.steps(*of[1:]) for of in dispatches]
-    if count in first.exact_packs:
+    compared = first.exact_packs.get(count, 0)
+    if count == 1 or not first.packs_seeds or compared is None:
+        return _made_apart(dispatches)
+    if compared >= _UPDATES_COMPARED:
         return first.steps_in_one_program(dispatches)
     before = [of.trainer.state() for of in dispatches]
-    first.steps_in_one_program(dispatches)
-    packed = [of.trainer.state().digest() for of in dispatches]
+    in_one_program = _bits(dispatches, first.steps_in_one_program(dispatches))
     for of, state in zip(dispatches, before, strict=True):
         of.trainer.restore(state)
-    found = [of.trainer.steps(*of[1:]) for of in dispatches]
-    alone = [of.trainer.state().digest() for of in dispatches]
-    first.exact_packs[count] = packed == alone
-    if packed != alone:
+    found = _made_apart(dispatches)
+    is_exact = in_one_program == _bits(dispatches, found)
+    first.exact_packs[count] = compared + len(dispatches[0].batches) if is_exact else None
+    if not is_exact:
         console.progress(
             f"note: {count} seeds in one program of {first.devices.kind} do not end in the bytes of single "
             "seeds, so their updates are made one after the other"
         )
     return found
+
+
+def _made_apart(dispatches: Sequence[Dispatch]) -> list[Metrics]:
+    return [of.trainer.steps(*of[1:]) for of in dispatches]
+
+
+def _bits(dispatches: Sequence[Dispatch], metrics: Sequence[Metrics]) -> list[Any]:
+    """Returns what tells whether two ways to make updates gave the same states and metrics."""
+    count = len(dispatches[0].batches)
+    scalars = [
+        {name: np.ravel(values)[:count].tobytes() for name, values in of.items()} for of in metrics
+    ]
+    return [scalars, [of.trainer.state().digest() for of in dispatches]]

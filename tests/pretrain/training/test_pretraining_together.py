@@ -142,7 +142,7 @@ def test_programs_for_accelerators_end_in_the_bytes_of_single_seeds(
     printed, errors = ended(start(arguments, together, way, True))
     check_same(alone, together)
     assert before == {path: path.stat().st_mtime_ns for path in done.rglob("*")}
-    is_exact = json.loads(printed)["2"]
+    is_exact = json.loads(printed)["2"] is not None
     told = "note: 2 seeds in one program of not a CPU do not end in the bytes of single seeds"
     assert (told in errors) != is_exact
     assert not (is_exact and way == "inexact")

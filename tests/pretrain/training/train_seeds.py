@@ -4,8 +4,8 @@
 
 JSON has `runs`, the arguments of `pretrain` for each seed, and `way`: `alone`, one after the other;
 `together`; or `inexact`, together by a program that rounds otherwise. With `is_accelerator` the processor's
-programs are those of accelerators. Prints for how many seeds one program ended in the bytes of single ones,
-or did not.
+programs are those of accelerators. Prints by number of seeds in how many updates one program gave the bytes
+of single ones, or null.
 """
 
 from __future__ import annotations
