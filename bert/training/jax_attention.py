@@ -41,6 +41,7 @@ def core_for(kind: str) -> AttentionCore:
     return recomputed if attention() == RECOMPUTED else plain
 
 
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 6))
 def recomputed(
     query: Array,
     key: Array,
@@ -59,20 +60,7 @@ def recomputed(
 
     Reference: Dao et al., FlashAttention, 2022, section 3.1 and appendix B (the backward pass).
     """
-    return _recomputed(query, key, value, attention_bias, dropout_key, rate, site)
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(5, 6))
-def _recomputed(
-    query: Array,
-    key: Array,
-    value: Array,
-    bias: Array,
-    dropout_key: Array | None,
-    rate: float,
-    site: int,
-) -> Array:
-    return _forward(query, key, value, bias, dropout_key, rate, site)[0]
+    return _forward(query, key, value, attention_bias, rate, dropout_key, site)[0]
 
 
 def _forward(
@@ -80,8 +68,8 @@ def _forward(
     key: Array,
     value: Array,
     bias: Array,
-    dropout_key: Array | None,
     rate: float,
+    dropout_key: Array | None,
     site: int,
 ) -> tuple[Array, tuple[Any, ...]]:
     scaled = _scaled(query, query.shape[-1] ** -0.5)
@@ -125,7 +113,7 @@ def _scaled(values: Array, factor: Array | float) -> Array:
     return (values.astype(jnp.float32) * factor).astype(values.dtype)
 
 
-_recomputed.defvjp(_forward, _backward)
+recomputed.defvjp(_forward, _backward)
 
 
 def kernel(platform: str) -> AttentionCore:
