@@ -80,9 +80,12 @@ COMMANDS = {
     "make-world": Command(
         "pretrain.world.synthetic_world:make_world",
         "write the synthetic world: text and tasks whose truth is known",
+        report="runs.directory:describe_outputs",
     ),
     "hold-out": Command(
-        "pretrain.corpus.setting_aside:hold_out", "set whole documents of a text aside"
+        "pretrain.corpus.setting_aside:hold_out",
+        "set whole documents of a text aside",
+        report="runs.directory:describe_outputs",
     ),
     "prepare": Command(
         "pretrain.corpus.preparation:prepare",
@@ -92,10 +95,12 @@ COMMANDS = {
     "import-records": Command(
         "pretrain.inspection.original_records:import_records",
         "read instances from TFRecords of the original layout",
+        report="runs.directory:describe_outputs",
     ),
     "export-records": Command(
         "pretrain.inspection.original_records:export_records",
         "write a corpus as TFRecords of the original layout",
+        report="runs.directory:describe_outputs",
     ),
     "describe": Command(
         "pretrain.inspection.corpus_summary:describe", "print what a corpus holds", ("corpus",)
@@ -141,10 +146,12 @@ COMMANDS = {
     "submission": Command(
         "finetune.classification.glue_submission:submission",
         "write predictions on GLUE's test sets as the leaderboard takes them",
+        report="runs.directory:describe_outputs",
     ),
     "squad-export": Command(
         "finetune.squad.scorer_files:squad_export",
         "write answers as SQuAD's official scorer takes them",
+        report="runs.directory:describe_outputs",
     ),
     "evaluate": Command(
         "evaluate.scoring:score",
@@ -155,6 +162,7 @@ COMMANDS = {
     "import-predictions": Command(
         "evaluate.imports.importing:import_predictions",
         "take predictions that others published as run directories",
+        report="evaluate.imports.importing:describe_imports",
     ),
     "compare": Command(
         "stats.report.own_predictions:compare_files",

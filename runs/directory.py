@@ -109,6 +109,21 @@ def read_done(directory: PathLike) -> dict[str, RecordedFile]:
     return outputs
 
 
+def describe_outputs(run_dir: PathLike) -> str:
+    """Returns what a finished run holds, in one line.
+
+    Raises:
+      UserError: as `read_done`.
+
+    Example:
+      >>> describe_outputs("runs/seed_0")
+      'runs/seed_0: 2 files, 0.0 MB: predictions/dev.tfrecord, run.json'
+    """
+    outputs = read_done(run_dir)
+    size = sum(file["bytes"] for file in outputs.values()) / 1e6
+    return f"{run_dir}: {len(outputs)} files, {size:.1f} MB: {', '.join(outputs)}"
+
+
 def read_unfetched(directory: PathLike) -> dict[str, RecordedFile]:
     """Returns by name the outputs of a run that lie in its bucket alone; none of a run without a bucket.
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from multiberts.evaluate.dumps.predictions import read_run_predictions, texts_of_runs
 from multiberts.evaluate.dumps.run_file import RUN_COORDINATES, find_runs, set_of
+from multiberts.runs import console
 from multiberts.runs.console import ProgressBar
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import replaced
@@ -68,6 +69,7 @@ def export(*, path: str, predictions: str | Sequence[str]) -> None:
         pyarrow.parquet.write_table(
             whole.select(names), temporary, dictionary_pagesize_limit=_DICTIONARY_BYTES
         )
+    console.report(f"{path}: {len(runs)} runs, {whole.num_rows:,} rows, {len(names)} columns")
 
 
 def frame_of(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from multiberts.evaluate.dumps.run_file import find_runs
 from multiberts.evaluate.imports.coreference_groups import read_coreference_groups
 from multiberts.evaluate.imports.hans_predictions import read_hans
 from multiberts.evaluate.imports.imported_runs import ImportedRun, write_imported
@@ -16,6 +17,7 @@ from multiberts.evaluate.imports.sizes_release import read_sizes
 from multiberts.evaluate.readers.columns import ROLES, ColumnNames
 from multiberts.runs.console import ProgressBar
 from multiberts.runs.errors import UserError
+from multiberts.runs.files import PathLike
 from multiberts.runs.parameters import takes_fields_of
 
 
@@ -106,3 +108,15 @@ def import_predictions(settings: PredictionImport) -> list[Path]:
         write_imported(settings.run_dir, layout, run)
         directories.append(Path(settings.run_dir) / run.name)
     return directories
+
+
+def describe_imports(run_dir: PathLike) -> str:
+    """Returns how many runs of which tasks lie in a folder, in one line.
+
+    Example:
+      >>> describe_imports("runs")
+      'runs: 2 runs of RTE'
+    """
+    runs = [content for _, content in find_runs(run_dir)]
+    tasks = sorted({content["task"] for content in runs})
+    return f"{run_dir}: {len(runs)} runs of {', '.join(tasks)}"

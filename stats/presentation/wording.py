@@ -334,8 +334,6 @@ def short_answers_in_words(item: Comparison, adjusted: float | None = None) -> l
         "The smallest true difference that four in five such comparisons would find is "
         f"{format_cell(answers.detectable_difference)}."
     )
-    if limit:
-        sentences.append(limit)
     if item.significant and adjusted is not None and adjusted >= round(1 - item.confidence, 12):
         sentences.append(
             "Alone, this one would need no more; among all comparisons of its table it is not clear."
@@ -367,7 +365,7 @@ def short_answers_in_words(item: Comparison, adjusted: float | None = None) -> l
             f"More {names[order[0]]} buy more: {first} from {format_cell(item.standard_error)}, "
             f"{second} (standard errors)."
         )
-    return [" ".join(sentences)]
+    return [" ".join([*sentences, limit] if limit else sentences)]
 
 
 def warnings(item: Comparison, numbers: bool = True) -> list[str]:

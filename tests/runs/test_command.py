@@ -1,5 +1,7 @@
 """The command line's exits that no stage's tests reach."""
 
+import importlib
+import inspect
 import shutil
 import subprocess
 import sys
@@ -114,7 +116,8 @@ def call(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_quiet_and_verbose(tmp_path):
     run_dir = f"--run_dir={tmp_path / 'world'}"
-    assert call("make-world", run_dir, "--num_documents=2", "-q").stderr == ""
+    made = call("make-world", run_dir, "--num_documents=2", "-q")
+    assert made.stderr == "" and f"{tmp_path / 'world'}: 13 files, " in made.stdout
     again = call("make-world", run_dir, "--num_documents=2", "-v").stderr
     assert "make_world.num_documents = 2\n" in again and "was done already" in again
     assert "make_world took " in again
@@ -122,6 +125,26 @@ def test_quiet_and_verbose(tmp_path):
     wrong = call("make-world", run_dir, "--num_documents=3", "-v").stderr
     assert wrong.startswith("make_world.run_dir") and "Traceback" in wrong
     assert wrong.splitlines()[-1].startswith("error: ")
+
+
+def test_every_command_says_what_it_made():
+    silent = set()
+    for name, command in COMMANDS.items():
+        module, _, function = command.target.partition(":")
+        if command.report is None and function != "main":
+            called = getattr(importlib.import_module(f"multiberts.{module}"), function)
+            if inspect.signature(called).return_annotation != "str":
+                silent.add(name)
+    # These print it themselves.
+    assert silent == {
+        "compare",
+        "export",
+        "instances",
+        "learning-rates",
+        "paper",
+        "predict",
+        "push",
+    }
 
 
 def test_gin_binds_a_command_under_its_name_or_its_functions(tmp_path):
