@@ -94,6 +94,7 @@ def test_pairs_and_texts_are_answered_as_predict_does(
     np.testing.assert_allclose(found["probabilities"], shares, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_regression_answers_numbers(
     tmp_path: Path, make_checkpoint: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

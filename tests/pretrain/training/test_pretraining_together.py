@@ -113,6 +113,7 @@ def test_seeds_that_are_asked_to_stop_are_all_saved_at_their_last_step(
 
 
 @needs_jax
+@pytest.mark.slow
 def test_killed_seeds_resume_each_at_its_step_and_end_in_the_bytes_of_single_ones(
     arguments: Arguments, tmp_path: Path
 ) -> None:
