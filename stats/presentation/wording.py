@@ -228,7 +228,11 @@ def answer(items: Sequence[Comparison], adjusted: Sequence[float], results: Sequ
     sides, clearest = f"{item.experiment.name} against {item.base.name}", ""
     if len(arms) > 1:
         sides, clearest = f"{len(arms)} arms against {item.base.name}", f"{item.experiment.name}, "
-    scope = f"{len(items)} comparisons: {tally}; the clearest is" if len(items) > 1 else results[0]
+    scope = (
+        f"{len(items)} comparisons: {tally}; the clearest is"
+        if len(items) > 1
+        else f"{results[0]}:"
+    )
     return (
         f"{sides}, {scope} {clearest}{item.metric} on {item.evaluation_set}, "
         f"{format_cell(item.experiment.estimate)} against {format_cell(item.base.estimate)}: "
@@ -402,6 +406,11 @@ def warnings(item: Comparison, numbers: bool = True) -> list[str]:
                 f"All answers of {side.name} are alike in every run, so that nothing varies: its "
                 f"interval is that of Clopper and Pearson for its {_unit(item)}."
             )
+    if item.experiment is not None and item.t.low == item.t.high:
+        found.append(
+            f"The difference is the same for all seeds and {_unit(item)}, so that nothing varies: an "
+            "interval of one point says nothing about others."
+        )
     if item.degenerate_replicates:
         share = f"{item.degenerate_replicates} of {item.num_bootstrap}" if numbers else "some"
         found.append(

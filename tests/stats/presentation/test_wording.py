@@ -101,6 +101,16 @@ def test_the_answer_is_one_sentence_on_the_clearest(comparison):
     assert "accuracy (%) on dev" in text and "p = 0.002 after correction" in text
     assert text.endswith("from 5 paired seeds (5 and 5 runs) and 40 shared examples.")
     assert text.count(". ") == 0
+    alone = answer([shown], [0.3], ["not clear"])
+    assert alone.startswith("new against old, not clear: accuracy (%) on dev, ")
+
+
+def test_an_interval_of_one_point_has_a_warning(comparison):
+    point = dataclasses.replace(
+        comparison, estimate=0.0, t=comparison.t._replace(low=0.0, high=0.0)
+    )
+    (warning,) = set(warnings(point)) - set(warnings(comparison))
+    assert "says nothing about others" in warning
 
 
 def test_equal_warnings_are_equal_texts(comparison):
