@@ -26,7 +26,7 @@ from multiberts.evaluate.metrics.winogender_bias import (
 )
 from multiberts.runs.console import ProgressBar, progress, warn
 from multiberts.runs.directory import RunDirectory
-from multiberts.runs.errors import UserError, nearest
+from multiberts.runs.errors import UserError, counted, nearest
 from multiberts.runs.files import write_atomically
 from multiberts.runs.identity import Identity, Values
 
@@ -147,7 +147,7 @@ def score(
         raise UserError(unknown_metrics[0].message)
     _count_missing(tables)
     for (task, name), number in sorted(tables.unlabelled.items()):
-        message = f"{task}, {name}: labels are unknown; {number} runs are not scored on it"
+        message = f"{task}, {name}: labels are unknown; {counted(number, 'run')} not scored on it"
         tables.findings.append(
             DumpFinding("no labels", message, {"task": task, "evaluation_set": name})
         )
@@ -207,7 +207,7 @@ def describe_scores(run_dir: str) -> str:
         groups.setdefault(key, []).append(float(row["score"]))
     lines = [
         f"  {task}/{name}  {metric} of {procedure}{f' at step {step}' if step else ''}: "
-        f"{np.mean(scores):.4f} ({len(scores)} {'run' if len(scores) == 1 else 'runs'})"
+        f"{np.mean(scores):.4f} ({counted(len(scores), 'run')})"
         for (task, name, metric, procedure, step), scores in groups.items()
     ]
     more = [f"  and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []

@@ -32,7 +32,7 @@ from multiberts.finetune.training_options import RECIPE, TrainingOptions
 from multiberts.finetune.training_rows import TrainingRows
 from multiberts.runs.console import progress
 from multiberts.runs.directory import RunDirectory
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import remove
 from multiberts.runs.parameters import takes_fields_of
 from multiberts.runs.preemption import preemption_notice
@@ -152,7 +152,8 @@ def _training_rows(settings: FinetuningSettings, groups: np.ndarray) -> Training
     )
     if settings.batch_size > rows.used:
         raise UserError(
-            f"finetune.batch_size is {settings.batch_size}, but there are {rows.used} examples to train "
+            f"finetune.batch_size is {settings.batch_size}, but there are "
+            f"{counted(rows.used, 'example')} to train "
             f"on, so that a batch would repeat some; give {rows.used} or less"
         )
     given = [("num_epochs", settings.num_epochs)]
@@ -167,7 +168,7 @@ def _training_rows(settings: FinetuningSettings, groups: np.ndarray) -> Training
     for name, epochs in given:
         if rows.num_steps(epochs, settings.batch_size) < 1:
             raise UserError(
-                f"finetune.{name} has {epochs:g}, but an epoch of {rows.used} examples is "
+                f"finetune.{name} has {epochs:g}, but an epoch of {counted(rows.used, 'example')} is "
                 f"{rows.used / settings.batch_size:g} steps, so that nothing would be trained; give "
                 f"{math.ceil(1000 * settings.batch_size / rows.used) / 1000:g} or more"
             )

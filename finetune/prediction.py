@@ -33,7 +33,7 @@ from multiberts.finetune.run_outputs import provenance_of_prediction, write_sets
 from multiberts.finetune.tasks import KIND, DataArguments, Task, registered_tasks, task_named
 from multiberts.runs import console
 from multiberts.runs.directory import RunDirectory
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, counted
 
 if TYPE_CHECKING:
     from multiberts.bert.checkpoint.checkpoint import Checkpoint
@@ -272,7 +272,8 @@ def _timed(sets: Iterable[EvaluationSet]) -> Iterator[EvaluationSet]:
             return
         seconds, count = time.perf_counter() - started, len(predicted.example_ids)
         console.progress(
-            f"{predicted.name}: {count:,} examples in {seconds:.1f} s, {count / seconds:,.1f} per second"
+            f"{predicted.name}: {counted(count, 'example', ',')} in {seconds:.1f} s, "
+            f"{count / seconds:,.1f} per second"
         )
         yield predicted
 

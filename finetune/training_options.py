@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from typing import TYPE_CHECKING, Literal
 
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, counted
 
 if TYPE_CHECKING:
     from multiberts.bert.model.configuration import BertConfig
@@ -56,8 +56,8 @@ class TrainingOptions:
         layers, frozen = config.num_hidden_layers, self.frozen_layers
         if frozen is not None and frozen > layers:
             raise UserError(
-                f"finetune.frozen_layers is {frozen}, but the checkpoint has {layers} layers; give {layers} "
-                "or less"
+                f"finetune.frozen_layers is {frozen}, but the checkpoint has "
+                f"{counted(layers, 'layer')}; give {layers} or less"
             )
         is_plain = frozen is None and self.layer_decay == 1
         return Trainer(

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 
 from multiberts.bert.randomness import permuted_index
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, counted
 
 # A run that holds out a part of its training data leaves out one fifth (Zhong et al. 2021, section 2).
 NUM_FOLDS = 5
@@ -53,8 +53,8 @@ class TrainingRows:
             count = int(number.max()) + 1
             if count < NUM_FOLDS:
                 raise UserError(
-                    f"task {task} has {count} training examples, too few to hold out one fifth; leave "
-                    "finetune.held_out_fold out"
+                    f"task {task} has {counted(count, 'training example')}, too few to hold out one "
+                    "fifth; leave finetune.held_out_fold out"
                 )
             place = permuted_index(np.arange(count), count, "held-out folds", task)
             is_out = (place * NUM_FOLDS // count == held_out_fold)[number]

@@ -27,7 +27,7 @@ from multiberts.launch.markers.attempts import EngineName, attempts_of, end_atte
 from multiberts.launch.markers.lease import Holder, Lease
 from multiberts.launch.workers.guardian import VARIABLE, Watch
 from multiberts.runs.console import report
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import PathLike
 from multiberts.runs.processes import creation_time, process_is_alive
 
@@ -70,7 +70,7 @@ def reap(
         report(f"{left.describe()}: {how}")
     closed = 0 if holder is not None else close_attempts(root)
     if closed:
-        report(f"{closed} attempts of processes that are gone marked as lost")
+        report(f"{counted(closed, 'attempt')} of processes that are gone marked as lost")
     jobs = [] if holder is not None else _end_slurm_jobs(root, is_needed=engine == "slurm")
     if engine == "tpu":
         from multiberts.launch.tpu.reaping import delete_resources

@@ -1,4 +1,4 @@
-"""The one kind of error a user is meant to read, and what counts as a full disk."""
+"""The one kind of error a user is meant to read, what counts as a full disk, and counts in words."""
 
 from __future__ import annotations
 
@@ -96,3 +96,18 @@ def nearest(name: str, choices: Iterable[str], otherwise: str | None = None) -> 
     if near:
         return f"did you mean {' or '.join(near)}?"
     return otherwise or f"expected one of {', '.join(choices) or 'none'}; correct the name"
+
+
+def counted(count: int, noun: str, form: str = "") -> str:
+    """Returns a number with its noun, in the plural unless the number is 1.
+
+    Args:
+      count: the number.
+      noun: in the singular, with a plural in s.
+      form: of the number, as in a format string.
+
+    Example:
+      >>> counted(1, "run"), counted(0, "run"), counted(1200, "pre-training seed", ",")
+      ('1 run', '0 runs', '1,200 pre-training seeds')
+    """
+    return f"{count:{form}} {noun}{'' if count == 1 else 's'}"

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import PathLike, read_lines
 from multiberts.runs.parameters import shortened
 
@@ -211,7 +211,7 @@ def _rows(
             continue
         if len(cells) != len(names):
             raise UserError(
-                f"{path} line {number}: found {len(cells)} columns, expected {len(names)} "
+                f"{path} line {number}: found {counted(len(cells), 'column')}, expected {len(names)} "
                 f"({', '.join(names)}); {cure}"
             )
         yield TableRow(path, number, dict(zip(names, cells, strict=True)))

@@ -12,7 +12,7 @@ from multiberts.evaluate.dumps.predictions import read_run_predictions, texts_of
 from multiberts.evaluate.dumps.run_file import RUN_COORDINATES, find_runs, set_of
 from multiberts.runs import console
 from multiberts.runs.console import ProgressBar
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import replaced
 
 if TYPE_CHECKING:
@@ -69,7 +69,9 @@ def export(*, path: str, predictions: str | Sequence[str]) -> None:
         pyarrow.parquet.write_table(
             whole.select(names), temporary, dictionary_pagesize_limit=_DICTIONARY_BYTES
         )
-    console.report(f"{path}: {len(runs)} runs, {whole.num_rows:,} rows, {len(names)} columns")
+    console.report(
+        f"{path}: {counted(len(runs), 'run')}, {whole.num_rows:,} rows, {len(names)} columns"
+    )
 
 
 def frame_of(

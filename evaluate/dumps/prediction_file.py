@@ -31,7 +31,7 @@ import numpy as np
 from multiberts.evaluate.dumps.example_columns import Column, ForeignRecord, Texts, decode, encode
 from multiberts.evaluate.dumps.run_file import RUN_COORDINATES
 from multiberts.evaluate.dumps.tfrecord import DamagedRecord, Records, framed, split
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import PathLike, write_atomically
 
 ANSWERS = "answers"
@@ -314,7 +314,7 @@ def _read_records(path: Path, sha256: str | None, examples: int | None) -> Recor
     if not len(records):
         problem = " has no record"
     elif examples is not None and len(records) != examples:
-        problem = f": found {len(records)} records, expected {examples} as in run.json"
+        problem = f": found {counted(len(records), 'record')}, expected {examples} as in run.json"
     elif sha256 is not None and not whole:
         problem = ": its SHA-256 is not that of run.json"
     if problem is not None:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from multiberts.runs.errors import counted
+
 # A run's directory and the content of its run.json.
 DumpedRun = tuple[Path, Mapping[str, Any]]
 
@@ -201,8 +203,8 @@ def _mixed(
         for path, value in members:
             if value != usual:
                 message = (
-                    f"{path} has another of the {len(counts)} {what} of {task} than the {number} runs "
-                    "that share the most frequent one"
+                    f"{path} has another of the {len(counts)} {what} of {task} than the "
+                    f"{counted(number, 'run')} that share the most frequent one"
                 )
                 yield DumpFinding(check, message, {"task": task})
 

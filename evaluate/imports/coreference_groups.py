@@ -30,7 +30,7 @@ from multiberts.evaluate.imports.imported_runs import (
     read_numbers,
 )
 from multiberts.evaluate.metrics.winogender_bias import gotcha_column
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import PathLike
 from multiberts.runs.tables import read_rows
 
@@ -107,7 +107,7 @@ def _read(
     table = choices(files[0])
     if table.shape != (num_runs, len(ids)):
         raise UserError(
-            f"{files[0]}: found {table.shape[0]} rows of {table.shape[1]}, expected {num_runs} "
+            f"{files[0]}: found {counted(len(table), 'row')} of {table.shape[1]}, expected {num_runs} "
             f"runs of {len(ids)} sentences; fetch the files of the folder again"
         )
     columns = predictions_of(ids, labels, table[place], extras=extras)

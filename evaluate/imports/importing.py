@@ -16,7 +16,7 @@ from multiberts.evaluate.imports.other_programs import read_other_programs
 from multiberts.evaluate.imports.sizes_release import read_sizes
 from multiberts.evaluate.readers.columns import ROLES, ColumnNames
 from multiberts.runs.console import ProgressBar
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import PathLike
 from multiberts.runs.parameters import takes_fields_of
 
@@ -119,4 +119,4 @@ def describe_imports(run_dir: PathLike) -> str:
     """
     runs = [content for _, content in find_runs(run_dir)]
     tasks = sorted({content["task"] for content in runs})
-    return f"{run_dir}: {len(runs)} runs of {', '.join(tasks)}"
+    return f"{run_dir}: {counted(len(runs), 'run')} of {', '.join(tasks)}"

@@ -31,7 +31,7 @@ from multiberts.evaluate.imports.imported_runs import (
     predictions_of,
     read_numbers,
 )
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import PathLike, read_json_fields
 from multiberts.runs.tables import TableRow, read_rows
 
@@ -121,7 +121,8 @@ def _read_glue(
     labels, table = read_labels(labels_file), read_numbers(file)
     if len(table) != len(labels):
         raise UserError(
-            f"{file}: found {len(table)} rows, expected {len(labels)} as {labels_file}; fetch both again"
+            f"{file}: found {counted(len(table), 'row')}, expected {len(labels)} as {labels_file}; "
+            "fetch both again"
         )
     if table.shape[1] == 1:
         answers, scores = table[:, 0], None

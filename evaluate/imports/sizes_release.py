@@ -33,7 +33,7 @@ from multiberts.evaluate.imports.imported_runs import (
     predictions_of,
     read_numbers,
 )
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import PathLike, read_json_fields
 
 _FILE = re.compile(r"s([a-z]+)p(\d+)f(\d+)epoch(\d+)over3\.tsv(?:\.gz)?")
@@ -106,7 +106,7 @@ def _read(
             table, expected = read_numbers(path), datapoints(data_file)
             if table.shape != (len(expected.guids), len(expected.labels)):
                 raise UserError(
-                    f"{path}: found {table.shape[0]} rows of {table.shape[1]}, expected "
+                    f"{path}: found {counted(len(table), 'row')} of {table.shape[1]}, expected "
                     f"{len(expected.guids)} of {len(expected.labels)} as {data_file}; fetch both again"
                 )
             probabilities.append(table)

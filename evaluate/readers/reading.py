@@ -25,7 +25,7 @@ from multiberts.evaluate.readers.harness_logs import (
     task_of_samples,
 )
 from multiberts.runs import console
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, counted
 from multiberts.runs.tables import need_pyarrow, read_columnar
 
 if TYPE_CHECKING:
@@ -163,7 +163,8 @@ def _seeds_of(files: Sequence[Path], folder: Path) -> list[int | None]:
             return [None] * len(files)
     without = [place for place, seed in zip(places, by_word, strict=True) if seed is None]
     raise UserError(
-        f"{folder}: found {len(files)} files, and {len(without)} whose names do not say which seed "
+        f"{folder}: found {counted(len(files), 'file')}, and {len(without)} whose names do not say "
+        "which seed "
         f"they are of ({', '.join(map(str, without[:2]))}); rename them or their folders so that "
         "each holds its seed, such as seed_0"
     )

@@ -27,7 +27,7 @@ from multiberts.finetune.classification.label_kinds import (
 )
 from multiberts.finetune.data_files import SPLITS, DatasetSplit, open_split
 from multiberts.finetune.text_examples import TextExamples
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import PathLike
 from multiberts.runs.tables import TableRow, column_names, read_rows
 
@@ -104,7 +104,7 @@ def read_examples(path: PathLike, task: GlueTask, split: str) -> TextExamples:
             raise row.refused(
                 id_column, f"{rows[-1]}, as a test file without labels numbers its rows from 0"
             )
-    remark = f"{path}: left out {len(short_rows)} rows with fewer columns than the header (line "
+    remark = f"{path}: left out {counted(len(short_rows), 'row')} with fewer columns than the header (line "
     remark += f"{', '.join(map(str, short_rows[:5]))}{', ...' if len(short_rows) > 5 else ''})"
     return TextExamples(
         example_ids=[f"{task.name}/{split}/{row}" for row in rows],

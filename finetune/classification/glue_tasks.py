@@ -23,7 +23,7 @@ from multiberts.finetune.classification.new_texts import NewTextReader
 from multiberts.finetune.data_files import existing_split_file, split_file
 from multiberts.finetune.tasks import DataArguments, Task
 from multiberts.finetune.text_examples import TextSource
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, counted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,8 +55,8 @@ def new_texts(task: GlueTask, arguments: DataArguments) -> ClassificationFamily:
     number = len(task.text_columns)
     if arguments.text_columns and len(arguments.text_columns) != number:
         raise UserError(
-            f"predict.text_columns has {len(arguments.text_columns)} names, expected {number}, as task "
-            f"{task.name} has; correct it"
+            f"predict.text_columns has {counted(len(arguments.text_columns), 'name')}, expected "
+            f"{number}, as task {task.name} has; correct it"
         )
     reader = NewTextReader(
         task=dataclasses.replace(task, label_column=arguments.label_column or task.label_column),

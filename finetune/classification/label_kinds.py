@@ -17,7 +17,7 @@ from multiberts.evaluate.dumps.prediction_file import ANSWERS, PREDICTION_TEXT
 from multiberts.evaluate.metrics.label_sets import SEPARATOR
 from multiberts.evaluate.metrics.tagged_spans import spans
 from multiberts.finetune.classification.glue import MULTI_LABEL, TOKENS, GlueTask
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, counted
 from multiberts.runs.tables import TableRow
 
 # The tag outside of spans.
@@ -83,7 +83,8 @@ def label_of(row: TableRow, task: GlueTask, cure: str) -> float | list[float]:
     words = words_of(row, task.text_columns[0])
     if len(numbers) != len(words):
         raise UserError(
-            f"{row.where}: found {len(numbers)} tags in {task.label_column} for the {len(words)} words of "
+            f"{row.where}: found {counted(len(numbers), 'tag')} in {task.label_column} for the "
+            f"{counted(len(words), 'word')} of "
             f"{task.text_columns[0]}, expected one for each; correct the line"
         )
     return numbers

@@ -13,7 +13,7 @@ from multiberts.finetune.classification.glue import TOKENS, GlueTask
 from multiberts.finetune.classification.label_kinds import label_array, label_of, words_of
 from multiberts.finetune.new_data import LINES_SUFFIX, check_form, read_new_rows
 from multiberts.finetune.text_examples import TextExamples
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import PathLike, read_lines
 from multiberts.runs.tables import TableRow, column_names
 
@@ -87,8 +87,8 @@ class NewTextReader:
                     "two texts with a tab between them" if self.pairs else "one text without a tab"
                 )
                 raise UserError(
-                    f"{path} line {number}: found {len(row)} parts between tabs, expected {form}, as "
-                    f"task {self.task.name} has; correct the line"
+                    f"{path} line {number}: found {counted(len(row), 'part')} between tabs, expected "
+                    f"{form}, as task {self.task.name} has; correct the line"
                 )
         return [[row[place] for row in rows] for place in range(wanted)]
 

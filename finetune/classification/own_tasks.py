@@ -36,7 +36,7 @@ from multiberts.finetune.classification.new_texts import columns_of_files
 from multiberts.finetune.content import FileContent
 from multiberts.finetune.data_files import SPLITS, open_split, table_of_split
 from multiberts.finetune.tasks import DataArguments, Task
-from multiberts.runs.errors import UserError, nearest
+from multiberts.runs.errors import UserError, counted, nearest
 from multiberts.runs.parameters import PositiveFloat
 from multiberts.runs.tables import read_rows, table_files
 
@@ -280,7 +280,7 @@ _MOST_LABELS = 1000
 def _sorted(where: str, labels: set[str]) -> tuple[str, ...]:
     if not 2 <= len(labels) <= _MOST_LABELS:
         raise UserError(
-            f"{where}: found {len(labels)} different labels, expected 2 to {_MOST_LABELS}; give "
+            f"{where}: found {counted(len(labels), 'different label')}, expected 2 to {_MOST_LABELS}; give "
             "finetune.labels, or the option kind = 'regression' for numbers"
         )
     return tuple(sorted(labels, key=_place))

@@ -15,7 +15,7 @@ import dataclasses
 import re
 from pathlib import Path
 
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import PathLike, read_lines
 
 _BEGIN = re.compile(r"#begin document \((?P<name>.*)\);(?: part (?P<part>\S+))?\s*$")
@@ -177,7 +177,8 @@ class _Reader:
         if len(columns) < _FEWEST_COLUMNS:
             raise self._refuse(
                 number,
-                f"found {len(columns)} columns, expected at least {_FEWEST_COLUMNS} (document, part, "
+                f"found {counted(len(columns), 'column')}, expected at least {_FEWEST_COLUMNS} "
+                "(document, part, "
                 "word number, word, ..., coreference)",
                 "give a file in the CoNLL-2012 layout",
             )

@@ -29,7 +29,7 @@ from multiberts.finetune.coreference.gap import GapExample, read_gap
 from multiberts.finetune.coreference.winogender_schemas import Sentence, Span, read_winogender
 from multiberts.finetune.features import SequenceFeatures, stacked_sequences
 from multiberts.runs.console import progress
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, counted
 
 _GAP_SUFFIXES = (".tsv", ".tsv.gz")
 # Word pieces of the text before and after two mentions that a dump holds.
@@ -486,7 +486,7 @@ def read_pairs(
 def _refuse_one_sided(files: tuple[FileContent, ...], pairs: MentionPairs) -> None:
     if len(set(pairs.labels.tolist())) < 2:
         raise UserError(
-            f"{files[0].path}: found {len(pairs.labels)} pairs of a pronoun and a mention, "
+            f"{files[0].path}: found {counted(len(pairs.labels), 'pair')} of a pronoun and a mention, "
             f"{pairs.labels.sum()} of them coreferent, expected some of both kinds; give documents with "
             "gold mentions of pronouns and of what they refer to, or a larger sequence_length"
         )

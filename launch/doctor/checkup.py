@@ -19,7 +19,7 @@ from multiberts.launch.doctor.machine_check import (
 from multiberts.launch.doctor.version_conflicts import check_versions
 from multiberts.pretrain.training.reference_digest import REFERENCE_DIGEST, measure_digest
 from multiberts.runs.console import report
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import PathLike
 
 if TYPE_CHECKING:
@@ -94,11 +94,11 @@ def _summary(findings: Sequence[CheckResult]) -> str:
     warnings = sum(finding.level == WARNING for finding in findings)
     if not problems and not warnings:
         return "\nAll is well. `make demo` is a first run of a few minutes."
-    counted = (
+    counts = (
         (problems, "problem", "to solve first"),
         (warnings, "warning", "that may not matter"),
     )
-    parts = [f"{count} {name}{'s' * (count > 1)} {rest}" for count, name, rest in counted if count]
+    parts = [f"{counted(count, name)} {rest}" for count, name, rest in counts if count]
     return f"\n{' and '.join(parts)}: what to do stands behind each arrow."
 
 
@@ -158,7 +158,9 @@ def check_project(
         cure = "check the project's name, that tpu.googleapis.com is enabled, and your role in it"
         return [CheckResult(PROBLEM, "Cloud TPU", f"project {project}: {error}", cure)]
     if not zones:
-        found = f"project {project} answers; {len(known)} zones: {', '.join(known[:8])} ..."
+        found = (
+            f"project {project} answers; {counted(len(known), 'zone')}: {', '.join(known[:8])} ..."
+        )
         return [CheckResult(OK, "Cloud TPU", found)]
     findings = []
     for zone in zones:
@@ -174,7 +176,9 @@ def check_project(
             findings.append(CheckResult(PROBLEM, "Cloud TPU", f"{zone}: {error}", cure))
             continue
         offered = ", ".join(types[:6]) + (" ..." if len(types) > 6 else "")
-        found = f"{zone} offers {offered or 'nothing'}; {len(mine)} queued resources of ours"
+        found = (
+            f"{zone} offers {offered or 'nothing'}; {counted(len(mine), 'queued resource')} of ours"
+        )
         cure = "" if types else "choose another zone"
         findings.append(CheckResult(OK if types else PROBLEM, "Cloud TPU", found, cure))
     return findings

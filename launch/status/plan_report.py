@@ -19,6 +19,7 @@ from multiberts.launch.markers.attempts import EngineName
 from multiberts.launch.markers.planned import done_paths
 from multiberts.launch.plan.planned_run import STAGES, PlannedRun
 from multiberts.runs.console import report
+from multiberts.runs.errors import counted
 from multiberts.runs.parameters import NonNegativeFloat, PositiveInt
 
 
@@ -84,11 +85,11 @@ def tree(plan: Sequence[PlannedRun], root: str | Path, every_run: bool = False) 
     by_stage: dict[str, list[str]] = {stage: [] for stage in STAGES}
     for run in plan:
         by_stage.setdefault(run.stage, []).append(run.path)
-    lines = [f"{root}: {_count(len(plan))}, {len(done)} done"]
+    lines = [f"{root}: {counted(len(plan), 'run')}, {len(done)} done"]
     for stage, paths in by_stage.items():
         if paths:
             done_here = sum(path in done for path in paths)
-            lines.append(f"  {stage}: {_count(len(paths))}, {done_here} done")
+            lines.append(f"  {stage}: {counted(len(paths), 'run')}, {done_here} done")
             lines.extend(_folders(paths, done, not every_run))
     return "\n".join(lines)
 
@@ -103,7 +104,7 @@ def _folders(paths: Sequence[str], done: set[str], is_short: bool) -> list[str]:
         if is_short and len(inside) > 1:
             done_here = sum(path in done for path in inside)
             state = "  (done)" if done_here == len(inside) else f", {done_here} done"
-            lines.append(f"    {folder}/: {_count(len(inside))}{state}")
+            lines.append(f"    {folder}/: {counted(len(inside), 'run')}{state}")
             continue
         if folder:
             lines.append(f"    {folder}/")
@@ -176,7 +177,3 @@ def size(count: float) -> str:
             return f"{count:.3g} {unit}"
         count /= 1000
     return f"{count:.3g} TB"
-
-
-def _count(runs: int) -> str:
-    return f"{runs} runs"

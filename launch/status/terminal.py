@@ -13,6 +13,7 @@ from rich.text import Text
 from multiberts.launch.estimate import quantities
 from multiberts.launch.status.picture import STATES, Cell, FailureRow, Status, SweepRow
 from multiberts.launch.status.progress import Pretraining
+from multiberts.runs.errors import counted
 
 COLOURS = {
     "done": "green",
@@ -90,7 +91,7 @@ def _heading(status: Status) -> Text:
             text.append(f", {quantities.dollars(outlook.dollars)}")
         if outlook.wall_seconds is not None:
             end = quantities.moment(status.time + outlook.wall_seconds)
-            text.append(f", to {end} with {outlook.at_a_time} runs at a time")
+            text.append(f", to {end} with {counted(outlook.at_a_time, 'run')} at a time")
     text.append("\n")
     return text
 
@@ -216,7 +217,7 @@ def _sweep(status: Status, width: int, rows: int) -> RenderableType:
         table.add_plain_row(label, *cells)
     if len(merged) <= rows:
         return table
-    return Group(table, Text(f"and {len(merged) - rows} more checkpoints", "dim"))
+    return Group(table, Text(f"and {counted(len(merged) - rows, 'more checkpoint')}", "dim"))
 
 
 def _cell(cells: Sequence[Cell], is_narrow: bool) -> Text:
@@ -236,7 +237,7 @@ def _failures(failures: Sequence[FailureRow], rows: int) -> list[RenderableType]
     parts: list[RenderableType] = [_noted("Failures", len(failures), len(shown))]
     for failure in shown:
         message = failure.message or failure.kind or "no message"
-        attempts = "1 attempt" if failure.attempts == 1 else f"{failure.attempts} attempts"
+        attempts = counted(failure.attempts, "attempt")
         parts.append(Text(f"{failure.name} ({attempts}): {message}", COLOURS["failed"]))
         parts += [Text(f"    {line}", "dim") for line in failure.log_lines[-_LINES_OF_LOG:]]
         if failure.log is not None:

@@ -17,6 +17,7 @@ from multiberts.launch.tpu.client import (
     kind_of_message,
 )
 from multiberts.launch.tpu.settings import TpuSettings
+from multiberts.runs.errors import counted
 
 # Errors of an attempt after which the next zone is tried.
 _OF_THE_ZONE = frozenset({"Stockout", "Quota", "Refused"})
@@ -287,7 +288,7 @@ def _without_resource(seen: Seen, last: Attempt | None, settings: TpuSettings) -
         return GiveUp(f"{with_node} attempts were made; the last: {message}")
     failures = _failures_in_a_row(seen.attempts, _OF_THE_ZONE)
     if failures >= settings.max_failures:
-        return GiveUp(f"{failures} attempts in a row failed; the last: {message}")
+        return GiveUp(f"{counted(failures, 'attempt')} in a row failed; the last: {message}")
     start = ((last and last.ended) or 0.0) + seconds_to_wait(seen.attempts, settings)
     if seen.now < start:
         return Wait(f"the next attempt starts in {start - seen.now:.0f} s")

@@ -29,7 +29,7 @@ from multiberts.launch.workers.engines import make_engine
 from multiberts.launch.workers.one_pass import carry_out_plan
 from multiberts.runs.bucket.objects import Bucket
 from multiberts.runs.console import report
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, counted
 from multiberts.runs.preemption import PreemptedError, preemption_notice
 
 STAGE = "pretrain"
@@ -215,7 +215,9 @@ def _report_the_end(
     left = sum(run.stage != STAGE and not run.done(root) for run in plan)
     report(f"{done} of {len(pretraining)} pre-training runs of {root} are done")
     if left and done == len(pretraining):
-        report(f"{left} runs come after them: run.engine = 'local' carries them out here")
+        report(
+            f"{counted(left, 'run')} to make after them: run.engine = 'local' carries them out here"
+        )
 
 
 def _failure(run: PlannedRun, end: GiveUp, root: str) -> FailedRun:

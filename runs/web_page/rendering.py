@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from multiberts.runs.errors import counted
+
 
 def render(template: Path, filters: Mapping[str, Callable[..., Any]], **values: Any) -> str:
     """Renders a Jinja template into a page.
@@ -16,7 +18,7 @@ def render(template: Path, filters: Mapping[str, Callable[..., Any]], **values: 
 
     Args:
       template: file of the page.
-      filters: of the template, by name.
+      filters: of the template, by name; `counted` is there for all.
       **values: of the template; all text among them is escaped.
 
     Returns:
@@ -31,5 +33,5 @@ def render(template: Path, filters: Mapping[str, Callable[..., Any]], **values: 
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters |= filters
+    environment.filters |= {"counted": counted, **filters}
     return environment.get_template(template.name).render(**values)

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, counted
 
 Missing = Literal["refuse", "omit"]
 
@@ -310,7 +310,8 @@ def align(base: Arm, experiment: Arm) -> tuple[Arm, Arm]:
         column = int(different[0])
         name = column if base.example_ids is None else repr(base.example_ids.tolist()[column])
         raise DataError(
-            f"base and experiment have different labels for {different.size} examples, first {name}: "
+            f"base and experiment have different labels for {counted(different.size, 'example')}, "
+            f"first {name}: "
             f"{base.labels[column]} and {experiment.labels[column]}; use one release of the data "
             "for both"
         )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.arms import DataError
 
 # A spread this small relative to the scores is rounding.
@@ -61,7 +62,7 @@ def effect_sizes(
         )
     if paired and len(base) != len(experiment):
         raise DataError(
-            f"found {len(base)} and {len(experiment)} seeds to pair, expected the same number; "
+            f"found {len(base)} and {counted(len(experiment), 'seed')} to pair, expected the same number; "
             "keep the seeds that both sides have"
         )
     difference = float(experiment.mean() - base.mean())

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.evaluate.metrics.register import metric_input, metric_variables
+from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.arms import Arm, DataError, Missing, check_kinds, make_arm
 from multiberts.stats.bootstrap.resampling import MetricLike
 
@@ -131,8 +132,8 @@ def from_frame(
     for name in [*keys, *([arm] if arm else [])]:
         if frame[name].isna().any():
             raise DataError(
-                f"column {name!r}: found {int(frame[name].isna().sum())} rows without a value; fill "
-                "them in or leave these rows out"
+                f"column {name!r}: found {counted(int(frame[name].isna().sum()), 'row')} without a "
+                "value; fill them in or leave these rows out"
             )
     if arm:
         return {

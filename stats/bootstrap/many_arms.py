@@ -22,6 +22,7 @@ from typing import Any, Literal, Unpack
 import numpy as np
 from numpy.typing import ArrayLike
 
+from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.aggregation import aggregated_table, seed_freedom
 from multiberts.stats.bootstrap.arm_scores import job_table
 from multiberts.stats.bootstrap.arms import Arm, DataError, Missing, check_choice, sorted_seeds
@@ -114,7 +115,7 @@ def compare_arms(
     given = _by_name(arms)
     if len(given) < 2:
         raise DataError(
-            f"found {len(given)} arms ({', '.join(given) or 'none'}), expected two or more; "
+            f"found {counted(len(given), 'arm')} ({', '.join(given) or 'none'}), expected two or more; "
             "stats.compare with design='single' describes one"
         )
     if against is not None and against not in given:

@@ -21,6 +21,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.arms import DataError
 from multiberts.stats.bootstrap.corrections import adjusted_p_values, check_num_bootstrap
 from multiberts.stats.bootstrap.crossing import VarianceParts
@@ -576,7 +577,8 @@ def fisher_tests(
         refuse_fractions(runs.scores)
         if len(runs.seeds) != len(runs.keys):
             raise DataError(
-                f"found {len(runs.keys)} runs of {len(runs.seeds)} pre-training seeds, expected one "
+                f"found {counted(len(runs.keys), 'run')} of "
+                f"{counted(len(runs.seeds), 'pre-training seed')}, expected one "
                 "per seed; combine them with stats.instances.ensembles.ensemble"
             )
     right = [runs.scores.sum(axis=0, dtype=np.int64) for runs in sides]  # [examples] each

@@ -32,6 +32,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.arms import DataError
 from multiberts.stats.instances.nested_runs import Runs, aligned
 
@@ -112,7 +113,7 @@ def momentum(
     seeds = sizes[1].averaged(1).scores.astype(np.float64)  # [seeds, examples]
     if len(seeds) < 3:
         raise DataError(
-            f"found {len(seeds)} pre-training seeds of the middle size, expected 3 or more: one "
+            f"found {counted(len(seeds), 'pre-training seed')} of the middle size, expected 3 or more: one "
             "part for each difference and one for the buckets"
         )
     limits = np.linspace(0, 1, num_buckets + 1) if edges is None else np.asarray(edges, float)

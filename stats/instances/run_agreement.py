@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.arms import Arm, DataError, check_choice
 from multiberts.stats.bootstrap.inputs import arm_from_arrays
 from multiberts.stats.intervals import Interval, t_interval
@@ -100,7 +101,8 @@ def agreement(
         check_choice("kind", kind, Kind)
     if len(arm.run_seeds) < 2 or arm.num_examples < 2:
         raise DataError(
-            f"found {len(arm.run_seeds)} runs and {arm.num_examples} examples, expected two or more of each"
+            f"found {counted(len(arm.run_seeds), 'run')} and {counted(arm.num_examples, 'example')}, "
+            "expected two or more of each"
         )
     kind = kind or ("classes" if _are_classes(arm.predictions) else "correlation")
     weights = _pair_weights(arm)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.arms import DataError
 from multiberts.stats.instances.decomposition import decompose
 from multiberts.stats.instances.nested_runs import Runs, as_nested_runs
@@ -129,8 +130,8 @@ def _groups(x: Array, y: Array, num_bins: int) -> tuple[Array, Array, Array, NDA
     counts = np.diff(np.append(starts, len(x)))
     if len(starts) < 3:
         raise DataError(
-            f"found {len(starts)} groups of examples that differ in bias, expected 3 or more; give "
-            "more examples or more runs"
+            f"found {counted(len(starts), 'group')} of examples that differ in bias, expected 3 or "
+            "more; give more examples or more runs"
         )
     means = np.add.reduceat(y, starts) / counts
     squares = (y - np.repeat(means, counts)) ** 2
@@ -171,7 +172,9 @@ def conditional_variance(
     if level not in nested.levels:
         raise DataError(f"found no level {level}, only {', '.join(nested.levels)}")
     if len(nested.seeds) < 4:
-        raise DataError(f"found {len(nested.seeds)} pre-training seeds, expected 4 or more")
+        raise DataError(
+            f"found {counted(len(nested.seeds), 'pre-training seed')}, expected 4 or more"
+        )
     order = np.random.Generator(np.random.Philox(key=split_seed)).permutation(len(nested.seeds))
     first, second = (
         decompose(nested.with_seeds([nested.seeds[place] for place in part]))

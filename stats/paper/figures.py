@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
+from multiberts.runs.errors import counted
 from multiberts.runs.figure_style import COLOURS, GREY, LINES, canvas
 from multiberts.stats.bootstrap.arms import DataError, sorted_seeds
 from multiberts.stats.bootstrap.task_family import TaskComparisons
@@ -192,7 +193,7 @@ def _draw_seeds(axes: Axes, arm: RunScores, column: Mapping, shift: float, index
     )  # fmt: skip
     axes.axhline(
         arm.mean, color=colour, linewidth=1.2, linestyle=LINES[(index + 1) % len(LINES)], zorder=1,
-        label=f"{arm.name}: mean of {len(arm.seeds)} seeds",
+        label=f"{arm.name}: mean of {counted(len(arm.seeds), 'seed')}",
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.arms import DataError, check_choice
 from multiberts.stats.bootstrap.score_tables import Scores, deviations, score_table
 
@@ -90,8 +91,8 @@ def mean_squares(scores: Scores) -> MeanSquares:
 def _at_least_two(num_seeds: int, num_examples: int) -> None:
     if num_seeds < 2 or num_examples < 2:
         raise DataError(
-            f"found {num_seeds} seeds and {num_examples} examples, expected two or more of each to "
-            "separate their variances"
+            f"found {counted(num_seeds, 'seed')} and {counted(num_examples, 'example')}, expected two "
+            "or more of each to separate their variances"
         )
 
 

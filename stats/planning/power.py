@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.answers import detectable_difference, power_of_t
 from multiberts.stats.bootstrap.arms import DataError, check_choice
 from multiberts.stats.bootstrap.corrections import check_level
@@ -116,7 +117,7 @@ class Study:
     def _check_seeds(self) -> None:
         if self.num_seeds < 2:
             raise DataError(
-                f"found {self.num_seeds} seeds, expected two or more to estimate their spread"
+                f"found {counted(self.num_seeds, 'seed')}, expected two or more to estimate their spread"
             )
 
     def power_curve(self, effects: ArrayLike, numbers_of_seeds: ArrayLike) -> NDArray[np.float64]:

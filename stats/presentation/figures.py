@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.evaluate.metrics.column_metric import UNBOUNDED
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, counted
 from multiberts.runs.figure_style import COLOURS, GREY, LINES, MARKERS, canvas
 from multiberts.stats.intervals import bounded_t_interval, t_interval
 from multiberts.stats.presentation.wording import SOURCES
@@ -152,7 +152,9 @@ def seed_figure(comparison: Comparison) -> Figure:
                 )  # fmt: skip
         for index, (arm, shift) in enumerate(zip(arms, shifts, strict=True)):
             axes.plot(shift, arm.seed_scores, zorder=3, **dot_style(index, edge=0.6))
-        axes.set_xticks(positions, [f"{arm.name}\n({len(arm.seeds)} seeds)" for arm in arms])
+        axes.set_xticks(
+            positions, [f"{arm.name}\n({counted(len(arm.seeds), 'seed')})" for arm in arms]
+        )
         axes.set_xlim(-0.6, len(arms) - 0.4)
         axes.set_ylabel(comparison.metric)
         axes.set_title(comparison.evaluation_set)
@@ -335,7 +337,7 @@ def training_figure(
                 _draw_band(axes, curve, table, confidence, colour)
             axes.plot(
                 curve.steps, np.nanmean(table, axis=0), linewidth=2.2,
-                label=f"{curve.name}: mean of {len(table)} seeds", **curve_style(index),
+                label=f"{curve.name}: mean of {counted(len(table), 'seed')}", **curve_style(index),
             )  # fmt: skip
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))  # 600, 50k, 2M
         axes.set_xlabel("pre-training step")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from multiberts.runs.errors import counted
 from multiberts.stats.presentation.table_writer import Cell, Table, format_cell
 
 if TYPE_CHECKING:
@@ -19,21 +20,23 @@ def finding(result: ArmComparisons) -> str:
     numbers = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
     paired = "paired " * (result.design == "paired")
     scope = (
-        f"Of {len(result.arms)} arms with {numbers} {paired}seeds each and {first.num_examples} shared "
-        f"examples, {first.name} comes first by {result.metric}, with {format_cell(first.estimate)} "
+        f"Of {len(result.arms)} arms with {numbers} {paired}seed{'s' * (seeds != [1])} each and "
+        f"{counted(first.num_examples, 'shared example')}, {first.name} comes first by "
+        f"{result.metric}, with {format_cell(first.estimate)} "
         f"({result.confidence:.0%} CI {format_cell(first.t)})."
     )
-    count = f"{clear} of {len(result.differences)} differences"
+    count = f"{clear} of {counted(len(result.differences), 'difference')}"
+    are = "is" if clear == 1 else "are"
     if result.against is not None:
         words = [
             f"{word} than {result.against}: {_names(found)}."
             for word, found in _sorted_by_result(result).items()
             if found
         ]
-        return " ".join([scope, f"{count} from {result.against} are clear.", *words])
+        return " ".join([scope, f"{count} from {result.against} {are} clear.", *words])
     tied = [arm.name for arm in result.arms[1:] if set(arm.groups) & set(first.groups)]
     ahead = f"{_names(tied)} cannot be told apart from it." if tied else "It leads clearly."
-    return f"{scope} {ahead} {count} are clear at {result.confidence:.0%} for all together."
+    return f"{scope} {ahead} {count} {are} clear at {result.confidence:.0%} for all together."
 
 
 def _sorted_by_result(result: ArmComparisons) -> dict[str, list[str]]:
@@ -110,8 +113,10 @@ def notes(result: ArmComparisons) -> list[str]:
         if arm.failed_seeds:
             seeds = ", ".join(map(str, arm.failed_seeds))
             found.append(
-                f"Seeds of {arm.name} that may have failed to train: {seeds}. Intervals of few seeds then "
-                "cover less than they say; aggregate='iqm' keeps such seeds and limits their weight."
+                f"Seeds of {arm.name} that may have failed to train: {seeds} "
+                f"({result.confidence:.0%} CI of the rate {format_cell(arm.failure_rate)}). Intervals of few "
+                "seeds then cover less than they say; aggregate='iqm' keeps such seeds and limits their "
+                "weight."
             )
     if result.pairing == "seed number":
         found.append(
@@ -156,7 +161,7 @@ def methods(result: ArmComparisons) -> str:
             "Expression in Microarray Experiments. Stat. Appl. Genet. Mol. Biol. 3(1)."
         )
     sentences.append(
-        f"Intervals of the {len(result.differences)} differences hold simultaneously at {level} "
+        f"Intervals of the {counted(len(result.differences), 'difference')} hold simultaneously at {level} "
         f"(Bonferroni), and so do the {level} intervals of the ranks that follow from them (Mogstad et "
         "al., 2024)."
     )

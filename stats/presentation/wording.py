@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from multiberts.evaluate.metrics.winogender_bias import OCCUPATION_MEASURES
+from multiberts.runs.errors import counted
 from multiberts.stats.presentation.metric_names import metric_label
 from multiberts.stats.presentation.table_writer import format_cell
 
@@ -70,8 +71,8 @@ def _scope(item: Comparison) -> str:
     seeds = f"{_seeds(item.base)} against {_seeds(item.experiment)}"
     if item.design == "paired":
         seeds = (
-            f"{_number(len(item.base.seeds), 'paired seed')} "
-            f"({item.base.num_runs} and {item.experiment.num_runs} runs)"
+            f"{counted(len(item.base.seeds), 'paired seed')} "
+            f"({item.base.num_runs} and {counted(item.experiment.num_runs, 'run')})"
         )
     examples = _examples(item.base, item, "shared ")
     if item.examples == "separate":
@@ -105,7 +106,7 @@ def _examples(side: ArmSummary, item: Comparison, kind: str = "") -> str:
     if side.num_clusters is None:
         return text
     name = f" ({side.cluster_name})" if side.cluster_name else ""
-    return f"{text} in {side.num_clusters} clusters{name}"
+    return f"{text} in {counted(side.num_clusters, 'cluster')}{name}"
 
 
 def methods(items: Sequence[Comparison]) -> str:
@@ -132,7 +133,9 @@ def methods(items: Sequence[Comparison]) -> str:
     ]
     if item.base.num_clusters is not None:
         name = f" ({item.base.cluster_name})" if item.base.cluster_name else ""
-        sentences.append(f"Examples were drawn in {item.base.num_clusters} clusters{name}.")
+        sentences.append(
+            f"Examples were drawn in {counted(item.base.num_clusters, 'cluster')}{name}."
+        )
     sentences.append(
         "Standard errors come from an unbiased estimate of the variance of the crossed design, and "
         "intervals and two-sided tests from Student's t with Satterthwaite's (1946) degrees of "
@@ -154,11 +157,7 @@ def methods(items: Sequence[Comparison]) -> str:
 
 
 def _seeds(arm: ArmSummary) -> str:
-    return f"{_number(len(arm.seeds), 'seed')} ({_number(arm.num_runs, 'run')})"
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count} {noun}{'s' if count > 1 else ''}"
+    return f"{counted(len(arm.seeds), 'seed')} ({counted(arm.num_runs, 'run')})"
 
 
 def _unit(item: Comparison) -> str:
@@ -199,7 +198,7 @@ def early_answer(look: EarlyLook) -> str:
         more = f"at this difference and noise all {look.planned_seeds} would not reach it"
     else:
         number = look.seeds_to_boundary - look.seeds
-        more = f"at this difference and noise {_number(number, 'more seed')} would reach it"
+        more = f"at this difference and noise {counted(number, 'more seed')} would reach it"
     return (
         f"This is early, from {of_planned}, and not yet enough: the corrected p is above the sequential "
         f"boundary, {bound}; {more}."
@@ -400,12 +399,16 @@ def warnings(item: Comparison, numbers: bool = True) -> list[str]:
     for side in (item.base, item.experiment):
         if side is not None and side.failed_seeds:
             found.append(_failure(side, item))
-    for side in (item.base, item.experiment):
-        if side is not None and side.t.low < side.t.high and side.estimate in side.t:
-            found.append(
-                f"All answers of {side.name} are alike in every run, so that nothing varies: its "
-                f"interval is that of Clopper and Pearson for its {_unit(item)}."
-            )
+    alike = [
+        side.name
+        for side in (item.base, item.experiment)
+        if side is not None and side.t.low < side.t.high and side.estimate in side.t
+    ]
+    if alike:
+        found.append(
+            f"All answers of {' and of '.join(alike) if numbers else 'an arm'} are alike in every run, so "
+            f"that nothing varies: the interval is that of Clopper and Pearson for the {_unit(item)}."
+        )
     if item.experiment is not None and item.t.low == item.t.high:
         found.append(
             f"The difference is the same for all seeds and {_unit(item)}, so that nothing varies: an "

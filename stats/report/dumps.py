@@ -21,6 +21,7 @@ from multiberts.evaluate.metrics.winogender_bias import (
     occupation_metric,
     occupation_scores,
 )
+from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.arm_scores import arm_table
 from multiberts.stats.bootstrap.arms import (
     Arm,
@@ -286,7 +287,7 @@ class Dump:
         if len(sides[0].seeds) < 2:
             raise DataError(
                 f"{self.set_name}: {self.name} and {experiment.name} have "
-                f"{len(sides[0].seeds)} seeds in common, expected at least two"
+                f"{counted(len(sides[0].seeds), 'seed')} in common, expected at least two"
             )
         tables = [np.concatenate(list(arm_table(side, metric).blocks()), axis=1) for side in sides]
         return variance_components(tables[1] - tables[0])
@@ -308,7 +309,7 @@ def step_name(step: int) -> str:
     for size, letter in ((1_000_000, "M"), (1_000, "k")):
         if step and step % size == 0:
             return f"{step // size}{letter} steps"
-    return f"{step} steps"
+    return counted(step, "step")
 
 
 def compare_dumps(

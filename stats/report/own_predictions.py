@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from multiberts.evaluate.dumps.run_file import find_runs
 from multiberts.evaluate.readers.columns import ROLES, TEXT_NAMES, ColumnNames, default_metric
 from multiberts.evaluate.readers.reading import read_frame
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import write_atomically
 from multiberts.runs.parameters import PositiveInt, Range, takes_fields_of
 from multiberts.stats.bootstrap.arms import DataError, Missing
@@ -215,8 +215,8 @@ def _arms_of(settings: OwnComparison) -> dict[str, xarray.Dataset]:
     for path, own in zip(paths, found, strict=True):
         if len(own) != 1:
             raise UserError(
-                f"{path} holds {len(own)} arms ({', '.join(own)}), expected one where several paths are "
-                "given; give this path alone, or one arm per path"
+                f"{path} holds {counted(len(own), 'arm')} ({', '.join(own)}), expected one where "
+                "several paths are given; give this path alone, or one arm per path"
             )
         [(name, data)] = own.items()
         name = name or Path(path).stem
@@ -411,7 +411,8 @@ def _advice(
             further = "" if item.significant or not item.estimate else _seeds_for(study, item)
         factor = shown.estimate / item.estimate if item.estimate else 1.0
         text = (
-            f"{name}: {len(item.base.seeds)} seeds and {item.num_examples} examples find a true "
+            f"{name}: {counted(len(item.base.seeds), 'seed')} and "
+            f"{counted(item.num_examples, 'example')} find a true "
             f"difference of {format_cell(factor * least)} {_TARGET_POWER:.0%} of the time.{further}"
         )
         if components.truncated:

@@ -82,7 +82,7 @@ def test_sets_without_labels_are_said_and_not_scored(tmp_path: Path, make_run, c
         make_run(tmp_path / "runs" / str(seed), {"dev": PLAIN, "ax": unknown}, pretrain_seed=seed)
     found = scored(tmp_path)
     assert set(found["scores"]["evaluation_set"]) == {"dev"}
-    assert "t, ax: labels are unknown; 2 runs are not scored on it" in capsys.readouterr().err
+    assert "t, ax: labels are unknown; 2 runs not scored on it" in capsys.readouterr().err
     assert found["checks"]["check"].tolist() == ["no labels"]
 
 

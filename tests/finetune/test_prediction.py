@@ -127,7 +127,7 @@ def test_what_cannot_be_predicted_gets_one_line_and_leaves_nothing(
             "pairs; name it with --text_columns",
             {"files": [file("columns.tsv", "a\tb\nx\ty\n")]},
         ),
-        ("text_columns has 1 names, expected 2", {"files": [dev], "text_columns": ["a"]}),
+        ("text_columns has 1 name, expected 2", {"files": [dev], "text_columns": ["a"]}),
         ("expected 'gold'; name it with --label_column", {"files": [dev], "label_column": "gold"}),
         (
             "unknown.csv line 3: found label 'perhaps', expected one of entailment, not_entailment",
@@ -143,7 +143,7 @@ def test_what_cannot_be_predicted_gets_one_line_and_leaves_nothing(
             {"files": [file("number.jsonl", '{"sentence1": 3, "sentence2": "a"}\n')]},
         ),
         (
-            "one.txt line 1: found 1 parts between tabs, expected two texts with a tab",
+            "one.txt line 1: found 1 part between tabs, expected two texts with a tab",
             {"files": [file("one.txt", "a good cake\n")]},
         ),
         ("text.parquet cannot be read (", {"files": [file("text.parquet", "a")]}),

@@ -80,9 +80,9 @@ def test_short_rows_are_passed_over_where_asked(tmp_path: Path) -> None:
         (
             "a.tsv",
             "id\ttext\n1\tx\n2\n",
-            r"a\.tsv line 3: found 1 columns, expected 2 \(id, text\)",
+            r"a\.tsv line 3: found 1 column, expected 2 \(id, text\)",
         ),
-        ("a.csv", "id,text\n1,x\n\n", "line 3: found 1 columns, expected 2"),
+        ("a.csv", "id,text\n1,x\n\n", "line 3: found 1 column, expected 2"),
         ("a.csv", 'id,text\n1,x\n2,"open\n\n', "line 3: is not CSV"),
         ("a.tsv", "id\ttext\n1\tx\n1\tx\n", "line 3: id, text '1', 'x' is in line 2 already"),
         ("a.tsv", b"id\ttext\n1\t\xff\n", "line 2: byte 0xff at offset 10 is not UTF-8"),

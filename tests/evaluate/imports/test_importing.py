@@ -351,7 +351,7 @@ def test_folds_are_put_together(tmp_path: Path, sizes: Path):
 def test_sizes_that_do_not_fit_are_refused(tmp_path: Path, sizes: Path):
     file = sizes / "results" / "sminip1f5epoch9over3.tsv"
     file.write_text("0.5\t0.5\n")
-    with pytest.raises(UserError, match="found 1 rows of 2, expected 4 of 3"):
+    with pytest.raises(UserError, match="found 1 row of 2, expected 4 of 3"):
         imported(tmp_path, "model_sizes", sizes)
     assert not (tmp_path / "runs" / "MNLI" / "mini-pretrain_seed_1-finetune_seed_5").exists()
     (sizes / "data.json").write_text('{"predict": []}')

@@ -70,7 +70,7 @@ def test_scores_of_a_regression_are_numbers(tmp_path: Path) -> None:
         ),
         ("RTE", "a\tb\tc\n0\ta\tb\n", "line 1: found the columns a, b, c, expected index"),
         ("RTE", PAIR_HEADER, "has a header and no rows"),
-        ("SST-2", "sentence\tlabel\n\nfine\t1\n", "line 2: found 1 columns, expected 2"),
+        ("SST-2", "sentence\tlabel\n\nfine\t1\n", "line 2: found 1 column, expected 2"),
         ("CoLA", "sentence\tlabel\n", "line 1: found 2 columns, expected 4"),
         (
             "STS-B",

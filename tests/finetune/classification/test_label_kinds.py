@@ -214,7 +214,7 @@ def test_a_dataset_with_another_number_of_tags_is_refused(tmp_path: Path) -> Non
     rows = [{"words": ["a", "b"], "tags": ["O", "B-PER"]}, {"words": ["a", "b"], "tags": ["O"]}]
     store_dataset(tmp_path, {"words": words, "tags": tags}, rows)
     found = family(TAGS, dataset="mine", data_dir=str(tmp_path))
-    message = "dataset mine/1.0.0:train row 1: found 1 tags in tags for the 2 words of words"
+    message = "dataset mine/1.0.0:train row 1: found 1 tag in tags for the 2 words of words"
     with pytest.raises(UserError, match=message):
         found.train.read()
 
@@ -266,7 +266,7 @@ def test_tags_stand_at_the_first_piece_of_each_word(vocabulary: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "row", "message"),
     [
-        (TAGS, {"words": ["a", "b"], "tags": ["O"]}, "line 97: found 1 tags in tags for the 2 words"),
+        (TAGS, {"words": ["a", "b"], "tags": ["O"]}, "line 97: found 1 tag in tags for the 2 words"),
         (TAGS, {"words": ["a"], "tags": ["PER"]}, "found 'PER', expected O, B-<type> or I-<type>"),
         (TAGS, {"words": [], "tags": []}, "line 97: found nothing in tags"),
         ({**TAGS, "text_columns": ["words", "more"]}, None, "expected one column with words"),

@@ -148,7 +148,7 @@ def test_the_plan_shows_no_control_characters(
     plan = [PlannedRun("score", "scores", {"predictions": []}, (), "a" * 64, "scores")]
     show_plan(plan=plan, root=root)
     out = capsys.readouterr().out
-    assert r"\x1b[2J\u202e: 1 runs" in out
+    assert r"\x1b[2J\u202e: 1 run" in out
     assert all(character == "\n" or character.isprintable() for character in out)
     for path in ("scores\x1b[31m", "scores\nerror: forged", "scores\u202e"):
         with pytest.raises(UserError, match="printable characters"):

@@ -235,7 +235,7 @@ def test_frames_that_cannot_be_read_are_refused():
     broken = frame.assign(label=[2, *frame["label"][1:]])
     with pytest.raises(UserError, match="column 'label': found several values for the example"):
         from_frame(broken, label="label", **names)
-    with pytest.raises(UserError, match="column 'seed': found 1 rows without a value"):
+    with pytest.raises(UserError, match="column 'seed': found 1 row without a value"):
         from_frame(frame.assign(seed=[np.nan, *frame["seed"][1:]]), **names)
 
 

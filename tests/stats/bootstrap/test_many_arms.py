@@ -257,7 +257,7 @@ def test_readers_get_words_tables_figures_and_json():
 def test_unusable_arms_are_refused_in_one_line():
     table = SIX["a"]
     refusals = [
-        ({"a": table}, {}, "found 1 arms .a., expected two or more"),
+        ({"a": table}, {}, "found 1 arm .a., expected two or more"),
         (SIX, {"against": "x"}, "found no arm 'x' to compare with, only a, b, c, d, e, f"),
         (SIX, {"design": "single"}, "found design 'single', expected one of unpaired, paired"),
         (SIX, {"examples": "separate"}, "found separate examples"),

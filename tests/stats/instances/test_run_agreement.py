@@ -99,9 +99,7 @@ def test_blocks_change_nothing(monkeypatch):
 
 
 def test_refusals():
-    with pytest.raises(
-        DataError, match="found 1 runs and 3 examples, expected two or more of each"
-    ):
+    with pytest.raises(DataError, match="found 1 run and 3 examples, expected two or more of each"):
         agreement(data(np.zeros((1, 3)), [0]))
     with pytest.raises(DataError, match="found kind 'kappa', expected one of classes, correlation"):
         agreement(data(np.zeros((2, 3)), [0, 1]), "kappa")

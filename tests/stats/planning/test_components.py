@@ -69,7 +69,7 @@ def test_a_negative_estimate_is_cut_off_and_named():
     nothing = variance_components(np.full((3, 4), 0.3))
     assert nothing.total == 0 and nothing.seed_share == 0 and nothing.truncated == ()
     with pytest.raises(
-        DataError, match="found 1 seeds and 4 examples, expected two or more of each"
+        DataError, match="found 1 seed and 4 examples, expected two or more of each"
     ):
         variance_components(table[:1])
 

@@ -78,7 +78,7 @@ def test_power_without_variance_or_effect():
     assert Study(nothing, 3).power(0.0) == 0.05
     assert Study(SEEDS_ONLY, 3).power(0.0) == pytest.approx(0.05)
     assert Study(SEEDS_ONLY, 9).power(-0.7) == pytest.approx(Study(SEEDS_ONLY, 9).power(0.7))
-    with pytest.raises(DataError, match="found 1 seeds"):
+    with pytest.raises(DataError, match="found 1 seed"):
         Study(SEEDS_ONLY, 1).power(0.1)
     with pytest.raises(DataError, match="found alpha 5 and 2 sides"):
         Study(SEEDS_ONLY, 5, alpha=5).power(0.1)

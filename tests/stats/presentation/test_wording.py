@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import xarray
 
-from multiberts.stats import compare
+from multiberts.stats import compare, compare_arms
 from multiberts.stats.intervals import Interval
 from multiberts.stats.presentation.metric_names import as_shown, higher_is_better, metric_label
+from multiberts.stats.presentation.ranking_words import notes
 from multiberts.stats.presentation.wording import answer, finding, verdict, warnings
 
 
@@ -119,3 +120,27 @@ def test_equal_warnings_are_equal_texts(comparison):
     assert warnings(few) != warnings(other)
     assert warnings(few, numbers=False) == warnings(other, numbers=False)
     assert "1/32" in warnings(few, numbers=False)[0]
+
+
+def test_arms_whose_answers_are_alike_have_one_warning():
+    always = np.ones((3, 40), int)
+    item = compare(always, 1 - always, "accuracy", labels=always[0])
+    (alike,) = [text for text in warnings(item) if "alike" in text]
+    assert alike.startswith("All answers of base and of experiment are alike")
+    (alike,) = [text for text in warnings(item, numbers=False) if "alike" in text]
+    assert alike.startswith("All answers of an arm are alike")
+
+
+def test_a_ranking_shows_how_often_seeds_fail():
+    random, labels = np.random.default_rng(0), np.arange(400) % 2
+    arms = {}
+    for name in ("old", "new", "third"):
+        arms[name] = np.where(random.random((5, 400)) < 0.9, labels, 1 - labels)
+    arms["third"][4] = 1
+    result = compare_arms(arms, "accuracy", labels=labels)
+    (failed,) = [text for text in notes(result) if "failed to train" in text]
+    # Clopper and Pearson's limits for 1 of 5.
+    assert (
+        "Seeds of third that may have failed to train: 4 (95% CI of the rate 0.0051 to 0.716)"
+        in failed
+    )

@@ -95,7 +95,7 @@ def test_refusals(datasets, dumps):
     with pytest.raises(DataError, match="MNLI/dev, base, 2M steps: f1 is for two classes"):
         dump_of(dumps, "MNLI", "base", 2_000_000, "dev").run_scores("f1")
     alone = dump_of(dumps, "RTE", "original", None)
-    with pytest.raises(DataError, match="have 1 seeds in common, expected at least two"):
+    with pytest.raises(DataError, match="have 1 seed in common, expected at least two"):
         alone.difference_components(dump_of(dumps, "RTE", "base", 2_000_000), "accuracy")
 
 
