@@ -251,7 +251,8 @@ def recommended(question: Question, settings: ComparisonSettings) -> Recommended
 
     The flags are those of the warnings that a printed result holds: `failed seeds`; `data` for these or
     answers that are all alike (the interval is Clopper and Pearson's); `any` for these or a p smaller
-    than the order of so few seeds can show.
+    than the order of so few seeds can show. An interval of one point, whose warning is newer than the
+    counts of `docs/calibration.jsonl`, has no flag here.
     """
     sides = question.summaries(np.zeros((1, len(question.jobs))), Names(), settings)
     metric, level = question.metric, settings.confidence
