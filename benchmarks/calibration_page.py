@@ -380,9 +380,9 @@ def _promise(outcomes: Outcomes) -> list[str]:
     lines = [
         f"Wanted: in each condition the recommended interval covers at least {LEAST}, or a flag is up "
         f"in {FLAGGED:.0%} of the trials where it misses; on ordinary data flags are up in at most "
-        f"{FALSE_ALARMS:.0%}. A flag is one of three warnings: seeds that failed, answers that are all alike, "
-        "and a p smaller than the order of the seeds can show. The warning of an interval of one point is "
-        f"newer than these trials and not counted. Of {len(shown)} "
+        f"{FALSE_ALARMS:.0%}. A flag is one of three warnings: seeds that failed, answers that are all "
+        "alike, and a p smaller than the order of the seeds can show. The warning of an interval of one "
+        f"point is newer than these trials and not counted. Of {len(shown)} "
         f"conditions {count['yes']} cover, {count['flag']} are flagged, {count['no?']} are below by "
         f"less than two Monte Carlo errors, and {count['no']} do neither:",
         "",
