@@ -96,7 +96,7 @@ class WaitingRuns:
             del self._groups[key]
             self._num_ready -= len(group)
             self._add_ready(rest)
-            return Bundle(_name(taken), tuple(taken))
+            return Bundle(name_of(taken), tuple(taken))
         return None
 
     def put_back(self, runs: Iterable[PlannedRun]) -> None:
@@ -162,8 +162,8 @@ class WaitingRuns:
         return ("finetune", str(task), *map(str, start))
 
 
-def _name(runs: Sequence[PlannedRun]) -> str:
-    """Returns the name of a bundle, for people."""
+def name_of(runs: Sequence[PlannedRun]) -> str:
+    """Returns the name of a bundle of these runs, for people."""
     if len(runs) == 1:
         return runs[0].name
     if runs[0].stage in TOGETHER:

@@ -236,12 +236,8 @@ class Engine:
 
     def seeds_together(self, run: PlannedRun) -> int:
         """Returns the most pre-training seeds, of this run's kind, that a worker trains together."""
-        if self.options.seeds_together is not None:
-            return self.options.seeds_together
-        size = run.parameters["model"].get("hidden_size", BertConfig.hidden_size)
-        if not self.options.gpus or size > _LARGEST_TOGETHER:
-            return 1
-        return _SEEDS_TOGETHER if self.options.library(self.is_local) == JAX else 1
+        gains = bool(self.options.gpus) and self.options.library(self.is_local) == JAX
+        return most_together(run, self.options.seeds_together, gains)
 
     def for_at_most(self, runs: int) -> Engine:
         """Returns the same engine; on this machine, with no more workers than runs."""
@@ -252,6 +248,33 @@ class Engine:
         """Returns what a block's shell runs before the workers: the environment, then the user's lines."""
         exports = [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]
         return "\n".join([*exports, self.options.worker_init])
+
+
+def most_together(run: PlannedRun, wanted: int | None, gains: bool) -> int:
+    """Returns the most pre-training seeds, of a run's kind, that one program trains.
+
+    Args:
+      run: of pre-training.
+      wanted: what the user set; None: 8 for a small model.
+      gains: whether this is JAX on accelerators.
+    """
+    if wanted is not None or not gains:
+        return wanted or 1
+    size = run.parameters["model"].get("hidden_size", BertConfig.hidden_size)
+    return _SEEDS_TOGETHER if size <= _LARGEST_TOGETHER else 1
+
+
+def check_seeds_together(wanted: int | None, library: str | None) -> None:
+    """Refuses several seeds per program for a library that trains one; None: it is not known yet.
+
+    Raises:
+      UserError: naming the option.
+    """
+    if (wanted or 1) > 1 and library not in (JAX, None):
+        raise UserError(
+            f"run.engine_options['seeds_together'] is {wanted}, but workers compute with "
+            f"{library}, which trains one seed per process; leave it out or add 'compute': 'jax'"
+        )
 
 
 def make_engine(
@@ -291,12 +314,8 @@ def make_engine(
         chosen = options_of(kinds[name], name, options)
         chosen.check()
         cores = chosen.cores or workers or 1
-    library = chosen.library(name == "local") if (chosen.seeds_together or 1) > 1 else JAX
-    if library not in (JAX, None):
-        raise UserError(
-            f"run.engine_options['seeds_together'] is {chosen.seeds_together}, but workers compute with "
-            f"{library}, which trains one seed per process; leave it out or add 'compute': 'jax'"
-        )
+    if chosen.seeds_together is not None:
+        check_seeds_together(chosen.seeds_together, chosen.library(name == "local"))
     count = workers or chosen.gpus * workers_per_accelerator or cores
     return Engine(name, chosen, count, max(1, cores // count))
 

@@ -111,7 +111,7 @@ def carry_out_calls(
     started = time.monotonic()
     device = _take_device(rank, place.workers_per_accelerator)
     outcomes: list[Outcome] = []
-    with _asked_to_stop() as notice:
+    with asked_to_stop() as notice:
         for together in [calls] if calls[0].stage in TOGETHER else [[call] for call in calls]:
             outcomes += _carry_out(together, place, device, notice)
             give_back_memory()
@@ -121,7 +121,7 @@ def carry_out_calls(
 
 
 @dataclass
-class _Notice:
+class Notice:
     """Whether the worker was asked to stop.
 
     Attributes:
@@ -134,11 +134,11 @@ class _Notice:
 
 
 @contextlib.contextmanager
-def _asked_to_stop() -> Iterator[_Notice]:
+def asked_to_stop() -> Iterator[Notice]:
     """Catches SIGTERM, so that markers are written; ends stages that do not catch it themselves."""
     with preemption_notice() as noted:
         came: list[int] = []
-        notice = _Notice(lambda: noted() or bool(came))
+        notice = Notice(lambda: noted() or bool(came))
 
         def stop(number: int, _frame: object) -> None:
             came.append(number)
@@ -154,7 +154,7 @@ def _is_preempted(outcomes: Sequence[Outcome]) -> bool:
     return any(outcome == "preempted" for outcome, _ in outcomes)
 
 
-def _carry_out(calls: Sequence[Call], place: Place, device: str, notice: _Notice) -> list[Outcome]:
+def _carry_out(calls: Sequence[Call], place: Place, device: str, notice: Notice) -> list[Outcome]:
     """Carries out a run, or several together, which print to the log of the first; returns the outcomes."""
     outcomes: dict[str, Outcome] = {call.path: ("done", None) for call in calls}
     calls = [call for call in calls if not (Path(place.root) / call.path / DONE).is_file()]
@@ -178,7 +178,7 @@ def _carry_out(calls: Sequence[Call], place: Place, device: str, notice: _Notice
                 log = Path(place.root) / calls[0].log
                 log.parent.mkdir(parents=True, exist_ok=True)
                 with open(log, "a", encoding="utf-8") as stream, _output_into(stream.fileno()):
-                    found = _call(calls, notice)
+                    found = call_stage(calls, notice)
             except Exception as problem:  # the log cannot be written
                 found = [("failed", _described(problem))] * len(calls)
         for attempt, outcome in zip(attempts, found, strict=True):
@@ -189,8 +189,16 @@ def _carry_out(calls: Sequence[Call], place: Place, device: str, notice: _Notice
     return list(outcomes.values())
 
 
-def _call(calls: Sequence[Call], notice: _Notice) -> list[Outcome]:
-    """Calls the stage; prints and returns its errors."""
+def call_stage(calls: Sequence[Call], notice: Notice) -> list[Outcome]:
+    """Calls the stage of a run, or of several together, and prints its errors.
+
+    Args:
+      calls: the runs, of one stage.
+      notice: of `asked_to_stop`.
+
+    Returns:
+      Of each run its outcome and error, as in its marker.
+    """
     stage, run_dirs = calls[0].stage, [call.arguments["run_dir"] for call in calls]
     errors: Sequence[BaseException | None] = [None]
     report(f"--- {stage} {' '.join(run_dirs)}")
@@ -199,7 +207,7 @@ def _call(calls: Sequence[Call], notice: _Notice) -> list[Outcome]:
         try:
             for run_dir in run_dirs:
                 _wait_until_free(Path(run_dir) / LOCK)
-            if len(calls) > 1:
+            if stage in TOGETHER:
                 errors = carry_out_together(stage, [call.arguments for call in calls])
             else:
                 stage_function(stage)(**calls[0].arguments)
@@ -210,7 +218,7 @@ def _call(calls: Sequence[Call], notice: _Notice) -> list[Outcome]:
     return [_outcome(error, notice) for error in errors]
 
 
-def _outcome(error: BaseException | None, notice: _Notice) -> Outcome:
+def _outcome(error: BaseException | None, notice: Notice) -> Outcome:
     """Prints the error of a run, if there is one, and returns how the run ended."""
     if error is None:
         return "done", None

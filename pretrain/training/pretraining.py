@@ -27,6 +27,7 @@ from multiberts.pretrain.training.recipe import (
     learning_rates,
     same_in_all_processes,
 )
+from multiberts.runs.bucket.localising import local_arguments
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.environment import engine
 from multiberts.runs.errors import check_values
@@ -76,7 +77,8 @@ def pretrain_together(runs: Sequence[Mapping[str, Any]]) -> list[Exception | Non
     the others to continue.
 
     Args:
-      runs: of each seed the arguments of `pretrain`; they differ in those of `recipe.OF_A_SEED` alone.
+      runs: of each seed the arguments of `pretrain`, where `run_dir` and inputs may be URLs of buckets, as on
+        the command line; they differ in those of `recipe.OF_A_SEED` alone.
 
     Returns:
       Of each seed None, or the `UserError` or `PreemptedError` that `pretrain` would have raised.
@@ -91,10 +93,18 @@ def pretrain_together(runs: Sequence[Mapping[str, Any]]) -> list[Exception | Non
     return _pretrain(settings)
 
 
+def _in_its_place(
+    settings: PretrainingSettings, is_alone: bool, should_stop: Callable[[], bool]
+) -> Run:
+    """Yields the updates of a seed whose directory and inputs may be in a bucket."""
+    with local_arguments(vars(settings)) as located:
+        yield from _pretraining(PretrainingSettings(**located), is_alone, should_stop)
+
+
 def _pretrain(seeds: Sequence[PretrainingSettings]) -> list[Exception | None]:
     is_alone = len(seeds) == 1
     with preemption_notice() as should_stop:
-        return carry_out_together([_pretraining(one, is_alone, should_stop) for one in seeds])
+        return carry_out_together([_in_its_place(one, is_alone, should_stop) for one in seeds])
 
 
 def _pretraining(
