@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from multiberts.launch.plan.planned_run import PlannedRun
-from multiberts.launch.workers.engines import check_seeds_together, most_together
+from multiberts.launch.plan.together import check_seeds_together, most_together
 from multiberts.runs.bucket.objects import is_url
 from multiberts.runs.environment import JAX
 from multiberts.runs.errors import UserError

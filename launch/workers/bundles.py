@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from multiberts.launch.plan.planned_run import STAGES, TOGETHER, Output, PlannedRun
-from multiberts.pretrain.training.recipe import OF_A_SEED
+from multiberts.launch.plan.together import procedure_key
 
 _RANKS = {stage: rank for rank, stage in enumerate(STAGES)}
 # A stage from outside the project comes first.
@@ -148,10 +148,7 @@ class WaitingRuns:
     def _key(self, run: PlannedRun) -> Key:
         """Returns a key that runs share which share data and compiled steps."""
         if run.stage in TOGETHER and self._most_together(run) > 1:
-            shared = {
-                name: run.parameters[name] for name in run.parameters if name not in OF_A_SEED
-            }
-            return (run.stage, repr(sorted(shared.items())))
+            return (run.stage, procedure_key(run))
         if run.stage != "finetune":
             return (run.path,)
         task, checkpoint = run.parameters["task"], run.parameters["checkpoint"]

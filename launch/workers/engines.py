@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from multiberts.bert.model.configuration import BertConfig
 from multiberts.launch.estimate.accelerators import visible_gpus
 from multiberts.launch.plan.planned_run import PlannedRun
+from multiberts.launch.plan.together import check_seeds_together, most_together
 from multiberts.runs.environment import ENGINE, JAX, check_engine, engine
 from multiberts.runs.errors import UserError, nearest
 from multiberts.runs.parameters import (
@@ -33,10 +33,6 @@ from multiberts.runs.parameters import (
 
 _WALLTIME = re.compile(r"\d+:[0-5]\d:[0-5]\d")
 _Options = TypeVar("_Options")
-
-# How many seeds an accelerator trains in one program, and up to which hidden size of their model: kernels of
-# larger ones keep it busy.
-_SEEDS_TOGETHER, _LARGEST_TOGETHER = 8, 512
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,33 +244,6 @@ class Engine:
         """Returns what a block's shell runs before the workers: the environment, then the user's lines."""
         exports = [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]
         return "\n".join([*exports, self.options.worker_init])
-
-
-def most_together(run: PlannedRun, wanted: int | None, gains: bool) -> int:
-    """Returns the most pre-training seeds, of a run's kind, that one program trains.
-
-    Args:
-      run: of pre-training.
-      wanted: what the user set; None: 8 for a small model.
-      gains: whether this is JAX on accelerators.
-    """
-    if wanted is not None or not gains:
-        return wanted or 1
-    size = run.parameters["model"].get("hidden_size", BertConfig.hidden_size)
-    return _SEEDS_TOGETHER if size <= _LARGEST_TOGETHER else 1
-
-
-def check_seeds_together(wanted: int | None, library: str | None) -> None:
-    """Refuses several seeds per program for a library that trains one; None: it is not known yet.
-
-    Raises:
-      UserError: naming the option.
-    """
-    if (wanted or 1) > 1 and library not in (JAX, None):
-        raise UserError(
-            f"run.engine_options['seeds_together'] is {wanted}, but workers compute with "
-            f"{library}, which trains one seed per process; leave it out or add 'compute': 'jax'"
-        )
 
 
 def make_engine(
