@@ -75,8 +75,10 @@ def write_atomically(path: PathLike, data: str | bytes) -> None:
     """Writes a whole file (text as UTF-8), or nothing.
 
     Raises:
-      UserError: the disk is full or the directory cannot be written.
+      UserError: the disk is full, the directory cannot be written, or the path is one of a directory.
     """
+    if Path(path).is_dir():
+        raise UserError(f"cannot write {path}: it is a directory; give the name of a file")
     with replaced(path) as temporary:
         temporary.write_bytes(data.encode() if isinstance(data, str) else data)
 

@@ -98,13 +98,13 @@ def standard_frame(
     """
     found = _found(frame, names, what)
     if "seed" not in found and seed is None and "prediction" not in found:
-        wide = _from_wide(frame, found)
+        wide = _from_wide(frame, found, what)
         if wide is not None:
             return wide
-    if "prediction" in found and (names.score is None or names.prediction is not None):
-        found.pop("score", None)  # a score beside predictions is another program's
-    if "score" in found and names.score is not None:
-        found.pop("prediction", None)
+    if {"prediction", "score"} <= {*found}:
+        # A score alongside predictions is another program's, and all there is where labels lack.
+        by_score = names.score is not None or "label" not in found
+        found.pop("score" if names.prediction is not None or not by_score else "prediction")
     texts = [
         name
         for name in frame.columns
@@ -113,7 +113,8 @@ def standard_frame(
     chosen = frame[[*found.values(), *texts]].rename(columns={v: k for k, v in found.items()})
     if "seed" not in chosen:
         if seed is None:
-            raise _lacking(frame, what, "seeds", "seed")
+            line = _lacking(frame, what, "seeds", "seed")
+            raise UserError(f"{line}, or name each seed's file by it (seed_0.csv)")
         chosen["seed"] = seed
     if "prediction" not in chosen and "score" not in chosen:
         raise _lacking(frame, what, "predictions or scores", "prediction", "score")
@@ -164,7 +165,9 @@ def _found(frame: pandas.DataFrame, names: ColumnNames, what: str) -> dict[str, 
     return found
 
 
-def _from_wide(frame: pandas.DataFrame, found: dict[str, str]) -> pandas.DataFrame | None:
+def _from_wide(
+    frame: pandas.DataFrame, found: dict[str, str], what: str
+) -> pandas.DataFrame | None:
     """Returns a wide table as a long one, or None where it is not wide."""
     import pandas
 
@@ -177,6 +180,12 @@ def _from_wide(frame: pandas.DataFrame, found: dict[str, str]) -> pandas.DataFra
     ]
     if not columns:
         return None
+    if len({bool(match["arm"]) for _, match in columns}) > 1:
+        raise UserError(
+            f"{what}: found columns of runs with and without the name of an arm among {_listed(frame)}; "
+            "the first line must name the columns, such as seed, id, prediction and label, or base_0, "
+            "base_1, new_0 and new_1"
+        )
     value = "prediction" if "label" in found else "score"
     kept = {
         role: frame[name] for role, name in found.items() if role in ("example", "label", "cluster")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import json
@@ -220,7 +221,12 @@ def _read_file(path: Path, names: ColumnNames, seed: int | None) -> pandas.DataF
                     return inspect_frame(path, _samples_of_archive(archive), names, seed)
             return _standard(_read_npz(path), names, path, seed)
         data = gzip.decompress(path.read_bytes()) if start[:2] == b"\x1f\x8b" else path.read_bytes()
-        text = data.decode("utf-8-sig")
+        encoding = (
+            "utf-16" if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig"
+        )
+        text = data.decode(encoding)
+        if not text.strip():
+            raise UserError(f"{path} is empty; expected {_KINDS}")
         if text.lstrip()[:1] in ("{", "["):
             content = _parse_json(text)
             if is_inspect_log(content):
@@ -233,8 +239,7 @@ def _read_file(path: Path, names: ColumnNames, seed: int | None) -> pandas.DataF
                     "example; save the scores of the examples, too"
                 )
             return _standard(pandas.DataFrame(content), names, path, seed)
-        separator = "\t" if "\t" in text.partition("\n")[0] else ","
-        frame = pandas.read_csv(io.StringIO(text), sep=separator)
+        frame = _read_text_table(text)
         return _standard(frame, names, path, seed)
     except UserError:
         raise
@@ -242,6 +247,26 @@ def _read_file(path: Path, names: ColumnNames, seed: int | None) -> pandas.DataF
         raise
     except (OSError, ValueError, KeyError, TypeError, RecursionError, zipfile.BadZipFile) as error:
         raise UserError(f"{path}: cannot be read ({error}); expected {_KINDS}") from error
+
+
+def _read_text_table(text: str) -> pandas.DataFrame:
+    """Reads CSV or TSV; semicolons are taken for separators where the comma is the decimal sign."""
+    import pandas
+
+    header = text.partition("\n")[0]
+    separator = next((sign for sign in "\t,;" if sign in header), ",")
+    options: dict[str, Any] = {"sep": separator, "decimal": "," if separator == ";" else "."}
+    frame = pandas.read_csv(io.StringIO(text), **options)
+    # "NA" and "None" are missing numbers, but in a column of words they are words.
+    words = [
+        name
+        for name in frame.columns
+        if frame[name].isna().any() and frame[name].dropna().map(type).eq(str).all()
+    ]
+    if words:
+        options |= {"usecols": words, "keep_default_na": False, "na_values": [""]}
+        frame[words] = pandas.read_csv(io.StringIO(text), **options)[words]
+    return frame.rename(columns=str.strip)
 
 
 def _standard(
@@ -285,7 +310,16 @@ def _parse_json(text: str) -> Any:
     except json.JSONDecodeError as error:
         if error.msg != "Extra data":
             raise
-    return [json.loads(line) for line in text.splitlines() if line.strip()]
+    return [
+        _parse_line(line, number) for number, line in enumerate(text.split("\n"), 1) if line.strip()
+    ]
+
+
+def _parse_line(line: str, number: int) -> Any:
+    try:
+        return json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"line {number}: {error.msg}, character {error.pos + 1}") from error
 
 
 def _samples_of_archive(archive: zipfile.ZipFile) -> dict[str, Any]:
@@ -338,7 +372,7 @@ def _read_npz(path: Path) -> pandas.DataFrame:
         shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in found.items())
         raise UserError(
             f"{path}: found {shapes or 'no array'}, expected `predictions` or `scores` "
-            "[seeds, examples]"
+            "[seeds, examples]; save each arm's under these names, in a file of its own"
         )
     table = found[value]
     seeds = found.get("seeds", np.arange(table.shape[0]))

@@ -526,7 +526,8 @@ def _predictions_and_labels(
     if labels is None and (metric is None or metric.uses_labels):
         raise DataError(
             f"{name}: found no labels, which {metric.name if metric else 'a metric'} compares with "
-            "the predictions; give labels=, or each example's own score and metric='mean'"
+            "the predictions; give labels (of a file, --label=COLUMN), or each example's own score "
+            "(--score=COLUMN) and metric='mean'"
         )
     if not is_dataset:
         return data, labels

@@ -26,6 +26,7 @@ from multiberts.stats.bootstrap.arm_scores import arm_table
 from multiberts.stats.bootstrap.arms import (
     Arm,
     DataError,
+    Missing,
     align,
     check_choice,
     pair,
@@ -116,6 +117,7 @@ class Dump:
       step: of pre-training, or None where it is not known.
       measures: names of the metrics, the task's own first.
       data: as `evaluate.dumps.predictions.read_predictions` returns it.
+      missing: `omit` leaves a missing prediction out of its run's score.
     """
 
     task: str
@@ -124,6 +126,7 @@ class Dump:
     step: int | None
     measures: tuple[str, ...]
     data: xarray.Dataset
+    missing: Missing = "refuse"
 
     @property
     def set_name(self) -> str:
@@ -296,7 +299,7 @@ class Dump:
         """Returns the runs, checked to suit the measure, and the metric."""
         data, metric = self.measured(measure)
         name = f"{self.set_name}, {self.name}"
-        arm = arm_from_arrays(name, data, metric=metric)
+        arm = arm_from_arrays(name, data, metric=metric, missing=self.missing)
         try:
             metric.bind(arm.labels, arm.predictions)
         except ValueError as error:

@@ -131,14 +131,16 @@ def example_grid(dumps: Sequence[Dump], names: Sequence[str], design: str) -> Ex
       design: `paired` keeps the seeds that both arms have.
 
     Returns:
-      The grid; None where no metric scores each example by itself between 0 and 1, or the arms do
-      not share their examples.
+      The grid; None where no metric scores each example by itself between 0 and 1, the arms do not
+      share their examples, or predictions are missing.
     """
     measure = _measure_of_examples(dumps[0])
     if measure is None:
         return None
     found = [dump.arm(measure) for dump in dumps]
     arms = [arm for arm, _ in found]
+    if any(arm.observed is not None for arm in arms):
+        return None
     if len(arms) == 2:
         if set(_names(arms[0])) != set(_names(arms[1])):
             return None

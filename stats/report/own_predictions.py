@@ -189,6 +189,12 @@ def compare_files(settings: OwnComparison) -> str:
     Raises:
       UserError: a file cannot be read as predictions, or the sides do not fit together.
     """
+    inputs = {Path(path).resolve() for path in (settings.base, *settings.experiment)}
+    for flag in ("html", "latex", "csv"):
+        path = getattr(settings, flag)
+        if path is not None and (Path(path).is_dir() or Path(path).resolve() in inputs):
+            found = "a directory" if Path(path).is_dir() else "one of the files compared"
+            raise UserError(f"--{flag} is {path}, which is {found}; give the name of a new file")
     arms = _arms_of(settings)
     compared = _compare_arms(arms, settings)
     table, every = summary_table(compared.shown), full_table(compared.comparisons)
@@ -210,7 +216,7 @@ def _arms_of(settings: OwnComparison) -> dict[str, xarray.Dataset]:
         raise UserError(f"found a path twice among {', '.join(paths)}; give each once")
     found = [read_predictions(path, task=settings.task, **settings.columns) for path in paths]
     if len(paths) == 1:
-        return {name or Path(paths[0]).stem: data for name, data in found[0].items()}
+        return {name or _name_of(paths[0]): data for name, data in found[0].items()}
     arms: dict[str, xarray.Dataset] = {}
     for path, own in zip(paths, found, strict=True):
         if len(own) != 1:
@@ -219,9 +225,15 @@ def _arms_of(settings: OwnComparison) -> dict[str, xarray.Dataset]:
                 "several paths are given; give this path alone, or one arm per path"
             )
         [(name, data)] = own.items()
-        name = name or Path(path).stem
+        name = name or _name_of(path)
         arms[name if name not in arms else path] = data
     return arms
+
+
+def _name_of(path: str) -> str:
+    """Returns what an arm is called that has no name but its file's or folder's."""
+    place = Path(path)
+    return place.name if place.is_dir() else Path(place.name.removesuffix(".gz")).stem
 
 
 def _compare_arms(
@@ -255,7 +267,10 @@ def _compare_arms(
         shown = as_shown(item)
         found.shown.append(shown)
         names = [base_name, name][: 1 + (data is not None)]
-        dumps = [Dump("", evaluation_set, own, None, (metric,), arms[own]) for own in names]
+        dumps = [
+            Dump("", evaluation_set, own, None, (metric,), arms[own], settings.missing)
+            for own in names
+        ]
         found.add_grid(shown, dumps)
         found.pictures.append(
             [
@@ -399,7 +414,7 @@ def _advice(
         if settings.design != "paired":
             continue
         sides = [
-            Dump("", "", side, None, (metric,), dataset)
+            Dump("", "", side, None, (metric,), dataset, settings.missing)
             for side, dataset in (("base", base), (name, data))
         ]
         components = sides[0].difference_components(sides[1], metric)

@@ -21,6 +21,13 @@ def test_failure_leaves_the_old_file(tmp_path: Path) -> None:
     assert path.read_text() == "old"
 
 
+def test_a_file_never_replaces_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "kept").write_text("content")
+    with pytest.raises(UserError, match="it is a directory; give the name of a file"):
+        write_atomically(tmp_path, "new")
+    assert (tmp_path / "kept").read_text() == "content"
+
+
 def test_directories_are_replaced_whole(tmp_path: Path) -> None:
     path = tmp_path / "folder"
     for content in ("first", "second"):

@@ -39,6 +39,19 @@ def _tsv_with_usual_names(path: Path) -> None:
     long_frame().rename(columns=names).to_csv(path, sep="\t", index=False)
 
 
+def _with_spaces_before_names(path: Path) -> None:
+    long_frame().rename(columns=" {}".format).to_csv(path, index=False)
+
+
+def _with_semicolons(path: Path) -> None:
+    long_frame().to_csv(path, sep=";", index=False)
+
+
+def _of_a_spreadsheet(path: Path) -> None:
+    text = long_frame().to_csv(sep="\t", index=False).replace("\n", "\r\n")
+    path.write_bytes(text.encode("utf-16"))  # with a byte order mark
+
+
 def _json_lines(path: Path) -> None:
     long_frame().to_json(path, orient="records", lines=True)
 
@@ -88,7 +101,8 @@ def _arrow_folders(path: Path) -> None:
         ("a.csv", _csv), ("a.tsv", _tsv_with_usual_names), ("a.jsonl", _json_lines),
         ("a.json", _json), ("a.csv.gz", _gzip), ("a.npz", _npz), ("a.parquet", _parquet),
         ("wide.csv", _wide), ("folder", _folder), ("datasets", _arrow_folders),
-        ("without an ending", _csv),
+        ("without an ending", _csv), ("spaces.csv", _with_spaces_before_names),
+        ("semicolons.csv", _with_semicolons), ("unicode.txt", _of_a_spreadsheet),
     ],
 )  # fmt: skip
 def test_every_form_gives_the_same_rows(
@@ -184,7 +198,9 @@ def test_statistics_of_helm(tmp_path: Path) -> None:
     [
         ("a,b\n1,2\n", "found no column of seeds among 'a', 'b'; name it with --seed=COLUMN"),
         ("seed,b\n1,2\n", "predictions or scores among 'seed', 'b'; name it with --prediction=COLUMN"),
-        ("", "cannot be read"),
+        ("", "is empty; expected CSV, TSV"),
+        ("0,ex0,1,1\n0,ex1,1,0\n", "the first line must name the columns, such as seed, id"),
+        ('{"seed": 1, "score": 1}\n{"seed": 2, "sc', "cannot be read .line 2: "),
         ('{"seed": [1, 2], "score": [1]}', "cannot be read"),
         ("[" * 100_000, "cannot be read"),
         ("\x00\x01", "cannot be read|found no column"),
@@ -197,6 +213,24 @@ def test_a_wrong_file_gets_one_line(text: str, line: str, tmp_path: Path) -> Non
     with pytest.raises(UserError, match=line) as caught:
         read_frame(str(path))
     assert str(path) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_words_for_missing_numbers_are_words_among_words(tmp_path: Path) -> None:
+    path = tmp_path / "words.csv"
+    path.write_text("seed,id,prediction,label,score\n0,a,None,NA,1\n0,b,,other,NA\n")
+    found = read_frame(str(path))
+    assert found["prediction"][0] == "None" and found["prediction"].isna().tolist() == [False, True]
+    assert found["label"].tolist() == ["NA", "other"]
+    scores = read_frame(str(path), ColumnNames(score="score"))["score"]
+    assert scores[0] == 1 and np.isnan(scores[1])
+
+
+def test_without_labels_scores_count(tmp_path: Path) -> None:
+    path = tmp_path / "both.csv"
+    path.write_text("seed,id,prediction,score\n0,a,x,1\n0,b,y,0\n")
+    assert "prediction" not in read_frame(str(path))
+    path.write_text("seed,id,prediction,score,label\n0,a,x,1,x\n0,b,y,0,x\n")
+    assert "score" not in read_frame(str(path))
 
 
 def test_a_column_that_is_named_must_exist(tmp_path: Path) -> None:

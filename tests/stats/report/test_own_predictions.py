@@ -169,3 +169,43 @@ def test_texts_of_examples_are_kept() -> None:
     [data] = stats.read_predictions(str(samples / "lm_eval/step1000")).values()
     by_id = dict(zip(data["example_id"].values.tolist(), data["question"].values, strict=True))
     assert by_id[0] == "2 + 1 =" and by_id[19] == "5 + 5 ="
+
+
+def test_missing_predictions_are_left_out_of_their_run(arms: Path, tmp_path: Path) -> None:
+    frame = pd.read_csv(arms).astype({"correct": float})
+    frame.loc[5, "correct"] = np.nan
+    frame.to_csv(arms, index=False)
+    page = tmp_path / "page.html"
+    with pytest.raises(UserError, match="found nan at .* give missing='omit'"):
+        compare_files(base=str(arms))
+    found = json.loads(compare_files(base=str(arms), missing="omit", html=str(page), json=True))
+    assert "seed" in page.read_text()
+    assert "find a true difference" in compare_files(base=str(arms), missing="omit")
+    tables = {
+        arm: rows.pivot(index="seed", columns="id", values="correct")
+        for arm, rows in frame.groupby("model")
+    }
+    expected = stats.compare(tables["old"], tables["new"], missing="omit")
+    assert found[0]["estimate"] == pytest.approx(expected.estimate, abs=1e-15)
+
+
+def test_outputs_never_replace_folders_or_what_is_compared(arms: Path, tmp_path: Path) -> None:
+    content = arms.read_bytes()
+    for flag in ("html", "latex", "csv"):
+        with pytest.raises(UserError, match=f"--{flag} is .*, which is a directory"):
+            compare_files(base=str(arms), **{flag: str(tmp_path)})
+        with pytest.raises(UserError, match=f"--{flag} is .*, which is one of the files compared"):
+            compare_files(base=str(arms), **{flag: str(arms)})
+    assert arms.read_bytes() == content
+
+
+def test_arms_without_names_are_called_as_their_files_and_folders(tmp_path: Path) -> None:
+    write_arms(tmp_path / "all.csv", {"a": 0.0, "b": 1.0})
+    frame = pd.read_csv(tmp_path / "all.csv").rename(columns={"model": "arm_name"})
+    folder, file = tmp_path / "pythia-1.4b", tmp_path / "new.csv.gz"
+    folder.mkdir()
+    for name, path in (("a", folder / "all.csv"), ("b", file)):
+        frame[frame["arm_name"] == name].drop(columns="arm_name").to_csv(path, index=False)
+    assert "mean of new is higher than that of pythia-1.4b" in compare_files(
+        base=str(folder), experiment=[str(file)]
+    )
