@@ -225,7 +225,7 @@ def _read_file(path: Path, names: ColumnNames, seed: int | None) -> pandas.DataF
             "utf-16" if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig"
         )
         text = data.decode(encoding)
-        if not text.strip():
+        if text.strip() in ("", "[]", "{}"):
             raise UserError(f"{path} is empty; expected {_KINDS}")
         if text.lstrip()[:1] in ("{", "["):
             content = _parse_json(text)
@@ -266,6 +266,16 @@ def _read_text_table(text: str) -> pandas.DataFrame:
     if words:
         options |= {"usecols": words, "keep_default_na": False, "na_values": [""]}
         frame[words] = pandas.read_csv(io.StringIO(text), **options)[words]
+    for name in frame.columns if separator == "\t" else ():
+        if (
+            frame[name]
+            .map(lambda cell: isinstance(cell, str) and "\t" in cell and "\n" in cell)
+            .any()
+        ):
+            raise ValueError(
+                f"column {name!r} has a cell with tabs and ends of lines, as if a quotation mark were not "
+                "closed: write such marks twice, in quoted cells, or leave the column out"
+            )
     return frame.rename(columns=str.strip)
 
 

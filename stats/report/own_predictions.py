@@ -184,7 +184,7 @@ def compare_files(settings: OwnComparison) -> str:
       settings: what to compare, and how.
 
     Returns:
-      The finding in words, a table, and what to do next.
+      The finding in words, a table, what to do next, and the files written.
 
     Raises:
       UserError: a file cannot be read as predictions, or the sides do not fit together.
@@ -206,7 +206,10 @@ def compare_files(settings: OwnComparison) -> str:
     texts |= _pages(compared, settings) if settings.html is not None else {}
     for path, text in texts.items():
         write_atomically(path, text)
-    return _as_json(compared) if settings.json else _as_text(compared, arms, settings)
+    if settings.json:
+        return _as_json(compared)
+    answer = _as_text(compared, arms, settings)
+    return f"{answer}\n\nWritten: {', '.join(texts)}" if texts else answer
 
 
 def _arms_of(settings: OwnComparison) -> dict[str, xarray.Dataset]:

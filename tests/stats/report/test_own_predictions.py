@@ -52,6 +52,7 @@ def test_the_answer_is_that_of_compare(arms: Path) -> None:
 def test_words_table_and_files(arms: Path, tmp_path: Path) -> None:
     page, table, numbers = tmp_path / "page.html", tmp_path / "table.tex", tmp_path / "all.csv"
     text = compare_files(base=str(arms), html=str(page), latex=str(table), csv=str(numbers))
+    assert text.endswith(f"\n\nWritten: {table}, {numbers}, {page}")
     assert "of new is higher than that of old" in text and "unlikely to be due to chance" in text
     rows = [line.split("  ")[0] for line in text.splitlines()]
     assert "new against old" in rows and "same against old" in rows
