@@ -18,7 +18,9 @@ POSITION_STRIDE = 1024
 SITE_MULTIPLIER = 0x9E3779B9
 
 
-def dropout(values: Array, rate: float, key: Array | None, site: int) -> Array:
+def dropout(
+    values: Array, rate: float, key: Array | None, site: int, places: Array | None = None
+) -> Array:
     """Sets a share `rate` of the elements to zero and scales the others by 1 / (1 - rate).
 
     The bits come from hashing each element's position with the key, in 32-bit integers, so they
@@ -30,19 +32,23 @@ def dropout(values: Array, rate: float, key: Array | None, site: int) -> Array:
       key: uint32 [2], or None for no dropout. Of a part of a batch [2 + rows]: behind the two the
         number of each row in the whole batch, so that it keeps its bits.
       site: the number of this dropout among those of the model; each draws its own bits.
+      places: int32 [batch, rows], where the rows (the last axis but one) stand in their sequences, of
+        values that were taken from there; None: one after the other.
 
     Returns:
       Like `values`.
     """
     if key is None or rate == 0.0:
         return values
-    kept = kept_elements(ops.shape(values), rate, key, site)
+    kept = kept_elements(ops.shape(values), rate, key, site, places)
     # In float32: 1 / (1 - rate) itself, rounded to bfloat16, would move every mean.
     scaled = ops.cast(ops.cast(values, "float32") * (1.0 / (1.0 - rate)), values.dtype)
     return ops.where(kept, scaled, ops.zeros_like(values))
 
 
-def kept_elements(shape: tuple[int, ...], rate: float, key: Array, site: int) -> Array:
+def kept_elements(
+    shape: tuple[int, ...], rate: float, key: Array, site: int, places: Array | None = None
+) -> Array:
     """Returns which elements `dropout` keeps of values of a shape; bool, of that shape.
 
     Args:
@@ -50,8 +56,9 @@ def kept_elements(shape: tuple[int, ...], rate: float, key: Array, site: int) ->
       rate: the share dropped.
       key: as `dropout` takes it; not None.
       site: the number of this dropout.
+      places: as `dropout` takes it.
     """
-    return ops.greater_equal(_random_bits(shape, key, site), dropped_below(rate))
+    return ops.greater_equal(_random_bits(shape, key, site, places), dropped_below(rate))
 
 
 def dropped_below(rate: float) -> np.uint32:
@@ -59,7 +66,9 @@ def dropped_below(rate: float) -> np.uint32:
     return np.uint32(round(rate * 2**32))
 
 
-def _random_bits(shape: tuple[int, ...], key: Array, site: int) -> Array:
+def _random_bits(
+    shape: tuple[int, ...], key: Array, site: int, places: Array | None = None
+) -> Array:
     """Returns uint32 bits, one per element, from the key, the site and the element's position."""
     longest = max((0, *(shape[2:] if len(shape) == 4 else shape[1:-1])))
     if longest > POSITION_STRIDE:
@@ -87,6 +96,10 @@ def _random_bits(shape: tuple[int, ...], key: Array, site: int) -> Array:
         step = np.uint32(stride % 2**32)
         if axis == 0 and ops.shape(key)[0] > 2:
             counter = counter + ops.reshape(key[2:] * step, along)
+            continue
+        if places is not None and axis == len(strides) - 2:
+            along[0] = int(shape[0])
+            counter = counter + ops.reshape(ops.cast(places, "uint32") * step, along)
             continue
         coordinate = np.arange(shape[axis], dtype=np.uint32) * step
         counter = counter + ops.convert_to_tensor(coordinate.reshape(along))

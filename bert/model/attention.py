@@ -30,6 +30,7 @@ class AttentionCore(Protocol):
         rate: float,
         dropout_key: Array | None,
         site: int,
+        places: Array | None = None,
     ) -> Array:
         """Returns what `plain` returns, up to rounding."""
 
@@ -42,6 +43,7 @@ def plain(
     rate: float,
     dropout_key: Array | None,
     site: int,
+    places: Array | None = None,
 ) -> Array:
     """Mixes values by the softmax of scaled scores, with dropout of the probabilities.
 
@@ -53,6 +55,7 @@ def plain(
       rate: the share of the probabilities that is dropped.
       dropout_key: uint32 [2], or None for no dropout; see `dropout`.
       site: the number of this dropout among those of the model.
+      places: int32 [batch, queries], where queries stand in their sequences; None: one after the other.
 
     Returns:
       [batch, heads, queries, size], of the query's type.
@@ -60,7 +63,7 @@ def plain(
     scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
     scores = ops.cast(scores, "float32") * (query.shape[-1] ** -0.5)
     probabilities = ops.softmax(scores + attention_bias, axis=-1)
-    probabilities = dropout(probabilities, rate, dropout_key, site)
+    probabilities = dropout(probabilities, rate, dropout_key, site, places)
     return ops.matmul(ops.cast(probabilities, value.dtype), value)
 
 

@@ -31,6 +31,7 @@ def encode(
     dropout_key: Array | None = None,
     compute_dtype: str = "float32",
     first_token_only: bool = False,
+    places: Array | None = None,
 ) -> Array:
     """Computes the last layer's hidden states.
 
@@ -47,9 +48,12 @@ def encode(
       compute_dtype: `float32` or `bfloat16`, of products and of what passes between them.
       first_token_only: whether the last layer computes the first token alone, which is all that the
         pooler reads; it is the same up to rounding.
+      places: int32 [batch, count], tokens that are all that is read of the last layer, any of them several
+        times; it computes no others, and is the same up to rounding. None: all.
 
     Returns:
-      [batch, length, hidden] of compute_dtype; with first_token_only [batch, 1, hidden].
+      [batch, length, hidden] of compute_dtype; with first_token_only [batch, 1, hidden], with places
+      [batch, count, hidden].
 
     Reference: Devlin et al., 2019, section 3; Vaswani et al., 2017, section 3 (post-LN blocks).
     """
@@ -61,9 +65,29 @@ def encode(
     attention_bias = (1.0 - keys) * _MASKED
     last = config.num_hidden_layers - 1
     for layer in range(config.num_hidden_layers):
-        queries = 1 if first_token_only and layer == last else None
-        hidden = _block(parameters, config, layer, hidden, attention_bias, dropout_key, queries)
+        read = (1 if first_token_only else places) if layer == last else None
+        hidden = _block(parameters, config, layer, hidden, attention_bias, dropout_key, read)
     return hidden
+
+
+def taken(values: Array, places: Array | int | None) -> Array:
+    """Takes tokens from their sequences.
+
+    Args:
+      values: [batch, length, width].
+      places: int32 [batch, count]; an integer: so many first ones; None: all.
+
+    Returns:
+      [batch, count, width].
+    """
+    if places is None:
+        return values
+    if isinstance(places, int):
+        return values[:, :places]
+    # Whole rows of one matrix: the gradient then adds rows, not single numbers.
+    batch, length, width = ops.shape(values)
+    first = ops.arange(batch, dtype="int32")[:, None] * length
+    return ops.take(ops.reshape(values, (-1, width)), places + first, axis=0)
 
 
 def pool(parameters: Parameters, sequence_output: Array) -> Array:
@@ -128,20 +152,23 @@ def _block(
     hidden: Array,
     attention_bias: Array,
     dropout_key: Array | None,
-    queries: int | None,
+    read: Array | int | None,
 ) -> Array:
-    """Computes LN(x + dropout(attention)), then LN(x + dropout(feed-forward)), of the first tokens."""
+    """Computes LN(x + dropout(attention)), then LN(x + dropout(feed-forward)), of what is read; see `taken`."""
     name = f"bert/encoder/layer_{layer}"
     site = 1 + 3 * layer
-    attended = _attend(parameters, config, name, hidden, attention_bias, dropout_key, site, queries)
-    if queries is not None:
-        hidden = hidden[:, :queries]
+    places = None if isinstance(read, int) else read
+    asking = taken(hidden, read)
+    attended = _attend(
+        parameters, config, name, asking, hidden, attention_bias, dropout_key, site, places
+    )
+    hidden = asking
     attended = dense(parameters, f"{name}/attention/output/dense", attended)
-    attended = dropout(attended, config.hidden_dropout_prob, dropout_key, site + 1)
+    attended = dropout(attended, config.hidden_dropout_prob, dropout_key, site + 1, places)
     hidden = layer_norm(parameters, f"{name}/attention/output/LayerNorm", hidden + attended)
     transformed = gelu(dense(parameters, f"{name}/intermediate/dense", hidden))
     transformed = dense(parameters, f"{name}/output/dense", transformed)
-    transformed = dropout(transformed, config.hidden_dropout_prob, dropout_key, site + 2)
+    transformed = dropout(transformed, config.hidden_dropout_prob, dropout_key, site + 2, places)
     return layer_norm(parameters, f"{name}/output/LayerNorm", hidden + transformed)
 
 
@@ -149,11 +176,12 @@ def _attend(
     parameters: Parameters,
     config: BertConfig,
     name: str,
+    asking: Array,
     hidden: Array,
     attention_bias: Array,
     dropout_key: Array | None,
     site: int,
-    queries: int | None,
+    places: Array | None,
 ) -> Array:
     """Computes multi-head self-attention without its output projection; [batch, queries, hidden]."""
     batch = ops.shape(hidden)[0]
@@ -165,9 +193,8 @@ def _attend(
         shape = (batch, ops.shape(inputs)[1], heads, size)
         return ops.transpose(ops.reshape(projected, shape), (0, 2, 1, 3))
 
-    asking = hidden if queries is None else hidden[:, :queries]
     query, key, value = split("query", asking), split("key", hidden), split("value", hidden)
     rate = config.attention_probs_dropout_prob
-    mixed = attention_core()(query, key, value, attention_bias, rate, dropout_key, site)
+    mixed = attention_core()(query, key, value, attention_bias, rate, dropout_key, site, places)
     shape = (batch, ops.shape(asking)[1], config.hidden_size)
     return ops.reshape(ops.transpose(mixed, (0, 2, 1, 3)), shape)

@@ -19,6 +19,7 @@ from multiberts.bert.model.encoder import (
     gelu,
     layer_norm,
     pool,
+    taken,
 )
 
 Array = Any
@@ -41,15 +42,28 @@ def masked_lm_logits(
     Returns:
       float32 [batch, predictions, vocabulary].
     """
-    gathered = ops.take_along_axis(sequence_output, masked_lm_positions[:, :, None], axis=1)
-    hidden = gelu(dense(parameters, "cls/predictions/transform/dense", gathered))
+    return word_logits(parameters, config, taken(sequence_output, masked_lm_positions))
+
+
+def word_logits(parameters: Parameters, config: BertConfig, states: Array) -> Array:
+    """Scores of every piece.
+
+    Args:
+      parameters: arrays by released name.
+      config: the model's sizes.
+      states: float32 or bfloat16 [batch, predictions, hidden], of the last layer; the product is of its type.
+
+    Returns:
+      float32 [batch, predictions, vocabulary].
+    """
+    hidden = gelu(dense(parameters, "cls/predictions/transform/dense", states))
     hidden = layer_norm(parameters, "cls/predictions/transform/LayerNorm", hidden)
     # The output weights are the word embeddings: tied.
     flat = ops.reshape(hidden, (-1, config.hidden_size))
     words = ops.cast(parameters["bert/embeddings/word_embeddings"], flat.dtype)
     logits = ops.cast(ops.matmul(flat, ops.transpose(words)), "float32")
     logits = logits + parameters["cls/predictions/output_bias"]
-    return ops.reshape(logits, (-1, ops.shape(masked_lm_positions)[1], config.vocab_size))
+    return ops.reshape(logits, (-1, ops.shape(states)[1], config.vocab_size))
 
 
 def next_sentence_logits(parameters: Parameters, pooled: Array) -> Array:
@@ -193,7 +207,9 @@ def pretraining_loss(
 
     Reference: google-research/bert, `run_pretraining.py`; the sum runs over one replica's examples.
     """
-    sequence = encode(
+    # Nothing but the pooler's token and the masked ones is read of the last layer.
+    masked = batch["masked_lm_positions"]
+    states = encode(
         parameters,
         config,
         batch["input_ids"],
@@ -201,12 +217,13 @@ def pretraining_loss(
         batch["segment_ids"],
         dropout_key,
         compute_dtype,
+        places=ops.concatenate([ops.zeros_like(masked[:, :1]), masked], axis=1),
     )
-    logits = masked_lm_logits(parameters, config, sequence, batch["masked_lm_positions"])
+    logits = word_logits(parameters, config, states[:, 1:])
     labels, weights = batch["masked_lm_ids"], batch["masked_lm_weights"]
     total = ops.sum(weights) + 1e-5
     masked_lm_loss = ops.sum(weights * cross_entropy(logits, labels)) / total
-    next_logits = next_sentence_logits(parameters, pool(parameters, sequence))
+    next_logits = next_sentence_logits(parameters, pool(parameters, states))
     next_labels = batch["next_sentence_labels"]
     next_loss = ops.mean(cross_entropy(next_logits, next_labels))
     return masked_lm_loss + next_loss, {

@@ -50,6 +50,7 @@ def recomputed(
     rate: float,
     dropout_key: Array | None,
     site: int,
+    places: Array | None = None,
 ) -> Array:
     """Computes the core by XLA, with a backward pass of its own; see `attention.plain`.
 
@@ -60,7 +61,7 @@ def recomputed(
 
     Reference: Dao et al., FlashAttention, 2022, section 3.1 and appendix B (the backward pass).
     """
-    return _forward(query, key, value, attention_bias, rate, dropout_key, site)[0]
+    return _forward(query, key, value, attention_bias, rate, dropout_key, site, places)[0]
 
 
 def _forward(
@@ -71,6 +72,7 @@ def _forward(
     rate: float,
     dropout_key: Array | None,
     site: int,
+    places: Array | None,
 ) -> tuple[Array, tuple[Any, ...]]:
     scaled = _scaled(query, query.shape[-1] ** -0.5)
     scores = jnp.matmul(scaled, key.swapaxes(2, 3)).astype(jnp.float32) + bias
@@ -78,7 +80,7 @@ def _forward(
     factor = 1.0
     if dropout_key is not None and rate > 0.0:
         factor = 1.0 / (1.0 - rate)
-        kept = kept_elements(scores.shape, rate, dropout_key, site)
+        kept = kept_elements(scores.shape, rate, dropout_key, site, places)
         signed = jnp.where(kept, exponentials, -exponentials)
     # Made together, in the product that makes scores, and not again where they are read.
     signed, sums = jax.lax.optimization_barrier(
@@ -105,7 +107,7 @@ def _backward(
     of_scores = of_scores.astype(value.dtype)
     of_query = _scaled(jnp.matmul(of_scores, key), scaled.shape[-1] ** -0.5)
     of_key = jnp.matmul(of_scores.swapaxes(2, 3), scaled)
-    return of_query, of_key, of_value, jnp.zeros_like(bias), None
+    return of_query, of_key, of_value, jnp.zeros_like(bias), None, None
 
 
 def _scaled(values: Array, factor: Array | float) -> Array:
@@ -123,7 +125,8 @@ def kernel(platform: str) -> AttentionCore:
       platform: `tpu`, `gpu`, or `cpu`, where the kernel is interpreted.
 
     Returns:
-      A core; see `attention.plain`. Its dropout keys have no numbers of rows.
+      A core; see `attention.plain`. A layer that computes some places alone is left to `recomputed`: the
+      kernel's tiles are of whole sequences.
     """
 
     def core(
@@ -134,7 +137,13 @@ def kernel(platform: str) -> AttentionCore:
         rate: float,
         dropout_key: Array | None,
         site: int,
+        places: Array | None = None,
     ) -> Array:
+        if places is not None:
+            few: Array = recomputed(
+                query, key, value, attention_bias, rate, dropout_key, site, places
+            )
+            return few
         batch = query.shape[0]
         if dropout_key is None:
             rate, dropout_key = 0.0, jnp.zeros(2, jnp.uint32)
