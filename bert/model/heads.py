@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any
 
@@ -132,9 +132,25 @@ def labels_compared() -> Iterator[None]:
 def _of_labels(values: Array, labels: Array) -> Array:
     """Returns [...] of [..., classes], for each label its own."""
     if not _compared.get():
-        return ops.take_along_axis(values, labels[..., None], axis=-1)[..., 0]
+        return _looked_up(values, labels)
+    return ops.sum(ops.where(_is_label(values, labels), values, 0.0), axis=-1)
+
+
+def _is_label(values: Array, labels: Array) -> Array:
+    """Returns bool [..., classes], of values' shape."""
     classes = ops.arange(ops.shape(values)[-1], dtype=labels.dtype)
-    return ops.sum(ops.where(ops.equal(labels[..., None], classes), values, 0.0), axis=-1)
+    return ops.equal(labels[..., None], classes)
+
+
+@ops.custom_gradient
+def _looked_up(values: Array, labels: Array) -> tuple[Array, Callable[..., Any]]:
+    """Returns [...] of [..., classes] by a lookup, whose gradient compares classes: no scatter into zeros."""
+
+    def back(*gradients: Array, upstream: Array | None = None) -> tuple[Array, None]:
+        (gradient,) = gradients if upstream is None else (upstream,)
+        return ops.where(_is_label(values, labels), gradient[..., None], 0.0), None
+
+    return ops.take_along_axis(values, labels[..., None], axis=-1)[..., 0], back
 
 
 def cross_entropy(logits: Array, labels: Array) -> Array:
@@ -148,9 +164,7 @@ def cross_entropy(logits: Array, labels: Array) -> Array:
       float32 [...].
     """
     logits = ops.cast(logits, "float32")
-    if _compared.get():
-        return ops.logsumexp(logits, axis=-1) - _of_labels(logits, labels)
-    return -_of_labels(ops.log_softmax(logits, axis=-1), labels)
+    return ops.logsumexp(logits, axis=-1) - _of_labels(logits, labels)
 
 
 def sigmoid_cross_entropy(logits: Array, labels: Array) -> Array:

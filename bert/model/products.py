@@ -1,0 +1,58 @@
+"""Products with weights, and who computes them.
+
+`PLAIN` is the definition, in the arrays of either engine. An engine may put other ways in its place that are
+equal up to rounding.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+from keras import ops
+
+Array = Any
+
+
+class Products(NamedTuple):
+    """Ways to compute what has most of a model's operations.
+
+    Attributes:
+      dense: (inputs [..., width], kernel [width, outputs], bias [outputs]), all of one type ->
+        inputs @ kernel + bias, of that type.
+      scores: (states [rows, width], words [vocabulary, width] of the same type, bias float32
+        [vocabulary]) -> states @ words^T + bias, float32 [rows, vocabulary].
+    """
+
+    dense: Callable[[Array, Array, Array], Array]
+    scores: Callable[[Array, Array, Array], Array]
+
+
+def _dense(inputs: Array, kernel: Array, bias: Array) -> Array:
+    return ops.matmul(inputs, kernel) + bias
+
+
+def _scores(states: Array, words: Array, bias: Array) -> Array:
+    return ops.cast(ops.matmul(states, ops.transpose(words)), "float32") + bias
+
+
+PLAIN = Products(_dense, _scores)
+
+_chosen: ContextVar[Products] = ContextVar("products", default=PLAIN)
+
+
+def products() -> Products:
+    """Returns who computes products here: `PLAIN`, if not others were put in their place."""
+    return _chosen.get()
+
+
+@contextlib.contextmanager
+def multiplied_by(ways: Products) -> Iterator[None]:
+    """Puts other ways in the place of `PLAIN` for what is traced inside."""
+    token = _chosen.set(ways)
+    try:
+        yield
+    finally:
+        _chosen.reset(token)

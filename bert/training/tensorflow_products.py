@@ -1,0 +1,72 @@
+"""Products with float32 weights that XLA compiles well for processors, equal to `products.PLAIN` up to rounding.
+
+XLA's library for processors multiplies matrices whose rows lie one after the other; a product with a transposed
+matrix, as every gradient of weights is, goes another way, at half the speed where there are more rows than columns.
+So the smaller factor is copied in the other order first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tensorflow as tf
+from tensorflow.compiler.tf2xla.python import xla
+
+from multiberts.bert.model.products import PLAIN, Products
+
+Gradients = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
+
+
+def _dense(inputs: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    if inputs.dtype != tf.float32:
+        return PLAIN.dense(inputs, kernel, bias)
+    rows = tf.reshape(inputs, (-1, inputs.shape[-1]))
+    product = _flat_dense(rows, tf.convert_to_tensor(kernel))
+    return tf.reshape(product, (*inputs.shape[:-1], kernel.shape[-1])) + bias
+
+
+@tf.custom_gradient
+def _flat_dense(
+    inputs: tf.Tensor, kernel: tf.Tensor
+) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]]:
+    def back(gradient: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        if inputs.shape[1] > gradient.shape[1]:
+            of_kernel = _stored(tf.matmul(_stored(tf.transpose(gradient)), inputs))
+            of_kernel = tf.transpose(of_kernel)
+        else:
+            of_kernel = tf.matmul(_stored(tf.transpose(inputs)), gradient)
+        return tf.matmul(gradient, kernel, transpose_b=True), of_kernel
+
+    return tf.matmul(inputs, kernel), back
+
+
+def _scores(states: tf.Tensor, words: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    if states.dtype != tf.float32:
+        return PLAIN.scores(states, words, bias)
+    return _flat_scores(states, tf.convert_to_tensor(words), tf.convert_to_tensor(bias))
+
+
+@tf.custom_gradient
+def _flat_scores(
+    states: tf.Tensor, words: tf.Tensor, bias: tf.Tensor
+) -> tuple[tf.Tensor, Callable[[tf.Tensor], Gradients]]:
+    # The bias as one more column: a vocabulary's scores are so large that adding it, and summing its
+    # gradient, would each take longer than a copy of the words.
+    ones = tf.ones((states.shape[0], 1))
+
+    def back(gradient: tf.Tensor) -> Gradients:
+        columns = _stored(tf.concat([tf.transpose(states), tf.transpose(ones)], 0))
+        of_words = tf.matmul(columns, gradient)  # [width + 1, vocabulary]
+        return tf.matmul(gradient, words), tf.transpose(of_words[:-1]), of_words[-1]
+
+    with_bias = tf.concat([words, bias[:, None]], 1)
+    return tf.matmul(tf.concat([states, ones], 1), with_bias, transpose_b=True), back
+
+
+def _stored(values: tf.Tensor) -> tf.Tensor:
+    """Returns the values as they are laid out here: XLA does not join the transposition with a product."""
+    stored: tf.Tensor = xla.optimization_barrier(values, tf.zeros(()))[0]
+    return tf.ensure_shape(stored, values.shape)
+
+
+COMPILED = Products(_dense, _scores)
