@@ -10,6 +10,7 @@ from keras import ops
 from multiberts.bert.model.addressed_dropout import dropout
 from multiberts.bert.model.attention import attention_core
 from multiberts.bert.model.configuration import BertConfig
+from multiberts.bert.model.products import products
 
 Array = Any
 Parameters = Mapping[str, Array]
@@ -109,7 +110,7 @@ def dense(parameters: Parameters, name: str, inputs: Array) -> Array:
     kernel, bias = (
         ops.cast(parameters[f"{name}/{part}"], inputs.dtype) for part in ("kernel", "bias")
     )
-    return ops.matmul(inputs, kernel) + bias
+    return products().dense(inputs, kernel, bias)
 
 
 def layer_norm(parameters: Parameters, name: str, inputs: Array) -> Array:
@@ -154,7 +155,7 @@ def _block(
     dropout_key: Array | None,
     read: Array | int | None,
 ) -> Array:
-    """Computes LN(x + dropout(attention)), then LN(x + dropout(feed-forward)), of what is read; see `taken`."""
+    """Computes LN(x + dropout(attention)), then LN(x + dropout(feed-forward)), of tokens that are read."""
     name = f"bert/encoder/layer_{layer}"
     site = 1 + 3 * layer
     places = None if isinstance(read, int) else read

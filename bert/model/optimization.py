@@ -40,13 +40,19 @@ def is_decayed(name: str) -> bool:
     return not ("LayerNorm" in name or "layer_norm" in name or "bias" in name)
 
 
-def clipping_scale(gradients: dict[str, Array]) -> tuple[Array, Array]:
+def clipping_scale(
+    gradients: dict[str, Array], squares: Callable[[Array], Array] = ops.square
+) -> tuple[Array, Array]:
     """Returns the factor that brings a shard's gradient to a norm over all variables of at most 1.
+
+    Args:
+      gradients: by name.
+      squares: how an engine squares elements that are summed next.
 
     Returns:
       The factor, and the norm without it (float32 scalars).
     """
-    square = sum(ops.sum(ops.square(gradients[name])) for name in sorted(gradients))
+    square = sum(ops.sum(squares(gradients[name])) for name in sorted(gradients))
     norm = ops.sqrt(square)
     return CLIP_NORM / ops.maximum(norm, CLIP_NORM), norm
 

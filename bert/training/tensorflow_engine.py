@@ -10,9 +10,11 @@ import numpy as np
 import tensorflow as tf
 
 from multiberts.bert.model.optimization import adam_updates, clipping_scale
+from multiberts.bert.model.products import PLAIN, multiplied_by
 from multiberts.bert.training.devices import Devices
 from multiberts.bert.training.interface import DROPOUT_KEYS, NOTICES, Array, Batch, Function, Recipe
 from multiberts.bert.training.state import Arrays
+from multiberts.bert.training.tensorflow_products import COMPILED, squares
 
 # The same sums in the same order on every run: gradients of gathers would otherwise be summed by
 # whichever thread comes first.
@@ -33,6 +35,7 @@ class TensorFlowStep:
         self._factor_of = recipe.factor_of
         self.devices = devices
         self._compile_step = recipe.compile_step and devices.compiles
+        self._on_processor = self._compile_step and devices.kind == "CPU"
         self._variables: dict[str, tf.Variable] = {}
         self._m: dict[str, tf.Variable] = {}
         self._v: dict[str, tf.Variable] = {}
@@ -270,14 +273,15 @@ class TensorFlowStep:
         names = sorted(parameters)
         with tf.GradientTape() as tape:
             tape.watch([parameters[name] for name in names])
-            loss, metrics = self._loss(parameters, batch, key)
+            with multiplied_by(COMPILED if self._on_processor else PLAIN):
+                loss, metrics = self._loss(parameters, batch, key)
         gradients = tape.gradient(
             loss, [parameters[name] for name in names], unconnected_gradients="zero"
         )
         dense = {
             name: tf.convert_to_tensor(value) for name, value in zip(names, gradients, strict=True)
         }
-        scale, norm = clipping_scale(dense)
+        scale, norm = clipping_scale(dense, squares if self._on_processor else tf.square)
         return dense, {"loss": loss, "gradient_norm": norm, **metrics}, scale
 
 

@@ -1,8 +1,8 @@
-"""Products with float32 weights that XLA compiles well for processors, equal to `products.PLAIN` up to rounding.
+"""Products with float32 weights that XLA compiles well for processors.
 
-XLA's library for processors multiplies matrices whose rows lie one after the other; a product with a transposed
-matrix, as every gradient of weights is, goes another way, at half the speed where there are more rows than columns.
-So the smaller factor is copied in the other order first.
+They are equal to `products.PLAIN` up to rounding. XLA's library multiplies matrices whose rows lie one after
+the other. A product with a transposed matrix, as every gradient of weights is, goes another way, at half the
+speed where the result has more rows than columns. So the smaller factor is copied in the other order first.
 """
 
 from __future__ import annotations
@@ -21,23 +21,24 @@ def _dense(inputs: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     if inputs.dtype != tf.float32:
         return PLAIN.dense(inputs, kernel, bias)
     rows = tf.reshape(inputs, (-1, inputs.shape[-1]))
-    product = _flat_dense(rows, tf.convert_to_tensor(kernel))
-    return tf.reshape(product, (*inputs.shape[:-1], kernel.shape[-1])) + bias
+    outputs = _flat_dense(rows, tf.convert_to_tensor(kernel), tf.convert_to_tensor(bias))
+    return tf.reshape(outputs, (*inputs.shape[:-1], kernel.shape[-1]))
 
 
 @tf.custom_gradient
 def _flat_dense(
-    inputs: tf.Tensor, kernel: tf.Tensor
-) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]]:
-    def back(gradient: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    inputs: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor
+) -> tuple[tf.Tensor, Callable[[tf.Tensor], Gradients]]:
+    def back(gradient: tf.Tensor) -> Gradients:
         if inputs.shape[1] > gradient.shape[1]:
             of_kernel = _stored(tf.matmul(_stored(tf.transpose(gradient)), inputs))
             of_kernel = tf.transpose(of_kernel)
         else:
             of_kernel = tf.matmul(_stored(tf.transpose(inputs)), gradient)
-        return tf.matmul(gradient, kernel, transpose_b=True), of_kernel
+        of_inputs = tf.matmul(gradient, kernel, transpose_b=True)
+        return of_inputs, of_kernel, tf.reduce_sum(gradient, 0)
 
-    return tf.matmul(inputs, kernel), back
+    return tf.matmul(inputs, kernel) + bias, back
 
 
 def _scores(states: tf.Tensor, words: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
@@ -67,6 +68,11 @@ def _stored(values: tf.Tensor) -> tf.Tensor:
     """Returns the values as they are laid out here: XLA does not join the transposition with a product."""
     stored: tf.Tensor = xla.optimization_barrier(values, tf.zeros(()))[0]
     return tf.ensure_shape(stored, values.shape)
+
+
+def squares(values: tf.Tensor) -> tf.Tensor:
+    """Returns the squares, stored: XLA sums stored values faster than those it computes in the sum."""
+    return _stored(tf.square(values))
 
 
 COMPILED = Products(_dense, _scores)

@@ -62,3 +62,15 @@ def test_sequences_whose_bits_would_run_into_each_other_are_refused(shape: tuple
     with pytest.raises(UserError, match="sequences of 1025 pieces are longer than the 1024"):
         dropout(np.ones(shape, np.float32), 0.1, key, 0)
     dropout(np.ones((1, 1024, 2), np.float32), 0.1, key, 0)
+
+
+@pytest.mark.parametrize("shape", [(4, 6, 12), (4, 2, 6, 6)])
+def test_tokens_keep_their_bits_where_some_are_taken(shape: tuple[int, ...]) -> None:
+    """Rows that were taken from their places, some of them twice, have the bits of these places."""
+    key = np.array((5, 9), np.uint32)
+    whole = np.asarray(dropout(np.ones(shape, np.float32), 0.5, key, 3))
+    places = np.array([[0, 5, 5], [3, 1, 2], [0, 0, 0], [4, 2, 0]], np.int32)
+    along = places.reshape(4, *(1,) * (len(shape) - 3), 3, 1)
+    expected = np.take_along_axis(whole, along, axis=-2)
+    found = np.asarray(dropout(np.ones_like(expected), 0.5, key, 3, places))
+    assert np.array_equal(found, expected)

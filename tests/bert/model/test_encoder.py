@@ -206,3 +206,29 @@ def test_padding_changes_nothing_even_with_dropout() -> None:
         encode(parameters, CONFIG, inputs["input_ids"], inputs["input_mask"], inputs["segment_ids"])
     )
     assert np.abs(whole - without).max() > 0.1
+
+
+def test_states_at_some_places_are_those_of_the_whole_sequence() -> None:
+    """With dropout; a place that is read twice counts twice in the gradient."""
+    parameters = {name: tf.constant(values) for name, values in _weights().items()}
+    inputs = _inputs()
+    names = ("input_ids", "input_mask", "segment_ids")
+    given = [tf.constant(inputs[name]) for name in names]
+    key = tf.constant([3, 5], tf.uint32)
+    places = tf.tile(tf.constant([[0, 7, 2, 7]]), (len(inputs["input_ids"]), 1))
+
+    def run(read: tf.Tensor | None) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        with tf.GradientTape() as tape:
+            tape.watch(parameters)
+            states = encode(parameters, CONFIG, *given, key, places=read)
+            if read is None:
+                states = tf.gather(states, places, batch_dims=1)
+            loss = tf.reduce_sum(tf.sin(states))
+        gradients = tape.gradient(loss, parameters, unconnected_gradients="zero")
+        return states.numpy(), {n: tf.convert_to_tensor(g).numpy() for n, g in gradients.items()}
+
+    (states, gradients), (expected, expected_gradients) = run(places), run(None)
+    np.testing.assert_allclose(states, expected, atol=2e-5)
+    for name, values in expected_gradients.items():
+        scale = max(1.0, np.abs(values).max())
+        assert np.abs(gradients[name] - values).max() < 1e-4 * scale, name

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
+import tensorflow as tf
 
 from multiberts.bert.model.heads import cross_entropy, is_right, labels_compared
 from multiberts.bert.randomness import generator
@@ -27,3 +30,19 @@ def test_labels_that_are_compared_have_the_same_losses() -> None:
         losses, right = cross_entropy(logits, labels), is_right(logits, labels)
     np.testing.assert_allclose(losses, cross_entropy(logits, labels), rtol=1e-6, atol=1e-5)
     np.testing.assert_array_equal(right, is_right(logits, labels))
+
+
+def test_labels_that_are_compared_have_the_same_gradient() -> None:
+    draw = generator("heads test", 2)
+    logits = tf.constant(draw.normal(size=(5, 6, 7)), tf.float32)
+    labels = draw.integers(0, 7, (5, 6)).astype(np.int32)
+    weights = tf.constant(draw.normal(size=(5, 6)), tf.float32)
+    gradients = []
+    for way in (contextlib.nullcontext, labels_compared):
+        with way(), tf.GradientTape() as tape:
+            tape.watch(logits)
+            loss = tf.reduce_sum(weights * cross_entropy(logits, labels))
+        gradients.append(tape.gradient(loss, logits))
+    expected = weights[..., None] * (tf.nn.softmax(logits) - tf.one_hot(labels, 7))
+    for found in gradients:
+        np.testing.assert_allclose(found, expected, atol=1e-6)

@@ -1,0 +1,59 @@
+"""Products as XLA compiles them for processors are those of the definition."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from multiberts.bert.model.products import PLAIN, Products
+from multiberts.bert.randomness import generator
+from multiberts.bert.training.tensorflow_products import COMPILED, squares
+
+
+def drawn(*shape: int) -> tf.Tensor:
+    return tf.constant(generator("products", *shape).normal(size=shape), tf.float32)
+
+
+def outputs_and_gradients(
+    ways: Products, kind: str, given: tuple[tf.Tensor, ...], dtype: tf.DType
+) -> list[np.ndarray]:
+    @tf.function(jit_compile=True, autograph=False)
+    def compiled(*given: tf.Tensor) -> list[tf.Tensor]:
+        with tf.GradientTape() as tape:
+            tape.watch(given)
+            cast = [tf.cast(value, dtype) for value in given]
+            # As the model does: the bias of scores stays float32.
+            outputs = getattr(ways, kind)(*cast[:2], given[2] if kind == "scores" else cast[2])
+            loss = tf.reduce_sum(tf.sin(tf.cast(outputs, tf.float32)))
+        return [outputs, *tape.gradient(loss, given)]
+
+    return [np.asarray(tf.cast(value, tf.float32)) for value in compiled(*given)]
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16], ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize(
+    ("kind", "shapes"),
+    [
+        ("dense", ((3, 5, 8), (8, 20), (20,))),
+        ("dense", ((3, 5, 20), (20, 8), (8,))),
+        ("dense", ((15, 8), (8, 8), (8,))),
+        ("scores", ((15, 8), (40, 8), (40,))),
+    ],
+)
+def test_equal_to_the_definition(
+    kind: str, shapes: tuple[tuple[int, ...], ...], dtype: tf.DType
+) -> None:
+    given = tuple(drawn(*shape) for shape in shapes)
+    found, expected = (
+        outputs_and_gradients(ways, kind, given, dtype) for ways in (COMPILED, PLAIN)
+    )
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.shape == theirs.shape
+        assert np.abs(ours - theirs).max() <= 1e-5 * np.abs(theirs).max()
+
+
+def test_squares() -> None:
+    values = drawn(7, 9)
+    found = tf.function(squares, jit_compile=True, autograph=False)(values)
+    np.testing.assert_array_equal(found, np.square(values))
