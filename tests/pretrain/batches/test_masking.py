@@ -6,7 +6,12 @@ from scipy import stats
 
 from multiberts.bert.randomness import permuted_index
 from multiberts.bert.tokenization import SPECIAL_TOKENS, Tokenizer
-from multiberts.pretrain.batches.masking import Masking, instance_order, pretraining_batch
+from multiberts.pretrain.batches.masking import (
+    Masking,
+    _lowest,
+    instance_order,
+    pretraining_batch,
+)
 from multiberts.pretrain.corpus.instances import INSTANCES, InstanceTable, make_instances
 from multiberts.pretrain.corpus.token_store import (
     DOCUMENT_OFFSETS,
@@ -379,3 +384,18 @@ def test_whole_words_are_masked_piece_by_piece(pieces_corpus):
 
 def test_words_of_one_piece_are_masked_as_without_the_option(batch_of):
     assert same(batch_of(3), batch_of(3, whole_word_masks=True))
+
+
+@pytest.mark.parametrize("kinds_of_halves", [1, 2, 2**32])
+def test_the_lowest_scores_are_chosen_even_where_their_upper_halves_are_alike(kinds_of_halves):
+    """Beside a full sort of the scores, ties in their random bits broken by place; of none, none."""
+    draws = np.random.default_rng(0)
+    shape = (200, 40)
+    halves = draws.integers(2**32 - kinds_of_halves, 2**32, shape, dtype=np.uint64)
+    bits = halves << np.uint64(32) | draws.integers(0, 4, shape, dtype=np.uint64) << np.uint64(30)
+    candidates = draws.random(shape) < 0.8
+    count = np.minimum(draws.integers(0, 20, shape[0]), candidates.sum(axis=1))
+    found = _lowest(candidates, bits, count)
+    for row in range(shape[0]):
+        ranked = sorted(np.flatnonzero(candidates[row]), key=lambda place: bits[row, place] >> 16)
+        assert np.flatnonzero(found[row]).tolist() == sorted(ranked[: count[row]])
