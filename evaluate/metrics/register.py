@@ -99,12 +99,12 @@ def metric_input(
 
     Args:
       metric: its `uses` decides.
-      prediction: [..., examples].
+      prediction: [..., examples]; without scores, fractions are probabilities of class 1.
       scores: logits [..., examples, classes], or None.
 
     Returns:
       The prediction; or the probabilities of the classes [..., examples, classes]; or the logit
-      of class 1 less that of class 0 [..., examples].
+      of class 1 less that of class 0, or its probability [..., examples].
 
     Raises:
       ValueError: the metric needs scores and there are none, or not of two classes.
@@ -115,11 +115,15 @@ def metric_input(
     """
     if metric.uses in ("prediction", "text"):
         return np.asarray(prediction)
+    if scores is None:
+        first = np.asarray(prediction)
+        if first.dtype.kind == "f" and np.any(first[np.isfinite(first)] % 1):
+            return np.stack([1 - first, first], axis=-1) if metric.uses == "scores" else first
     logits = np.empty((0, 0)) if scores is None else np.asarray(scores, dtype=np.float64)
     if logits.shape[-1] < 2 or np.isnan(logits).any():
         raise ValueError(
-            f"{metric.name} needs the scores of all classes for every example, found none; write "
-            "the predictions with their scores"
+            f"{metric.name} needs the scores of all classes for every example, or class 1's probability "
+            "as the prediction, found neither; write the predictions with their scores"
         )
     if metric.uses == "scores":
         return softmax(logits)

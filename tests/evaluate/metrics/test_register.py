@@ -172,6 +172,10 @@ def test_what_a_metric_is_given():
     np.testing.assert_array_equal(metric_input(METRICS["auc"], prediction, logits), [[2.0, -0.5]])
     with pytest.raises(ValueError, match="brier needs the scores of all classes"):
         metric_input(METRICS["brier"], prediction)
+    probability = np.array([[0.75, 0.0]])
+    assert metric_input(METRICS["auc"], probability) is probability
+    expected = [[[0.25, 0.75], [1.0, 0.0]]]
+    np.testing.assert_array_equal(metric_input(METRICS["brier"], probability), expected)
     with pytest.raises(ValueError, match="auc is for two classes, found scores of 3"):
         metric_input(METRICS["auc"], prediction, np.zeros((1, 2, 3)))
 

@@ -210,3 +210,23 @@ def test_arms_without_names_are_called_as_their_files_and_folders(tmp_path: Path
     assert "mean of new is higher than that of pythia-1.4b" in compare_files(
         base=str(folder), experiment=[str(file)]
     )
+
+
+@pytest.mark.parametrize("metric", ["auc", "brier", "log_loss"])
+def test_probabilities_in_a_file_are_those_of_arrays(metric: str, tmp_path: Path) -> None:
+    random, labels = np.random.default_rng(0), np.arange(30) % 2
+    given = {
+        name: np.clip(labels * 0.2 + random.random((30, 30)) * 0.8, 0.01, 0.99)  # as many seeds
+        for name in ("old", "new")
+    }
+    for name, values in given.items():
+        columns = {
+            "seed": np.repeat(np.arange(30), 30), "id": np.tile(np.arange(30), 30),
+            "prediction": values.ravel(), "label": np.tile(labels, 30),
+        }  # fmt: skip
+        pd.DataFrame(columns).to_csv(tmp_path / f"{name}.csv", index=False)
+    files = [str(tmp_path / f"{name}.csv") for name in ("old", "new")]
+    page = str(tmp_path / "page.html")
+    text = compare_files(base=files[0], experiment=files[1:], metric=metric, json=True, html=page)
+    expected = stats.compare(given["old"], given["new"], metric, labels=labels)
+    assert json.loads(text)[0]["estimate"] == pytest.approx(expected.estimate, abs=1e-12)
