@@ -20,8 +20,8 @@ from multiberts.evaluate.imports.imported_runs import (
 )
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.evaluate.readers.columns import ColumnNames, default_metric
-from multiberts.evaluate.readers.reading import read_frames
-from multiberts.runs.errors import UserError
+from multiberts.evaluate.readers.reading import name_of, read_frames
+from multiberts.runs.errors import UserError, counted
 
 if TYPE_CHECKING:
     import pandas
@@ -62,13 +62,13 @@ def read_other_programs(
     for own, frame in read_frames(source, names, task, may_name=True).items():
         where = f"{path.name}, {own}"
         frame = frame.assign(
-            arm=frame["arm"] if "arm" in frame else procedure or path.name.partition(".")[0],
+            arm=frame["arm"] if "arm" in frame else procedure or name_of(path),
             example=frame["example"].astype(str),
         )
         value = "prediction" if "prediction" in frame else "score"
         if frame[value].isna().any():
             raise UserError(
-                f"{where}: {int(frame[value].isna().sum())} {value}s are missing; fill them in, or "
+                f"{where}: {counted(int(frame[value].isna().sum()), value)} missing; fill them in, or "
                 "leave their examples out"
             )
         chosen = metric or default_metric(

@@ -106,8 +106,19 @@ def read_frames(
     else:
         raise UserError(f"{path} does not exist; check the path")
     if may_name and "task" not in found:
-        found["task"] = task or start.name.partition(".")[0]
+        found["task"] = task or name_of(start)
     return _by_task(found, task, path)
+
+
+def name_of(path: str | Path) -> str:
+    """Returns what predictions are called that name no model or task: as their file or folder.
+
+    Example:
+      >>> name_of("results/base.csv.gz"), name_of("results/new.2.tsv")
+      ('base', 'new.2')
+    """
+    place = Path(path)
+    return place.name if place.is_dir() else Path(place.name.removesuffix(".gz")).stem
 
 
 def _files_in(folder: Path, task: str | None) -> list[Path]:
@@ -190,7 +201,7 @@ def _by_task(frame: pandas.DataFrame, task: str | None, path: str) -> dict[str, 
     if "task" not in frame:
         if task is not None:
             raise UserError(f"{path} names no task; leave --task out")
-        return {Path(path).name.partition(".")[0]: frame}
+        return {name_of(path): frame}
     known = [str(name) for name in frame["task"].dropna().unique()]
     chosen = [name for name in known if task in (None, name, *name.split("/"))]
     if not chosen:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from multiberts.evaluate.dumps.run_file import find_runs
 from multiberts.evaluate.readers.columns import ROLES, TEXT_NAMES, ColumnNames, default_metric
-from multiberts.evaluate.readers.reading import read_frame
+from multiberts.evaluate.readers.reading import name_of, read_frame
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import write_atomically
 from multiberts.runs.parameters import PositiveInt, Range, takes_fields_of
@@ -219,7 +219,7 @@ def _arms_of(settings: OwnComparison) -> dict[str, xarray.Dataset]:
         raise UserError(f"found a path twice among {', '.join(paths)}; give each once")
     found = [read_predictions(path, task=settings.task, **settings.columns) for path in paths]
     if len(paths) == 1:
-        return {name or _name_of(paths[0]): data for name, data in found[0].items()}
+        return {name or name_of(paths[0]): data for name, data in found[0].items()}
     arms: dict[str, xarray.Dataset] = {}
     for path, own in zip(paths, found, strict=True):
         if len(own) != 1:
@@ -228,15 +228,9 @@ def _arms_of(settings: OwnComparison) -> dict[str, xarray.Dataset]:
                 "several paths are given; give this path alone, or one arm per path"
             )
         [(name, data)] = own.items()
-        name = name or _name_of(path)
+        name = name or name_of(path)
         arms[name if name not in arms else path] = data
     return arms
-
-
-def _name_of(path: str) -> str:
-    """Returns what an arm is called that has no name but its file's or folder's."""
-    place = Path(path)
-    return place.name if place.is_dir() else Path(place.name.removesuffix(".gz")).stem
 
 
 def _compare_arms(

@@ -541,7 +541,7 @@ def test_an_export_becomes_the_runs_it_was_made_of(tmp_path: Path) -> None:
     ("text", "line"),
     [
         ("seed,id,score\na,1,1\n", "found the seed 'a', expected whole numbers"),
-        ("seed,id,score\n1,1,\n", "1 scores are missing"),
+        ("seed,id,score\n1,1,\n", "1 score missing"),
         ("seed,id,score\n1,1,1\n1,1,1\n", "two rows of .*seed 1, example 1"),
         ("seed,id,prediction,label\n1,1,0.5,1\n", "name a metric with --metric"),
     ],
