@@ -11,11 +11,14 @@ sentences of made-up words with the frequencies of natural language. What counts
 - batches: 256 sequences of 512 with masks, from a store, drawn by (data_seed, step).
 - two workers: as many by two processes at once; steps are independent, so any process can make any of
   them. Judged by their own cores' time, which other work on the machine does not touch.
+- two threads: as many by the pool that training makes batches with (`pretrain.batch_threads`), by the clock,
+  so it counts on free cores alone; in BERT-Base's shape, and in small batches several of which are one block.
 """
 
 from __future__ import annotations
 
 import gzip
+import itertools
 import multiprocessing
 import os
 import sys
@@ -34,12 +37,14 @@ from tokenizers import BertWordPieceTokenizer
 from transformers import BertTokenizerLegacy
 
 from multiberts.bert.tokenization import Tokenizer
+from multiberts.bert.training.loop import batches_ahead
 from multiberts.pretrain.batches.masking import Masking, pretraining_batch
 from multiberts.pretrain.corpus.instances import InstanceTable
 from multiberts.pretrain.corpus.preparation import prepare
 from multiberts.pretrain.corpus.sentences import split_sentences
 from multiberts.pretrain.corpus.token_store import TokenStore
 from multiberts.runs import console
+from multiberts.runs.allocator import keep_freed_memory
 
 REPEATS = 3
 # About what a shard of a corpus holds: words that were met before cost less than new ones.
@@ -52,6 +57,9 @@ TIMES_THE_ORIGINAL = 10.0
 TIMES_THE_LIBRARY = 1.5
 BATCHES_A_SECOND = 100.0
 TWO_WORKERS = 1.7
+TWO_THREADS = 1.8
+# Sequences per batch, their length, predictions, and steps per block.
+SHAPES = ((BATCH_SIZE, SEQUENCE_LENGTH, PREDICTIONS, 1), (32, SEQUENCE_LENGTH, PREDICTIONS, 8))
 
 
 def main() -> None:
@@ -178,7 +186,44 @@ def batches(corpus: Path) -> list[bool]:
             f"  batches, {workers} at once: {rates[workers]:8.1f} a second of their cores' time, "
             f"{by_clock:.1f} by the clock"
         )
-    return [*met, told("times one worker, by two", rates[2] / rates[1], TWO_WORKERS)]
+    met.append(told("times one worker, by two", rates[2] / rates[1], TWO_WORKERS))
+    return met + [threads(corpus, *shape) for shape in SHAPES]
+
+
+def threads(corpus: Path, batch_size: int, length: int, predictions: int, block: int) -> bool:
+    """Times the pool of threads of training, with one and two; whether the target was met."""
+    keep_freed_memory()  # as training does
+    store, table = TokenStore(corpus), InstanceTable(corpus)
+    tokenizer = Tokenizer(corpus / "vocab.txt")
+    masking = Masking(sequence_length=length, max_predictions_per_sequence=predictions)
+
+    def make(steps: range) -> list[dict[str, np.ndarray]]:
+        made = pretraining_batch(
+            store,
+            table,
+            masking,
+            tokenizer=tokenizer,
+            data_seed=0,
+            step=steps.start,
+            batch_size=batch_size,
+            fresh_masks=False,
+            instance_seed=0,
+            num_steps=len(steps),
+        )
+        return [made]
+
+    rates = {1: 0.0, 2: 0.0}
+    for _, count in itertools.product(range(REPEATS), rates):
+        blocks = (range(start, start + block) for start in range(0, STEPS * block, block))
+        begun = time.perf_counter()
+        for _ in batches_ahead(make, blocks, count):
+            pass
+        rates[count] = max(rates[count], STEPS * block / (time.perf_counter() - begun))
+    console.report(
+        f"  batches of {batch_size} x {length} in blocks of {block}: {rates[1]:8.1f} per second by one "
+        f"thread, {rates[2]:.1f} by two, by the clock"
+    )
+    return told("times one thread, by two", rates[2] / rates[1], TWO_THREADS)
 
 
 def _worker(corpus: Path, number: int, barrier: Any, results: Any) -> None:

@@ -197,7 +197,7 @@ def training(
             (saving.save_state_every_steps, saving.log_every_steps),
             scheduled,
         )
-        for steps, batches in _ahead(schedule, blocks):
+        for steps, batches in batches_ahead(schedule.batches_at, blocks, schedule.batch_threads):
             writer.check()
             rates = [schedule.learning_rate_at(step) for step in steps]
             metrics = yield Dispatch(
@@ -371,17 +371,30 @@ def _blocks(
         first = end
 
 
-def _ahead(schedule: Schedule, blocks: Iterator[range]) -> Iterator[tuple[range, Sequence[Batch]]]:
-    """Yields blocks of steps and their batches, while threads make those of the blocks that follow."""
+def batches_ahead(
+    batches_at: Callable[[range], Sequence[Batch]], blocks: Iterator[range], threads: int
+) -> Iterator[tuple[range, Sequence[Batch]]]:
+    """Yields blocks of steps and their batches, while threads make those of the blocks that follow.
+
+    Args:
+      batches_at: the batches of consecutive steps.
+      blocks: the steps, from 0.
+      threads: how many blocks are made at a time.
+
+    Example:
+      >>> blocks = iter([range(2), range(2, 3)])
+      >>> list(batches_ahead(lambda steps: [{"step": step} for step in steps], blocks, threads=2))
+      [(range(0, 2), [{'step': 0}, {'step': 1}]), (range(2, 3), [{'step': 2}])]
+    """
     ahead: collections.deque[tuple[range, concurrent.futures.Future[Sequence[Batch]]]]
     ahead = collections.deque()
 
     def begin(number: int) -> None:
         for steps in itertools.islice(blocks, number):
-            ahead.append((steps, pool.submit(schedule.batches_at, steps)))
+            ahead.append((steps, pool.submit(batches_at, steps)))
 
-    with concurrent.futures.ThreadPoolExecutor(schedule.batch_threads) as pool:
-        begin(schedule.batch_threads)
+    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+        begin(threads)
         while ahead:
             steps, batches = ahead.popleft()
             found = batches.result()

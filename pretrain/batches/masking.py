@@ -127,6 +127,7 @@ def masked_features(
     Raises:
       ValueError: an instance is longer than `masking.sequence_length`.
     """
+    rows = np.asarray(rows)  # views of a mapped file cost more to make
     input_ids, segment_ids, is_text, length = _assemble(
         store, rows, tokenizer, masking.sequence_length
     )
@@ -212,7 +213,9 @@ def _assemble(
     source = np.where(in_b, rows["b_start"][:, None] - a_length - 2, rows["a_start"][:, None] - 1)
     source += places
     # `take` lets other threads of Python work.
-    input_ids = store.tokens.take(source, mode="clip").astype(np.int32)  # [batch, length]
+    input_ids = (
+        np.asarray(store.tokens).take(source, mode="clip").astype(np.int32)
+    )  # [batch, length]
     input_ids *= is_text
     segment_ids = (in_b & is_text).astype(np.int32)
     batch = np.arange(len(rows))
