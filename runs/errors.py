@@ -98,7 +98,7 @@ def nearest(name: str, choices: Iterable[str], otherwise: str | None = None) -> 
     return otherwise or f"expected one of {', '.join(choices) or 'none'}; correct the name"
 
 
-def counted(count: int, noun: str, form: str = "") -> str:
+def counted(count: float, noun: str, form: str = "") -> str:
     """Returns a number with its noun, in the plural unless the number is 1.
 
     Args:
