@@ -255,9 +255,13 @@ class Question:
           examples: name of the set of examples; questions with the same name share its draws.
 
         Raises:
-          DataError: an arm whose seeds are to be drawn has one seed.
+          DataError: an arm whose seeds are to be drawn has one seed, or one whose examples are has one.
         """
         _check_seeds(arms, settings)
+        if settings.resample != "seeds" and min(arm.num_examples for arm in arms) < 2:
+            raise DataError(
+                "found one example, expected two or more to estimate their spread; add some"
+            )
         self.arms, self.metric = tuple(arms), metric
         pools_of: dict[Design, list[str | None]] = {
             "single": ["seeds"],
@@ -427,8 +431,8 @@ def _check_seeds(arms: Sequence[Arm], settings: ComparisonSettings) -> None:
             or_fixed = " (or design='fixed_baseline')" * (name == "base" and len(arms) > 1)
             raise DataError(
                 f"{name} has one seed ({arm.seeds[0]!r}){to_pair}, expected two or more to estimate "
-                "how seeds vary; add seeds, or use resample='examples' and claim nothing beyond "
-                f"this seed{or_fixed}"
+                "how seeds vary; add seeds, or, in Python, use resample='examples' and claim nothing "
+                f"beyond this seed{or_fixed}"
             )
 
 

@@ -137,7 +137,7 @@ def test_bad_input_is_refused():
         compare(base, experiment.isel(example=slice(1, None)), "accuracy")
     other = experiment.copy(deep=True)
     other["label"][4] = 1 - other["label"][4]
-    with pytest.raises(UserError, match="different labels for 1 examples, first 'id 4'"):
+    with pytest.raises(UserError, match="different labels for 1 example, first 'id 4'"):
         compare(base, other, "accuracy")
     with pytest.raises(UserError, match="none in common"):
         compare(base, experiment.assign_coords(pretrain_seed=("run", range(10, 20))), "accuracy")

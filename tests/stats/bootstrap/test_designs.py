@@ -2,6 +2,7 @@
 and the exact standard error against the samples."""
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -376,6 +377,12 @@ def test_bad_designs_are_refused():
         compare(base, experiment, "accuracy", clusters=np.zeros(39))
     with pytest.raises(UserError, match="has one seed.*fixed_baseline"):
         compare(arm(seeds=1), experiment, "accuracy", "unpaired")
+    with (
+        warnings.catch_warnings(),
+        pytest.raises(UserError, match="found one example, expected two"),
+    ):
+        warnings.simplefilter("error")
+        compare(np.ones((3, 1)), np.zeros((3, 1)))
     with pytest.raises(UserError, match="auc needs the scores of all classes"):
         compare(base, experiment, "auc")
     with pytest.raises(UserError, match="found metric 3, expected a name, a Metric or a function"):
