@@ -380,13 +380,14 @@ class Reconciler:
 
 def _dollars(attempts: Iterable[Attempt]) -> float:
     """Returns what nodes have cost so far; those of one node, which have one log, each bear a share."""
-    now, nodes = time.time(), {}
+    now = time.time()
+    nodes: dict[tuple[str, str | None], list[Attempt]] = {}
     for attempt in attempts:
         if attempt.dollars_per_hour is not None:
             nodes.setdefault((attempt.host, attempt.log), []).append(attempt)
     return sum(
         (max(one.ended or now for one in seeds) - min(one.started for one in seeds))
         / 3600
-        * sum(one.dollars_per_hour for one in seeds)
+        * sum(one.dollars_per_hour or 0.0 for one in seeds)
         for seeds in nodes.values()
     )

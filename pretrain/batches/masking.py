@@ -273,12 +273,14 @@ def _lowest(candidates: np.ndarray, bits: np.ndarray, count: np.ndarray) -> np.n
 
 def _starts(matrix: np.ndarray) -> np.ndarray:
     """Returns where each row begins in the flat array, int64 [rows]."""
-    return np.arange(matrix.shape[0]) * matrix.shape[1]
+    starts: np.ndarray = np.arange(matrix.shape[0]) * matrix.shape[1]
+    return starts
 
 
 def _at(in_order: np.ndarray, count: np.ndarray) -> np.ndarray:
     """Returns the last of the first `count` of each row, [batch, 1]; of none the first."""
-    return in_order[np.arange(len(count)), np.maximum(count, 1) - 1][:, None]
+    last: np.ndarray = in_order[np.arange(len(count)), np.maximum(count, 1) - 1]
+    return last[:, None]
 
 
 def _draws(candidates: np.ndarray, mask_key: tuple[str | int | np.ndarray, ...]) -> np.ndarray:
@@ -386,7 +388,7 @@ def _replace_chosen(
         tokenizer.mask_id,
         np.where(action < _MASK_SHARE + _KEEP_SHARE, old, any_id),
     )
-    flat[indices.reshape(-1)] = np.where(weights, new, old).reshape(
-        -1
-    )  # of padding, [CLS] by itself
-    return old * weights
+    # Padding stands for place 0 and puts [CLS] there again.
+    flat[indices.reshape(-1)] = np.where(weights, new, old).reshape(-1)
+    replaced: np.ndarray = old * weights
+    return replaced
