@@ -182,7 +182,7 @@ def test_attempts_are_closed_although_slurm_has_no_cluster(
     with pytest.raises(UserError, match="squeue failed: no controller answers; try again"):
         reap(root=root, engine="slurm")
     assert [one.outcome for one in attempts_of(root)["pretrain/a"]] == ["lost"]
-    assert "1 attempts of processes that are gone marked as lost" in capsys.readouterr().out
+    assert "1 attempt of processes that are gone marked as lost" in capsys.readouterr().out
 
 
 def test_an_attempt_of_another_process_with_the_same_number_is_closed(tmp_path: Path) -> None:
