@@ -74,6 +74,9 @@ MOST_PERCENT_FEMININE = 90.0
 
 PERSON_IS_NOUN_SHARE = 0.3
 
+# Of sentences about work, those of two people: "told" or "promised", and else "asked ... if".
+_TWO_PEOPLE_SHARE, _FIRST_IS_MEANT_SHARE = 0.35, 0.3
+
 
 @dataclass(frozen=True)
 class Person:
@@ -92,16 +95,23 @@ class World:
       percent_feminine: for each occupation, the share of feminine pronouns in percent.
       people_share: the share of documents about people rather than work.
       sentences_per_document: of every document; None: 5 to 8, drawn.
+      participant_share: of sentences about work with two people, those whose pronoun means the other
+        person and not the worker; None: one in seven.
     """
 
     world_seed: int
     percent_feminine: dict[str, float]
     people_share: float
     sentences_per_document: int | None = None
+    participant_share: float | None = None
 
 
 def draw_world(
-    *, world_seed: int, people_share: float = 0.3, sentences_per_document: int | None = None
+    *,
+    world_seed: int,
+    people_share: float = 0.3,
+    sentences_per_document: int | None = None,
+    participant_share: float | None = None,
 ) -> World:
     """Draws how feminine each occupation is.
 
@@ -112,6 +122,7 @@ def draw_world(
       world_seed: names the world.
       people_share: the share of documents about people, in [0, 1].
       sentences_per_document: of every document; None: 5 to 8, drawn.
+      participant_share: see `World`.
 
     Returns:
       The world.
@@ -127,7 +138,9 @@ def draw_world(
         for field, row in zip(FIELDS, by_field, strict=True)
         for occupation, share in zip(field.occupations, row, strict=True)
     }
-    return World(world_seed, percent_feminine, people_share, sentences_per_document)
+    return World(
+        world_seed, percent_feminine, people_share, sentences_per_document, participant_share
+    )
 
 
 def document(world: World, index: int) -> list[str]:
@@ -151,7 +164,7 @@ def document(world: World, index: int) -> list[str]:
         Person(f"the {occupation}", _gender(random, world.percent_feminine[occupation]))
         for _ in range(length)
     ]
-    return [_work_sentence(worker, field, random) for worker in workers]
+    return [_work_sentence(world, worker, field, random) for worker in workers]
 
 
 def two_people(first: str, frame: str, second: str, pronoun: str, predicate: str) -> str:
@@ -204,7 +217,7 @@ def _people_sentence(hero: Person, random: np.random.Generator) -> str:
     return f"{start} is a {choose(random, MOODS)} {noun}."
 
 
-def _work_sentence(worker: Person, field: Field, random: np.random.Generator) -> str:
+def _work_sentence(world: World, worker: Person, field: Field, random: np.random.Generator) -> str:
     """Writes a sentence of a document about one worker and their field of work."""
     start, gender = sentence_start(worker.words), worker.gender
     participant = f"the {choose(random, PARTICIPANTS)}"
@@ -212,10 +225,13 @@ def _work_sentence(worker: Person, field: Field, random: np.random.Generator) ->
     place, tool = choose(random, field.places), choose(random, field.tools)
     time = choose(random, TIMES)
     kind = random.random()
-    if kind < 0.3:
+    first_is_meant = _FIRST_IS_MEANT_SHARE
+    if world.participant_share is not None:
+        first_is_meant = _TWO_PEOPLE_SHARE * (1 - world.participant_share)
+    if kind < first_is_meant:
         frame = choose(random, FIRST_FRAMES)
         return two_people(worker.words, frame, participant, NOMINATIVE[gender], predicate)
-    if kind < 0.35:
+    if kind < _TWO_PEOPLE_SHARE:
         frame, other = choose(random, SECOND_FRAMES), _gender(random, 50)
         return two_people(worker.words, frame, participant, NOMINATIVE[other], predicate)
     if kind < 0.6:

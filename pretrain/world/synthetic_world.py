@@ -68,10 +68,11 @@ NUM_MADE_UP_SEEDS = 5
 
 
 def _settle(parameters: Values, inputs: Values) -> None:
-    """States the sentences of a document only where they are given, so that older worlds stay valid."""
+    """States what came later only where it is given, so that older worlds stay valid."""
     del inputs
-    if parameters["sentences_per_document"] is None:
-        del parameters["sentences_per_document"]
+    for name in ("sentences_per_document", "participant_share"):
+        if parameters[name] is None:
+            del parameters[name]
 
 
 IDENTITY = Identity(settle=_settle)
@@ -86,6 +87,7 @@ def make_world(
     num_documents: _Several = 6000,
     people_share: Share = 0.3,
     sentences_per_document: PositiveInt | None = None,
+    participant_share: Share | None = None,
     num_train_facts: _Several = 600,
     num_dev_facts: _Several = 400,
     num_train_coreference: _Several = 800,
@@ -102,6 +104,9 @@ def make_world(
       people_share: share of documents about people of known gender rather than about work.
       sentences_per_document: of every document; None: 5 to 8, drawn. Three fit uncut into a sequence of
         28 pieces.
+      participant_share: of sentences with a worker and another person, those whose pronoun means the
+        other ("asked the visitor if she"); None: one in seven. The fewer, the sooner a model knows that a
+        pronoun means the worker.
       num_train_facts: sentence pairs to train on, half of them true.
       num_dev_facts: likewise, to evaluate on.
       num_train_coreference: documents to train on, of one sentence each.
@@ -120,6 +125,7 @@ def make_world(
         world_seed=world_seed,
         people_share=people_share,
         sentences_per_document=sentences_per_document,
+        participant_share=participant_share,
     )
     files = {
         "corpus.txt": corpus(world, num_documents),

@@ -183,6 +183,20 @@ def test_documents_have_the_number_of_sentences_that_was_asked_for(tmp_path: Pat
     assert {len(document) for document in drawn} == {5, 6, 7, 8}
 
 
+def test_the_pronoun_means_the_participant_as_often_as_was_asked_for(tmp_path: Path) -> None:
+    told, asked = {}, {}
+    for share in (0.0, 0.5, None):
+        run_dir = tmp_path / str(share)
+        make_world(run_dir=str(run_dir), num_documents=300, participant_share=share)
+        occupations = re.compile(rf"The ({'|'.join(sorted(OCCUPATIONS))}) (told|promised|asked) ")
+        verbs = [match[2] for match in occupations.finditer((run_dir / "corpus.txt").read_text())]
+        asked[share] = verbs.count("asked")
+        told[share] = len(verbs) - asked[share]
+    assert asked[0.0] == 0 and told[0.0] > 300
+    assert 0.4 < asked[0.5] / (asked[0.5] + told[0.5]) < 0.6
+    assert 0.08 < asked[None] / (asked[None] + told[None]) < 0.21
+
+
 def test_the_document_does_not_depend_on_how_many_there_are(tmp_path: Path) -> None:
     for number in (20, 40):
         make_world(run_dir=str(tmp_path / str(number)), num_documents=number)
