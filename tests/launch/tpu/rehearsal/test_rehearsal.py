@@ -22,7 +22,7 @@ pytest.importorskip("google.cloud.tpu_v2", reason="needs requirements-cloud.txt"
 
 
 LIBRARIES = {"tensorflow": "TensorFlow", "jax": "JAX"}
-# The library, and how many seeds a node trains together.
+# The library, and how many seeds share a node.
 KINDS = [("tensorflow", 1), ("jax", 1), ("jax", 3)]
 
 
