@@ -7,7 +7,8 @@ Every way trains the same model (tiny L2/H128, mini L4/H256; 30,522 pieces) on t
 batches of 4,096 tokens with 15 % predictions, with dropout, on the same number of threads, each in a
 process of its own:
 
-- ours: `bert.training.engine.Trainer`, compiled by XLA;
+- ours: `bert.training.engine.Trainer`, compiled by XLA; of the last layer it computes what the heads read,
+  where the others compute it whole (MFU counts it whole for all);
 - ours, no XLA: the same, uncompiled;
 - torch eager / torch compiled: `transformers`' BertForPreTraining (scaled-dot-product attention),
   its masked positions gathered before the head, gradient clipping, fused AdamW;

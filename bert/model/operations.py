@@ -2,7 +2,9 @@
 
 The share of its peak that a device spends on the model's own products (MFU) is
 `model_flops_per_step / (seconds per step * peak of all devices)`. Recomputation, dropout's hashing,
-normalisation and the optimiser count nothing: they are the cost of a step, not its purpose.
+normalisation and the optimiser count nothing: they are the cost of a step, not its purpose. The last layer
+counts whole, though pre-training computes it only where the heads read it: of BERT-Base at 512 / 80 that is
+5.7 % fewer products than are counted.
 
 Reference: Chowdhery et al., PaLM, 2022, appendix B (model FLOPs utilisation).
 """
