@@ -10,7 +10,7 @@ from keras import ops
 from multiberts.bert.model.addressed_dropout import dropout
 from multiberts.bert.model.attention import attention_core
 from multiberts.bert.model.configuration import BertConfig
-from multiberts.bert.model.products import products
+from multiberts.bert.model.products import chosen_products
 
 Array = Any
 Parameters = Mapping[str, Array]
@@ -110,7 +110,7 @@ def dense(parameters: Parameters, name: str, inputs: Array) -> Array:
     kernel, bias = (
         ops.cast(parameters[f"{name}/{part}"], inputs.dtype) for part in ("kernel", "bias")
     )
-    return products().dense(inputs, kernel, bias)
+    return chosen_products().dense(inputs, kernel, bias)
 
 
 def layer_norm(parameters: Parameters, name: str, inputs: Array) -> Array:

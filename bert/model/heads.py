@@ -21,7 +21,7 @@ from multiberts.bert.model.encoder import (
     pool,
     taken,
 )
-from multiberts.bert.model.products import products
+from multiberts.bert.model.products import chosen_products
 
 Array = Any
 
@@ -62,7 +62,7 @@ def word_logits(parameters: Parameters, config: BertConfig, states: Array) -> Ar
     # The output weights are the word embeddings: tied.
     flat = ops.reshape(hidden, (-1, config.hidden_size))
     words = ops.cast(parameters["bert/embeddings/word_embeddings"], flat.dtype)
-    logits = products().scores(flat, words, parameters["cls/predictions/output_bias"])
+    logits = chosen_products().scores(flat, words, parameters["cls/predictions/output_bias"])
     return ops.reshape(logits, (-1, ops.shape(states)[1], config.vocab_size))
 
 

@@ -43,7 +43,7 @@ PLAIN = Products(_dense, _scores)
 _chosen: ContextVar[Products] = ContextVar("products", default=PLAIN)
 
 
-def products() -> Products:
+def chosen_products() -> Products:
     """Returns who computes products here: `PLAIN`, if not others were put in their place."""
     return _chosen.get()
 
