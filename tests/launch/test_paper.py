@@ -156,7 +156,7 @@ def _pretend_to_have(root: Path, checkpoints: list[tuple[str, int, int | None]])
 
 def _counts(output: str) -> dict[str, int]:
     """Runs by stage in a printed plan."""
-    found = re.findall(r"^\s*(\w+): ([\d,]+) runs", output, flags=re.MULTILINE)
+    found = re.findall(r"^\s*(\w+): ([\d,]+) runs?", output, flags=re.MULTILINE)
     return {stage: int(number.replace(",", "")) for stage, number in found}
 
 
