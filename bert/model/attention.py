@@ -1,14 +1,11 @@
-"""The core of attention, from queries, keys and values to mixtures of values, and who computes it.
+"""The core of attention, from queries, keys and values to mixtures of values.
 
-`plain` is the definition, in the arrays of either engine. An engine may put another way in its place
-that is equal up to rounding and drops the same elements.
+`plain` is the definition, in the arrays of either engine. Other ways are equal up to rounding and drop the
+same elements.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-from contextvars import ContextVar
 from typing import Any, Protocol
 
 from keras import ops
@@ -65,21 +62,3 @@ def plain(
     probabilities = ops.softmax(scores + attention_bias, axis=-1)
     probabilities = dropout(probabilities, rate, dropout_key, site, places)
     return ops.matmul(ops.cast(probabilities, value.dtype), value)
-
-
-_chosen: ContextVar[AttentionCore] = ContextVar("attention_core", default=plain)
-
-
-def attention_core() -> AttentionCore:
-    """Returns who computes attention's core here: `plain`, if not another was put in its place."""
-    return _chosen.get()
-
-
-@contextlib.contextmanager
-def computed_by(core: AttentionCore) -> Iterator[None]:
-    """Puts a core in the place of `plain` for what is traced inside."""
-    token = _chosen.set(core)
-    try:
-        yield
-    finally:
-        _chosen.reset(token)

@@ -8,9 +8,8 @@ from typing import Any
 from keras import ops
 
 from multiberts.bert.model.addressed_dropout import dropout
-from multiberts.bert.model.attention import attention_core
 from multiberts.bert.model.configuration import BertConfig
-from multiberts.bert.model.products import chosen_products
+from multiberts.bert.model.ways import chosen_ways
 
 Array = Any
 Parameters = Mapping[str, Array]
@@ -110,7 +109,7 @@ def dense(parameters: Parameters, name: str, inputs: Array) -> Array:
     kernel, bias = (
         ops.cast(parameters[f"{name}/{part}"], inputs.dtype) for part in ("kernel", "bias")
     )
-    return chosen_products().dense(inputs, kernel, bias)
+    return chosen_ways().products.dense(inputs, kernel, bias)
 
 
 def layer_norm(parameters: Parameters, name: str, inputs: Array) -> Array:
@@ -196,6 +195,8 @@ def _attend(
 
     query, key, value = split("query", asking), split("key", hidden), split("value", hidden)
     rate = config.attention_probs_dropout_prob
-    mixed = attention_core()(query, key, value, attention_bias, rate, dropout_key, site, places)
+    mixed = chosen_ways().attention(
+        query, key, value, attention_bias, rate, dropout_key, site, places
+    )
     shape = (batch, ops.shape(asking)[1], config.hidden_size)
     return ops.reshape(ops.transpose(mixed, (0, 2, 1, 3)), shape)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
-from contextvars import ContextVar
+from collections.abc import Callable
 from typing import Any
 
 from keras import ops
@@ -21,7 +19,7 @@ from multiberts.bert.model.encoder import (
     pool,
     taken,
 )
-from multiberts.bert.model.products import chosen_products
+from multiberts.bert.model.ways import chosen_ways
 
 Array = Any
 
@@ -62,7 +60,7 @@ def word_logits(parameters: Parameters, config: BertConfig, states: Array) -> Ar
     # The output weights are the word embeddings: tied.
     flat = ops.reshape(hidden, (-1, config.hidden_size))
     words = ops.cast(parameters["bert/embeddings/word_embeddings"], flat.dtype)
-    logits = chosen_products().scores(flat, words, parameters["cls/predictions/output_bias"])
+    logits = chosen_ways().products.scores(flat, words, parameters["cls/predictions/output_bias"])
     return ops.reshape(logits, (-1, ops.shape(states)[1], config.vocab_size))
 
 
@@ -112,26 +110,9 @@ def span_logits(
     return logits[:, :, 0] + after_end, logits[:, :, 1] + after_end
 
 
-_compared: ContextVar[bool] = ContextVar("labels_are_compared", default=False)
-
-
-@contextlib.contextmanager
-def labels_compared() -> Iterator[None]:
-    """Lets what is traced inside find the score of a label by comparing each class with it.
-
-    An accelerator then needs neither a lookup nor, for its gradient, a scatter, which would each be a pass
-    over the scores of a vocabulary. Losses are the same up to rounding.
-    """
-    token = _compared.set(True)
-    try:
-        yield
-    finally:
-        _compared.reset(token)
-
-
 def _of_labels(values: Array, labels: Array) -> Array:
     """Returns [...] of [..., classes], for each label its own."""
-    if not _compared.get():
+    if not chosen_ways().labels_compared:
         return _looked_up(values, labels)
     return ops.sum(ops.where(_is_label(values, labels), values, 0.0), axis=-1)
 

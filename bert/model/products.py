@@ -1,14 +1,8 @@
-"""Products with weights, and who computes them.
-
-`PLAIN` is the definition, in the arrays of either engine. An engine may put other ways in its place that are
-equal up to rounding.
-"""
+"""Products with weights; `PLAIN` is the definition, in the arrays of either engine."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
-from contextvars import ContextVar
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from keras import ops
@@ -39,20 +33,3 @@ def _scores(states: Array, words: Array, bias: Array) -> Array:
 
 
 PLAIN = Products(_dense, _scores)
-
-_chosen: ContextVar[Products] = ContextVar("products", default=PLAIN)
-
-
-def chosen_products() -> Products:
-    """Returns who computes products here: `PLAIN`, if not others were put in their place."""
-    return _chosen.get()
-
-
-@contextlib.contextmanager
-def multiplied_by(ways: Products) -> Iterator[None]:
-    """Puts other ways in the place of `PLAIN` for what is traced inside."""
-    token = _chosen.set(ways)
-    try:
-        yield
-    finally:
-        _chosen.reset(token)

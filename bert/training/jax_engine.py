@@ -20,9 +20,8 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding, PartitionSpec
 
-from multiberts.bert.model.attention import computed_by
-from multiberts.bert.model.heads import labels_compared
 from multiberts.bert.model.optimization import adam_updates, clipping_scale
+from multiberts.bert.model.ways import Ways, computed_in
 from multiberts.bert.training.devices import Devices
 from multiberts.bert.training.interface import (
     DROPOUT_KEYS,
@@ -261,7 +260,7 @@ class JaxStep:
         batch = dict(arrays)
         keys = batch.pop(DROPOUT_KEYS)
         notices = {name: jnp.sum(batch.pop(name)) for name in (NOTICES,) if name in batch}
-        with computed_by(core_for(self._devices.kind)), labels_compared():
+        with computed_in(Ways(attention=core_for(self._devices.kind), labels_compared=True)):
             sums = self._summed(state[0], batch, keys)
         if self._devices.strategy is not None:
             sums, notices = jax.lax.psum((sums, notices), DATA)

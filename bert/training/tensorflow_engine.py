@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from multiberts.bert.model.optimization import adam_updates, clipping_scale
-from multiberts.bert.model.products import PLAIN, multiplied_by
+from multiberts.bert.model.ways import Ways, computed_in
 from multiberts.bert.training.devices import Devices
 from multiberts.bert.training.interface import DROPOUT_KEYS, NOTICES, Array, Batch, Function, Recipe
 from multiberts.bert.training.state import Arrays
@@ -273,7 +273,7 @@ class TensorFlowStep:
         names = sorted(parameters)
         with tf.GradientTape() as tape:
             tape.watch([parameters[name] for name in names])
-            with multiplied_by(COMPILED if self._on_processor else PLAIN):
+            with computed_in(Ways(products=COMPILED) if self._on_processor else Ways()):
                 loss, metrics = self._loss(parameters, batch, key)
         gradients = tape.gradient(
             loss, [parameters[name] for name in names], unconnected_gradients="zero"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import numpy as np
 import tensorflow as tf
 
-from multiberts.bert.model.heads import cross_entropy, is_right, labels_compared
+from multiberts.bert.model.heads import cross_entropy, is_right
+from multiberts.bert.model.ways import Ways, computed_in
 from multiberts.bert.randomness import generator
 
 
@@ -26,7 +25,7 @@ def test_labels_that_are_compared_have_the_same_losses() -> None:
     draw = generator("heads test", 1)
     logits = (30 * draw.normal(size=(50, 6, 7))).astype(np.float32)
     labels = draw.integers(0, 7, (50, 6)).astype(np.int32)
-    with labels_compared():
+    with computed_in(Ways(labels_compared=True)):
         losses, right = cross_entropy(logits, labels), is_right(logits, labels)
     np.testing.assert_allclose(losses, cross_entropy(logits, labels), rtol=1e-6, atol=1e-5)
     np.testing.assert_array_equal(right, is_right(logits, labels))
@@ -38,8 +37,8 @@ def test_labels_that_are_compared_have_the_same_gradient() -> None:
     labels = draw.integers(0, 7, (5, 6)).astype(np.int32)
     weights = tf.constant(draw.normal(size=(5, 6)), tf.float32)
     gradients = []
-    for way in (contextlib.nullcontext, labels_compared):
-        with way(), tf.GradientTape() as tape:
+    for ways in (Ways(), Ways(labels_compared=True)):
+        with computed_in(ways), tf.GradientTape() as tape:
             tape.watch(logits)
             loss = tf.reduce_sum(weights * cross_entropy(logits, labels))
         gradients.append(tape.gradient(loss, logits))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 
@@ -11,10 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import pallas as pl
 
-from multiberts.bert.model.attention import AttentionCore, computed_by, plain
+from multiberts.bert.model.attention import AttentionCore, plain
 from multiberts.bert.model.configuration import BertConfig
-from multiberts.bert.model.heads import labels_compared, pretraining_loss
+from multiberts.bert.model.heads import pretraining_loss
 from multiberts.bert.model.initialization import initial_parameters
+from multiberts.bert.model.ways import Ways, computed_in
 from multiberts.bert.training import jax_attention
 
 # Heads as wide as sequences are long: with values of the identity, mixtures are the dropped probabilities.
@@ -78,7 +78,7 @@ def gradients(core: AttentionCore) -> dict[str, np.ndarray]:
     def loss(parameters: dict[str, jax.Array]) -> jax.Array:
         return pretraining_loss(parameters, config, batch, KEY)[0]
 
-    with computed_by(core), contextlib.nullcontext() if core is plain else labels_compared():
+    with computed_in(Ways(attention=core, labels_compared=core is not plain)):
         found = jax.grad(loss)(initial_parameters(config, 0))
     return {name: np.asarray(values) for name, values in found.items()}
 
