@@ -12,13 +12,24 @@ import tensorflow as tf
 from multiberts.bert.model.optimization import adam_updates, clipping_scale
 from multiberts.bert.model.ways import Ways, computed_in
 from multiberts.bert.training.devices import Devices
-from multiberts.bert.training.interface import DROPOUT_KEYS, NOTICES, Array, Batch, Function, Recipe
+from multiberts.bert.training.interface import (
+    DROPOUT_KEYS,
+    NOTICES,
+    Array,
+    Batch,
+    Function,
+    Recipe,
+    Several,
+)
 from multiberts.bert.training.state import Arrays
 from multiberts.bert.training.tensorflow_products import COMPILED, squares
 
 # The same sums in the same order on every run: gradients of gathers would otherwise be summed by
 # whichever thread comes first.
 tf.config.experimental.enable_op_determinism()
+
+# The weights, m and v, each by name.
+_Parts = tuple[dict[str, Array], ...]
 
 
 class TensorFlowStep:
@@ -40,10 +51,12 @@ class TensorFlowStep:
         self._m: dict[str, tf.Variable] = {}
         self._v: dict[str, tf.Variable] = {}
         self._update: Callable[..., dict[str, Array]] = self._updated
+        self._updates: Callable[..., dict[str, Array]] = self._updated_in_turn
 
     @property
-    def several(self) -> None:
-        """Returns None: there is one update per call."""
+    def several(self) -> Several | None:
+        """Returns what makes several updates in one program; None but on one processor, compiled."""
+        return self._several if self._on_processor and self.devices.strategy is None else None
 
     def twin(self) -> None:
         """Returns None: compiled functions hold on to the variables of one state."""
@@ -71,6 +84,7 @@ class TensorFlowStep:
                 part.update({name: self._new_variable(shapes[name]) for name in sorted(shapes)})
             # A compiled function holds on to the variables it first met: new ones need a new one.
             self._update = self._new_update()
+            self._updates = tf.function(self._updated_in_turn, jit_compile=True, autograph=False)
         for name in shapes:
             self._variables[name].assign(parameters[name])
             self._m[name].assign(m[name])
@@ -99,6 +113,12 @@ class TensorFlowStep:
     def __call__(self, arrays: Batch, learning_rate: float | np.ndarray) -> dict[str, Array]:
         """Makes one update; see `interface.Step`."""
         return self._update(self._dealt(arrays), tf.constant(learning_rate, tf.float32))
+
+    def _several(
+        self, arrays: Batch, learning_rates: np.ndarray, num_steps: int
+    ) -> dict[str, Array]:
+        rates = tf.constant(learning_rates, tf.float32)
+        return self._updates(self._dealt(arrays), rates, tf.constant(num_steps))
 
     def _new_variable(self, shape: tuple[int, ...]) -> tf.Variable:
         zeros = np.zeros(shape, np.float32)
@@ -165,8 +185,7 @@ class TensorFlowStep:
             keys = batch.pop(DROPOUT_KEYS)
             # Notices travel with the gradients: no message of their own.
             notices = {name: tf.reduce_sum(batch.pop(name)) for name in (NOTICES,) if name in batch}
-            parts = (self._variables, self._m, self._v)
-            values = [{name: tf.convert_to_tensor(v) for name, v in p.items()} for p in parts]
+            values = self._parts()
             context = tf.distribute.get_replica_context()
             if self.devices.kind == "CPU":
                 shards = _one_after_the_other(unclipped, values[0], batch, keys)
@@ -200,11 +219,56 @@ class TensorFlowStep:
 
     def _updated(self, arrays: Mapping[str, Array], learning_rate: Array) -> dict[str, Array]:
         """Makes the step on one device."""
-        batch = dict(arrays)
+        values, means = self._new_values(self._parts(), arrays, learning_rate)
+        self._assign(values)
+        return means
+
+    def _updated_in_turn(
+        self, arrays: Mapping[str, Array], learning_rates: Array, num_steps: Array
+    ) -> dict[str, Array]:
+        """Makes the first steps of a block; as many as a number says, so all blocks share a program."""
+        parts = self._parts()
+        first = {name: values[0] for name, values in arrays.items()}
+        # For the names of the scalars alone: XLA drops what nothing reads.
+        names = self._new_values(parts, first, learning_rates[0])[1]
+        empty = {name: tf.zeros(learning_rates.shape[:1]) for name in names}
+
+        def update(step: Array, parts: _Parts, scalars: dict[str, Array]) -> Any:
+            batch = {name: values[step] for name, values in arrays.items()}
+            values, means = self._new_values(parts, batch, learning_rates[step])
+            parts = tuple({name: new[n] for name, new in values.items()} for n in range(3))
+            place = [[step]]
+            return (
+                step + 1,
+                parts,
+                {
+                    name: tf.tensor_scatter_nd_update(scalars[name], place, [means[name]])
+                    for name in names
+                },
+            )
+
+        _, parts, scalars = tf.while_loop(
+            lambda step, *_: step < num_steps, update, (tf.constant(0), parts, empty)
+        )
+        self._assign({name: tuple(part[name] for part in parts) for name in parts[0]})
+        found: dict[str, Array] = scalars
+        return found
+
+    def _parts(self) -> _Parts:
+        """Returns the values of the weights, m and v."""
+        return tuple(
+            {name: tf.convert_to_tensor(part[name]) for name in sorted(part)}
+            for part in (self._variables, self._m, self._v)
+        )
+
+    def _new_values(
+        self, parts: _Parts, arrays: Mapping[str, Array], learning_rate: Array
+    ) -> tuple[dict[str, tuple[Array, Array, Array]], dict[str, Array]]:
+        """Returns new parameter, m and v by name after an update on one device, and its scalars."""
+        batch, (weights, m, v) = dict(arrays), parts
         keys = batch.pop(DROPOUT_KEYS)
-        gradients, metrics = self._summed_gradients(self._variables, batch, keys)
-        self._assign(self._adam(self._variables, gradients, self._m, self._v, learning_rate))
-        return self._mean(metrics)
+        gradients, metrics = self._summed_gradients(weights, batch, keys)
+        return self._adam(weights, gradients, m, v, learning_rate), self._mean(metrics)
 
     def _adam(
         self,

@@ -261,13 +261,20 @@ def _read_file(path: Path, names: ColumnNames, seed: int | None) -> pandas.DataF
 
 
 def _read_text_table(text: str) -> pandas.DataFrame:
-    """Reads CSV or TSV; semicolons are taken for separators where the comma is the decimal sign."""
+    """Reads CSV, separated by commas or semicolons, or TSV.
+
+    Where semicolons separate, the decimal sign of a column is the comma or the point.
+    """
     import pandas
+    from pandas.api.types import is_numeric_dtype
 
     header = text.partition("\n")[0]
     separator = next((sign for sign in "\t,;" if sign in header), ",")
-    options: dict[str, Any] = {"sep": separator, "decimal": "," if separator == ";" else "."}
+    options: dict[str, Any] = {"sep": separator}
     frame = pandas.read_csv(io.StringIO(text), **options)
+    if separator == ";":
+        no_numbers = [name for name in frame.columns if not is_numeric_dtype(frame[name])]
+        frame[no_numbers] = pandas.read_csv(io.StringIO(text), **options, decimal=",")[no_numbers]
     # "NA" and "None" are missing numbers, but in a column of words they are words.
     words = [
         name

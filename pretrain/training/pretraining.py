@@ -29,10 +29,14 @@ from multiberts.pretrain.training.recipe import (
 )
 from multiberts.runs.bucket.localising import local_arguments
 from multiberts.runs.directory import RunDirectory
-from multiberts.runs.environment import engine
+from multiberts.runs.environment import JAX, engine
 from multiberts.runs.errors import check_values
 from multiberts.runs.parameters import check_arguments, takes_fields_of
 from multiberts.runs.preemption import preemption_notice
+
+# Of an update of at most so many operations, Python's share on a processor is worth saving, and blocks of
+# them still end within a second or two of a notice to stop.
+_SHORT_STEP_OPERATIONS = 10**10
 
 if TYPE_CHECKING:
     from multiberts.bert.checkpoint.checkpoint import Checkpoint
@@ -126,7 +130,7 @@ def _pretraining(
         settings.compile_step,
         settings.compute_dtype,
         settings.devices,
-        settings.steps_per_dispatch,
+        _steps_per_dispatch(settings, data.config),
     )
     if not is_alone:
         trainer = trainer.twin()
@@ -341,12 +345,7 @@ def _speeds(
     settings: PretrainingSettings, config: BertConfig, trainer: Trainer
 ) -> Callable[[float], Mapping[str, float]]:
     """Returns what gives, from updates per second, sequences per second and the share of the peak."""
-    from multiberts.bert.model.operations import model_flops_per_step
-
-    batch_size = settings.batch_size
-    flops = model_flops_per_step(
-        config, batch_size, settings.sequence_length, settings.max_predictions_per_sequence
-    )
+    batch_size, flops = settings.batch_size, _step_operations(settings, config)
     peak = trainer.devices.peak_flops_per_second(settings.compute_dtype)
 
     def at(steps_per_second: float) -> Mapping[str, float]:
@@ -356,6 +355,23 @@ def _speeds(
         return speeds
 
     return at
+
+
+def _step_operations(settings: PretrainingSettings, config: BertConfig) -> int:
+    from multiberts.bert.model.operations import model_flops_per_step
+
+    return model_flops_per_step(
+        config,
+        settings.batch_size,
+        settings.sequence_length,
+        settings.max_predictions_per_sequence,
+    )
+
+
+def _steps_per_dispatch(settings: PretrainingSettings, config: BertConfig) -> int:
+    """Returns the most updates in one program: a processor's long ones, with TensorFlow, one by one."""
+    is_short = _step_operations(settings, config) <= _SHORT_STEP_OPERATIONS
+    return settings.steps_per_dispatch if is_short or engine() == JAX else 1
 
 
 @functools.lru_cache(maxsize=2)

@@ -85,9 +85,9 @@ class PretrainingSettings:
         losses are float32 with both, and so is held-out evaluation.
       devices: how many share a step, in all processes: a number, or `auto` for all accelerators. On
         CPUs the bytes stay the same; on accelerators the last bits change.
-      steps_per_dispatch: the most updates that an accelerator is given at once by JAX, so that it does
-        not wait for Python between them; a notice to stop, too, waits for their end. No effect on
-        CPUs and with TensorFlow.
+      steps_per_dispatch: the most updates made at once, without Python between them: by JAX on
+        accelerators, and by TensorFlow on a processor where an update is short (at most 10 GFLOP). A
+        notice to stop waits for their end.
       batch_threads: that make batches ahead of the device.
     """
 

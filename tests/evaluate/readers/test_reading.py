@@ -118,6 +118,15 @@ def test_every_form_gives_the_same_rows(
     )
 
 
+@pytest.mark.parametrize("decimal", [",", "."])
+def test_semicolons_separate_numbers_with_either_decimal_sign(decimal: str, tmp_path: Path) -> None:
+    rows = f"seed;id;score;text\n0;a;0{decimal}5;1,5\n0;b;1;2.5\n1;a;;x\n1;b;0;y\n"
+    (tmp_path / "a.csv").write_text(rows)
+    found = read_frame(str(tmp_path / "a.csv"))
+    np.testing.assert_array_equal(found["score"], [0.5, 1.0, np.nan, 0.0])
+    assert found["text"].tolist() == ["1,5", "2.5", "x", "y"]
+
+
 def test_wide_columns_name_arm_and_seed(tmp_path: Path) -> None:
     path = tmp_path / "scores.csv"
     path.write_text("question,old_seed_0,old_seed_1,new-0,new-1\nq,0.5,1,1,0\n")

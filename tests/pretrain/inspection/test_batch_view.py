@@ -29,15 +29,15 @@ def seen(
     """A run, and the batches and learning rates that its engine was given."""
     run = tmp_path_factory.mktemp("shown") / "run"
     batches, rates = [], []
-    real = Trainer.step
+    real = Trainer.steps
 
-    def noting(self: Trainer, batch: Any, learning_rate: float, *others: Any) -> Any:
-        batches.append(dict(batch))
-        rates.append(learning_rate)
-        return real(self, batch, learning_rate, *others)
+    def noting(self: Trainer, given: Any, learning_rates: Any, *others: Any) -> Any:
+        batches.extend(dict(batch) for batch in given)
+        rates.extend(learning_rates)
+        return real(self, given, learning_rates, *others)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Trainer, "step", noting)
+        patch.setattr(Trainer, "steps", noting)
         pretrain(**arguments(run, num_steps=6, warmup_steps=2, data_seed=11))
     return run, batches, rates
 

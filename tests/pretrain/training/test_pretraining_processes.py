@@ -26,6 +26,7 @@ from multiberts.pretrain.training.pretraining import checkpoint_path, pretrain
 from multiberts.runs.files import sha256_of_file
 from multiberts.runs.preemption import EXIT_PREEMPTED
 from multiberts.tests.patience import PATIENCE
+from multiberts.tests.pretrain.training.breaking_off import pretrain_until
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 
@@ -136,7 +137,7 @@ def test_a_process_with_another_run_directory_ends_the_others(
 ) -> None:
     """It has no state to resume from, as its directory is not the chief's."""
     run, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
-    pretrain_until(arguments, run, 30)
+    pretrain_until(30, arguments(run, **SCHEDULE))
     saved = sha256_of_file(run / "state" / "step_25.npz")
     chief, other = ended(start([both(arguments, run), both(arguments, elsewhere)]))
     assert chief[0] == other[0] == 2
@@ -157,23 +158,3 @@ def test_processes_with_other_arguments_are_refused(
         assert status == 2
         assert "process 1 has another compile_step than process 0; start all processes" in message
     assert not run.exists()
-
-
-def pretrain_until(arguments: Arguments, run: Path, step: int) -> None:
-    """Trains in this process until a step, where it breaks off."""
-    from multiberts.bert.training.engine import Trainer
-
-    class Broken(Exception):
-        pass
-
-    real = Trainer.step
-
-    def breaking(self: Trainer, *given: Any) -> Any:
-        if self.step_count == step:
-            raise Broken
-        return real(self, *given)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Trainer, "step", breaking)
-        with pytest.raises(Broken):
-            pretrain(**arguments(run, **SCHEDULE))

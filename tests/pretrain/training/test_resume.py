@@ -23,6 +23,7 @@ from multiberts.pretrain.training.pretraining import checkpoint_path, pretrain
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import EXIT_PREEMPTED
 from multiberts.tests.patience import PATIENCE
+from multiberts.tests.pretrain.training.breaking_off import pretrain_until
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 Arguments = Callable[..., dict[str, Any]]
@@ -136,7 +137,7 @@ def test_log_on_a_full_disk_is_one_line(small_disk: Path, tensorboard: bool) -> 
 
 def test_file_where_a_directory_should_be_is_one_line(arguments: Arguments, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    pretrain_until(arguments, run, 1)
+    pretrain_until(1, arguments(run, **SCHEDULE))
     (run / "state").rmdir()
     (run / "state").write_text("not a directory")
     with pytest.raises(UserError, match=r"cannot write .*state: File exists; free some space or "):
@@ -148,31 +149,11 @@ def _saved_steps(run: Path) -> list[int]:
     return sorted(int(path.stem.removeprefix("step_")) for path in (run / "state").iterdir())
 
 
-def pretrain_until(arguments: Arguments, run: Path, step: int, **changes: Any) -> None:
-    """Trains in this process until a step, where something breaks."""
-    from multiberts.bert.training.engine import Trainer
-
-    class Broken(Exception):
-        pass
-
-    real = Trainer.step
-
-    def breaking(self: Trainer, *given: Any) -> Any:
-        if self.step_count == step:
-            raise Broken
-        return real(self, *given)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Trainer, "step", breaking)
-        with pytest.raises(Broken):
-            pretrain(**arguments(run, **{**SCHEDULE, **changes}))
-
-
 def test_flipped_byte_is_reported_and_the_state_before_it_does(
     arguments: Arguments, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"
-    pretrain_until(arguments, run, 55)
+    pretrain_until(55, arguments(run, **SCHEDULE))
     last = run / "state" / "step_50.npz"
     data = bytearray(last.read_bytes())
     data[len(data) // 2] ^= 1
@@ -282,8 +263,12 @@ def test_a_stray_file_among_the_states_is_left_aside(
 def test_states_are_saved_by_time(arguments: Arguments, whole: Path, tmp_path: Path) -> None:
     """Each step is later than a nanosecond after the last state; the bytes stay."""
     run = tmp_path / "run"
-    by_time = {"save_state_every_steps": 10**6, "save_state_every_seconds": 1e-9}
-    pretrain_until(arguments, run, 30, **by_time)
+    by_time = {
+        "save_state_every_steps": 10**6,
+        "save_state_every_seconds": 1e-9,
+        "steps_per_dispatch": 1,
+    }
+    pretrain_until(30, arguments(run, **{**SCHEDULE, **by_time}))
     assert _saved_steps(run) == [29, 30]
     pretrain(**arguments(run, **{**SCHEDULE, **by_time}))
     for step in (60, 120, 240):
@@ -301,7 +286,7 @@ def test_resuming_on_another_machine_is_reported(
     from multiberts.bert.training.state import load_newest_state
 
     run = tmp_path / "run"
-    pretrain_until(arguments, run, 70)
+    pretrain_until(70, arguments(run, **SCHEDULE))
     state = load_newest_state(run)
     assert state is not None
     assert {"devices", "compile_step", "processor", "tensorflow", "threads"} <= state.machine.keys()
@@ -323,7 +308,7 @@ def _said(capsys: pytest.CaptureFixture[str]) -> str:
 
 def test_checkpoint_lost_from_the_past_is_refused(arguments: Arguments, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    pretrain_until(arguments, run, 70)
+    pretrain_until(70, arguments(run, **SCHEDULE))
     first = checkpoint_path(run, 0)
     first.rename(tmp_path / "elsewhere")
     with pytest.raises(UserError, match=r"step_0 is missing, but .*state is past that step"):
@@ -337,7 +322,7 @@ def test_retention_keeps_the_schedule_and_the_last_states(
     arguments: Arguments, tmp_path: Path, keep: int, steps: list[int]
 ) -> None:
     run = tmp_path / "run"
-    pretrain_until(arguments, run, 130, keep_last_states=keep)
+    pretrain_until(130, arguments(run, **{**SCHEDULE, "keep_last_states": keep}))
     assert _saved_steps(run) == steps
     kept = sorted(int(path.name[5:]) for path in (run / "checkpoints").iterdir())
     assert kept == [0, 60, 120]
@@ -363,11 +348,11 @@ def test_training_continues_while_a_state_is_written(
     from multiberts.bert.training.state import TrainingState
 
     trained, ends = threading.Condition(), [0]
-    real_step, real_save = Trainer.step, TrainingState.save
+    real_steps, real_save = Trainer.steps, TrainingState.save
     overtaken = []
 
-    def step(self: Trainer, *given: Any) -> Any:
-        metrics = real_step(self, *given)
+    def steps(self: Trainer, *given: Any) -> Any:
+        metrics = real_steps(self, *given)
         with trained:
             ends[0] = self.step_count
             trained.notify_all()
@@ -378,7 +363,7 @@ def test_training_continues_while_a_state_is_written(
             overtaken.append(trained.wait_for(lambda: ends[0] >= self.step + 5, timeout=PATIENCE))
         real_save(self, path)
 
-    monkeypatch.setattr(Trainer, "step", step)
+    monkeypatch.setattr(Trainer, "steps", steps)
     monkeypatch.setattr(TrainingState, "save", save)
     run = tmp_path / "run"
     pretrain(**arguments(run, **SCHEDULE))
