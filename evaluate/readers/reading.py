@@ -107,7 +107,25 @@ def read_frames(
         raise UserError(f"{path} does not exist; check the path")
     if may_name and "task" not in found:
         found["task"] = task or name_of(start)
+    _warn_of_near_misses(found, path)
     return _by_task(found, task, path)
+
+
+def _warn_of_near_misses(frame: pandas.DataFrame, path: str) -> None:
+    """Warns where a predicted class is a label but for spaces or capitals: it counts as wrong."""
+    if not {"prediction", "label"} <= {*frame.columns}:
+        return
+    predictions, labels = (
+        {value for value in frame[name].unique() if isinstance(value, str)}
+        for name in ("prediction", "label")
+    )
+    alike = {label.strip().lower(): label for label in sorted(labels)}
+    near = sorted(value for value in predictions - labels if value.strip().lower() in alike)
+    if near:
+        console.warn(
+            f"{path}: the prediction {near[0]!r} is the label {alike[near[0].strip().lower()]!r} but for "
+            "spaces or capitals, and accuracy counts it as wrong; if it is right, write both alike"
+        )
 
 
 def name_of(path: str | Path) -> str:

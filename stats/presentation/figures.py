@@ -394,15 +394,15 @@ def _draw_cloud(axes: Axes, cloud: Cloud, index: int) -> None:
     if spread > 0:
         slope = ((cloud.share - mean_share) * (cloud.values - mean_value)).sum() / spread
         _draw_fit_band(axes, cloud, float(slope))
-        level = "" if cloud.interval is None else " ({:.2f} to {:.2f})".format(*cloud.interval)
+        level = "" if cloud.interval is None else " ({:z.2f} to {:z.2f})".format(*cloud.interval)
         axes.plot(
             ends, mean_value + slope * (ends / 100 - mean_share), "-", color="black", linewidth=1.8,
-            label=f"fit, slope {slope:.2f}{level}",
+            label=f"fit, slope {slope:z.2f}{level}",
         )  # fmt: skip
     if cloud.truth is not None:
         axes.plot(
             ends, mean_value + cloud.truth * (ends / 100 - mean_share), ":", color="black",
-            linewidth=2, label=f"true slope {cloud.truth:.2f}",
+            linewidth=2, label=f"true slope {cloud.truth:z.2f}",
         )  # fmt: skip
     axes.set_xlabel("women in the occupation (%)")
     axes.set_title(cloud.name)

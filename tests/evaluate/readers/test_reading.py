@@ -127,6 +127,18 @@ def test_semicolons_separate_numbers_with_either_decimal_sign(decimal: str, tmp_
     assert found["text"].tolist() == ["1,5", "2.5", "x", "y"]
 
 
+def test_labels_but_for_spaces_or_capitals_are_warned_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("seed,id,prediction,label\n0,a, yes,yes\n0,b,No,no\n1,a,yes,yes\n1,b,no,no\n")
+    assert read_frame(str(path))["prediction"].tolist() == [" yes", "No", "yes", "no"]
+    assert "the prediction ' yes' is the label 'yes' but for spaces" in capsys.readouterr().err
+    path.write_text("seed,id,prediction,label\n0,a,maybe,yes\n1,a,yes,yes\n")
+    read_frame(str(path))
+    assert capsys.readouterr().err == ""
+
+
 def test_wide_columns_name_arm_and_seed(tmp_path: Path) -> None:
     path = tmp_path / "scores.csv"
     path.write_text("question,old_seed_0,old_seed_1,new-0,new-1\nq,0.5,1,1,0\n")

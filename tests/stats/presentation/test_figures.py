@@ -75,7 +75,7 @@ def test_fit_and_truth_lines():
     share = np.linspace(0, 1, 11)
     clouds = [
         figures.Cloud("base", share, 0.5 * share, 0.4),
-        figures.Cloud("new", share, 0 * share),
+        figures.Cloud("new", share, -0.001 * share),  # 0.00, without a sign
     ]
     first, second = figures.bias_figure(clouds, "bias").axes
     texts = [
