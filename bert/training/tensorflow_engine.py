@@ -237,15 +237,11 @@ class TensorFlowStep:
             batch = {name: values[step] for name, values in arrays.items()}
             values, means = self._new_values(parts, batch, learning_rates[step])
             parts = tuple({name: new[n] for name, new in values.items()} for n in range(3))
-            place = [[step]]
-            return (
-                step + 1,
-                parts,
-                {
-                    name: tf.tensor_scatter_nd_update(scalars[name], place, [means[name]])
-                    for name in names
-                },
-            )
+            scalars = {
+                name: tf.tensor_scatter_nd_update(scalars[name], [[step]], [means[name]])
+                for name in names
+            }
+            return step + 1, parts, scalars
 
         _, parts, scalars = tf.while_loop(
             lambda step, *_: step < num_steps, update, (tf.constant(0), parts, empty)

@@ -34,10 +34,6 @@ from multiberts.runs.errors import check_values
 from multiberts.runs.parameters import check_arguments, takes_fields_of
 from multiberts.runs.preemption import preemption_notice
 
-# Of an update of at most so many operations, Python's share on a processor is worth saving, and blocks of
-# them still end within a second or two of a notice to stop.
-_SHORT_STEP_OPERATIONS = 10**10
-
 if TYPE_CHECKING:
     from multiberts.bert.checkpoint.checkpoint import Checkpoint
     from multiberts.bert.training.engine import Trainer
@@ -46,6 +42,10 @@ if TYPE_CHECKING:
 
 # `checkpoint_path` is where others look for what this stage makes.
 __all__ = ["IDENTITY", "checkpoint_path", "pretrain", "pretrain_together"]
+
+# Of an update of at most so many operations, Python's share on a processor is worth saving, and blocks of
+# them still end within a second or two of a notice to stop.
+_SHORT_STEP_OPERATIONS = 10**10
 
 
 @takes_fields_of(PretrainingSettings)
