@@ -8,7 +8,8 @@ pieces of BERT's vocabulary (a median of 56, every eighth cut at 128). A word of
 the label, which is wrong in every twelfth pair. Tiny model (L2/H128, 30,522 pieces) of random weights,
 3 epochs, batch 32, length 128, 4 learning rates x 5 seeds.
 
-- ours: `multiberts sweep`'s function, all runs in one process;
+- ours: `multiberts sweep`'s function; with --workers 1 all runs are in one process, else so many share them
+  and the threads;
 - the peer: one process a run of benchmarks/hugging_face_finetuning.py (transformers' Trainer, from
   our export of the same weights), which pads to 128 as that script does unless told otherwise.
 
@@ -115,8 +116,8 @@ def write_checkpoints(root: Path) -> None:
         )
 
 
-def sweep_ours(root: Path) -> None:
-    """All runs, in this process; prints where the time went as one line of JSON."""
+def sweep_ours(root: Path, workers: int) -> None:
+    """All runs; in this process it prints where the time went as one line of JSON."""
     started = time.perf_counter()
     import multiberts.finetune.finetuning as finetuning
     from multiberts.launch.sweeping import sweep
@@ -155,8 +156,12 @@ def sweep_ours(root: Path) -> None:
         },
         learning_rates=LEARNING_RATES,
         finetune_seeds=SEEDS,
+        workers=workers,
     )
     assert not failures, failures
+    if workers > 1:
+        print(json.dumps({}))
+        return
     usual = float(np.median(seconds[1:]))
     total = time.perf_counter() - started
     shares = {
@@ -229,10 +234,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--peer-runs", type=int, default=20, help="of 20; the rest is extrapolated")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--workers", type=int, help="of our sweep; one per thread unless given")
     parser.add_argument(_OURS_FLAG, type=Path, help=argparse.SUPPRESS)
     flags = parser.parse_args()
+    workers = flags.workers or flags.threads
     if flags.only_ours:
-        sweep_ours(flags.only_ours)
+        sweep_ours(flags.only_ours, workers)
         return
     if flags.peer_runs and importlib.util.find_spec("accelerate") is None:
         sys.exit("error: accelerate is missing; pip install --no-deps -r requirements-bench.txt")
@@ -242,9 +249,10 @@ def main() -> None:
         write_data(root / "data", write_vocabulary(root / "vocab.txt"))
         write_checkpoints(root)
         command = [sys.executable, "-m", "benchmarks.finetuning_speed", _OURS_FLAG, str(root)]
+        command += ["--workers", str(workers)]
         wall, cpu, line = timed_process(command, flags.threads)
         ours = accuracies_of_ours(root)
-        print(f"ours, {runs} runs: {wall:.1f} s wall, {cpu:.1f} s CPU")
+        print(f"ours, {runs} runs, {workers} workers: {wall:.1f} s wall, {cpu:.1f} s CPU")
         print("  " + ", ".join(f"{name} {took:.1f} s" for name, took in json.loads(line).items()))
         print(f"  accuracy {described(ours)}", flush=True)
         if not flags.peer_runs:

@@ -1,11 +1,13 @@
-"""`multiberts sweep`: a plan of fine-tuning runs, carried out in this process.
+"""`multiberts sweep`: a plan of fine-tuning runs, carried out in this process or by several workers.
 
     multiberts sweep --root=sweep --checkpoints=a,b --tasks=RTE --data_dir=RTE --learning_rates=1e-5,2e-5
     multiberts sweep --gin_file=configs/finetune/sweep.gin
 
 Checkpoints x tasks x learning rates x fine-tuning seeds x held-out folds. Each run is the same as one of
-`multiberts finetune`, to the byte. Data are read and tokenised once per task, weights read once per
-checkpoint, steps compiled once per shape, and runs on a frozen encoder share its outputs.
+`multiberts finetune`, to the byte. In one process, data are read and tokenised once per task, weights read
+once per checkpoint, steps compiled once per shape, and runs on a frozen encoder share its outputs. With
+`--workers`, that many processes share the runs, each with its part of the cores: runs of small models, whose
+steps do not fill several cores, end sooner.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from multiberts.launch.markers.failures import FailedRun, exit_with
 from multiberts.launch.plan.experiment import Axes, Folds, finetuning_runs, is_trained, of_task
 from multiberts.launch.plan.graph import Graph
 from multiberts.launch.plan.planned_run import PlannedRun, stage_function
+from multiberts.launch.running import run_plan
 from multiberts.runs import console
 from multiberts.runs.allocator import give_back_memory
 from multiberts.runs.command import (
@@ -49,6 +52,7 @@ from multiberts.runs.gin_files import (
 from multiberts.runs.parameters import (
     NonNegativeInt,
     PositiveFloat,
+    PositiveInt,
     annotations_of,
     check_arguments,
 )
@@ -116,6 +120,7 @@ def sweep(
     learning_rates: Sequence[PositiveFloat] | Mapping[str, Sequence[PositiveFloat]],
     finetune_seeds: Sequence[NonNegativeInt] = (0,),
     held_out_folds: FoldsByTask = (None,),
+    workers: PositiveInt = 1,
 ) -> list[FailedRun]:
     """Makes every run that is missing; a run that fails does not stop the others.
 
@@ -133,6 +138,7 @@ def sweep(
       held_out_folds: see `finetune`; [0] makes runs that choose a learning rate without the dev set,
         [None, 0] those and the runs on all training examples. By the task's name: tasks that are not
         named hold out nothing.
+      workers: processes of this machine that share the runs; 1: this process makes them all.
 
     Returns:
       The runs that failed, in the order of the sweep.
@@ -149,7 +155,7 @@ def sweep(
         finetune_seeds=finetune_seeds,
         held_out_folds=held_out_folds,
     )
-    return run_here(plan, root)
+    return run_here(plan, root) if workers == 1 else run_plan(plan=plan, root=root, workers=workers)
 
 
 def sweep_plan(

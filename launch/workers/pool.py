@@ -107,6 +107,9 @@ class LocalBlocks:
             time.sleep(0.02)
         if seconds:
             self.cancel(jobs, signal.SIGKILL)
+            # What they computed then counts as this process's, for `time` and the like.
+            for block in self._blocks.values():
+                block.wait()
 
     def _processes(self) -> list[int]:
         """Returns the processes of the blocks that run."""

@@ -69,6 +69,19 @@ def test_runs_of_a_sweep_are_those_of_single_calls_to_the_byte(
     assert outputs(tmp_path / "sweep") == outputs(tmp_path / "single")
 
 
+def test_workers_make_the_same_bytes(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
+) -> None:
+    given = arguments(tmp_path / "one", [make_checkpoint()], pair_data)
+    assert sweep(**given) == []
+    assert sweep(**{**given, "root": str(tmp_path / "two")}, workers=2) == []
+    made = {name for name in outputs(tmp_path / "one") if name.endswith("DONE")}
+    assert len(made) == 4
+    assert outputs(tmp_path / "two") == outputs(tmp_path / "one")
+    # Each run was carried out by a worker of its own.
+    assert len(list((tmp_path / "two" / "logs").iterdir())) == 4
+
+
 def test_data_and_weights_are_read_once(
     tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path, monkeypatch
 ) -> None:
