@@ -266,8 +266,9 @@ def _failure(side: ArmSummary, item: Comparison) -> str:
     pairs = zip(side.seeds, side.seed_scores, strict=True)
     rest = [score for seed, score in pairs if seed not in side.failed_seeds]
     others = f"; the others score {format_cell(sum(rest) / len(rest))} on average" if rest else ""
+    names = f"{'seed' if failed == 1 else 'seeds'} {', '.join(map(str, side.failed_seeds))}"
     return (
-        f"Of {number} seeds of {side.name}, {failed} ({', '.join(map(str, side.failed_seeds))}) scored "
+        f"Of {number} seeds of {side.name}, {failed} ({names}) scored "
         "far from the others, at chance or with one class alone, and may have failed to train "
         f"({item.confidence:.0%} CI of the rate {format_cell(side.failure_rate)}){others}. With failed seeds "
         f"intervals of few seeds cover less than they say.{_without_failed(item)}"
