@@ -7,6 +7,7 @@ first needed, and no window is opened.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +34,9 @@ _SETTINGS: dict[Any, Any] = {
     "figure.dpi": 100,
     "savefig.dpi": 150,
 }
+
+# Its first import on a machine lists the fonts, and says so; nobody who reads a result needs to know.
+logging.getLogger("matplotlib.font_manager").setLevel(logging.WARNING)
 
 
 @contextmanager
