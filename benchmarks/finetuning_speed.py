@@ -160,8 +160,7 @@ def sweep_ours(root: Path, workers: int) -> None:
     )
     assert not failures, failures
     if workers > 1:
-        print(json.dumps({}))
-        return
+        return  # other processes made the runs
     usual = float(np.median(seconds[1:]))
     total = time.perf_counter() - started
     shares = {
@@ -253,7 +252,9 @@ def main() -> None:
         wall, cpu, line = timed_process(command, flags.threads)
         ours = accuracies_of_ours(root)
         print(f"ours, {runs} runs, {workers} workers: {wall:.1f} s wall, {cpu:.1f} s CPU")
-        print("  " + ", ".join(f"{name} {took:.1f} s" for name, took in json.loads(line).items()))
+        if workers == 1:
+            shares = [f"{name} {took:.1f} s" for name, took in json.loads(line).items()]
+            print(f"  {', '.join(shares)}")
         print(f"  accuracy {described(ours)}", flush=True)
         if not flags.peer_runs:
             return
