@@ -12,7 +12,7 @@ sentences of made-up words with the frequencies of natural language. What counts
 - two workers: as many by two processes at once; steps are independent, so any process can make any of
   them. Judged by their own cores' time, which other work on the machine does not touch.
 - two threads: as many by the pool that training makes batches with (`pretrain.batch_threads`), by the clock,
-  so it counts on free cores alone; in BERT-Base's shape, and in small batches several of which are one block.
+  so it counts on free cores alone; in blocks of eight steps, as training on accelerators dispatches them.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from transformers import BertTokenizerLegacy
 
 from multiberts.bert.tokenization import Tokenizer
 from multiberts.bert.training.loop import batches_ahead
+from multiberts.pretrain.batches.corpus_batches import open_batches, steps_per_job
 from multiberts.pretrain.batches.masking import Masking, pretraining_batch
 from multiberts.pretrain.corpus.instances import InstanceTable
 from multiberts.pretrain.corpus.preparation import prepare
@@ -58,8 +59,8 @@ TIMES_THE_LIBRARY = 1.5
 BATCHES_A_SECOND = 100.0
 TWO_WORKERS = 1.7
 TWO_THREADS = 1.8
-# Sequences per batch, their length, predictions, and steps per block.
-SHAPES = ((BATCH_SIZE, SEQUENCE_LENGTH, PREDICTIONS, 1), (32, SEQUENCE_LENGTH, PREDICTIONS, 8))
+SMALL_BATCH_SIZE = 32
+STEPS_PER_DISPATCH = 8
 
 
 def main() -> None:
@@ -187,41 +188,29 @@ def batches(corpus: Path) -> list[bool]:
             f"{by_clock:.1f} by the clock"
         )
     met.append(told("times one worker, by two", rates[2] / rates[1], TWO_WORKERS))
-    return met + [threads(corpus, *shape) for shape in SHAPES]
+    return met + [threads(corpus, batch_size) for batch_size in (SMALL_BATCH_SIZE, BATCH_SIZE)]
 
 
-def threads(corpus: Path, batch_size: int, length: int, predictions: int, block: int) -> bool:
+def threads(corpus: Path, batch_size: int) -> bool:
     """Times the pool of threads of training, with one and two; whether the target was met."""
     keep_freed_memory()  # as training does
-    store, table = TokenStore(corpus), InstanceTable(corpus)
-    tokenizer = Tokenizer(corpus / "vocab.txt")
-    masking = Masking(sequence_length=length, max_predictions_per_sequence=predictions)
-
-    def make(steps: range) -> list[dict[str, np.ndarray]]:
-        made = pretraining_batch(
-            store,
-            table,
-            masking,
-            tokenizer=tokenizer,
-            data_seed=0,
-            step=steps.start,
-            batch_size=batch_size,
-            fresh_masks=False,
-            instance_seed=0,
-            num_steps=len(steps),
-        )
-        return [made]
-
+    masking = Masking(sequence_length=SEQUENCE_LENGTH, max_predictions_per_sequence=PREDICTIONS)
+    made = open_batches(corpus, masking, data_seed=0, batch_size=batch_size)
+    num_steps = STEPS * STEPS_PER_DISPATCH * BATCH_SIZE // batch_size
     rates = {1: 0.0, 2: 0.0}
     for _, count in itertools.product(range(REPEATS), rates):
-        blocks = (range(start, start + block) for start in range(0, STEPS * block, block))
+        blocks = (
+            range(start, start + STEPS_PER_DISPATCH)
+            for start in range(0, num_steps, STEPS_PER_DISPATCH)
+        )
+        at_once = steps_per_job(count, batch_size, SEQUENCE_LENGTH)
         begun = time.perf_counter()
-        for _ in batches_ahead(make, blocks, count):
+        for _ in batches_ahead(made.batches, blocks, count, at_once):
             pass
-        rates[count] = max(rates[count], STEPS * block / (time.perf_counter() - begun))
+        rates[count] = max(rates[count], num_steps / (time.perf_counter() - begun))
     console.report(
-        f"  batches of {batch_size} x {length} in blocks of {block}: {rates[1]:8.1f} per second by one "
-        f"thread, {rates[2]:.1f} by two, by the clock"
+        f"  batches of {batch_size} x {SEQUENCE_LENGTH} in blocks of {STEPS_PER_DISPATCH}: {rates[1]:8.1f} "
+        f"per second by one thread, {rates[2]:.1f} by two, by the clock"
     )
     return told("times one thread, by two", rates[2] / rates[1], TWO_THREADS)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import dataclasses
-import itertools
 import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -46,6 +45,7 @@ class Schedule:
       learning_rate_at: the learning rate of a step, from 0.
       dropout_seed: of this run.
       batch_threads: that make batches ahead of the device.
+      steps_per_job: whose batches a thread makes at a time, at least; see `batches_ahead`.
     """
 
     num_steps: int
@@ -54,6 +54,7 @@ class Schedule:
     learning_rate_at: Callable[[int], float]
     dropout_seed: int
     batch_threads: int = 1
+    steps_per_job: int = 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -197,7 +198,9 @@ def training(
             (saving.save_state_every_steps, saving.log_every_steps),
             scheduled,
         )
-        for steps, batches in batches_ahead(schedule.batches_at, blocks, schedule.batch_threads):
+        for steps, batches in batches_ahead(
+            schedule.batches_at, blocks, schedule.batch_threads, schedule.steps_per_job
+        ):
             writer.check()
             rates = [schedule.learning_rate_at(step) for step in steps]
             metrics = yield Dispatch(
@@ -372,34 +375,46 @@ def _blocks(
 
 
 def batches_ahead(
-    batches_at: Callable[[range], Sequence[Batch]], blocks: Iterator[range], threads: int
+    batches_at: Callable[[range], Sequence[Batch]],
+    blocks: Iterator[range],
+    threads: int,
+    steps_per_job: int = 1,
 ) -> Iterator[tuple[range, Sequence[Batch]]]:
     """Yields blocks of steps and their batches, while threads make those of the blocks that follow.
 
     Args:
       batches_at: the batches of consecutive steps.
-      blocks: the steps, from 0.
-      threads: how many blocks are made at a time.
+      blocks: consecutive steps, from 0.
+      threads: how many jobs are made at a time.
+      steps_per_job: a thread makes the batches of as many blocks at once as have so many steps:
+        between two operations of NumPy threads wait for each other, so large jobs gain by them.
 
     Example:
       >>> blocks = iter([range(2), range(2, 3)])
       >>> list(batches_ahead(lambda steps: [{"step": step} for step in steps], blocks, threads=2))
       [(range(0, 2), [{'step': 0}, {'step': 1}]), (range(2, 3), [{'step': 2}])]
     """
-    ahead: collections.deque[tuple[range, concurrent.futures.Future[Sequence[Batch]]]]
-    ahead = collections.deque()
+    jobs: collections.deque[tuple[list[range], concurrent.futures.Future[Sequence[Batch]]]]
+    jobs = collections.deque()
 
-    def begin(number: int) -> None:
-        for steps in itertools.islice(blocks, number):
-            ahead.append((steps, pool.submit(batches_at, steps)))
+    def begin_job() -> None:
+        job: list[range] = []
+        for block in blocks:
+            job.append(block)
+            if block.stop - job[0].start >= steps_per_job:
+                break
+        if job:
+            jobs.append((job, pool.submit(batches_at, range(job[0].start, job[-1].stop))))
 
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:
-        begin(threads)
-        while ahead:
-            steps, batches = ahead.popleft()
-            found = batches.result()
-            begin(1)
-            yield steps, found
+        for _ in range(threads):
+            begin_job()
+        while jobs:
+            job, made = jobs.popleft()
+            batches = made.result()
+            begin_job()
+            for steps in job:
+                yield steps, batches[steps.start - job[0].start : steps.stop - job[0].start]
 
 
 def _make_directory(path: Path) -> None:

@@ -43,6 +43,9 @@ STORED = _SEQUENCE | _PREDICTIONS | {"next_sentence_labels": np.uint8}
 _TOLERANCE = 0.1
 _INSTANCES_LOOKED_AT = 1000
 
+# Of so many tokens, a NumPy operation takes so long that several threads rarely wait for each other.
+_TOKENS_PER_JOB = 2**19
+
 
 class Batches(ABC):
     """What any step sees, from the corpus, the order's seed and the step alone.
@@ -97,6 +100,21 @@ def open_batches(corpus: PathLike, masking: Masking, *, data_seed: int, batch_si
     imported = read_description(corpus).get("kind") == IMPORTED
     kind = ImportedBatches if imported else CorpusBatches
     return kind(corpus, masking, data_seed=data_seed, batch_size=batch_size)
+
+
+def steps_per_job(threads: int, batch_size: int, sequence_length: int) -> int:
+    """Returns of how many steps a thread makes the batches at a time, at least, where several do.
+
+    Args:
+      threads: that make batches.
+      batch_size: sequences per step.
+      sequence_length: tokens in a sequence.
+
+    Example:
+      >>> steps_per_job(1, 32, 512), steps_per_job(2, 32, 512)
+      (1, 32)
+    """
+    return 1 if threads == 1 else -(-_TOKENS_PER_JOB // (batch_size * sequence_length))
 
 
 class CorpusBatches(Batches):

@@ -275,6 +275,7 @@ def _schedule(settings: PretrainingSettings, data: _Data, start: Checkpoint | No
     """Returns what each step does, from the initialisation or the initial checkpoint on."""
     from multiberts.bert.model.initialization import initial_parameters
     from multiberts.bert.training.loop import Schedule
+    from multiberts.pretrain.batches.corpus_batches import steps_per_job
 
     treatment = settings.learning_rate_treatment
     return Schedule(
@@ -294,6 +295,9 @@ def _schedule(settings: PretrainingSettings, data: _Data, start: Checkpoint | No
         ),
         dropout_seed=settings.pretrain_seed,
         batch_threads=settings.batch_threads,
+        steps_per_job=steps_per_job(
+            settings.batch_threads, settings.batch_size, settings.sequence_length
+        ),
     )
 
 

@@ -61,6 +61,14 @@ def test_stopped_at_random_moments_ends_in_the_same_bytes(
     assert steps == list(range(1, 241))
 
 
+def test_batches_of_several_threads_are_the_same(
+    arguments: Arguments, whole: Path, tmp_path: Path
+) -> None:
+    threaded = tmp_path / "threaded"
+    pretrain(**arguments(threaded, **SCHEDULE, batch_threads=2))
+    assert differing_files(whole, threaded) == []
+
+
 def test_sigterm_finishes_the_step_saves_and_exits_with_75(
     arguments: Arguments, tmp_path: Path
 ) -> None:
