@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from keras import ops
@@ -18,8 +18,23 @@ POSITION_STRIDE = 1024
 SITE_MULTIPLIER = 0x9E3779B9
 
 
+class Standing(NamedTuple):
+    """Where the tokens of rows stand, if not one after the other in a sequence of their own.
+
+    Attributes:
+      positions: int32 [rows, tokens], of each token in its sequence.
+      sequences: int32 [rows, tokens], the number of its sequence in the batch; None: that of its row.
+      keys: int32 [rows, length], as positions, of what attention's probabilities are shared among;
+        None: one after the other.
+    """
+
+    positions: Array
+    sequences: Array | None = None
+    keys: Array | None = None
+
+
 def dropout(
-    values: Array, rate: float, key: Array | None, site: int, places: Array | None = None
+    values: Array, rate: float, key: Array | None, site: int, standing: Standing | None = None
 ) -> Array:
     """Sets a share `rate` of the elements to zero and scales the others by 1 / (1 - rate).
 
@@ -29,25 +44,24 @@ def dropout(
     Args:
       values: [batch, length, width], or attention probabilities [batch, heads, length, length].
       rate: the share dropped, in [0, 1).
-      key: uint32 [2], or None for no dropout. Of a part of a batch [2 + rows]: behind the two the
-        number of each row in the whole batch, so that it keeps its bits.
+      key: uint32 [2], or None for no dropout.
       site: the number of this dropout among those of the model; each draws its own bits.
-      places: int32 [batch, rows], where the rows (the last axis but one) stand in their sequences, of
-        values that were taken from there; None: one after the other.
+      standing: where the tokens (the last axis but one) stand, so that those that were taken from their
+        sequences, or packed with others in a row, keep their bits; None: one after the other.
 
     Returns:
       Like `values`.
     """
     if key is None or rate == 0.0:
         return values
-    kept = kept_elements(ops.shape(values), rate, key, site, places)
+    kept = kept_elements(ops.shape(values), rate, key, site, standing)
     # In float32: 1 / (1 - rate) itself, rounded to bfloat16, would move every mean.
     scaled = ops.cast(ops.cast(values, "float32") * (1.0 / (1.0 - rate)), values.dtype)
     return ops.where(kept, scaled, ops.zeros_like(values))
 
 
 def kept_elements(
-    shape: tuple[int, ...], rate: float, key: Array, site: int, places: Array | None = None
+    shape: tuple[int, ...], rate: float, key: Array, site: int, standing: Standing | None = None
 ) -> Array:
     """Returns which elements `dropout` keeps of values of a shape; bool, of that shape.
 
@@ -56,9 +70,9 @@ def kept_elements(
       rate: the share dropped.
       key: as `dropout` takes it; not None.
       site: the number of this dropout.
-      places: as `dropout` takes it.
+      standing: as `dropout` takes it.
     """
-    return ops.greater_equal(_random_bits(shape, key, site, places), dropped_below(rate))
+    return ops.greater_equal(_random_bits(shape, key, site, standing), dropped_below(rate))
 
 
 def dropped_below(rate: float) -> np.uint32:
@@ -66,9 +80,7 @@ def dropped_below(rate: float) -> np.uint32:
     return np.uint32(round(rate * 2**32))
 
 
-def _random_bits(
-    shape: tuple[int, ...], key: Array, site: int, places: Array | None = None
-) -> Array:
+def _random_bits(shape: tuple[int, ...], key: Array, site: int, standing: Standing | None) -> Array:
     """Returns uint32 bits, one per element, from the key, the site and the element's position."""
     longest = max((0, *(shape[2:] if len(shape) == 4 else shape[1:-1])))
     if longest > POSITION_STRIDE:
@@ -88,22 +100,32 @@ def _random_bits(
         )
     else:  # [batch, width]
         strides = (int(shape[1]), 1)
+    found = _coordinates(shape, standing)
     # Shapes are static: a step is compiled for each batch shape.
     counter: Array = ops.convert_to_tensor(np.uint32(site * SITE_MULTIPLIER % 2**32))
     for axis, stride in enumerate(strides):
+        step = np.uint32(stride % 2**32)
+        if axis in found:
+            counter = counter + ops.cast(found[axis], "uint32") * step
+            continue
         along = [1] * len(strides)
         along[axis] = -1
-        step = np.uint32(stride % 2**32)
-        if axis == 0 and ops.shape(key)[0] > 2:
-            counter = counter + ops.reshape(key[2:] * step, along)
-            continue
-        if places is not None and axis == len(strides) - 2:
-            along[0] = int(shape[0])
-            counter = counter + ops.reshape(ops.cast(places, "uint32") * step, along)
-            continue
         coordinate = np.arange(shape[axis], dtype=np.uint32) * step
         counter = counter + ops.convert_to_tensor(coordinate.reshape(along))
     return mixed_bits(counter, key)
+
+
+def _coordinates(shape: tuple[int, ...], standing: Standing | None) -> dict[int, Array]:
+    """Returns the coordinates by axis that are not one after the other, broadcastable to the shape."""
+    if standing is None:
+        return {}
+    rows, heads = int(shape[0]), (1,) * (len(shape) - 3)
+    found = {len(shape) - 2: ops.reshape(standing.positions, (rows, *heads, -1, 1))}
+    if standing.sequences is not None:
+        found[0] = ops.reshape(standing.sequences, (rows, *heads, -1, 1))
+    if standing.keys is not None and heads:
+        found[len(shape) - 1] = ops.reshape(standing.keys, (rows, 1, 1, -1))
+    return found
 
 
 def mixed_bits(counter: Array, key: Array) -> Array:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from keras import ops
 
-from multiberts.bert.model.addressed_dropout import dropout
+from multiberts.bert.model.addressed_dropout import Standing, dropout
 
 Array = Any
 
@@ -27,7 +27,7 @@ class AttentionCore(Protocol):
         rate: float,
         dropout_key: Array | None,
         site: int,
-        places: Array | None = None,
+        standing: Standing | None = None,
     ) -> Array:
         """Returns what `plain` returns, up to rounding."""
 
@@ -40,7 +40,7 @@ def plain(
     rate: float,
     dropout_key: Array | None,
     site: int,
-    places: Array | None = None,
+    standing: Standing | None = None,
 ) -> Array:
     """Mixes values by the softmax of scaled scores, with dropout of the probabilities.
 
@@ -48,11 +48,11 @@ def plain(
       query: float32 or bfloat16 [batch, heads, queries, size]; products are of its type, the softmax float32.
       key: [batch, heads, length, size], as value.
       value: of the same type.
-      attention_bias: float32 [batch, 1, 1, length], added to the scores.
+      attention_bias: float32 [batch, 1, 1 or queries, length], added to the scores.
       rate: the share of the probabilities that is dropped.
       dropout_key: uint32 [2], or None for no dropout; see `dropout`.
       site: the number of this dropout among those of the model.
-      places: int32 [batch, queries], where queries stand in their sequences; None: one after the other.
+      standing: where queries and keys stand in their sequences; None: one after the other.
 
     Returns:
       [batch, heads, queries, size], of the query's type.
@@ -60,5 +60,5 @@ def plain(
     scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
     scores = ops.cast(scores, "float32") * (query.shape[-1] ** -0.5)
     probabilities = ops.softmax(scores + attention_bias, axis=-1)
-    probabilities = dropout(probabilities, rate, dropout_key, site, places)
+    probabilities = dropout(probabilities, rate, dropout_key, site, standing)
     return ops.matmul(ops.cast(probabilities, value.dtype), value)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from keras import ops
 
-from multiberts.bert.model.addressed_dropout import dropout
+from multiberts.bert.model.addressed_dropout import Standing, dropout
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.ways import chosen_ways
 
@@ -22,6 +22,24 @@ _EMBEDDING_SITE = 0
 HEAD_SITE = 1 << 16
 
 
+class Packing(NamedTuple):
+    """Which sequences lie in the rows of a batch, one after the other, none attending to another.
+
+    Attributes:
+      sequences: int32 [rows, length], the number of each token's sequence in the batch; -1 for padding.
+      positions: int32 [rows, length], of each token in its sequence.
+      firsts: int32 [rows, most], where the sequences of a row begin; 0 where there are fewer.
+      chosen: int32 [batch], for each sequence where it is among all `firsts`.
+
+    Reference: Krell et al., 2021, "Efficient sequence packing without cross-contamination", section 3.
+    """
+
+    sequences: Array
+    positions: Array
+    firsts: Array
+    chosen: Array
+
+
 def encode(
     parameters: Parameters,
     config: BertConfig,
@@ -32,6 +50,7 @@ def encode(
     compute_dtype: str = "float32",
     first_token_only: bool = False,
     places: Array | None = None,
+    packing: Packing | None = None,
 ) -> Array:
     """Computes the last layer's hidden states.
 
@@ -50,6 +69,8 @@ def encode(
         pooler reads; it is the same up to rounding.
       places: int32 [batch, count], tokens that are all that is read of the last layer, any of them several
         times; it computes no others, and is the same up to rounding. None: all.
+      packing: where several sequences lie in each row of the inputs, with first_token_only; each has the
+        states of a row of its own, up to rounding. None: one in each.
 
     Returns:
       [batch, length, hidden] of compute_dtype; with first_token_only [batch, 1, hidden], with places
@@ -57,17 +78,46 @@ def encode(
 
     Reference: Devlin et al., 2019, section 3; Vaswani et al., 2017, section 3 (post-LN blocks).
     """
-    hidden = _embed(parameters, config, input_ids, segment_ids, dropout_key)
+    standing, read = None, (1 if first_token_only else places)
+    of_keys = input_mask
+    if packing is not None:
+        standing = Standing(packing.positions, packing.sequences, packing.positions)
+        read, of_keys = packing.firsts, packing.sequences
+    hidden = _embed(parameters, config, input_ids, segment_ids, dropout_key, standing)
     # From here on, everything follows the type of what it is given.
     hidden = ops.cast(hidden, compute_dtype)
-    # Masked keys get -10000 before the softmax, as in the original.  [batch, 1, 1, length]
-    keys = ops.cast(input_mask, "float32")[:, None, None, :]
-    attention_bias = (1.0 - keys) * _MASKED
+    bias = _attention_bias(of_keys, standing)
     last = config.num_hidden_layers - 1
-    for layer in range(config.num_hidden_layers):
-        read = (1 if first_token_only else places) if layer == last else None
-        hidden = _block(parameters, config, layer, hidden, attention_bias, dropout_key, read)
-    return hidden
+    for layer in range(last):
+        hidden = _block(parameters, config, layer, hidden, bias, dropout_key, None, standing)
+    if packing is not None:
+        of_firsts = ops.take_along_axis(packing.sequences, packing.firsts, axis=1)
+        standing = Standing(ops.zeros_like(of_firsts), of_firsts, packing.positions)
+        bias = _attention_bias(of_keys, standing)
+    elif places is not None:
+        standing = Standing(places)
+    hidden = _block(parameters, config, last, hidden, bias, dropout_key, read, standing)
+    if packing is None:
+        return hidden
+    return ops.take(ops.reshape(hidden, (-1, 1, config.hidden_size)), packing.chosen, axis=0)
+
+
+def _attention_bias(of_keys: Array, standing: Standing | None) -> Array:
+    """Returns what is added to scores: masked keys get -10000 before the softmax, as in the original.
+
+    Args:
+      of_keys: int32 [batch, length], 1 for a piece; of packed rows the sequences' numbers.
+      standing: of the queries, in packed rows.
+
+    Returns:
+      float32 [batch, 1, 1, length]; of packed rows [batch, 1, queries, length].
+    """
+    if standing is None or standing.sequences is None:
+        keys = ops.cast(of_keys, "float32")[:, None, None, :]
+    else:
+        alike = ops.equal(standing.sequences[:, :, None], of_keys[:, None, :])
+        keys = ops.cast(alike, "float32")[:, None]
+    return (1.0 - keys) * _MASKED
 
 
 def taken(values: Array, places: Array | int | None) -> Array:
@@ -134,6 +184,7 @@ def _embed(
     input_ids: Array,
     segment_ids: Array,
     dropout_key: Array | None,
+    standing: Standing | None,
 ) -> Array:
     prefix = "bert/embeddings"
     words = ops.take(parameters[f"{prefix}/word_embeddings"], input_ids, axis=0)
@@ -141,8 +192,10 @@ def _embed(
     types = ops.one_hot(segment_ids, config.type_vocab_size, dtype="float32")
     types = ops.matmul(types, parameters[f"{prefix}/token_type_embeddings"])
     positions = parameters[f"{prefix}/position_embeddings"][: ops.shape(input_ids)[1]]
+    if standing is not None:
+        positions = ops.take(positions, standing.positions, axis=0)
     hidden = layer_norm(parameters, f"{prefix}/LayerNorm", words + types + positions)
-    return dropout(hidden, config.hidden_dropout_prob, dropout_key, _EMBEDDING_SITE)
+    return dropout(hidden, config.hidden_dropout_prob, dropout_key, _EMBEDDING_SITE, standing)
 
 
 def _block(
@@ -153,22 +206,22 @@ def _block(
     attention_bias: Array,
     dropout_key: Array | None,
     read: Array | int | None,
+    standing: Standing | None,
 ) -> Array:
     """Computes LN(x + dropout(attention)), then LN(x + dropout(feed-forward)), of tokens that are read."""
     name = f"bert/encoder/layer_{layer}"
     site = 1 + 3 * layer
-    places = None if isinstance(read, int) else read
     asking = taken(hidden, read)
     attended = _attend(
-        parameters, config, name, asking, hidden, attention_bias, dropout_key, site, places
+        parameters, config, name, asking, hidden, attention_bias, dropout_key, site, standing
     )
     hidden = asking
     attended = dense(parameters, f"{name}/attention/output/dense", attended)
-    attended = dropout(attended, config.hidden_dropout_prob, dropout_key, site + 1, places)
+    attended = dropout(attended, config.hidden_dropout_prob, dropout_key, site + 1, standing)
     hidden = layer_norm(parameters, f"{name}/attention/output/LayerNorm", hidden + attended)
     transformed = gelu(dense(parameters, f"{name}/intermediate/dense", hidden))
     transformed = dense(parameters, f"{name}/output/dense", transformed)
-    transformed = dropout(transformed, config.hidden_dropout_prob, dropout_key, site + 2, places)
+    transformed = dropout(transformed, config.hidden_dropout_prob, dropout_key, site + 2, standing)
     return layer_norm(parameters, f"{name}/output/LayerNorm", hidden + transformed)
 
 
@@ -181,7 +234,7 @@ def _attend(
     attention_bias: Array,
     dropout_key: Array | None,
     site: int,
-    places: Array | None,
+    standing: Standing | None,
 ) -> Array:
     """Computes multi-head self-attention without its output projection; [batch, queries, hidden]."""
     batch = ops.shape(hidden)[0]
@@ -196,7 +249,7 @@ def _attend(
     query, key, value = split("query", asking), split("key", hidden), split("value", hidden)
     rate = config.attention_probs_dropout_prob
     mixed = chosen_ways().attention(
-        query, key, value, attention_bias, rate, dropout_key, site, places
+        query, key, value, attention_bias, rate, dropout_key, site, standing
     )
     shape = (batch, ops.shape(asking)[1], config.hidden_size)
     return ops.reshape(ops.transpose(mixed, (0, 2, 1, 3)), shape)

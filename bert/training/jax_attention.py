@@ -18,6 +18,7 @@ from jax.experimental.pallas import triton
 from multiberts.bert.model.addressed_dropout import (
     POSITION_STRIDE,
     SITE_MULTIPLIER,
+    Standing,
     dropped_below,
     kept_elements,
     mixed_bits,
@@ -50,7 +51,7 @@ def recomputed(
     rate: float,
     dropout_key: Array | None,
     site: int,
-    places: Array | None = None,
+    standing: Standing | None = None,
 ) -> Array:
     """Computes the core by XLA, with a backward pass of its own; see `attention.plain`.
 
@@ -61,7 +62,7 @@ def recomputed(
 
     Reference: Dao et al., FlashAttention, 2022, section 3.1 and appendix B (the backward pass).
     """
-    return _forward(query, key, value, attention_bias, rate, dropout_key, site, places)[0]
+    return _forward(query, key, value, attention_bias, rate, dropout_key, site, standing)[0]
 
 
 def _forward(
@@ -72,7 +73,7 @@ def _forward(
     rate: float,
     dropout_key: Array | None,
     site: int,
-    places: Array | None,
+    standing: Standing | None,
 ) -> tuple[Array, tuple[Any, ...]]:
     scaled = _scaled(query, query.shape[-1] ** -0.5)
     scores = jnp.matmul(scaled, key.swapaxes(2, 3)).astype(jnp.float32) + bias
@@ -80,7 +81,7 @@ def _forward(
     factor = 1.0
     if dropout_key is not None and rate > 0.0:
         factor = 1.0 / (1.0 - rate)
-        kept = kept_elements(scores.shape, rate, dropout_key, site, places)
+        kept = kept_elements(scores.shape, rate, dropout_key, site, standing)
         signed = jnp.where(kept, exponentials, -exponentials)
     # Made together, in the product that makes scores, and not again where they are read.
     signed, sums = jax.lax.optimization_barrier(
@@ -125,8 +126,8 @@ def kernel(platform: str) -> AttentionCore:
       platform: `tpu`, `gpu`, or `cpu`, where the kernel is interpreted.
 
     Returns:
-      A core; see `attention.plain`. A layer that computes some places alone is left to `recomputed`: the
-      kernel's tiles are of whole sequences.
+      A core; see `attention.plain`. Tokens that were taken from their sequences, or packed with others in
+      a row, are left to `recomputed`: the kernel's tiles are of whole sequences.
     """
 
     def core(
@@ -137,21 +138,22 @@ def kernel(platform: str) -> AttentionCore:
         rate: float,
         dropout_key: Array | None,
         site: int,
-        places: Array | None = None,
+        standing: Standing | None = None,
     ) -> Array:
-        if places is not None:
+        if standing is not None:
             few: Array = recomputed(
-                query, key, value, attention_bias, rate, dropout_key, site, places
+                query, key, value, attention_bias, rate, dropout_key, site, standing
             )
             return few
         batch = query.shape[0]
         if dropout_key is None:
             rate, dropout_key = 0.0, jnp.zeros(2, jnp.uint32)
         # Each row's address and the key, as scalars.
-        rows = dropout_key[2:] if len(dropout_key) > 2 else jnp.arange(batch, dtype=jnp.uint32)
-        address = rows * np.uint32(query.shape[1] * POSITION_STRIDE**2)
+        address = jnp.arange(batch, dtype=jnp.uint32) * np.uint32(
+            query.shape[1] * POSITION_STRIDE**2
+        )
         address = address + np.uint32(site * SITE_MULTIPLIER % 2**32)
-        seeds = jnp.stack([address, *(jnp.full_like(address, part) for part in dropout_key[:2])], 1)
+        seeds = jnp.stack([address, *(jnp.full_like(address, part) for part in dropout_key)], 1)
         bias = attention_bias.reshape(batch, -1, 1)
         return _kernel_core(query, key, value, bias, seeds, rate, platform)
 

@@ -15,7 +15,6 @@ import numpy as np
 
 from multiberts.bert.checkpoint.fine_tuned import TaskHead
 from multiberts.bert.model.configuration import BertConfig
-from multiberts.finetune.batch_layout import Layout, layouts, parted_batch, parts_of
 from multiberts.finetune.classification.glue import MULTI_LABEL, TOKENS, GlueTask
 from multiberts.finetune.classification.label_kinds import (
     NO_TAG,
@@ -36,6 +35,7 @@ from multiberts.finetune.features import (
     text_features,
 )
 from multiberts.finetune.output_layer import TrainingStart, WholeEncoderData
+from multiberts.finetune.packing import PACKING, Shape, packed_batch, packed_shape
 from multiberts.finetune.text_examples import TextExamples, TextSource, outcome
 from multiberts.finetune.training_options import RECIPE, TrainingOptions
 from multiberts.runs.console import progress, warn
@@ -210,22 +210,21 @@ class ClassificationData(WholeEncoderData):
             return _class_weights(self.task, self._trained().examples.labels)
 
         @functools.cache
-        def choice(batch_size: int) -> tuple[Layout, Layout]:
-            usual, whole = layouts(self._trained().features, batch_size)
-            # Tags are one array, and shards are cut alike, so that all sequences have one length.
-            is_one = self.task.kind == TOKENS or start.training.gradient_shards > 1
-            return (whole, whole) if is_one else (usual, whole)
+        def shape(batch_size: int) -> Shape | None:
+            # Tags are by row, and shards are cut from rows, so that each has its own.
+            is_by_row = self.task.kind == TOKENS or start.training.gradient_shards > 1
+            return None if is_by_row else packed_shape(self._trained().features, batch_size)
 
         def batch(rows: np.ndarray) -> Arrays:
             train = self._trained()
             assert train.examples.labels is not None, "there are no labels to train on"
-            inputs, order = parted_batch(train.features, rows, choice(len(rows)))
+            inputs = packed_batch(train.features, rows, shape(len(rows)))
             is_class = self.task.head_kind == "classification"
             is_set = self.task.kind == MULTI_LABEL
-            labels = train.examples.labels[rows[order]].astype(np.int32 if is_class else np.float32)
+            labels = train.examples.labels[rows].astype(np.int32 if is_class else np.float32)
             if train.first_pieces is not None:
-                places = train.first_pieces[rows[order]]
-                labels = tags_of_pieces(labels, places, inputs["input_ids_0"].shape[1])
+                places = train.first_pieces[rows]
+                labels = tags_of_pieces(labels, places, inputs["input_ids"].shape[1])
             of_classes = weights()
             if of_classes is None:
                 return {**inputs, "labels": labels}
@@ -346,7 +345,7 @@ def _engines(
     """Returns the compiled trainer and predictor, shared by all runs of these sizes in this process."""
     from keras import ops
 
-    from multiberts.bert.model.encoder import encode, pool
+    from multiberts.bert.model.encoder import Packing, encode, pool
     from multiberts.bert.model.heads import (
         classification_logits,
         cross_entropy,
@@ -354,29 +353,24 @@ def _engines(
     )
     from multiberts.bert.training.engine import Predictor
 
-    def logits_of(parameters: Any, inputs: Any, rate: float, dropout_key: Any) -> Any:
-        ids, mask, segments = inputs
+    def logits_of(parameters: Any, batch: Any, rate: float, dropout_key: Any) -> Any:
+        is_packed = PACKING[0] in batch
         per_token = kind == TOKENS
         sequence = encode(
             parameters,
             config,
-            ids,
-            mask,
-            segments,
+            *encoder_inputs(batch),
             dropout_key,
             training.compute_dtype,
             first_token_only=not per_token,
+            packing=Packing(*(batch[name] for name in PACKING)) if is_packed else None,
         )
         states = ops.cast(sequence, "float32") if per_token else pool(parameters, sequence)
         return classification_logits(parameters, states, rate, dropout_key)
 
     def loss(parameters: Any, batch: Any, dropout_key: Any) -> tuple[Any, dict[str, Any]]:
-        rate = config.hidden_dropout_prob
-        parts = [
-            logits_of(parameters, inputs, rate, ops.concatenate([dropout_key, places]))
-            for inputs, places in parts_of(batch)
-        ]
-        logits = ops.concatenate(parts)  # [batch, (length,) outputs], in the order of the labels
+        # [batch, (length,) outputs]
+        logits = logits_of(parameters, batch, config.hidden_dropout_prob, dropout_key)
         weights = batch.get("weights", 1.0)
         if kind == MULTI_LABEL:
             return ops.mean(sigmoid_cross_entropy(logits, batch["labels"]) * weights), {}
@@ -392,7 +386,7 @@ def _engines(
         return ops.mean(losses), {"accuracy": accuracy}
 
     def predict(parameters: Any, batch: Any) -> dict[str, Any]:
-        return {"logits": logits_of(parameters, encoder_inputs(batch), 0.0, None)}
+        return {"logits": logits_of(parameters, batch, 0.0, None)}
 
     trainer = training.trainer(loss, config, compile_step)
     return trainer, Predictor(predict, compile_step=compile_step)

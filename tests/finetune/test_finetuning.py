@@ -399,13 +399,13 @@ def test_asked_to_stop_it_saves_and_goes_on_to_the_same_bytes(
 def test_learning_and_predictions_do_not_depend_on_padding(
     tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path, monkeypatch
 ) -> None:
-    """In parts of like length or padded to 48, dropout and scores are the same up to rounding."""
-    from multiberts.finetune import batch_layout, features
+    """Packed or each padded to the longest, dropout and scores are the same up to rounding."""
+    from multiberts.finetune import features, packing
     from multiberts.finetune.classification import learner as classification
 
     file = pair_data / "train.tsv"
     header, *lines = file.read_text().splitlines()
-    # Every fourth first sentence is much longer, so that batches are cut in two.
+    # Every fourth first sentence is much longer, so that short ones share rows.
     longer = [
         line.replace("asked about", "asked" + " again today" * 8 + " about") for line in lines
     ]
@@ -414,13 +414,11 @@ def test_learning_and_predictions_do_not_depend_on_padding(
     shapes: set[tuple[int, ...]] = set()
 
     def noting(*arguments):
-        batch, order = batch_layout.parted_batch(*arguments)
-        shapes.update(
-            values.shape for name, values in batch.items() if name.startswith("input_ids")
-        )
-        return batch, order
+        batch = packing.packed_batch(*arguments)
+        shapes.add(batch["input_ids"].shape)
+        return batch
 
-    monkeypatch.setattr(classification, "parted_batch", noting)
+    monkeypatch.setattr(classification, "packed_batch", noting)
     checkpoint = str(make_checkpoint())
 
     def scores(name: str) -> np.ndarray:
@@ -434,13 +432,13 @@ def test_learning_and_predictions_do_not_depend_on_padding(
         )
         return read_predictions([tmp_path / name], "dev")["scores"].values
 
-    trimmed = scores("trimmed")
-    assert {rows for rows, _ in shapes} >= {8}
+    packed = scores("packed")
+    assert min(rows for rows, _ in shapes) < 16
     monkeypatch.setattr(features, "BUCKET_LENGTHS", (48,))
-    monkeypatch.setattr(classification, "layouts", lambda _, rows: (((rows, 48),),) * 2)
+    monkeypatch.setattr(classification, "packed_shape", lambda *_: None)
     shapes.clear()
-    np.testing.assert_allclose(scores("padded"), trimmed, atol=2e-4)
-    assert shapes == {(16, 48)}
+    np.testing.assert_allclose(scores("padded"), packed, atol=2e-4)
+    assert {rows for rows, _ in shapes} == {16}
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from multiberts.bert.model.configuration import BertConfig
-from multiberts.bert.model.encoder import encode, pool
+from multiberts.bert.model.encoder import Packing, encode, pool
 from multiberts.bert.model.heads import masked_lm_logits, next_sentence_logits, pretraining_loss
 from multiberts.bert.model.initialization import initial_parameters
 from multiberts.bert.randomness import generator
@@ -228,6 +228,47 @@ def test_states_at_some_places_are_those_of_the_whole_sequence() -> None:
         return states.numpy(), {n: tf.convert_to_tensor(g).numpy() for n, g in gradients.items()}
 
     (states, gradients), (expected, expected_gradients) = run(places), run(None)
+    np.testing.assert_allclose(states, expected, atol=2e-5)
+    for name, values in expected_gradients.items():
+        scale = max(1.0, np.abs(values).max())
+        assert np.abs(gradients[name] - values).max() < 1e-4 * scale, name
+
+
+def test_packed_sequences_have_the_states_and_gradients_of_rows_of_their_own() -> None:
+    """With dropout: two in the first row, one in the second, and none in the third."""
+    parameters = {name: tf.constant(values) for name, values in _weights().items()}
+    inputs = _inputs()
+    names = ("input_ids", "input_mask", "segment_ids")
+    lengths = [9, 16, 7]
+    key = tf.constant([3, 5], tf.uint32)
+    plain = {name: np.zeros((3, 16), np.int32) for name in names}
+    packed = {name: np.zeros((3, 16), np.int32) for name in (*names, "positions")}
+    packed["sequences"] = np.full((3, 16), -1, np.int32)
+    for number, (row, first) in enumerate(((0, 7), (1, 0), (0, 0))):
+        length = lengths[number]
+        own, shared = (number, slice(length)), (row, slice(first, first + length))
+        for name in ("input_ids", "segment_ids"):
+            plain[name][own] = packed[name][shared] = inputs[name][number % 2, :length]
+        plain["input_mask"][own] = packed["input_mask"][shared] = 1
+        packed["positions"][shared] = np.arange(length)
+        packed["sequences"][shared] = number
+    firsts = np.array([[0, 7], [0, 0], [0, 0]], np.int32)
+    arrays = (packed["sequences"], packed["positions"], firsts, np.array([1, 2, 0], np.int32))
+    packing = Packing(*map(tf.constant, arrays))
+
+    def run(given: dict[str, np.ndarray], packing: Packing | None) -> tuple[np.ndarray, dict]:
+        with tf.GradientTape() as tape:
+            tape.watch(parameters)
+            tensors = [tf.constant(given[name]) for name in names]
+            states = encode(
+                parameters, CONFIG, *tensors, key, first_token_only=True, packing=packing
+            )
+            loss = tf.reduce_sum(tf.sin(states))
+        gradients = tape.gradient(loss, parameters, unconnected_gradients="zero")
+        return states.numpy(), {n: tf.convert_to_tensor(g).numpy() for n, g in gradients.items()}
+
+    (states, gradients), (expected, expected_gradients) = run(packed, packing), run(plain, None)
+    assert states.shape == (3, 1, CONFIG.hidden_size)
     np.testing.assert_allclose(states, expected, atol=2e-5)
     for name, values in expected_gradients.items():
         scale = max(1.0, np.abs(values).max())

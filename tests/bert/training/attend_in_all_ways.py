@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import pallas as pl
 
+from multiberts.bert.model.addressed_dropout import Standing
 from multiberts.bert.model.attention import AttentionCore, plain
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.heads import pretraining_loss
@@ -44,13 +45,23 @@ WAYS = {
 }
 
 
-def arrays(core: AttentionCore, rate: float, key: jax.Array | None) -> list[np.ndarray]:
-    """Mixtures and the gradients of queries, keys and values."""
+def arrays(
+    core: AttentionCore, rate: float, key: jax.Array | None, packed: bool = False
+) -> list[np.ndarray]:
+    """Mixtures and the gradients of queries, keys and values; packed: two sequences in each row."""
     rng = np.random.default_rng(0)
     query, keys, values, gradient = rng.standard_normal((4, BATCH, HEADS, LENGTH, LENGTH))
     bias = jnp.asarray(rng.random((BATCH, 1, 1, LENGTH)) < 0.3, jnp.float32) * -10000.0
+    standing = None
+    if packed:
+        first = jnp.arange(LENGTH)[None] < jnp.array([[5], [9], [2]])
+        sequences = jnp.where(first, jnp.array([[4], [0], [2]]), jnp.array([[1], [3], [5]]))
+        positions = jnp.cumsum(jnp.ones_like(sequences), 1) - 1
+        positions = positions - jnp.where(first, 0, jnp.array([[5], [9], [2]]))
+        standing = Standing(positions, sequences, positions)
+        bias = (sequences[:, None, :, None] != sequences[:, None, None, :]) * -10000.0
     given = [jnp.asarray(part, jnp.float32) for part in (query, keys, values)]
-    mixed, back = jax.vjp(lambda *parts: core(*parts, bias, rate, key, 4), *given)
+    mixed, back = jax.vjp(lambda *parts: core(*parts, bias, rate, key, 4, standing), *given)
     return [np.asarray(part) for part in (mixed, *back(jnp.asarray(gradient, jnp.float32)))]
 
 
@@ -91,7 +102,7 @@ def largest(found: list[np.ndarray], expected: list[np.ndarray]) -> float:
 def main() -> None:
     cases = {
         "dropout": (0.1, KEY),
-        "rows": (0.1, jnp.array([5, 7, 3, 9, 4], jnp.uint32)),
+        "packed": (0.1, KEY, True),
         "none": (0.0, None),
     }
     whole = gradients(plain)

@@ -32,7 +32,7 @@ def test_every_way_is_the_plain_one_up_to_rounding() -> None:
     ways = json.loads(done.stdout.splitlines()[-1])
     assert set(ways) == {"recomputed", "interpreted", "gpu"}
     for way, found in ways.items():
-        for case in ("dropout", "rows", "none"):
+        for case in ("dropout", "packed", "none"):
             assert found[case] <= 1e-6, (way, case)
         assert found["loss"] <= 1e-5, way
         assert found["same_elements"], way

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from multiberts.finetune.batch_layout import Layout, parted_batch
 from multiberts.finetune.content import FileContent
+from multiberts.finetune.packing import Shape, packed_batch
 from multiberts.finetune.tasks import DataArguments, task_named
 
 
@@ -23,32 +23,34 @@ def opened(checkpoint: Path, folder: Path, sequence_length: int = 48, task_name:
     return read, data
 
 
-def test_a_batch_in_parts_gives_the_update_of_the_whole(
+def test_a_packed_batch_gives_the_update_of_one_with_a_row_for_each(
     make_checkpoint: Callable[..., Path], pair_data: Path
 ) -> None:
-    """With dropout: every row keeps its bits, wherever it lies and however far it is padded."""
+    """With dropout: every token keeps its bits, wherever it lies and however far its row is padded."""
     read, data = opened(make_checkpoint(), pair_data)
     learner = data.learner(read, fingerprint="", finetune_seed=0, compile_step=False)
     assert learner.trainer is not None
     rows = np.arange(20, 36)
     labels = data.train.examples.labels[rows].astype(np.int32)
 
-    def updated(layout: Layout, labels: np.ndarray) -> dict[str, np.ndarray]:
+    def updated(shape: Shape | None, labels: np.ndarray) -> dict[str, np.ndarray]:
         assert learner.trainer is not None
         learner.trainer.start(learner.initial_parameters())
-        inputs, order = parted_batch(data.train.features, rows, (layout, layout))
-        metrics = learner.trainer.step({**inputs, "labels": labels[order]}, 1e-2, 7)
+        inputs = packed_batch(data.train.features, rows, shape)
+        shapes.append(inputs["input_ids"].shape)
+        metrics = learner.trainer.step({**inputs, "labels": labels}, 1e-2, 7)
         return {**learner.trainer.parameters(), "loss": np.array(metrics["loss"])}
 
-    whole = updated(((16, 48),), labels)
-    parted = updated(((8, 24), (5, 32), (3, 48)), labels)
+    shapes: list[tuple[int, ...]] = []
+    whole, packed = updated(None, labels), updated(Shape(9, 48, 4), labels)
+    assert [rows for rows, _ in shapes] == [16, 9]
     start = learner.initial_parameters()
     moved = max(np.abs(whole[name] - start[name]).max() for name in start)
     assert moved > 5e-3
     for name in whole:
-        np.testing.assert_allclose(parted[name], whole[name], atol=2e-5, err_msg=name)
+        np.testing.assert_allclose(packed[name], whole[name], atol=2e-5, err_msg=name)
     # The comparison sees a difference: with other labels the update is another one.
-    other = updated(((16, 48),), 1 - labels)
+    other = updated(None, 1 - labels)
     assert max(np.abs(other[name] - whole[name]).max() for name in start) > 1e-3
 
 

@@ -1,0 +1,152 @@
+"""How a training batch is packed into fewer rows, so that short sequences are not padded to the longest.
+
+In a batch of random sequences one is nearly always long, and padding all to it doubles the work. So several
+short ones lie in one row, none attending to another: the loss is that of the whole batch, and every token
+keeps its dropout bits, so nothing changes but the last bits of sums.
+
+A step must be compiled for every shape, so there are two only: the rows that most batches of these training
+data fit into, and one row for each sequence where a batch does not fit.
+
+Reference: Krell et al., 2021, "Efficient sequence packing without cross-contamination".
+"""
+
+from __future__ import annotations
+
+import bisect
+import functools
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from multiberts.bert.randomness import generator
+from multiberts.finetune.features import SequenceFeatures, sequence_batch
+
+_NUM_SAMPLES = 256
+# What is left of the work, for a second shape to be worth its compilation.
+_WORTH_IT = 0.9
+# How many of the batches fit, where there are as many rows as this share of the batches need.
+_SHARES = (0.5, 0.8, 0.9, 0.95, 0.98, 1.0)
+# Sequences that may lie in one row.
+_MOST = (2, 3, 4, 6, 8, 12, 16)
+
+# Of a packed batch, besides the encoder's inputs; see `encoder.Packing`.
+PACKING = ("sequences", "positions", "firsts", "chosen")
+
+
+class Shape(NamedTuple):
+    """Of a packed batch.
+
+    Attributes:
+      rows: how many.
+      length: tokens in a row.
+      most: sequences in a row, at most.
+    """
+
+    rows: int
+    length: int
+    most: int
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that are computed; in the last layer the first ones of sequences alone are."""
+        return self.rows * (self.length + self.most)
+
+
+def packed_shape(features: SequenceFeatures, batch_size: int) -> Shape | None:
+    """Returns the shape that batches are packed into; None: packing saves too little.
+
+    A function of the lengths and the batch size alone, so that every run packs alike.
+
+    Args:
+      features: all sequences.
+      batch_size: sequences in a batch.
+    """
+    return _packed_shape(features.lengths.tobytes(), batch_size)
+
+
+@functools.lru_cache(maxsize=16)
+def _packed_shape(lengths_bytes: bytes, batch_size: int) -> Shape | None:
+    lengths = np.frombuffer(lengths_bytes, np.int32)
+    whole = Shape(batch_size, int(lengths.max()), 1)
+    drawn = generator("packing").choice(lengths, (_NUM_SAMPLES, batch_size)).tolist()
+    costs: dict[Shape, float] = {}
+    for most in _MOST:
+        rows = np.array([len(_packed(one, whole.length, most)) for one in drawn])
+        for share in _SHARES:
+            needed = int(np.quantile(rows, share, method="higher"))
+            fits = float(np.mean(rows <= needed))
+            shape = Shape(needed, whole.length, most)
+            costs[shape] = fits * shape.tokens + (1 - fits) * whole.tokens
+    best = min(costs, key=costs.__getitem__)
+    return best if costs[best] < _WORTH_IT * whole.tokens else None
+
+
+def _packed(lengths: Iterable[int], length: int, most: int) -> list[list[int]]:
+    """Returns which sequences lie in each row: the longest first, each where least is left behind it."""
+    rows: list[list[int]] = []
+    space: list[tuple[int, int]] = []  # what is free in a row, and its number
+    for negative, number in sorted((-size, number) for number, size in enumerate(lengths)):
+        found = bisect.bisect_left(space, (-negative, -1))
+        if found == len(space):
+            rows.append([])
+            free, row = length, len(rows) - 1
+        else:
+            free, row = space.pop(found)
+        rows[row].append(number)
+        if len(rows[row]) < most:
+            bisect.insort(space, (free + negative, row))
+    return rows
+
+
+def packed_batch(
+    features: SequenceFeatures, rows: np.ndarray, shape: Shape | None
+) -> dict[str, np.ndarray]:
+    """Returns the encoder's inputs for some sequences, in their order.
+
+    Args:
+      features: all sequences.
+      rows: int64 [batch], their numbers.
+      shape: to pack into; None: one sequence in each row.
+
+    Returns:
+      `input_ids`, `input_mask`, `segment_ids`: int32 [rows, length]; and, if they are packed, those of
+      `PACKING`. Sequences that do not fit the shape are not packed.
+    """
+    lengths = features.lengths[rows]
+    longest = int(features.lengths.max())
+    packed = [] if shape is None else _packed(lengths.tolist(), shape.length, shape.most)
+    if shape is None or len(packed) > shape.rows:
+        return sequence_batch(features, rows, longest)
+    order = np.array([number for row in packed for number in row])
+    counts = np.array([len(row) for row in packed])
+    # Where each sequence begins among all tokens: behind those before it in its row.
+    before = np.cumsum(lengths[order]) - lengths[order]
+    row_of = np.repeat(np.arange(len(packed)), counts)
+    first_of_row = (np.cumsum(counts) - counts)[row_of]
+    begins = before - before[first_of_row]
+    # Tokens in that order: of which sequence, and where in it.
+    sequence = np.repeat(np.arange(len(order)), lengths[order])
+    position = np.arange(len(sequence)) - before[sequence]
+    place = (row_of * shape.length + begins)[sequence] + position
+    number = order[sequence]
+
+    def filled(values: np.ndarray | int, padding: int = 0) -> np.ndarray:
+        array = np.full(shape.rows * shape.length, padding, np.int32)
+        array[place] = values
+        return array.reshape(shape.rows, shape.length)
+
+    firsts = np.zeros((shape.rows, shape.most), np.int32)
+    slot = np.arange(len(order)) - first_of_row
+    firsts[row_of, slot] = begins
+    chosen = np.zeros(len(order), np.int32)
+    chosen[order] = row_of * shape.most + slot
+    return {
+        "input_ids": filled(features.input_ids[rows[number], position]),
+        "input_mask": filled(1),
+        "segment_ids": filled(position >= features.first_lengths[rows[number]]),
+        "sequences": filled(number, -1),
+        "positions": filled(position),
+        "firsts": firsts,
+        "chosen": chosen,
+    }

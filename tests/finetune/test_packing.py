@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from multiberts.finetune.features import SequenceFeatures, bucket_length, stacked_sequences
+from multiberts.finetune.packing import PACKING, Shape, packed_batch, packed_shape
+
+
+def features_of(lengths: list[int]) -> SequenceFeatures:
+    rows = [[1000 * number + place + 1 for place in range(n)] for number, n in enumerate(lengths)]
+    return stacked_sequences(rows, [max(1, n // 2) for n in lengths])
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.integers(3, 128), min_size=1, max_size=60),
+    st.integers(1, 40),
+    st.integers(1, 6),
+    st.randoms(),
+)
+def test_a_packed_batch_holds_every_sequence_whole(lengths, batch_size, most, random) -> None:
+    features = features_of(lengths)
+    rows = np.array([random.randrange(len(lengths)) for _ in range(batch_size)])
+    shape = Shape(batch_size, max(lengths), most)
+    batch = packed_batch(features, rows, shape)
+    assert {values.shape for name, values in batch.items() if name not in PACKING[2:]} == {
+        (shape.rows, shape.length)
+    }
+    found = {n: np.argwhere(batch["sequences"] == n) for n in range(batch_size)}
+    for number, row in enumerate(rows):
+        places = found[number]
+        length = features.lengths[row]
+        # One after the other in one row.
+        assert (places[:, 0] == places[0, 0]).all()
+        assert places[:, 1].tolist() == list(range(places[0, 1], places[0, 1] + length))
+        where = tuple(places.T)
+        assert batch["input_ids"][where].tolist() == features.input_ids[row, :length].tolist()
+        assert batch["positions"][where].tolist() == list(range(length))
+        assert batch["input_mask"][where].all()
+        assert batch["segment_ids"][where].sum() == length - max(1, length // 2)
+        row_of, slot = divmod(int(batch["chosen"][number]), most)
+        assert [row_of, batch["firsts"][row_of, slot]] == places[0].tolist()
+    padding = batch["sequences"] == -1
+    assert padding.sum() == padding.size - features.lengths[rows].sum()
+    assert not any(batch[name][padding].any() for name in batch if name.startswith("input_"))
+    in_row = [{*row.tolist()} - {-1} for row in batch["sequences"]]
+    assert max(map(len, in_row)) <= most
+
+
+def test_rows_hold_a_third_less_than_what_padding_to_the_longest_costs() -> None:
+    """Lengths spread as those of short texts are: many short ones and a long tail."""
+    lengths = np.minimum(128, np.random.default_rng(0).lognormal(4, 0.5, 2000)).astype(int)
+    features = features_of(lengths.tolist())
+    shape = packed_shape(features, 32)
+    assert shape is not None
+    draw = np.random.default_rng(1)
+    shapes, padded, longest = set(), 0, 0
+    for _ in range(200):
+        rows = draw.choice(2000, 32, replace=False)
+        ids = packed_batch(features, rows, shape)["input_ids"]
+        shapes.add(ids.shape)
+        padded += ids.size
+        longest += 32 * bucket_length(int(features.lengths[rows].max()))
+    assert shapes <= {(shape.rows, 128), (32, 128)}
+    assert padded < 0.67 * longest
+
+
+def test_the_shape_depends_on_lengths_alone_and_one_length_is_not_packed() -> None:
+    lengths = [5] * 30 + [60] * 10
+    assert packed_shape(features_of(lengths), 16) == packed_shape(features_of(lengths), 16)
+    assert packed_shape(features_of([20] * 50), 16) is None
+    assert packed_shape(features_of(lengths), 1) is None
+
+
+def test_what_does_not_fit_has_a_row_for_each_sequence() -> None:
+    features = features_of([5] * 30 + [60] * 10)
+    batch = packed_batch(features, np.arange(30, 38), Shape(4, 60, 3))
+    assert {*batch} == {"input_ids", "input_mask", "segment_ids"}
+    assert batch["input_ids"].shape == (8, 60)
+    fitting = packed_batch(features, np.arange(28, 32), Shape(4, 60, 3))
+    assert fitting["input_ids"].shape == (4, 60)
+    assert fitting["sequences"].max(axis=1).tolist() == [2, 3, 1, -1]
+
+
+@pytest.mark.parametrize("batch_size", [7, 16])
+def test_short_sequences_share_rows(batch_size: int) -> None:
+    shape = packed_shape(features_of([5] * 90 + [60]), batch_size)
+    assert shape is not None
+    assert shape.rows < batch_size / 2
