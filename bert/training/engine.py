@@ -164,6 +164,7 @@ class Trainer:
             "engine": engine(),
             "devices": self.devices.count,
             "device": self.devices.kind,
+            "steps_per_dispatch": self.steps_per_dispatch,
             "numpy": np.__version__,
             **self._step.machine,
         }

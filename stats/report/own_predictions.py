@@ -6,7 +6,6 @@ import json
 import shlex
 import sys
 import tempfile
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,9 +20,8 @@ from multiberts.runs.files import write_atomically
 from multiberts.runs.parameters import PositiveInt, Range, takes_fields_of
 from multiberts.stats.bootstrap.arms import DataError, Missing
 from multiberts.stats.bootstrap.comparison import compare
-from multiberts.stats.bootstrap.conclusion import Comparison, Design
+from multiberts.stats.bootstrap.conclusion import Design
 from multiberts.stats.bootstrap.inputs import from_frame
-from multiberts.stats.planning.power import Study
 from multiberts.stats.presentation import figures, ranking_words, wording
 from multiberts.stats.presentation.comparison_tables import full_table, summary_table
 from multiberts.stats.presentation.metric_names import as_shown
@@ -38,8 +36,6 @@ from multiberts.stats.report.selection import dumps_of_runs, finished_runs
 if TYPE_CHECKING:
     import pandas
     import xarray
-
-_TARGET_POWER = 0.8
 
 
 def read_predictions(
@@ -208,7 +204,7 @@ def compare_files(settings: OwnComparison) -> str:
         write_atomically(path, text)
     if settings.json:
         return _as_json(compared)
-    answer = _as_text(compared, arms, settings)
+    answer = _as_text(compared)
     return f"{answer}\n\nWritten: {', '.join(texts)}" if texts else answer
 
 
@@ -345,10 +341,8 @@ def _as_json(compared: ComparedProcedures) -> str:
     return json.dumps(records, indent=2, default=str)
 
 
-def _as_text(
-    compared: ComparedProcedures, arms: Mapping[str, xarray.Dataset], settings: OwnComparison
-) -> str:
-    """Returns the findings, a table of all, the warnings once, and what to do next."""
+def _as_text(compared: ComparedProcedures) -> str:
+    """Returns the findings, a table of all, what more would be needed, and the warnings once."""
     adjusted: Sequence[float | None] = compared.adjusted or [None]
     findings = [wording.finding(item, p) for item, p in zip(compared.shown, adjusted, strict=True)]
     records: list[dict[str, Cell]] = []
@@ -374,11 +368,11 @@ def _as_text(
     for ranking in compared.rankings:
         parts += [ranking_words.finding(ranking), _aligned(ranking.table())]
         parts += [f"Note: {text}" for text in ranking_words.notes(ranking)[:1]]
-    parts += filter(None, dict.fromkeys(map(wording.unseen_failures, compared.shown)))
+    for item, p_value in zip(compared.shown, adjusted, strict=True):
+        name = f"{item.name}: " if len(compared.shown) > 1 else ""
+        parts += [name + text for text in wording.short_answers_in_words(item, p_value)]
     parts += [f"Note: {text}" for text in compared.unranked]
     parts += [f"Note: {text}" for text in warned]
-    if len(arms) > 1:
-        parts.append(_advice(compared, arms, settings))
     return "\n\n".join(parts)
 
 
@@ -395,54 +389,3 @@ def _aligned(table: Table) -> str:
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
     )
-
-
-def _advice(
-    compared: ComparedProcedures, arms: Mapping[str, xarray.Dataset], settings: OwnComparison
-) -> str:
-    """Returns what these seeds and examples can show, and how many seeds the difference needs."""
-    (_, base), *others = arms.items()
-    metric = settings.metric or max(  # of both kinds, the mean
-        default_metric(data["prediction"].to_numpy() if "prediction" in data else None)
-        for data in arms.values()
-    )
-    lines = []
-    for item, shown, (name, data) in zip(compared.comparisons, compared.shown, others, strict=True):
-        if settings.design != "paired":
-            continue
-        sides = [
-            Dump("", "", side, None, (metric,), dataset, settings.missing)
-            for side, dataset in (("base", base), (name, data))
-        ]
-        components = sides[0].difference_components(sides[1], metric)
-        alpha = round(1 - item.confidence, 12)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # the line says it itself
-            study = Study(components, len(item.base.seeds), 1, item.num_examples, alpha=alpha)
-            least = study.minimum_detectable_effect(_TARGET_POWER)
-            further = "" if item.significant or not item.estimate else _seeds_for(study, item)
-        factor = shown.estimate / item.estimate if item.estimate else 1.0
-        text = (
-            f"{name}: {counted(len(item.base.seeds), 'seed')} and "
-            f"{counted(item.num_examples, 'example')} find a true "
-            f"difference of {format_cell(factor * least)} {_TARGET_POWER:.0%} of the time.{further}"
-        )
-        if components.truncated:
-            text += (
-                f" (The variance of {' and '.join(components.truncated)} was estimated below 0 and is "
-                "taken as 0; these numbers may be too good.)"
-            )
-        lines.append(text)
-    return "\n".join(["Next:", *(f"  {line}" for line in lines)]) if lines else ""
-
-
-def _seeds_for(study: Study, item: Comparison) -> str:
-    """Returns how many seeds a difference of the size that was seen needs."""
-    try:
-        needed = study.seeds_needed(abs(item.estimate), _TARGET_POWER)
-    except DataError:
-        return (
-            " The examples alone vary too much for a difference of the size seen; more examples are "
-            "needed, seeds do not help."
-        )
-    return f" A true difference of the size seen would need {needed} seeds per side."

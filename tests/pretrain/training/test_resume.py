@@ -297,7 +297,8 @@ def test_resuming_on_another_machine_is_reported(
     pretrain_until(70, arguments(run, **SCHEDULE))
     state = load_newest_state(run)
     assert state is not None
-    assert {"devices", "compile_step", "processor", "tensorflow", "threads"} <= state.machine.keys()
+    named = {"devices", "steps_per_dispatch", "compile_step", "processor", "tensorflow", "threads"}
+    assert named <= state.machine.keys()
     # Has no effect once TensorFlow has started, but stands for a machine with other settings.
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_max_isa=AVX")
     pretrain(**arguments(run, **SCHEDULE))
