@@ -4,8 +4,8 @@ In a batch of random sequences one is nearly always long, and padding all to it 
 short ones lie in one row, none attending to another: the loss is that of the whole batch, and every token
 keeps its dropout bits, so nothing changes but the last bits of sums.
 
-A step must be compiled for every shape, so there are two only: the rows that most batches of these training
-data fit into, and one row for each sequence where a batch does not fit.
+A step must be compiled for every shape, so there are few: rows that most batches of these training data fit
+into, more rows for nearly all others, and one row for each sequence where a batch does not fit.
 
 Reference: Krell et al., 2021, "Efficient sequence packing without cross-contamination".
 """
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import bisect
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,10 +23,10 @@ from multiberts.bert.randomness import generator
 from multiberts.finetune.features import SequenceFeatures, sequence_batch
 
 _NUM_SAMPLES = 256
-# What is left of the work, for a second shape to be worth its compilation.
+# What is left of the work, for packing to be worth its compilation.
 _WORTH_IT = 0.9
-# How many of the batches fit, where there are as many rows as this share of the batches need.
-_SHARES = (0.5, 0.8, 0.9, 0.95, 0.98, 1.0)
+# The larger shape has so many rows more than any sampled batch needs: then hardly any needs a third shape.
+_SPARE_ROWS = 1
 # Sequences that may lie in one row.
 _MOST = (2, 3, 4, 6, 8, 12, 16)
 
@@ -53,8 +53,8 @@ class Shape(NamedTuple):
         return self.rows * (self.length + self.most)
 
 
-def packed_shape(features: SequenceFeatures, batch_size: int) -> Shape | None:
-    """Returns the shape that batches are packed into; None: packing saves too little.
+def packed_shapes(features: SequenceFeatures, batch_size: int) -> tuple[Shape, ...]:
+    """Returns the two shapes that batches are packed into, the smaller first; none: it saves too little.
 
     A function of the lengths and the batch size alone, so that every run packs alike.
 
@@ -62,24 +62,24 @@ def packed_shape(features: SequenceFeatures, batch_size: int) -> Shape | None:
       features: all sequences.
       batch_size: sequences in a batch.
     """
-    return _packed_shape(features.lengths.tobytes(), batch_size)
+    return _packed_shapes(features.lengths.tobytes(), batch_size)
 
 
 @functools.lru_cache(maxsize=16)
-def _packed_shape(lengths_bytes: bytes, batch_size: int) -> Shape | None:
+def _packed_shapes(lengths_bytes: bytes, batch_size: int) -> tuple[Shape, ...]:
     lengths = np.frombuffer(lengths_bytes, np.int32)
     whole = Shape(batch_size, int(lengths.max()), 1)
     drawn = generator("packing").choice(lengths, (_NUM_SAMPLES, batch_size)).tolist()
-    costs: dict[Shape, float] = {}
+    costs: dict[tuple[Shape, ...], float] = {}
     for most in _MOST:
-        rows = np.array([len(_packed(one, whole.length, most)) for one in drawn])
-        for share in _SHARES:
-            needed = int(np.quantile(rows, share, method="higher"))
-            fits = float(np.mean(rows <= needed))
-            shape = Shape(needed, whole.length, most)
-            costs[shape] = fits * shape.tokens + (1 - fits) * whole.tokens
+        needed = np.array([len(_packed(one, whole.length, most)) for one in drawn])
+        large = Shape(int(needed.max()) + _SPARE_ROWS, whole.length, most)
+        for rows in set(needed.tolist()):
+            small = Shape(rows, whole.length, most)
+            fits = float(np.mean(needed <= rows))
+            costs[small, large] = fits * small.tokens + (1 - fits) * large.tokens
     best = min(costs, key=costs.__getitem__)
-    return best if costs[best] < _WORTH_IT * whole.tokens else None
+    return best if costs[best] < _WORTH_IT * whole.tokens else ()
 
 
 def _packed(lengths: Iterable[int], length: int, most: int) -> list[list[int]]:
@@ -100,23 +100,24 @@ def _packed(lengths: Iterable[int], length: int, most: int) -> list[list[int]]:
 
 
 def packed_batch(
-    features: SequenceFeatures, rows: np.ndarray, shape: Shape | None
+    features: SequenceFeatures, rows: np.ndarray, shapes: Sequence[Shape]
 ) -> dict[str, np.ndarray]:
     """Returns the encoder's inputs for some sequences, in their order.
 
     Args:
       features: all sequences.
       rows: int64 [batch], their numbers.
-      shape: to pack into; None: one sequence in each row.
+      shapes: to pack into, the first that they fit; all have as long rows, with as many sequences.
 
     Returns:
       `input_ids`, `input_mask`, `segment_ids`: int32 [rows, length]; and, if they are packed, those of
-      `PACKING`. Sequences that do not fit the shape are not packed.
+      `PACKING`. Sequences that fit none are not packed: each has a row.
     """
     lengths = features.lengths[rows]
     longest = int(features.lengths.max())
-    packed = [] if shape is None else _packed(lengths.tolist(), shape.length, shape.most)
-    if shape is None or len(packed) > shape.rows:
+    packed = _packed(lengths.tolist(), *shapes[0][1:]) if shapes else []
+    shape = next((shape for shape in shapes if len(packed) <= shape.rows), None)
+    if shape is None:
         return sequence_batch(features, rows, longest)
     order = np.array([number for row in packed for number in row])
     counts = np.array([len(row) for row in packed])

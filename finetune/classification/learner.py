@@ -35,7 +35,7 @@ from multiberts.finetune.features import (
     text_features,
 )
 from multiberts.finetune.output_layer import TrainingStart, WholeEncoderData
-from multiberts.finetune.packing import PACKING, Shape, packed_batch, packed_shape
+from multiberts.finetune.packing import PACKING, Shape, packed_batch, packed_shapes
 from multiberts.finetune.text_examples import TextExamples, TextSource, outcome
 from multiberts.finetune.training_options import RECIPE, TrainingOptions
 from multiberts.runs.console import progress, warn
@@ -210,15 +210,15 @@ class ClassificationData(WholeEncoderData):
             return _class_weights(self.task, self._trained().examples.labels)
 
         @functools.cache
-        def shape(batch_size: int) -> Shape | None:
+        def shapes(batch_size: int) -> tuple[Shape, ...]:
             # Tags are by row, and shards are cut from rows, so that each has its own.
             is_by_row = self.task.kind == TOKENS or start.training.gradient_shards > 1
-            return None if is_by_row else packed_shape(self._trained().features, batch_size)
+            return () if is_by_row else packed_shapes(self._trained().features, batch_size)
 
         def batch(rows: np.ndarray) -> Arrays:
             train = self._trained()
             assert train.examples.labels is not None, "there are no labels to train on"
-            inputs = packed_batch(train.features, rows, shape(len(rows)))
+            inputs = packed_batch(train.features, rows, shapes(len(rows)))
             is_class = self.task.head_kind == "classification"
             is_set = self.task.kind == MULTI_LABEL
             labels = train.examples.labels[rows].astype(np.int32 if is_class else np.float32)

@@ -435,7 +435,7 @@ def test_learning_and_predictions_do_not_depend_on_padding(
     packed = scores("packed")
     assert min(rows for rows, _ in shapes) < 16
     monkeypatch.setattr(features, "BUCKET_LENGTHS", (48,))
-    monkeypatch.setattr(classification, "packed_shape", lambda *_: None)
+    monkeypatch.setattr(classification, "packed_shapes", lambda *_: ())
     shapes.clear()
     np.testing.assert_allclose(scores("padded"), packed, atol=2e-4)
     assert {rows for rows, _ in shapes} == {16}

@@ -33,24 +33,24 @@ def test_a_packed_batch_gives_the_update_of_one_with_a_row_for_each(
     rows = np.arange(20, 36)
     labels = data.train.examples.labels[rows].astype(np.int32)
 
-    def updated(shape: Shape | None, labels: np.ndarray) -> dict[str, np.ndarray]:
+    def updated(shapes: tuple[Shape, ...], labels: np.ndarray) -> dict[str, np.ndarray]:
         assert learner.trainer is not None
         learner.trainer.start(learner.initial_parameters())
-        inputs = packed_batch(data.train.features, rows, shape)
-        shapes.append(inputs["input_ids"].shape)
+        inputs = packed_batch(data.train.features, rows, shapes)
+        found.append(inputs["input_ids"].shape)
         metrics = learner.trainer.step({**inputs, "labels": labels}, 1e-2, 7)
         return {**learner.trainer.parameters(), "loss": np.array(metrics["loss"])}
 
-    shapes: list[tuple[int, ...]] = []
-    whole, packed = updated(None, labels), updated(Shape(9, 48, 4), labels)
-    assert [rows for rows, _ in shapes] == [16, 9]
+    found: list[tuple[int, ...]] = []
+    whole, packed = updated((), labels), updated((Shape(9, 48, 4),), labels)
+    assert [rows for rows, _ in found] == [16, 9]
     start = learner.initial_parameters()
     moved = max(np.abs(whole[name] - start[name]).max() for name in start)
     assert moved > 5e-3
     for name in whole:
         np.testing.assert_allclose(packed[name], whole[name], atol=2e-5, err_msg=name)
     # The comparison sees a difference: with other labels the update is another one.
-    other = updated(None, 1 - labels)
+    other = updated((), 1 - labels)
     assert max(np.abs(other[name] - whole[name]).max() for name in start) > 1e-3
 
 
