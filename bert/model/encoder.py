@@ -69,12 +69,12 @@ def encode(
         pooler reads; it is the same up to rounding.
       places: int32 [batch, count], tokens that are all that is read of the last layer, any of them several
         times; it computes no others, and is the same up to rounding. None: all.
-      packing: where several sequences lie in each row of the inputs, with first_token_only; each has the
-        states of a row of its own, up to rounding. None: one in each.
+      packing: where several sequences lie in each row of the inputs; then the last layer computes their
+        first tokens alone, which have the states of rows of their own, up to rounding. None: one in each.
 
     Returns:
-      [batch, length, hidden] of compute_dtype; with first_token_only [batch, 1, hidden], with places
-      [batch, count, hidden].
+      [batch, length, hidden] of compute_dtype; with first_token_only or packing [batch, 1, hidden], with
+      places [batch, count, hidden].
 
     Reference: Devlin et al., 2019, section 3; Vaswani et al., 2017, section 3 (post-LN blocks).
     """

@@ -320,12 +320,13 @@ def short_answers_in_words(item: Comparison, adjusted: float | None = None) -> l
       adjusted: as in `finding`.
 
     Returns:
-      One paragraph, of a `single` design with `unseen_failures` alone; none where there is nothing to
-      say.
+      A paragraph of answers, where there are any, and that of `unseen_failures`, where it has something
+      to say.
     """
     answers, limit = item.answers, unseen_failures(item)
+    limits = [limit] if limit else []
     if answers is None or item.standard_error == 0:
-        return [limit] if limit else []
+        return limits
     assert item.experiment is not None
     sentences = []
     if answers.opposite_chance is not None:
@@ -369,7 +370,7 @@ def short_answers_in_words(item: Comparison, adjusted: float | None = None) -> l
             f"More {names[order[0]]} buy more: {first} from {format_cell(item.standard_error)}, "
             f"{second} (standard errors)."
         )
-    return [" ".join([*sentences, limit] if limit else sentences)]
+    return [" ".join(sentences), *limits]
 
 
 def warnings(item: Comparison, numbers: bool = True) -> list[str]:

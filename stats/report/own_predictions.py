@@ -368,9 +368,12 @@ def _as_text(compared: ComparedProcedures) -> str:
     for ranking in compared.rankings:
         parts += [ranking_words.finding(ranking), _aligned(ranking.table())]
         parts += [f"Note: {text}" for text in ranking_words.notes(ranking)[:1]]
+    limits = [*filter(None, dict.fromkeys(map(wording.unseen_failures, compared.shown)))]
     for item, p_value in zip(compared.shown, adjusted, strict=True):
         name = f"{item.name}: " if len(compared.shown) > 1 else ""
-        parts += [name + text for text in wording.short_answers_in_words(item, p_value)]
+        answers = wording.short_answers_in_words(item, p_value)
+        parts += [name + text for text in answers if text not in limits]
+    parts += limits
     parts += [f"Note: {text}" for text in compared.unranked]
     parts += [f"Note: {text}" for text in warned]
     return "\n\n".join(parts)
