@@ -114,11 +114,10 @@ def packed_batch(
       `PACKING`. Sequences that fit none are not packed: each has a row.
     """
     lengths = features.lengths[rows]
-    longest = int(features.lengths.max())
     packed = _packed(lengths.tolist(), *shapes[0][1:]) if shapes else []
     shape = next((shape for shape in shapes if len(packed) <= shape.rows), None)
     if shape is None:
-        return sequence_batch(features, rows, longest)
+        return sequence_batch(features, rows, int(features.lengths.max()))
     order = np.array([number for row in packed for number in row])
     counts = np.array([len(row) for row in packed])
     # Where each sequence begins among all tokens: behind those before it in its row.

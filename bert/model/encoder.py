@@ -31,7 +31,7 @@ class Packing(NamedTuple):
       firsts: int32 [rows, most], where the sequences of a row begin; 0 where there are fewer.
       chosen: int32 [batch], for each sequence where it is among all `firsts`.
 
-    Reference: Krell et al., 2021, "Efficient sequence packing without cross-contamination", section 3.
+    Reference: Krell et al., 2021, "Efficient sequence packing without cross-contamination".
     """
 
     sequences: Array
