@@ -411,10 +411,10 @@ def warnings(item: Comparison, numbers: bool = True) -> list[str]:
             f"All answers of {' and of '.join(alike) if numbers else 'an arm'} are alike in every run, so "
             f"that nothing varies: the interval is that of Clopper and Pearson for the {_unit(item)}."
         )
-    if item.experiment is not None and item.t.low == item.t.high:
+    if item.experiment is not None and item.standard_error == 0 and not alike:
         found.append(
-            f"The difference is the same for all seeds and {_unit(item)}, so that nothing varies: an "
-            "interval of one point says nothing about others."
+            f"The difference is the same for all seeds and {_unit(item)}. Nothing varies, so the interval "
+            "is only what cannot be ruled out for new ones."
         )
     if item.degenerate_replicates:
         share = f"{item.degenerate_replicates} of {item.num_bootstrap}" if numbers else "some"

@@ -329,8 +329,8 @@ def test_the_interval_of_a_difference_near_the_ends_covers(skills, num_seeds, nu
     assert covered / trials >= 0.93
     if truth == 0:
         assert significant / trials <= 0.05
-    elif num_seeds == 3:
-        assert significant > found_by_t
+    elif num_seeds == 3:  # one answer lost would outweigh more than the normal interval allows
+        assert significant > found_by_t or (significant == found_by_t and design == "paired")
     else:
         assert plain / trials < 0.95
 
