@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -163,7 +163,7 @@ def analyse_sizes(
         raise DataError("found no task or no size; give tasks={name: {size: runs}}")
     runs = {task: _aligned(sizes) for task, sizes in tasks.items()}
     votes = {
-        task: _aligned(ensembled[task])
+        task: _aligned(ensembled[task], sizes.values())
         if ensembled is not None
         else {size: ensemble(given) for size, given in sizes.items()}
         for task, sizes in runs.items()
@@ -220,8 +220,9 @@ def analyse_sizes(
     )
 
 
-def _aligned(sizes: Mapping[str, Runs]) -> dict[str, NestedRuns]:
-    return dict(zip(sizes, aligned(*sizes.values()), strict=True))
+def _aligned(sizes: Mapping[str, Runs], first: Iterable[Runs] = ()) -> dict[str, NestedRuns]:
+    """Puts the examples of all sizes into one order, that of `first` where it is given."""
+    return dict(zip(sizes, aligned(*first, *sizes.values())[-len(sizes) :], strict=True))
 
 
 def _spread(sizes: Mapping[str, NestedRuns]) -> Iterator[tuple[str, NestedRuns]]:

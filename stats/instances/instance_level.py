@@ -389,7 +389,8 @@ def decay_bound(small: Runs, large: Runs, threshold: float | None = None) -> Ins
       threshold: a t < 0 fixed in advance; by default the best one.
 
     Raises:
-      DataError: a score is not 0 or 1, the examples differ, or the threshold is not negative.
+      DataError: a score is not 0 or 1, the examples differ, one side alone has example ids, or the
+        threshold is not negative.
     """
     if threshold is not None and not threshold < 0:
         raise DataError(f"found a threshold of {threshold}, expected one below 0")
