@@ -247,7 +247,7 @@ def _in_order_of(first: NestedRuns, runs: NestedRuns) -> NestedRuns:
             f"found {first.num_examples} and {runs.num_examples} examples, expected the same; "
             "evaluate all on the same examples"
         )
-    if first.example_ids is None:
+    if first.example_ids is None or runs.example_ids is None:
         return runs
     place = {example: column for column, example in enumerate(runs.example_ids.tolist())}
     wanted = first.example_ids.tolist()
