@@ -14,7 +14,7 @@ from multiberts.runs.errors import UserError, counted
 from multiberts.runs.figure_style import COLOURS, GREY, LINES, MARKERS, canvas
 from multiberts.stats.intervals import bounded_t_interval, t_interval
 from multiberts.stats.presentation.metric_names import metric_label, score_format
-from multiberts.stats.presentation.table_writer import heading
+from multiberts.stats.presentation.table_writer import heading, with_minus
 from multiberts.stats.presentation.wording import SOURCES
 
 if TYPE_CHECKING:
@@ -106,10 +106,10 @@ def title_above(figure: Figure, title: str) -> None:
 
 def show_unit(axis: Axis, number_format: str) -> None:
     """Writes the numbers of an axis of scores as tables do: those of shares a hundred times as large."""
-    from matplotlib.ticker import PercentFormatter
+    from matplotlib.ticker import FuncFormatter
 
     if number_format:
-        axis.set_major_formatter(PercentFormatter(xmax=1, symbol=None))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: with_minus(f"{100 * value:g}")))
 
 
 def name_rows(axes: Axes, names: Sequence[str]) -> None:
