@@ -432,8 +432,11 @@ def _constant_seeds(job: ScoreJob) -> NDArray[np.bool_]:
         alike &= predictions[:, 0] != max(1, predictions.max())
     elif of_class and (arm.labels == arm.labels[0]).all():
         alike &= predictions[:, 0] != arm.labels[0]
-    constant = ~(of_seeds & ~alike[:, None]).any(axis=0)
-    if own and not constant.all():
+    constant: NDArray[np.bool_] = ~(of_seeds & ~alike[:, None]).any(axis=0)
+    if own and constant.all():
+        # Scores that differ between seeds alone, such as one per seed, are no answers to examples.
+        return constant & (predictions == predictions[0, 0]).all()
+    if own:
         # Few hard examples can be all wrong by chance: the others must be right too often for that.
         others = predictions[of_seeds[:, ~constant].any(axis=1)]
         for place in np.flatnonzero(constant):

@@ -438,9 +438,8 @@ def short_answers_in_words(item: Comparison, adjusted: float | None = None) -> l
     if errors[0] is not None and errors[1] is not None:
         names = ["seeds", _unit(item)]
         order = [0, 1] if errors[0] <= errors[1] else [1, 0]
-        first, second = (
-            f"twice the {names[place]} to {estimate_text(item, errors[place])}" for place in order
-        )
+        texts = [estimate_text(item, error) for error in (errors[0], errors[1])]
+        first, second = (f"twice the {names[place]} to {texts[place]}" for place in order)
         sentences.append(
             f"More {names[order[0]]} buy more: {first} from {estimate_text(item, item.standard_error)}, "
             f"{second} (standard errors)."

@@ -475,6 +475,8 @@ def test_own_scores_of_a_seed_that_is_wrong_on_every_example():
     assert found.experiment.constant_seeds == (0, 1, 2, 3, 4)
     assert "All 5 seeds of experiment score 0 on every example" in str(found)
     assert not compare(right, 1 + 0 * right, num_bootstrap=40).experiment.constant_seeds
+    of_seeds = np.repeat([[0.2], [0.4], [0.5]], 20, axis=1)  # one score per seed
+    assert not compare(of_seeds, of_seeds, num_bootstrap=40).base.constant_seeds
     hard = np.zeros((5, 20))
     hard[range(1, 5), range(1, 5)] = 1  # one in twenty is right: all wrong in a third of seeds
     assert not compare(hard, hard, num_bootstrap=40).base.constant_seeds
