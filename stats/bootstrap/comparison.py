@@ -434,8 +434,8 @@ def _constant_seeds(job: ScoreJob) -> NDArray[np.bool_]:
         alike &= predictions[:, 0] != arm.labels[0]
     constant: NDArray[np.bool_] = ~(of_seeds & ~alike[:, None]).any(axis=0)
     if own and constant.all():
-        # Scores that differ between seeds alone, such as one per seed, are no answers to examples.
-        return constant & (predictions == predictions[0, 0]).all()
+        # Scores that differ between seeds alone, such as one per seed, do not answer examples.
+        return constant if (predictions == predictions[0, 0]).all() else ~constant
     if own:
         # Few hard examples can be all wrong by chance: the others must be right too often for that.
         others = predictions[of_seeds[:, ~constant].any(axis=1)]
