@@ -198,11 +198,11 @@ class Comparison(Readable):
       >>> round(result.estimate, 3), result.base.seeds, result.p_t
       (0.667, (0, 1, 2), None)
       >>> print(result)
-      Across 3 seeds (3 runs) and 4 examples, accuracy of base is 66.67 % (95 % CI 17.38 to 94.99 %).
+      Across 3 seeds (3 runs) and 4 examples, accuracy of base is 66.67 % (95 % CI 17.39 to 95.00 %).
       <BLANKLINE>
       |      | accuracy (%) | 95% t interval (%) | seeds |
       |------|-------------:|-------------------:|------:|
-      | base | 66.67        | 17.38 to 94.99     | 3     |
+      | base | 66.67        | 17.39 to 95.00     | 3     |
     """
 
     name: str
