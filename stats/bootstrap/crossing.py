@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +35,7 @@ from multiberts.stats.bootstrap.score_tables import (
     summed_table,
 )
 
-Term = tuple[float, float]  # a share of a variance, its degrees of freedom
+Term = tuple[Any, float]  # a share of a variance (or draws of it [D]), its degrees of freedom
 
 # Elements of [replicates, examples] that are processed at a time: 4 MiB.
 _CHUNK_ELEMENTS = 2**19
@@ -72,18 +73,33 @@ class VarianceParts:
     examples: tuple[Term, ...]
     residual: tuple[Term, ...]
 
+    def estimate(self) -> VarianceEstimate:
+        """Returns the variance that these mean squares estimate; arrays [D] where they are draws."""
+        groups = [list(terms) for terms in (self.seeds, self.examples) if terms]
+        return _combined(groups, list(self.residual))
+
     def scaled(self, seeds: float, examples: float) -> VarianceEstimate:
         """Returns the variance to be expected with so many times the seeds and the examples."""
+        return self.resized(seeds, examples).estimate()
+
+    def resized(self, seeds: float, examples: float) -> VarianceParts:
+        """Returns the mean squares to be expected with so many times the seeds and the examples."""
         rest = sum(value for value, _ in self.residual)
         both = seeds * examples
-        groups = []
+        groups, growth = [], 1.0
         for terms, times in ((self.seeds, seeds), (self.examples, examples)):
             total = sum(value for value, _ in terms)
-            own = max(total - rest, 0.0)  # beyond the residual, which falls with both numbers
-            factor = (own / times + (total - own) / both) / total if total else 1.0
-            if terms:
-                groups.append([(value * factor, times * (df + 1) - 1) for value, df in terms])
-        return _combined(groups, [(value / both, both * df) for value, df in self.residual])
+            own = np.maximum(
+                total - rest, 0.0
+            )  # beyond the residual, which falls with both numbers
+            varies = np.asarray(total > 0)
+            shrunk = (own / times + (total - own) / both) / np.where(varies, total, 1.0)
+            factor = _number(np.where(varies, shrunk, 1.0))
+            groups.append(tuple((value * factor, times * (df + 1) - 1) for value, df in terms))
+            fewest = min((df for _, df in terms), default=1.0)
+            growth *= (times * (fewest + 1) - 1) / fewest
+        residual = tuple((value / both, growth * df) for value, df in self.residual)
+        return VarianceParts(*groups, residual)
 
     def times(self, factor: float) -> VarianceParts:
         """Returns the parts of a variance so many times as large."""
@@ -377,22 +393,30 @@ def _combined(groups: list[list[Term]], subtracted: list[Term]) -> VarianceEstim
     cautious = satterthwaite
     if len(groups) > 1:
         cautious = _freedom([[_likely(term) for term in group] for group in groups], subtracted)
-    return VarianceEstimate(_guarded(groups, subtracted), satterthwaite, cautious)
+    return VarianceEstimate(_number(_guarded(groups, subtracted)), satterthwaite, cautious)
 
 
-def _freedom(groups: list[list[Term]], subtracted: list[Term]) -> float:
+def _freedom(groups: list[list[Term]], subtracted: list[Term]) -> Any:
     """Computes Satterthwaite's degrees of freedom of a guarded sum."""
     everything = [term for group in groups for term in group]
-    spread = sum(value**2 / freedom for value, freedom in everything + subtracted)
-    if spread == 0:
-        return float(min(freedom for _, freedom in everything))
+    spread = np.asarray(sum(value**2 / freedom for value, freedom in everything + subtracted))
+    varies = spread > 0
     # Where the residual all but hides the rest, the formula can fall below one degree of freedom.
-    return max(1.0, _guarded(groups, subtracted) ** 2 / spread)
+    found = np.maximum(1.0, _guarded(groups, subtracted) ** 2 / np.where(varies, spread, 1.0))
+    return _number(np.where(varies, found, min(freedom for _, freedom in everything)))
 
 
-def _guarded(groups: list[list[Term]], subtracted: list[Term]) -> float:
+def _guarded(groups: list[list[Term]], subtracted: list[Term]) -> Any:
     shares = [sum(value for value, _ in group) for group in groups]
-    return max(sum(shares) - sum(value for value, _ in subtracted), *shares)
+    found = sum(shares) - sum(value for value, _ in subtracted)
+    for share in shares:
+        found = np.maximum(found, share)
+    return found
+
+
+def _number(value: Any) -> Any:
+    """Returns a plain number in place of an array without dimensions; draws [D] as they are."""
+    return float(value) if np.ndim(value) == 0 else value
 
 
 def _likely(term: Term) -> Term:
