@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
+from functools import lru_cache
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -252,7 +253,7 @@ class Plan:
             # The usual formula orders the draws; the one that is chosen gets the exact power.
             sizes = np.sqrt(found.variance) * (reach + stdtrit(freedom, self.target_power))
             place = np.argsort(sizes)[int(share * len(sizes))]
-            parts = _mapped(self.draws, lambda value, _: float(value[place]))
+            parts = _mapped(self.draws, lambda value: float(value[place]))
         return _TTest(parts, self.alpha, self.sides)
 
     def _effect(self, effect: float | None) -> float:
@@ -342,10 +343,7 @@ def too_few_to_plan(measured: VarianceParts) -> str:
 
 def fiducial_draws(parts: VarianceParts) -> VarianceParts:
     """Returns mean squares [D] that could have led to those of the data."""
-    from scipy.special import chdtri
-
-    uniform = _uniform(parts, _DRAWS)
-    return _mapped(parts, lambda value, freedom: value * freedom / chdtri(freedom, next(uniform)))
+    return _scattered(parts, _DRAWS, lambda value, ratio: value / ratio)
 
 
 def smallest(enough: Callable[[int], bool], most: int, least: int = 2) -> float:
@@ -410,17 +408,14 @@ class _TTest:
     """
 
     def __init__(self, parts: VarianceParts, alpha: float, sides: int) -> None:
-        from scipy.special import chdtri, stdtrit
+        from scipy.special import stdtrit
 
         self.alpha, self.sides = alpha, sides
         found = parts.estimate()
         self.error, self.freedom = math.sqrt(found.variance), found.cautious_degrees_of_freedom
         self.critical: NDArray[np.float64] | None = None  # in standard errors [points]
         if self.error and len([*parts.seeds, *parts.examples, *parts.residual]) > 1:
-            uniform = _uniform(parts, _POINTS)
-            seen = _mapped(
-                parts, lambda value, freedom: value * chdtri(freedom, next(uniform)) / freedom
-            ).estimate()
+            seen = _scattered(parts, _POINTS, lambda value, ratio: value * ratio).estimate()
             reach = stdtrit(seen.cautious_degrees_of_freedom, 1 - alpha / sides)
             self.critical = reach * np.sqrt(seen.variance) / self.error
 
@@ -472,25 +467,42 @@ def _floor(parts: VarianceParts, what: What) -> VarianceParts:
     return VarianceParts((), terms, ()) if what == "seeds" else VarianceParts(terms, (), ())
 
 
-def _mapped(parts: VarianceParts, function: Callable[..., object]) -> VarianceParts:
-    """Returns mean squares changed by a function of their value and degrees of freedom."""
+def _mapped(parts: VarianceParts, function: Callable[[Any], Any]) -> VarianceParts:
+    """Returns mean squares changed by a function, one after the other."""
 
     def changed(terms: tuple[Term, ...]) -> tuple[Term, ...]:
-        return tuple((function(value, freedom), freedom) for value, freedom in terms)
+        return tuple((function(value), freedom) for value, freedom in terms)
 
     return VarianceParts(changed(parts.seeds), changed(parts.examples), changed(parts.residual))
 
 
-def _uniform(parts: VarianceParts, number: int):
-    """Yields points in (0, 1) [number] for each mean square, which together fill the cube evenly.
+def _scattered(
+    parts: VarianceParts, number: int, function: Callable[[Any, Any], Any]
+) -> VarianceParts:
+    """Returns mean squares changed by a function of points of chi-squared / degrees of freedom [D]."""
+    terms = (*parts.seeds, *parts.examples, *parts.residual)
+    ratios = iter(_chi_squared(tuple(freedom for _, freedom in terms), number))
+    return _mapped(parts, lambda value: function(value, next(ratios)))
 
-    Reference: Roberts (2018), The unreasonable effectiveness of quasirandom sequences.
+
+@lru_cache(maxsize=4)
+def _chi_squared(freedoms: tuple[float, ...], number: int) -> tuple[NDArray[np.float64], ...]:
+    """Returns points of independent chi-squared variables over their degrees of freedom, each [D].
+
+    They are quantiles at points that fill the cube evenly, so that a mean over them converges faster
+    than one over random draws.
+
+    Reference: Roberts (2018), The unreasonable effectiveness of quasirandom sequences; Hickernell
+    (2002), Obtaining O(N^(-2+e)) convergence for lattice quadrature rules, for the folding.
     """
-    dimensions = len(parts.seeds) + len(parts.examples) + len(parts.residual)
+    from scipy.special import chdtri
+
     ratio = 1.5
     for _ in range(50):  # the root of x^(d + 1) = x + 1
-        ratio = (1 + ratio) ** (1 / (dimensions + 1))
+        ratio = (1 + ratio) ** (1 / (len(freedoms) + 1))
     places = np.arange(1, number + 1)
-    for dimension in range(1, dimensions + 1):
-        # Folded, as the mean of a function whose ends differ converges faster so (Hickernell, 2002).
-        yield 1 - np.abs(2 * ((0.5 + places * ratio**-dimension) % 1) - 1)
+    found = []
+    for dimension, freedom in enumerate(freedoms, 1):
+        uniform = 1 - np.abs(2 * ((0.5 + places * ratio**-dimension) % 1) - 1)
+        found.append(chdtri(freedom, uniform) / freedom)
+    return tuple(found)

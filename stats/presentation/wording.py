@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
@@ -13,8 +14,10 @@ from multiberts.stats.presentation.metric_names import metric_label
 from multiberts.stats.presentation.table_writer import format_cell
 
 if TYPE_CHECKING:
+    from multiberts.stats.bootstrap.answers import ShortAnswers
     from multiberts.stats.bootstrap.conclusion import ArmSummary, Comparison
     from multiberts.stats.bootstrap.score_tables import Resample
+    from multiberts.stats.intervals import Interval
     from multiberts.stats.planning.sequential import EarlyLook
 
 # A rate of failures above this hides in few seeds, and lowers the coverage of intervals (calibration.md).
@@ -313,7 +316,7 @@ def unseen_failures(item: Comparison) -> str:
 
 
 def short_answers_in_words(item: Comparison, adjusted: float | None = None) -> list[str]:
-    """Says whether one seed would have misled, what these data can show or not, and what more is needed.
+    """Says whether one seed would have misled, what these data can show, and what more is needed.
 
     Args:
       item: the comparison.
@@ -327,50 +330,83 @@ def short_answers_in_words(item: Comparison, adjusted: float | None = None) -> l
     limits = [limit] if limit else []
     if answers is None or item.standard_error == 0:
         return limits
-    assert item.experiment is not None
     sentences = []
     if answers.opposite_chance is not None:
-        one = "one seed" if item.design != "unpaired" else "one seed per side"
+        one = "One random seed per arm" if item.design == "unpaired" else "A single random seed"
         sentences.append(
-            f"Had there been {one}, drawn at random, the chance of the opposite result would have "
-            f"been {answers.opposite_chance:.0%}."
+            f"{one} would have shown the opposite sign with probability "
+            f"{100 * answers.opposite_chance:.0f} %."
         )
+    if answers.detectable_difference is None:
+        number = answers.num_seeds if item.resample != "examples" else answers.num_examples
+        what = "seeds" if item.resample != "examples" else _unit(item)
+        sentences.append(
+            f"Nothing can be planned from {number} {what}, which do not show how much {what} vary."
+        )
+        return [" ".join(sentences), *limits]
+    detectable = format_cell(answers.detectable_difference)
     sentences.append(
-        "The smallest true difference that four in five such comparisons would find is "
-        f"{format_cell(answers.detectable_difference)}."
+        f"The smallest difference detectable with 80 % power is about {detectable} "
+        f"({_planned_range(answers.detectable_difference_range)})."
     )
     if item.significant and adjusted is not None and adjusted >= round(1 - item.confidence, 12):
         sentences.append(
-            "Alone, this one would need no more; among all comparisons of its table it is not clear."
+            "Significant on its own, but not after correcting for the number of comparisons."
         )
-    elif item.significant:
-        sentences.append("It takes no more to find this one.")
-    else:
-        of_seeds = "seeds per side" if item.design == "unpaired" else "seeds"
-        ways = [
-            f"{number:,} {what} in place of {now:,}"
-            for number, now, what in (
-                (answers.seeds_needed, answers.num_seeds, of_seeds),
-                (answers.examples_needed, answers.num_examples, _unit(item)),
-            )
-            if number is not None
-        ]
-        found = " or ".join(ways) or f"more of both seeds and {_unit(item)}"
-        sentences.append(
-            f"Four in five would find a difference of {format_cell(abs(item.estimate))} with {found}."
-        )
-    errors = answers.error_of_twice_the_seeds, answers.error_of_twice_the_examples
-    if errors[0] is not None and errors[1] is not None:
-        names = ["seeds", _unit(item)]
-        order = [0, 1] if errors[0] <= errors[1] else [1, 0]
-        first, second = (
-            f"twice the {names[place]} to {format_cell(errors[place])}" for place in order
-        )
-        sentences.append(
-            f"More {names[order[0]]} buy more: {first} from {format_cell(item.standard_error)}, "
-            f"{second} (standard errors)."
-        )
+    elif not item.significant:
+        sentences += _needed(item, answers)
+    sentences += _doubled(item, answers)
     return [" ".join(sentences), *limits]
+
+
+def _needed(item: Comparison, answers: ShortAnswers) -> list[str]:
+    """Says how many seeds or examples would find a difference of this size, where that can be planned."""
+    if abs(item.estimate) <= item.standard_error:
+        return [
+            "The estimate is within one standard error of zero, too close to plan further seeds for it."
+        ]
+    of_seeds = "seeds per arm" if item.design == "unpaired" else "seeds"
+    ways = [
+        f"about {number:,} {what} ({_planned_range(found)})"
+        for number, found, what in (
+            (answers.seeds_needed, answers.seeds_needed_range, of_seeds),
+            (answers.examples_needed, answers.examples_needed_range, _unit(item)),
+        )
+        if number is not None
+    ]
+    assert answers.detectable_difference is not None
+    if not ways and abs(item.estimate) < answers.detectable_difference:
+        ways = [f"more of both seeds and {_unit(item)}"]
+    if not ways:  # the present numbers are enough
+        return []
+    return [
+        f"Detecting a true difference of {format_cell(abs(item.estimate))} with 80 % power takes "
+        f"{' or '.join(ways)}."
+    ]
+
+
+def _doubled(item: Comparison, answers: ShortAnswers) -> list[str]:
+    """Says what twice the seeds or examples would do for the standard error, the better one first."""
+    pairs = (
+        (answers.error_of_twice_the_seeds, "seeds"),
+        (answers.error_of_twice_the_examples, _unit(item)),
+    )
+    errors = sorted((error, what) for error, what in pairs if error is not None)
+    if not errors:
+        return []
+    best, what = errors[0]
+    others = "".join(f", doubling the {name} to {format_cell(error)}" for error, name in errors[1:])
+    return [
+        f"Doubling the {what} would reduce the standard error from {format_cell(item.standard_error)} "
+        f"to {format_cell(best)}{others}."
+    ]
+
+
+def _planned_range(found: Interval | None) -> str:
+    """Writes the 80 % range of a planned number."""
+    assert found is not None  # those of a comparison have one
+    low, high = (f"{end:,}" if isinstance(end, int) else format_cell(end) for end in found)
+    return f"80 % range {low} or more" if math.isinf(found.high) else f"80 % range {low} to {high}"
 
 
 def warnings(item: Comparison, numbers: bool = True) -> list[str]:

@@ -184,7 +184,7 @@ def test_missing_predictions_are_left_out_of_their_run(arms: Path, tmp_path: Pat
     found = json.loads(compare_files(base=str(arms), missing="omit", html=str(page), json=True))
     assert "seed" in page.read_text()
     told = compare_files(base=str(arms), missing="omit")
-    numbers = re.findall(r"four in five such comparisons would find is ([\d.]+)", told)
+    numbers = re.findall(r"detectable with 80 % power is about ([\d.]+) ", told)
     assert len(numbers) == 2 and all(number in page.read_text() for number in numbers)
     tables = {
         arm: rows.pivot(index="seed", columns="id", values="correct")
