@@ -272,18 +272,19 @@ class Comparison(Readable):
         """
         if self.variance_parts is None:
             raise DataError("found a result without mean squares, expected one of stats.compare")
-        sides_drawn = self._drawn_arms()
         found = estimated_plan(
             self.variance_parts,
-            min(len(side.seeds) for side in sides_drawn),
+            min(len(side.seeds) for side in self._drawn_arms()),
             self.num_examples,
             self.design,
             1 - self.confidence,
             self.estimate,
         )
-        wanted = {} if effect is None else {"effect": effect}
         return replace(
-            found.at(num_seeds, num_examples), sides=sides, target_power=target_power, **wanted
+            found.at(num_seeds, num_examples),
+            sides=sides,
+            target_power=target_power,
+            effect=found.effect if effect is None else effect,
         )
 
     def _drawn_arms(self) -> list[ArmSummary]:

@@ -86,7 +86,8 @@ class VarianceParts:
         """Returns the mean squares to be expected with so many times the seeds and the examples."""
         rest = sum(value for value, _ in self.residual)
         both = seeds * examples
-        groups, growth = [], 1.0
+        growth = 1.0
+        groups: list[tuple[Term, ...]] = []
         for terms, times in ((self.seeds, seeds), (self.examples, examples)):
             total = sum(value for value, _ in terms)
             own = np.maximum(
@@ -99,7 +100,7 @@ class VarianceParts:
             fewest = min((df for _, df in terms), default=1.0)
             growth *= (times * (fewest + 1) - 1) / fewest
         residual = tuple((value / both, growth * df) for value, df in self.residual)
-        return VarianceParts(*groups, residual)
+        return VarianceParts(groups[0], groups[1], residual)
 
     def times(self, factor: float) -> VarianceParts:
         """Returns the parts of a variance so many times as large."""

@@ -377,7 +377,7 @@ def unpaired_components(
         )
     size = len(sides[0].example)
     difference = sides[1].example - sides[0].example
-    squares = {"example": (float(difference @ difference) / (size - 1), size - 1)}
+    squares: dict[str, Term] = {"example": (float(difference @ difference) / (size - 1), size - 1)}
     coefficients: dict[str, dict[str, float]] = {
         "seed": {},
         "example": {"example": 1.0},

@@ -57,8 +57,9 @@ def test_words_table_and_files(arms: Path, tmp_path: Path) -> None:
     assert "of new is higher than that of old" in text and "unlikely to be due to chance" in text
     rows = [line.split("  ")[0] for line in text.splitlines()]
     assert "new against old" in rows and "same against old" in rows
-    # What the pair that is not clear would need.
-    assert re.search(r"same against old: .*Four in five would find a difference of .* with", text)
+    # The pair that is the same has no estimate to plan for, the clear one needs no more.
+    assert re.search(r"same against old: .*within one standard error of zero", text)
+    assert "Detecting a true difference" not in text
     assert page.read_text().count("<svg") + page.read_text().count("data:image") >= 5
     assert 'href="tables/' not in page.read_text()
     assert table.read_text().startswith("\\begin{tabular}")
