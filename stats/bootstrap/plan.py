@@ -260,8 +260,8 @@ class Plan:
         given = self.effect if effect is None else effect
         if given is None:
             raise DataError(
-                "found no effect to plan for, expected a true difference: an estimate within one "
-                "standard error of 0 is no basis for one; give effect"
+                "found no effect to plan for, expected a true difference: the estimate is within one "
+                "standard error of 0 and cannot stand for it; give effect"
             )
         _check_effect(given)
         return given
@@ -348,7 +348,7 @@ def fiducial_draws(parts: VarianceParts) -> VarianceParts:
 
 def smallest(enough: Callable[[int], bool], most: int, least: int = 2) -> float:
     """Returns the smallest whole number that is enough, by bisection; infinity beyond `most`."""
-    if not enough(most):  # first, as this ends most searches in vain
+    if not enough(most):  # first, as most searches without success end here
         return math.inf
     high = least
     while not enough(high):
