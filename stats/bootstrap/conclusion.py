@@ -272,13 +272,15 @@ class Comparison(Readable):
         """
         if self.variance_parts is None:
             raise DataError("found a result without mean squares, expected one of stats.compare")
+        drawn = self._drawn_arms()
         found = estimated_plan(
             self.variance_parts,
-            min(len(side.seeds) for side in self._drawn_arms()),
+            min(len(side.seeds) for side in drawn),
             self.num_examples,
             self.design,
             1 - self.confidence,
             self.estimate,
+            round(sum(side.num_runs for side in drawn) / sum(len(side.seeds) for side in drawn)),
         )
         return replace(
             found.at(num_seeds, num_examples),

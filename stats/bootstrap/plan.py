@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ from multiberts.stats.bootstrap.arms import DataError, check_choice
 from multiberts.stats.bootstrap.corrections import check_level
 from multiberts.stats.bootstrap.crossing import Term, VarianceParts
 from multiberts.stats.intervals import Interval
+from multiberts.stats.presentation.wording import plan_in_words
 
 PlannedDesign = Literal["paired", "unpaired", "fixed_baseline", "single"]
 What = Literal["seeds", "examples"]
@@ -71,7 +72,7 @@ class Plan:
     Intervals, JASA 88(423), for the ranges.
     """
 
-    parts: VarianceParts
+    parts: VarianceParts = field(repr=False)
     num_seeds: int
     num_examples: float = math.inf
     num_runs: float = 1
@@ -80,7 +81,7 @@ class Plan:
     sides: int = 2
     target_power: float = TARGET_POWER
     effect: float | None = None
-    draws: VarianceParts | None = None
+    draws: VarianceParts | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_choice("design", self.design, PlannedDesign)
@@ -96,6 +97,10 @@ class Plan:
             )
         if self.effect is not None:
             _check_effect(self.effect)
+
+    def __str__(self) -> str:
+        """Returns what can be detected, and the power at the plan's effect, in words."""
+        return plan_in_words(self)
 
     def at(self, num_seeds: int | None = None, num_examples: float | None = None) -> Plan:
         """Returns this plan with other numbers of seeds and examples.
@@ -297,6 +302,7 @@ def estimated_plan(
     design: PlannedDesign,
     alpha: float,
     estimate: float,
+    num_runs: int = 1,
 ) -> Plan:
     """Returns the plan of a study like one that was made, with ranges.
 
@@ -308,6 +314,7 @@ def estimated_plan(
       alpha: level of the test.
       estimate: its result, which is planned for unless it is within one standard error of 0: then not
         even its sign is known.
+      num_runs: of each seed.
 
     Raises:
       DataError: too few seeds or examples to plan from, see `too_few_to_plan`.
@@ -320,7 +327,8 @@ def estimated_plan(
         measured,
         num_seeds,
         num_examples,
-        design=design,
+        num_runs,
+        design,
         alpha=alpha,
         effect=estimate if clear else None,
         draws=fiducial_draws(measured),
@@ -335,8 +343,9 @@ def too_few_to_plan(measured: VarianceParts) -> str:
     for what, terms in (("seeds", measured.seeds), ("examples", measured.examples)):
         if any(freedom < 2 for _, freedom in terms):
             return (
-                f"found two {what}, expected three or more to plan from: the spread of two is known too "
-                f"badly; add {what}, or plan from variance components of a larger study"
+                f"found too few {what} to plan from (one degree of freedom), expected three or more: two "
+                f"hardly show how much {what} vary; add {what}, or plan from variance components of a "
+                "larger study"
             )
     return ""
 

@@ -16,6 +16,7 @@ from multiberts.stats.presentation.table_writer import format_cell
 if TYPE_CHECKING:
     from multiberts.stats.bootstrap.answers import ShortAnswers
     from multiberts.stats.bootstrap.conclusion import ArmSummary, Comparison
+    from multiberts.stats.bootstrap.plan import Plan
     from multiberts.stats.bootstrap.score_tables import Resample
     from multiberts.stats.intervals import Interval
     from multiberts.stats.planning.sequential import EarlyLook
@@ -344,11 +345,10 @@ def short_answers_in_words(item: Comparison, adjusted: float | None = None) -> l
             f"Nothing can be planned from {number} {what}, which do not show how much {what} vary."
         )
         return [" ".join(sentences), *limits]
-    detectable = format_cell(answers.detectable_difference)
-    sentences.append(
-        f"The smallest difference detectable with 80 % power is about {detectable} "
-        f"({_planned_range(answers.detectable_difference_range)})."
+    smallest = _detectable(
+        answers.detectable_difference, answers.detectable_difference_range, "80 %"
     )
+    sentences.append(f"The {smallest}.")
     if item.significant and adjusted is not None and adjusted >= round(1 - item.confidence, 12):
         sentences.append(
             "Significant on its own, but not after correcting for the number of comparisons."
@@ -400,6 +400,27 @@ def _doubled(item: Comparison, answers: ShortAnswers) -> list[str]:
         f"Doubling the {what} would reduce the standard error from {format_cell(item.standard_error)} "
         f"to {format_cell(best)}{others}."
     ]
+
+
+def plan_in_words(plan: Plan) -> str:
+    """Says what a planned study can detect, and how likely it finds the effect that it is for."""
+    sizes = [f"{counted(plan.num_seeds, 'seed')}{' per arm' * (plan.design == 'unpaired')}"]
+    sizes += [f"{plan.num_runs:g} runs per seed"] if plan.num_runs > 1 else []
+    sizes += [f"{plan.num_examples:,} examples"] if math.isfinite(plan.num_examples) else []
+    power = f"{100 * plan.target_power:g} %"
+    smallest = _detectable(plan.minimum_detectable_effect(), plan.minimum_detectable_range(), power)
+    text = f"With {', '.join(sizes)}, the {smallest}."
+    if plan.effect is not None:
+        found = f"{100 * plan.power():.0f} % power"
+        text += f" A true difference of {format_cell(plan.effect)} is detected with {found}."
+    return text
+
+
+def _detectable(value: float, found: Interval | None, power: str) -> str:
+    between = f" ({_planned_range(found)})" if found else ""
+    return (
+        f"smallest difference detectable with {power} power is about {format_cell(value)}{between}"
+    )
 
 
 def _planned_range(found: Interval | None) -> str:

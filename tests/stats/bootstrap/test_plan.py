@@ -346,6 +346,14 @@ def test_the_plan_of_a_result_has_its_own_test(arms):
     assert more.power() == more.power(0.2) > plan.power(0.2)
     low, high = more.needed_range("seeds")
     assert low <= more.seeds_needed() <= high
+    low, high = more.minimum_detectable_range()
+    assert str(more) == (
+        "With 20 seeds, 320 examples, the smallest difference detectable with 90 % power is about "
+        f"{more.minimum_detectable_effect():.3f} (80 % range {low:.3f} to {high:.3f}). A true "
+        f"difference of 0.200 is detected with {100 * more.power():.0f} % power."
+    )
+    known = str(SEEDS_ONLY.plan(4, 2, design="unpaired"))
+    assert known.startswith("With 4 seeds per arm, 2 runs per seed, ") and "range" not in known
 
 
 @pytest.mark.parametrize("design", ["paired", "unpaired"])
@@ -378,9 +386,11 @@ def test_two_seeds_are_too_few_to_plan_from(arms):
     base, experiment = arms
     for design in ("paired", "unpaired", "fixed_baseline"):
         found = compare(base, experiment[:2], "mean", design, num_bootstrap=39)
-        with pytest.raises(DataError, match="found two seeds, expected three or more to plan from"):
+        with pytest.raises(
+            DataError, match="found too few seeds to plan from .* expected three or more"
+        ):
             found.plan()
-    with pytest.raises(DataError, match="found two seeds"):
+    with pytest.raises(DataError, match="found too few seeds"):
         variance_components(experiment[:2]).plan(5)
     # Where seeds are not drawn, their number does not matter.
     fixed = compare(base[:2], experiment[:2], "mean", resample="examples", num_bootstrap=39)
