@@ -64,9 +64,9 @@ class Plan:
       >>> components = VarianceComponents(seed=0.0001, example=0.1, residual=0.05)
       >>> plan = components.plan(num_seeds=5, num_examples=1000)
       >>> round(plan.power(0.03), 2), round(plan.minimum_detectable_effect(), 3)
-      (0.58, 0.039)
+      (0.71, 0.033)
       >>> plan.seeds_needed(0.03)
-      22
+      11
 
     Reference: Satterthwaite (1946) for degrees of freedom; Weerahandi (1993), Generalized Confidence
     Intervals, JASA 88(423), for the ranges.

@@ -120,7 +120,7 @@ class VarianceComponents:
           >>> from multiberts.stats.planning.components import VarianceComponents
           >>> plan = VarianceComponents(seed=0.0001, example=0.1, residual=0.05).plan(5, 1, 1000)
           >>> plan.seeds_needed(0.03)
-          22
+          11
         """
         check_choice("design", design, PlannedDesign)
         check_sizes(num_seeds, num_runs, num_examples)
