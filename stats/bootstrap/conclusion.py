@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from multiberts.evaluate.metrics.column_metric import UNBOUNDED
 from multiberts.stats.bootstrap.aggregation import Aggregate
-from multiberts.stats.bootstrap.answers import ShortAnswers, short_answers
+from multiberts.stats.bootstrap.answers import ShortAnswers, opposite_chance, short_answers
 from multiberts.stats.bootstrap.arms import DataError, check_choice
 from multiberts.stats.bootstrap.corrections import check_num_bootstrap, check_whole
 from multiberts.stats.bootstrap.crossing import Crossing, Term, VarianceEstimate, VarianceParts
 from multiberts.stats.bootstrap.effect_size import EffectSizes, effect_sizes
+from multiberts.stats.bootstrap.plan import TARGET_POWER, Plan, estimated_plan, too_few_to_plan
 from multiberts.stats.bootstrap.readable import EqualByContent, Readable
 from multiberts.stats.bootstrap.resampling import DrawSource, KeyedDraws, PublishedDraws
 from multiberts.stats.bootstrap.score_tables import Array, Resample, ScoreTable
@@ -260,9 +261,66 @@ class Comparison(Readable):
     without_failed: Remainder | None = None
     pooled_seeds: bool = False
 
+    def plan(
+        self,
+        num_seeds: int | None = None,
+        num_examples: int | None = None,
+        effect: float | None = None,
+        target_power: float = TARGET_POWER,
+        sides: int = 2,
+    ) -> Plan:
+        """Plans a study like this one: its power, what it can detect, the seeds or examples it needs.
+
+        Args:
+          num_seeds: of each arm (of the one with fewer); None: as here.
+          num_examples: None: as here.
+          effect: the true difference to be found; None: the estimate, unless it is within one standard
+            error of 0, where not even its sign is known.
+          target_power: the probability with which it is to be found.
+          sides: of the test.
+
+        Raises:
+          DataError: an arm whose seeds are drawn has fewer than three, which are too few to plan from;
+            or a number is not valid.
+
+        Example:
+          >>> import numpy as np
+          >>> from multiberts import stats
+          >>> base, experiment = np.random.default_rng(0).normal(0, 1, (2, 5, 100))
+          >>> plan = stats.compare(base, experiment, "mean").plan(num_seeds=10, effect=0.2)
+          >>> 0 < plan.power() < 1
+          True
+        """
+        if self.variance_parts is None:
+            raise DataError("found a result without mean squares, expected one of stats.compare")
+        drawn = self._drawn_arms()
+        found = estimated_plan(
+            self.variance_parts,
+            min(len(side.seeds) for side in drawn),
+            self.num_examples,
+            self.design,
+            1 - self.confidence,
+            self.estimate,
+            round(sum(side.num_runs for side in drawn) / sum(len(side.seeds) for side in drawn)),
+        )
+        return replace(
+            found.at(num_seeds, num_examples),
+            sides=sides,
+            target_power=target_power,
+            effect=found.effect if effect is None else effect,
+        )
+
+    def _drawn_arms(self) -> list[ArmSummary]:
+        """Returns the arms whose seeds the design draws."""
+        if self.experiment is None:
+            return [self.base]
+        return (
+            [self.experiment] if self.design == "fixed_baseline" else [self.base, self.experiment]
+        )
+
     @cached_property
     def answers(self) -> ShortAnswers | None:
-        """Returns three short answers, which `print` gives in words; None in a `single` design."""
+        """Returns short answers, which `print` gives in words; None in a `single` design."""
         if self.experiment is None or self.variance_parts is None:
             return None
         base, scores = self.base.seed_scores, self.experiment.seed_scores
@@ -271,18 +329,11 @@ class Comparison(Readable):
             "unpaired": [base, scores],
             "fixed_baseline": [scores],
         }
-        sides = (
-            [self.experiment] if self.design == "fixed_baseline" else [self.base, self.experiment]
-        )
-        return short_answers(
-            self.variance_parts,
-            self.estimate,
-            self.significant,
-            1 - self.confidence,
-            min(len(side.seeds) for side in sides),
-            self.num_examples,
-            by_design[self.design],
-        )
+        opposite = opposite_chance(self.estimate, by_design[self.design])
+        if too_few_to_plan(self.variance_parts):
+            fewest = min(len(side.seeds) for side in self._drawn_arms())
+            return ShortAnswers(opposite, fewest, self.num_examples)
+        return short_answers(self.plan(), opposite, self.significant)
 
     @property
     def differences(self) -> NDArray[np.float64]:

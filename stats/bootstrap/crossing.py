@@ -18,6 +18,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +37,7 @@ from multiberts.stats.bootstrap.score_tables import (
     summed_table,
 )
 
-Term = tuple[float, float]  # a share of a variance, its degrees of freedom
+Term = tuple[Any, float]  # a share of a variance (or draws of it [D]), its degrees of freedom
 
 # Two mean squares with equal degrees of freedom count as one unless their ratio lies beyond this
 # quantile of F. A preliminary test at 20 % (two-sided): coverage stays above .93 until the standard
@@ -83,18 +84,34 @@ class VarianceParts:
     examples: tuple[Term, ...]
     residual: tuple[Term, ...]
 
+    def estimate(self) -> VarianceEstimate:
+        """Returns the variance that these mean squares estimate; arrays [D] where they are draws."""
+        groups = [list(terms) for terms in (self.seeds, self.examples) if terms]
+        return _combined(groups, list(self.residual))
+
     def scaled(self, seeds: float, examples: float) -> VarianceEstimate:
         """Returns the variance to be expected with so many times the seeds and the examples."""
+        return self.resized(seeds, examples).estimate()
+
+    def resized(self, seeds: float, examples: float) -> VarianceParts:
+        """Returns the mean squares to be expected with so many times the seeds and the examples."""
         rest = sum(value for value, _ in self.residual)
         both = seeds * examples
-        groups = []
+        growth = 1.0
+        groups: list[tuple[Term, ...]] = []
         for terms, times in ((self.seeds, seeds), (self.examples, examples)):
             total = sum(value for value, _ in terms)
-            own = max(total - rest, 0.0)  # beyond the residual, which falls with both numbers
-            factor = (own / times + (total - own) / both) / total if total else 1.0
-            if terms:
-                groups.append([(value * factor, times * (df + 1) - 1) for value, df in terms])
-        return _combined(groups, [(value / both, both * df) for value, df in self.residual])
+            own = np.maximum(
+                total - rest, 0.0
+            )  # beyond the residual, which falls with both numbers
+            varies = np.asarray(total > 0)
+            shrunk = (own / times + (total - own) / both) / np.where(varies, total, 1.0)
+            factor = _number(np.where(varies, shrunk, 1.0))
+            groups.append(tuple((value * factor, times * (df + 1) - 1) for value, df in terms))
+            fewest = min((df for _, df in terms), default=1.0)
+            growth *= (times * (fewest + 1) - 1) / fewest
+        residual = tuple((value / both, growth * df) for value, df in self.residual)
+        return VarianceParts(groups[0], groups[1], residual)
 
     @property
     def seed_share(self) -> float:
@@ -403,38 +420,33 @@ def _combined(
     Where the residual is large the difference can fall below the seeds' or the examples' share,
     which it contains; the larger of these is then taken.
 
+    The sum of the variances of two means of R seeds each is known with 2R - 2 degrees of freedom where the
+    seeds' variances are equal. Welch's formula gives R - 1 to 2R - 2, and near R - 1 by chance alone, so
+    two mean squares that are alike are pooled in the cautious degrees of freedom.
+
     Args:
       groups: mean squares that are added: of seeds, of examples.
       subtracted: those of residuals.
       independent: False where the mean squares of a group have a prior in common, so that their
         degrees of freedom do not add up.
     """
+    from scipy.special import fdtri
+
     satterthwaite = _freedom(groups, subtracted)
-    pooled = [_pooled(group) for group in groups] if independent else groups
+    cautious, alike = _cautious(groups, subtracted), np.asarray(False)
+    if independent and len(groups[0]) == 2 and groups[0][0][1] == groups[0][1][1]:
+        (first, freedom), (second, _) = groups[0]
+        alike = np.maximum(first, second) <= fdtri(freedom, freedom, _ALIKE) * np.minimum(
+            first, second
+        )
+        together = [[(first + second, 2 * freedom)], *groups[1:]]
+        cautious = np.where(alike, _cautious(together, subtracted), cautious)
     return VarianceEstimate(
-        _guarded(groups, subtracted),
-        satterthwaite,
-        _cautious(pooled, subtracted),
-        pooled=any(len(one) < len(group) for one, group in zip(pooled, groups, strict=True)),
+        _number(_guarded(groups, subtracted)), satterthwaite, _number(cautious), bool(alike.all())
     )
 
 
-def _pooled(group: list[Term]) -> list[Term]:
-    """Adds up two mean squares of equally many degrees of freedom, unless they are too unlike.
-
-    The sum of the variances of two means of R seeds each is known with 2R - 2 degrees of freedom where
-    the variances are equal; Welch's formula gives R - 1 to 2R - 2, and near R - 1 by chance alone.
-    """
-    from scipy.special import fdtri
-
-    if len(group) != 2 or group[0][1] != group[1][1]:
-        return group
-    (first, freedom), (second, _) = group
-    alike = max(first, second) <= fdtri(freedom, freedom, _ALIKE) * min(first, second)
-    return [(first + second, 2 * freedom)] if alike else group
-
-
-def _cautious(groups: list[list[Term]], subtracted: list[Term]) -> float:
+def _cautious(groups: list[list[Term]], subtracted: list[Term]) -> Any:
     """Computes degrees of freedom for t intervals and tests.
 
     A mean square with few degrees of freedom is often far too small by chance, and Satterthwaite's
@@ -454,19 +466,27 @@ def _cautious(groups: list[list[Term]], subtracted: list[Term]) -> float:
     return _freedom([[_likely(term) for term in group] for group in groups], subtracted)
 
 
-def _freedom(groups: list[list[Term]], subtracted: list[Term]) -> float:
+def _freedom(groups: list[list[Term]], subtracted: list[Term]) -> Any:
     """Computes Satterthwaite's degrees of freedom of a guarded sum."""
     everything = [term for group in groups for term in group]
-    spread = sum(value**2 / freedom for value, freedom in everything + subtracted)
-    if spread == 0:
-        return float(min(freedom for _, freedom in everything))
+    spread = np.asarray(sum(value**2 / freedom for value, freedom in everything + subtracted))
+    varies = spread > 0
     # Where the residual all but hides the rest, the formula can fall below one degree of freedom.
-    return max(1.0, _guarded(groups, subtracted) ** 2 / spread)
+    found = np.maximum(1.0, _guarded(groups, subtracted) ** 2 / np.where(varies, spread, 1.0))
+    return _number(np.where(varies, found, min(freedom for _, freedom in everything)))
 
 
-def _guarded(groups: list[list[Term]], subtracted: list[Term]) -> float:
+def _guarded(groups: list[list[Term]], subtracted: list[Term]) -> Any:
     shares = [sum(value for value, _ in group) for group in groups]
-    return max(sum(shares) - sum(value for value, _ in subtracted), *shares)
+    found = sum(shares) - sum(value for value, _ in subtracted)
+    for share in shares:
+        found = np.maximum(found, share)
+    return found
+
+
+def _number(value: Any) -> Any:
+    """Returns a plain number in place of an array without dimensions; draws [D] as they are."""
+    return float(value) if np.ndim(value) == 0 else value
 
 
 def _likely(term: Term) -> Term:
