@@ -23,7 +23,12 @@ from multiberts.benchmarks.neighbours import neighbour_intervals
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.stats import Task, compare_tasks
 from multiberts.stats.bootstrap.arms import Arm
-from multiberts.stats.bootstrap.comparison import Question, compare_questions, kind_of
+from multiberts.stats.bootstrap.comparison import (
+    Question,
+    bounded_by_answers,
+    compare_questions,
+    kind_of,
+)
 from multiberts.stats.bootstrap.conclusion import (
     ComparisonSettings,
     Names,
@@ -149,10 +154,10 @@ def questions_of(
         aggregate=condition.aggregate,
     )
     metric = METRICS[condition.metric]
-    questions = [
-        Question(condition.arms(simulation_seed, trial, real), metric, settings, "")
-        for trial in trials
-    ]
+    questions = []
+    for trial in trials:
+        arms = condition.arms(simulation_seed, trial, real)
+        questions.append(Question(arms, bounded_by_answers(metric, arms), settings, ""))
     return questions, settings
 
 
