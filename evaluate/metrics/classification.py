@@ -341,9 +341,10 @@ def scored_by_class(
       columns: labels, predictions and both of each class [..., examples, 3 * classes].
     """
     counts = share(*np.split(columns, 3, axis=-1))[1] > 0
+    found: Flags = np.asarray(counts)
     if weights in (None, by_labels):
-        return counts.any(axis=-1, keepdims=True)
-    return np.asarray(counts)
+        found = found.any(axis=-1, keepdims=True)
+    return found
 
 
 def on_either_side(labels: Array, predictions: Array) -> Array:

@@ -344,7 +344,8 @@ def _check_binary(name: str, labels: NDArray, predictions: NDArray) -> None:
 def _of_rarer_class(labels: NDArray) -> Flags:
     """Returns the examples of the class with fewer of them [examples, 1]."""
     positive = labels == 1
-    return (positive if 2 * positive.sum() <= len(labels) else ~positive)[:, None]
+    rarer: Flags = positive if 2 * positive.sum() <= len(labels) else ~positive
+    return rarer[:, None]
 
 
 def _spearman(moments: RankMoments) -> Array:

@@ -539,7 +539,7 @@ def interval_and_test(
 
     - Where seeds and examples are paired, and the sides differ on fewer than thirty examples, the
       difference is that of two small shares: of answers gained and of answers lost. What all seeds have
-      in common plays no part in them. For scores that are no means, both sides must be near the bounds.
+      in common plays no part in them. For a score that is not a mean, both sides must be near the bounds.
     - Elsewhere where both sides are near their bounds, judged by what examples add to their standard
       errors with the seeds held fixed.
 

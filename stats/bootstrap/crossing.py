@@ -251,13 +251,15 @@ class Crossing:
         for name, own in self.examples.items():
             value, freedom = _main_term(own, "example", "add some")
             factor = max(self._factor(part) for part in self.parts if part.examples == name)
-            if factor > 1:
-                freedom = _heavy_tailed_freedom(own)
+            shares = [part.scored for part in self.parts if part.examples == name and part.scored]
+            freedom = min([freedom, *map(_freedom_of_shares, shares)])
             examples.append((factor * value, freedom))
         residual = []
         for part, found in zip(self.parts, self.deviations, strict=True):
             if part.pool is not None and part.examples is not None:
                 value, freedom = _residual_term(found)
+                if part.scored:
+                    freedom = min(freedom, (len(found.seed) - 1) * _freedom_of_shares(part.scored))
                 residual.append((self._factor(part) * part.weight**2 * value, freedom))
         return VarianceParts(seeds, tuple(examples), tuple(residual))
 
@@ -376,6 +378,15 @@ def _ratio_factor(scored: tuple[float, ...]) -> float:
     if not scored:
         return 1.0
     return sum(1 / max(n - 1, 0.5) for n in scored) / sum(1 / n for n in scored)
+
+
+def _freedom_of_shares(scored: tuple[float, ...]) -> float:
+    """Returns the degrees of freedom of the variance of an average of shares of n examples each.
+
+    They are Satterthwaite's, for variances of about 1 / n with n - 1 degrees of freedom.
+    """
+    total = sum(1 / n for n in scored)
+    return max(1.0, total**2 / sum(1 / n**2 / max(n - 1, 0.5) for n in scored))
 
 
 def _main_term(

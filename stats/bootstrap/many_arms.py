@@ -272,8 +272,8 @@ def _prepared(
                 "expected two or more to estimate how seeds vary; add seeds, or use "
                 "resample='examples' and claim nothing beyond these seeds"
             )
-    found = used if metric is None else named_metric(metric, list(arms.values()))
-    return arms, bounded_by_answers(found, list(arms.values()))
+    score = used if metric is None else named_metric(metric, list(arms.values()))
+    return arms, bounded_by_answers(score, list(arms.values()))
 
 
 def _sides(

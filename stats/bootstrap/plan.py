@@ -224,7 +224,13 @@ class Plan:
         if not self.draws_new(what):
             raise DataError(f"found a plan that draws no {what}, expected one that does")
 
+        # Two clusters, or two positives of a recall, are the fewest that show how examples vary.
+        fewest = min((freedom for _, freedom in self.parts.examples), default=1.0)
+        least = 2.0 if what == "seeds" else 2 * self.num_examples / (fewest + 1)
+
         def enough(number: int) -> bool:
+            if number < least:
+                return False
             plan = self.at(number) if what == "seeds" else self.at(None, number)
             return plan._test(share).power(effect) >= self.target_power
 

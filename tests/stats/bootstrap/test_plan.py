@@ -405,3 +405,12 @@ def test_an_estimate_near_zero_is_not_planned_for(arms):
     with pytest.raises(DataError, match="within one standard error of 0 .* give effect"):
         null.plan().seeds_needed()
     assert null.plan(effect=0.4).seeds_needed() == null.plan().seeds_needed(0.4)
+
+
+def test_examples_in_clusters_are_planned_from_two_clusters_on():
+    """A difference this large needs fewer examples than one cluster has."""
+    random = np.random.default_rng(0)
+    base, experiment = (random.random((2, 5, 100)) < np.array([0.2, 0.95])[:, None, None]) * 1
+    found = compare(base, experiment, clusters=np.arange(100) // 20, num_bootstrap=40)
+    assert found.plan(effect=0.9).examples_needed() >= 40
+    assert "no interval" not in str(found)
