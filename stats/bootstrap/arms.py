@@ -50,6 +50,7 @@ class Arm:
         training (`training`), and (procedure, seed, step) with the SHA-256 (`named`).
       cluster_name: what the clusters are called, or nothing.
       left_out: seeds that pairing left out, because the other side lacks them.
+      notes: what readers must know of the side; `{side}` stands for its name.
     """
 
     predictions: NDArray
@@ -63,6 +64,7 @@ class Arm:
     lineage: tuple[frozenset, ...] = ()
     cluster_name: str = ""
     left_out: tuple[Hashable, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def num_examples(self) -> int:
@@ -355,7 +357,7 @@ def clustered(
     distinct, codes = np.unique(names, return_inverse=True)
     if len(distinct) < 2:
         raise DataError(
-            f"{name}: all examples are in the cluster {distinct[0]!r}, expected several clusters; "
+            f"{name}: all examples are in the cluster {distinct.tolist()[0]!r}, expected several clusters; "
             "leave clusters out or give finer ones"
         )
     return replace(arm, clusters=codes.astype(np.int64), cluster_name=cluster_name)

@@ -179,6 +179,7 @@ class Comparison(Readable):
       without_failed: estimate, `t` and `p_t` without the seeds that look as if their training had
         failed (of a paired design, without their pairs); None where there are none, or too few
         others.
+      notes: what readers must know of the data, such as copies of one run under two seeds.
       variance_parts: the mean squares behind the standard error.
       unpaired_t, p_unpaired_t: what `t` and `p_t` would be, were the seeds unrelated. None in
         other designs, and for a macro-average.
@@ -238,6 +239,7 @@ class Comparison(Readable):
     p_unpaired_t: PValues | None = None
     variance_parts: VarianceParts | None = None
     without_failed: Remainder | None = None
+    notes: tuple[str, ...] = ()
 
     @cached_property
     def answers(self) -> ShortAnswers | None:

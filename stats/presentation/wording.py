@@ -381,7 +381,7 @@ def warnings(item: Comparison, numbers: bool = True) -> list[str]:
       numbers: whether to name the numbers of this comparison; without them the warnings of several
         comparisons are equal, and can be shown once.
     """
-    found = []
+    found = [*item.notes]
     if item.below_seed_floor and item.seed_floor is not None:
         assert item.p_t is not None and item.p_percentile is not None
         floor = Fraction(item.seed_floor).limit_denominator(10**9)

@@ -234,3 +234,53 @@ def test_probabilities_in_a_file_are_those_of_arrays(metric: str, tmp_path: Path
     text = compare_files(base=files[0], experiment=files[1:], metric=metric, json=True, html=page)
     expected = stats.compare(given["old"], given["new"], metric, labels=labels)
     assert json.loads(text)[0]["estimate"] == pytest.approx(expected.estimate, abs=1e-12)
+
+
+def test_every_answer_says_what_was_read_as_what(tmp_path: Path) -> None:
+    """Of two files with other names of columns; 4 of 5 seeds are shared."""
+    random, labels = np.random.default_rng(0), np.arange(50) % 2
+    names = {"old": ("pred", "gold", "uid"), "new": ("answer", "truth", "uid")}
+    for arm, (prediction, label, example) in names.items():
+        frames = [
+            pd.DataFrame({
+                "random_seed": seed, example: [f"q{number}" for number in range(50)],
+                prediction: np.where(random.random(50) < 0.8, labels, 1 - labels), label: labels,
+            })
+            for seed in range(5 if arm == "old" else 4)
+        ]  # fmt: skip
+        pd.concat(frames).to_csv(tmp_path / f"{arm}.csv", index=False)
+    paths, page = [str(tmp_path / f"{arm}.csv") for arm in names], tmp_path / "page.html"
+    text = compare_files(base=paths[0], experiment=paths[1:], html=str(page))
+    [line] = [line for line in text.splitlines() if line.startswith("Read: ")]
+    assert line.startswith(
+        "Read: old: prediction = 'pred', label = 'gold', example = 'uid', seed = 'random_seed'; "
+        "new: prediction = 'answer', label = 'truth', example = 'uid', seed = 'random_seed'; from "
+    )
+    assert line.endswith(
+        f"{paths[0]}, {paths[1]}; old: 50 examples, 5 seeds, 5 runs; new: 50 examples, 4 seeds, 4 runs; "
+        "metric accuracy (%), task not named (old.csv); left out: 1 seed of old (4)."
+    )
+    assert "answer" in page.read_text() and "random_seed" in page.read_text()
+    [found] = json.loads(compare_files(base=paths[0], experiment=paths[1:], json=True))
+    assert found["read"] == line.removeprefix("Read: ")
+
+
+def test_the_score_that_is_averaged_is_named(tmp_path: Path) -> None:
+    write_arms(tmp_path / "a.csv", {"a": 0.0})
+    text = compare_files(base=str(tmp_path / "a.csv"))
+    assert "metric mean of 'correct', task not named (a.csv)" in text
+
+
+def test_rows_and_seeds_by_order_are_noted(tmp_path: Path) -> None:
+    write_arms(tmp_path / "a.csv", {"a": 0.0, "b": 1.0})
+    frame = pd.read_csv(tmp_path / "a.csv").drop(columns=["id", "family"])
+    for arm, rows in frame.groupby("model"):
+        (tmp_path / arm).mkdir()
+        for seed, own in rows.groupby("seed"):
+            own["correct"].to_frame().to_csv(tmp_path / arm / f"run{seed}.csv", index=False)
+    text = compare_files(base=str(tmp_path / "a"), experiment=[str(tmp_path / "b")])
+    assert "Note: Seeds of a are paired by the numbers in the names of files" in text
+    assert "Note: Examples of b are known by the order of rows" in text
+    (tmp_path / "b/run4.csv").unlink()
+    with pytest.raises(UserError, match="5 seeds of base and 4 seeds of experiment, and nothing"):
+        compare_files(base=str(tmp_path / "a"), experiment=[str(tmp_path / "b")])
