@@ -12,6 +12,14 @@ import pandas as pd
 import pytest
 
 from multiberts import stats
+from multiberts.evaluate.dumps.parquet import export
+from multiberts.evaluate.imports.imported_runs import (
+    ImportedRun,
+    ImportedSet,
+    facts_of,
+    predictions_of,
+    write_imported,
+)
 from multiberts.runs.errors import UserError
 from multiberts.stats.report.own_predictions import compare_files
 
@@ -284,3 +292,26 @@ def test_rows_and_seeds_by_order_are_noted(tmp_path: Path) -> None:
     (tmp_path / "b/run4.csv").unlink()
     with pytest.raises(UserError, match="5 seeds of base and 4 seeds of experiment, and nothing"):
         compare_files(base=str(tmp_path / "a"), experiment=[str(tmp_path / "b")])
+
+
+def test_learning_rates_of_an_export_are_compared(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    random, labels = np.random.default_rng(0), np.arange(60) % 2
+    for rate, accuracy in ((2e-5, 0.6), (3e-5, 0.9)):
+        for seed in range(4):
+            given = np.where(random.random(60) < accuracy, labels, 1 - labels)
+            dump = predictions_of([f"x/{number}" for number in range(60)], labels, given)
+            facts = facts_of("t", "base", seed, 0, "made up", learning_rate=rate, step=10)
+            dev = ImportedSet("dev", dump, ("accuracy",))
+            run = ImportedRun(f"{rate}/{seed}", facts, (), lambda dev=dev: [dev])
+            write_imported(tmp_path / "runs", "made up", run)
+    path = tmp_path / "all.parquet"
+    export(path=str(path), predictions=str(tmp_path / "runs"))
+    [found] = json.loads(compare_files(base=str(path), arm="learning_rate", json=True))
+    assert found["name"] == "3e-05 against 2e-05" and found["estimate"] > 0.15
+    assert "arm = 'learning_rate'" in found["read"] and "task t/dev" in found["read"]
+    [usual] = json.loads(compare_files(base=str(path), json=True))
+    assert usual["name"] == "base, learning_rate 3e-05 against base, learning_rate 2e-05"
+    assert usual["estimate"] == found["estimate"]
+    with pytest.raises(UserError, match="found no column 'rate' for --arm"):
+        compare_files(base=str(path), arm="rate")
