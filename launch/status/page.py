@@ -15,6 +15,7 @@ from multiberts.launch.status.picture import STATES, Status, SweepRow
 from multiberts.launch.status.progress import logged_curves
 from multiberts.runs.files import PathLike, write_atomically
 from multiberts.runs.web_page.rendering import render
+from multiberts.stats.presentation.metric_names import metric_label, score_format
 from multiberts.stats.presentation.table_writer import format_cell, with_minus
 
 TEMPLATE = "status_page.html.j2"
@@ -75,7 +76,8 @@ def render_status_page(
         "sortable": _sortable,
         "checkpoint_key": _checkpoint_key,
         "link": link,
-        "number": lambda score: with_minus(format_cell(score)),
+        "label": metric_label,
+        "number": lambda score, metric: with_minus(format_cell(score, score_format(metric))),
     }
     present = {row.state for row in status.pretraining}
     left = [row.seconds_left for row in status.pretraining if row.seconds_left is not None]

@@ -25,13 +25,13 @@ class TaskScores:
       task, procedure, step: as the plan has them; step and procedure are None where it does not know them.
       seeds, planned_seeds: pre-training seeds with a done run, and planned ones.
       evaluation_set: the first one with labels; empty where nothing is done.
-      metric: its first metric, with the unit; empty likewise.
+      metric: its first metric; empty likewise. Scores are in its own unit, shares from 0 to 1.
       mean: over seeds of the means over their runs, of the learning rate that is best so far; None
         where nothing is done.
       spread: standard deviation over seeds; None of fewer than two.
       low, high: the lowest and the highest seed; None likewise.
-      collapsed: seeds that look as if their training had failed, see
-        `stats.bootstrap.conclusion.failed_seeds`.
+      collapsed: seeds that look as if their training had failed (see
+        `stats.bootstrap.conclusion.failed_seeds`), or that give every example one answer.
       problem: why there is no score, in one line; empty where there is one.
     """
 
@@ -96,7 +96,7 @@ def _scores(
         statistics.stdev(scores) if len(scores) > 1 else None,
         min(scores),
         max(scores),
-        tuple(map(str, arm.failed_seeds)),
+        tuple(str(seed) for seed in arm.seeds if seed in {*arm.failed_seeds, *arm.constant_seeds}),
     )
 
 
@@ -108,7 +108,6 @@ def _summary(directories: tuple[str, ...]) -> tuple[str, str, ArmSummary] | None
       UserError: a file is damaged, or runs do not belong together.
     """
     from multiberts.evaluate.dumps.run_file import read_run
-    from multiberts.stats.presentation.metric_names import as_shown
     from multiberts.stats.report.dumps import Bootstrap, compare_dumps
     from multiberts.stats.report.selection import (
         DumpReader,
@@ -125,6 +124,5 @@ def _summary(directories: tuple[str, ...]) -> tuple[str, str, ArmSummary] | None
         item = compare_dumps(
             reader(group, name), None, metrics[0], Bootstrap(40), group.name, "", **options
         )
-        shown = as_shown(item)
-        return name, shown.metric, shown.base
+        return name, item.metric, item.base
     return None

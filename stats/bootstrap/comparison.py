@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
 import numpy as np
+from numpy.typing import NDArray
 
 from multiberts.evaluate.metrics.classification import CLASS_METRICS
 from multiberts.evaluate.metrics.column_metric import Metric
@@ -59,6 +60,9 @@ from multiberts.stats.bootstrap.sides import (
     notes_of_score,
 )
 from multiberts.stats.intervals import Interval, clopper_pearson_interval, percentile_interval
+
+# As rarely would a seed like the others score the same on every example of a set.
+_RARE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -445,10 +449,10 @@ def check_finite(replicates: Replicates, metrics: Sequence[MetricLike]) -> None:
 
 def _failures(
     job: ScoreJob, side: Crossing, scores: Array, confidence: float
-) -> tuple[tuple, Interval | None]:
-    """Returns the seeds of a job that look as if their training had failed, and the rate."""
-    metric, labels, one_class = job.score, job.arm.labels, None
-    chance = float("nan")
+) -> tuple[tuple, Interval | None, tuple]:
+    """Returns the seeds of a job that look as if their training had failed, the rate, and constant seeds."""
+    metric, labels = job.score, job.arm.labels
+    chance, constant = float("nan"), _constant_seeds(job)
     if metric.name == "auc":
         chance = 0.5
     elif metric.is_correlation:
@@ -456,15 +460,41 @@ def _failures(
     elif metric.name in CLASS_METRICS and isinstance(metric, Metric):
         classes, counts = np.unique(labels, return_counts=True)
         chance = float(metric.score(labels, np.full(len(labels), classes[np.argmax(counts)])))
-        predictions = job.arm.predictions
-        constant = (predictions == predictions[:, :1]).all(axis=1)  # [runs]
-        one_class = constant @ (job.arm.seed_weights > 0) == (job.arm.seed_weights > 0).sum(axis=0)
-    flags = failed_seeds(side, scores, chance, one_class)
-    failed = tuple(seed for seed, flag in zip(job.arm.seeds, flags, strict=True) if flag)
+    flags = failed_seeds(side, scores, chance, constant)
+    failed, alike = (
+        tuple(seed for seed, flag in zip(job.arm.seeds, found, strict=True) if flag)
+        for found in (flags, constant)
+    )
     drawn = job.pool is not None and job.aggregate == "mean"
-    if not failed and not (drawn and failures_show(side, scores, chance)):
-        return failed, None
-    return failed, clopper_pearson_interval(len(failed), len(scores), confidence)
+    # Where every seed is constant none stands out, and none can be said to have trained.
+    shown = drawn and not alike and failures_show(side, scores, chance)
+    if not failed and not shown:
+        return failed, None, alike
+    return failed, clopper_pearson_interval(len(failed), len(scores), confidence), alike
+
+
+def _constant_seeds(job: ScoreJob) -> NDArray[np.bool_]:
+    """Finds seeds all of whose runs give every example one answer [R]; see `ArmSummary`."""
+    arm, metric = job.arm, job.score
+    own = not metric.uses_labels
+    of_class = metric.name in CLASS_METRICS and isinstance(metric, Metric)
+    if not (own or of_class or metric.is_correlation or metric.name == "auc"):
+        return np.zeros(len(arm.seeds), dtype=bool)
+    of_seeds, predictions = arm.seed_weights > 0, arm.predictions  # [runs, seeds], [runs, examples]
+    alike = (predictions == predictions[:, :1]).reshape(len(predictions), -1).all(axis=1)  # [runs]
+    # A run whose answers are all right has not failed.
+    if own:
+        alike &= predictions[:, 0] != max(1, predictions.max())
+    elif of_class and (arm.labels == arm.labels[0]).all():
+        alike &= predictions[:, 0] != arm.labels[0]
+    constant = ~(of_seeds & ~alike[:, None]).any(axis=0)
+    if own and not constant.all():
+        # Few hard examples can be all wrong by chance: the others must be right too often for that.
+        others = predictions[of_seeds[:, ~constant].any(axis=1)]
+        for place in np.flatnonzero(constant):
+            value = predictions[np.flatnonzero(of_seeds[:, place])[0], 0]
+            constant[place] = np.mean(others == value) ** arm.num_units < _RARE
+    return constant
 
 
 def _pairing(base: Arm, experiment: Arm) -> Pairing:

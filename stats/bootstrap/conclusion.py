@@ -70,7 +70,11 @@ class ArmSummary(EqualByContent):
       failed_seeds: seeds that look as if their training had failed, see `failed_seeds`.
       failure_rate: Clopper and Pearson's interval of the share of seeds that fail. None where none
         failed and nothing follows from that: a failed seed could not be told from others
-        (`failures_show`), seeds are not drawn, or their average is one that failures hardly move.
+        (`failures_show`), every seed is constant, seeds are not drawn, or their average is one that
+        failures hardly move.
+      constant_seeds: seeds all of whose runs give every example one answer: they predict one class (of
+        correlations and the AUC, one value), or score the same below 1 on every example where scores
+        are given. Where others do not, they are failed seeds, too.
       standard_error, degrees_of_freedom: of the estimate, as in `Comparison`.
     """
 
@@ -87,6 +91,7 @@ class ArmSummary(EqualByContent):
     left_out: tuple = ()
     failed_seeds: tuple = ()
     failure_rate: Interval | None = None
+    constant_seeds: tuple = ()
     standard_error: float = 0.0
     degrees_of_freedom: float = math.inf
 
@@ -194,11 +199,11 @@ class Comparison(Readable):
       >>> round(result.estimate, 3), result.base.seeds, result.p_t
       (0.667, (0, 1, 2), None)
       >>> print(result)
-      Across 3 seeds (3 runs) and 4 examples, accuracy of base is 0.667 (95% CI 0.174 to 0.950).
+      Across 3 seeds (3 runs) and 4 examples, accuracy of base is 66.67 % (95 % CI 17.38 to 94.99 %).
       <BLANKLINE>
-      |      | accuracy | 95% interval (t) | seeds |
-      |------|---------:|-----------------:|------:|
-      | base | 0.667    | 0.174 to 0.950   | 3     |
+      |      | accuracy (%) | 95% t interval (%) | seeds |
+      |------|-------------:|-------------------:|------:|
+      | base | 66.67        | 17.38 to 94.99     | 3     |
     """
 
     name: str
@@ -548,13 +553,13 @@ def failed_seeds(
     crossing: Crossing,
     scores: NDArray[np.float64],
     chance: float,
-    one_class: NDArray[np.bool_] | None = None,
+    constant: NDArray[np.bool_] | None = None,
 ) -> NDArray[np.bool_]:
     """Finds seeds that look as if their training had failed [R].
 
     A seed is flagged by any of three rules:
 
-    - It predicts one class alone, and other seeds do not.
+    - It gives every example one answer, and other seeds do not.
     - Its score is nearer to chance than to the median seed and at least three robust standard
       deviations from the median, of three or more seeds. No seed is where chance lies within ten
       standard errors of a seed's score of the median, as seeds near chance cannot be told from failed
@@ -569,12 +574,12 @@ def failed_seeds(
       crossing: of the side.
       scores: of its seeds [R].
       chance: the score of always predicting the most frequent class; NaN where there is none.
-      one_class: where all predictions of a seed are the same [R].
+      constant: where a seed gives every example one answer [R].
     """
     number = len(scores)
     flagged = np.zeros(number, dtype=bool)
-    if one_class is not None and not one_class.all():
-        flagged |= one_class
+    if constant is not None and not constant.all():
+        flagged |= constant
     noise = _seed_noise(crossing)
     if number < 3 or noise is None:
         return flagged

@@ -85,14 +85,6 @@ class VarianceParts:
                 groups.append([(value * factor, times * (df + 1) - 1) for value, df in terms])
         return _combined(groups, [(value / both, both * df) for value, df in self.residual])
 
-    def times(self, factor: float) -> VarianceParts:
-        """Returns the parts of a variance so many times as large."""
-        scaled = (
-            tuple((factor * value, freedom) for value, freedom in terms)
-            for terms in (self.seeds, self.examples, self.residual)
-        )
-        return VarianceParts(*scaled)
-
     @property
     def seed_share(self) -> float:
         """Returns the share of the variance that more seeds, and nothing else, would reduce."""

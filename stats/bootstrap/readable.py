@@ -12,6 +12,7 @@ import numpy as np
 
 from multiberts.stats.intervals import Interval
 from multiberts.stats.presentation.figures import bootstrap_figure, forest_figure
+from multiberts.stats.presentation.metric_names import metric_name, score_format
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.presentation.wording import (
     finding,
@@ -52,7 +53,11 @@ class Readable(EqualByContent):
         return [cast("Comparison", self)]
 
     def table(self) -> Table:
-        """Returns estimates with intervals, and the recommended p: sides, then the difference."""
+        """Returns estimates with intervals, and the recommended p: sides, then the difference.
+
+        Readers see shares in per cent, unless there are other metrics beside them; `csv()` holds them
+        as they are, from 0 to 1.
+        """
         rows: list[tuple] = []
         items = self.comparisons_shown()
         for item in items:
@@ -68,13 +73,16 @@ class Readable(EqualByContent):
                 if len(items) == 1 and item.p_unpaired_t and item.pairing == "seed number":
                     p = item.p_unpaired_t.two_sided
                     rows.append(("... unpaired", item.estimate, item.unpaired_t, seeds, p))
-        level = f"{items[0].confidence:.0%} interval (t)"
-        columns = ["", items[0].metric if len(items) == 1 else "score", level, "seeds", "p (t)"]
+        level = f"{items[0].confidence:.0%} t interval"
+        score = metric_name(items[0].metric) if len(items) == 1 else "score"
+        columns = ["", score, level, "seeds", "p (t)"]
         if len(items) > 1:
             columns.insert(0, "task")
         if all(row[-1] is None for row in rows):
             columns, rows = columns[:-1], [row[:-1] for row in rows]
         formats = {"p (t)": "p"} if "p (t)" in columns else {}
+        units = {score_format(item.metric) for item in items}
+        formats |= dict.fromkeys((score, level), units.pop() if len(units) == 1 else "")
         return Table(columns, rows, formats)
 
     def _texts(self) -> tuple[list[str], list[str]]:

@@ -377,7 +377,7 @@ def _training_figure(made: Catalogue, dumps: Sequence[Dump]) -> Figure:
     measure = dumps[0].measures[0]
     curve = curve_of_dumps(dumps, measure)
     level = made.bootstrap.confidence
-    return training_figure([curve], dumps[0].set_name, measure.replace("_", " "), level)
+    return training_figure([curve], dumps[0].set_name, measure, level)
 
 
 def _variance(made: Catalogue) -> Figure:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from multiberts.stats.intervals import PValues
+from multiberts.stats.presentation.metric_names import metric_label, score_format
 from multiberts.stats.presentation.table_writer import NONE, Table, format_cell
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ FULL_COLUMNS = (
     *(f"p_{test}_{side}" for test in TESTS for side in PValues._fields),
     "relative_difference", "cohens_d", "hedges_g", "probability_of_superiority", "cliffs_delta",
     "seed_floor", "below_seed_floor", "base_seeds", "experiment_seeds", "base_runs",
-    "experiment_runs", "num_examples", "num_bootstrap", "bootstrap_seed", "degenerate_replicates",
+    "experiment_runs", "base_constant_seeds", "experiment_constant_seeds", "num_examples", "num_bootstrap",
+    "bootstrap_seed", "degenerate_replicates",
 )  # fmt: skip
 
 
@@ -53,23 +55,29 @@ def _full_row(item: Comparison) -> dict:
                 f"{side}_estimate": arm.estimate,
                 f"{side}_seeds": len(arm.seeds),
                 f"{side}_runs": arm.num_runs,
+                f"{side}_constant_seeds": len(arm.constant_seeds),
                 f"{side}_bootstrap_mean": float(item.samples[:, place].mean()),
             }
     return values
 
 
 def summary_table(comparisons: Sequence[Comparison], title: str = "") -> Table:
-    """Makes the table that readers see, with estimates and intervals in one cell."""
+    """Makes the table that readers see, with estimates and intervals in one cell.
+
+    Rows of shares are in per cent, their differences in points; the name of the metric says so.
+    """
     rows = []
     for item in comparisons:
-        estimate = f"{format_cell(item.estimate)} ({format_cell(item.t)})"
-        sides = [format_cell(item.base.estimate), NONE, NONE]
+        shown = score_format(item.metric)
+        estimate = f"{format_cell(item.estimate, shown)} ({format_cell(item.t, shown)})"
+        sides = [format_cell(item.base.estimate, shown), NONE, NONE]
         if item.experiment is None:
             sides[0] = estimate
         else:
-            sides[1:] = [format_cell(item.experiment.estimate), estimate]
+            sides[1:] = [format_cell(item.experiment.estimate, shown), estimate]
         p_values = [format_p(item.p_t), format_p(item.p_sign_flip)]
-        rows.append([item.name, item.evaluation_set, item.metric, *sides, *p_values])
+        metric = metric_label(item.metric)
+        rows.append([item.name, item.evaluation_set, metric, *sides, *p_values])
     levels = sorted({item.confidence for item in comparisons})
     level = f"{levels[0]:.0%} CI" if len(levels) == 1 else "CI"
     columns = (

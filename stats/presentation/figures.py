@@ -13,10 +13,13 @@ from multiberts.evaluate.metrics.column_metric import UNBOUNDED
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.figure_style import COLOURS, GREY, LINES, MARKERS, canvas
 from multiberts.stats.intervals import bounded_t_interval, t_interval
+from multiberts.stats.presentation.metric_names import metric_label, score_format
+from multiberts.stats.presentation.table_writer import heading, with_minus
 from multiberts.stats.presentation.wording import SOURCES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
     from multiberts.stats.bootstrap.conclusion import Comparison
@@ -101,6 +104,14 @@ def title_above(figure: Figure, title: str) -> None:
         figure.suptitle(title, x=0.01, ha="left", fontsize=11)
 
 
+def show_unit(axis: Axis, number_format: str) -> None:
+    """Writes the numbers of an axis of scores as tables do: those of shares a hundred times as large."""
+    from matplotlib.ticker import FuncFormatter
+
+    if number_format:
+        axis.set_major_formatter(FuncFormatter(lambda value, _: with_minus(f"{100 * value:g}")))
+
+
 def name_rows(axes: Axes, names: Sequence[str]) -> None:
     """Names rows from top to bottom."""
     axes.set_yticks(range(len(names)), names)
@@ -156,7 +167,8 @@ def seed_figure(comparison: Comparison) -> Figure:
             positions, [f"{arm.name}\n({counted(len(arm.seeds), 'seed')})" for arm in arms]
         )
         axes.set_xlim(-0.6, len(arms) - 0.4)
-        axes.set_ylabel(comparison.metric)
+        axes.set_ylabel(metric_label(comparison.metric))
+        show_unit(axes.yaxis, score_format(comparison.metric))
         axes.set_title(comparison.evaluation_set)
     return figure
 
@@ -205,13 +217,15 @@ def bootstrap_figure(comparison: Comparison) -> Figure:
         names = [f"{side.name}\n({count})" for side, count in zip(sides, counts, strict=True)]
         left.set_xticks(range(2), names)
         left.set_xlim(-0.6, 1.6)
-        left.set_ylabel(comparison.metric.replace("_", " "))
+        left.set_ylabel(metric_label(comparison.metric))
+        for axes in (left, right):
+            show_unit(axes.yaxis, score_format(comparison.metric))
         left.set_title(comparison.evaluation_set, fontsize=10)
         _draw_violin(right, comparison.differences, 0, 4, True)
         _draw_intervals(right, comparison, 0.52, 0.2, True)
         right.axhline(0, color="black", linewidth=0.9, linestyle=":")
         right.set_xlim(-0.6, 0.95)
-        right.set_xticks([0], ["difference"])
+        right.set_xticks([0], [heading("difference", score_format(comparison.metric, True))])
         right.set_title(f"{comparison.experiment.name} - {comparison.base.name}", fontsize=10)
         legend_below(figure, [right], 1)
     return figure
@@ -260,7 +274,9 @@ def sources_figure(comparisons: Sequence[Comparison], title: str = "") -> Figure
         )
         axes.set_ylim(len(comparisons) - 0.25, -0.45)
         experiment = f"{first.experiment.name} - " if first.experiment else ""
-        axes.set_xlabel(f"{first.metric.replace('_', ' ')}: {experiment}{first.base.name}")
+        label = metric_label(first.metric, first.experiment is not None)
+        axes.set_xlabel(f"{label}: {experiment}{first.base.name}")
+        show_unit(axes.xaxis, score_format(first.metric))
         what = "what is resampled"
         if len(comparisons) == 1:
             what = f"{first.num_bootstrap} bootstrap samples"
@@ -276,7 +292,7 @@ def forest_figure(
     correction: str = "Holm",
     last: Comparison | None = None,
 ) -> Figure:
-    """Draws differences with their t intervals, one row per comparison.
+    """Draws differences with their t intervals, one row per comparison; in points where all are of shares.
 
     Args:
       comparisons: by the name of the row.
@@ -302,7 +318,11 @@ def forest_figure(
                 )  # fmt: skip
         axes.axvline(0, color="black", linewidth=0.9, linestyle=":")
         name_rows(axes, [*comparisons, "macro-average"][: len(items)])
-        axes.set_xlabel(f"difference, {items[0].confidence:.0%} t interval (filled: it excludes 0)")
+        units = {score_format(item.metric, True) for item in items}
+        unit = units.pop() if len(units) == 1 else ""
+        show_unit(axes.xaxis, unit)
+        level = f"{items[0].confidence:.0%} t interval (filled: it excludes 0)"
+        axes.set_xlabel(f"{heading('difference', unit)}, {level}")
         axes.set_title(title or items[0].name)
     return figure
 
@@ -319,7 +339,7 @@ def training_figure(
     Args:
       curves: one per procedure.
       evaluation_set: the title.
-      metric: the label of the scores.
+      metric: of the scores.
       confidence: level of a band of t intervals of the mean over seeds, at steps with two seeds
         or more; None draws no band.
     """
@@ -341,7 +361,8 @@ def training_figure(
             )  # fmt: skip
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))  # 600, 50k, 2M
         axes.set_xlabel("pre-training step")
-        axes.set_ylabel(metric)
+        axes.set_ylabel(metric_label(metric))
+        show_unit(axes.yaxis, score_format(metric))
         band = "" if confidence is None else f" (band: {confidence:.0%} CI over seeds)"
         axes.set_title(evaluation_set + band)
         figure.legend(loc="outside lower left", ncols=min(3, len(curves)))

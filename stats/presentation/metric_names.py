@@ -1,19 +1,16 @@
-"""Metrics as readers know them: their name with its unit, their meaning, and which way is better."""
+"""Metrics as readers know them: their name with its unit, their meaning, and which way is better.
+
+Results hold scores in the metric's own unit, shares from 0 to 1. Per cent and points are made where a
+number is written for readers, and nowhere else.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, TypeVar
 
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.stats.intervals import Interval
-
-if TYPE_CHECKING:
-    from multiberts.stats.bootstrap.conclusion import ArmSummary, Comparison, Remainder
-    from multiberts.stats.bootstrap.ranking import ArmComparisons, ArmDifference, RankedArm
-
-_Shown = TypeVar("_Shown", "ArmSummary", "Comparison", "Remainder", "RankedArm", "ArmDifference")
+from multiberts.stats.presentation.table_writer import PERCENT, POINTS, format_cell, heading
 
 # Name, whether it is shown in per cent, and what it means. Others keep their name.
 _KNOWN: Mapping[str, tuple[str, bool, str]] = {
@@ -80,15 +77,43 @@ _KNOWN: Mapping[str, tuple[str, bool, str]] = {
 }  # fmt: skip
 
 
-def metric_label(metric: str) -> str:
-    """Returns the name of a metric with its unit, such as `exact match (%)`."""
-    name, percent, _ = _KNOWN.get(metric, (metric.replace("_", " "), False, ""))
-    return f"{name} (%)" if percent else name
+def metric_name(metric: str) -> str:
+    """Returns the name of a metric without a unit, such as `exact match`."""
+    return _KNOWN.get(metric, (metric.replace("_", " "), False, ""))[0]
 
 
-def metric_factor(metric: str) -> float:
-    """Returns by what scores are multiplied to be shown: 100 for per cent."""
-    return 100.0 if _KNOWN.get(metric, ("", False, ""))[1] else 1.0
+def metric_label(metric: str, difference: bool = False) -> str:
+    """Returns the name of a metric with the unit in which numbers are shown.
+
+    Args:
+      metric: its key.
+      difference: whether the numbers are differences, those of shares in points.
+
+    Example:
+      >>> from multiberts.stats.presentation.metric_names import metric_label
+      >>> metric_label("squad_exact_match"), metric_label("accuracy", True), metric_label("auc")
+      ('exact match (%)', 'accuracy (points)', 'AUC')
+    """
+    return heading(metric_name(metric), score_format(metric, difference))
+
+
+def score_format(metric: str, difference: bool = False) -> str:
+    """Returns how readers see scores of a metric, or differences of them: a format of `format_cell`."""
+    if not _KNOWN.get(metric, ("", False, ""))[1]:
+        return ""
+    return POINTS if difference else PERCENT
+
+
+def score_text(score: float | Interval, metric: str) -> str:
+    """Returns a score for a sentence, with its unit: `72.30 %`, or `0.723` of a correlation."""
+    text = format_cell(score, score_format(metric))
+    return f"{text} %" if score_format(metric) else text
+
+
+def difference_text(difference: float | Interval, metric: str) -> str:
+    """Returns a difference of scores for a sentence, with its unit: `5.900 points`."""
+    text = format_cell(difference, score_format(metric, True))
+    return f"{text} points" if score_format(metric) else text
 
 
 def metric_meaning(metric: str) -> str:
@@ -99,49 +124,3 @@ def metric_meaning(metric: str) -> str:
 def higher_is_better(metric: str) -> bool | None:
     """Returns which way a metric points; None where neither way is better, as for bias."""
     return METRICS[metric].higher_is_better if metric in METRICS else None
-
-
-def as_shown(item: Comparison) -> Comparison:
-    """Returns a comparison in the units and with the metric's name that readers see.
-
-    Shares are shown in per cent, so that scores, differences and intervals are 100 times as large;
-    p-values, effect sizes and degrees of freedom are the same.
-    """
-    label = metric_label(item.metric)
-    if metric_factor(item.metric) == 1:
-        return replace(item, metric=label)
-    numbers = (
-        "estimate", "bootstrap_mean", "bias", "standard_error", "bootstrap_standard_error", "samples",
-    )  # fmt: skip
-    of_side = "estimate", "seed_scores", "standard_error"
-    return replace(
-        _in_percent(item, *numbers),
-        metric=label,
-        base=_in_percent(item.base, *of_side),
-        experiment=item.experiment and _in_percent(item.experiment, *of_side),
-        variance_parts=item.variance_parts and item.variance_parts.times(100**2),
-        without_failed=item.without_failed and _in_percent(item.without_failed, "estimate"),
-    )
-
-
-def ranking_as_shown(result: ArmComparisons) -> ArmComparisons:
-    """Returns a ranking in the units and with the metric's name that readers see, as `as_shown`."""
-    label = metric_label(result.metric)
-    if metric_factor(result.metric) == 1:
-        return replace(result, metric=label)
-    of_arm = "estimate", "seed_scores", "standard_error"
-    arms = tuple(_in_percent(arm, *of_arm) for arm in result.arms)
-    found = tuple(_in_percent(item, "estimate", "standard_error") for item in result.differences)
-    samples = 100 * result.samples
-    return replace(result, metric=label, arms=arms, differences=found, samples=samples)
-
-
-def _in_percent(item: _Shown, *numbers: str) -> _Shown:
-    """Returns a summary with these numbers, and with all intervals of scores, 100 times as large."""
-    values: dict[str, Any] = {name: 100 * getattr(item, name) for name in numbers}
-    values |= {
-        field.name: Interval(*(100 * end for end in value))
-        for field in fields(item)
-        if isinstance(value := getattr(item, field.name), Interval) and field.name != "failure_rate"
-    }
-    return replace(item, **values)

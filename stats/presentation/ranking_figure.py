@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from multiberts.runs.figure_style import COLOURS, GREY, canvas
-from multiberts.stats.presentation.figures import name_rows
+from multiberts.stats.presentation.figures import name_rows, show_unit
+from multiberts.stats.presentation.metric_names import metric_label, score_format
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,7 +34,8 @@ def draw_ranking(result: ArmComparisons) -> Figure:
             right.text(
                 1.04, row, "".join(arm.groups), va="center", transform=right.get_yaxis_transform(),
             )  # fmt: skip
-        metric = result.metric.replace("_", " ")
+        metric = metric_label(result.metric, result.against is not None)
+        show_unit(left.xaxis, score_format(result.metric))
         left.set_xlabel(f"{metric}, each with its own {level} interval")
         if result.against is not None:
             left.axvline(0, color=GREY, linewidth=0.9, linestyle=":")

@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from multiberts.runs.errors import counted
+from multiberts.stats.presentation.metric_names import (
+    metric_name,
+    score_format,
+    score_text,
+)
 from multiberts.stats.presentation.table_writer import Cell, Table, format_cell
+from multiberts.stats.presentation.wording import all_constant, level_text
 
 if TYPE_CHECKING:
     from multiberts.stats.bootstrap.ranking import ArmComparisons, RankedArm
@@ -22,8 +28,8 @@ def finding(result: ArmComparisons) -> str:
     scope = (
         f"Of {len(result.arms)} arms with {numbers} {paired}seed{'s' * (seeds != [1])} each and "
         f"{counted(first.num_examples, 'shared example')}, {first.name} comes first by "
-        f"{result.metric}, with {format_cell(first.estimate)} "
-        f"({result.confidence:.0%} CI {format_cell(first.t)})."
+        f"{metric_name(result.metric)}, with {score_text(first.estimate, result.metric)} "
+        f"({level_text(result.confidence)} {score_text(first.t, result.metric)})."
     )
     count = f"{clear} of {counted(len(result.differences), 'difference')}"
     are = "is" if clear == 1 else "are"
@@ -58,20 +64,22 @@ def _names(names: list[str]) -> str:
 
 def arms_table(result: ArmComparisons) -> Table:
     """Makes the table of the arms, best first."""
-    level = f"{result.confidence:.0%}"
+    level, metric = f"{result.confidence:.0%}", metric_name(result.metric)
     records: list[dict[str, Cell]] = [
         {
             "rank": arm.rank,
             f"{level} ranks": rank_text(arm),
             "arm": arm.name,
-            result.metric: arm.estimate,
+            metric: arm.estimate,
             f"{level} CI": arm.t,
             "seeds": len(arm.seeds),
             **({"group": "".join(arm.groups)} if arm.groups else {}),
         }
         for arm in result.arms
     ]
-    return Table.from_records(records, {})
+    return Table.from_records(
+        records, dict.fromkeys((metric, f"{level} CI"), score_format(result.metric))
+    )
 
 
 def rank_text(arm: RankedArm) -> str:
@@ -83,12 +91,13 @@ def rank_text(arm: RankedArm) -> str:
 
 def differences_table(result: ArmComparisons) -> Table:
     """Makes the table of the differences."""
+    level = f"simultaneous {result.confidence:.0%} CI"
     records = [
         {
             "arm": item.experiment,
             "against": item.base,
             "difference": item.estimate,
-            f"simultaneous {result.confidence:.0%} CI": item.interval,
+            level: item.interval,
             "p": item.p,
             "p (Bonferroni)": item.p_simultaneous,
             "p (Holm)": item.p_holm,
@@ -96,7 +105,10 @@ def differences_table(result: ArmComparisons) -> Table:
         }
         for item in result.differences
     ]
-    return Table.from_records(records, dict.fromkeys(("p", "p (Bonferroni)", "p (Holm)"), "p"))
+    formats = dict.fromkeys(("difference", level), score_format(result.metric, True))
+    return Table.from_records(
+        records, formats | dict.fromkeys(("p", "p (Bonferroni)", "p (Holm)"), "p")
+    )
 
 
 def notes(result: ArmComparisons) -> list[str]:
@@ -114,10 +126,12 @@ def notes(result: ArmComparisons) -> list[str]:
             seeds = ", ".join(map(str, arm.failed_seeds))
             found.append(
                 f"Seeds of {arm.name} that may have failed to train: {seeds} "
-                f"({result.confidence:.0%} CI of the rate {format_cell(arm.failure_rate)}). Intervals of few "
-                "seeds then cover less than they say; aggregate='iqm' keeps such seeds and limits their "
-                "weight."
+                f"({level_text(result.confidence)} of the rate {format_cell(arm.failure_rate)}). Intervals "
+                "of few seeds then cover less than they say; aggregate='iqm' keeps such seeds and limits "
+                "their weight."
             )
+        if all_constant(arm, result.metric):
+            found.append(all_constant(arm, result.metric))
     if result.pairing == "seed number":
         found.append(
             "Seeds are paired by seed number only: nothing in the data says that runs of one seed have "
@@ -138,7 +152,7 @@ def methods(result: ArmComparisons) -> str:
     numbers = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
     pairs = "all pairs" if result.against is None else f"each with {result.against}"
     sentences = [
-        f"We compare {len(result.arms)} arms ({pairs}) by {result.metric}, averaged over the "
+        f"We compare {len(result.arms)} arms ({pairs}) by {metric_name(result.metric)}, averaged over the "
         f"fine-tuning runs of each seed and over {numbers} seeds, and take {drawn} as random samples "
         "(Sellam et al., 2022).",
         "Seeds of the arms were drawn independently."
@@ -176,10 +190,10 @@ def methods(result: ArmComparisons) -> str:
 def caption(result: ArmComparisons) -> str:
     """Describes the figure of a ranking with its numbers, for readers who cannot see it."""
     arms = [
-        f"{arm.name} {format_cell(arm.estimate)}, rank {rank_text(arm)}"
+        f"{arm.name} {score_text(arm.estimate, result.metric)}, rank {rank_text(arm)}"
         f"{', group ' + ''.join(arm.groups) if arm.groups else ''}"
         for arm in result.arms
     ]
     where = f" on {result.name}" if result.name else ""
     level = f"{result.confidence:.0%}"
-    return f"Ranking by {result.metric}{where} with {level} rank intervals: {'; '.join(arms)}"
+    return f"Ranking by {metric_name(result.metric)}{where} with {level} rank intervals: {'; '.join(arms)}"

@@ -15,6 +15,8 @@ from multiberts.stats.intervals import Interval
 Cell = str | int | float | bool | Interval | None
 # Shown where there is no value.
 NONE = "-"
+# Formats of scores that are shares: readers see a hundred times the number. CSV holds the number itself.
+PERCENT, POINTS = "percent", "points"
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,8 @@ class Table:
     Attributes:
       columns: their names.
       rows: each has as many cells as there are columns.
-      formats: by column, how readers see its numbers (see `format_cell`).
+      formats: by column, how readers see its numbers (see `format_cell`); `PERCENT` and `POINTS` are
+        added to the column's name where readers see it.
       title: a line above the table, or nothing.
     """
 
@@ -65,6 +68,11 @@ class Table:
         known = {name: text for name, text in formats.items() if name in columns}
         return cls(columns, [tuple(record.values()) for record in records], known, title)
 
+    @property
+    def headings(self) -> list[str]:
+        """Returns the names of columns as readers see them, with units."""
+        return [heading(name, self.formats.get(name, "")) for name in self.columns]
+
     def texts(self) -> list[tuple[str, ...]]:
         """Returns the cells as readers see them, without the names of the columns."""
         return [
@@ -79,7 +87,7 @@ class Table:
         """Writes a Markdown table, its columns padded to equal width."""
         lines = [
             tuple(cell.replace("|", "\\|") for cell in row)
-            for row in (tuple(self.columns), *self.texts())
+            for row in (tuple(self.headings), *self.texts())
         ]
         widths = [max(3, *(len(row[place]) for row in lines)) for place in range(len(self.columns))]
         texts = [
@@ -97,7 +105,7 @@ class Table:
         layout = "".join("r" if right else "l" for right in self._numeric())
         lines = [f"% {self.title}"] if self.title else []
         lines += [rf"\begin{{tabular}}{{{layout}}}", r"\toprule"]
-        lines += [" & ".join(map(latex_text, self.columns)) + r" \\", r"\midrule"]
+        lines += [" & ".join(map(latex_text, self.headings)) + r" \\", r"\midrule"]
         lines += [" & ".join(map(latex_text, row)) + r" \\" for row in self.texts()]
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
@@ -117,7 +125,7 @@ class Table:
             )
             return f"<tr>{''.join(parts)}</tr>"
 
-        head = line([(column, sorts) for column in self.columns], 'th scope="col"')
+        head = line([(name, sorts) for name in self.headings], 'th scope="col"')
         values = [[_sorted_by(cell) if identity else "" for cell in row] for row in self.rows]
         rows = zip(self.texts(), values, strict=True)
         body = [line(zip(texts, own, strict=True), "td") for texts, own in rows]
@@ -163,9 +171,9 @@ def format_cell(cell: Cell, number_format: str = "") -> str:
     Args:
       cell: text stays; None and NaN become a dash; an interval becomes `low to high`, as a dash
         between negative numbers misleads.
-      number_format: a Python format for numbers such as `.1%`, or `p` for p-values. By default
-        whole numbers are written out, and others have three decimals, four below 0.1, fewer
-        where they are large.
+      number_format: a Python format for numbers such as `.1%`, `p` for p-values, or `PERCENT` or
+        `POINTS` for shares, written without the unit. By default whole numbers are written out, and
+        others have three decimals, four below 0.1, fewer where they are large.
     """
     if cell is None or cell != cell:
         return NONE
@@ -177,12 +185,20 @@ def format_cell(cell: Cell, number_format: str = "") -> str:
         return "yes" if cell else "no"
     if number_format == "p":
         return "< 0.0001" if cell < 1e-4 else f"{cell:.2g}"
+    if number_format in (PERCENT, POINTS):
+        return _three_digits(100 * float(cell))
     if number_format:
         text = format(cell, number_format)
         return text[1:] if re.fullmatch(r"-0(\.0*)?%?", text) else text
     if isinstance(cell, int):
         return str(cell)
     return _three_digits(float(cell))
+
+
+def heading(name: str, number_format: str = "") -> str:
+    """Returns the name of a column or axis with the unit that a format of `format_cell` gives it."""
+    unit = {PERCENT: " (%)", POINTS: " (points)"}.get(number_format, "")
+    return name + unit
 
 
 def _three_digits(value: float) -> str:

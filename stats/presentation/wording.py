@@ -7,14 +7,21 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from multiberts.evaluate.metrics.register import METRICS
 from multiberts.evaluate.metrics.winogender_bias import OCCUPATION_MEASURES
 from multiberts.runs.errors import counted
-from multiberts.stats.presentation.metric_names import metric_label
+from multiberts.stats.presentation.metric_names import (
+    difference_text,
+    higher_is_better,
+    metric_name,
+    score_text,
+)
 from multiberts.stats.presentation.table_writer import format_cell
 
 if TYPE_CHECKING:
     from multiberts.stats.bootstrap.conclusion import ArmSummary, Comparison
     from multiberts.stats.bootstrap.score_tables import Resample
+    from multiberts.stats.intervals import Interval
     from multiberts.stats.planning.sequential import EarlyLook
 
 # A rate of failures above this hides in few seeds, and lowers the coverage of intervals (calibration.md).
@@ -37,24 +44,25 @@ def finding(item: Comparison, adjusted: float | None = None, early: EarlyLook | 
         judged; None: the p of this comparison alone.
       early: see `verdict`; it is then said, too.
     """
-    level = f"{item.confidence:.0%} CI {format_cell(item.t)}"
+    metric, level = item.metric, f"{level_text(item.confidence)} {estimate_text(item, item.t)}"
     if item.experiment is None:
         return (
-            f"Across {_seeds(item.base)} and {_examples(item.base, item)}, {item.metric} of "
-            f"{item.base.name} is {format_cell(item.estimate)} ({level})."
+            f"Across {_seeds(item.base)} and {_examples(item.base, item)}, {metric_name(metric)} of "
+            f"{item.base.name} is {score_text(item.estimate, metric)} ({level})."
         )
     base, experiment = item.base, item.experiment
     if item.estimate == 0:
         change = (
-            f"{item.metric} is the same for {experiment.name} and {base.name}, "
-            f"{format_cell(base.estimate)} (difference 0, {level})."
+            f"{metric_name(metric)} is the same for {experiment.name} and {base.name}, "
+            f"{score_text(base.estimate, metric)} (difference 0, {level})."
         )
     else:
         change = (
-            f"{item.metric} of {experiment.name} is {'higher' if item.estimate > 0 else 'lower'} "
-            f"than that of {base.name} by {format_cell(abs(item.estimate))}: "
-            f"{format_cell(experiment.estimate)} against {format_cell(base.estimate)} "
-            f"(difference {format_cell(item.estimate)}, {level})."
+            f"{metric_name(metric)} of {experiment.name} is "
+            f"{'higher' if item.estimate > 0 else 'lower'} than that of {base.name} by "
+            f"{estimate_text(item, abs(item.estimate))}: {score_text(experiment.estimate, metric)} "
+            f"against {score_text(base.estimate, metric)} "
+            f"(difference {estimate_text(item, item.estimate)}, {level})."
         )
     sentences = [
         f"Across {_scope(item)}, {change}",
@@ -63,6 +71,18 @@ def finding(item: Comparison, adjusted: float | None = None, early: EarlyLook | 
         *_pairing(item),
     ]
     return " ".join(sentences)
+
+
+def estimate_text(item: Comparison, number: float | Interval) -> str:
+    """Returns a number in the unit of a comparison's estimate: a score, or a difference of two."""
+    if item.experiment is None:
+        return score_text(number, item.metric)
+    return difference_text(number, item.metric)
+
+
+def level_text(confidence: float) -> str:
+    """Returns what an interval is called in a sentence, `95 % CI`."""
+    return f"{100 * confidence:g} % CI"
 
 
 def _scope(item: Comparison) -> str:
@@ -95,7 +115,7 @@ def _pairing(item: Comparison) -> list[str]:
         found.append(
             "Seeds are paired by seed number only: nothing in the data says that runs of one seed "
             "have a common parent. Were they unrelated, the interval would be "
-            f"{format_cell(item.unpaired_t)} ({_p(item.p_unpaired_t.two_sided)})."
+            f"{estimate_text(item, item.unpaired_t)} ({_p(item.p_unpaired_t.two_sided)})."
         )
     return found
 
@@ -113,7 +133,7 @@ def methods(items: Sequence[Comparison]) -> str:
     """Writes the paragraph on methods for a paper, with references."""
     item = items[0]
     level, seeds = f"{item.confidence:.0%}", len(item.base.seeds)
-    what = " and ".join(dict.fromkeys(found.metric for found in items))
+    what = " and ".join(dict.fromkeys(metric_name(found.metric) for found in items))
     drawn = {
         "both": "both pre-training seeds and examples",
         "seeds": "pre-training seeds, with the examples held fixed,",
@@ -161,8 +181,7 @@ def _seeds(arm: ArmSummary) -> str:
 
 
 def _unit(item: Comparison) -> str:
-    names = {*OCCUPATION_MEASURES, *map(metric_label, OCCUPATION_MEASURES)}
-    return "occupations" if item.metric in names else "examples"
+    return "occupations" if item.metric in OCCUPATION_MEASURES else "examples"
 
 
 def verdict(
@@ -233,9 +252,10 @@ def answer(items: Sequence[Comparison], adjusted: Sequence[float], results: Sequ
         else f"{results[0]}:"
     )
     return (
-        f"{sides}, {scope} {clearest}{item.metric} on {item.evaluation_set}, "
-        f"{format_cell(item.experiment.estimate)} against {format_cell(item.base.estimate)}: "
-        f"difference {format_cell(item.estimate)} ({item.confidence:.0%} CI {format_cell(item.t)}, "
+        f"{sides}, {scope} {clearest}{metric_name(item.metric)} on {item.evaluation_set}, "
+        f"{score_text(item.experiment.estimate, item.metric)} against "
+        f"{score_text(item.base.estimate, item.metric)}: difference "
+        f"{estimate_text(item, item.estimate)} ({level_text(item.confidence)} {estimate_text(item, item.t)}, "
         f"{_p(adjusted[place])}{' after correction' if len(items) > 1 else ''}), from "
         f"{_scope(item)}."
     )
@@ -247,17 +267,34 @@ def _p(value: float) -> str:
 
 
 def _judgement(item: Comparison, adjusted: float | None, early: EarlyLook | None) -> str:
+    """Says what p is: how often studies without a difference show one this large.
+
+    It is not the probability that the difference is due to chance (Wasserstein & Lazar 2016, principle 2).
+    """
     assert item.p_t is not None
     own = item.p_t.two_sided
     judged = own if adjusted is None else adjusted
-    p = f"{_p(own)} (two-sided t test)"
-    if adjusted is not None and format_cell(adjusted, "p") != format_cell(own, "p"):
-        p = f"{p}, {_p(adjusted)} after Holm's correction"
     drawn = {"both": f"seeds and {_unit(item)}", "seeds": "seeds", "examples": _unit(item)}
-    chance = f"due to chance in the choice of {drawn[item.resample]}"
-    if judged < round(1 - item.confidence, 12) if early is None else early.is_enough:
-        return f"This is unlikely to be {chance}: {p}."
-    return f"This may be {chance}: {p}; the data do not rule out zero difference."
+    test = f"The two-sided t test over {drawn[item.resample]} gives {_p(own)}"
+    if adjusted is not None and format_cell(adjusted, "p") != format_cell(own, "p"):
+        test = f"{test}, and {_p(adjusted)} after Holm's correction"
+    clear = judged < round(1 - item.confidence, 12) if early is None else early.is_enough
+    if not clear:
+        test = f"{test}: the data do not rule out zero difference"
+    if item.estimate == 0 or item.t.low == item.t.high:
+        return f"{test}."  # every study shows a difference of 0 or more; where nothing varies, none is known
+    known = item.metric in METRICS or item.metric in OCCUPATION_MEASURES
+    neutral = known and higher_is_better(item.metric) is None
+    look = "" if early is None else " at this look"
+    return (
+        f"If both were {'alike' if neutral else 'equally good'}, a difference this large would come "
+        f"up{look} in {_rate(own)} of such studies. {test}."
+    )
+
+
+def _rate(p: float) -> str:
+    """Returns a p-value as a rate, with as many digits as `_p` shows."""
+    return "fewer than 0.01 %" if p < 1e-4 else f"{100 * float(f'{p:.2g}'):g} %"
 
 
 def _failure(side: ArmSummary, item: Comparison) -> str:
@@ -265,14 +302,54 @@ def _failure(side: ArmSummary, item: Comparison) -> str:
     failed, number = len(side.failed_seeds), len(side.seeds)
     pairs = zip(side.seeds, side.seed_scores, strict=True)
     rest = [score for seed, score in pairs if seed not in side.failed_seeds]
-    others = f"; the others score {format_cell(sum(rest) / len(rest))} on average" if rest else ""
-    names = f"{'seed' if failed == 1 else 'seeds'} {', '.join(map(str, side.failed_seeds))}"
+    others = ""
+    if rest:
+        others = f"; the others score {score_text(sum(rest) / len(rest), item.metric)} on average"
     return (
-        f"Of {number} seeds of {side.name}, {failed} ({names}) scored "
-        "far from the others, at chance or with one class alone, and may have failed to train "
-        f"({item.confidence:.0%} CI of the rate {format_cell(side.failure_rate)}){others}. With failed seeds "
-        f"intervals of few seeds cover less than they say.{_without_failed(item)}"
+        f"Of {number} seeds of {side.name}, {failed} ({_seed_names(side.failed_seeds)}) "
+        f"{_signs(side, item.metric)}, and may have failed to train "
+        f"({level_text(item.confidence)} of the rate {format_cell(side.failure_rate)}){others}. With "
+        f"failed seeds intervals of few seeds cover less than they say.{_without_failed(item)}"
     )
+
+
+def _signs(side: ArmSummary, metric: str) -> str:
+    """Says by what seeds look as if they had failed."""
+    constant = [seed for seed in side.failed_seeds if seed in side.constant_seeds]
+    answer = _one_answer(side, metric, len(constant))
+    if len(constant) == len(side.failed_seeds):
+        return answer
+    also = f" ({_seed_names(constant)} {answer})" if constant else ""
+    return f"scored far from the others or at chance{also}"
+
+
+def all_constant(side: ArmSummary, metric: str) -> str:
+    """Says that every seed of a side gives every example one answer; nothing where that is not so."""
+    number = len(side.seeds)
+    if len(side.constant_seeds) < number:
+        return ""
+    seeds = f"All {number} seeds" if number > 1 else "The one seed"
+    return (
+        f"{seeds} of {side.name} {_one_answer(side, metric, number)}, as a fixed rule does, or a model whose "
+        "training failed; their spread says nothing about seeds that train."
+    )
+
+
+def _one_answer(side: ArmSummary, metric: str, number: int) -> str:
+    """Says what constant seeds do, such as `predict one class`."""
+    found, s = METRICS.get(metric), "s" * (number == 1)
+    if metric == "auc" or (found is not None and found.is_correlation):
+        return f"predict{s} one value"
+    if found is not None and found.uses_labels:
+        return f"predict{s} one class"
+    pairs = zip(side.seeds, side.seed_scores, strict=True)
+    values = {float(score) for seed, score in pairs if seed in side.constant_seeds}
+    score = score_text(values.pop(), metric) if len(values) == 1 else "the same"
+    return f"score{s} {score} on every example"
+
+
+def _seed_names(seeds: Sequence) -> str:
+    return f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
 
 
 def _without_failed(item: Comparison) -> str:
@@ -281,8 +358,8 @@ def _without_failed(item: Comparison) -> str:
     if found is None or found.p_t is None:
         return ""
     return (
-        f" Without failed seeds the difference is {format_cell(found.estimate)} "
-        f"({item.confidence:.0%} CI {format_cell(found.t)}, {_p(found.p_t.two_sided)}); "
+        f" Without failed seeds the difference is {estimate_text(item, found.estimate)} "
+        f"({level_text(item.confidence)} {estimate_text(item, found.t)}, {_p(found.p_t.two_sided)}); "
         "aggregate='iqm' keeps them and limits their weight."
     )
 
@@ -291,24 +368,22 @@ def unseen_failures(item: Comparison) -> str:
     """Says how many seeds may fail although none of these did; nothing where that is known to be few.
 
     It limits the claim and is not a warning. Of 36 seeds without a failure and more, the 95 % limit of
-    the rate is below `_HARMFUL_RATE`. Seeds that did fail have a warning.
+    the rate is below `_HARMFUL_RATE`. Seeds that did fail, and sides of constant seeds, have a warning.
     """
     sides = [item.base, *([item.experiment] if item.experiment else [])]
-    known = [
-        (len(side.seeds), side.failure_rate.high, f" ({side.name})")
-        for side in sides
-        if side.failure_rate is not None
-    ]
-    failed = any(side.failed_seeds for side in sides)
-    if failed or max((high for _, high, _ in known), default=0.0) <= _HARMFUL_RATE:
+    trained = [side for side in sides if side.failure_rate is not None and not side.failed_seeds]
+    limits = [side.failure_rate.high for side in trained if side.failure_rate is not None]
+    if max(limits, default=0.0) <= _HARMFUL_RATE:
         return ""
-    if len({number for number, _, _ in known}) == 1:
-        known = [(*known[0][:2], "")]
-    numbers = " or of ".join(f"{number}{name}" for number, _, name in known)
-    limits = " or ".join(f"{high:.0%}" for _, high, _ in known)
+    names = [f"None of the {len(side.seeds)} seeds of {side.name}" for side in trained]
+    if len(trained) == len(sides) and len(set(limits)) == 1:
+        names, limits = [f"None of the {len(item.base.seeds)} seeds"], limits[:1]
+    rates = "a failure rate" if len(limits) == 1 else "failure rates"
+    limit = " and ".join(f"{100 * high:.0f} %" for high in limits)
     return (
-        f"No seed of {numbers} failed to train: up to {limits} of seeds may ({item.confidence:.0%} "
-        "Clopper-Pearson); the interval is about seeds that train."
+        f"{' and n'.join([names[0], *(name[1:] for name in names[1:])])} failed to train, which is "
+        f"compatible with {rates} of up to {limit} ({level_text(item.confidence)}). The interval does not "
+        "cover failed runs."
     )
 
 
@@ -337,7 +412,7 @@ def short_answers_in_words(item: Comparison, adjusted: float | None = None) -> l
         )
     sentences.append(
         "The smallest true difference that four in five such comparisons would find is "
-        f"{format_cell(answers.detectable_difference)}."
+        f"{estimate_text(item, answers.detectable_difference)}."
     )
     if item.significant and adjusted is not None and adjusted >= round(1 - item.confidence, 12):
         sentences.append(
@@ -357,17 +432,17 @@ def short_answers_in_words(item: Comparison, adjusted: float | None = None) -> l
         ]
         found = " or ".join(ways) or f"more of both seeds and {_unit(item)}"
         sentences.append(
-            f"Four in five would find a difference of {format_cell(abs(item.estimate))} with {found}."
+            f"Four in five would find a difference of {estimate_text(item, abs(item.estimate))} with {found}."
         )
     errors = answers.error_of_twice_the_seeds, answers.error_of_twice_the_examples
     if errors[0] is not None and errors[1] is not None:
         names = ["seeds", _unit(item)]
         order = [0, 1] if errors[0] <= errors[1] else [1, 0]
         first, second = (
-            f"twice the {names[place]} to {format_cell(errors[place])}" for place in order
+            f"twice the {names[place]} to {estimate_text(item, errors[place])}" for place in order
         )
         sentences.append(
-            f"More {names[order[0]]} buy more: {first} from {format_cell(item.standard_error)}, "
+            f"More {names[order[0]]} buy more: {first} from {estimate_text(item, item.standard_error)}, "
             f"{second} (standard errors)."
         )
     return [" ".join(sentences), *limits]
@@ -401,6 +476,8 @@ def warnings(item: Comparison, numbers: bool = True) -> list[str]:
     for side in (item.base, item.experiment):
         if side is not None and side.failed_seeds:
             found.append(_failure(side, item))
+        if side is not None and all_constant(side, item.metric):
+            found.append(all_constant(side, item.metric))
     alike = [
         side.name
         for side in (item.base, item.experiment)
@@ -420,6 +497,6 @@ def warnings(item: Comparison, numbers: bool = True) -> list[str]:
         share = f"{item.degenerate_replicates} of {item.num_bootstrap}" if numbers else "some"
         found.append(
             f"In {share} bootstrap samples the score of some run was 0/0 and was taken as "
-            f"{'one half' if item.metric in ('auc', metric_label('auc')) else '0'}."
+            f"{'one half' if item.metric == 'auc' else '0'}."
         )
     return found

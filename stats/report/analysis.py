@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
@@ -15,14 +15,12 @@ from multiberts.stats.bootstrap.ranking import ArmComparisons
 from multiberts.stats.planning.sequential import EarlyLook, early_look
 from multiberts.stats.presentation import figures, ranking_words, wording
 from multiberts.stats.presentation.metric_names import (
-    as_shown,
     higher_is_better,
-    metric_factor,
     metric_label,
+    metric_name,
 )
 from multiberts.stats.presentation.ranking_figure import draw_ranking
 from multiberts.stats.presentation.sections import ReportSection, slug
-from multiberts.stats.presentation.table_writer import format_cell
 from multiberts.stats.report.dumps import (
     NO_RANKING,
     Bootstrap,
@@ -72,11 +70,10 @@ class ComparedProcedures:
     Attributes:
       name, design: as requested.
       comparisons: one per evaluation set and metric.
-      shown: the same in the units and with the names that readers see.
       pictures: the figures of each comparison.
       overview: figures of all of them.
       unranked: notes on what could not be ranked.
-      rankings: of all arms, in the same units, where more than two have one base; those of a report's
+      rankings: of all arms, where more than two have one base; those of a report's
         family are with the last of its comparisons.
       grids: examples by seeds, by name of the comparison and evaluation set.
       planned_seeds: how many seeds of each comparison are planned; None where no plan is known.
@@ -85,7 +82,6 @@ class ComparedProcedures:
     name: str
     design: str
     comparisons: list[Comparison] = field(default_factory=list)
-    shown: list[Comparison] = field(default_factory=list)
     pictures: list[list[ReportSection]] = field(default_factory=list)
     overview: list[ReportSection] = field(default_factory=list)
     rankings: list[ArmComparisons] = field(default_factory=list)
@@ -99,12 +95,12 @@ class ComparedProcedures:
         make = partial(draw_ranking, ranking)
         self.overview.append(ReportSection(name, ranking_words.caption(ranking), make))
 
-    def add_grid(self, shown: Comparison, dumps: Sequence[Dump]) -> None:
+    def add_grid(self, item: Comparison, dumps: Sequence[Dump]) -> None:
         """Adds the examples by seeds of a comparison, once per evaluation set, where they have scores."""
-        key = shown.name, shown.evaluation_set
+        key = item.name, item.evaluation_set
         if key in self.grids:
             return
-        sides = [side.name for side in (shown.base, shown.experiment) if side is not None]
+        sides = [side.name for side in (item.base, item.experiment) if side is not None]
         grid = example_grid(dumps, sides, self.design)
         if grid is not None:
             self.grids[key] = grid
@@ -139,7 +135,7 @@ class ComparedProcedures:
     @property
     def answer(self) -> str:
         """Returns one sentence on all comparisons."""
-        answer = wording.answer(self.shown, self.adjusted, self.results)
+        answer = wording.answer(self.comparisons, self.adjusted, self.results)
         if not self.adjusted:
             return answer
         look = self.early[self.adjusted.index(min(self.adjusted))]
@@ -313,7 +309,6 @@ def _compare(analysis: _Analysis, request: Mapping[str, Any], prefix: str) -> Co
                 **options,
             )  # fmt: skip
             found.comparisons.append(item)
-            found.shown.append(as_shown(item))
             sides = [side for side in (base, experiment) if side is not None]
             found.planned_seeds.append(analysis.planned_seeds(sides, found.design))
             if experiment is not None:
@@ -330,22 +325,23 @@ def _compare(analysis: _Analysis, request: Mapping[str, Any], prefix: str) -> Co
                 )
                 family.arms |= {base.name: dumps[0], experiment.name: dumps[1]}
                 family.last, family.prefix = found, prefix
-            pictures = _pictures(analysis, found.shown[-1], dumps, measure, prefix)
+            pictures = _pictures(analysis, item, dumps, measure, prefix)
             found.pictures.append(list(pictures))
-            found.add_grid(found.shown[-1], dumps)
+            found.add_grid(item, dumps)
     if not found.comparisons:
         raise UserError(
             f"comparison {request['name']!r}: the two sides share no task, evaluation set and "
             "metric; fine-tune both on the same tasks"
         )
     # Differences of one unit share a figure; on one axis, a slope would hide a share.
-    kinds = dict.fromkeys(item.metric for item in found.shown if found.design != "single")
+    kinds = dict.fromkeys(item.metric for item in found.comparisons if found.design != "single")
     for metric in kinds:
-        rows = {item.evaluation_set: item for item in found.shown if item.metric == metric}
+        rows = {item.evaluation_set: item for item in found.comparisons if item.metric == metric}
         if len(rows) > 1:
-            caption = f"Differences of {metric} on all evaluation sets: {found.name}"
-            make = partial(figures.forest_figure, rows, f"{found.name}: {metric}")
-            found.overview.append(ReportSection(f"{prefix}-all-{slug(metric)}", caption, make))
+            name = metric_name(metric)
+            caption = f"Differences of {name} on all evaluation sets: {found.name}"
+            make = partial(figures.forest_figure, rows, f"{found.name}: {name}")
+            found.overview.append(ReportSection(f"{prefix}-all-{slug(name)}", caption, make))
     return found
 
 
@@ -361,21 +357,22 @@ def _rank(family: _Family, bootstrap: Bootstrap) -> None:
         place = f"{family.prefix}-ranking-{slug(set_name)}-{slug(family.measure)}"
         family.last.add_ranking(ranking, place)
     elif len(measured) > 2:
-        family.last.unranked.append(f"{set_name}, {metric_label(family.measure)}: {NO_RANKING}.")
+        family.last.unranked.append(f"{set_name}, {metric_name(family.measure)}: {NO_RANKING}.")
 
 
 def _pictures(
     analysis: _Analysis, item: Comparison, dumps: Sequence[Dump], measure: str, prefix: str
 ) -> Iterator[ReportSection]:
-    place = f"{prefix}-{slug(item.evaluation_set)}-{slug(item.metric)}"
+    place = f"{prefix}-{slug(item.evaluation_set)}-{slug(metric_name(item.metric))}"
     yield ReportSection(
-        f"{place}-seeds", f"{item.metric} of every seed on {item.evaluation_set}",
+        f"{place}-seeds", f"{metric_label(item.metric)} of every seed on {item.evaluation_set}",
         partial(figures.seed_figure, item),
     )  # fmt: skip
     yield ReportSection(
         f"{place}-difference",
-        f"Bootstrap distribution and {item.confidence:.0%} intervals of {item.metric} on "
-        f"{item.evaluation_set}: t {format_cell(item.t)}, percentile {format_cell(item.percentile)}",
+        f"Bootstrap distribution and {item.confidence:.0%} intervals of {metric_name(item.metric)} on "
+        f"{item.evaluation_set}: t {wording.estimate_text(item, item.t)}, "
+        f"percentile {wording.estimate_text(item, item.percentile)}",
         partial(figures.sources_figure, [item]),
     )
     # A correlation would show the same dots as the slope before it.
@@ -437,23 +434,11 @@ def _training_pictures(analysis: _Analysis, groups: Sequence[RunGroup]) -> list[
                 f"{metric_label(measure)} on {name} against pre-training step",
                 partial(
                     figures.training_figure,
-                    _as_shown(curves, measure),
+                    curves,
                     name,
-                    metric_label(measure),
+                    measure,
                     analysis.bootstrap.confidence,
                 ),
             )
         )
     return pictures
-
-
-def _as_shown(curves: Sequence[figures.Curve], measure: str) -> list[figures.Curve]:
-    factor = metric_factor(measure)
-    return [
-        replace(
-            curve,
-            scores={seed: factor * table for seed, table in curve.scores.items()},
-            bounds=(factor * curve.bounds[0], factor * curve.bounds[1]),
-        )
-        for curve in curves
-    ]

@@ -44,7 +44,6 @@ from multiberts.stats.planning.components import (
     variance_components,
 )
 from multiberts.stats.presentation.figures import Cloud, Curve
-from multiberts.stats.presentation.metric_names import ranking_as_shown
 
 if TYPE_CHECKING:
     import xarray
@@ -368,7 +367,7 @@ NO_RANKING = (
 def rank_arms(
     arms: Mapping[str, Any], metric: Any, design: str, name: str, **options: Any
 ) -> ArmComparisons | None:
-    """Ranks arms, in the units that readers see.
+    """Ranks arms that a report compares.
 
     Args:
       arms: by name, labelled arrays with a coordinate `pretrain_seed`.
@@ -389,10 +388,9 @@ def rank_arms(
     if len(arms) < 3 or design not in get_args(ManyDesign) or too_few:
         return None
     try:
-        found = compare_arms(arms, metric, cast("ManyDesign", design), name=name, **options)
+        return compare_arms(arms, metric, cast("ManyDesign", design), name=name, **options)
     except ValueError as error:
         raise DataError(f"ranking {name}: {error}") from error
-    return ranking_as_shown(found)
 
 
 def curve_of_dumps(dumps: Sequence[Dump], measure: str, all_steps: bool = True) -> Curve:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.stats.bootstrap.arm_scores import arm_table
 from multiberts.stats.bootstrap.arms import Arm, align, pair
-from multiberts.stats.presentation.metric_names import metric_label
+from multiberts.stats.presentation.metric_names import metric_name
 from multiberts.stats.report.dumps import Dump
 
 # Of the rows that a page shows without its script.
@@ -161,7 +161,7 @@ def example_grid(dumps: Sequence[Dump], names: Sequence[str], design: str) -> Ex
     labels = data["label"].to_numpy()[order].tolist() if "label" in data else None
     return ExampleGrid(
         dumps[0].set_name,
-        metric_label(measure).removesuffix(" (%)"),
+        metric_name(measure),
         ids,
         names,
         [[str(seed) for seed in arm.seeds] for arm in arms],

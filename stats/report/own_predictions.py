@@ -31,7 +31,7 @@ from multiberts.stats.bootstrap.inputs import from_frame
 from multiberts.stats.bootstrap.sides import seeds_of
 from multiberts.stats.presentation import figures, ranking_words, wording
 from multiberts.stats.presentation.comparison_tables import full_table, summary_table
-from multiberts.stats.presentation.metric_names import as_shown
+from multiberts.stats.presentation.metric_names import metric_label, metric_name, score_format
 from multiberts.stats.presentation.provenance import data_facts
 from multiberts.stats.presentation.sections import ReportSection
 from multiberts.stats.presentation.table_writer import NONE, Cell, Table, format_cell
@@ -205,7 +205,7 @@ def compare_files(settings: OwnComparison) -> str:
     arms = _arms_of(settings)
     compared = _compare_arms(arms, settings)
     read = what_was_read(arms, compared, settings)
-    table, every = summary_table(compared.shown), full_table(compared.comparisons)
+    table, every = summary_table(compared.comparisons), full_table(compared.comparisons)
     outputs = (
         (settings.latex, table.latex),
         (settings.csv, every.csv),
@@ -251,19 +251,19 @@ def what_was_read(
         *dict.fromkeys(name for data in arms.values() for name in data.attrs.get("unused", ()))
     ]
     left_out = [f"column {name!r}" for name in unused]
-    for item in compared.shown:
+    for item in compared.comparisons:
         for side in (item.base, item.experiment):
             if side is not None and side.left_out:
                 seeds = ", ".join(map(str, side.left_out))
                 left_out.append(f"{counted(len(side.left_out), 'seed')} of {side.name} ({seeds})")
-    item, measured = compared.shown[0], compared.comparisons[0].metric
+    measured = compared.comparisons[0].metric
     scores = {data.attrs.get("columns", {}).get("score") for data in arms.values()} - {None}
     of_column = (
         f" of {' and '.join(map(repr, sorted(scores)))}" if measured == "mean" and scores else ""
     )
     return (
         f"{columns}; from {', '.join(files[:4]) or settings.base}{more}; {sizes}; metric "
-        f"{item.metric}{of_column}, task {_task_of(arms, settings)}; "
+        f"{metric_name(measured)}{of_column}, task {_task_of(arms, settings)}; "
         f"left out: {', '.join(dict.fromkeys(left_out)) or 'nothing'}."
     )
 
@@ -323,29 +323,28 @@ def _compare_arms(
         except ValueError as error:
             raise UserError(f"{pair}: {error}") from error
         found.comparisons.append(item)
-        shown = as_shown(item)
-        found.shown.append(shown)
         names = [base_name, name][: 1 + (data is not None)]
         dumps = [
             Dump("", evaluation_set, own, None, (metric,), arms[own], settings.missing)
             for own in names
         ]
-        found.add_grid(shown, dumps)
+        found.add_grid(item, dumps)
         found.pictures.append(
             [
                 ReportSection(
-                    f"{len(found.shown)}-seeds", f"{shown.metric} of every seed",
-                    partial(figures.seed_figure, shown),
+                    f"{len(found.comparisons)}-seeds", f"{metric_label(metric)} of every seed",
+                    partial(figures.seed_figure, item),
                 ),
                 ReportSection(
-                    f"{len(found.shown)}-difference",
-                    f"Bootstrap distribution and {item.confidence:.0%} intervals of {shown.metric}",
-                    partial(figures.sources_figure, [shown]),
+                    f"{len(found.comparisons)}-difference",
+                    f"Bootstrap distribution and {item.confidence:.0%} intervals of "
+                    f"{metric_name(metric)}",
+                    partial(figures.sources_figure, [item]),
                 ),
             ]
         )  # fmt: skip
-    if len(found.shown) > 1:
-        rows = {item.name: item for item in found.shown}
+    if len(found.comparisons) > 1:
+        rows = {item.name: item for item in found.comparisons}
         make = partial(figures.forest_figure, rows, title)
         found.overview.append(ReportSection("all", f"Differences: {title}", make))
         ranking = rank_arms(
@@ -413,23 +412,30 @@ def _as_json(compared: ComparedProcedures, read: str) -> str:
 def _as_text(compared: ComparedProcedures, read: str) -> str:
     """Returns the findings, a table of all, what more would be needed, and the warnings once."""
     adjusted: Sequence[float | None] = compared.adjusted or [None]
-    findings = [wording.finding(item, p) for item, p in zip(compared.shown, adjusted, strict=True)]
+    items = compared.comparisons
+    findings = [wording.finding(item, p) for item, p in zip(items, adjusted, strict=True)]
+    metric, level = items[0].metric, f"{items[0].confidence:.0%} CI"  # one of all items
     records: list[dict[str, Cell]] = []
-    for place, item in enumerate(compared.shown):
+    for place, item in enumerate(items):
         if item.experiment is None:
             continue
         records.append(
             {
                 "Compared": item.name, "Base": item.base.estimate,
                 "Experiment": item.experiment.estimate, "Difference": item.estimate,
-                f"{item.confidence:.0%} CI": item.t,
+                level: item.t,
                 "p": item.p_t.two_sided if item.p_t else None,
                 "p (Holm)": adjusted[place], "Result": compared.results[place],
             }
         )  # fmt: skip
-    table = Table.from_records(records, {"p": "p", "p (Holm)": "p"}) if records else None
+    formats = {
+        **dict.fromkeys(("Base", "Experiment"), score_format(metric)),
+        **dict.fromkeys(("Difference", level), score_format(metric, True)),
+        **dict.fromkeys(("p", "p (Holm)"), "p"),
+    }
+    table = Table.from_records(records, formats) if records else None
     warned = dict.fromkeys(
-        text for item in compared.shown for text in wording.warnings(item, len(compared.shown) == 1)
+        text for item in items for text in wording.warnings(item, len(items) == 1)
     )
     parts = ["\n".join(findings), f"Read: {read}"]
     if table is not None:
@@ -437,9 +443,9 @@ def _as_text(compared: ComparedProcedures, read: str) -> str:
     for ranking in compared.rankings:
         parts += [ranking_words.finding(ranking), _aligned(ranking.table())]
         parts += [f"Note: {text}" for text in ranking_words.notes(ranking)[:1]]
-    limits = [*filter(None, dict.fromkeys(map(wording.unseen_failures, compared.shown)))]
-    for item, p_value in zip(compared.shown, adjusted, strict=True):
-        name = f"{item.name}: " if len(compared.shown) > 1 else ""
+    limits = [*filter(None, dict.fromkeys(map(wording.unseen_failures, items)))]
+    for item, p_value in zip(items, adjusted, strict=True):
+        name = f"{item.name}: " if len(items) > 1 else ""
         answers = wording.short_answers_in_words(item, p_value)
         parts += [name + text for text in answers if text not in limits]
     parts += limits
@@ -455,7 +461,7 @@ def _aligned(table: Table) -> str:
          for name, cell in zip(table.columns, row, strict=True)]
         for row in table.rows
     ]  # fmt: skip
-    rows = [list(map(str, table.columns)), *cells]
+    rows = [table.headings, *cells]
     widths = [max(len(row[place]) for row in rows) for place in range(len(table.columns))]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -16,7 +16,7 @@ from multiberts.stats.bootstrap.conclusion import Comparison
 from multiberts.stats.planning.sequential import EarlyLook
 from multiberts.stats.presentation import ranking_words, wording
 from multiberts.stats.presentation.comparison_tables import full_table, summary_table
-from multiberts.stats.presentation.metric_names import metric_label, metric_meaning
+from multiberts.stats.presentation.metric_names import metric_label, metric_meaning, score_format
 from multiberts.stats.presentation.provenance import made_with
 from multiberts.stats.presentation.sections import ReportSection, figure_html, slug
 from multiberts.stats.presentation.table_writer import (
@@ -43,16 +43,14 @@ class Item:
     """A comparison as the page shows it.
 
     Attributes:
-      shown: in the units and with the names that readers see.
-      metric_key: the metric's own name.
+      comparison: what was compared.
       pictures: its figures.
       adjusted: its p after Holm's correction, None in a `single` design.
       result: in a word or two.
       early: where there are fewer seeds than planned.
     """
 
-    shown: Comparison
-    metric_key: str
+    comparison: Comparison
     pictures: Sequence[ReportSection]
     adjusted: float | None
     result: str
@@ -108,7 +106,6 @@ def write_page(
         pages = {f"{name}-examples-{place}.html": grid for place, grid in enumerate(grids, 1)}
     here = Path(__file__).parent
     filters = _filters(path, pages)
-    shown = [item for compared in content.compared for item in compared.shown]
     page = render(
         here / "report.html.j2",
         filters,
@@ -119,8 +116,8 @@ def write_page(
         rule=RULE_TEXTS[rule],
         made_with={**made_by, **made_with()},
         copies={
-            "markdown": summary_table(shown).markdown(), "latex": summary_table(shown).latex(),
-            "csv": full_table(shown).csv(), "methods": wording.methods(shown),
+            "markdown": texts["comparisons.md"], "latex": texts["comparisons.tex"],
+            "csv": texts["comparisons.csv"], "methods": wording.methods(items),
         },
     )  # fmt: skip
     for file_name, grid in pages.items():
@@ -141,7 +138,8 @@ def _filters(path: Path, pages: Mapping[str, ExampleGrid]) -> dict[str, Callable
     """
     names = {id(grid): file_name for file_name, grid in pages.items()}
     return {
-        "number": lambda cell: with_minus(format_cell(cell)),
+        "number": lambda cell, metric: with_minus(format_cell(cell, score_format(metric))),
+        "estimate": lambda cell, item: with_minus(wording.estimate_text(item, cell)),
         "p": lambda value: format_cell(value, "p"),
         "table": _readable,
         "tests": lambda item: _tests(item).html(),
@@ -153,9 +151,12 @@ def _filters(path: Path, pages: Mapping[str, ExampleGrid]) -> dict[str, Callable
         "label": metric_label,
         "slug": slug,
         "embed": partial(figure_html, path),
-        "finding": lambda item: with_minus(wording.finding(item.shown, item.adjusted, item.early)),
+        "finding": lambda item: with_minus(
+            wording.finding(item.comparison, item.adjusted, item.early)
+        ),
         "answers": lambda item: [
-            with_minus(text) for text in wording.short_answers_in_words(item.shown, item.adjusted)
+            with_minus(text)
+            for text in wording.short_answers_in_words(item.comparison, item.adjusted)
         ],
         "ranking": lambda result: with_minus(ranking_words.finding(result)),
         "is_early": lambda content: any(any(each.early) for each in content.compared),
@@ -166,13 +167,15 @@ def _filters(path: Path, pages: Mapping[str, ExampleGrid]) -> dict[str, Callable
 
 
 def _items(compared: ComparedProcedures) -> list[Item]:
-    both = zip(compared.shown, compared.comparisons, strict=True)
     rows = itertools.zip_longest(
-        both, compared.pictures, compared.adjusted, compared.results, compared.early
+        compared.comparisons,
+        compared.pictures,
+        compared.adjusted,
+        compared.results,
+        compared.early,
     )
     return [
-        Item(shown, item.metric, pictures, p, result or "–", look)
-        for (shown, item), pictures, p, result, look in rows
+        Item(item, pictures, p, result or "–", look) for item, pictures, p, result, look in rows
     ]
 
 
@@ -198,7 +201,8 @@ def _tests(item: Comparison) -> Table:
     ]  # fmt: skip
     kept = [row for row in rows if row[1] is not None or row[2] is not None]
     level = f"{item.confidence:.0%} interval"
-    return Table(("Method", level, "two-sided p"), kept, {"two-sided p": "p"})
+    unit = score_format(item.metric, item.experiment is not None)
+    return Table(("Method", level, "two-sided p"), kept, {level: unit, "two-sided p": "p"})
 
 
 def _tables(content: ReportContent) -> dict[str, Table]:
@@ -251,7 +255,7 @@ def _warnings(content: ReportContent) -> dict[str, list[Comparison]]:
     """Returns every warning once, with the comparisons that it concerns."""
     found: dict[str, list[Comparison]] = {}
     for compared in content.compared:
-        for item in compared.shown:
+        for item in compared.comparisons:
             for text in wording.warnings(item, numbers=False):
                 found.setdefault(text, []).append(item)
     return found

@@ -209,8 +209,9 @@ def test_scores_so_far_name_the_seed_that_collapsed(made: MadeUp) -> None:
     assert collect_status(made.root, made.now).scores is None
     (row,) = collect_status(made.root, made.now, with_scores=True).scores
     assert (row.task, row.procedure, row.seeds, row.planned_seeds) == ("pairs", "base", 5, 6)
-    assert row.collapsed == ("3",) and row.metric == "accuracy (%)"
-    assert row.low < 65 < row.mean < 95 and row.low < row.mean < row.high and row.spread > 10
+    assert row.collapsed == ("3",) and row.metric == "accuracy"
+    assert row.low < 0.65 < row.mean < 0.95
+    assert row.low < row.mean < row.high and row.spread > 0.1
     # A damaged dump is named, and the rest of the status is there.
     (made.root / trials[0].path / "run.json").write_text("{")
     (row,) = collect_status(made.root, made.now, with_scores=True).scores

@@ -263,8 +263,10 @@ def test_a_failed_seed_is_named_with_the_rate_and_the_rest():
     )  # fmt: skip
     assert found.base.failed_seeds == (3,)
     text = str(found)
-    assert "1 (seed 3) scored far from the others, at chance" in text and "0.0051 to 0.716" in text
-    assert f"the others score {np.delete(right, 3, axis=0).mean():.3f}" in text
+    assert (
+        "1 (seed 3) scored far from the others or at chance" in text and "0.0051 to 0.716" in text
+    )
+    assert f"the others score {100 * np.delete(right, 3, axis=0).mean():.2f} % on average" in text
 
 
 @pytest.mark.parametrize(("spread", "least", "most"), [(0.8, 0.9, 1), (0.0, 0, 0.02)])
@@ -348,7 +350,7 @@ def test_the_test_near_the_ends_is_its_interval_turned_round():
     assert same.two_sided == 1
 
 
-@pytest.mark.parametrize(("num_seeds", "limit"), [(2, "84%"), (5, "52%"), (36, None)])
+@pytest.mark.parametrize(("num_seeds", "limit"), [(2, "84 %"), (5, "52 %"), (36, None)])
 def test_few_seeds_without_a_failure_say_how_many_may_fail(num_seeds, limit):
     """Below 36 seeds the limit is above one in ten, the rate of the calibration."""
     random = np.random.default_rng(17)
@@ -362,9 +364,12 @@ def test_few_seeds_without_a_failure_say_how_many_may_fail(num_seeds, limit):
         assert found.base.failed_seeds == ()
         assert found.base.failure_rate == pytest.approx(tuple(exact))
         assert found.to_dict()["base"]["failure_rate"]["high"] == pytest.approx(exact.high)
-        line = f"No seed of {num_seeds} failed to train: up to {limit} of seeds may (95% Clopper-Pearson)"
+        line = (
+            f"None of the {num_seeds} seeds failed to train, which is compatible with a failure rate of up "
+            f"to {limit} (95 % CI). The interval does not cover failed runs."
+        )
         for text in (str(found), found.methods()):
-            assert text.count("Clopper") == (0 if limit is None else 1)
+            assert text.count("failed to train") == (0 if limit is None else 1)
             assert limit is None or line in text
         assert not warnings(found)
 
@@ -388,18 +393,21 @@ def test_seeds_of_which_none_can_be_seen_to_fail_say_nothing_of_a_rate():
         predictions, None, "accuracy", "single", aggregate="iqm", **options
     )
     for name, found in sides.items():
-        assert found.base.failure_rate is None and "Clopper" not in str(found), name
+        assert found.base.failure_rate is None and "failed to train" not in str(found), name
     fixed = compare(predictions, predictions, "accuracy", "fixed_baseline", **options)
     assert fixed.base.failure_rate is None and fixed.experiment.failure_rate is not None
     unlike = compare(predictions, predictions[:3], "accuracy", "unpaired", **options)
-    assert "No seed of 5 (base) or of 3 (experiment) failed to train: up to 52% or 71%" in str(
-        unlike
+    assert (
+        "None of the 5 seeds of base and none of the 3 seeds of experiment failed to train"
+        in str(unlike)
     )
+    assert "failure rates of up to 52 % and 71 % (95 % CI)" in str(unlike)
     failed = predictions.copy()
     failed[2] = 1
     some = compare(predictions, failed, "accuracy", "unpaired", **options)
     assert some.experiment.failure_rate == pytest.approx((0.0050507634, 0.716417936))
-    assert "failed to train: up to" not in str(some)
+    assert "None of the 5 seeds of base failed to train" in str(some)
+    assert "seeds of experiment failed to train" not in str(some)
 
 
 def test_a_seed_of_one_class_is_flagged_among_any_number():
@@ -411,9 +419,65 @@ def test_a_seed_of_one_class_is_flagged_among_any_number():
     assert found.base.failed_seeds == (1,)
     constant = np.ones((2, 60), int)
     found = compare(constant, predictions, "accuracy", labels=labels, num_bootstrap=40)
-    assert found.base.failed_seeds == ()  # a rule, not a failure
+    assert found.base.failed_seeds == ()  # a rule, perhaps
+    assert (found.base.constant_seeds, found.experiment.constant_seeds) == ((0, 1), (1,))
     assert found.experiment.failed_seeds == (1,)
     assert found.without_failed is None  # one seed is left
+
+
+def one_side_constant(texts: bool):
+    """Five seeds at accuracy .9, and five that answer 1 (`yes`) to each of 200 examples."""
+    random, labels = np.random.default_rng(15), (np.arange(200) % 20 < 9) * 1
+    trained = np.where(random.random((5, 200)) < 0.9, labels, 1 - labels)
+    names = np.array(["no", "yes"]) if texts else np.array([0, 1])
+    return names[trained], np.full((5, 200), names[1]), names[labels]
+
+
+@pytest.mark.parametrize("texts", [False, True])
+@pytest.mark.parametrize("metric", ["accuracy", "f1_macro", "matthews"])
+def test_a_side_of_one_class_is_named_and_not_called_trained(texts, metric):
+    trained, constant, labels = one_side_constant(texts)
+    options = {"labels": labels, "num_bootstrap": 40, "base_name": "old", "experiment_name": "new"}
+    found = compare(trained, constant, metric, **options)
+    assert found.experiment.constant_seeds == (0, 1, 2, 3, 4) and not found.base.constant_seeds
+    assert found.experiment.failure_rate is None and found.base.failure_rate.high < 0.53
+    assert found.to_dict()["experiment"]["constant_seeds"] == [0, 1, 2, 3, 4]
+    text = str(found)
+    assert "All 5 seeds of new predict one class" in text
+    assert "None of the 5 seeds of old failed to train" in text
+    assert "None of the 5 seeds failed" not in text and "seeds of new failed" not in text
+    both = compare(constant, constant, metric, **options)
+    assert "failed to train" not in str(both).replace("training failed", "")
+    assert "All 5 seeds of old predict" in str(both) and "All 5 seeds of new predict" in str(both)
+
+
+def test_a_seed_of_one_class_is_said_to_predict_it():
+    trained, constant, labels = one_side_constant(texts=True)
+    mixed = np.concatenate([trained[:4], constant[:1]])
+    found = compare(trained, mixed, "accuracy", labels=labels, num_bootstrap=40)
+    assert found.experiment.failed_seeds == found.experiment.constant_seeds == (4,)
+    assert "Of 5 seeds of experiment, 1 (seed 4) predicts one class, and may have failed" in str(
+        found
+    )
+    assert "None of the 5 seeds of base failed to train" in str(found)
+
+
+def test_own_scores_of_a_seed_that_is_wrong_on_every_example():
+    """All wrong is a sign of failure where seeds like the others would hardly ever be; all right is none."""
+    trained, _, labels = one_side_constant(texts=False)
+    right = (trained == labels).astype(float)
+    some = right.copy()
+    some[2], some[3] = 0, 1
+    found = compare(right, some, num_bootstrap=40)
+    assert found.experiment.constant_seeds == found.experiment.failed_seeds == (2,)
+    assert "1 (seed 2) scores 0 on every example" in str(found)
+    found = compare(right, 0 * right, num_bootstrap=40)
+    assert found.experiment.constant_seeds == (0, 1, 2, 3, 4)
+    assert "All 5 seeds of experiment score 0 on every example" in str(found)
+    assert not compare(right, 1 + 0 * right, num_bootstrap=40).experiment.constant_seeds
+    hard = np.zeros((5, 20))
+    hard[range(1, 5), range(1, 5)] = 1  # one in twenty is right: all wrong in a third of seeds
+    assert not compare(hard, hard, num_bootstrap=40).base.constant_seeds
 
 
 @pytest.mark.parametrize("num_seeds", [5, 8, 25])
@@ -460,5 +524,6 @@ def test_the_result_of_the_rest_is_that_without_failed_seeds():
         assert found.without_failed.estimate == pytest.approx(alone.estimate)
         assert found.without_failed.t == pytest.approx(alone.t)
         assert found.without_failed.p_t == pytest.approx(alone.p_t)
-        assert f"Without failed seeds the difference is {alone.estimate:.3f}"[:-1] in str(found)
+        difference = f"{100 * alone.estimate:.2f} points"
+        assert f"Without failed seeds the difference is {difference}" in str(found)
     assert alone.without_failed is None

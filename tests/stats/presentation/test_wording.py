@@ -7,8 +7,8 @@ import pytest
 import xarray
 
 from multiberts.stats import compare, compare_arms
-from multiberts.stats.intervals import Interval
-from multiberts.stats.presentation.metric_names import as_shown, higher_is_better, metric_label
+from multiberts.stats.planning.sequential import early_look
+from multiberts.stats.presentation.metric_names import higher_is_better, metric_label
 from multiberts.stats.presentation.ranking_words import notes
 from multiberts.stats.presentation.wording import answer, finding, verdict, warnings
 
@@ -36,9 +36,27 @@ def test_the_corrected_p_decides(comparison):
     assert verdict(own, 0.049, True) == "better"
     assert verdict(own, 0.05, True) == "not clear"
     text = finding(own, 0.34)
-    assert "may be due to chance" in text and "unlikely" not in text
-    assert "p = 0.042 (two-sided t test), p = 0.34 after Holm's correction" in text
-    assert "unlikely to be due to chance" in finding(own)
+    assert "p = 0.042, and p = 0.34 after Holm's correction: the data do not rule out" in text
+    assert "rule out" not in finding(own)
+
+
+def test_p_is_how_often_studies_without_a_difference_show_one_this_large(comparison):
+    """Not how likely the difference is due to chance: principle 2 of the ASA's statement on p-values."""
+    rates = {0.025: "2.5 %", 0.07: "7 %", 0.6: "60 %", 0.999: "100 %", 3e-5: "fewer than 0.01 %"}
+    for p, rate in rates.items():
+        own = dataclasses.replace(comparison, p_t=comparison.p_t._replace(two_sided=p))
+        sentence = (
+            "If both were equally good, a difference this large would come up in "
+            f"{rate} of such studies. The two-sided t test over seeds and examples gives p"
+        )
+        for text in (finding(own), finding(own, 0.9)):
+            assert sentence in text and "chance" not in text and "likely" not in text
+    early = finding(own, 3e-5, early_look(3e-5, 3, 5, 0.05))
+    assert "this large would come up at this look in fewer than 0.01 % of such studies." in early
+    slope = dataclasses.replace(comparison, metric="bias_slope")
+    assert "If both were alike, a difference this large" in finding(slope)
+    same = dataclasses.replace(comparison, estimate=0.0)
+    assert "such studies" not in finding(same)
 
 
 def test_better_knows_which_way_the_metric_points(comparison):
@@ -55,55 +73,41 @@ def test_better_knows_which_way_the_metric_points(comparison):
     assert verdict(dataclasses.replace(comparison, estimate=0), 0.001, True) == "not clear"
 
 
-def test_shares_are_shown_in_per_cent(comparison):
-    shown = as_shown(comparison)
-    for answer_of in ("detectable_difference", "error_of_twice_the_seeds"):
-        number = getattr(comparison.answers, answer_of)
-        assert getattr(shown.answers, answer_of) == pytest.approx(100 * number)
-    assert shown.answers.opposite_chance == pytest.approx(comparison.answers.opposite_chance)
-    assert shown.base.standard_error == 100 * comparison.base.standard_error
-    assert shown.metric == "accuracy (%)"
-    assert shown.estimate == pytest.approx(100 * comparison.estimate)
-    assert shown.base.estimate == pytest.approx(100 * comparison.base.estimate)
-    for kind in ("t", "percentile", "basic", "bca", "studentised"):
-        assert tuple(getattr(shown, kind)) == pytest.approx(
-            [100 * end for end in getattr(comparison, kind)]
-        )
-    for before, after in (
-        (comparison, shown), (comparison.base, shown.base), (comparison.experiment, shown.experiment)
-    ):  # fmt: skip
-        intervals = [
-            field.name
-            for field in dataclasses.fields(before)
-            if isinstance(getattr(before, field.name), Interval)
-        ]
-        assert {"t", "percentile"} <= set(intervals)
-        for name in intervals:
-            ends = [100 * end for end in getattr(before, name)]
-            assert tuple(getattr(after, name)) == pytest.approx(ends)
-    np.testing.assert_allclose(shown.samples, 100 * comparison.samples)
-    np.testing.assert_allclose(
-        shown.experiment.seed_scores, 100 * comparison.experiment.seed_scores
+def test_shares_are_in_per_cent_in_sentences_and_from_0_to_1_in_results(comparison):
+    gain, base = 100 * comparison.estimate, 100 * comparison.base.estimate
+    low, high = (100 * end for end in comparison.t)
+    text = str(comparison)
+    assert f"accuracy of new is higher than that of old by {gain:.2f} points: " in text
+    assert (
+        f" against {base:.2f} % (difference {gain:.2f} points, 95 % CI {low:.2f} to {high:.2f}"
+        in text
     )
-    for same in ("p_t", "p_sign_flip", "effect", "degrees_of_freedom"):
-        assert getattr(shown, same) == getattr(comparison, same)
-    other = as_shown(dataclasses.replace(comparison, metric="bias_slope"))
-    assert (other.metric, other.estimate) == ("bias slope", comparison.estimate)
+    detectable = 100 * comparison.answers.detectable_difference
+    assert f"comparisons would find is {detectable:.2f} points." in text
+    assert "| accuracy (%) |" in text and f"| {base:.2f} " in text
+    (row,) = comparison.to_frame().to_dict("records")
+    assert row["estimate"] == comparison.estimate < 1 and row["metric"] == "accuracy"
+    assert f"old,{comparison.base.estimate}," in comparison.table().csv()
+    other = dataclasses.replace(comparison, metric="bias_slope")
+    assert (
+        f"bias slope of new is higher than that of old by {comparison.estimate:.3f}: "
+        in finding(other)
+    )
     assert metric_label("my_own_metric") == "my own metric"
 
 
 def test_the_answer_is_one_sentence_on_the_clearest(comparison):
-    shown = as_shown(comparison)
-    other = dataclasses.replace(shown, evaluation_set="test", estimate=-1.0)
-    text = answer([other, shown], [0.9, 0.002], ["not clear", "better"])
+    other = dataclasses.replace(comparison, evaluation_set="test", estimate=-1.0)
+    text = answer([other, comparison], [0.9, 0.002], ["not clear", "better"])
     assert text.startswith(
         "new against old, 2 comparisons: better on 1, not clear on 1; the clearest"
     )
-    assert "accuracy (%) on dev" in text and "p = 0.002 after correction" in text
+    assert "accuracy on dev, 9" in text and " % against " in text and " points (95 % CI " in text
+    assert "p = 0.002 after correction" in text
     assert text.endswith("from 5 paired seeds (5 and 5 runs) and 40 shared examples.")
     assert text.count(". ") == 0
-    alone = answer([shown], [0.3], ["not clear"])
-    assert alone.startswith("new against old, not clear: accuracy (%) on dev, ")
+    alone = answer([comparison], [0.3], ["not clear"])
+    assert alone.startswith("new against old, not clear: accuracy on dev, ")
 
 
 def test_an_interval_of_one_point_has_a_warning(comparison):
@@ -141,6 +145,6 @@ def test_a_ranking_shows_how_often_seeds_fail():
     (failed,) = [text for text in notes(result) if "failed to train" in text]
     # Clopper and Pearson's limits for 1 of 5.
     assert (
-        "Seeds of third that may have failed to train: 4 (95% CI of the rate 0.0051 to 0.716)"
+        "Seeds of third that may have failed to train: 4 (95 % CI of the rate 0.0051 to 0.716)"
         in failed
     )

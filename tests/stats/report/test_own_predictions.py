@@ -1,6 +1,8 @@
 """`multiberts compare`: files in, an answer out."""
 
 import csv
+import html
+import io
 import json
 import re
 import subprocess
@@ -62,7 +64,7 @@ def test_words_table_and_files(arms: Path, tmp_path: Path) -> None:
     page, table, numbers = tmp_path / "page.html", tmp_path / "table.tex", tmp_path / "all.csv"
     text = compare_files(base=str(arms), html=str(page), latex=str(table), csv=str(numbers))
     assert text.endswith(f"\n\nWritten: {table}, {numbers}, {page}")
-    assert "of new is higher than that of old" in text and "unlikely to be due to chance" in text
+    assert "of new is higher than that of old" in text and "due to chance" not in text
     rows = [line.split("  ")[0] for line in text.splitlines()]
     assert "new against old" in rows and "same against old" in rows
     # What the pair that is not clear would need.
@@ -87,9 +89,60 @@ def test_what_few_seeds_cannot_show_is_said_once_and_is_no_warning(tmp_path: Pat
     path, page = tmp_path / "arms.csv", tmp_path / "page.html"
     pd.DataFrame(shown).to_csv(path, index=False)
     text = compare_files(base=str(path), html=str(page))
-    line = "No seed of 5 failed to train: up to 52% of seeds may (95% Clopper-Pearson); the interval is"
+    line = (
+        "None of the 5 seeds failed to train, which is compatible with a failure rate of up to 52 % "
+        "(95 % CI). The interval does not cover failed runs."
+    )
     assert text.count(line) == 1 and f"Note: {line}" not in text
     assert line in page.read_text() and 'class="warn"' not in page.read_text()
+
+
+def written_answers(path: Path, constant: bool = False) -> Path:
+    """Two arms of text answers, five seeds each; the second, where it is constant, answers `yes`."""
+    random, labels = np.random.default_rng(2), np.where(np.arange(200) % 20 < 9, "yes", "no")
+    table = {"id": np.arange(200), "label": labels}
+    for arm, skill in (("old", 0.88), ("new", 0.95)):
+        for seed in range(5):
+            wrong = np.where(labels == "yes", "no", "yes")
+            table[f"{arm}_{seed}"] = np.where(random.random(200) < skill, labels, wrong)
+            if constant and arm == "new":
+                table[f"{arm}_{seed}"] = "yes"
+    pd.DataFrame(table).to_csv(path, index=False)
+    return path
+
+
+def test_a_name_has_one_number_in_the_pages_csv_the_file_and_json(tmp_path: Path) -> None:
+    path = written_answers(tmp_path / "arms.csv")
+    page, numbers = tmp_path / "page.html", tmp_path / "all.csv"
+    text = compare_files(base=str(path), html=str(page), csv=str(numbers))
+    (of_json,) = json.loads(compare_files(base=str(path), json=True))
+    copied = re.search(
+        r'<pre[^>]*aria-label="As CSV"[^>]*>(.*?)</pre>', page.read_text(), re.DOTALL
+    )
+    assert copied is not None
+    tables = [html.unescape(copied[1]), numbers.read_text()]
+    of_page, of_file = (next(iter(csv.DictReader(io.StringIO(table)))) for table in tables)
+    assert of_page == of_file and of_page["metric"] == "accuracy"
+    for name, value in of_file.items():
+        assert value == ("" if of_json[name] is None else str(of_json[name])), name
+    # What readers see has the unit beside it.
+    shown = f"{100 * float(of_file['estimate']):.3f}"[:5]
+    assert f"is higher than that of old by {shown} points: " in text
+    assert f"is higher than that of old by {shown} points: " in page.read_text()
+    assert re.search(
+        r"Base \(%\) +Experiment \(%\) +Difference \(points\) +95% CI \(points\)", text
+    )
+
+
+def test_a_side_of_one_class_is_named_in_words_page_json_and_csv(tmp_path: Path) -> None:
+    path, page = written_answers(tmp_path / "arms.csv", constant=True), tmp_path / "page.html"
+    text = compare_files(base=str(path), html=str(page))
+    for shown in (text, page.read_text()):
+        assert "All 5 seeds of new predict one class" in shown
+        assert "None of the 5 seeds of old failed to train" in shown
+        assert "None of the 5 seeds failed" not in shown
+    (record,) = json.loads(compare_files(base=str(path), json=True))
+    assert (record["base_constant_seeds"], record["experiment_constant_seeds"]) == (0, 5)
 
 
 def test_three_arms_are_ranked(arms: Path, tmp_path: Path) -> None:
@@ -266,7 +319,7 @@ def test_every_answer_says_what_was_read_as_what(tmp_path: Path) -> None:
     )
     assert line.endswith(
         f"{paths[0]}, {paths[1]}; old: 50 examples, 5 seeds, 5 runs; new: 50 examples, 4 seeds, 4 runs; "
-        "metric accuracy (%), task not named (old.csv); left out: 1 seed of old (4)."
+        "metric accuracy, task not named (old.csv); left out: 1 seed of old (4)."
     )
     assert "answer" in page.read_text() and "random_seed" in page.read_text()
     [found] = json.loads(compare_files(base=paths[0], experiment=paths[1:], json=True))

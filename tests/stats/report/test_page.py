@@ -13,7 +13,6 @@ import xarray
 from multiberts.runs.errors import UserError
 from multiberts.stats.bootstrap.comparison import compare
 from multiberts.stats.presentation import figures
-from multiberts.stats.presentation.metric_names import as_shown
 from multiberts.stats.presentation.sections import ReportSection
 from multiberts.stats.presentation.sections import write_report as write_sections
 from multiberts.stats.presentation.table_writer import Table
@@ -61,13 +60,12 @@ def write_report(folder: Path, num_seeds: int, num_examples: int) -> Path:
         *sides, "accuracy", num_bootstrap=50, name=HOSTILE, evaluation_set=HOSTILE,
         base_name=names[0], experiment_name=names[1],
     )  # fmt: skip
-    shown = as_shown(item)
     pictures = [
-        ReportSection("seeds", HOSTILE, partial(figures.seed_figure, shown)),
-        ReportSection("difference", HOSTILE, partial(figures.sources_figure, [shown])),
+        ReportSection("seeds", HOSTILE, partial(figures.seed_figure, item)),
+        ReportSection("difference", HOSTILE, partial(figures.sources_figure, [item])),
     ]
-    compared = ComparedProcedures(HOSTILE, "paired", [item], [shown], [pictures])
-    compared.add_grid(compared.shown[0], dumps)
+    compared = ComparedProcedures(HOSTILE, "paired", [item], [pictures])
+    compared.add_grid(item, dumps)
     assert len(compared.grids) == 1
     folder.mkdir()
     content = ReportContent([compared], [], [], [], [])
@@ -233,7 +231,7 @@ def sections_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sections") / "report"
     rows = [(f"{HOSTILE} {place}", (place * 7 % 30 - 15) / 100, "why") for place in range(30)]
     table = Table(("Example", "Difference", "About it"), rows)
-    item = as_shown(compare(*(made_up(4, 60, 0.4, seed) for seed in (1, 2)), "accuracy"))
+    item = compare(*(made_up(4, 60, 0.4, seed) for seed in (1, 2)), "accuracy")
 
     def fails() -> Table:
         raise UserError(HOSTILE)
