@@ -30,7 +30,11 @@ from multiberts.stats.bootstrap.conclusion import Design
 from multiberts.stats.bootstrap.inputs import from_frame
 from multiberts.stats.bootstrap.sides import seeds_of
 from multiberts.stats.presentation import figures, ranking_words, wording
-from multiberts.stats.presentation.comparison_tables import full_table, summary_table
+from multiberts.stats.presentation.comparison_tables import (
+    full_table,
+    summary_table,
+    unclear_beyond_zero,
+)
 from multiberts.stats.presentation.metric_names import metric_label, metric_name, score_format
 from multiberts.stats.presentation.provenance import data_facts
 from multiberts.stats.presentation.sections import ReportSection
@@ -205,13 +209,14 @@ def compare_files(settings: OwnComparison) -> str:
     arms = _arms_of(settings)
     compared = _compare_arms(arms, settings)
     read = what_was_read(arms, compared, settings)
-    table, every = summary_table(compared.comparisons), full_table(compared.comparisons)
+    table = summary_table(*map(list, zip(*compared.judged, strict=True)))
+    every = full_table(compared.comparisons)
     outputs = (
         (settings.latex, table.latex),
         (settings.csv, every.csv),
     )
     texts = {path: make() for path, make in outputs if path is not None}
-    texts |= _pages(compared, settings, read) if settings.html is not None else {}
+    texts |= _pages(compared, settings, read, arms) if settings.html is not None else {}
     for path, text in texts.items():
         write_atomically(path, text)
     if settings.json:
@@ -359,12 +364,26 @@ def _compare_arms(
     return found
 
 
-def _pages(compared: ComparedProcedures, settings: OwnComparison, read: str) -> dict[str, str]:
+def _pages(
+    compared: ComparedProcedures,
+    settings: OwnComparison,
+    read: str,
+    arms: Mapping[str, xarray.Dataset],
+) -> dict[str, str]:
     """Returns the page of a report that has these comparisons alone, and those that it links to."""
     bootstrap = Bootstrap(
         settings.num_bootstrap, settings.bootstrap_seed, settings.confidence, draws="keyed"
     )
-    content = ReportContent([compared], [], [], [], [])
+    names = {
+        role: {str(data.attrs.get("columns", own).get(role)) for data in arms.values()}
+        for role, own in (("seed", {"seed": "pretrain_seed"}), ("run", {"run": "finetune_seed"}))
+    }
+    content = ReportContent(
+        [compared], [], [], [], [],
+        # Only what the data name is claimed in a paper.
+        seeds_are="pre-training seeds" if names["seed"] == {"pretrain_seed"} else "seeds",
+        runs_are="fine-tuning runs" if names["run"] == {"finetune_seed"} else "runs",
+    )  # fmt: skip
     path = Path(settings.html or "index.html")
     places = [Path(given) for given in (settings.base, *settings.experiment)]
     files = [
@@ -440,6 +459,7 @@ def _as_text(compared: ComparedProcedures, read: str) -> str:
     parts = ["\n".join(findings), f"Read: {read}"]
     if table is not None:
         parts.append(_aligned(table))
+        parts += [*filter(None, [unclear_beyond_zero(items, compared.results)])]
     for ranking in compared.rankings:
         parts += [ranking_words.finding(ranking), _aligned(ranking.table())]
         parts += [f"Note: {text}" for text in ranking_words.notes(ranking)[:1]]

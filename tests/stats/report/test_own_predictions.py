@@ -368,3 +368,43 @@ def test_learning_rates_of_an_export_are_compared(tmp_path: Path) -> None:
     assert usual["estimate"] == found["estimate"]
     with pytest.raises(UserError, match="found no column 'rate' for --arm"):
         compare_files(base=str(path), arm="rate")
+
+
+def page_of(path: Path, **columns: str) -> str:
+    """The page of two arms whose columns of seeds and runs have other names, three runs per seed."""
+    write_arms(path / "a.csv", {"old": 0.0, "new": 1.0})
+    frame = pd.read_csv(path / "a.csv").rename(columns={"seed": columns["seed"]})
+    if "run" in columns:
+        frame = pd.concat([frame.assign(**{columns["run"]: run}) for run in range(3)])
+    frame.to_csv(path / "a.csv", index=False)
+    compare_files(base=str(path / "a.csv"), html=str(path / "page.html"))
+    return (path / "page.html").read_text()
+
+
+def test_methods_claim_only_what_the_data_name(tmp_path: Path) -> None:
+    own = page_of(tmp_path, seed="seed")
+    assert "mean, averaged over seeds (5 and 5)" in own
+    assert "take both seeds and examples as random" in own
+    assert "pre-training seeds" not in own and "fine-tuning runs" not in own
+    runs = page_of(tmp_path, seed="random_seed", run="repeat")
+    assert "averaged over the runs of each seed and over seeds (5 and 5)" in runs
+    ours = page_of(tmp_path, seed="pretrain_seed", run="finetune_seed")
+    assert "averaged over the fine-tuning runs of each seed and over pre-training seeds" in ours
+
+
+def test_pasted_tables_have_the_corrected_p_and_the_result(tmp_path: Path) -> None:
+    """Of seven arms each interval is of one comparison, and p is corrected for six."""
+    write_arms(tmp_path / "a.csv", {f"arm {n}": 0.05 * n for n in range(7)}, num_seeds=6)
+    path, page, table = (tmp_path / name for name in ("a.csv", "page.html", "table.tex"))
+    text = compare_files(base=str(path), html=str(page), latex=str(table))
+    found = json.loads(compare_files(base=str(path), json=True))
+    beyond = [row for row in found if row["p_holm"] >= 0.05 > row["p_t_two_sided"]]
+    assert beyond
+    latex = table.read_text()
+    assert "p (Holm) & Result" in latex and latex.count("not clear") > len(beyond)
+    sides = f"{len(beyond)} interval{'s exclude' if len(beyond) > 1 else ' excludes'} 0 beside the result"
+    for shown in (text, latex, page.read_text()):
+        assert sides in shown
+    assert "though the interval, which is of this comparison alone, excludes 0" in text
+    copied = re.search(r"\| Compared .*?\n\n", page.read_text(), re.DOTALL)
+    assert copied and "p (Holm) | Result" in copied[0]
