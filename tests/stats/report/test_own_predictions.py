@@ -408,3 +408,24 @@ def test_pasted_tables_have_the_corrected_p_and_the_result(tmp_path: Path) -> No
     assert "though the interval, which is of this comparison alone, excludes 0" in text
     copied = re.search(r"\| Compared .*?\n\n", page.read_text(), re.DOTALL)
     assert copied and "p (Holm) | Result" in copied[0]
+
+
+def write_run(folder: Path, seed: int, answers: np.ndarray, labels: np.ndarray) -> Path:
+    """A finished run of seed `seed`, as `import-predictions` writes it."""
+    dump = predictions_of([f"x/{number}" for number in range(len(labels))], labels, answers)
+    facts = facts_of("t", "base", seed, 0, "made up")
+    dev = ImportedSet("dev", dump, ("accuracy",))
+    write_imported(folder, "made up", ImportedRun(f"{seed}", facts, (), lambda: [dev]))
+    return folder / f"{seed}"
+
+
+def test_runs_without_done_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    random, labels = np.random.default_rng(0), np.arange(40) % 2
+    runs = [
+        write_run(tmp_path, seed, np.where(random.random(40) < 0.8, labels, 1 - labels), labels)
+        for seed in range(4)
+    ]
+    assert "4 seeds" in compare_files(base=str(tmp_path)) and capsys.readouterr().err == ""
+    (runs[2] / "DONE").unlink()
+    assert "Across 3 seeds" in compare_files(base=str(tmp_path))
+    assert f"1 run without DONE left out, as not finished: {runs[2]}" in capsys.readouterr().err
