@@ -40,6 +40,7 @@ from multiberts.stats.bootstrap.conclusion import (
 )
 from multiberts.stats.bootstrap.crossing import Crossing
 from multiberts.stats.bootstrap.inputs import arm_from_arrays, labelled, values_of_clusters
+from multiberts.stats.bootstrap.missing_bounds import extreme_arms, with_bounds
 from multiberts.stats.bootstrap.resampling import (
     Chunk,
     FunctionMetric,
@@ -131,7 +132,9 @@ def compare(
       clusters: examples that belong together (such as sentences of one template) and are drawn
         together: the name of a coordinate or variable along `example`, or one value per example
         of the base, given as labels are.
-      missing: `omit` takes a NaN prediction as a missing cell, which its run's score leaves out.
+      missing: `omit` takes a NaN prediction as a missing cell, which its run's score leaves out, as if
+        cells were missing at random; `bound` assumes nothing of them: interval and p hold whatever they
+        are (Imbens and Manski, 2004), of a metric that is a mean over examples.
       name: name of the comparison in tables and texts.
       evaluation_set: name of the evaluation set there.
       base_name: name of the base there.
@@ -165,10 +168,18 @@ def compare(
       (0.25, 0.125)
     """
     settings = ComparisonSettings(design, **options)
-    task = TaskResults(base, experiment, metric, labels, clusters, missing)
-    question = Question(*prepare_arms(task, settings), settings, "")
+    kept: Missing = "omit" if missing == "bound" else missing
+    task = TaskResults(base, experiment, metric, labels, clusters, kept)
     names = Names(name, evaluation_set, base_name, experiment_name)
-    return compare_questions([question], settings, [names])[0][0]
+
+    def compared(arms: list[Arm], used: MetricLike) -> Comparison:
+        return compare_questions([Question(arms, used, settings, "")], settings, [names])[0][0]
+
+    arms, used = prepare_arms(task, settings)
+    if missing != "bound":
+        return compared(arms, used)
+    ends = extreme_arms(arms, used)
+    return with_bounds(compared(arms, used), *(compared(end, METRICS["mean"]) for end in ends))
 
 
 def prepare_arms(task: TaskResults, settings: ComparisonSettings) -> tuple[list[Arm], MetricLike]:

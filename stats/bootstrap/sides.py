@@ -22,6 +22,11 @@ from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.arms import Arm, DataError
 from multiberts.stats.bootstrap.resampling import MetricLike
 
+# Said of missing predictions, unless bounds are given in place of that assumption.
+LEFT_OUT = (
+    "are missing and left out, as if they were missing at random; --missing=bound assumes nothing of "
+    "them"
+)
 # With fewer examples two good models may well agree on all.
 _FEWEST_EXAMPLES = 20
 
@@ -196,10 +201,7 @@ def notes_of(data: Any, arm: Arm, design: str) -> list[str]:
         )
     if arm.observed is not None:
         missing = int((~arm.observed).sum())
-        found.append(
-            f"{missing:,} of {arm.observed.size:,} predictions of {{side}} are missing and left out, as if "
-            "they were missing at random; --missing=bound assumes nothing of them."
-        )
+        found.append(f"{missing:,} of {arm.observed.size:,} predictions of {{side}} {LEFT_OUT}.")
     return [*found, *_copies(arm)]
 
 

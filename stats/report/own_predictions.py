@@ -152,7 +152,8 @@ class OwnComparison(ColumnNames):
       score: column of each example's own score (1 where it is right); of a harness, the metric.
       label: column of labels.
       cluster: column of groups of examples that belong together, such as sentences of one template.
-      missing: `omit` leaves a missing prediction out of its run's score.
+      missing: `omit` leaves a missing prediction out of its run's score, as if it were missing at
+        random; `bound` gives the interval that holds whatever the missing ones are.
       confidence: level of the intervals.
       num_bootstrap: bootstrap replicates.
       bootstrap_seed: seed of their draws.
@@ -308,6 +309,7 @@ def _compare_arms(
         default_metric(data["prediction"].to_numpy() if "prediction" in data else None)
         for data in arms.values()
     )
+    kept: Missing = "refuse" if settings.missing == "refuse" else "omit"
     evaluation_set = settings.task or Path(settings.base).name
     design: Design = settings.design if others else "single"
     pairs = [f"{name} against {base_name}" for name, _ in others] or [base_name]
@@ -329,10 +331,7 @@ def _compare_arms(
             raise UserError(f"{pair}: {error}") from error
         found.comparisons.append(item)
         names = [base_name, name][: 1 + (data is not None)]
-        dumps = [
-            Dump("", evaluation_set, own, None, (metric,), arms[own], settings.missing)
-            for own in names
-        ]
+        dumps = [Dump("", evaluation_set, own, None, (metric,), arms[own], kept) for own in names]
         found.add_grid(item, dumps)
         found.pictures.append(
             [
@@ -353,7 +352,7 @@ def _compare_arms(
         make = partial(figures.forest_figure, rows, title)
         found.overview.append(ReportSection("all", f"Differences: {title}", make))
         ranking = rank_arms(
-            arms, metric, design, evaluation_set, clusters=clusters, missing=settings.missing,
+            arms, metric, design, evaluation_set, clusters=clusters, missing=kept,
             num_bootstrap=settings.num_bootstrap, bootstrap_seed=settings.bootstrap_seed,
             confidence=settings.confidence,
         )  # fmt: skip

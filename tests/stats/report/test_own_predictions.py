@@ -429,3 +429,17 @@ def test_runs_without_done_are_named(tmp_path: Path, capsys: pytest.CaptureFixtu
     (runs[2] / "DONE").unlink()
     assert "Across 3 seeds" in compare_files(base=str(tmp_path))
     assert f"1 run without DONE left out, as not finished: {runs[2]}" in capsys.readouterr().err
+
+
+def test_a_missing_row_is_named_and_bounds_hold_whatever_it_is(arms: Path) -> None:
+    frame = pd.read_csv(arms)
+    frame[frame.index != 5].to_csv(arms, index=False)
+    with pytest.raises(UserError, match=r"seed 0, example 12 \(1 in total\).*missing='bound'"):
+        compare_files(base=str(arms))
+    found = {
+        kind: json.loads(compare_files(base=str(arms), missing=kind, json=True))[0]
+        for kind in ("omit", "bound")
+    }
+    low, high = (found["bound"][f"t_{end}"] - found["omit"][f"t_{end}"] for end in ("low", "high"))
+    assert low < 0 < high and found["bound"]["estimate"] == found["omit"]["estimate"]
+    assert "Imbens and Manski's (2004)" in compare_files(base=str(arms), missing="bound")
