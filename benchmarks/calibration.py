@@ -47,6 +47,7 @@ def calibrate(
     run_dir: str = "results/calibration",
     simulation_seed: int = 2023,
     num_trials: int = 400,
+    num_ordinary_trials: int = 4000,
     num_close_trials: int = 1200,
     num_open_trials: int = 10_000,
     num_bootstrap_trials: int = 100,
@@ -60,6 +61,7 @@ def calibrate(
       run_dir: where to write.
       simulation_seed: names data and draws, with the condition and the trial.
       num_trials: trials per condition.
+      num_ordinary_trials: trials of an ordinary condition.
       num_close_trials: trials of a condition where the recommended interval covers less than .95,
         so that what misses by chance is told from what misses.
       num_open_trials: trials of a condition where that is still open: below what is wanted, but by
@@ -79,6 +81,7 @@ def calibrate(
 
     for name, value in (
         ("num_trials", num_trials),
+        ("num_ordinary_trials", num_ordinary_trials),
         ("num_close_trials", num_close_trials),
         ("num_open_trials", num_open_trials),
         ("num_bootstrap_trials", num_bootstrap_trials),
@@ -99,6 +102,7 @@ def calibrate(
         parameters={
             "simulation_seed": simulation_seed,
             "num_trials": num_trials,
+            "num_ordinary_trials": num_ordinary_trials,
             "num_close_trials": num_close_trials,
             "num_open_trials": num_open_trials,
             "num_bootstrap_trials": num_bootstrap_trials,
@@ -119,12 +123,19 @@ def calibrate(
             + _blocks(num_bootstrap_trials, num_trials)
             for c in conditions
         ]
+        jobs += [
+            (c, block, 0)
+            for block in _blocks(num_trials, num_ordinary_trials)
+            for c in conditions
+            if c.ordinary
+        ]
         with tqdm(total=len(jobs), unit="block", disable=None) as bar:
             for _ in _in_processes(job, jobs, num_processes):
                 bar.update()
             for first, last, needed in (
                 (num_trials, num_close_trials, lambda found: found.share() < CLOSE),
                 (num_close_trials, num_open_trials, lambda found: held(found) == "no?"),
+                (num_ordinary_trials, num_open_trials, lambda found: held(found) == "no?"),
             ):
                 # Of these trials alone, as more may be there from a run that was killed.
                 found = gathered(run.path, conditions, first)

@@ -54,6 +54,8 @@ LABELS = {
     "bayes": "Bayes",
     "rliable": "rliable",
     "mixed": "mixed model",
+    "reml": "REML, Satterthwaite",
+    "jackknife": "two-way jackknife",
 }
 OWN = tuple(LABELS)[:7]
 NEIGHBOURS = tuple(LABELS)[7:]

@@ -23,11 +23,15 @@ from multiberts.benchmarks.neighbours import neighbour_intervals
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.stats import Task, compare_tasks
 from multiberts.stats.bootstrap.arms import Arm
-from multiberts.stats.bootstrap.comparison import Question, compare_questions
+from multiberts.stats.bootstrap.comparison import (
+    Question,
+    bounded_by_answers,
+    compare_questions,
+    kind_of,
+)
 from multiberts.stats.bootstrap.conclusion import (
     ComparisonSettings,
     Names,
-    ScoreKind,
     interval_and_test,
     remainder,
 )
@@ -150,10 +154,10 @@ def questions_of(
         aggregate=condition.aggregate,
     )
     metric = METRICS[condition.metric]
-    questions = [
-        Question(condition.arms(simulation_seed, trial, real), metric, settings, "")
-        for trial in trials
-    ]
+    questions = []
+    for trial in trials:
+        arms = condition.arms(simulation_seed, trial, real)
+        questions.append(Question(arms, bounded_by_answers(metric, arms), settings, ""))
     return questions, settings
 
 
@@ -261,12 +265,10 @@ def recommended(question: Question, settings: ComparisonSettings) -> Recommended
     span, width = metric.bounds, metric.bounds[1] - metric.bounds[0]
     if len(sides) == 2:
         span = (-width, width)
-        kind = ScoreKind(metric.name, metric.is_correlation, metric.bounds)
-        found = question.crossing.unbiased_variance()
-        interval, p = interval_and_test(sides, found, kind, settings.resample, level)
+        kind, resample = kind_of(metric), settings.resample
+        interval, p = interval_and_test(sides, question.crossing, kind, resample, level)
         if question.unpaired is not None:
-            apart = question.unpaired.unbiased_variance()
-            unpaired = interval_and_test(sides, apart, kind, settings.resample, level)[0]
+            unpaired = interval_and_test(sides, question.unpaired, kind, resample, level)[0]
         number = len(sides[0].seeds)
         least = 2.0**-number if settings.design == "paired" else 1 / math.comb(2 * number, number)
         if p.two_sided < 1 - level and min(p.greater, p.less) < least:

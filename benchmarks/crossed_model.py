@@ -10,8 +10,9 @@ w = sqrt(k) u_j + sqrt(1 - k) v_ij and everything standard normal, so that rho_i
 of seed i over endlessly many examples, exactly. tanh^-1 rho_i is normal about a centre with a
 spread; k is the share of the noise that all seeds have in common.
 
-`accuracy` and `f1`: an answer is right where c + s_i + b_j + e_ij > 0, all normal. Sides of a paired
-comparison have half of the variance of s in common, and all sides four fifths of that of b.
+`accuracy`, `recall` and `f1`: an answer is right where c + s_i + b_j + e_ij > 0, all normal. Sides of a
+paired comparison have half of the variance of s in common (unless said otherwise), and all sides four
+fifths of that of b. *unlabelled* are the zeros and ones themselves, as scores without labels.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from multiberts.stats.bootstrap.arms import Arm, clustered, make_arm
 
 Array = NDArray[np.float64]
 RealAnswers = Mapping[str, NDArray[np.bool_]]
-MetricName = Literal["mean", "pearson", "accuracy", "f1"]
+MetricName = Literal["mean", "pearson", "accuracy", "recall", "f1"]
 TrialDesign = Literal["single", "paired", "unpaired", "family"]
 
 NUMBERS_OF_SEEDS = (2, 3, 5, 10, 25)
@@ -50,7 +51,7 @@ SHARES: dict[str, tuple[float, float, float]] = {
 }
 # The same where effects are not normal, and of the tasks of a family.
 _MIXED = (0.6, 0.3, 0.1)
-_SHAPES = ("skewed", "heavy_tailed", "bimodal")
+_SHAPES = ("skewed", "heavy_tailed", "bimodal", "purely_skewed")
 
 
 class Correlations(NamedTuple):
@@ -74,7 +75,8 @@ class Answers(NamedTuple):
     """Answers that are right or wrong.
 
     Attributes:
-      accuracy: the share that is right in truth, of seeds that do not fail.
+      accuracy: the share that is right in truth, of seeds that do not fail; of positives only where
+        that of negatives is given.
       spread: standard deviation of the seeds, where those of examples and residual are 1.
       num_examples: examples.
       positives: the share of examples whose label is 1.
@@ -82,6 +84,9 @@ class Answers(NamedTuple):
       failing: probability that training fails; the seed then always answers 1.
       runs: numbers of runs of the seeds, in turn, with a run's own effect as large as a seed's.
       lead: by how much the base is more accurate.
+      common: the share of the seeds' variance that paired sides have in common.
+      of_negatives: the share of right answers to examples with label 0. The number of positives is then
+        fixed, too.
     """
 
     accuracy: float
@@ -92,6 +97,8 @@ class Answers(NamedTuple):
     failing: float = 0.0
     runs: tuple[int, ...] = (1,)
     lead: float = 0.0
+    common: float = 0.5
+    of_negatives: float | None = None
 
 
 CLUSTER_SIZE = 4
@@ -101,16 +108,38 @@ ANSWERS: dict[str, Answers] = {
     "unbalanced": Answers(0.8, runs=(1, 5, 2, 4, 3)),
     "clustered": Answers(0.8, cluster_share=0.7),
     "wide_seeds": Answers(0.8, spread=0.4),
+    "common_seeds": Answers(0.78, spread=1.0, num_examples=400, common=10 / 11),
+    "5,000_examples": Answers(0.8, num_examples=5000),
+    "unlabelled": Answers(0.95, num_examples=200),
+    **{
+        f"{number}_positives": Answers(
+            0.9, 0.2, num_examples=200, positives=number / 200, of_negatives=0.99
+        )
+        for number in (6, 10, 20)
+    },
     "saturated": Answers(0.993, spread=0.3, num_examples=50),
     "asymmetric": Answers(0.95, spread=0.3, lead=0.049),
     "failed": Answers(0.85, num_examples=200, failing=0.1),
     "failed_one_side": Answers(0.85, num_examples=200, failing=0.1),
 }
+POSITIVES = tuple(kind for kind in ANSWERS if kind.endswith("_positives"))
 # What tells the sides of a comparison apart; one side alone is not simulated.
 BETWEEN_SIDES = ("failed_one_side", "asymmetric")
+_OF_OTHER_METRICS = ("rare_class", "common_seeds", "unlabelled", *POSITIVES, *BETWEEN_SIDES)
 REAL = ("mnli", "hans")
 NUM_REAL_EXAMPLES = 200
-ORDINARY = (*SHARES, "binary", "rare_class", "unbalanced", "clustered", "mnli")
+ORDINARY = (
+    *SHARES,
+    "binary",
+    "rare_class",
+    "unbalanced",
+    "clustered",
+    "common_seeds",
+    "5,000_examples",
+    "unlabelled",
+    *POSITIVES,
+    "mnli",
+)
 
 
 @dataclass(frozen=True)
@@ -179,12 +208,14 @@ class Condition:
             return _expected_accuracy(ANSWERS[self.data]) - ANSWERS[self.data].accuracy
         if self.design != "single":
             return -ANSWERS[self.data].lead if self.data in ANSWERS else 0.0
+        if self.data == "unlabelled":
+            return ANSWERS[self.data].accuracy
         if self.metric == "mean":
             return 0.0
         if self.data in REAL:
             assert real is not None
             return float(real[self.data].mean())
-        if self.metric == "accuracy":
+        if self.metric in ("accuracy", "recall"):
             return _expected_accuracy(ANSWERS[self.data])
         nodes, weights = np.polynomial.hermite_e.hermegauss(_QUADRATURE_NODES)
         if self.metric == "pearson":
@@ -194,9 +225,12 @@ class Condition:
             from scipy.special import ndtr
 
             found = ANSWERS[self.data]
-            right = ndtr((_centre(found) + found.spread * nodes) / np.sqrt(2))
+            right, of_negatives = (
+                ndtr((_centre(side) + found.spread * nodes) / np.sqrt(2))
+                for side in (found, found._replace(accuracy=found.of_negatives or found.accuracy))
+            )
             true = found.positives * right
-            false = (1 - found.positives) * (1 - right)
+            false = (1 - found.positives) * (1 - of_negatives)
             values = 2 * true / (true + false + found.positives)
         return float(weights @ values / weights.sum())
 
@@ -229,7 +263,7 @@ class Condition:
         if self.data in REAL:
             assert real is not None
             return self._real_arms(real[self.data], names, random)
-        if self.metric in ("accuracy", "f1"):
+        if self.data in ANSWERS:
             return self._answering_arms(names, random)
         labels = np.zeros(NUM_EXAMPLES)
         if self.metric == "pearson":
@@ -251,8 +285,10 @@ class Condition:
         shapes = ((number, 1), (1, NUM_EXAMPLES), (number, NUM_EXAMPLES))
         table = np.zeros((number, NUM_EXAMPLES))
         shares = SHARES.get(self.data, _MIXED)
+        if self.data == "purely_skewed":
+            shares = SHARES["seeds"]
         for position, (share, size, shape) in enumerate(zip(shares, sizes, shapes, strict=True)):
-            kind = self.data
+            kind = "skewed" if self.data == "purely_skewed" else self.data
             if position == 2 or (kind == "bimodal" and position == 1):
                 kind = "normal"
             table += np.sqrt(share * size) * _effects(kind, random, shape)
@@ -285,6 +321,8 @@ class Condition:
         found = ANSWERS[self.data]
         number, size = self.num_seeds, found.num_examples
         labels = (random.random(size) < found.positives).astype(np.int64)
+        if found.of_negatives is not None:
+            labels = (np.arange(size) < round(found.positives * size)).astype(np.int64)
         if self.metric == "f1":
             labels[:2] = 0, 1  # both classes, so that no trial is undefined
         runs_of = [found.runs[seed % len(found.runs)] for seed in range(number)]
@@ -295,16 +333,23 @@ class Condition:
         arms = []
         for name in names:
             own = random.standard_normal(number)
-            seeds = np.sqrt(0.5) * (of_seeds + own) if self.design == "paired" else own
+            seeds = own
+            if self.design == "paired":
+                seeds = np.sqrt(found.common) * of_seeds + np.sqrt(1 - found.common) * own
             latent = seeds[run_seeds][:, None] * np.ones(size)
             if found.runs != (1,):
                 latent += random.standard_normal((len(run_seeds), 1))
             examples = np.sqrt(0.8) * of_examples
             examples = examples + np.sqrt(0.2) * _example_effects(found, groups, random)
-            centre = _centre(found, found.lead if name == "base" else 0.0)
+            centre: float | Array = _centre(found, found.lead if name == "base" else 0.0)
+            if found.of_negatives is not None:
+                of_negatives = _centre(found._replace(accuracy=found.of_negatives))
+                centre = np.where(labels == 1, centre, of_negatives)
             latent = centre + found.spread * latent + examples
             right = latent + random.standard_normal(latent.shape) > 0
             answers = np.where(right, labels, 1 - labels)
+            if self.data == "unlabelled":
+                answers = right.astype(np.float64)
             if self.data == "failed" or (found.failing and name == "experiment"):
                 answers[random.random(len(run_seeds)) < found.failing] = 1
             arm = make_arm(name, answers, labels, run_seeds.tolist())
@@ -368,8 +413,12 @@ def all_conditions(real: bool = False) -> list[Condition]:
         (
             "accuracy",
             every,
-            tuple(kind for kind in ANSWERS if kind not in ("rare_class", *BETWEEN_SIDES)),
+            tuple(kind for kind in ANSWERS if kind not in _OF_OTHER_METRICS),
         ),
+        ("accuracy", ("paired",), ("common_seeds",)),
+        ("mean", ("single", "paired"), ("unlabelled",)),
+        ("recall", ("single", "paired"), POSITIVES),
+        ("f1", ("single", "paired"), POSITIVES),
         ("accuracy", both, BETWEEN_SIDES),
         ("f1", every, ("rare_class",)),
         ("pearson", every, tuple(CORRELATIONS)),

@@ -14,11 +14,16 @@ What each does with seeds, of which most know nothing, is the reading that is ki
 - `mixed`: a linear mixed model with crossed effects of seeds and examples, by REML, and normal
   quantiles, as statsmodels' MixedLM has them. In a balanced table REML is a closed form.
 - `seeds`: Student's t over the scores of seeds alone, paired or Welch's.
+- `reml`: the same mixed model with Satterthwaite's degrees of freedom, as R's lmerTest has them.
+- `jackknife`: leaves out one seed, one example and one cell at a time and adds the variances of the first
+  two less that of the last, with Student's t of the smaller number less one (MacKinnon, Nielsen & Webb
+  2024, "Jackknife inference with two-way clustering"); at least that of seeds or examples alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +31,7 @@ from scipy.special import betaincinv, ndtri, stdtrit
 
 Array = NDArray[np.float64]
 
-NEIGHBOURS = ("seeds", "miller", "bayes", "rliable", "mixed")
+NEIGHBOURS = ("seeds", "miller", "bayes", "rliable", "mixed", "reml", "jackknife")
 CONFIDENCE = 0.95
 _TAIL = (1 - CONFIDENCE) / 2
 _NORMAL = float(ndtri(1 - _TAIL))
@@ -55,15 +60,17 @@ def neighbour_intervals(
     """
     table = sides[0] if len(sides) == 1 else sides[1] - sides[0] if paired else None
     scores = [side.mean(axis=2) for side in sides]  # [trials, seeds]
+    tables = sides if table is None else [table]
+    if cluster_size > 1:
+        tables = [_cluster_means(each, cluster_size) for each in tables]
+    model = _mixed_model(tables)
     found = {
         "seeds": _over_seeds(scores, paired),
         "miller": _over_examples([side.mean(axis=1) for side in sides], cluster_size),
         "rliable": _stratified_bootstrap(scores, random),
-        "mixed": _mixed_model(
-            [side if cluster_size == 1 else _cluster_means(side, cluster_size) for side in sides]
-            if table is None
-            else [table if cluster_size == 1 else _cluster_means(table, cluster_size)]
-        ),
+        "mixed": _around(model.centre, _NORMAL * np.sqrt(model.variance)),
+        "reml": _around(model.centre, stdtrit(model.freedom, 1 - _TAIL) * np.sqrt(model.variance)),
+        "jackknife": _two_way_jackknife(tables, model),
     }
     if answers is not None:
         found["bayes"] = _posterior(answers, paired, random)
@@ -136,7 +143,17 @@ def _cluster_means(table: Array, size: int) -> Array:
     return table.reshape(*table.shape[:2], -1, size).mean(axis=3)
 
 
-def _mixed_model(tables: Sequence[Array]) -> Array:
+class _Model(NamedTuple):
+    """A crossed model of each trial: the estimate, its variance by REML, and mean squares."""
+
+    centre: Array
+    variance: Array
+    freedom: Array
+    seeds: Array  # sums of squares over their degrees of freedom [trials]
+    examples: Array
+
+
+def _mixed_model(tables: Sequence[Array]) -> _Model:
     """Takes one table [trials, R, C], or two whose seeds are not paired, with an example's own
     effect on each side.
     """
@@ -156,16 +173,26 @@ def _mixed_model(tables: Sequence[Array]) -> Array:
     shares = [
         _pooled(*squares, freedoms) for squares in zip(seeds, examples, residual, strict=True)
     ]
-    variance = sides * np.array(shares) / (number * size)
-    return _around(centre, _NORMAL * np.sqrt(variance))
+    total, spread = np.array(shares).T
+    with np.errstate(invalid="ignore"):
+        freedom = np.where(spread > 0, total**2 / spread, freedoms[0])
+    return _Model(
+        centre,
+        sides * total / (number * size),
+        freedom,
+        sides * seeds / freedoms[0] / (number * size),
+        sides * examples / freedoms[1] / (number * size),
+    )
 
 
 def _pooled(
     seeds: float, examples: float, residual: float, freedoms: tuple[int, int, int]
-) -> float:
-    """Returns REML's seeds + examples - residual mean squares from sums of squares.
+) -> tuple[float, float]:
+    """Returns REML's seeds + examples - residual mean squares, from sums of squares, and their spread.
 
-    A mean square below the residual's has a component of 0, and is pooled with the residual's.
+    A mean square below the residual's has a component of 0, and is pooled with the residual's. The
+    spread is the sum of squared mean squares over their degrees of freedom, as Satterthwaite's formula
+    has it.
     """
     leaves = sorted(
         zip((seeds, examples), freedoms[:2], strict=True), key=lambda leaf: leaf[0] / leaf[1]
@@ -176,6 +203,18 @@ def _pooled(
         if squares / own < total / freedom:
             total, freedom = total + squares, freedom + own
         else:
-            apart.append(squares / own)
-    root = total / freedom
-    return sum(apart) + (1 - len(apart)) * root
+            apart.append((squares / own, own))
+    root, weight = total / freedom, 1 - len(apart)
+    spread = sum(mean**2 / own for mean, own in apart) + weight**2 * root**2 / freedom
+    return sum(mean for mean, _ in apart) + weight * root, spread
+
+
+def _two_way_jackknife(tables: Sequence[Array], model: _Model) -> Array:
+    number, size = tables[0].shape[1:]
+    cells = number * size
+    of_cells = sum(table.var(axis=(1, 2)) / (cells - 1) for table in tables)
+    variance = np.maximum.reduce(
+        [model.seeds + model.examples - of_cells, model.seeds, model.examples]
+    )
+    freedom = min(len(tables) * number, size) - 1
+    return _around(model.centre, stdtrit(freedom, 1 - _TAIL) * np.sqrt(variance))

@@ -265,7 +265,7 @@ def bounded_t_interval(
     degrees_of_freedom: float,
     confidence: float,
     bounds: tuple[float, float],
-    num_units: int,
+    num_units: float,
     tail_freedom: float = math.inf,
 ) -> Interval:
     """Computes `t_interval` of a score that lies between two bounds; it stays within them.
@@ -318,12 +318,12 @@ def is_near_bounds(
     return low < estimate < high and not inside
 
 
-def clopper_pearson_interval(number: int, trials: int, confidence: float) -> Interval:
+def clopper_pearson_interval(number: int, trials: float, confidence: float) -> Interval:
     """Computes Clopper and Pearson's interval of a rate.
 
     Args:
       number: how often it happened.
-      trials: of how many, 1 or more.
+      trials: of how many, 1 or more; a mean over runs need not be whole.
       confidence: level, in (0, 1).
 
     Raises:
@@ -388,7 +388,7 @@ def score_interval(
     degrees_of_freedom: float,
     confidence: float,
     bounds: tuple[float, float],
-    num_units: int,
+    num_units: float,
     tail_freedom: float = math.inf,
 ) -> Interval:
     """Computes Wilson's score interval with Student's quantile, of as many answers as the spread stands for.
@@ -446,7 +446,7 @@ def near_bounds_difference(
     degrees_of_freedom: float,
     correlation: float,
     bounds: tuple[float, float],
-    num_units: tuple[int, int],
+    num_units: tuple[float, float],
     confidence: float,
 ) -> tuple[Interval, PValues]:
     """Computes interval and test of a difference of two scores that are both near their bounds.

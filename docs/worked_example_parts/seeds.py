@@ -17,7 +17,6 @@ from multiberts.stats.planning.components import (
     intraclass_correlation,
     variance_components,
 )
-from multiberts.stats.planning.power import Study
 
 # Agreement of two runs with the same, and with different pre-training seeds: Sellam et al. (2022).
 MULTIBERTS_AGREEMENT = {
@@ -130,7 +129,7 @@ def components(data: Data) -> str:
     ):
         scores = right(runs)  # [seeds, examples]
         parts, number = variance_components(scores), scores.shape[1]
-        of_mean = Study(parts, 10, num_examples=number, design="single").variance
+        of_mean = sum(parts.of_mean(10, num_examples=number).values())
         rows.append(
             {
                 "Examples": name,

@@ -147,6 +147,10 @@ def _f1_degenerate(sums: Array) -> Flags:
     return sums[..., 1] <= 0
 
 
+def _f1_scored(columns: Array) -> Flags:
+    return columns[..., 1:] > 0
+
+
 def _bind_macro(labels: NDArray, predictions: NDArray) -> Columns:
     classes = classes_of("f1_macro", labels, predictions)
 
@@ -170,6 +174,10 @@ def _macro_finish(sums: Array) -> Array:
 def _macro_degenerate(sums: Array) -> Flags:
     """Returns whether there is no class at all."""
     return np.asarray((np.split(sums, 2, axis=-1)[1] <= 0).all(axis=-1))
+
+
+def _macro_scored(columns: Array) -> Flags:
+    return np.split(columns, 2, axis=-1)[1] > 0
 
 
 def _bind_matthews(labels: NDArray, predictions: NDArray) -> Columns:
@@ -217,6 +225,14 @@ def _matthews_finish(sums: Array) -> Array:
 def _matthews_degenerate(sums: Array) -> Flags:
     label_spread, prediction_spread, _ = _matthews_spreads(sums)
     return (label_spread <= 0) | (prediction_spread <= 0)
+
+
+def _matthews_scored(columns: Array) -> Flags:
+    """Returns which examples labels or predictions call each class, the first one last."""
+    num_others = columns.shape[-1] // 2 - 1
+    labels, predictions = columns[..., 1 : 1 + num_others], columns[..., 1 + num_others : -1]
+    first = np.minimum(labels.sum(axis=-1), predictions.sum(axis=-1)) < columns[..., 0]
+    return np.concatenate([labels + predictions > 0, first[..., None]], axis=-1)
 
 
 def _bind_positives(name: str, labels: NDArray, predictions: NDArray) -> Columns:
@@ -269,7 +285,7 @@ def f_beta(beta: float) -> Share:
 Share = Callable[[Array, Array, Array], tuple[Array, Array]]
 
 
-def _positive_metric(name: str, share: Share) -> Metric:
+def _positive_metric(name: str, share: Share, steepness: float = 1.0) -> Metric:
     """Returns a metric of the class 1."""
 
     def parts(sums: Array) -> tuple[Array, Array]:
@@ -283,10 +299,14 @@ def _positive_metric(name: str, share: Share) -> Metric:
         num_label_columns=1,
         whole=True,
         bounds=_SHARE,
+        scored=lambda columns: parts(columns)[1][..., None] > 0,
+        steepness=steepness,
     )
 
 
-def _averaged_metric(name: str, share: Share, weights: Callable[[Array, Array], Array]) -> Metric:
+def _averaged_metric(
+    name: str, share: Share, weights: Callable[[Array, Array], Array], steepness: float = 1.0
+) -> Metric:
     """Returns an average over classes, weighted by a function of sums of labels and predictions."""
 
     def parts(sums: Array) -> tuple[Array, Array]:
@@ -305,7 +325,26 @@ def _averaged_metric(name: str, share: Share, weights: Callable[[Array, Array], 
         num_label_columns=lambda num_columns: num_columns // 3,
         whole=True,
         bounds=_SHARE,
+        scored=partial(scored_by_class, share, weights),
+        steepness=steepness,
     )
+
+
+def scored_by_class(
+    share: Share, weights: Callable[[Array, Array], Array] | None, columns: Array
+) -> Flags:
+    """Returns `Metric.scored` of an average over classes.
+
+    Args:
+      share: of a class.
+      weights: of the classes. Where they grow with the labels, or there are none (micro), rare classes
+        weigh little, and all examples that any class counts are one share.
+      columns: labels, predictions and both of each class [..., examples, 3 * classes].
+    """
+    counts = share(*np.split(columns, 3, axis=-1))[1] > 0
+    if weights in (None, by_labels):
+        return counts.any(axis=-1, keepdims=True)
+    return np.asarray(counts)
 
 
 def on_either_side(labels: Array, predictions: Array) -> Array:
@@ -331,7 +370,16 @@ CLASSIFICATION_METRICS = (
     mean_metric(
         "error", _same_kind("error", _wrong), whole=True, higher_is_better=False, bounds=_SHARE
     ),
-    Metric("f1", BoundColumns(_bind_f1), _f1_finish, _f1_degenerate, whole=True, bounds=_SHARE),
+    Metric(
+        "f1",
+        BoundColumns(_bind_f1),
+        _f1_finish,
+        _f1_degenerate,
+        whole=True,
+        bounds=_SHARE,
+        scored=_f1_scored,
+        steepness=2.0,
+    ),
     Metric(
         "f1_macro",
         BoundColumns(_bind_macro),
@@ -339,6 +387,8 @@ CLASSIFICATION_METRICS = (
         _macro_degenerate,
         whole=True,
         bounds=_SHARE,
+        scored=_macro_scored,
+        steepness=2.0,
     ),
     # Over all classes each error is one false positive and one false negative, so this is the
     # accuracy.
@@ -351,14 +401,16 @@ CLASSIFICATION_METRICS = (
         num_label_columns=lambda num_columns: num_columns // 2,
         whole=True,
         bounds=(-1.0, 1.0),
+        scored=_matthews_scored,
     ),
     _positive_metric("precision", precision),
     _positive_metric("recall", recall),
-    _positive_metric("f2", f_beta(2.0)),
-    _positive_metric("f0_5", f_beta(0.5)),
+    # (1 + beta^2) / min(1, beta^2)
+    _positive_metric("f2", f_beta(2.0), steepness=5.0),
+    _positive_metric("f0_5", f_beta(0.5), steepness=5.0),
     _averaged_metric("precision_macro", precision, on_either_side),
     _averaged_metric("recall_macro", recall, on_either_side),
-    _averaged_metric("f1_weighted", f_beta(1.0), by_labels),
+    _averaged_metric("f1_weighted", f_beta(1.0), by_labels, steepness=2.0),
     _averaged_metric("balanced_accuracy", recall, _with_labels),
 )
 

@@ -70,6 +70,11 @@ class Metric:
         Fisher's scale.
       uses_labels: whether the score depends on the labels.
       bounds: the smallest and the largest score there can be; infinite where there is none.
+      scored: columns [..., examples, K] -> bool [..., examples, shares]: the examples in the denominator
+        of each share that the score is made of, such as the positives of a recall; None where all
+        examples count.
+      steepness: at most how many times such a share the score is where the share is small: 2 for F1,
+        which is 2 s / (1 + s) of the share s of true positives among all that either side calls positive.
       by_class: (labels [examples], predictions [examples]) -> the score of each class by its name, where
         the score is their average and scoring lists them.
     """
@@ -86,6 +91,8 @@ class Metric:
     is_correlation: bool = False
     uses_labels: bool = True
     bounds: tuple[float, float] = UNBOUNDED
+    scored: Callable[[Array], Flags] | None = None
+    steepness: float = 1.0
     by_class: Callable[[NDArray, NDArray], Mapping[str, float]] | None = None
 
     def bind(self, labels: ArrayLike, predictions: ArrayLike) -> BoundMetric:

@@ -21,6 +21,7 @@ from multiberts.evaluate.metrics.classification import (
     on_either_side,
     precision,
     recall,
+    scored_by_class,
 )
 from multiberts.evaluate.metrics.column_metric import (
     Array,
@@ -119,6 +120,8 @@ def _averaged(
         whole=True,
         uses="text",
         bounds=_BOUNDS,
+        scored=functools.partial(scored_by_class, share, weights),
+        steepness=2.0 if name.startswith("f1") else 1.0,
         by_class=by_class if weights is on_either_side else None,
     )
 

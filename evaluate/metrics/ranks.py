@@ -41,6 +41,7 @@ class RankMetric(ABC):
       is_correlation: see `Metric`.
       uses_labels: see `Metric`.
       bounds: see `Metric`.
+      scored: labels [examples] -> bool [examples, shares]; else as in `Metric`.
     """
 
     name: str
@@ -51,6 +52,8 @@ class RankMetric(ABC):
     is_correlation: bool = False
     uses_labels: bool = True
     bounds: tuple[float, float] = (-1.0, 1.0)
+    scored: Callable[[NDArray], Flags] | None = None
+    steepness: float = 1.0
 
     def bind(
         self, labels: ArrayLike, predictions: ArrayLike, observed: ArrayLike | None = None
@@ -338,6 +341,12 @@ def _check_binary(name: str, labels: NDArray, predictions: NDArray) -> None:
     require_binary(name, labels, None, "map the classes to 0 and 1 and give the score of class 1")
 
 
+def _of_rarer_class(labels: NDArray) -> Flags:
+    """Returns the examples of the class with fewer of them [examples, 1]."""
+    positive = labels == 1
+    return (positive if 2 * positive.sum() <= len(labels) else ~positive)[:, None]
+
+
 def _spearman(moments: RankMoments) -> Array:
     scale = np.sqrt(moments.label_spread * moments.prediction_spread)
     return np.clip(ratio(moments.joint, scale), -1.0, 1.0)
@@ -367,6 +376,7 @@ RANK_METRICS = (
         uses="positive_score",
         both_spreads=False,
         bounds=(0.0, 1.0),
+        scored=_of_rarer_class,
     ),
     # 0 where labels or predictions are constant, as for Pearson's correlation.
     MomentMetric(
@@ -383,5 +393,6 @@ RANK_METRICS = (
         check=partial(_check_binary, "average_precision"),
         uses="positive_score",
         bounds=(0.0, 1.0),
+        scored=lambda labels: (labels == 1)[:, None],
     ),
 )

@@ -95,5 +95,14 @@ def _degenerate(sums: Array) -> Flags:
 
 
 SPAN_F1 = Metric(
-    "span_f1", BoundColumns(_bind), _finish, _degenerate, uses="text", bounds=(0.0, 1.0)
+    "span_f1",
+    BoundColumns(_bind),
+    _finish,
+    _degenerate,
+    uses="text",
+    bounds=(0.0, 1.0),
+    scored=lambda columns: (
+        columns[..., 1:] > 0
+    ),  # examples with a span, as spans of one may err together
+    steepness=2.0,
 )

@@ -31,6 +31,8 @@ _MAX_UNITS = 1000
 _KEPT_BYTES = 2**24
 # The step of a numerical derivative, relative to the spread of the variable.
 _RELATIVE_STEP = float(np.finfo(np.float64).eps) ** (1 / 3)
+# Its largest error, relative to the score and to the terms that it is made of.
+_DERIVATIVE_ERROR = 1e-7
 
 
 def arm_table(arm: Arm, metric: MetricLike) -> ScoreTable:
@@ -68,6 +70,32 @@ def _rank_pseudo_values(arm: Arm, metric: RankMetric) -> Array:
         influence = metric.influence(arm.labels[seen], predictions[seen])
         values[row, seen] += influence * (len(seen) / int(seen.sum()))
     return values
+
+
+def scored_counts(job: ScoreJob) -> tuple[float, ...]:
+    """Counts the examples (or clusters) behind each share that a score is made of.
+
+    Returns:
+      A mean over runs for each share that any example counts in, such as one number of positives for
+      recall, or one for each class of a macro average; nothing where all examples count.
+    """
+    arm, metric = job.arm, job.score
+    if isinstance(metric, FunctionMetric) or metric.scored is None:
+        return ()
+    if isinstance(metric, RankMetric):
+        flags = metric.scored(arm.labels)
+        if arm.clusters is not None:
+            sums = np.zeros((arm.num_units, flags.shape[-1]))
+            np.add.at(sums, arm.clusters, flags)
+            flags = sums > 0
+        counts = flags.sum(axis=0, dtype=np.float64)
+    else:
+        total: Array | float = 0.0  # [runs, shares]
+        for block in cast("Columns", job.run_scores).example_columns():
+            columns = np.stack(np.broadcast_arrays(*block), axis=-1)
+            total = total + metric.scored(columns).sum(axis=-2)
+        counts = np.mean(total, axis=0)
+    return tuple(counts[counts > 0].tolist())
 
 
 def _jackknife(arm: Arm, metric: FunctionMetric) -> Array:
@@ -125,11 +153,16 @@ def _column_table(arm: Arm, metric: Metric, columns: Columns) -> ScoreTable:
 
     def blocks() -> Iterator[Array]:
         for block in columns.example_columns():
-            values = np.repeat(score[:, None], block[0].shape[1], axis=1)  # [runs, block]
+            influence = np.zeros((len(score), block[0].shape[1]))  # [runs, block]
+            size = np.repeat(np.abs(score)[:, None], influence.shape[1], axis=1)
             for column, found in enumerate(block):
                 centred = found - means[:, column, None]
-                values += centred * (gradient[:, column, None] * arm.num_examples)
-            yield weights @ values
+                term = centred * (gradient[:, column, None] * arm.num_examples)
+                influence += term
+                size += np.abs(term)
+            # Terms that cancel but for the derivatives' errors: right answers where all are right.
+            influence[np.abs(influence) < _DERIVATIVE_ERROR * size] = 0.0
+            yield weights @ (score[:, None] + influence)
 
     if 8 * shape[0] * shape[1] <= _KEPT_BYTES:
         kept = list(blocks())

@@ -9,12 +9,12 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from multiberts.evaluate.metrics.classification import CLASS_METRICS
+from multiberts.evaluate.metrics.classification import CLASS_METRICS, is_binary
 from multiberts.evaluate.metrics.column_metric import Metric
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.aggregation import aggregated_table, over_seeds, seed_freedom
-from multiberts.stats.bootstrap.arm_scores import job_table
+from multiberts.stats.bootstrap.arm_scores import job_table, scored_counts
 from multiberts.stats.bootstrap.arms import (
     Arm,
     DataError,
@@ -233,7 +233,14 @@ def prepare_arms(task: TaskResults, settings: ComparisonSettings) -> tuple[list[
                 f"base has seeds {list(unpaired[0].seeds)} and experiment {list(unpaired[1].seeds)}, "
                 "none in common; use the unpaired design"
             )
-    return arms, named_metric(task.metric or metric, arms)
+    return arms, bounded_by_answers(named_metric(task.metric or metric, arms), arms)
+
+
+def bounded_by_answers(metric: MetricLike, arms: Sequence[Arm]) -> MetricLike:
+    """Returns the mean of scores that are all 0 or 1 as the share of right answers that it is."""
+    if metric is METRICS["mean"] and all(is_binary(arm.predictions) for arm in arms):
+        return replace(METRICS["mean"], bounds=(0.0, 1.0))
+    return metric
 
 
 def _in_clusters(
@@ -366,6 +373,7 @@ class Question:
                 job.pool,
                 job.examples,
                 seed_freedom(table.shape[0], job.aggregate),
+                scored_counts(job),
             )
             for table, job, weight in zip(tables, self.jobs, weights, strict=True)
         ]
@@ -420,6 +428,7 @@ def summarise_side(
     """
     arm, scores, confidence = job.arm, job.plain[0][0], settings.confidence
     estimate = float(over_seeds(scores, job.aggregate))
+    units = len(arm.seeds) if settings.resample == "seeds" else _num_scored(job, estimate)
     return ArmSummary(
         name,
         estimate,
@@ -430,7 +439,7 @@ def summarise_side(
             confidence,
             correlation=job.score.is_correlation,
             bounds=job.score.bounds,
-            units=len(arm.seeds) if settings.resample == "seeds" else arm.num_units,
+            units=units,
         ),
         arm.seeds,
         scores,
@@ -441,7 +450,23 @@ def summarise_side(
         arm.left_out,
         *_failures(job, side, scores, confidence),
         *side_spread(side),
+        side.example_error,
+        units,
     )
+
+
+def _num_scored(job: ScoreJob, estimate: float) -> float:
+    """Returns how many examples a score rests on near its bounds.
+
+    An average of shares rests on as many as each share would have, were all as few as the fewest. Near
+    the lower bound an F1 grows faster than the share of right ones, as if there were fewer.
+    """
+    counts = scored_counts(job)
+    if not counts or isinstance(job.score, FunctionMetric):
+        return job.arm.num_units
+    low, high = job.score.bounds
+    steepness = job.score.steepness if estimate < (low + high) / 2 else 1.0
+    return max(1.0, len(counts) * min(counts) / steepness)
 
 
 def check_finite(replicates: Replicates, metrics: Sequence[MetricLike]) -> None:
@@ -498,8 +523,11 @@ def _constant_seeds(job: ScoreJob) -> NDArray[np.bool_]:
         alike &= predictions[:, 0] != max(1, predictions.max())
     elif of_class and (arm.labels == arm.labels[0]).all():
         alike &= predictions[:, 0] != arm.labels[0]
-    constant = ~(of_seeds & ~alike[:, None]).any(axis=0)
-    if own and not constant.all():
+    constant: NDArray[np.bool_] = ~(of_seeds & ~alike[:, None]).any(axis=0)
+    if own and constant.all():
+        # Scores that differ between seeds alone, such as one per seed, do not answer examples.
+        return constant if (predictions == predictions[0, 0]).all() else ~constant
+    if own:
         # Few hard examples can be all wrong by chance: the others must be right too often for that.
         others = predictions[of_seeds[:, ~constant].any(axis=1)]
         for place in np.flatnonzero(constant):
@@ -512,6 +540,12 @@ def _pairing(base: Arm, experiment: Arm) -> Pairing:
     """Returns what pairs the seeds: a common parent of every pair, or their number alone."""
     common = all(base.shares_parent(experiment, seed) for seed in base.seeds)
     return "parent" if common else "seed number"
+
+
+def kind_of(metric: MetricLike) -> ScoreKind:
+    """Returns what intervals need to know of a metric."""
+    is_mean = isinstance(metric, Metric) and metric.mean_of is not None
+    return ScoreKind(metric.name, metric.is_correlation, metric.bounds, is_mean)
 
 
 def _check_seeds(arms: Sequence[Arm], settings: ComparisonSettings) -> None:
@@ -584,7 +618,7 @@ def compare_questions(
             joined[number],
             settings,
             called,
-            ScoreKind(question.metric.name, question.metric.is_correlation, question.metric.bounds),
+            kind_of(question.metric),
             question.unpaired,
             question.pairing,
             question.without(summaries),

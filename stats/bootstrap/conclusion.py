@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, TypedDict
+from typing import Literal, NamedTuple, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.evaluate.metrics.column_metric import UNBOUNDED
 from multiberts.stats.bootstrap.aggregation import Aggregate
-from multiberts.stats.bootstrap.answers import ShortAnswers, short_answers
+from multiberts.stats.bootstrap.answers import ShortAnswers, opposite_chance, short_answers
 from multiberts.stats.bootstrap.arms import DataError, check_choice
 from multiberts.stats.bootstrap.corrections import check_num_bootstrap, check_whole
-from multiberts.stats.bootstrap.crossing import Crossing, VarianceEstimate, VarianceParts
+from multiberts.stats.bootstrap.crossing import Crossing, Term, VarianceEstimate, VarianceParts
 from multiberts.stats.bootstrap.effect_size import EffectSizes, effect_sizes
+from multiberts.stats.bootstrap.plan import TARGET_POWER, Plan, estimated_plan, too_few_to_plan
 from multiberts.stats.bootstrap.readable import EqualByContent, Readable
 from multiberts.stats.bootstrap.resampling import DrawSource, KeyedDraws, PublishedDraws
-from multiberts.stats.bootstrap.score_tables import Resample
+from multiberts.stats.bootstrap.score_tables import Array, Resample, ScoreTable
 from multiberts.stats.intervals import (
     Interval,
     PValues,
@@ -48,6 +49,10 @@ DrawOrder = Literal["keyed", "published"]
 Pairing = Literal["parent", "seed number"]
 # Standard errors of a seed's score from which on it is far from chance.
 _FAR_FROM_CHANCE = 10
+# A standard error that is smaller relative to the scores is what rounding leaves of equal differences.
+_ROUNDING = 1e-12
+# With fewer examples on which two sides differ, their difference is not near enough to normal.
+_FEW_DISCORDANT = 30
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +81,9 @@ class ArmSummary(EqualByContent):
         correlations and the AUC, one value), or score the same below 1 on every example where scores
         are given. Where others do not, they are failed seeds, too.
       standard_error, degrees_of_freedom: of the estimate, as in `Comparison`.
+      example_error: the standard error that examples alone give, with the seeds held fixed.
+      num_scored: examples (or clusters) that the score rests on near its bounds: all of them for an
+        accuracy, the positives for a recall (`evaluate.metrics.column_metric.Metric.scored`).
     """
 
     name: str
@@ -94,6 +102,8 @@ class ArmSummary(EqualByContent):
     constant_seeds: tuple = ()
     standard_error: float = 0.0
     degrees_of_freedom: float = math.inf
+    example_error: float = 0.0
+    num_scored: float = math.inf
 
     @property
     def num_units(self) -> int:
@@ -109,11 +119,13 @@ class ScoreKind:
       metric: its name.
       is_correlation: whether it is a correlation.
       bounds: the smallest and the largest score there can be.
+      is_mean: whether it is the mean of the examples' own scores.
     """
 
     metric: str
     is_correlation: bool = False
     bounds: tuple[float, float] = UNBOUNDED
+    is_mean: bool = False
 
 
 @dataclass(frozen=True)
@@ -154,8 +166,10 @@ class Comparison(Readable):
       t: the recommended interval: estimate -+ t x standard error, within the metric's bounds. For
         one procedure it is computed on Fisher's z (correlations) or, near the bounds, is Wilson's
         score interval (`stats.intervals.score_interval`); where all answers are right, or wrong, it
-        is Clopper and Pearson's on the examples. Where both sides of a difference are near the bounds
-        it comes from their score intervals, see `stats.intervals.near_bounds_difference`.
+        is Clopper and Pearson's on the examples. Where so few examples are wrong on both sides of a
+        difference, or so few differ between paired sides, that it is far from normal, it comes from
+        score intervals, see `interval_and_test`. It reaches from one end of the range to the other
+        where nothing varies and nothing follows from that.
       percentile: the published interval. Too narrow with few seeds.
       basic, bca: other intervals from the same samples. Also too narrow with few seeds.
       studentised: from each replicate's own standard error. Wide with few seeds. None where it
@@ -186,6 +200,8 @@ class Comparison(Readable):
         others.
       notes: what readers must know of the data, such as copies of one run under two seeds.
       variance_parts: the mean squares behind the standard error.
+      pooled_seeds: whether the seeds of unpaired sides were alike enough for their mean squares to be
+        pooled, which gives 2R - 2 degrees of freedom where Welch's formula gives fewer.
       unpaired_t, p_unpaired_t: what `t` and `p_t` would be, were the seeds unrelated. None in
         other designs, and for a macro-average.
 
@@ -199,11 +215,11 @@ class Comparison(Readable):
       >>> round(result.estimate, 3), result.base.seeds, result.p_t
       (0.667, (0, 1, 2), None)
       >>> print(result)
-      Across 3 seeds (3 runs) and 4 examples, accuracy of base is 66.67 % (95 % CI 17.38 to 94.99 %).
+      Across 3 seeds (3 runs) and 4 examples, accuracy of base is 66.67 % (95 % CI 17.39 to 95.00 %).
       <BLANKLINE>
       |      | accuracy (%) | 95% t interval (%) | seeds |
       |------|-------------:|-------------------:|------:|
-      | base | 66.67        | 17.38 to 94.99     | 3     |
+      | base | 66.67        | 17.39 to 95.00     | 3     |
     """
 
     name: str
@@ -244,11 +260,69 @@ class Comparison(Readable):
     p_unpaired_t: PValues | None = None
     variance_parts: VarianceParts | None = None
     without_failed: Remainder | None = None
+    pooled_seeds: bool = False
     notes: tuple[str, ...] = ()
+
+    def plan(
+        self,
+        num_seeds: int | None = None,
+        num_examples: int | None = None,
+        effect: float | None = None,
+        target_power: float = TARGET_POWER,
+        sides: int = 2,
+    ) -> Plan:
+        """Plans a study like this one: its power, what it can detect, the seeds or examples it needs.
+
+        Args:
+          num_seeds: of each arm (of the one with fewer); None: as here.
+          num_examples: None: as here.
+          effect: the true difference to be found; None: the estimate, unless it is within one standard
+            error of 0, where not even its sign is known.
+          target_power: the probability with which it is to be found.
+          sides: of the test.
+
+        Raises:
+          DataError: an arm whose seeds are drawn has fewer than three, which are too few to plan from;
+            or a number is not valid.
+
+        Example:
+          >>> import numpy as np
+          >>> from multiberts import stats
+          >>> base, experiment = np.random.default_rng(0).normal(0, 1, (2, 5, 100))
+          >>> plan = stats.compare(base, experiment, "mean").plan(num_seeds=10, effect=0.2)
+          >>> 0 < plan.power() < 1
+          True
+        """
+        if self.variance_parts is None:
+            raise DataError("found a result without mean squares, expected one of stats.compare")
+        drawn = self._drawn_arms()
+        found = estimated_plan(
+            self.variance_parts,
+            min(len(side.seeds) for side in drawn),
+            self.num_examples,
+            self.design,
+            1 - self.confidence,
+            self.estimate,
+            round(sum(side.num_runs for side in drawn) / sum(len(side.seeds) for side in drawn)),
+        )
+        return replace(
+            found.at(num_seeds, num_examples),
+            sides=sides,
+            target_power=target_power,
+            effect=found.effect if effect is None else effect,
+        )
+
+    def _drawn_arms(self) -> list[ArmSummary]:
+        """Returns the arms whose seeds the design draws."""
+        if self.experiment is None:
+            return [self.base]
+        return (
+            [self.experiment] if self.design == "fixed_baseline" else [self.base, self.experiment]
+        )
 
     @cached_property
     def answers(self) -> ShortAnswers | None:
-        """Returns three short answers, which `print` gives in words; None in a `single` design."""
+        """Returns short answers, which `print` gives in words; None in a `single` design."""
         if self.experiment is None or self.variance_parts is None:
             return None
         base, scores = self.base.seed_scores, self.experiment.seed_scores
@@ -257,18 +331,11 @@ class Comparison(Readable):
             "unpaired": [base, scores],
             "fixed_baseline": [scores],
         }
-        sides = (
-            [self.experiment] if self.design == "fixed_baseline" else [self.base, self.experiment]
-        )
-        return short_answers(
-            self.variance_parts,
-            self.estimate,
-            self.significant,
-            1 - self.confidence,
-            min(len(side.seeds) for side in sides),
-            self.num_examples,
-            by_design[self.design],
-        )
+        opposite = opposite_chance(self.estimate, by_design[self.design])
+        if too_few_to_plan(self.variance_parts):
+            fewest = min(len(side.seeds) for side in self._drawn_arms())
+            return ShortAnswers(opposite, fewest, self.num_examples)
+        return short_answers(self.plan(), opposite, self.significant)
 
     @property
     def differences(self) -> NDArray[np.float64]:
@@ -398,18 +465,19 @@ def conclude(
         p_published = published_p_values(differences)
     unpaired_t = p_unpaired_t = None
     if unpaired is not None:
-        apart = unpaired.unbiased_variance()
-        unpaired_t, p_unpaired_t = interval_and_test(sides, apart, kind, settings.resample, level)
+        unpaired_t, p_unpaired_t = interval_and_test(
+            sides, unpaired, kind, settings.resample, level
+        )
     sign_flip, permutation = _seed_tests(sides, settings)
     floor = _seed_floor(settings, [len(side.seeds) for side in sides])
     mean = float(differences.mean())
     if experiment is None:
         t = side_interval(
             crossing, estimate, level, correlation=kind.is_correlation, bounds=bounds,
-            units=_units(base, settings),
+            units=base.num_scored,
         )  # fmt: skip
     else:
-        t, p_t = interval_and_test(sides, unbiased, kind, settings.resample, level)
+        t, p_t = interval_and_test(sides, crossing, kind, settings.resample, level)
     return Comparison(
         name=names.name,
         evaluation_set=names.evaluation_set,
@@ -454,45 +522,137 @@ def conclude(
         unpaired_t=unpaired_t,
         p_unpaired_t=p_unpaired_t,
         variance_parts=parts,
+        pooled_seeds=unbiased.pooled and len(parts.seeds) == 2,
         without_failed=None if rest is None else remainder(rest, level, span, len(sides) > 1),
     )
 
 
 def interval_and_test(
     sides: Sequence[ArmSummary],
-    variance: VarianceEstimate,
+    crossing: Crossing,
     kind: ScoreKind,
     resample: Resample,
     level: float,
+    prior: Term = (0.0, 0.0),
 ) -> tuple[Interval, PValues]:
-    """Computes the recommended interval and test of a difference from its variance.
+    """Computes the recommended interval and test of a difference.
+
+    It is the t interval unless the scores are bounded and few examples decide:
+
+    - Where seeds and examples are paired, and the sides differ on fewer than thirty examples, the
+      difference is that of two small shares: of answers gained and of answers lost. What all seeds have
+      in common plays no part in them. For scores that are no means, both sides must be near the bounds.
+    - Elsewhere where both sides are near their bounds, judged by what examples add to their standard
+      errors with the seeds held fixed.
+
+    Then it comes from the score intervals of the two (`stats.intervals.near_bounds_difference`).
 
     Args:
       sides: base and experiment.
-      variance: of their difference.
+      crossing: the tables whose sum is the difference.
       kind: of the score.
       resample: what is resampled.
       level: of the interval, in (0, 1).
+      prior: as in `Crossing.unbiased_variance`.
     """
     base, experiment = sides
+    variance = crossing.unbiased_variance(prior)
     estimate = experiment.estimate - base.estimate
     error, freedom = math.sqrt(variance.variance), variance.cautious_degrees_of_freedom
-    spreads = [(side.estimate, side.standard_error, side.degrees_of_freedom) for side in sides]
-    near = not kind.is_correlation and resample != "seeds"
-    if near and all(is_near_bounds(*spread, level, kind.bounds) for spread in spreads):
-        product = base.standard_error * experiment.standard_error
-        shared = base.standard_error**2 + experiment.standard_error**2 - variance.variance
-        correlation = min(max(shared / (2 * product), -1.0), 1.0) if product else 0.0
-        units = base.num_units, experiment.num_units
-        # Of the same seeds and examples, with many degrees of freedom where a mean square can be known
-        # to be small: the largest is the least cautious that data of few seeds allow.
-        freedom = max(freedom, base.degrees_of_freedom, experiment.degrees_of_freedom)
-        return near_bounds_difference(
-            spreads[0][:2], spreads[1][:2], freedom, correlation, kind.bounds, units, level
-        )
+    if error <= _ROUNDING * max(abs(base.estimate), abs(experiment.estimate)):
+        error = 0.0
     width = kind.bounds[1] - kind.bounds[0]
+    if math.isfinite(width) and not kind.is_correlation and resample != "seeds":
+        paired = len(crossing.parts) == 1
+        if paired and (kind.is_mean or estimate == error == 0):
+            if error == 0 or _differ_seldom(crossing, width, level):
+                two = _lost_and_gained(crossing, min(side.num_scored for side in sides))
+                return _of_near_bounds(two, variance, (0.0, width), level)
+        elif all(
+            is_near_bounds(side.estimate, side.example_error, math.inf, level, kind.bounds)
+            for side in sides
+        ) and not (paired and _num_discordant(crossing.parts[0].table) >= _FEW_DISCORDANT):
+            return _of_near_bounds(sides, variance, kind.bounds, level)
+    if error == 0:
+        return _nothing_varies((-width, width))
     plain = t_interval(estimate, error, freedom, level)
     return clipped_interval(plain, (-width, width)), t_p_values(estimate, error, freedom)
+
+
+class _Share(NamedTuple):
+    """What `_of_near_bounds` reads of a side."""
+
+    estimate: float
+    standard_error: float
+    degrees_of_freedom: float
+    num_scored: float
+
+
+def _of_near_bounds(
+    sides: Sequence[ArmSummary | _Share],
+    variance: VarianceEstimate,
+    bounds: tuple[float, float],
+    level: float,
+) -> tuple[Interval, PValues]:
+    first, second = sides
+    product = first.standard_error * second.standard_error
+    shared = first.standard_error**2 + second.standard_error**2 - variance.variance
+    correlation = min(max(shared / (2 * product), -1.0), 1.0) if product else 0.0
+    # The largest: with few seeds the smaller ones are over-conservative near a bound.
+    freedom = max(
+        variance.cautious_degrees_of_freedom, first.degrees_of_freedom, second.degrees_of_freedom
+    )
+    return near_bounds_difference(
+        (first.estimate, first.standard_error),
+        (second.estimate, second.standard_error),
+        freedom,
+        correlation,
+        bounds,
+        (first.num_scored, second.num_scored),
+        level,
+    )
+
+
+def _differ_seldom(crossing: Crossing, width: float, level: float) -> bool:
+    """Returns whether sides differ on so few examples that the share of these is near 0."""
+    (part,) = crossing.parts
+    if _num_discordant(part.table) >= _FEW_DISCORDANT:
+        return False
+    share = _mapped(crossing, np.abs)
+    return is_near_bounds(share.mean, share.example_error, math.inf, level, (0.0, width))
+
+
+def _mapped(crossing: Crossing, function: Callable[[Array], Array]) -> Crossing:
+    """Returns the crossing of a function of the cells of one table."""
+    (part,) = crossing.parts
+    table = ScoreTable(part.table.shape, lambda: map(function, part.table.blocks()))
+    return Crossing([replace(part, table=table)])
+
+
+def _num_discordant(differences: ScoreTable) -> int:
+    """Counts examples on which the sides of any seed differ; stops once they are not few."""
+    number = 0
+    for block in differences.blocks():
+        number += int(block.any(axis=0).sum())
+        if number >= _FEW_DISCORDANT:
+            break
+    return number
+
+
+def _lost_and_gained(crossing: Crossing, units: float) -> list[_Share]:
+    """Splits a table of differences into answers lost and gained; gained less lost is the difference."""
+    found = []
+    for part_of in (lambda cells: np.maximum(-cells, 0.0), lambda cells: np.maximum(cells, 0.0)):
+        own = _mapped(crossing, part_of)
+        spread = own.unbiased_variance()
+        error = math.sqrt(spread.variance)
+        found.append(_Share(own.mean, error, spread.cautious_degrees_of_freedom, units))
+    return found
+
+
+def _nothing_varies(span: tuple[float, float]) -> tuple[Interval, PValues]:
+    """Returns what is known where all seeds and examples have one difference: nothing about others."""
+    return Interval(*span), PValues(1.0, 1.0, 1.0)
 
 
 def remainder(
@@ -508,8 +668,10 @@ def remainder(
     """
     found = rest.unbiased_variance()
     t_of = rest.mean, math.sqrt(found.variance), found.cautious_degrees_of_freedom
-    interval = clipped_interval(t_interval(*t_of, confidence), span)
-    return Remainder(rest.mean, interval, t_p_values(*t_of) if tested else None)
+    interval, p_values = clipped_interval(t_interval(*t_of, confidence), span), t_p_values(*t_of)
+    if found.variance == 0:
+        interval, p_values = _nothing_varies(span)
+    return Remainder(rest.mean, interval, p_values if tested else None)
 
 
 def side_interval(
@@ -519,7 +681,7 @@ def side_interval(
     *,
     correlation: bool = False,
     bounds: tuple[float, float] = UNBOUNDED,
-    units: int = 1,
+    units: float = 1,
 ) -> Interval:
     """Computes the recommended interval of one side's score, whose table is the crossing's.
 
@@ -535,6 +697,10 @@ def side_interval(
       units: the number of its examples, clusters or seeds, whichever are drawn.
     """
     error, freedom = side_spread(crossing)
+    drawn = bool(crossing.seeds or crossing.examples)
+    at_bound = estimate in bounds and math.isfinite(bounds[1] - bounds[0])
+    if drawn and error == 0 and (correlation or not at_bound):
+        return Interval(*bounds)  # nothing varies, and nothing follows from that
     if correlation:
         return fisher_t_interval(estimate, error, freedom, confidence)
     tails = crossing.tail_freedom() if error else math.inf
@@ -613,13 +779,6 @@ def _seed_noise(crossing: Crossing) -> float | None:
     if not degrees:
         return None
     return math.sqrt(parts.residual_squares / degrees / len(parts.example))
-
-
-def _units(side: ArmSummary, settings: ComparisonSettings) -> int:
-    """Returns the number of examples, clusters or seeds that are drawn."""
-    if settings.resample == "seeds":
-        return len(side.seeds)
-    return side.num_units
 
 
 def _seed_tests(

@@ -24,11 +24,13 @@ from numpy.typing import ArrayLike
 
 from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.aggregation import aggregated_table, seed_freedom
-from multiberts.stats.bootstrap.arm_scores import job_table
+from multiberts.stats.bootstrap.arm_scores import job_table, scored_counts
 from multiberts.stats.bootstrap.arms import Arm, DataError, Missing, check_choice, sorted_seeds
 from multiberts.stats.bootstrap.comparison import (
     TaskResults,
+    bounded_by_answers,
     check_finite,
+    kind_of,
     prepare_arms,
     summarise_side,
 )
@@ -37,7 +39,6 @@ from multiberts.stats.bootstrap.conclusion import (
     ComparisonOptions,
     ComparisonSettings,
     Pairing,
-    ScoreKind,
     interval_and_test,
 )
 from multiberts.stats.bootstrap.corrections import adjusted_p_values
@@ -273,7 +274,8 @@ def _prepared(
                 "expected two or more to estimate how seeds vary; add seeds, or use "
                 "resample='examples' and claim nothing beyond these seeds"
             )
-    return arms, used if metric is None else named_metric(metric, list(arms.values()))
+    found = used if metric is None else named_metric(metric, list(arms.values()))
+    return arms, bounded_by_answers(found, list(arms.values()))
 
 
 def _sides(
@@ -289,7 +291,8 @@ def _sides(
         job = ScoreJob(arm, metric, pool, examples, settings.aggregate)
         table = aggregated_table(job_table(job), job.aggregate)
         freedom = seed_freedom(len(arm.seeds), job.aggregate)
-        sides[name] = _Side(job, TablePart(table, 1.0, pool, examples, freedom))
+        part = TablePart(table, 1.0, pool, examples, freedom, scored_counts(job))
+        sides[name] = _Side(job, part)
     return sides
 
 
@@ -302,14 +305,15 @@ def _differences(
     """Compares pairs of (base, experiment); also returns the degrees of freedom of the prior."""
     prior = _prior(sides, settings)
     level = 1 - (1 - settings.confidence) / len(pairs)
-    score = next(iter(sides.values())).job.score
-    kind = ScoreKind(score.name, score.is_correlation, score.bounds)
+    kind = kind_of(next(iter(sides.values())).job.score)
     found = []
     for base, experiment in pairs:
         pair = [summaries[base], summaries[experiment]]
         crossing = Crossing([replace(sides[base].part, weight=-1.0), sides[experiment].part])
         variance = crossing.unbiased_variance(prior)
-        interval, p_values = interval_and_test(pair, variance, kind, settings.resample, level)
+        interval, p_values = interval_and_test(
+            pair, crossing, kind, settings.resample, level, prior
+        )
         p = p_values.two_sided
         found.append(
             ArmDifference(

@@ -252,6 +252,8 @@ class TablePart:
       pool: name of the pool its seeds are drawn from; None where they are fixed.
       examples: name of the set its examples (or clusters) are drawn from; None where they are fixed.
       seed_freedom: degrees of freedom of the spread of its seeds, where they are not R - 1.
+      scored: numbers of examples behind each share that the scores are made of, where not all examples
+        count, such as the positives of a recall.
     """
 
     table: ScoreTable
@@ -259,3 +261,4 @@ class TablePart:
     pool: str | None
     examples: str | None
     seed_freedom: int | None = None
+    scored: tuple[float, ...] = ()

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,12 +26,18 @@ from multiberts.stats.instances.instance_level import (
     instance_accuracy,
     threshold_bias,
 )
-from multiberts.stats.instances.momentum_test import Correlation, Momentum, momentum
+from multiberts.stats.instances.momentum import (
+    Correlation,
+    Momentum,
+    MomentumIndex,
+    momentum,
+    momentum_index,
+)
 from multiberts.stats.instances.nested_runs import NestedRuns, Runs, aligned
 from multiberts.stats.instances.variance_by_bias import VarianceCurve, conditional_variance
 
 Tasks = Mapping[str, Mapping[str, Runs]]
-Momenta = Mapping[str, Mapping[tuple[str, str, str], Momentum]]
+Triple = tuple[str, str, str]  # a small, a middle and a large size
 # False discovery rates among which Fisher's tests find the most, as in the paper's table 4.
 RATES = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)
 MOST_SEEDS = 10
@@ -115,10 +122,8 @@ class InstanceAnalysis:
       accuracies, decompositions: by task and size. A decomposition needs two runs that differ
         only in each level; other sizes are left out.
       pairs: every smaller and larger size of a task.
-      momenta: by task and triple of sizes, with parts of the middle size's seeds; triples whose
-        middle size has fewer than 3 seeds are left out.
-      further_momenta: the same by Spearman's correlation, and by the paper's estimator with both
-        correlations, by name.
+      momenta: by task and triple of sizes; triples with a size of one seed are left out.
+      momentum_indices: by kind of correlation, task and triple, the paper's estimator.
       by_seeds: by task and pair of sizes, the bound and Fisher's tests with fewer seeds.
       curves: by task, level and size; sizes with fewer than 4 seeds are left out.
     """
@@ -126,8 +131,8 @@ class InstanceAnalysis:
     accuracies: Mapping[str, Mapping[str, SizeAccuracy]]
     decompositions: Mapping[str, Mapping[str, Decomposition]]
     pairs: Sequence[PairOfSizes]
-    momenta: Momenta
-    further_momenta: Mapping[str, Momenta]
+    momenta: Mapping[str, Mapping[Triple, Momentum]]
+    momentum_indices: Mapping[Correlation, Mapping[str, Mapping[Triple, MomentumIndex]]]
     by_seeds: Mapping[tuple[str, str, str], Sequence[FewerSeeds]]
     curves: Mapping[str, Mapping[str, Mapping[str, VarianceCurve]]]
 
@@ -150,10 +155,10 @@ def analyse_sizes(
       ensembled: the same with one voted run per seed; by default `ensemble` of the correctness.
         Give `ensemble(predictions, labels)` where there are more than two classes.
       levels: false discovery rates of the Fisher tests.
-      num_buckets: of the momentum.
+      num_buckets: of the paper's estimator of momentum.
       num_bootstrap: bootstrap samples of examples.
       bootstrap_seed: of these.
-      split_seed: of the splits of seeds for momentum and curves.
+      split_seed: of the splits of seeds for curves.
       with_curves: whether to fit the variance given bias too.
 
     Raises:
@@ -163,32 +168,13 @@ def analyse_sizes(
         raise DataError("found no task or no size; give tasks={name: {size: runs}}")
     runs = {task: _aligned(sizes) for task, sizes in tasks.items()}
     votes = {
-        task: _aligned(ensembled[task])
+        task: _aligned(ensembled[task], sizes.values())
         if ensembled is not None
         else {size: ensemble(given) for size, given in sizes.items()}
         for task, sizes in runs.items()
     }
 
-    def momenta_of(kind: Correlation = "pearson", shared: bool = False) -> Momenta:
-        return {
-            task: {
-                names: momentum(
-                    sizes[names[0]],
-                    sizes[names[1]],
-                    sizes[names[2]],
-                    num_buckets=num_buckets,
-                    kind=kind,
-                    shared=shared,
-                    num_bootstrap=num_bootstrap,
-                    split_seed=split_seed,
-                    bootstrap_seed=bootstrap_seed,
-                )
-                for names in itertools.combinations(sizes, 3)
-                if len(sizes[names[1]].seeds) >= 3
-            }
-            for task, sizes in runs.items()
-        }
-
+    triples = {task: list(itertools.combinations(sizes, 3)) for task, sizes in runs.items()}
     return InstanceAnalysis(
         accuracies={
             task: {size: _accuracy(given, votes[task][size]) for size, given in sizes.items()}
@@ -203,11 +189,25 @@ def analyse_sizes(
             for task, sizes in runs.items()
             for names in itertools.combinations(sizes, 2)
         ],
-        momenta=momenta_of(),
-        further_momenta={
-            "spearman": momenta_of(kind="spearman"),
-            "shared": momenta_of(shared=True),
-            "shared_spearman": momenta_of(kind="spearman", shared=True),
+        momenta={
+            task: {
+                names: momentum(*(sizes[name] for name in names))
+                for names in triples[task]
+                if all(len(sizes[name].seeds) > 1 for name in names)
+            }
+            for task, sizes in runs.items()
+        },
+        momentum_indices={
+            kind: {
+                task: {
+                    names: momentum_index(
+                        *(sizes[name] for name in names), num_buckets=num_buckets, kind=kind
+                    )
+                    for names in triples[task]
+                }
+                for task, sizes in runs.items()
+            }
+            for kind in get_args(Correlation)
         },
         by_seeds={
             (task, *names): _by_seeds(votes[task], names)
@@ -220,8 +220,9 @@ def analyse_sizes(
     )
 
 
-def _aligned(sizes: Mapping[str, Runs]) -> dict[str, NestedRuns]:
-    return dict(zip(sizes, aligned(*sizes.values()), strict=True))
+def _aligned(sizes: Mapping[str, Runs], first: Iterable[Runs] = ()) -> dict[str, NestedRuns]:
+    """Puts the examples of all sizes into one order, that of `first` where it is given."""
+    return dict(zip(sizes, aligned(*first, *sizes.values())[-len(sizes) :], strict=True))
 
 
 def _spread(sizes: Mapping[str, NestedRuns]) -> Iterator[tuple[str, NestedRuns]]:

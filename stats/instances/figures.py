@@ -15,10 +15,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from multiberts.runs.figure_style import COLOURS, GREY, LINES, MARKERS, canvas
-from multiberts.stats.instances.analysis import InstanceAnalysis, PairOfSizes, SizeAccuracy
+from multiberts.stats.instances.analysis import (
+    InstanceAnalysis,
+    PairOfSizes,
+    SizeAccuracy,
+    Triple,
+)
 from multiberts.stats.instances.decomposition import Decomposition
 from multiberts.stats.instances.instance_level import Distribution, InstanceBound
-from multiberts.stats.instances.momentum_test import Momentum
+from multiberts.stats.instances.momentum import Momentum
 from multiberts.stats.instances.tables import all_tables, level_name
 from multiberts.stats.instances.variance_by_bias import VarianceCurve
 from multiberts.stats.presentation.figures import (
@@ -52,8 +57,7 @@ NUMBERED = {
     "decay": "tables 2 and 9",
     "thresholds": "table 3",
     "seeds": "tables 4 and 11",
-    "momentum": "tables 6 and 12, with parts of the seeds",
-    "momentum_shared": "tables 6 and 12, by the paper's estimator",
+    "momentum_index": "tables 6 and 12",
     "figure_histogram": "figure 2a",
 }
 
@@ -105,8 +109,10 @@ _CAPTIONS = {
     "fisher": "Single examples found worse by Fisher's tests, at false discovery rates",
     "decomposition": "The loss as squared bias and variances over pre-training and fine-tuning",
     "disagreement": "How often two runs disagree in being right, by the seed that they share",
-    "momentum": "Whether examples that improved from the small to the middle size improve further: "
-    "correlation of the two gains",
+    "momentum": "Whether examples that improve from the small to the middle size improve further: "
+    "correlation of the two true gains where the middle size is equally accurate",
+    "momentum_index": "The paper's correlation of the two estimated gains. Noise of few seeds pulls it far "
+    "below the true one: use it only to compare tasks of equal numbers of seeds",
     "figure_accuracy": "Accuracy by size: a dot per pre-training seed, the means and the votes",
     "figure_histogram": "How many examples are right in what share of the seeds",
     "figure_bounds": "Lower bounds on the share of examples that get worse with size",
@@ -114,7 +120,7 @@ _CAPTIONS = {
     "figure_decomposition": "The loss by size, in parts",
     "figure_variances": "Variances by size",
     "figure_decay": "How the accuracy of examples changes with size, and what chance alone would give",
-    "figure_momentum": "The two gains of each example against each other",
+    "figure_momentum": "Correlation of the two true gains, with 95% intervals over seeds and examples",
     "figure_variance": "The variance of an example against its bias",
 }
 
@@ -131,13 +137,12 @@ def _findings(pairs: Sequence[PairOfSizes]) -> list[str]:
 
 def _caption(name: str) -> str:
     number = NUMBERED.get(name) or NUMBERED.get("_".join(name.split("_")[:2]), "")
-    if name.startswith("momentum"):
-        number = NUMBERED.get(name, "")
     words = name.split("_")
     starts = ("_".join(words[:count]) for count in range(len(words), 0, -1))
     caption = next(_CAPTIONS[start] for start in starts if start in _CAPTIONS).rstrip(".")
-    detail = {"spearman": "ranks", "shared": "the estimator of the paper"}
-    of = ", ".join(detail[word] for word in words if word in detail)
+    of = ""
+    if "spearman" in words:  # the paper has none
+        of, number = "ranks", ""
     if name.startswith("figure_") and len(words) > 2:
         of = " ".join(words[2:])
     caption += f" ({of})" if of else ""
@@ -442,36 +447,16 @@ def variance_curve_figure(
     return figure
 
 
-def momentum_figure(momenta: Mapping[tuple[str, str, str], Momentum], title: str = "") -> Figure:
-    """Draws the correlation of two successive improvements by accuracy of the middle size, with
-    intervals; one panel per middle size.
-    """
-    middles = list(dict.fromkeys(names[1] for names in momenta))
-    most = max(sum(names[1] == middle for names in momenta) for middle in middles)
-    height = 3.2 + 0.2 * most + (0.3 if title else 0)
-    options = {"sharey": True, "squeeze": False}
-    with canvas(0.8 + 3.2 * len(middles), height, len(middles), **options) as (figure, panels):
-        for axes, middle in zip(panels[0], middles, strict=True):
-            chosen = {names: item for names, item in momenta.items() if names[1] == middle}
-            for place, (names, item) in enumerate(chosen.items()):
-                _draw_momentum(axes, place, len(chosen), f"{names[0]}, {names[2]}", item)
-            first = next(iter(chosen.values()))
-            axes.axhline(0, color=GREY, linewidth=0.8, linestyle=":")
-            axes.set_xticks(first.edges)
-            axes.set_xlabel(f"instance accuracy of {middle}")
-            axes.set_title(f"{middle}, from and to (mean r)", fontsize=10)
-            axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2), fontsize=9)
-        kind = {"pearson": "Pearson", "spearman": "Spearman"}[next(iter(momenta.values())).kind]
-        panels[0, 0].set_ylabel(f"{kind} r of improvements")
-        title_above(figure, title)
+def momentum_figure(momenta: Mapping[Triple, Momentum], title: str = "") -> Figure:
+    """Draws the correlation of two successive improvements with its interval, one row per triple."""
+    with canvas(6.0, 1.3 + 0.36 * len(momenta)) as (figure, axes):
+        for row, item in enumerate(momenta.values()):
+            axes.plot([item.low, item.high], [row, row], color=COLOURS[0], linewidth=1.6)
+            axes.plot(item.r, row, **dot_style(0))
+        axes.axvline(0, color="black", linewidth=0.9, linestyle=":")
+        axes.set_xlim(-1.03, 1.03)
+        name_rows(axes, [" to ".join(names) for names in momenta])
+        confidence = next(iter(momenta.values())).confidence
+        axes.set_xlabel(f"r of true improvements, {confidence:.0%} interval (no dot: unknown)")
+        axes.set_title(title)
     return figure
-
-
-def _draw_momentum(axes: Axes, place: int, number: int, name: str, item: Momentum) -> None:
-    centres = (item.edges[:-1] + item.edges[1:]) / 2
-    spread = 0.5 * np.diff(item.edges).min() / max(number, 2)
-    errors = np.abs(np.stack([item.correlation - item.low, item.high - item.correlation]))
-    axes.errorbar(
-        centres + spread * (place - (number - 1) / 2), item.correlation, errors, capsize=2,
-        linewidth=1.3, markersize=5, label=f"{name} ({item.pooled:.2f})", **curve_style(place),
-    )  # fmt: skip

@@ -7,7 +7,7 @@ The instance accuracy of an example is the probability that a run of a size is r
 estimated from few seeds, so that many examples look worse under the larger size by chance. The
 random baseline shows how many: it exchanges seeds of the two sizes, so that neither side is larger,
 and computes the difference again. `fisher_tests` tests each example separately instead.
-`stats.instances.momentum_test` asks whether improvement continues from size to size.
+`stats.instances.momentum` asks whether improvement continues from size to size.
 """
 
 from __future__ import annotations
@@ -389,7 +389,8 @@ def decay_bound(small: Runs, large: Runs, threshold: float | None = None) -> Ins
       threshold: a t < 0 fixed in advance; by default the best one.
 
     Raises:
-      DataError: a score is not 0 or 1, the examples differ, or the threshold is not negative.
+      DataError: a score is not 0 or 1, the examples differ, one side alone has example ids, or the
+        threshold is not negative.
     """
     if threshold is not None and not threshold < 0:
         raise DataError(f"found a threshold of {threshold}, expected one below 0")

@@ -228,9 +228,16 @@ def aligned(*sizes: Runs) -> list[NestedRuns]:
     """Sorts the examples of all into the order of the first.
 
     Raises:
-      DataError: they hold different examples.
+      DataError: they hold different examples, or only some of them have example ids.
     """
     first, *others = (as_nested_runs(runs) for runs in sizes)
+    without = [place for place, runs in enumerate((first, *others)) if runs.example_ids is None]
+    # Positions say nothing about runs that are known by id: their order may be another one.
+    if 0 < len(without) <= len(others):
+        raise DataError(
+            f"found no example ids in set {without[0] + 1} of {len(others) + 1} sets of runs, where others "
+            "have them; give every set a coordinate example_id, or none"
+        )
     return [first, *(_in_order_of(first, runs) for runs in others)]
 
 

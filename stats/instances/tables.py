@@ -7,13 +7,19 @@ all; `stats.instances.figures.write_instances` writes them into a folder, with t
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from multiberts.stats.instances.analysis import InstanceAnalysis, PairOfSizes, SizeAccuracy
+from multiberts.stats.instances.analysis import (
+    InstanceAnalysis,
+    PairOfSizes,
+    SizeAccuracy,
+    Triple,
+)
 from multiberts.stats.instances.decomposition import Decomposition, LossPart, part
-from multiberts.stats.instances.momentum_test import Momentum
+from multiberts.stats.instances.momentum import Momentum, MomentumIndex
 from multiberts.stats.intervals import Interval
 from multiberts.stats.presentation.table_writer import Cell, Table
 
@@ -37,10 +43,8 @@ def all_tables(analysis: InstanceAnalysis) -> dict[str, Table]:
         "decomposition": decomposition_table(analysis.decompositions),
         "disagreement": disagreement_table(analysis.decompositions),
         "momentum": momentum_table(analysis.momenta),
-        **{
-            f"momentum_{name}": momentum_table(momenta)
-            for name, momenta in analysis.further_momenta.items()
-        },
+        "momentum_index": index_table(analysis.momentum_indices["pearson"]),
+        "momentum_index_spearman": index_table(analysis.momentum_indices["spearman"]),
     }
     return {name: table for name, table in tables.items() if table.rows}
 
@@ -212,30 +216,37 @@ def _by_task_and_size(
             yield (task, size), found
 
 
-def momentum_table(momenta: Mapping[str, Mapping[tuple[str, str, str], Momentum]]) -> Table:
-    """Makes a table of the correlation of two improvements, by accuracy of the middle size."""
-    records: list[dict[str, Cell]] = []
-    for task, triples in momenta.items():
-        for names, item in triples.items():
-            buckets = [
-                (f"{low:g} to {high:g}", *found)
-                for low, high, *found in zip(
-                    item.edges[:-1], item.edges[1:], item.counts, item.correlation, item.low,
-                    item.high, strict=True,
-                )
-            ]  # fmt: skip
-            buckets.append(
-                ("all", item.counts.sum(), item.pooled, item.pooled_low, item.pooled_high)
-            )
-            for bucket, count, correlation, low, high in buckets:
-                known = np.isfinite(correlation) or bucket == "all"
-                records.append(
-                    {
-                        "Task": task, "Sizes": " to ".join(names),
-                        "Accuracy of the middle": bucket, "Examples": round(float(count)),
-                        "r": correlation if known else None,
-                        "r (95% CI)": Interval(float(low), float(high)) if known else None,
-                    }
-                )  # fmt: skip
-    formats = {"r": ".2f", "r (95% CI)": ".2f"}
-    return Table.from_records(records, formats, "Momentum of instance accuracy")
+def momentum_table(momenta: Mapping[str, Mapping[Triple, Momentum]]) -> Table:
+    """Makes a table of the correlation of two successive improvements."""
+    records: list[dict[str, Cell]] = [
+        {
+            "Task": task, "Sizes": " to ".join(names),
+            "Seeds": ", ".join(map(str, item.num_seeds)), "Examples": item.num_examples,
+            "r": item.r if np.isfinite(item.r) else None,
+            "r (95% CI)": Interval(item.low, item.high),
+        }
+        for task, triples in momenta.items()
+        for names, item in triples.items()
+    ]  # fmt: skip
+    return Table.from_records(records, {"r": ".2f", "r (95% CI)": ".2f"}, "Momentum")
+
+
+def index_table(indices: Mapping[str, Mapping[Triple, MomentumIndex]]) -> Table:
+    """Makes a table of the paper's index of momentum, by accuracy of the middle size."""
+    records: list[dict[str, Cell]] = [
+        {
+            "Task": task, "Sizes": " to ".join(names), "Accuracy of the middle": bucket,
+            "Examples": int(count), "Index": value if np.isfinite(value) else None,
+        }
+        for task, triples in indices.items()
+        for names, item in triples.items()
+        for bucket, count, value in (
+            *zip(_bucket_names(item), item.counts, item.correlation, strict=True),
+            ("all", item.counts.sum(), item.pooled),
+        )
+    ]  # fmt: skip
+    return Table.from_records(records, {"Index": ".2f"}, "Index of momentum")
+
+
+def _bucket_names(item: MomentumIndex) -> list[str]:
+    return [f"{low:g} to {high:g}" for low, high in itertools.pairwise(item.edges)]

@@ -19,11 +19,11 @@ from numpy.typing import ArrayLike
 from multiberts.runs.errors import counted
 from multiberts.runs.figure_style import COLOURS, GREY, LINES, canvas
 from multiberts.stats.bootstrap.arms import DataError, sorted_seeds
+from multiberts.stats.bootstrap.plan import Plan
 from multiberts.stats.bootstrap.task_family import TaskComparisons
 from multiberts.stats.instances.run_agreement import Agreement
 from multiberts.stats.paper.tables import COMPONENT_NAMES, CORRECTION_NAMES
 from multiberts.stats.planning.components import VarianceComponents
-from multiberts.stats.planning.power import Study
 from multiberts.stats.presentation.figures import (
     bias_figure,
     curve_style,
@@ -309,7 +309,7 @@ def variance_figure(
         grid,
     ):
         for axes, (name, numbers) in zip(grid[0], panels, strict=True):
-            parts = {key: _shares(part, *numbers[key]) for key, part in components.items()}
+            parts = {key: part.of_mean(*numbers[key]) for key, part in components.items()}
             _draw_shares(axes, parts)
             axes.set_xlabel("share of variance (%)")
             axes.set_title(name, fontsize=10)
@@ -317,20 +317,6 @@ def variance_figure(
         legend_below(figure, grid[0, :1], 3)
         title_above(figure, title)
     return figure
-
-
-def _shares(
-    found: VarianceComponents, num_seeds: float, num_runs: float, num_examples: float
-) -> dict[str, float]:
-    """Returns the terms of `stats.planning.power.Study.variance`."""
-    numbers = {
-        "seed": num_seeds,
-        "run": num_seeds * num_runs,
-        "example": num_examples,
-        "residual": num_seeds * num_examples,
-        "run_residual": num_seeds * num_runs * num_examples,
-    }
-    return {name: getattr(found, name) / number for name, number in numbers.items()}
 
 
 def _draw_shares(axes: Axes, parts: Mapping[str, Mapping[str, float]]) -> None:
@@ -350,8 +336,7 @@ def _draw_shares(axes: Axes, parts: Mapping[str, Mapping[str, float]]) -> None:
 def power_figure(
     effects: Sequence[float],
     numbers_of_seeds: ArrayLike,
-    study: Study,
-    target_power: float = 0.8,
+    plan: Plan,
     title: str = "",
 ) -> Figure:
     """Draws power against the number of pre-training seeds, one curve per effect.
@@ -359,8 +344,8 @@ def power_figure(
     Args:
       effects: true differences.
       numbers_of_seeds: whole numbers from 2 on, increasing.
-      study: everything except the number of seeds.
-      target_power: drawn as a line; the legend gives the number of seeds that reach it.
+      plan: everything except the number of seeds; its target power is drawn as a line, and the legend
+        gives the number of seeds that reach it.
       title: a line above the figure.
 
     Raises:
@@ -369,29 +354,27 @@ def power_figure(
     seeds = np.asarray(numbers_of_seeds)
     if not len(effects) or not seeds.size:
         raise DataError("found no effects or no numbers of seeds to draw power for, expected both")
-    table = study.power_curve(effects, seeds)  # [seeds, effects]
+    table = plan.power_curve(effects, seeds)  # [seeds, effects]
     from matplotlib.ticker import MaxNLocator
 
     with canvas(5.4, 3.9) as (figure, axes):
         for place, (effect, curve) in enumerate(zip(effects, table.T, strict=True)):
-            reached = np.flatnonzero(curve >= target_power)
+            reached = np.flatnonzero(curve >= plan.target_power)
             enough = f"{seeds[reached[0]]} seeds" if reached.size else f"over {seeds[-1]} seeds"
             axes.plot(
                 seeds, curve, linewidth=1.7, markersize=5,
                 markevery=(place, max(1, len(seeds) // 6)),
                 label=f"effect {effect:.3g}: {enough}", **curve_style(place),
             )  # fmt: skip
-        axes.axhline(target_power, color=GREY, linewidth=0.9, linestyle=":")
+        axes.axhline(plan.target_power, color=GREY, linewidth=0.9, linestyle=":")
         axes.set_ylim(0, 1.02)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.set_xlabel(
-            "pre-training seeds" + (" of each side" if study.design != "single" else "")
-        )
-        axes.set_ylabel(f"power at level {study.alpha:g}, {study.sides}-sided")
-        runs = f"{study.num_runs} run{'s' * (study.num_runs > 1)} per seed"
-        axes.set_title(title or f"{study.design} design, {runs}")
+        axes.set_xlabel("pre-training seeds" + (" of each side" if plan.design != "single" else ""))
+        axes.set_ylabel(f"power at level {plan.alpha:g}, {plan.sides}-sided")
+        runs = f"{plan.num_runs} run{'s' * (plan.num_runs > 1)} per seed"
+        axes.set_title(title or f"{plan.design} design, {runs}")
         figure.legend(
-            loc="outside lower left", ncols=2, title=f"seeds for a power of {target_power:g}",
+            loc="outside lower left", ncols=2, title=f"seeds for a power of {plan.target_power:g}",
             alignment="left", title_fontsize=9,
         )  # fmt: skip
     return figure

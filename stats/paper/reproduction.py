@@ -35,7 +35,6 @@ from multiberts.stats.paper.catalogue import (
     group_panels,
     group_scores,
 )
-from multiberts.stats.planning.power import Study
 from multiberts.stats.presentation.comparison_tables import full_table
 from multiberts.stats.presentation.figures import (
     bootstrap_figure,
@@ -402,10 +401,8 @@ def _power(made: Catalogue) -> Figure:
     found = sides[0].difference_components(sides[1], measure)
     size = sides[0].measured(measure)[0].sizes["example"]
     number = len(sides[0].run_scores(measure).seeds)
-    study = Study(found, number, num_examples=size)
-    least = study.minimum_detectable_effect()
+    plan = found.plan(number, num_examples=size)
+    least = plan.minimum_detectable_effect()
     effects = [float(f"{least * factor:.2g}") for factor in (0.75, 1, 1.25, 1.5)]
     title = f"{sides[1].procedure} against {sides[0].procedure}, {measure.replace('_', ' ')}"
-    return paper_figures.power_figure(
-        effects, range(2, 2 * max(number, 10) + 1), study, title=title
-    )
+    return paper_figures.power_figure(effects, range(2, 2 * max(number, 10) + 1), plan, title=title)

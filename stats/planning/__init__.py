@@ -1,1 +1,1 @@
-"""Variance components, power, and sequential looks."""
+"""Variance components and sequential looks."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -12,11 +13,23 @@ from numpy.typing import ArrayLike, NDArray
 
 from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.arms import DataError, check_choice
+from multiberts.stats.bootstrap.crossing import Term, VarianceParts
+from multiberts.stats.bootstrap.plan import (
+    TARGET_POWER,
+    Plan,
+    PlannedDesign,
+    check_costs,
+    check_sizes,
+    fiducial_draws,
+    num_arms,
+    too_few_to_plan,
+)
 from multiberts.stats.bootstrap.score_tables import Scores, deviations, score_table
 
 Array = NDArray[np.float64]
 Targets = Literal["examples", "seeds"]
 Runs = Mapping[Any, ArrayLike] | Sequence[ArrayLike]  # for each seed [F_i, C]
+_NAMES = ("seed", "example", "residual", "run", "run_residual")
 
 
 @dataclass(frozen=True)
@@ -32,6 +45,8 @@ class VarianceComponents:
       run: of a fine-tuning run's mean within its seed; 0 where runs were averaged before.
       run_residual: of a run on an example, beyond all other parts.
       truncated: the names of those whose estimate was negative and is set to 0.
+      mean_squares: those of the data, by name; empty where the components are known otherwise.
+      coefficients: by component, by how much it counts each mean square.
 
     Raises:
       DataError: a component is NaN or infinite.
@@ -43,9 +58,13 @@ class VarianceComponents:
     run: float = 0.0
     run_residual: float = 0.0
     truncated: tuple[str, ...] = ()
+    mean_squares: Mapping[str, Term] = field(default_factory=dict, repr=False, compare=False)
+    coefficients: Mapping[str, Mapping[str, float]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
-        for name in ("seed", "example", "residual", "run", "run_residual"):
+        for name in _NAMES:
             if not math.isfinite(getattr(self, name)):
                 raise DataError(f"found component {name} {getattr(self, name)}, expected a number")
 
@@ -58,6 +77,213 @@ class VarianceComponents:
     def seed_share(self) -> float:
         """Returns the seed's share of the total, from 0 to 1; 0 where nothing varies."""
         return self.seed / self.total if self.total else 0.0
+
+    def of_mean(
+        self, num_seeds: float, num_runs: float = 1, num_examples: float = math.inf
+    ) -> dict[str, float]:
+        """Returns, by component, its share of the variance of a mean: sa/R, sf/(R F), sb/C, ..."""
+        return _of_mean(self._values(), num_seeds, num_runs, num_examples)
+
+    def plan(
+        self,
+        num_seeds: int,
+        num_runs: float = 1,
+        num_examples: float = math.inf,
+        design: PlannedDesign = "paired",
+        alpha: float = 0.05,
+        sides: int = 2,
+        target_power: float = TARGET_POWER,
+        effect: float | None = None,
+    ) -> Plan:
+        """Plans a study. Its numbers have ranges where the components were estimated from data.
+
+        Args:
+          num_seeds: R, of each arm.
+          num_runs: F, fine-tuning runs per seed, which are averaged.
+          num_examples: C; infinity leaves the variance of examples out.
+          design: with `unpaired` these are the components of one arm, with both arms taken as equal,
+            but `example` of the difference (see `unpaired_components`); otherwise of the difference,
+            or of the procedure in a `single` design.
+          alpha: level of the test.
+          sides: of the test, 1 or 2.
+          target_power: the probability with which a difference is to be found.
+          effect: the true difference to be found; it can be given later, too.
+
+        Raises:
+          DataError: a size, a component or another number is not valid, or the components are from
+            data of two seeds, or two examples, which are too few to plan from.
+
+        Warns:
+          UserWarning: a component was estimated below 0 and is planned as 0.
+
+        Example:
+          >>> from multiberts.stats.planning.components import VarianceComponents
+          >>> plan = VarianceComponents(seed=0.0001, example=0.1, residual=0.05).plan(5, 1, 1000)
+          >>> plan.seeds_needed(0.03)
+          11
+        """
+        check_choice("design", design, PlannedDesign)
+        check_sizes(num_seeds, num_runs, num_examples)
+        for name, value in self._values().items():
+            if value < 0:
+                raise DataError(
+                    f"found component {name} {value:g}, expected 0 or more; estimate it with "
+                    "truncate=True, or plan with an upper limit"
+                )
+        if self.truncated:
+            warnings.warn(
+                f"the components {', '.join(self.truncated)} were estimated below 0 and are planned "
+                "as 0: if they are not, the power is lower than computed",
+                stacklevel=2,
+            )
+        sizes = num_seeds, num_runs, num_examples
+        draws = self._draws()
+        return Plan(
+            _parts(self._values(), *sizes, design),
+            num_seeds,
+            num_examples,
+            num_runs,
+            design,
+            alpha,
+            sides,
+            target_power,
+            effect,
+            None if draws is None else _parts(draws, *sizes, design),
+        )
+
+    def _draws(self) -> dict[str, Array] | None:
+        """Returns components [D] that could have led to the data; None where there were no data."""
+        if not self.mean_squares:
+            return None
+        seeds = tuple(term for name, term in self.mean_squares.items() if name.startswith("seed"))
+        reason = too_few_to_plan(VarianceParts(seeds, (self.mean_squares["example"],), ()))
+        if reason:
+            raise DataError(reason)
+        drawn = fiducial_draws(VarianceParts(tuple(self.mean_squares.values()), (), ())).seeds
+        squares = dict(zip(self.mean_squares, (value for value, _ in drawn), strict=True))
+        return {
+            name: np.maximum(sum(times * squares[square] for square, times in by.items()), 0.0)
+            for name, by in self.coefficients.items()
+        }
+
+    def best_runs_per_seed(
+        self, cost_pretrain: float, cost_finetune: float, num_examples: float = math.inf
+    ) -> int:
+        """Finds the fine-tuning runs per seed that give the smallest variance for the cost.
+
+        The variance falls as (A + B / F) / R, with A of a seed and B of a run, and R seeds cost
+        R (cost_pretrain + F cost_finetune). The best F is sqrt(cost_pretrain B / (cost_finetune A));
+        of the whole numbers next to it, the one with the smaller product is returned.
+
+        Args:
+          cost_pretrain: of one seed, in any unit; 0 where the checkpoints exist.
+          cost_finetune: of one run, in the same unit.
+          num_examples: C.
+
+        Raises:
+          DataError: a cost is negative or fine-tuning free, or seeds do not differ, so that more
+            runs are always better; `best_plan` finds the best numbers within a budget.
+        """
+        check_costs(cost_pretrain, cost_finetune)
+        of_seed, of_run = self._of_seed_and_run(num_examples)
+        if of_run == 0:
+            return 1
+        if of_seed == 0 and cost_pretrain > 0:
+            raise DataError(
+                "found no variance between seeds, so that one seed with ever more runs is best; use "
+                "best_plan with a budget"
+            )
+        ideal = (
+            math.sqrt(cost_pretrain * of_run / (cost_finetune * of_seed)) if cost_pretrain else 0
+        )
+
+        def product(number: int) -> float:
+            return (of_seed + of_run / number) * (cost_pretrain + number * cost_finetune)
+
+        below = max(1, math.floor(ideal))
+        return min((below, below + 1), key=product)
+
+    def best_plan(
+        self,
+        budget: float,
+        cost_pretrain: float,
+        cost_finetune: float,
+        num_examples: float = math.inf,
+        design: PlannedDesign = "paired",
+        **settings: Any,
+    ) -> Plan:
+        """Finds the numbers of seeds and runs with the smallest variance within a budget.
+
+        Args:
+          budget: for all runs of all arms.
+          cost_pretrain: of one seed of one arm.
+          cost_finetune: of one run of one arm.
+          num_examples: as in `plan`.
+          design: as in `plan`.
+          **settings: others of `plan`.
+
+        Returns:
+          The plan with these numbers; `variance` and `cost` describe it.
+
+        Raises:
+          DataError: the budget is below the cost of two seeds.
+        """
+        check_costs(cost_pretrain, cost_finetune)
+        if not math.isfinite(budget):
+            raise DataError(f"found a budget of {budget}, expected a number")
+        of_arm = budget / num_arms(design)
+        most_runs = math.floor((of_arm / 2 - cost_pretrain) / cost_finetune * (1 + 1e-12))
+        if most_runs < 1:
+            raise DataError(
+                f"found a budget of {budget:g}, expected at least "
+                f"{2 * num_arms(design) * (cost_pretrain + cost_finetune):g} for two seeds of one run"
+            )
+        runs = np.arange(1, most_runs + 1)
+        seeds = np.floor(of_arm / (cost_pretrain + runs * cost_finetune) * (1 + 1e-12))
+        of_seed, of_run = self._of_seed_and_run(num_examples)
+        best = int(np.argmin((of_seed + of_run / runs) / seeds))
+        return self.plan(int(seeds[best]), int(runs[best]), num_examples, design, **settings)
+
+    def _of_seed_and_run(self, num_examples: float) -> tuple[float, float]:
+        """Returns the variance of a seed's score that more runs do not reduce, and that of a run."""
+        terms = self.of_mean(1, 1, num_examples)
+        return terms["seed"] + terms["residual"], terms["run"] + terms["run_residual"]
+
+    def _values(self) -> dict[str, float]:
+        return {name: getattr(self, name) for name in _NAMES}
+
+
+def _of_mean(
+    values: Mapping[str, Any], num_seeds: float, num_runs: float, num_examples: float
+) -> dict[str, Any]:
+    """Returns what each component, a number or draws [D], adds to the variance of a mean."""
+    numbers = {
+        "seed": num_seeds,
+        "run": num_seeds * num_runs,
+        "example": num_examples,
+        "residual": num_seeds * num_examples,
+        "run_residual": num_seeds * num_runs * num_examples,
+    }
+    return {name: values.get(name, 0.0) / number for name, number in numbers.items()}
+
+
+def _parts(
+    values: Mapping[str, Any],
+    num_seeds: int,
+    num_runs: float,
+    num_examples: float,
+    design: PlannedDesign,
+) -> VarianceParts:
+    """Returns the mean squares to be expected, from components that are numbers or draws [D]."""
+    terms = _of_mean(values, num_seeds, num_runs, num_examples)
+    pools = 2 if design == "unpaired" else 1
+    rest = terms["residual"] + terms["run_residual"]
+    seeds = ((terms["seed"] + terms["run"] + rest, num_seeds - 1),) * pools
+    if math.isinf(num_examples):
+        return VarianceParts(seeds, (), ())
+    examples = ((terms["example"] + pools * rest, num_examples - 1),)
+    residual = ((rest, (num_seeds - 1) * (num_examples - 1)),) * pools
+    return VarianceParts(seeds, examples, residual)
 
 
 @dataclass(frozen=True)
@@ -107,20 +333,29 @@ def variance_components(scores: Scores, truncate: bool = True) -> VarianceCompon
     Raises:
       DataError: fewer than two seeds or examples.
     """
-    squares = mean_squares(scores)
     num_seeds, num_examples = score_table(scores).shape
     return _components(
         truncate,
-        seed=(squares.seed - squares.residual) / num_examples,
-        example=(squares.example - squares.residual) / num_seeds,
-        residual=squares.residual,
+        _terms(mean_squares(scores), num_seeds, num_examples),
+        seed={"seed": 1 / num_examples, "residual": -1 / num_examples},
+        example={"example": 1 / num_seeds, "residual": -1 / num_seeds},
+        residual={"residual": 1.0},
     )
+
+
+def _terms(squares: MeanSquares, num_seeds: int, num_examples: int) -> dict[str, Term]:
+    """Returns the mean squares of a table with their degrees of freedom."""
+    return {
+        "seed": (squares.seed, num_seeds - 1),
+        "example": (squares.example, num_examples - 1),
+        "residual": (squares.residual, (num_seeds - 1) * (num_examples - 1)),
+    }
 
 
 def unpaired_components(
     base: Scores, experiment: Scores, truncate: bool = True
 ) -> VarianceComponents:
-    """Estimates the components of `stats.planning.power.Study` for unpaired seeds.
+    """Estimates the components of a plan for unpaired seeds.
 
     Args:
       base: [R, C].
@@ -140,24 +375,39 @@ def unpaired_components(
             f"found {len(sides[0].example)} and {len(sides[1].example)} examples, expected the "
             "same on both sides"
         )
-    parts = [variance_components(scores, truncate=False) for scores in (base, experiment)]
+    size = len(sides[0].example)
     difference = sides[1].example - sides[0].example
-    spread = float(difference @ difference) / (len(difference) - 1)
-    noise = sum(part.residual / len(side.seed) for part, side in zip(parts, sides, strict=True))
-    return _components(
-        truncate,
-        seed=(parts[0].seed + parts[1].seed) / 2,
-        example=spread - noise,
-        residual=(parts[0].residual + parts[1].residual) / 2,
-    )
+    squares: dict[str, Term] = {"example": (float(difference @ difference) / (size - 1), size - 1)}
+    coefficients: dict[str, dict[str, float]] = {
+        "seed": {},
+        "example": {"example": 1.0},
+        "residual": {},
+    }
+    for place, (scores, side) in enumerate(zip((base, experiment), sides, strict=True)):
+        own = _terms(mean_squares(scores), len(side.seed), size)
+        seed, residual = f"seed {place}", f"residual {place}"
+        squares |= {seed: own["seed"], residual: own["residual"]}
+        coefficients["seed"] |= {seed: 0.5 / size, residual: -0.5 / size}
+        coefficients["example"][residual] = -1 / len(side.seed)
+        coefficients["residual"][residual] = 0.5
+    return _components(truncate, squares, **coefficients)
 
 
-def _components(truncate: bool, **estimates: float) -> VarianceComponents:
+def _components(
+    truncate: bool, squares: Mapping[str, Term], **coefficients: Mapping[str, float]
+) -> VarianceComponents:
+    """Returns components that are sums of mean squares, each times its coefficient."""
+    estimates = {
+        name: sum(times * squares[square][0] for square, times in by.items())
+        for name, by in coefficients.items()
+    }
     negative = tuple(name for name, value in estimates.items() if value < 0 and truncate)
     kept: dict[str, Any] = {
         name: 0.0 if name in negative else value for name, value in estimates.items()
     }
-    return VarianceComponents(**kept, truncated=negative)
+    return VarianceComponents(
+        **kept, truncated=negative, mean_squares=squares, coefficients=coefficients
+    )
 
 
 def nested_variance_components(runs: Runs, truncate: bool = True) -> VarianceComponents:
@@ -203,15 +453,26 @@ def nested_variance_components(runs: Runs, truncate: bool = True) -> VarianceCom
     ms_residual /= (num_seeds - 1) * (num_examples - 1)
     crowding = float((counts**2).sum()) / number  # F where all seeds have F runs
     runs_per_seed = (number - crowding) / (num_seeds - 1)  # n0
-    residual = (ms_residual - ms_run_residual) / runs_per_seed
+    of_run, of_seed = number - num_seeds, num_seeds - 1
+    squares = {
+        "seed": (ms_seed, of_seed),
+        "example": (ms_example, num_examples - 1),
+        "residual": (ms_residual, of_seed * (num_examples - 1)),
+        "run": (ms_run, of_run),
+        "run residual": (ms_run_residual, of_run * (num_examples - 1)),
+    }
+    crowded, each = crowding / runs_per_seed / number, 1 / (num_examples * runs_per_seed)
     return _components(
         truncate,
-        seed=(ms_seed - ms_run - ms_residual + ms_run_residual) / (num_examples * runs_per_seed),
-        example=(ms_example - ms_run_residual - crowding * residual) / number,
-        residual=residual,
-        run=(ms_run - ms_run_residual) / num_examples,
-        run_residual=ms_run_residual,
-    )
+        squares,
+        seed={"seed": each, "run": -each, "residual": -each, "run residual": each},
+        example={
+            "example": 1 / number, "residual": -crowded, "run residual": crowded - 1 / number
+        },
+        residual={"residual": 1 / runs_per_seed, "run residual": -1 / runs_per_seed},
+        run={"run": 1 / num_examples, "run residual": -1 / num_examples},
+        run_residual={"run residual": 1.0},
+    )  # fmt: skip
 
 
 def _run_tables(runs: Runs) -> list[Array]:

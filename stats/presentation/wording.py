@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.evaluate.metrics.winogender_bias import OCCUPATION_MEASURES
@@ -19,7 +21,9 @@ from multiberts.stats.presentation.metric_names import (
 from multiberts.stats.presentation.table_writer import format_cell
 
 if TYPE_CHECKING:
+    from multiberts.stats.bootstrap.answers import ShortAnswers
     from multiberts.stats.bootstrap.conclusion import ArmSummary, Comparison
+    from multiberts.stats.bootstrap.plan import Plan
     from multiberts.stats.bootstrap.score_tables import Resample
     from multiberts.stats.intervals import Interval
     from multiberts.stats.planning.sequential import EarlyLook
@@ -398,7 +402,7 @@ def unseen_failures(item: Comparison) -> str:
 
 
 def short_answers_in_words(item: Comparison, adjusted: float | None = None) -> list[str]:
-    """Says whether one seed would have misled, what these data can show or not, and what more is needed.
+    """Says whether one seed would have misled, what these data can show, and what more is needed.
 
     Args:
       item: the comparison.
@@ -412,50 +416,114 @@ def short_answers_in_words(item: Comparison, adjusted: float | None = None) -> l
     limits = [limit] if limit else []
     if answers is None or item.standard_error == 0:
         return limits
-    assert item.experiment is not None
     sentences = []
     if answers.opposite_chance is not None:
-        one = "one seed" if item.design != "unpaired" else "one seed per side"
+        one = "One random seed per arm" if item.design == "unpaired" else "A single random seed"
         sentences.append(
-            f"Had there been {one}, drawn at random, the chance of the opposite result would have "
-            f"been {answers.opposite_chance:.0%}."
+            f"{one} would have shown the opposite sign with probability "
+            f"{100 * answers.opposite_chance:.0f} %."
         )
-    sentences.append(
-        "The smallest true difference that four in five such comparisons would find is "
-        f"{estimate_text(item, answers.detectable_difference)}."
+    if answers.detectable_difference is None:
+        number = answers.num_seeds if item.resample != "examples" else answers.num_examples
+        what = "seeds" if item.resample != "examples" else _unit(item)
+        sentences.append(
+            f"Nothing can be planned from {number} {what}, which do not show how much {what} vary."
+        )
+        return [" ".join(sentences), *limits]
+    text = partial(estimate_text, item)
+    smallest = _detectable(
+        answers.detectable_difference, answers.detectable_difference_range, "80 %", text
     )
+    sentences.append(f"The {smallest}.")
     if item.significant and adjusted is not None and adjusted >= round(1 - item.confidence, 12):
         sentences.append(
-            "Alone, this one would need no more; among all comparisons of its table it is not clear."
+            "Significant on its own, but not after correcting for the number of comparisons."
         )
-    elif item.significant:
-        sentences.append("It takes no more to find this one.")
-    else:
-        of_seeds = "seeds per side" if item.design == "unpaired" else "seeds"
-        ways = [
-            f"{number:,} {what} in place of {now:,}"
-            for number, now, what in (
-                (answers.seeds_needed, answers.num_seeds, of_seeds),
-                (answers.examples_needed, answers.num_examples, _unit(item)),
-            )
-            if number is not None
-        ]
-        found = " or ".join(ways) or f"more of both seeds and {_unit(item)}"
-        sentences.append(
-            f"Four in five would find a difference of {estimate_text(item, abs(item.estimate))} with {found}."
-        )
-    errors = answers.error_of_twice_the_seeds, answers.error_of_twice_the_examples
-    if errors[0] is not None and errors[1] is not None:
-        names = ["seeds", _unit(item)]
-        order = [0, 1] if errors[0] <= errors[1] else [1, 0]
-        first, second = (
-            f"twice the {names[place]} to {estimate_text(item, errors[place])}" for place in order
-        )
-        sentences.append(
-            f"More {names[order[0]]} buy more: {first} from {estimate_text(item, item.standard_error)}, "
-            f"{second} (standard errors)."
-        )
+    elif not item.significant:
+        sentences += _needed(item, answers)
+    sentences += _doubled(item, answers)
     return [" ".join(sentences), *limits]
+
+
+def _needed(item: Comparison, answers: ShortAnswers) -> list[str]:
+    """Says how many seeds or examples would find a difference of this size, where that can be planned."""
+    if abs(item.estimate) <= item.standard_error:
+        return [
+            "The estimate is within one standard error of zero, too close to plan further seeds for it."
+        ]
+    of_seeds = "seeds per arm" if item.design == "unpaired" else "seeds"
+    ways = [
+        f"about {number:,} {what} ({_planned_range(found, _count_text)})"
+        for number, found, what in (
+            (answers.seeds_needed, answers.seeds_needed_range, of_seeds),
+            (answers.examples_needed, answers.examples_needed_range, _unit(item)),
+        )
+        if number is not None and found is not None
+    ]
+    assert answers.detectable_difference is not None
+    if not ways and abs(item.estimate) < answers.detectable_difference:
+        ways = [f"more of both seeds and {_unit(item)}"]
+    if not ways:  # the present numbers are enough
+        return []
+    return [
+        f"Detecting a true difference of {estimate_text(item, abs(item.estimate))} with 80 % power takes "
+        f"{' or '.join(ways)}."
+    ]
+
+
+def _doubled(item: Comparison, answers: ShortAnswers) -> list[str]:
+    """Says what twice the seeds or examples would do for the standard error, the better one first."""
+    pairs = (
+        (answers.error_of_twice_the_seeds, "seeds"),
+        (answers.error_of_twice_the_examples, _unit(item)),
+    )
+    errors = sorted((error, what) for error, what in pairs if error is not None)
+    if not errors:
+        return []
+    best, what = errors[0]
+    now, better, *rest = (
+        estimate_text(item, error)
+        for error in (item.standard_error, best, *(e for e, _ in errors[1:]))
+    )
+    others = "".join(
+        f", doubling the {name} to {text}" for text, (_, name) in zip(rest, errors[1:], strict=True)
+    )
+    return [f"Doubling the {what} would reduce the standard error from {now} to {better}{others}."]
+
+
+def plan_in_words(plan: Plan) -> str:
+    """Says what a planned study can detect, and how likely it finds the effect that it is for."""
+    sizes = [f"{counted(plan.num_seeds, 'seed')}{' per arm' * (plan.design == 'unpaired')}"]
+    sizes += [f"{plan.num_runs:g} runs per seed"] if plan.num_runs > 1 else []
+    sizes += [f"{plan.num_examples:,} examples"] if math.isfinite(plan.num_examples) else []
+    power = f"{100 * plan.target_power:g} %"
+    smallest = _detectable(plan.minimum_detectable_effect(), plan.minimum_detectable_range(), power)
+    text = f"With {', '.join(sizes)}, the {smallest}."
+    if plan.effect is not None:
+        found = f"{100 * plan.power():.0f} % power"
+        text += f" A true difference of {format_cell(plan.effect)} is detected with {found}."
+    return text
+
+
+def _detectable(
+    value: float, found: Interval | None, power: str, text: Callable[[Any], str] = format_cell
+) -> str:
+    return f"smallest difference detectable with {power} power is about {text(value)}" + (
+        "" if found is None else f" ({_planned_range(found, text)})"
+    )
+
+
+def _planned_range(found: Interval, text: Callable[[Any], str]) -> str:
+    """Writes the 80 % range of a planned number."""
+    if math.isinf(found.high):
+        return f"80 % range {text(found.low)} or more"
+    return f"80 % range {text(found)}"
+
+
+def _count_text(number: int | Interval) -> str:
+    if isinstance(number, int):
+        return f"{number:,}"
+    return f"{number.low:,} to {number.high:,}"
 
 
 def warnings(item: Comparison, numbers: bool = True) -> list[str]:
@@ -498,10 +566,10 @@ def warnings(item: Comparison, numbers: bool = True) -> list[str]:
             f"All answers of {' and of '.join(alike) if numbers else 'an arm'} are alike in every run, so "
             f"that nothing varies: the interval is that of Clopper and Pearson for the {_unit(item)}."
         )
-    if item.experiment is not None and item.t.low == item.t.high:
+    if item.experiment is not None and item.standard_error == 0 and not alike:
         found.append(
-            f"The difference is the same for all seeds and {_unit(item)}, so that nothing varies: an "
-            "interval of one point says nothing about others."
+            f"The difference is the same for all seeds and {_unit(item)}. Nothing varies, so the interval "
+            "is only what cannot be ruled out for new ones."
         )
     if item.degenerate_replicates:
         share = f"{item.degenerate_replicates} of {item.num_bootstrap}" if numbers else "some"

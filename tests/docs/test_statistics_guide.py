@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from multiberts.evaluate.metrics.register import METRICS
 
 PAGE = Path(__file__).parents[2] / "docs" / "statistics.md"
@@ -17,6 +19,12 @@ def test_every_block_runs_and_finds_what_was_put_in():
     result = names["result"]
     assert result.t.low < 0.08 < result.t.high  # the difference in skill, .78 - .70
     assert set(names["family"].comparisons) == {"one", "two"}
+    # B3's estimates on a known curve are those of the table below the block.
+    rows = re.findall(r"^\| (0\.\d+) \| (0\.550 .*) \|$", PAGE.read_text(), flags=re.MULTILINE)
+    assert len(rows) == len(names["estimates"])
+    for p_0, cells in rows:
+        printed = [float(cell) for cell in cells.split(" | ")]
+        assert printed == pytest.approx(names["estimates"][float(p_0)], abs=6e-4)
 
 
 def test_every_metric_is_named():

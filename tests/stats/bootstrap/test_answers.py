@@ -1,90 +1,61 @@
-"""The short answers against simulations of what they claim."""
+"""The short answers: what is planned from a comparison, what is not, and how they are said."""
 
 import json
+import math
+import re
 
 import numpy as np
 import pytest
 
 from multiberts.stats import compare
-from multiberts.stats.bootstrap.answers import (
-    detectable_difference,
-    opposite_chance,
-    short_answers,
-)
-from multiberts.stats.bootstrap.crossing import VarianceParts, crossing_of_tables
-from multiberts.stats.intervals import t_p_values
-
-NUM_SEEDS, NUM_EXAMPLES = 6, 60
+from multiberts.stats.bootstrap.answers import opposite_chance, short_answers
+from multiberts.stats.bootstrap.crossing import VarianceParts
+from multiberts.stats.bootstrap.plan import estimated_plan
+from multiberts.stats.planning.components import VarianceComponents
+from multiberts.stats.presentation.wording import short_answers_in_words
 
 
-def true_parts(seed, example, residual, num_seeds=NUM_SEEDS, num_examples=NUM_EXAMPLES):
-    """The parts of the variance whose components are known."""
-    cells = num_seeds * num_examples
-    return VarianceParts(
-        ((seed / num_seeds + residual / cells, num_seeds - 1),),
-        ((example / num_examples + residual / cells, num_examples - 1),),
-        ((residual / cells, (num_seeds - 1) * (num_examples - 1)),),
-    )
-
-
-def share_found(effect, components, num_seeds, num_examples, trials=500):
-    """Simulates studies and returns the share in which the recommended test finds the effect."""
-    random, found = np.random.default_rng(num_seeds), 0
-    seed, example, residual = np.sqrt(components)
-    for _ in range(trials):
-        table = effect + seed * random.normal(size=(num_seeds, 1))
-        table = table + example * random.normal(size=num_examples)
-        table = table + residual * random.normal(size=(num_seeds, num_examples))
-        variance = crossing_of_tables([table]).unbiased_variance()
-        error, freedom = np.sqrt(variance.variance), variance.cautious_degrees_of_freedom
-        found += t_p_values(table.mean(), error, freedom).two_sided < 0.05
-    return found / trials
-
-
-@pytest.mark.parametrize("components", [(1.0, 1.0, 0.5), (0.05, 6.0, 1.0)])
-def test_four_in_five_studies_find_the_detectable_difference(components):
-    planned = true_parts(*components).scaled(1, 1)
-    effect = detectable_difference(
-        planned.variance, planned.cautious_degrees_of_freedom, alpha=0.05
-    )
-    share = share_found(effect, components, NUM_SEEDS, NUM_EXAMPLES)
-    assert share == pytest.approx(0.8, abs=0.07)
-
-
-@pytest.mark.parametrize("components", [(1.0, 1.0, 0.5), (0.05, 6.0, 1.0)])
-def test_four_in_five_studies_find_it_with_the_seeds_or_examples_that_are_needed(components):
-    effect = 0.9 * detectable_difference(true_parts(*components).scaled(1, 1).variance, 8, 0.05)
-    answers = short_answers(
-        true_parts(*components), effect, False, 0.05, NUM_SEEDS, NUM_EXAMPLES, []
-    )
-    ways = [(answers.seeds_needed, NUM_EXAMPLES), (NUM_SEEDS, answers.examples_needed)]
-    shares = [share_found(effect, components, *way, trials=300) for way in ways if None not in way]
-    assert shares and shares == pytest.approx([0.8] * len(shares), abs=0.08)
-    fewer = short_answers(true_parts(*components), effect, True, 0.05, 6, 60, [])
-    assert (fewer.seeds_needed, fewer.examples_needed) == (6, 60)
+def plan_of(seed, example, residual, estimate, num_seeds=6, num_examples=60):
+    """The plan of a study whose mean squares are those of the components."""
+    parts = VarianceComponents(seed, example, residual).plan(num_seeds, 1, num_examples).parts
+    return estimated_plan(parts, num_seeds, num_examples, "paired", 0.05, estimate)
 
 
 def test_scaled_parts_are_the_parts_of_the_larger_study():
-    components = (0.3, 2.0, 0.7)
-    larger = true_parts(*components, 3 * NUM_SEEDS, 2 * NUM_EXAMPLES).scaled(1, 1)
-    scaled = true_parts(*components).scaled(3, 2)
+    components = VarianceComponents(0.3, 2.0, 0.7)
+    parts = components.plan(6, 1, 60).parts
+    larger = components.plan(18, 1, 120).parts.estimate()
+    scaled = parts.scaled(3, 2)
     assert scaled.variance == pytest.approx(larger.variance, rel=1e-12)
-    freedom = larger.cautious_degrees_of_freedom
-    assert scaled.cautious_degrees_of_freedom == pytest.approx(freedom, rel=1e-3)
-    parts = true_parts(*components)
+    assert scaled.cautious_degrees_of_freedom == pytest.approx(
+        larger.cautious_degrees_of_freedom, rel=1e-12
+    )
     assert parts.seed_share == pytest.approx(0.05 / parts.scaled(1, 1).variance)
 
 
 def test_what_no_number_can_do_is_said_and_what_buys_more():
-    answers = short_answers(true_parts(0.0, 4.0, 0.1), 0.1, False, 0.05, 6, 60, [])
-    assert answers.seeds_needed is None
+    answers = short_answers(plan_of(0.0, 4.0, 0.1, 0.4), None, False)
+    assert answers.seeds_needed is None and answers.seeds_needed_range is None
     assert answers.examples_needed > 60
+    low, high = answers.examples_needed_range
+    assert 60 < low < answers.examples_needed < high
     assert answers.error_of_twice_the_examples < answers.error_of_twice_the_seeds
     of_seeds = VarianceParts(((0.1, 4),), (), ())
-    answers = short_answers(of_seeds, 0.4, False, 0.05, 5, 60, [])
+    answers = short_answers(estimated_plan(of_seeds, 5, 60, "paired", 0.05, 0.4), None, False)
     assert answers.examples_needed is answers.error_of_twice_the_examples is None
     assert answers.seeds_needed > 5
     assert of_seeds.seed_share == 1
+
+
+def test_numbers_are_only_given_where_more_are_needed_for_a_difference_that_is_there():
+    """It was "5 seeds in place of 5", and thousands of seeds for a null estimate."""
+    error = math.sqrt(plan_of(1.0, 1.0, 0.5, 1.0).variance)
+    for estimate, found in ((0.9 * error, False), (6 * error, False), (2 * error, True)):
+        answers = short_answers(plan_of(1.0, 1.0, 0.5, estimate), None, found)
+        assert answers.seeds_needed is answers.examples_needed is None
+        assert answers.detectable_difference > 2 * error
+    answers = short_answers(plan_of(1.0, 1.0, 0.5, 2 * error), None, False)
+    assert answers.seeds_needed > 6
 
 
 @pytest.mark.parametrize("sizes", [(5,), (3, 8)])
@@ -115,21 +86,61 @@ def test_the_chance_by_hand():
     assert opposite_chance(np.sqrt(3.0), [half]) == pytest.approx(0.25)
 
 
-def test_every_comparison_has_the_answers_in_print_and_json():
+def arms(seeds, shift, spread=0.3):
+    """Paired arms of 60 examples; `spread` is of the difference between seeds."""
     random = np.random.default_rng(1)
-    base, experiment = (random.random((4, 50)) < skill for skill in (0.6, 0.7))
+    base = random.normal(size=60) + random.normal(scale=0.2, size=(seeds, 1))
+    base = base + random.normal(scale=0.5, size=(seeds, 60))
+    own = random.normal(scale=spread, size=(seeds, 1))
+    experiment = base + own - own.mean() + shift + random.normal(scale=0.5, size=(seeds, 60))
+    return base, experiment
+
+
+def test_every_comparison_has_the_answers_in_print_and_json():
     for design in ("paired", "unpaired", "fixed_baseline"):
-        found = compare(base + 0.0, experiment + 0.0, design=design, num_bootstrap=50)
-        text = str(found)
-        assert (
-            f"chance of the opposite result would have been {found.answers.opposite_chance:.0%}"
-            in text
+        found = compare(*arms(5, 0.2), design=design, num_bootstrap=50)
+        text, answers = str(found), found.answers
+        chance = f"opposite sign with probability {100 * answers.opposite_chance:.0f} %"
+        assert chance in text and chance in found._repr_html_()
+        low, high = answers.detectable_difference_range
+        assert low < answers.detectable_difference < high
+        assert re.search(
+            r"detectable with 80 % power is about 0\.\d+ \(80 % range 0\.\d+ to \d\.\d+\)", text
         )
-        assert "Four in five would find a difference" in text or found.significant
-        assert "chance of the opposite" in found._repr_html_()
+        assert re.search(r"Doubling the seeds would reduce the standard error from \S+ to", text)
         kept = json.loads(json.dumps(found.to_dict()))["answers"]
-        assert kept["detectable_difference"] == found.answers.detectable_difference
-    alone = compare(base + 0.0, None, design="single", num_bootstrap=50)
+        assert kept["detectable_difference"] == answers.detectable_difference
+        assert kept["detectable_difference_range"] == {"low": low, "high": high}
+    alone = compare(arms(5, 0.2)[0], None, design="single", num_bootstrap=50)
     assert alone.answers is None and alone.to_dict()["answers"] is None
-    fixed = compare(base + 0.0, experiment + 0.0, resample="examples", num_bootstrap=50)
-    assert fixed.answers.seeds_needed is None
+    fixed = compare(*arms(5, 0.2), resample="examples", num_bootstrap=50)
+    assert fixed.answers.seeds_needed is None and "doubling the seeds" not in str(fixed).lower()
+
+
+def test_numbers_needed_are_printed_with_their_range():
+    found = compare(*arms(5, 0.25), num_bootstrap=50)
+    assert not found.significant and abs(found.estimate) > found.standard_error
+    (text,) = short_answers_in_words(found)[:1]
+    (low, number, high) = (
+        int(part.replace(",", ""))
+        for part in re.search(
+            r"with 80 % power takes about (?P<number>\S+) seeds \(80 % range (?P<low>\S+) to (\S+)\)",
+            text,
+        ).group("low", "number", 3)
+    )
+    assert number == found.answers.seeds_needed == found.plan().seeds_needed()
+    assert number > 5 and low < number < high
+    assert [low, high] == list(found.plan().needed_range("seeds"))
+
+
+def test_nothing_is_planned_from_two_seeds_or_for_an_estimate_near_zero():
+    two = compare(*arms(2, 0.3), num_bootstrap=50)
+    assert two.answers.detectable_difference is two.answers.error_of_twice_the_seeds is None
+    assert two.answers.opposite_chance is not None
+    (text,) = short_answers_in_words(two)[:1]
+    assert text.endswith("planned from 2 seeds, which do not show how much seeds vary.")
+    null = compare(*arms(5, 0.05), num_bootstrap=50)
+    assert abs(null.estimate) < null.standard_error
+    (text,) = short_answers_in_words(null)[:1]
+    assert "within one standard error of zero" in text and "takes" not in text
+    assert "smallest difference detectable" in text

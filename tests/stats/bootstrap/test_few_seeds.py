@@ -331,8 +331,8 @@ def test_the_interval_of_a_difference_near_the_ends_covers(skills, num_seeds, nu
     assert covered / trials >= 0.93
     if truth == 0:
         assert significant / trials <= 0.05
-    elif num_seeds == 3:
-        assert significant > found_by_t
+    elif num_seeds == 3:  # one answer lost would outweigh more than the normal interval allows
+        assert significant > found_by_t or (significant == found_by_t and design == "paired")
     else:
         assert plain / trials < 0.95
 
@@ -475,6 +475,8 @@ def test_own_scores_of_a_seed_that_is_wrong_on_every_example():
     assert found.experiment.constant_seeds == (0, 1, 2, 3, 4)
     assert "All 5 seeds of experiment score 0 on every example" in str(found)
     assert not compare(right, 1 + 0 * right, num_bootstrap=40).experiment.constant_seeds
+    of_seeds = np.repeat([[0.2], [0.4], [0.5]], 20, axis=1)  # one score per seed
+    assert not compare(of_seeds, of_seeds, num_bootstrap=40).base.constant_seeds
     hard = np.zeros((5, 20))
     hard[range(1, 5), range(1, 5)] = 1  # one in twenty is right: all wrong in a third of seeds
     assert not compare(hard, hard, num_bootstrap=40).base.constant_seeds

@@ -8,8 +8,14 @@ from multiberts.stats.instances.analysis import analyse_sizes
 from multiberts.stats.instances.decomposition import decompose
 from multiberts.stats.instances.ensembles import ensemble, runs_of_seed
 from multiberts.stats.instances.figures import all_figures
-from multiberts.stats.instances.instance_level import decay_bound, fisher_tests
-from multiberts.stats.instances.momentum_test import momentum
+from multiberts.stats.instances.instance_level import (
+    decay_bound,
+    fisher_tests,
+    improvement_bound,
+    threshold_bias,
+)
+from multiberts.stats.instances.momentum import momentum, momentum_index
+from multiberts.stats.instances.nested_runs import make_nested_runs
 from multiberts.stats.instances.tables import all_tables
 
 SIZES = ("mini", "medium", "large")
@@ -30,8 +36,9 @@ def test_results_are_those_of_the_functions(sizes, analysis):
     assert pair.of_one_seed == pytest.approx(np.mean(of_each))
     found = analysis.decompositions["NLI"]["large"]
     np.testing.assert_array_equal(found.bias_squared, decompose(sizes["large"]).bias_squared)
-    ours = analysis.momenta["NLI"][SIZES]
-    assert ours.pooled == momentum(*sizes.values(), num_bootstrap=40).pooled
+    assert analysis.momenta["NLI"][SIZES] == momentum(*sizes.values())
+    ranks = analysis.momentum_indices["spearman"]["NLI"][SIZES]
+    assert ranks.pooled == momentum_index(*sizes.values(), kind="spearman").pooled
     assert analysis.accuracies["NLI"]["mini"].mean == pytest.approx(sizes["mini"].mean())
 
 
@@ -43,10 +50,10 @@ def test_what_the_data_do_not_allow_is_left_out(sizes, analysis):
     assert list(analysis.decompositions["one run"]["mini"].variances) == ["pretrain_seed"]
     few = {size: runs[:2] for size, runs in sizes.items()}
     found = analyse_sizes({"NLI": few}, num_bootstrap=40, with_curves=True)
-    assert found.momenta["NLI"] == {} and found.curves["NLI"] == {}
-    assert "momentum" not in all_tables(found)
+    assert found.curves["NLI"] == {}
     lone = analyse_sizes({"NLI": {size: runs[:1, 0] for size, runs in sizes.items()}})
-    assert lone.decompositions == {"NLI": {}}
+    assert lone.decompositions == {"NLI": {}} == lone.momenta
+    assert "momentum" not in all_tables(lone)
     assert "decomposition" not in all_figures(lone)
     with pytest.raises(DataError, match="no task or no size"):
         analyse_sizes({"NLI": {}})
@@ -57,3 +64,30 @@ def test_given_votes_are_used(sizes):
     found = analyse_sizes({"NLI": sizes}, {"NLI": wrong}, num_bootstrap=40, with_curves=False)
     assert all(pair.decay.bound == 0 for pair in found.pairs)
     assert found.accuracies["NLI"]["mini"].ensembled == 0
+
+
+@pytest.mark.parametrize(
+    "compare",
+    [
+        decay_bound,
+        improvement_bound,
+        threshold_bias,
+        fisher_tests,
+        lambda small, large: momentum(small, small, large),
+        lambda small, large: momentum_index(small, large, large),
+        lambda small, large: analyse_sizes({"t": {"small": small, "large": large}}),
+        lambda small, large: analyse_sizes(
+            {"t": {"small": small, "large": small}}, {"t": {"small": large, "large": large}}
+        ),
+    ],
+)
+def test_two_orders_of_the_examples_are_not_taken_for_one(compare):
+    """One model on both sides, in two orders: by position the bound finds decay that is not there."""
+    scores = np.repeat(np.random.default_rng(0).integers(0, 2, 200)[None], 6, axis=0)
+    ids, seeds = np.arange(200), range(6)
+    same = make_nested_runs(scores, seeds, example_ids=ids)
+    assert decay_bound(same, make_nested_runs(scores[:, ::-1], seeds, None, ids[::-1])).bound == 0
+    without = make_nested_runs(scores[:, ::-1], seeds)
+    for sides in ((same, without), (without, same)):
+        with pytest.raises(DataError, match="no example ids in set"):
+            compare(*sides)

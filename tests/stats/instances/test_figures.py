@@ -74,12 +74,14 @@ def test_bars_stack_to_the_loss(analysis):
     assert len(fills) == len({hatch for _, hatch in fills}) == 3
 
 
-def test_momentum_figure_shows_every_bucket(analysis):
+def test_momentum_figure_shows_every_interval(analysis):
     (axes,) = momentum_figure(analysis.momenta["NLI"]).axes
     found = analysis.momenta["NLI"][SIZES]
-    curve = next(line for line in lines_of(axes) if len(line) == 5)
-    np.testing.assert_allclose(curve[:, 1], found.correlation)
-    assert axes.get_legend().get_texts()[0].get_text() == f"mini, large ({found.pooled:.2f})"
+    bar, dot, zero = lines_of(axes)
+    np.testing.assert_allclose(bar, [[found.low, 0], [found.high, 0]])
+    np.testing.assert_allclose(dot, [[found.r, 0]])
+    assert zero[0, 0] == 0
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["mini to medium to large"]
 
 
 def test_accuracy_shows_every_seed_and_the_means(analysis):

@@ -76,7 +76,22 @@ def test_examples_are_matched_by_id():
     with pytest.raises(DataError, match="such as 'b'"):
         aligned(first, other)
     with pytest.raises(DataError, match="3 and 2 examples"):
-        aligned(first, make_nested_runs([[5, 6]], [0]))
+        aligned(first, make_nested_runs([[5, 6]], [0], example_ids=["a", "b"]))
+
+
+def test_ids_in_some_sets_of_runs_only_are_refused():
+    """The examples of the others may be in another order."""
+    known = make_nested_runs([[0, 1, 1]], [0], example_ids=["a", "b", "c"])
+    unknown = make_nested_runs([[0, 1, 1]], [0])
+    for sides, place in [
+        ((unknown, known), 1),
+        ((known, unknown), 2),
+        ((known, known, unknown), 3),
+    ]:
+        expected = f"no example ids in set {place} of {len(sides)} .* give every set"
+        with pytest.raises(DataError, match=expected):
+            aligned(*sides)
+    assert len(aligned(unknown, unknown)) == len(aligned(known, known)) == 2
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ def test_tables_hold_the_results(analysis):
     tables = all_tables(analysis)
     assert list(tables) == [
         "accuracy", "decay", "thresholds", "seeds", "improvement", "fisher", "decomposition",
-        "disagreement", "momentum", "momentum_spearman", "momentum_shared",
-        "momentum_shared_spearman",
+        "disagreement", "momentum", "momentum_index", "momentum_index_spearman",
     ]  # fmt: skip
     rows = list(csv.DictReader(io.StringIO(tables["decay"].csv())))
     assert len(rows) == 6
@@ -27,8 +26,12 @@ def test_tables_hold_the_results(analysis):
     for row in loss:
         parts = [float(row[name] or 0) for name in ("Bias squared", "Pre-training", "Fine-tuning")]
         assert sum(parts) == pytest.approx(float(row["Loss"]))
-    momenta = list(csv.DictReader(io.StringIO(tables["momentum"].csv())))
-    assert [row["Accuracy of the middle"] for row in momenta[:6]] == [
+    row = next(csv.DictReader(io.StringIO(tables["momentum"].csv())))
+    found = analysis.momenta["NLI"]["mini", "medium", "large"]
+    assert float(row["r (95% CI) low"]) == found.low < float(row["r"]) == found.r
+    index = list(csv.DictReader(io.StringIO(tables["momentum_index"].csv())))
+    assert not [name for name in index[0] if "CI" in name]
+    assert [row["Accuracy of the middle"] for row in index[:6]] == [
         "0 to 0.2", "0.2 to 0.4", "0.4 to 0.6", "0.6 to 0.8", "0.8 to 1", "all",
     ]  # fmt: skip
     for table in tables.values():

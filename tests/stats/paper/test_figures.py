@@ -21,7 +21,6 @@ from multiberts.stats.paper.figures import (
     variance_figure,
 )
 from multiberts.stats.planning.components import VarianceComponents
-from multiberts.stats.planning.power import Study
 from multiberts.stats.presentation.figures import (
     bootstrap_figure,
     sources_figure,
@@ -73,7 +72,7 @@ def drawn(dumps, sources, family):
         "agreement": agreement_figure({"RTE/dev": agreement(rte[0].data)}),
         "family": family_figure(family),
         "variance": variance_figure({"RTE/dev": PARTS}, {"RTE/dev": (6, 2, 120)}),
-        "power": power_figure([0.1, 0.2], range(2, 12), Study(PARTS, 2, 2, 120)),
+        "power": power_figure([0.1, 0.2], range(2, 12), PARTS.plan(2, 2, 120)),
     }
 
 
@@ -170,15 +169,15 @@ def test_shares_of_variance_add_up(drawn):
     left, right = drawn["variance"].axes
     for axes in (left, right):
         assert sum(patch.get_width() for patch in axes.patches) == pytest.approx(100)
-    whole = Study(PARTS, 6, 2, 120).variance
+    whole = PARTS.plan(6, 2, 120).variance
     assert right.patches[0].get_width() == pytest.approx(100 * PARTS.seed / 6 / whole)
 
 
 def test_power_curves_say_how_many_seeds(drawn):
     (axes,) = drawn["power"].axes
     curve = axes.get_lines()[1]
-    assert curve.get_ydata()[-1] == Study(PARTS, 11, 2, 120).power(0.2)
-    enough = next(n for n in range(2, 12) if Study(PARTS, n, 2, 120).power(0.2) >= 0.8)
+    assert curve.get_ydata()[-1] == PARTS.plan(11, 2, 120).power(0.2)
+    enough = next(n for n in range(2, 12) if PARTS.plan(n, 2, 120).power(0.2) >= 0.8)
     texts = [text.get_text() for text in drawn["power"].legends[0].get_texts()]
     assert texts == ["effect 0.1: over 11 seeds", f"effect 0.2: {enough} seeds"]
     styles = [line.get_linestyle() for line in axes.get_lines()[:2]]

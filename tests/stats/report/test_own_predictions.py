@@ -67,8 +67,9 @@ def test_words_table_and_files(arms: Path, tmp_path: Path) -> None:
     assert "of new is higher than that of old" in text and "due to chance" not in text
     rows = [line.split("  ")[0] for line in text.splitlines()]
     assert "new against old" in rows and "same against old" in rows
-    # What the pair that is not clear would need.
-    assert re.search(r"same against old: .*Four in five would find a difference of .* with", text)
+    # The pair that is the same has no estimate to plan for, the clear one needs no more.
+    assert re.search(r"same against old: .*within one standard error of zero", text)
+    assert "Detecting a true difference" not in text
     assert page.read_text().count("<svg") + page.read_text().count("data:image") >= 5
     assert 'href="tables/' not in page.read_text()
     assert table.read_text().startswith("\\begin{tabular}")
@@ -245,7 +246,7 @@ def test_missing_predictions_are_left_out_of_their_run(arms: Path, tmp_path: Pat
     found = json.loads(compare_files(base=str(arms), missing="omit", html=str(page), json=True))
     assert "seed" in page.read_text()
     told = compare_files(base=str(arms), missing="omit")
-    numbers = re.findall(r"four in five such comparisons would find is ([\d.]+)", told)
+    numbers = re.findall(r"detectable with 80 % power is about ([\d.]+) ", told)
     assert len(numbers) == 2 and all(number in page.read_text() for number in numbers)
     tables = {
         arm: rows.pivot(index="seed", columns="id", values="correct")

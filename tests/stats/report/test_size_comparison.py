@@ -151,10 +151,12 @@ def test_decaying_examples_are_named_with_their_text(world, tables):
     assert rising and min(rising) > 0
 
 
-def test_momentum_by_both_estimators_and_both_correlations(tables):
-    for name in ("momentum", "momentum_spearman", "momentum_shared", "momentum_shared_spearman"):
-        assert [row["Accuracy of the middle"] for row in tables[name]][-1] == "all"
-    assert tables["momentum"] != tables["momentum_shared"]
+def test_momentum_has_an_interval_and_the_papers_index_has_none(tables):
+    (row,) = tables["momentum"]
+    assert float(row["r (95% CI) low"]) < float(row["r (95% CI) high"])
+    for name in ("momentum_index", "momentum_index_spearman"):
+        assert tables[name][-1]["Accuracy of the middle"] == "all"
+        assert not [column for column in tables[name][0] if "CI" in column]
 
 
 def test_the_variances_are_of_all_runs(world, tables):

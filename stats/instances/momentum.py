@@ -1,0 +1,262 @@
+"""Momentum: whether examples that improve from a small to a middle size improve further to a large one.
+
+Zhong, Ghosh, Klein and Steinhardt, "Are Larger Pretrained Language Models Uniformly Better?"
+(Findings of ACL 2021), section 5. `momentum` estimates the correlation of the true improvements;
+`momentum_index` is the paper's number (tables 6 and 12).
+
+**Why the paper's number is only an index.** It correlates improvements as estimated from few seeds, in
+buckets of the middle size's estimate. Noise shrinks the correlation towards 0, the middle size's noise
+enters both improvements with opposite signs and pulls it below 0, and a bucket of a noisy estimate holds
+examples of other accuracies. Where the true correlation was .54, the index was -.14 with 5 seeds per
+size, -.06 with 10 and .13 with 25 (`benchmarks/momentum_coverage.py`). An interval around it would not
+cover the truth, so it has none. Compare it only between tasks with equal numbers of seeds.
+
+**The estimate.** An example's true accuracy under a size is its mean over all possible seeds. The product
+of two different seeds' scores is an unbiased estimate of its square, which gives the covariances S of the
+three true accuracies over examples: disattenuation by independent halves of the seeds (Spearman, 1904),
+averaged over all halves. Where the middle size is held equal, by linear regression on its true accuracy,
+improvements correlate as
+
+    r = -c / sqrt(v_small v_large),  c = S_small,large - S_small,middle S_middle,large / S_middle,middle,
+
+where v is the variance of a size's true accuracies that the middle one's do not explain. In the worlds of
+the benchmark this differs by .01 from the true correlation within buckets of .2.
+
+**The interval** holds every r in [-1, 1] for which c + r sqrt(v_small v_large) does not differ from 0 by
+a t test (Fieller, 1954), with the standard error over the seeds of all sizes and the examples. With too few
+seeds it is wide instead of wrong. It covered the true r in .955 to 1 of the samples of each of these
+worlds, with 5 to 25 seeds. Seeds of different sizes are taken to be independent, and so are examples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multiberts.runs.errors import counted
+from multiberts.stats.bootstrap.arms import DataError, check_choice
+from multiberts.stats.bootstrap.crossing import Crossing, Term, VarianceParts
+from multiberts.stats.bootstrap.score_tables import TablePart, score_table
+from multiberts.stats.instances.nested_runs import Runs, aligned
+
+Array = NDArray[np.float64]
+Correlation = Literal["pearson", "spearman"]
+# Shares of the mean square score below which a variance is what rounding leaves.
+_ROUNDING = 1e-12
+
+
+@dataclass(frozen=True)
+class Momentum:
+    """Correlation of two successive improvements, where the middle size is equally accurate.
+
+    Attributes:
+      r: the estimate, in [-1, 1]; NaN where the seeds' noise hides how examples differ.
+      low, high: interval over seeds and examples; -1 and 1 where r is NaN.
+      confidence: of the interval.
+      num_seeds: pre-training seeds of the small, the middle and the large size.
+      num_examples: examples.
+    """
+
+    r: float
+    low: float
+    high: float
+    confidence: float
+    num_seeds: tuple[int, ...]
+    num_examples: int
+
+
+@dataclass(frozen=True)
+class MomentumIndex:
+    """Correlation of estimated improvements, by estimated accuracy of the middle size.
+
+    Attributes:
+      edges: limits of the buckets of the middle size's accuracy [buckets + 1]; a bucket includes its
+        lower limit, the last bucket both limits.
+      correlation: [buckets]; NaN where a bucket has no spread or fewer than 3 examples.
+      counts: examples [buckets].
+      pooled: the mean over buckets, weighted by their examples.
+      kind: pearson or spearman.
+    """
+
+    edges: Array
+    correlation: Array
+    counts: NDArray[np.int64]
+    pooled: float
+    kind: Correlation
+
+
+def momentum(small: Runs, middle: Runs, large: Runs, *, confidence: float = 0.95) -> Momentum:
+    """Estimates the correlation of true improvements (middle - small) and (large - middle).
+
+    Args:
+      small: `NestedRuns` or an array [pretrain_seeds, ..., examples], of 2 or more pre-training seeds.
+        Runs below a seed are averaged.
+      middle: the same.
+      large: the same.
+      confidence: of the interval, in (0, 1).
+
+    Raises:
+      DataError: a size has one seed, or the examples differ or cannot be matched.
+
+    Example:
+      >>> import numpy as np
+      >>> random = np.random.default_rng(0)
+      >>> middle, step = random.uniform(0.3, 0.7, 2000), random.choice([-0.2, 0.2], 2000)
+      >>> sizes = [random.random((10, 2000)) < middle + k * step for k in (-1, 0, 1)]
+      >>> found = momentum(*sizes)
+      >>> found.r > 0.9, found.low > 0.7
+      (True, True)
+    """
+    if not 0 < confidence < 1:
+        raise DataError(f"found confidence {confidence}, expected a number between 0 and 1")
+    sizes = [runs.averaged(1).scores.astype(np.float64) for runs in aligned(small, middle, large)]
+    for name, scores in zip(("small", "middle", "large"), sizes, strict=True):
+        if len(scores) < 2:
+            raise DataError(
+                f"found {counted(len(scores), 'pre-training seed')} of the {name} size, expected 2 or "
+                "more: one seed cannot be told from its noise; add seeds or leave the size out"
+            )
+    number = sizes[0].shape[1]
+    # A seed that is better on all examples does not make them differ.
+    centred = [scores - scores.mean(axis=1, keepdims=True) for scores in sizes]
+    means = np.stack([scores.mean(axis=0) for scores in centred])  # [sizes, examples]
+    noise = [scores.var(axis=0, ddof=1).mean() / len(scores) for scores in centred]
+    covariances = means @ means.T / number - np.diag(noise)
+    floor = [_ROUNDING * float((scores**2).mean()) for scores in sizes]
+
+    def result(r: float, low: float, high: float) -> Momentum:
+        return Momentum(r, low, high, confidence, tuple(map(len, sizes)), number)
+
+    unknown = result(np.nan, -1.0, 1.0)
+    if covariances[1, 1] <= floor[1]:
+        return unknown
+    # The small and the large size less what the middle one explains [2, sizes].
+    slopes = covariances[[0, 2], 1] / covariances[1, 1]
+    rest = np.array([[1, -slopes[0], 0], [0, -slopes[1], 1]])
+    (v_small, c), (_, v_large) = rest @ covariances @ rest.T
+    if v_small <= floor[0] or v_large <= floor[2]:
+        return unknown
+    scale = float(np.sqrt(v_small * v_large))
+    r = float(np.clip(-c / scale, -1, 1))
+
+    def products(value: float) -> Crossing:
+        """Returns c + value x scale as a crossing of seeds and examples."""
+        slope = value / (2 * scale)
+        weights = rest.T @ [[slope * v_large, 0.5], [0.5, slope * v_small]] @ rest
+        return _sum_of_products(centred, means, weights)
+
+    # Every mean square is quadratic in r: three of them give all.
+    at_three = [products(value).variance_parts() for value in (-1.0, 0.0, 1.0)]
+
+    def excess(value: float) -> float:
+        """Computes by how much c + value x scale exceeds what chance allows."""
+        from scipy.special import stdtrit
+
+        lagrange = ((value**2 - value) / 2, 1 - value**2, (value**2 + value) / 2)
+        variance = _mixed(at_three, lagrange).scaled(1, 1)
+        reach = stdtrit(variance.cautious_degrees_of_freedom, (1 + confidence) / 2)
+        return float(abs(c + value * scale) - reach * np.sqrt(variance.variance))
+
+    if abs(c) > scale and excess(r) > 0:
+        return unknown  # no correlation fits: the seeds of two sizes are not independent
+    low, high = (_limit(excess, r, end) for end in (-1.0, 1.0))
+    return result(r, low, high)
+
+
+def _sum_of_products(centred: Sequence[Array], means: Array, weights: Array) -> Crossing:
+    """Returns the mean over examples of sum_kl weights_kl p_k p_l as a crossing of seeds and examples.
+
+    p_k is an example's true accuracy under size k, its square the mean product of two different seeds.
+
+    Args:
+      centred: by size, scores [seeds, examples].
+      means: over seeds [sizes, examples].
+      weights: [sizes, sizes], symmetric.
+    """
+    tables = []
+    for size, scores in enumerate(centred):
+        seeds, own = len(scores), weights[size, size]
+        other_seeds = (seeds * means[size] - scores) / (seeds - 1)
+        other_sizes = weights[size] @ means - own * means[size]
+        tables.append(2 * scores * (own * other_seeds + other_sizes))
+    # Every product is in the tables of both its factors: half of their means is taken off again,
+    # example by example, while a seed moves all products that it is in.
+    twice = sum(table.mean(axis=0) for table in tables)
+    parts = [
+        TablePart(score_table(table), 1.0, f"seeds {size}", "examples")
+        for size, table in enumerate(tables)
+    ]
+    return Crossing([*parts, TablePart(score_table([twice]), -0.5, None, "examples")])
+
+
+def _mixed(parts: Sequence[VarianceParts], weights: Sequence[float]) -> VarianceParts:
+    """Returns a weighted sum of mean squares with the same degrees of freedom."""
+
+    def of(kinds: Sequence[tuple[Term, ...]]) -> tuple[Term, ...]:
+        return tuple(
+            (max(0.0, float(np.dot(weights, [value for value, _ in terms]))), terms[0][1])
+            for terms in zip(*kinds, strict=True)
+        )
+
+    return VarianceParts(
+        of([part.seeds for part in parts]),
+        of([part.examples for part in parts]),
+        of([part.residual for part in parts]),
+    )
+
+
+def _limit(excess: Callable[[float], float], r: float, end: float) -> float:
+    from scipy.optimize import brentq
+
+    if excess(r) >= 0:  # nothing varies
+        return r
+    return end if excess(end) <= 0 else float(brentq(excess, r, end, xtol=1e-4))
+
+
+def momentum_index(
+    small: Runs,
+    middle: Runs,
+    large: Runs,
+    *,
+    num_buckets: int = 5,
+    kind: Correlation = "pearson",
+    edges: Sequence[float] | None = None,
+) -> MomentumIndex:
+    """Correlates estimates of (middle - small) and (large - middle) in buckets of the middle's, as the paper.
+
+    Args:
+      small: `NestedRuns` or an array [pretrain_seeds, ..., examples].
+      middle: the same.
+      large: the same.
+      num_buckets: buckets of equal width between 0 and 1, unless `edges` are given.
+      kind: pearson, or spearman (ranks within a bucket).
+      edges: limits of the buckets, rising.
+
+    Raises:
+      DataError: the kind is unknown, limits do not rise, or the examples differ or cannot be matched.
+    """
+    from scipy.stats import rankdata
+
+    check_choice("kind", kind, Correlation)
+    limits = np.linspace(0, 1, num_buckets + 1) if edges is None else np.asarray(edges, float)
+    if limits.ndim != 1 or len(limits) < 2 or (np.diff(limits) <= 0).any():
+        raise DataError(f"found limits of buckets {limits.tolist()}, expected rising numbers")
+    before, between, after = (runs.mean() for runs in aligned(small, middle, large))
+    # A mean of .6 that rounding made .59999 is .6.
+    bucket = np.searchsorted(limits, between + 1e-9, side="right") - 1
+    bucket[np.isclose(between, limits[-1])] = len(limits) - 2
+    counts = np.array([(bucket == place).sum() for place in range(len(limits) - 1)])
+    correlation = np.full(len(counts), np.nan)
+    for place in np.flatnonzero(counts > 2):
+        gains = np.stack([between - before, after - between])[:, bucket == place]
+        if kind == "spearman":
+            gains = np.asarray(rankdata(np.round(gains, 12), axis=1))
+        if (gains.std(axis=1) > 1e-9).all():
+            correlation[place] = np.corrcoef(*gains)[0, 1]
+    known = np.isfinite(correlation)
+    pooled = np.average(correlation[known], weights=counts[known]) if known.any() else np.nan
+    return MomentumIndex(limits, correlation, counts, float(pooled), kind)
