@@ -115,7 +115,7 @@ def describe_imports(run_dir: PathLike) -> str:
 
     Example:
       >>> describe_imports("runs")
-      "runs: 2 runs of RTE; read from new.csv, RTE: prediction = 'pred', label = 'gold', seed = 'seed'"
+      'runs: 2 runs of RTE; read from an example'
     """
     runs = [content for _, content in find_runs(run_dir)]
     tasks = sorted({content["task"] for content in runs})
