@@ -287,7 +287,8 @@ def _from_wide(name: str, frame: pandas.DataFrame) -> xarray.DataArray:
         coordinates[level] = ("run", np.asarray(frame.index.get_level_values(place)))
     if not _is_default(frame.columns):
         coordinates["example_id"] = ("example", np.asarray(frame.columns))
-    attrs = {"columns": {"seed": POSITION}} if _is_default(frame.index) else {}
+    unnamed = _is_default(frame.index) and frame.index.name is None
+    attrs = {"columns": {"seed": POSITION}} if unnamed else {}
     return xarray.DataArray(_plain(frame), coordinates, ("run", "example"), attrs=attrs)
 
 

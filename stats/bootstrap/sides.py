@@ -62,11 +62,9 @@ def check_sources(sources: Mapping[str, Any], design: str) -> None:
     if not all(numbers.values()):
         return  # refused later
     if design == "paired" and unnamed and len({*map(frozenset, numbers.values())}) > 1:
-        found = " and ".join(
-            f"{counted(len(own), 'seed')} of {name}" for name, own in numbers.items()
-        )
+        found = ", ".join(f"{counted(len(own), 'seed')} of {name}" for name, own in numbers.items())
         raise DataError(
-            f"found {found}, and nothing names those of {' and '.join(unnamed)} but their order, so that "
+            f"found {found}, and nothing names those of {', '.join(unnamed)} but their order, so that "
             "pairs may be of different seeds; name the seeds (a column or coordinate, files seed_0.csv), "
             "or use design='unpaired'"
         )

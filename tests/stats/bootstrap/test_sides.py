@@ -81,10 +81,10 @@ def test_one_side_in_per_cent_is_refused() -> None:
 def test_seeds_without_names_are_paired_only_where_there_are_equally_many() -> None:
     base, new = answers(0.7, 5), answers(0.8, 4)
     with pytest.raises(
-        DataError, match="found 5 seeds of base and 4 seeds of experiment, and nothing"
+        DataError, match="found 5 seeds of base, 4 seeds of experiment, and nothing"
     ):
         compare(base, new, "accuracy", labels=LABELS)
-    with pytest.raises(DataError, match="5 seeds of a and 4 seeds of b"):
+    with pytest.raises(DataError, match="5 seeds of a, 4 seeds of b"):
         arms = {"a": base, "b": new, "c": base}
         stats.compare_arms(arms, "accuracy", "paired", labels=LABELS)
     assert compare(base, new, "accuracy", "unpaired", labels=LABELS).base.seeds == (0, 1, 2, 3, 4)
