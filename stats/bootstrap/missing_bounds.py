@@ -34,7 +34,7 @@ def extreme_arms(arms: Sequence[Arm], metric: MetricLike) -> tuple[list[Arm], li
       Twice the sides, with each example's score as predictions, for the metric `mean`.
 
     Raises:
-      DataError: the metric is not a mean over examples, or nothing is known of how low and how high it can be.
+      DataError: the metric is not a mean over examples, or its least and greatest value are not known.
     """
     if not isinstance(metric, Metric) or metric.mean_of is None:
         raise DataError(

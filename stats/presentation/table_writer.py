@@ -176,7 +176,7 @@ def format_cell(cell: Cell, number_format: str = "") -> str:
 
     Args:
       cell: text stays; None and NaN become a dash; an interval becomes `low to high`, as a dash
-        between negative numbers misleads.
+        between negative numbers misleads, or `no interval` where it has no ends.
       number_format: a Python format for numbers such as `.1%`, `p` for p-values, or `PERCENT` or
         `POINTS` for shares, written without the unit. By default whole numbers are written out, and
         others have three decimals, four below 0.1, fewer where they are large.
@@ -186,6 +186,8 @@ def format_cell(cell: Cell, number_format: str = "") -> str:
     if isinstance(cell, str):
         return cell
     if isinstance(cell, Interval):
+        if math.isinf(cell.low) and math.isinf(cell.high):
+            return "no interval"
         return " to ".join(format_cell(end, number_format) for end in cell)
     if isinstance(cell, bool):
         return "yes" if cell else "no"

@@ -173,6 +173,11 @@ def methods(items: Sequence[Comparison], seeds_are: str = "seeds", runs_are: str
         "intervals and two-sided tests from Student's t with Satterthwaite's (1946) degrees of "
         "freedom, with mean squares at the upper end of their likely range."
     )
+    if any(found.pooled_seeds for found in items):
+        sentences.append(
+            "The mean squares of the seeds of the two sides were pooled where their ratio was below the "
+            "90 % point of its F distribution."
+        )
     if item.p_sign_flip or item.p_permutation:
         test = "sign flips of" if item.p_sign_flip else "permutations of"
         sentences.append(f"Randomisation tests use {test} the seeds.")
@@ -287,6 +292,8 @@ def _judgement(item: Comparison, adjusted: float | None, early: EarlyLook | None
     own = item.p_t.two_sided
     judged = own if adjusted is None else adjusted
     drawn = {"both": f"seeds and {_unit(item)}", "seeds": "seeds", "examples": _unit(item)}
+    if item.standard_error == 0 and own == 1 and item.estimate != 0:
+        return f"Nothing varies over {drawn[item.resample]}, so there is neither an interval nor a test."
     test = f"The two-sided t test over {drawn[item.resample]} gives {_p(own)}"
     if adjusted is not None and format_cell(adjusted, "p") != format_cell(own, "p"):
         test = f"{test}, and {_p(adjusted)} after Holm's correction"
@@ -295,8 +302,8 @@ def _judgement(item: Comparison, adjusted: float | None, early: EarlyLook | None
         test = f"{test}: the data do not rule out zero difference"
         if (adjusted is not None or early is not None) and not item.t.low <= 0 <= item.t.high:
             test += ", though the interval, which is of this comparison alone, excludes 0"
-    if item.estimate == 0 or item.t.low == item.t.high:
-        return f"{test}."  # every study shows a difference of 0 or more; where nothing varies, none is known
+    if item.estimate == 0:
+        return f"{test}."  # every study shows a difference of 0 or more
     known = item.metric in METRICS or item.metric in OCCUPATION_MEASURES
     neutral = known and higher_is_better(item.metric) is None
     look = "" if early is None else " at this look"
@@ -569,7 +576,7 @@ def warnings(item: Comparison, numbers: bool = True) -> list[str]:
     if item.experiment is not None and item.standard_error == 0 and not alike:
         found.append(
             f"The difference is the same for all seeds and {_unit(item)}. Nothing varies, so the interval "
-            "is only what cannot be ruled out for new ones."
+            "is no more than what cannot be ruled out for new ones."
         )
     if item.degenerate_replicates:
         share = f"{item.degenerate_replicates} of {item.num_bootstrap}" if numbers else "some"

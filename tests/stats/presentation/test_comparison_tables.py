@@ -22,6 +22,7 @@ from multiberts.stats.presentation.wording import finding, warnings
 
 def side(shift):
     values = shift + np.random.default_rng(0).normal(size=(4, 10))
+    values += 1e-6 * np.arange(10) * shift  # differences hardly vary
     return xarray.DataArray(
         values, dims=("pretrain_seed", "example"), coords={"pretrain_seed": range(4)}
     )
@@ -40,6 +41,7 @@ def test_numbers():
     texts = [format_cell(x) for x in (0, 0.5, -0.15, 0.0125, 0.00001, 3.14159, 42.0, 1234.5)]
     assert texts == ["0", "0.500", "-0.150", "0.0125", "1.0e-05", "3.142", "42.00", "1234.5"]
     assert format_cell(Interval(-0.25, 0.5)) == "-0.250 to 0.500"
+    assert format_cell(Interval(-np.inf, np.inf)) == "no interval"
     assert format_p(None) == "-"
     assert format_p(PValues(1, 1, 0.00001)) == "< 0.0001"
     assert format_p(PValues(1, 1, 0.0123)) == "0.012"
@@ -95,13 +97,15 @@ def test_words(comparison):
     assert "Across 4 paired seeds (4 and 4 runs) and 10 shared examples" in text
     assert "mean of new is lower than that of old by 0.250" in text
     assert "over seeds and examples gives p < 0.0001." in text
-    assert "such studies" not in text  # nothing varies here, so that nothing says how often
+    assert "would come up in fewer than 0.01 % of such studies" in text
     limited = dataclasses.replace(comparison, below_seed_floor=True)
     assert any("1/16 = 0.062" in warning for warning in warnings(limited))
-    assert not any("1/16" in warning for warning in warnings(comparison))  # nothing varies here
+    assert not any("1/16" in warning for warning in warnings(comparison))
     unclear = dataclasses.replace(comparison, p_t=PValues(0.9, 0.1, 0.2), below_seed_floor=False)
     assert "gives p = 0.2: the data do not rule out zero difference." in finding(unclear)
-    (alike,) = warnings(unclear)
+    constant = dataclasses.replace(comparison, standard_error=0.0, p_t=PValues(1.0, 1.0, 1.0))
+    assert "neither an interval nor a test" in finding(constant)
+    (alike,) = warnings(constant)
     assert alike.startswith("The difference is the same for all seeds and examples")
     counted = dataclasses.replace(unclear, degenerate_replicates=3)
     assert "In 3 of 99 bootstrap samples" in warnings(counted)[-1]

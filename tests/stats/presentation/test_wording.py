@@ -83,7 +83,7 @@ def test_shares_are_in_per_cent_in_sentences_and_from_0_to_1_in_results(comparis
         in text
     )
     detectable = 100 * comparison.answers.detectable_difference
-    assert f"comparisons would find is {detectable:.2f} points." in text
+    assert f"detectable with 80 % power is about {detectable:.2f} points (80 % range " in text
     assert "| accuracy (%) |" in text and f"| {base:.2f} " in text
     (row,) = comparison.to_frame().to_dict("records")
     assert row["estimate"] == comparison.estimate < 1 and row["metric"] == "accuracy"
