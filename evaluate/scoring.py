@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -198,17 +199,19 @@ def describe_run(run_dir: str) -> str:
 
 
 def describe_scores(run_dir: str) -> str:
-    """Returns the mean score of each procedure on each evaluation set, for the terminal."""
+    """Returns the mean score of each procedure and learning rate on each set, for the terminal."""
     with (Path(run_dir) / "scores.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     groups: dict[tuple[str, ...], list[float]] = {}
     for row in rows:
-        key = tuple(row[name] for name in ("task", "evaluation_set", "metric", "procedure", "step"))
-        groups.setdefault(key, []).append(float(row["score"]))
+        keys = ("task", "evaluation_set", "metric", "procedure", "step", "learning_rate")
+        groups.setdefault(tuple(row[name] for name in keys), []).append(float(row["score"]))
+    rates = Counter(key[:-1] for key in groups)
     lines = [
-        f"  {task}/{name}  {metric} of {procedure}{f' at step {step}' if step else ''}: "
-        f"{np.mean(scores):.4f} ({counted(len(scores), 'run')})"
-        for (task, name, metric, procedure, step), scores in groups.items()
+        f"  {task}/{name}  {metric} of {procedure}{f' at step {step}' if step else ''}"
+        + f", learning rate {rate or 'unknown'}" * (rates[task, name, metric, procedure, step] > 1)
+        + f": {np.mean(scores):.4f} ({counted(len(scores), 'run')})"
+        for (task, name, metric, procedure, step, rate), scores in groups.items()
     ]
     more = [f"  and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
     return "\n".join([f"{run_dir}: {', '.join(TABLE_COLUMNS)}", *lines[:_SHOWN], *more])

@@ -55,20 +55,16 @@ def table_of_split(folder: PathLike, split: str) -> Path:
     """Returns the table of a split in a folder, in any form that `runs.tables` reads.
 
     It is named as the split here, or as TensorFlow Datasets and Hugging Face name it (`validation`): a
-    file, or a folder that `datasets` saved. A `.tsv` is taken before all others.
+    file, or a folder that `datasets` saved.
 
     Raises:
       UserError: there is none, or several.
     """
-    usual = existing_split_file(folder, split)
-    if usual is not None:
-        return usual
     names = dict.fromkeys((split, *SPLITS.get(split, ())))
-    files = [
-        existing_split_file(folder, name, suffix) for name in names for suffix in TABLE_SUFFIXES
-    ]
+    endings = [f"{suffix}{packed}" for suffix in TABLE_SUFFIXES for packed in ("", ".gz")]
+    files = [Path(folder) / f"{name}{ending}" for name in names for ending in endings]
     folders = [Path(folder) / name for name in names if (Path(folder) / name).is_dir()]
-    found = [path for path in (*files, *folders) if path is not None]
+    found = [*filter(Path.is_file, files), *folders]
     if len(found) == 1:
         return found[0]
     if found:

@@ -36,11 +36,13 @@ class SequenceFeatures:
       input_ids: int32 [sequences, longest], 0 after a sequence's end.
       lengths: int32 [sequences].
       first_lengths: int32 [sequences]: tokens of segment 0, that is [CLS] a [SEP].
+      num_cut: how many lost tokens because they were too long.
     """
 
     input_ids: np.ndarray
     lengths: np.ndarray
     first_lengths: np.ndarray
+    num_cut: int = 0
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -90,15 +92,18 @@ def text_features(
     if second_texts is None:
         bodies = [ids[: sequence_length - 2] for ids in first]
         rows = [[tokenizer.cls_id, *ids, tokenizer.sep_id] for ids in bodies]
-        return stacked_sequences(rows, [len(row) for row in rows])
-    rows, first_lengths = [], []
+        found = stacked_sequences(rows, [len(row) for row in rows])
+        num_cut = sum(len(ids) > sequence_length - 2 for ids in first)
+        return dataclasses.replace(found, num_cut=num_cut)
+    rows, first_lengths, num_cut = [], [], 0
     second = tokenizer.encode_batch(list(second_texts))
     for a, b in zip(first, second, strict=True):
         kept_a, kept_b = truncated_lengths(len(a), len(b), sequence_length - 3)
+        num_cut += (kept_a, kept_b) != (len(a), len(b))
         a, b = a[:kept_a], b[:kept_b]
         rows.append([tokenizer.cls_id, *a, tokenizer.sep_id, *b, tokenizer.sep_id])
         first_lengths.append(kept_a + 2)
-    return stacked_sequences(rows, first_lengths)
+    return dataclasses.replace(stacked_sequences(rows, first_lengths), num_cut=num_cut)
 
 
 def truncated_lengths(first: int, second: int, limit: int) -> tuple[int, int]:

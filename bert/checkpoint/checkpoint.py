@@ -19,7 +19,12 @@ from typing import Any
 import numpy as np
 
 from multiberts.bert.checkpoint import hugging_face, tensorflow_format
-from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED, check_fine_tuned, head_shapes
+from multiberts.bert.checkpoint.fine_tuned import (
+    FINE_TUNED,
+    check_fine_tuned,
+    check_length,
+    head_shapes,
+)
 from multiberts.bert.checkpoint.release_names import parse_release_name
 from multiberts.bert.checkpoint.tensorflow_format import CONFIG, DATA, INDEX, VOCABULARY
 from multiberts.bert.model.configuration import BertConfig, check_layers, parameter_shapes
@@ -235,6 +240,8 @@ def read_checkpoint(
         parameters, step = tensorflow_format.read_weights(directory, head_shapes(provenance))
         if provenance["step"] is None and not (directory / PROVENANCE).is_file():
             provenance["step"] = step
+    if FINE_TUNED in provenance:
+        check_length(provenance[FINE_TUNED], config.max_position_embeddings, str(directory))
     _check_shapes(directory, config, parameters, head_shapes(provenance))
     head = {name: parameters.pop(name) for name in head_shapes(provenance)}
     if initialise_missing is not None:

@@ -64,7 +64,6 @@ def convert_checkpoint(
         checkpoint = read_checkpoint(
             source,
             need_vocabulary=False,
-            need_finite=False,  # bit for bit, whatever they are
             initialise_missing=initialise_missing,
         )
         check_vocabulary(vocabulary_path, checkpoint.config, config_path(Path(source)))

@@ -104,7 +104,7 @@ def fine_tuned_line(record: Mapping[str, Any]) -> str:
 
 
 def check_fine_tuned(record: Any, where: str, cure: str) -> None:
-    """Refuses a record of another form.
+    """Refuses a record of another form, or one whose parts are of two models.
 
     Args:
       record: the field `finetuned`.
@@ -112,7 +112,8 @@ def check_fine_tuned(record: Any, where: str, cure: str) -> None:
       cure: for the message.
 
     Raises:
-      UserError: a field is missing or of another type.
+      UserError: a field is missing or of another type, text is not lower-cased, or the labels are not
+        those of the head.
     """
     head = record.get("head") if isinstance(record, Mapping) else None
     for fields, values in ((_FIELDS, record), (_FIELDS_OF_HEAD, head)):
@@ -125,3 +126,46 @@ def check_fine_tuned(record: Any, where: str, cure: str) -> None:
                 raise UserError(
                     f"{where}: {FINE_TUNED} has {name} {shown}, expected {described(kind)}; {cure}"
                 )
+    if record.get("do_lower_case", True) is not True:
+        raise UserError(
+            f"{where}: do_lower_case is {record['do_lower_case']!r}, expected true: cased text is not "
+            "supported, and would be lower-cased; use another program for this model"
+        )
+    _check_labels(record, where, cure)
+
+
+def _check_labels(record: Mapping[str, Any], where: str, cure: str) -> None:
+    head = record["head"]
+    labels, given = head["labels"], record["arguments"].get("labels")
+    if labels is not None and given is not None and [*labels] != [*given]:
+        raise UserError(
+            f"{where}: the head has the labels {shortened([*labels])} and the arguments of its training "
+            f"{shortened([*given])}, expected the same; {cure}"
+        )
+    number = {"regression": 1, "question_answering": 2}.get(head["kind"])
+    if labels is not None and head["kind"] != "own":
+        number = len(labels)
+    found = next((shape[0] for shape in head["variables"].values() if len(shape) == 1), number)
+    if number is not None and len(head["variables"]) == 2 and found != number:
+        raise UserError(
+            f"{where}: a head of {head['kind']}{f' with {number} labels' if labels else ''} has {number} "
+            f"outputs, but its variables have {found}; {cure}"
+        )
+
+
+def check_length(record: Mapping[str, Any], positions: int, where: str) -> None:
+    """Refuses a record of sequences that are longer than the model has positions.
+
+    Args:
+      record: the field `finetuned`.
+      positions: the model's `max_position_embeddings`.
+      where: the checkpoint.
+
+    Raises:
+      UserError: they are.
+    """
+    if not 1 <= record["sequence_length"] <= positions:
+        raise UserError(
+            f"{where}: its record says sequence_length {record['sequence_length']}, expected 1 to "
+            f"{positions}, the model's max_position_embeddings; copy the checkpoint again"
+        )

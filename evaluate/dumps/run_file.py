@@ -228,7 +228,7 @@ def run_directories(root: PathLike, *, finished: bool = True) -> list[Path]:
     found = []
     for directory, folders, files in os.walk(root):
         folders.sort()
-        if finished and RUN_FILE in files and DONE in files:
+        if RUN_FILE in files and (DONE in files) == finished:
             found.append(Path(directory))
         elif not finished and DONE not in files and CONFIG in files:
             with open(Path(directory, CONFIG), encoding="utf-8", errors="replace") as handle:

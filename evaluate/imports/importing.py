@@ -111,12 +111,15 @@ def import_predictions(settings: PredictionImport) -> list[Path]:
 
 
 def describe_imports(run_dir: PathLike) -> str:
-    """Returns how many runs of which tasks lie in a folder, in one line.
+    """Returns how many runs of which tasks lie in a folder, and what was read as what, in one line.
 
     Example:
       >>> describe_imports("runs")
-      'runs: 2 runs of RTE'
+      'runs: 2 runs of RTE; read from an example'
     """
     runs = [content for _, content in find_runs(run_dir)]
     tasks = sorted({content["task"] for content in runs})
-    return f"{run_dir}: {counted(len(runs), 'run')} of {', '.join(tasks)}"
+    sources = sorted({content["source"] for content in runs if content.get("source")})
+    more = f" and {len(sources) - 3} more" if len(sources) > 3 else ""
+    read = f"; read from {'; '.join(sources[:3])}{more}" if sources else ""
+    return f"{run_dir}: {counted(len(runs), 'run')} of {', '.join(tasks)}{read}"

@@ -18,8 +18,9 @@ from multiberts.evaluate.imports.imported_runs import (
     facts_of,
     predictions_of,
 )
+from multiberts.evaluate.metrics.classification import CLASS_METRICS, unlike_classes
 from multiberts.evaluate.metrics.register import METRICS
-from multiberts.evaluate.readers.columns import ColumnNames, default_metric
+from multiberts.evaluate.readers.columns import ColumnNames, default_metric, described
 from multiberts.evaluate.readers.reading import name_of, read_frames
 from multiberts.runs.errors import UserError, counted
 
@@ -61,6 +62,7 @@ def read_other_programs(
     path = Path(source)
     for own, frame in read_frames(source, names, task, may_name=True).items():
         where = f"{path.name}, {own}"
+        read = described(frame.attrs["columns"])
         frame = frame.assign(
             arm=frame["arm"] if "arm" in frame else procedure or name_of(path),
             example=frame["example"].astype(str),
@@ -74,9 +76,14 @@ def read_other_programs(
         chosen = metric or default_metric(
             frame["prediction"].to_numpy() if value == "prediction" else None
         )
+        if chosen in CLASS_METRICS and {"prediction", "label"} <= {*frame.columns}:
+            distinct = (frame[name].dropna().unique().tolist() for name in ("label", "prediction"))
+            unlike = unlike_classes(*distinct)
+            if unlike:
+                raise UserError(f"{where}: {unlike}")
         frame = frame.rename(columns={value: "prediction"})
         classes = _encode(frame, chosen)
-        yield from _runs_of(frame, where, own, chosen, classes)
+        yield from _runs_of(frame, where, own, chosen, classes, read)
 
 
 def _encode(frame: pandas.DataFrame, metric: str) -> list[str]:
@@ -93,7 +100,7 @@ def _encode(frame: pandas.DataFrame, metric: str) -> list[str]:
 
 
 def _runs_of(
-    frame: pandas.DataFrame, where: str, own: str, metric: str, classes: list[str]
+    frame: pandas.DataFrame, where: str, own: str, metric: str, classes: list[str], read: str
 ) -> Iterator[ImportedRun]:
     """Yields the runs of one task."""
     task, _, evaluation_set = own.partition("/")
@@ -105,12 +112,12 @@ def _runs_of(
             f"{where}: found two rows of {place}; name the column that tells them apart with --run or "
             "--arm"
         )
-    read = partial(_set_of, evaluation_set or task, metric, *_further(frame))
+    read_set = partial(_set_of, evaluation_set or task, metric, *_further(frame))
     for key, rows in frame.groupby(keys, sort=False, dropna=False):
         known = {name: _plain(item) for name, item in zip(keys, key, strict=True)}
         facts = facts_of(
             task, str(known["arm"]), _whole(where, "seed", known["seed"]),
-            _whole(where, "run", known.get("run") or 0), where,
+            _whole(where, "run", known.get("run") or 0), f"{where}: {read}",
             **{name: known[name] for name in _FACTS if name in known},
             **({"classes": classes} if classes else {}),
         )  # fmt: skip
@@ -119,7 +126,7 @@ def _runs_of(
         files = tuple(
             file for place in rows["source_file"].unique() for file in _files(Path(place))
         )
-        yield ImportedRun(name, facts, files, partial(read, rows))
+        yield ImportedRun(name, facts, files, partial(read_set, rows))
 
 
 def _files(path: Path) -> list[Path]:

@@ -7,8 +7,9 @@ without labels not in `balanced_accuracy`, and `matthews` is 0 where labels or p
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -413,3 +414,40 @@ CLASSIFICATION_METRICS = (
     _averaged_metric("f1_weighted", f_beta(1.0), by_labels, steepness=2.0),
     _averaged_metric("balanced_accuracy", recall, _with_labels),
 )
+
+CLASS_METRICS = tuple(metric.name for metric in CLASSIFICATION_METRICS)
+
+# Beyond, answers may be free texts, most of which no label equals.
+MOST_CLASSES = 20
+
+
+def unlike_classes(labels: Collection[Any], predicted: Collection[Any]) -> str:
+    """Returns one line where classes are written differently in predictions and labels, else nothing.
+
+    That is so where there is a label that no run predicts and a prediction that is never a label. Either
+    alone is possible: a class may be missing from a small test set, or be too hard.
+
+    Args:
+      labels: the distinct ones. One alone, or more than `MOST_CLASSES`, are not judged.
+      predicted: the distinct predictions of all runs.
+
+    Example:
+      >>> unlike_classes({0, 1}, {1, 2})[:63]
+      'no run predicts the label 0, and no label is the prediction 2; '
+      >>> unlike_classes({0, 1}, {0, 1, 2})
+      ''
+    """
+    unseen, alien = {*labels} - {*predicted}, {*predicted} - {*labels}
+    if not (unseen and alien and 2 <= len({*labels}) <= MOST_CLASSES):
+        return ""
+    return (
+        f"no run predicts the {_listed('label', unseen)}, and no label is the "
+        f"{_listed('prediction', alien)}; write classes alike in both, or give each example's own score "
+        "(--score=COLUMN)"
+    )
+
+
+def _listed(what: str, values: set) -> str:
+    shown = [repr(value) for value in sorted(values, key=str)]
+    more = f" and {len(shown) - 10} more" if len(shown) > 10 else ""
+    return f"{what}{'s' if len(shown) > 1 else ''} {', '.join(shown[:10])}{more}"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from multiberts.evaluate.readers.columns import TEXT_NAMES, ColumnNames
+from multiberts.evaluate.readers.columns import BY_NAME, TEXT_NAMES, ColumnNames
 from multiberts.runs.errors import UserError
 
 if TYPE_CHECKING:
@@ -44,11 +45,20 @@ def lm_eval_frame(
     return _frame(
         path,
         seed,
+        {"example": "doc_id", "score": metric},
         task=task_of_samples(path),
         example=[line["doc_id"] for line in chosen],
         score=[_number(path, metric, line[metric]) for line in chosen],
+        doc_hash=[line.get("doc_hash") or _digest(line.get("doc")) for line in chosen],
+        target=[_digest(line.get("target")) for line in chosen],
         **_texts([line.get("doc") for line in chosen]),
     )
+
+
+def _digest(value: Any) -> str:
+    """Returns what of a document or target is compared between models: itself where it is short."""
+    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+    return text if len(text) < 40 else hashlib.sha256(text.encode()).hexdigest()
 
 
 def task_of_samples(path: Path) -> str:
@@ -91,6 +101,14 @@ def inspect_frame(
     path: Path, log: Mapping[str, Any], names: ColumnNames, seed: int | None
 ) -> pandas.DataFrame:
     """Reads a log of Inspect; epochs are runs of one seed (Inspect's page "Log Files")."""
+    status = log.get("status", "success")
+    if status != "success":
+        error = log.get("error") or {}
+        reason = f": {str(error['message']).splitlines()[0]}" if error.get("message") else ""
+        raise UserError(
+            f"{path}: the run ended with status {status!r}{reason}, expected a finished one; run the "
+            "evaluation again"
+        )
     samples = log["samples"] or []
     scorers = list(dict.fromkeys(name for sample in samples for name in sample.get("scores") or {}))
     scorer = names.score or (scorers[0] if len(scorers) == 1 else None)
@@ -107,6 +125,7 @@ def inspect_frame(
     return _frame(
         path,
         seed,
+        {"example": "id", "run": "epoch", "score": str(scorer)},
         task=str(log["eval"].get("task", path.stem)),
         run=[sample.get("epoch", 1) for sample in scored],
         example=[sample["id"] for sample in scored],
@@ -146,6 +165,7 @@ def helm_frame(path: Path, names: ColumnNames, seed: int | None) -> pandas.DataF
     return _frame(
         path,
         seed,
+        {"example": "instance_id", "run": "train_trial_index", "score": score},
         task=path.parent.name.partition(":")[0],
         run=[entry.get("train_trial_index", 0) for entry in entries],
         example=[entry["instance_id"] for entry in entries],
@@ -163,7 +183,9 @@ def _helm_texts(path: Path, entries: Sequence[Mapping[str, Any]]) -> dict[str, l
     return {"text": [texts[entry["instance_id"]] for entry in entries]}
 
 
-def _frame(path: Path, seed: int | None, **columns: Any) -> pandas.DataFrame:
+def _frame(
+    path: Path, seed: int | None, names: Mapping[str, str], **columns: Any
+) -> pandas.DataFrame:
     import pandas
 
     if seed is None:
@@ -173,4 +195,7 @@ def _frame(path: Path, seed: int | None, **columns: Any) -> pandas.DataFrame:
         )
     frame = pandas.DataFrame(columns)
     frame["seed"] = seed
+    frame.attrs["columns"] = {
+        "seed": BY_NAME, **{role: names[role] for role in names if role in columns}
+    }  # fmt: skip
     return frame

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import codecs
+import csv
 import gzip
 import io
 import json
 import os
 import re
 import struct
+import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from multiberts.evaluate.readers.columns import ColumnNames, standard_frame
+from multiberts.evaluate.readers.columns import (
+    BY_NAME,
+    NUMBERED,
+    POSITION,
+    ColumnNames,
+    is_doubtful,
+    settled,
+    standard_frame,
+    warn_of_numbers,
+)
 from multiberts.evaluate.readers.harness_logs import (
     helm_frame,
     inspect_frame,
@@ -57,6 +69,7 @@ def read_frame(
 
     Returns:
       Columns seed, example, prediction or score, and arm, run, label, cluster and texts where known.
+      `attrs` has what was read as what, see `evaluate.readers.columns.settled`, and `files`.
 
     Raises:
       UserError: there is no such file, it is damaged or of another kind, columns are not found, seeds
@@ -69,9 +82,9 @@ def read_frame(
             "--task=NAME"
         )
     [frame] = frames.values()
-    for name in ("step", "learning_rate"):  # of an export, where an arm has several
+    for name in ("procedure", "step", "learning_rate"):  # of an export, where an arm has several
         if name in frame and (frame.groupby("arm")[name].nunique() > 1).any():
-            frame["arm"] = frame["arm"] + f", {name} " + frame[name].astype(str)
+            frame["arm"] = frame["arm"].astype(str) + f", {name} " + frame[name].astype(str)
     return frame
 
 
@@ -94,21 +107,65 @@ def read_frames(
 
     start = Path(path)
     if start.is_file():
-        found = _read_file(start, names, None).assign(source_file=path)
+        number = _number(start.name, _SEED)
+        files, seeds = [start], [None if number is None else FileSeed(number, is_named=True)]
     elif start.is_dir():
         files = _files_in(start, task)
         seeds = _seeds_of(files, start)
-        parts = [
-            _read_file(file, names, seed).assign(source_file=str(file))
-            for file, seed in zip(files, seeds, strict=True)
-        ]
-        found = pandas.concat(parts, ignore_index=True)
     else:
         raise UserError(f"{path} does not exist; check the path")
+    parts = [
+        _read_file(file, names, seed.number if seed else None).assign(source_file=str(file))
+        for file, seed in zip(files, seeds, strict=True)
+    ]
+    for file, seed, part in zip(files, seeds, parts, strict=True):
+        _refuse_other_seed(file, seed, part)
+    columns: dict[str, str] = {}
+    for part, seed in zip(parts, seeds, strict=True):
+        columns |= part.attrs["columns"]
+        if seed and not seed.is_named and columns["seed"] == BY_NAME:
+            columns["seed"] = NUMBERED
+    found = pandas.concat(parts, ignore_index=True)
     if may_name and "task" not in found:
         found["task"] = task or name_of(start)
-    _warn_of_near_misses(found, path)
-    return _by_task(found, task, path)
+    tasks = {
+        own: settled(rows, names, path, columns)
+        for own, rows in _by_task(found, task, path).items()
+    }
+    for own, rows in tasks.items():
+        rows.attrs |= {"files": [*map(str, files)], "task": own if "task" in found else ""}
+        _warn_of_near_misses(rows, path)
+    return tasks
+
+
+@dataclass(frozen=True)
+class FileSeed:
+    """The number in the name of a file, and whether the word "seed" stands before it."""
+
+    number: int
+    is_named: bool
+
+
+def _refuse_other_seed(file: Path, seed: FileSeed | None, rows: pandas.DataFrame) -> None:
+    """Refuses a file that is named for one seed and holds others."""
+    if seed is None or not seed.is_named:
+        return
+    held = rows["seed"].unique().tolist()
+    numbers = {
+        int(found[0])
+        for value in held
+        if (
+            found := re.search(
+                r"\d+(?=\D*$)", f"{value:.0f}" if isinstance(value, float) else str(value)
+            )
+        )
+    }
+    if numbers and seed.number not in numbers:
+        raise UserError(
+            f"{file}: the path names seed {seed.number}, but its column of seeds "
+            f"({rows.attrs['columns']['seed']!r}) says {', '.join(map(str, held[:5]))}; correct the one that "
+            "is wrong"
+        )
 
 
 def _warn_of_near_misses(frame: pandas.DataFrame, path: str) -> None:
@@ -151,11 +208,15 @@ def _files_in(folder: Path, task: str | None) -> list[Path]:
         files = sorted(folder.rglob(pattern))
         if files:
             return files if pattern.endswith(".json") else sorted({file.parent for file in files})
-    files = [
+    found = [
         file
         for file in sorted(folder.rglob("*"))
-        if file.is_file() and file.name.removesuffix(".gz").endswith(_ENDINGS)
+        if file.name.removesuffix(".gz").endswith(_ENDINGS)
     ]
+    files = [file for file in found if file.is_file()]
+    for file in found:
+        if file.is_symlink() and not file.exists():
+            console.warn(f"{file} is left out: it is a link to a file that does not exist")
     if not files:
         raise UserError(f"{folder} holds no file of predictions; expected {_KINDS}")
     return files
@@ -169,18 +230,16 @@ def _newest(samples: Sequence[Path]) -> list[Path]:
     return list(newest.values())
 
 
-def _seeds_of(files: Sequence[Path], folder: Path) -> list[int | None]:
+def _seeds_of(files: Sequence[Path], folder: Path) -> list[FileSeed | None]:
     """Returns the seed that each file's path names.
 
     Files in one folder (several tasks of one model) share the number of the folder. Times of
     writing are not looked at.
     """
-    if len(files) == 1:
-        return [_number(str(files[0].relative_to(folder)), _SEED)]
     places = [file.relative_to(folder) for file in files]
     by_word = [_number(str(place), _SEED) for place in places]
-    if None not in by_word:
-        return by_word
+    if None not in by_word or len(files) == 1:
+        return [None if number is None else FileSeed(number, is_named=True) for number in by_word]
     if not any(seed is not None for seed in by_word):
         names = [
             str(place.parent if _is_named_by_folder(place) else place.with_suffix(""))
@@ -188,7 +247,10 @@ def _seeds_of(files: Sequence[Path], folder: Path) -> list[int | None]:
         ]
         last = [_number(name, r"(\d+)(?!.*\d)") for name in names]
         if None not in last and len(set(zip(names, last, strict=True))) == len(set(last)):
-            return last
+            doubtful = [name for name in names if is_doubtful(Path(name).name)]
+            if doubtful:
+                warn_of_numbers(str(folder), "files", doubtful)
+            return [FileSeed(number or 0, is_named=False) for number in last]
         if len({place.parent for place in places}) == 1 and set(last) == {None}:
             return [None] * len(files)
     without = [place for place, seed in zip(places, by_word, strict=True) if seed is None]
@@ -250,10 +312,7 @@ def _read_file(path: Path, names: ColumnNames, seed: int | None) -> pandas.DataF
                     return inspect_frame(path, _samples_of_archive(archive), names, seed)
             return _standard(_read_npz(path), names, path, seed)
         data = gzip.decompress(path.read_bytes()) if start[:2] == b"\x1f\x8b" else path.read_bytes()
-        encoding = (
-            "utf-16" if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig"
-        )
-        text = data.decode(encoding)
+        text = data.decode(_encoding_of(data))
         if text.strip() in ("", "[]", "{}"):
             raise UserError(f"{path} is empty; expected {_KINDS}")
         if text.lstrip()[:1] in ("{", "["):
@@ -278,6 +337,16 @@ def _read_file(path: Path, names: ColumnNames, seed: int | None) -> pandas.DataF
         raise UserError(f"{path}: cannot be read ({error}); expected {_KINDS}") from error
 
 
+def _encoding_of(data: bytes) -> str:
+    """Returns the encoding of a text; UTF-16 has zeros beside its letters, with or without a mark."""
+    if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        return "utf-16"
+    for encoding, zeros in (("utf-16-le", data[1:20:2]), ("utf-16-be", data[:20:2])):
+        if len(zeros) > 1 and not any(zeros):
+            return encoding
+    return "utf-8-sig"
+
+
 def _read_text_table(text: str) -> pandas.DataFrame:
     """Reads CSV, separated by commas or semicolons, or TSV.
 
@@ -286,10 +355,15 @@ def _read_text_table(text: str) -> pandas.DataFrame:
     import pandas
     from pandas.api.types import is_numeric_dtype
 
-    header = text.partition("\n")[0]
-    separator = next((sign for sign in "\t,;" if sign in header), ",")
-    options: dict[str, Any] = {"sep": separator}
-    frame = pandas.read_csv(io.StringIO(text), **options)
+    header = next((line for line in text.splitlines() if line.strip()), "")
+    separator = max("\t,;", key=header.count)  # a stray tab may stand between commas
+    options: dict[str, Any] = {"sep": separator if separator in header else ",", "index_col": False}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pandas.errors.ParserWarning)
+        try:
+            frame = pandas.read_csv(io.StringIO(text), **options)
+        except pandas.errors.ParserWarning as error:
+            raise ValueError("rows have more cells than the header has names") from error
     if separator == ";":
         no_numbers = [name for name in frame.columns if not is_numeric_dtype(frame[name])]
         frame[no_numbers] = pandas.read_csv(io.StringIO(text), **options, decimal=",")[no_numbers]
@@ -312,16 +386,21 @@ def _read_text_table(text: str) -> pandas.DataFrame:
                 f"column {name!r} has a cell with tabs and ends of lines, as if a quotation mark were not "
                 "closed: write such marks twice, in quoted cells, or leave the column out"
             )
-    return frame.rename(columns=str.strip)
+    # pandas renames a second column of one name, which would then be passed over.
+    written = next(csv.reader([header], delimiter=options["sep"]))
+    if len(written) == frame.shape[1]:
+        frame.columns = [
+            name.strip() or own for name, own in zip(written, frame.columns, strict=True)
+        ]
+    return frame
 
 
 def _standard(
     frame: pandas.DataFrame, names: ColumnNames, path: Path, seed: int | None
 ) -> pandas.DataFrame:
     """Returns a table under standard names, with the task of each row if a column holds it."""
-    exported = names == ColumnNames() and set(frame.columns) >= _EXPORTED
-    if exported:
-        return _trained(frame)
+    if set(frame.columns) >= _EXPORTED:
+        return _trained(frame, names, str(path))
     chosen = standard_frame(frame, names, str(path), seed)
     columns = [name for name in ("task", "evaluation_set") if name in frame]
     if columns and len(chosen) == len(frame):
@@ -334,7 +413,7 @@ def _standard(
 _EXPORTED = {"task", "evaluation_set", "epochs", "procedure", "pretrain_seed", "finetune_seed"}
 
 
-def _trained(frame: pandas.DataFrame) -> pandas.DataFrame:
+def _trained(frame: pandas.DataFrame, names: ColumnNames, what: str) -> pandas.DataFrame:
     """Returns the predictions of trained models in an export, without those of early checkpoints."""
     runs = [*_EXPORTED - {"epochs"}, "step", "learning_rate", "data_seed"]
     epochs = frame["epochs"].astype(float).fillna(np.inf)
@@ -343,10 +422,29 @@ def _trained(frame: pandas.DataFrame) -> pandas.DataFrame:
     if frame["label"].isna().all():
         frame = frame.drop(columns="label")
     frame["task"] = frame["task"].str.cat(frame["evaluation_set"], sep="/")
-    names = {
-        "procedure": "arm", "pretrain_seed": "seed", "finetune_seed": "run", "example_id": "example",
+    columns = {
+        "arm": "procedure", "seed": "pretrain_seed", "run": "finetune_seed", "example": "example_id",
+        "prediction": "prediction", "label": "label",
     }  # fmt: skip
-    return frame.drop(columns="evaluation_set").rename(columns=names)
+    given = {role: name for role, name in asdict(names).items() if name is not None}
+    for role, name in given.items():
+        if name not in frame:
+            raise UserError(
+                f"{what}: found no column {name!r} for --{role}, only {', '.join(frame.columns)}; name "
+                "one of these"
+            )
+    columns = {
+        role: name
+        for role, name in {**columns, **given}.items()
+        if name in frame and (role in given or name not in given.values())
+    }
+    frame = frame.drop(columns="evaluation_set").rename(
+        columns={name: role for role, name in columns.items()}
+    )
+    if not isinstance(frame["arm"].iloc[0], str):
+        frame["arm"] = frame["arm"].astype(str)
+    frame.attrs = {"columns": columns}
+    return frame
 
 
 def _parse_json(text: str) -> Any:
@@ -424,13 +522,19 @@ def _read_npz(path: Path) -> pandas.DataFrame:
     seeds = found.get("seeds", np.arange(table.shape[0]))
     columns = {
         "seed": np.repeat(seeds, table.shape[1]),
-        "example": np.tile(found.get("example_ids", np.arange(table.shape[1])), table.shape[0]),
         value.removesuffix("s"): table.ravel(),
     }
-    for name in ("labels", "clusters"):
+    roles = {"labels": "label", "clusters": "cluster", "example_ids": "example"}
+    for name, role in roles.items():
         if name in found:
-            columns[name.removesuffix("s")] = np.tile(found[name], table.shape[0])
-    return pandas.DataFrame(columns)
+            columns[role] = np.tile(found[name], table.shape[0])
+    frame = pandas.DataFrame(columns)
+    read = {
+        value.removesuffix("s"): value,
+        **{roles[name]: name for name in roles if name in found},
+    }
+    frame.attrs["columns"] = {**read, "seed": "seeds" if "seeds" in found else POSITION}
+    return frame
 
 
 def _read_arrow(path: Path) -> pandas.DataFrame:

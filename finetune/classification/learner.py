@@ -39,7 +39,7 @@ from multiberts.finetune.packing import PACKING, Shape, packed_batch, packed_sha
 from multiberts.finetune.text_examples import TextExamples, TextSource, outcome
 from multiberts.finetune.training_options import RECIPE, TrainingOptions
 from multiberts.runs.console import progress, warn
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, counted
 
 if TYPE_CHECKING:
     from multiberts.bert.training.engine import Predictor, Trainer
@@ -155,6 +155,11 @@ def _read(
         tokenizer_of(vocabulary), first, examples.second_texts, sequence_length
     )
     _check_empty(source, examples, features)
+    if features.num_cut:
+        progress(
+            f"{source.files[0]}: {features.num_cut} of {counted(len(features), 'example')} are longer than "
+            f"{sequence_length} tokens (finetune.sequence_length) and were cut"
+        )
     if examples.words is None:
         return _Texts(source, examples, features)
     places = first_pieces(tokenizer_of(vocabulary), examples.words, sequence_length)

@@ -283,6 +283,15 @@ def _sorted(where: str, labels: set[str]) -> tuple[str, ...]:
             f"{where}: found {counted(len(labels), 'different label')}, expected 2 to {_MOST_LABELS}; give "
             "finetune.labels, or the option kind = 'regression' for numbers"
         )
+    alike: dict[object, str] = {}
+    for label in sorted(labels):
+        is_text, number, _ = _place(label)
+        other = alike.setdefault(label.strip() if is_text else number, label)
+        if other != label:
+            raise UserError(
+                f"{where}: found the labels {other!r} and {label!r}, which would be two classes; write them "
+                "alike, or give finetune.labels"
+            )
     return tuple(sorted(labels, key=_place))
 
 

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from multiberts.runs.errors import UserError, counted
 
-Missing = Literal["refuse", "omit"]
+Missing = Literal["refuse", "omit", "bound"]
 
 
 class DataError(UserError, ValueError):
@@ -50,6 +50,7 @@ class Arm:
         training (`training`), and (procedure, seed, step) with the SHA-256 (`named`).
       cluster_name: what the clusters are called, or nothing.
       left_out: seeds that pairing left out, because the other side lacks them.
+      notes: what readers must know of the side; `{side}` stands for its name.
     """
 
     predictions: NDArray
@@ -63,6 +64,7 @@ class Arm:
     lineage: tuple[frozenset, ...] = ()
     cluster_name: str = ""
     left_out: tuple[Hashable, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def num_examples(self) -> int:
@@ -166,6 +168,8 @@ def make_arm(
         twice, or a run has no cell at all.
     """
     check_choice("missing", missing, Missing)
+    if missing == "bound":
+        raise DataError("missing='bound' is of one comparison (stats.compare); use missing='omit'")
     predictions, labels = np.asarray(predictions), np.asarray(labels)
     if predictions.ndim not in (2, 3) or labels.ndim != 1:
         raise DataError(
@@ -185,12 +189,20 @@ def make_arm(
     observed = None
     if missing == "omit":
         predictions, observed = _observed(name, predictions)
-    _refuse_nan(
-        f"{name} predictions",
-        predictions,
-        "leave out runs that diverged and report it, or give missing='omit' where single cells are "
-        "missing",
-    )
+    bad = _bad_cells(predictions)
+    if bad is not None and bad.any():
+        row, column = (int(place) for place in np.argwhere(bad)[0][:2])
+        known = None if example_ids is None else np.asarray(example_ids).tolist()[column]
+        example = f"number {column}" if known is None else repr(known)
+        cure = "leave out runs that diverged and report it"
+        if not bad[row].all():  # a row that is not there, or has no value
+            cure = "complete them, give missing='omit' to leave them out, or missing='bound'"
+        _refuse_nan(
+            f"{name} predictions",
+            predictions,
+            cure,
+            f", seed {run_seeds[row]!r}, example {example}",
+        )
     for position, seed in enumerate(run_seeds):
         if seed is None or seed != seed:
             raise DataError(f"{name}: run {position} has no pre-training seed; give every run one")
@@ -234,13 +246,13 @@ def _bad_cells(values: NDArray) -> NDArray[np.bool_] | None:
     return ~np.isfinite(values) if values.dtype.kind in "fc" else None
 
 
-def _refuse_nan(what: str, values: NDArray, cure: str) -> None:
+def _refuse_nan(what: str, values: NDArray, cure: str, called: str = "") -> None:
     bad = _bad_cells(values)
     if bad is not None and bad.any():
         where = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), values.shape))
         raise DataError(
-            f"{what}: found {values[where]} at {where} ({int(bad.sum())} in total), expected finite "
-            f"values; {cure}"
+            f"{what}: found {values[where]} at {where}{called} ({int(bad.sum())} in total), expected "
+            f"finite values; {cure}"
         )
 
 
@@ -355,7 +367,7 @@ def clustered(
     distinct, codes = np.unique(names, return_inverse=True)
     if len(distinct) < 2:
         raise DataError(
-            f"{name}: all examples are in the cluster {distinct[0]!r}, expected several clusters; "
+            f"{name}: all examples are in the cluster {distinct.tolist()[0]!r}, expected several clusters; "
             "leave clusters out or give finer ones"
         )
     return replace(arm, clusters=codes.astype(np.int64), cluster_name=cluster_name)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from multiberts.evaluate.metrics.classification import CLASSIFICATION_METRICS, is_binary
+from multiberts.evaluate.metrics.classification import CLASS_METRICS, is_binary
 from multiberts.evaluate.metrics.column_metric import Metric
 from multiberts.evaluate.metrics.register import METRICS
+from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.aggregation import aggregated_table, over_seeds, seed_freedom
 from multiberts.stats.bootstrap.arm_scores import job_table, scored_counts
 from multiberts.stats.bootstrap.arms import (
@@ -39,6 +40,7 @@ from multiberts.stats.bootstrap.conclusion import (
 )
 from multiberts.stats.bootstrap.crossing import Crossing
 from multiberts.stats.bootstrap.inputs import arm_from_arrays, labelled, values_of_clusters
+from multiberts.stats.bootstrap.missing_bounds import extreme_arms, with_bounds
 from multiberts.stats.bootstrap.resampling import (
     Chunk,
     FunctionMetric,
@@ -50,10 +52,16 @@ from multiberts.stats.bootstrap.resampling import (
     named_metric,
 )
 from multiberts.stats.bootstrap.score_tables import Array, ScoreTable, TablePart, rows_of
+from multiberts.stats.bootstrap.sides import (
+    check_aligned,
+    check_classes,
+    check_scales,
+    check_sources,
+    notes_of,
+    notes_of_score,
+)
 from multiberts.stats.intervals import Interval, clopper_pearson_interval, percentile_interval
 
-# Metrics of classes, where a run that failed predicts one class (nearly) always.
-_CLASS_METRICS = tuple(metric.name for metric in CLASSIFICATION_METRICS)
 # As rarely would a seed like the others score the same on every example of a set.
 _RARE = 1e-3
 
@@ -124,7 +132,9 @@ def compare(
       clusters: examples that belong together (such as sentences of one template) and are drawn
         together: the name of a coordinate or variable along `example`, or one value per example
         of the base, given as labels are.
-      missing: `omit` takes a NaN prediction as a missing cell, which its run's score leaves out.
+      missing: `omit` takes a NaN prediction as a missing cell, which its run's score leaves out, as if
+        cells were missing at random; `bound` assumes nothing of them: interval and p hold whatever they
+        are (Imbens and Manski, 2004), of a metric that is a mean over examples.
       name: name of the comparison in tables and texts.
       evaluation_set: name of the evaluation set there.
       base_name: name of the base there.
@@ -158,10 +168,18 @@ def compare(
       (0.25, 0.125)
     """
     settings = ComparisonSettings(design, **options)
-    task = TaskResults(base, experiment, metric, labels, clusters, missing)
-    question = Question(*prepare_arms(task, settings), settings, "")
+    kept: Missing = "omit" if missing == "bound" else missing
+    task = TaskResults(base, experiment, metric, labels, clusters, kept)
     names = Names(name, evaluation_set, base_name, experiment_name)
-    return compare_questions([question], settings, [names])[0][0]
+
+    def compared(arms: list[Arm], used: MetricLike) -> Comparison:
+        return compare_questions([Question(arms, used, settings, "")], settings, [names])[0][0]
+
+    arms, used = prepare_arms(task, settings)
+    if missing != "bound":
+        return compared(arms, used)
+    ends = extreme_arms(arms, used)
+    return with_bounds(compared(arms, used), *(compared(end, METRICS["mean"]) for end in ends))
 
 
 def prepare_arms(task: TaskResults, settings: ComparisonSettings) -> tuple[list[Arm], MetricLike]:
@@ -190,31 +208,24 @@ def prepare_arms(task: TaskResults, settings: ComparisonSettings) -> tuple[list[
         ):
             raise DataError("found labels without a metric; name one, such as metric='accuracy'")
         metric = METRICS["mean"]
+    check_sources(sources, design)
     arms = [
         arm_from_arrays(name, data, task.labels, metric=metric, missing=task.missing)
         for name, data in sources.items()
     ]
-    groups: list[Any] = [None] * len(arms)
-    if task.clusters is not None:
-        if settings.examples == "separate" and not isinstance(task.clusters, str):
-            raise DataError(
-                "found clusters as values for separate examples; name a coordinate of both sides"
-            )
-        shared = len(arms) > 1 and settings.examples == "shared"
-        groups = [
-            values_of_clusters(name, data, task.clusters, arm)
-            for (name, data), arm in list(zip(sources.items(), arms, strict=True))[
-                : 1 if shared else 2
-            ]
-        ]
-        if shared:
-            groups.append(groups[0])  # the experiment's examples are put in the base's order
-    if experiment is not None and settings.examples == "shared":
+    shared = len(arms) > 1 and settings.examples == "shared"
+    if shared:
         arms = list(align(arms[0], arms[1]))
+        check_aligned(sources, arms)
+    check_scales(arms, metric)
+    unseen = check_classes(arms, metric)
     arms = [
-        arm if found is None else clustered(arm, found[0], name, found[1])
-        for arm, found, name in zip(arms, groups, sources, strict=True)
+        replace(arm, notes=tuple(notes_of(data, arm, design)))
+        for data, arm in zip(sources.values(), arms, strict=True)
     ]
+    arms[0] = replace(arms[0], notes=(*unseen, *arms[0].notes))
+    if task.clusters is not None:
+        arms = _in_clusters(task.clusters, sources, arms, shared=shared)
     if design == "paired":
         unpaired, arms = arms, list(pair(*arms))
         if not arms[0].seeds:
@@ -230,6 +241,53 @@ def bounded_by_answers(metric: MetricLike, arms: Sequence[Arm]) -> MetricLike:
     if metric is METRICS["mean"] and all(is_binary(arm.predictions) for arm in arms):
         return replace(METRICS["mean"], bounds=(0.0, 1.0))
     return metric
+
+
+def _in_clusters(
+    clusters: Any, sources: Mapping[str, Any], arms: Sequence[Arm], *, shared: bool
+) -> list[Arm]:
+    """Groups the examples of all sides; clusters of shared examples may be those of one side.
+
+    Raises:
+      DataError: there are none, or those of the two sides differ.
+    """
+    import pandas
+
+    is_name = isinstance(clusters, str)
+    if len(arms) > 1 and not shared and not is_name:
+        raise DataError(
+            "found clusters as values for separate examples; name a coordinate of both sides"
+        )
+    if not shared:
+        groups = [
+            values_of_clusters(name, data, clusters, arm)
+            for (name, data), arm in zip(sources.items(), arms, strict=True)
+        ]
+    else:
+        # Examples are in one order by now. The base is asked where no side has the coordinate.
+        held = [
+            number
+            for number, data in enumerate(sources.values())
+            if is_name and (clusters in data.coords or clusters in getattr(data, "data_vars", ()))
+        ] or [0]
+        names, datas = list(sources), list(sources.values())
+        found = [
+            values_of_clusters(names[number], datas[number], clusters, arms[number])
+            for number in held
+        ]
+        groupings = [pandas.factorize(values)[0] for values, _ in found]  # names may differ
+        if (groupings[0] != groupings[-1]).any():
+            places = np.flatnonzero(groupings[0] != groupings[-1])
+            raise DataError(
+                f"base and experiment have different clusters {clusters!r} for "
+                f"{counted(places.size, 'example')}; use one column of clusters for both, or leave it out "
+                "of one"
+            )
+        groups = [found[0]] * 2
+    return [
+        clustered(arm, values, name, called)
+        for arm, (values, called), name in zip(arms, groups, sources, strict=True)
+    ]
 
 
 class Question:
@@ -335,6 +393,14 @@ class Question:
             tables.append(rows_of(job_table(job), kept))
         return Crossing(self._parts(tables))
 
+    def notes(self, summaries: Sequence[ArmSummary]) -> tuple[str, ...]:
+        """Returns what readers must know of the sides, by their names."""
+        return tuple(
+            text.replace("{side}", side.name)
+            for arm, side in zip(self.arms, summaries, strict=True)
+            for text in (*arm.notes, *notes_of_score(self.metric.name, side.estimate))
+        )
+
     def summaries(
         self, samples: Array, names: Names, settings: ComparisonSettings
     ) -> list[ArmSummary]:
@@ -427,7 +493,7 @@ def _failures(
         chance = 0.5
     elif metric.is_correlation:
         chance = 0.0
-    elif metric.name in _CLASS_METRICS and isinstance(metric, Metric):
+    elif metric.name in CLASS_METRICS and isinstance(metric, Metric):
         classes, counts = np.unique(labels, return_counts=True)
         chance = float(metric.score(labels, np.full(len(labels), classes[np.argmax(counts)])))
     flags = failed_seeds(side, scores, chance, constant)
@@ -447,7 +513,7 @@ def _constant_seeds(job: ScoreJob) -> NDArray[np.bool_]:
     """Finds seeds all of whose runs give every example one answer [R]; see `ArmSummary`."""
     arm, metric = job.arm, job.score
     own = not metric.uses_labels
-    of_class = metric.name in _CLASS_METRICS and isinstance(metric, Metric)
+    of_class = metric.name in CLASS_METRICS and isinstance(metric, Metric)
     if not (own or of_class or metric.is_correlation or metric.name == "auc"):
         return np.zeros(len(arm.seeds), dtype=bool)
     of_seeds, predictions = arm.seed_weights > 0, arm.predictions  # [runs, seeds], [runs, examples]
@@ -544,19 +610,18 @@ def compare_questions(
         columns = slice(sides * number, sides * (number + 1))
         samples = replicates.scores[:, columns]
         summaries = question.summaries(samples, called, settings)
-        comparisons.append(
-            conclude(
-                summaries,
-                question.crossing,
-                samples,
-                replicates.undefined[:, columns],
-                joined[number],
-                settings,
-                called,
-                kind_of(question.metric),
-                question.unpaired,
-                question.pairing,
-                question.without(summaries),
-            )
+        result = conclude(
+            summaries,
+            question.crossing,
+            samples,
+            replicates.undefined[:, columns],
+            joined[number],
+            settings,
+            called,
+            kind_of(question.metric),
+            question.unpaired,
+            question.pairing,
+            question.without(summaries),
         )
+        comparisons.append(replace(result, notes=question.notes(summaries)))
     return comparisons, replicates, joined

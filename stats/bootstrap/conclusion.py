@@ -198,6 +198,7 @@ class Comparison(Readable):
       without_failed: estimate, `t` and `p_t` without the seeds that look as if their training had
         failed (of a paired design, without their pairs); None where there are none, or too few
         others.
+      notes: what readers must know of the data, such as copies of one run under two seeds.
       variance_parts: the mean squares behind the standard error.
       pooled_seeds: whether the seeds of unpaired sides were alike enough for their mean squares to be
         pooled, which gives 2R - 2 degrees of freedom where Welch's formula gives fewer.
@@ -260,6 +261,7 @@ class Comparison(Readable):
     variance_parts: VarianceParts | None = None
     without_failed: Remainder | None = None
     pooled_seeds: bool = False
+    notes: tuple[str, ...] = ()
 
     def plan(
         self,

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.evaluate.metrics.register import metric_input, metric_variables
+from multiberts.evaluate.readers.columns import POSITION
 from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.arms import Arm, DataError, Missing, check_kinds, make_arm
 from multiberts.stats.bootstrap.resampling import MetricLike
@@ -186,7 +187,7 @@ def _dataset_of_rows(
         different = np.asarray(of_examples[example_codes] != column_values)
         different &= ~np.asarray(frame[column].isna())
         if different.any():
-            where = ids[example_codes[int(np.argmax(different))]]
+            where = np.asarray(ids).tolist()[example_codes[int(np.argmax(different))]]
             raise DataError(
                 f"column {column!r}: found several values for the example {where!r}, expected "
                 "the same in all its rows"
@@ -269,7 +270,8 @@ def labelled(
     if values.ndim == 2:
         _refuse_tall(name, values.shape)
     coordinates = {"pretrain_seed": np.arange(len(values))}
-    return xarray.DataArray(values, dims=dims_of[values.ndim], coords=coordinates)
+    by_order = {"columns": {"seed": POSITION}}
+    return xarray.DataArray(values, dims=dims_of[values.ndim], coords=coordinates, attrs=by_order)
 
 
 def _from_wide(name: str, frame: pandas.DataFrame) -> xarray.DataArray:
@@ -285,7 +287,9 @@ def _from_wide(name: str, frame: pandas.DataFrame) -> xarray.DataArray:
         coordinates[level] = ("run", np.asarray(frame.index.get_level_values(place)))
     if not _is_default(frame.columns):
         coordinates["example_id"] = ("example", np.asarray(frame.columns))
-    return xarray.DataArray(_plain(frame), dims=("run", "example"), coords=coordinates)
+    unnamed = _is_default(frame.index) and frame.index.name is None
+    attrs = {"columns": {"seed": POSITION}} if unnamed else {}
+    return xarray.DataArray(_plain(frame), coordinates, ("run", "example"), attrs=attrs)
 
 
 def _is_default(index: pandas.Index) -> bool:

@@ -53,6 +53,7 @@ from multiberts.stats.bootstrap.resampling import (
     named_metric,
 )
 from multiberts.stats.bootstrap.score_tables import TablePart
+from multiberts.stats.bootstrap.sides import check_sources
 
 ManyDesign = Literal["unpaired", "paired"]
 
@@ -242,6 +243,7 @@ def _prepared(
     known = None if metric is None else named_metric(metric)
     sources = {name: labelled(name, data, known) for name, data in given.items()}
     (first, base), *others = sources.items()
+    check_sources(sources, settings.design)
     unpaired = replace(settings, design="unpaired")
     prepared: dict[str, Arm] = {}
     for name, data in others:

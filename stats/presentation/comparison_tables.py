@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from multiberts.runs.errors import counted
 from multiberts.stats.intervals import PValues
 from multiberts.stats.presentation.metric_names import metric_label, score_format
 from multiberts.stats.presentation.table_writer import NONE, Table, format_cell
@@ -61,13 +62,22 @@ def _full_row(item: Comparison) -> dict:
     return values
 
 
-def summary_table(comparisons: Sequence[Comparison], title: str = "") -> Table:
+def summary_table(
+    comparisons: Sequence[Comparison],
+    adjusted: Sequence[float | None] = (),
+    results: Sequence[str] = (),
+) -> Table:
     """Makes the table that readers see, with estimates and intervals in one cell.
 
     Rows of shares are in per cent, their differences in points; the name of the metric says so.
+
+    Args:
+      comparisons: one per row.
+      adjusted: their corrected p-values, None in a `single` design; empty: without that column.
+      results: in words, by the corrected p; empty likewise.
     """
     rows = []
-    for item in comparisons:
+    for place, item in enumerate(comparisons):
         shown = score_format(item.metric)
         estimate = f"{format_cell(item.estimate, shown)} ({format_cell(item.t, shown)})"
         sides = [format_cell(item.base.estimate, shown), NONE, NONE]
@@ -77,14 +87,31 @@ def summary_table(comparisons: Sequence[Comparison], title: str = "") -> Table:
             sides[1:] = [format_cell(item.experiment.estimate, shown), estimate]
         p_values = [format_p(item.p_t), format_p(item.p_sign_flip)]
         metric = metric_label(item.metric)
-        rows.append([item.name, item.evaluation_set, metric, *sides, *p_values])
+        judged = [format_cell(adjusted[place], "p"), results[place]] if adjusted else []
+        rows.append([item.name, item.evaluation_set, metric, *sides, *p_values, *judged])
     levels = sorted({item.confidence for item in comparisons})
     level = f"{levels[0]:.0%} CI" if len(levels) == 1 else "CI"
     columns = (
         "Compared", "Set", "Metric", "Base", "Experiment", f"Difference ({level})", "p (t)",
-        "p (sign flip)",
+        "p (sign flip)", *(("p (Holm)", "Result") if adjusted else ()),
     )  # fmt: skip
-    return Table(columns, rows, title=title)
+    return Table(columns, rows, note=unclear_beyond_zero(comparisons, results))
+
+
+def unclear_beyond_zero(comparisons: Sequence[Comparison], results: Sequence[str]) -> str:
+    """Explains intervals that exclude 0 beside the result "not clear"; nothing where there are none."""
+    beyond = [
+        item
+        for item, result in zip(comparisons, results, strict=False)
+        if item.experiment and result == "not clear" and not item.t.low <= 0 <= item.t.high
+    ]
+    if not beyond:
+        return ""
+    return (
+        f"{counted(len(beyond), 'interval')} {'excludes' if len(beyond) == 1 else 'exclude'} 0 beside the "
+        'result "not clear": intervals are of one comparison each, and results are judged by the p-value '
+        "corrected for the number of comparisons (Holm), or for planned seeds that are missing."
+    )
 
 
 def format_p(p_values: PValues | None) -> str:

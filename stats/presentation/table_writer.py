@@ -32,12 +32,14 @@ class Table:
       formats: by column, how readers see its numbers (see `format_cell`); `PERCENT` and `POINTS` are
         added to the column's name where readers see it.
       title: a line above the table, or nothing.
+      note: a line below it, or nothing.
     """
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     formats: Mapping[str, str] = field(default_factory=dict)
     title: str = ""
+    note: str = ""
 
     def __post_init__(self) -> None:
         if len(set(self.columns)) != len(self.columns):
@@ -98,7 +100,8 @@ class Table:
         rule = "|".join("-" * (w + 1) + end for w, end in zip(widths, ends, strict=True))
         texts.insert(1, f"|{rule}|")
         title = [f"**{self.title}**", ""] if self.title else []
-        return "\n".join([*title, *texts]) + "\n"
+        note = ["", self.note] if self.note else []
+        return "\n".join([*title, *texts, *note]) + "\n"
 
     def latex(self) -> str:
         """Writes a LaTeX tabular with rules of the booktabs package."""
@@ -107,7 +110,10 @@ class Table:
         lines += [rf"\begin{{tabular}}{{{layout}}}", r"\toprule"]
         lines += [" & ".join(map(latex_text, self.headings)) + r" \\", r"\midrule"]
         lines += [" & ".join(map(latex_text, row)) + r" \\" for row in self.texts()]
-        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+        note = (
+            [rf"\par\smallskip {{\footnotesize {latex_text(self.note)}\par}}"] if self.note else []
+        )
+        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", *note]) + "\n"
 
     def html(self, identity: str = "") -> str:
         """Writes an HTML table; cells of numeric columns have the class `n`.

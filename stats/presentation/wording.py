@@ -133,14 +133,22 @@ def _examples(side: ArmSummary, item: Comparison, kind: str = "") -> str:
     return f"{text} in {counted(side.num_clusters, 'cluster')}{name}"
 
 
-def methods(items: Sequence[Comparison]) -> str:
-    """Writes the paragraph on methods for a paper, with references."""
+def methods(items: Sequence[Comparison], seeds_are: str = "seeds", runs_are: str = "runs") -> str:
+    """Writes the paragraph on methods for a paper, with references.
+
+    Args:
+      items: the comparisons; the first one's settings are those of all.
+      seeds_are: what the data call seeds, such as "pre-training seeds".
+      runs_are: what the data call several runs of one seed, such as "fine-tuning runs".
+    """
     item = items[0]
     level, seeds = f"{item.confidence:.0%}", len(item.base.seeds)
+    sides = [side for side in (item.base, item.experiment) if side is not None]
+    over_runs = any(side.num_runs > len(side.seeds) for side in sides)
     what = " and ".join(dict.fromkeys(metric_name(found.metric) for found in items))
     drawn = {
-        "both": "both pre-training seeds and examples",
-        "seeds": "pre-training seeds, with the examples held fixed,",
+        "both": f"both {seeds_are} and examples",
+        "seeds": f"{seeds_are}, with the examples held fixed,",
         "examples": "examples, with the seeds held fixed,",
     }[item.resample]
     designs = {
@@ -150,7 +158,7 @@ def methods(items: Sequence[Comparison]) -> str:
         "single": "",
     }
     sentences = [
-        f"We report {what}, averaged over the fine-tuning runs of each seed and over seeds "
+        f"We report {what}, averaged over {f'the {runs_are} of each seed and over ' * over_runs}{seeds_are} "
         f"({seeds}{f' and {len(item.experiment.seeds)}' if item.experiment else ''}), with {level} "
         f"confidence intervals that take {drawn} as random samples (Sellam et al., 2022).",
         designs[item.design],
@@ -292,6 +300,8 @@ def _judgement(item: Comparison, adjusted: float | None, early: EarlyLook | None
     clear = judged < round(1 - item.confidence, 12) if early is None else early.is_enough
     if not clear:
         test = f"{test}: the data do not rule out zero difference"
+        if (adjusted is not None or early is not None) and not item.t.low <= 0 <= item.t.high:
+            test += ", though the interval, which is of this comparison alone, excludes 0"
     if item.estimate == 0:
         return f"{test}."  # every study shows a difference of 0 or more
     known = item.metric in METRICS or item.metric in OCCUPATION_MEASURES
@@ -531,7 +541,7 @@ def warnings(item: Comparison, numbers: bool = True) -> list[str]:
       numbers: whether to name the numbers of this comparison; without them the warnings of several
         comparisons are equal, and can be shown once.
     """
-    found = []
+    found = [*item.notes]
     if item.below_seed_floor and item.seed_floor is not None:
         assert item.p_t is not None and item.p_percentile is not None
         floor = Fraction(item.seed_floor).limit_denominator(10**9)

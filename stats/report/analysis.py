@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -21,6 +22,7 @@ from multiberts.stats.presentation.metric_names import (
 )
 from multiberts.stats.presentation.ranking_figure import draw_ranking
 from multiberts.stats.presentation.sections import ReportSection, slug
+from multiberts.stats.presentation.table_writer import NONE
 from multiberts.stats.report.dumps import (
     NO_RANKING,
     Bootstrap,
@@ -120,6 +122,12 @@ class ComparedProcedures:
         ]
 
     @property
+    def judged(self) -> list[tuple[Comparison, float | None, str]]:
+        """Returns each comparison with its corrected p and its result, or None and a dash."""
+        rows = itertools.zip_longest(self.comparisons, self.adjusted, self.results)
+        return [(item, p, result or NONE) for item, p, result in rows]
+
+    @property
     def early(self) -> list[EarlyLook | None]:
         """Returns what fewer seeds than planned show of each comparison; None where all are there."""
         found = []
@@ -150,6 +158,7 @@ class ReportContent:
       compared, truths, curves, choices, groups: what was computed, and from which runs.
       experiment: that the runs are part of, or None.
       missing: which planned runs were not there; empty where all were.
+      seeds_are, runs_are: what the data call seeds, and runs of one seed.
     """
 
     compared: list[ComparedProcedures]
@@ -159,6 +168,8 @@ class ReportContent:
     groups: list[RunGroup]
     experiment: ReportedExperiment | None = None
     missing: str = ""
+    seeds_are: str = "pre-training seeds"
+    runs_are: str = "fine-tuning runs"
 
     @property
     def pictures(self) -> list[ReportSection]:

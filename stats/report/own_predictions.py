@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from multiberts.evaluate.dumps.run_file import find_runs
-from multiberts.evaluate.readers.columns import ROLES, TEXT_NAMES, ColumnNames, default_metric
+from multiberts.evaluate.readers.columns import (
+    ROLES,
+    TEXT_NAMES,
+    ColumnNames,
+    default_metric,
+    described,
+)
 from multiberts.evaluate.readers.reading import name_of, read_frame
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import write_atomically
@@ -22,8 +28,13 @@ from multiberts.stats.bootstrap.arms import DataError, Missing
 from multiberts.stats.bootstrap.comparison import compare
 from multiberts.stats.bootstrap.conclusion import Design
 from multiberts.stats.bootstrap.inputs import from_frame
+from multiberts.stats.bootstrap.sides import seeds_of
 from multiberts.stats.presentation import figures, ranking_words, wording
-from multiberts.stats.presentation.comparison_tables import full_table, summary_table
+from multiberts.stats.presentation.comparison_tables import (
+    full_table,
+    summary_table,
+    unclear_beyond_zero,
+)
 from multiberts.stats.presentation.metric_names import metric_label, metric_name, score_format
 from multiberts.stats.presentation.provenance import data_facts
 from multiberts.stats.presentation.sections import ReportSection
@@ -78,23 +89,27 @@ def read_predictions(
     options: dict[str, Any] = {"seed": "seed", "example": "example", value: value, **given}
     try:
         if "arm" not in frame:
-            return {"": _with_texts(from_frame(frame, **options), frame)}
+            return {"": _with_facts(from_frame(frame, **options), frame)}
         arms = from_frame(frame, arm="arm", **options)
         return {
-            str(arm): _with_texts(data, frame[frame["arm"] == arm]) for arm, data in arms.items()
+            str(arm): _with_facts(data, frame[frame["arm"] == arm]) for arm, data in arms.items()
         }
     except DataError as error:
         raise UserError(f"{path}: {error}") from error
 
 
-def _with_texts(data: xarray.Dataset, frame: pandas.DataFrame) -> xarray.Dataset:
-    """Returns runs with the texts of their examples as coordinates, where the table has them."""
-    names = [name for name in frame.columns if str(name).lower() in TEXT_NAMES]
+def _with_facts(data: xarray.Dataset, frame: pandas.DataFrame) -> xarray.Dataset:
+    """Returns runs with the texts and facts of their examples as coordinates, and what was read."""
+    facts = frame.attrs["identifying"]
+    texts = [name for name in frame.columns if str(name).lower() in TEXT_NAMES]
+    names = [*dict.fromkeys([*texts, *facts])]
     of_examples = frame.drop_duplicates("example").set_index("example")[names]
     ids = data["example_id"].to_numpy()
-    return data.assign_coords(
+    data = data.assign_coords(
         {name: ("example", of_examples.loc[ids, name].to_numpy(object)) for name in names}
     )
+    identifying = [*facts, *(["cluster"] if "cluster" in frame else [])]
+    return data.assign_attrs({**frame.attrs, "identifying": identifying})
 
 
 def _own_dumps(path: str, task: str | None) -> list[Dump]:
@@ -137,7 +152,8 @@ class OwnComparison(ColumnNames):
       score: column of each example's own score (1 where it is right); of a harness, the metric.
       label: column of labels.
       cluster: column of groups of examples that belong together, such as sentences of one template.
-      missing: `omit` leaves a missing prediction out of its run's score.
+      missing: `omit` leaves a missing prediction out of its run's score, as if it were missing at
+        random; `bound` gives the interval that holds whatever the missing ones are.
       confidence: level of the intervals.
       num_bootstrap: bootstrap replicates.
       bootstrap_seed: seed of their draws.
@@ -180,7 +196,7 @@ def compare_files(settings: OwnComparison) -> str:
       settings: what to compare, and how.
 
     Returns:
-      The finding in words, a table, what to do next, and the files written.
+      The finding in words, what was read as what, a table, what to do next, and the files written.
 
     Raises:
       UserError: a file cannot be read as predictions, or the sides do not fit together.
@@ -193,19 +209,74 @@ def compare_files(settings: OwnComparison) -> str:
             raise UserError(f"--{flag} is {path}, which is {found}; give the name of a new file")
     arms = _arms_of(settings)
     compared = _compare_arms(arms, settings)
-    table, every = summary_table(compared.comparisons), full_table(compared.comparisons)
+    read = what_was_read(arms, compared, settings)
+    table = summary_table(*map(list, zip(*compared.judged, strict=True)))
+    every = full_table(compared.comparisons)
     outputs = (
         (settings.latex, table.latex),
         (settings.csv, every.csv),
     )
     texts = {path: make() for path, make in outputs if path is not None}
-    texts |= _pages(compared, settings) if settings.html is not None else {}
+    texts |= _pages(compared, settings, read, arms) if settings.html is not None else {}
     for path, text in texts.items():
         write_atomically(path, text)
     if settings.json:
-        return _as_json(compared)
-    answer = _as_text(compared)
+        return _as_json(compared, read)
+    answer = _as_text(compared, read)
     return f"{answer}\n\nWritten: {', '.join(texts)}" if texts else answer
+
+
+def what_was_read(
+    arms: Mapping[str, xarray.Dataset], compared: ComparedProcedures, settings: OwnComparison
+) -> str:
+    """Returns one line on what was read as what, from which files, and what was left out."""
+    alike: dict[str, list[str]] = {}
+    for name, data in arms.items():
+        read = data.attrs.get("columns")
+        text = "runs of multiberts finetune, by their run.json" if read is None else described(read)
+        alike.setdefault(text, []).append(name)
+    columns = "; ".join(
+        f"{', '.join(names)}: {text}" if len(alike) > 1 else text for text, names in alike.items()
+    )
+    files = [*dict.fromkeys(file for data in arms.values() for file in data.attrs.get("files", ()))]
+    more = f" and {len(files) - 4} more files" if len(files) > 4 else ""
+    by_size: dict[str, list[str]] = {}
+    for name, data in arms.items():
+        numbers = {
+            "example": data.sizes["example"],
+            "seed": len(seeds_of(data)),
+            "run": data.sizes["run"],
+        }
+        size = ", ".join(counted(number, what) for what, number in numbers.items())
+        by_size.setdefault(size, []).append(name)
+    sizes = "; ".join(
+        f"{', '.join(names)}: {size}" if len(by_size) > 1 else size + " each" * (len(arms) > 1)
+        for size, names in by_size.items()
+    )
+    unused = [
+        *dict.fromkeys(name for data in arms.values() for name in data.attrs.get("unused", ()))
+    ]
+    left_out = [f"column {name!r}" for name in unused]
+    for item in compared.comparisons:
+        for side in (item.base, item.experiment):
+            if side is not None and side.left_out:
+                seeds = ", ".join(map(str, side.left_out))
+                left_out.append(f"{counted(len(side.left_out), 'seed')} of {side.name} ({seeds})")
+    measured = compared.comparisons[0].metric
+    scores = {data.attrs.get("columns", {}).get("score") for data in arms.values()} - {None}
+    of_column = (
+        f" of {' and '.join(map(repr, sorted(scores)))}" if measured == "mean" and scores else ""
+    )
+    return (
+        f"{columns}; from {', '.join(files[:4]) or settings.base}{more}; {sizes}; metric "
+        f"{metric_name(measured)}{of_column}, task {_task_of(arms, settings)}; "
+        f"left out: {', '.join(dict.fromkeys(left_out)) or 'nothing'}."
+    )
+
+
+def _task_of(arms: Mapping[str, xarray.Dataset], settings: OwnComparison) -> str:
+    named = {str(data.attrs["task"]) for data in arms.values() if data.attrs.get("task")}
+    return settings.task or " and ".join(sorted(named)) or f"not named ({Path(settings.base).name})"
 
 
 def _arms_of(settings: OwnComparison) -> dict[str, xarray.Dataset]:
@@ -238,14 +309,16 @@ def _compare_arms(
         default_metric(data["prediction"].to_numpy() if "prediction" in data else None)
         for data in arms.values()
     )
+    kept: Missing = "refuse" if settings.missing == "refuse" else "omit"
     evaluation_set = settings.task or Path(settings.base).name
-    clusters = "cluster" if "cluster" in base.coords else None
     design: Design = settings.design if others else "single"
     pairs = [f"{name} against {base_name}" for name, _ in others] or [base_name]
     title = pairs[0] if len(pairs) == 1 else f"All against {base_name}"
     found = ComparedProcedures(title, design)
     sides: list[tuple[str, xarray.Dataset | None]] = [*others] or [(base_name, None)]
     for pair, (name, data) in zip(pairs, sides, strict=True):
+        held = [side for side in (base, data) if side is not None and "cluster" in side.coords]
+        clusters = "cluster" if held else None
         try:
             item = compare(
                 base, data, metric, design, clusters=clusters, missing=settings.missing,
@@ -258,10 +331,7 @@ def _compare_arms(
             raise UserError(f"{pair}: {error}") from error
         found.comparisons.append(item)
         names = [base_name, name][: 1 + (data is not None)]
-        dumps = [
-            Dump("", evaluation_set, own, None, (metric,), arms[own], settings.missing)
-            for own in names
-        ]
+        dumps = [Dump("", evaluation_set, own, None, (metric,), arms[own], kept) for own in names]
         found.add_grid(item, dumps)
         found.pictures.append(
             [
@@ -282,7 +352,7 @@ def _compare_arms(
         make = partial(figures.forest_figure, rows, title)
         found.overview.append(ReportSection("all", f"Differences: {title}", make))
         ranking = rank_arms(
-            arms, metric, design, evaluation_set, clusters=clusters, missing=settings.missing,
+            arms, metric, design, evaluation_set, clusters=clusters, missing=kept,
             num_bootstrap=settings.num_bootstrap, bootstrap_seed=settings.bootstrap_seed,
             confidence=settings.confidence,
         )  # fmt: skip
@@ -293,12 +363,26 @@ def _compare_arms(
     return found
 
 
-def _pages(compared: ComparedProcedures, settings: OwnComparison) -> dict[str, str]:
+def _pages(
+    compared: ComparedProcedures,
+    settings: OwnComparison,
+    read: str,
+    arms: Mapping[str, xarray.Dataset],
+) -> dict[str, str]:
     """Returns the page of a report that has these comparisons alone, and those that it links to."""
     bootstrap = Bootstrap(
         settings.num_bootstrap, settings.bootstrap_seed, settings.confidence, draws="keyed"
     )
-    content = ReportContent([compared], [], [], [], [])
+    names = {
+        role: {str(data.attrs.get("columns", own).get(role)) for data in arms.values()}
+        for role, own in (("seed", {"seed": "pretrain_seed"}), ("run", {"run": "finetune_seed"}))
+    }
+    content = ReportContent(
+        [compared], [], [], [], [],
+        # Only what the data name is claimed in a paper.
+        seeds_are="pre-training seeds" if names["seed"] == {"pretrain_seed"} else "seeds",
+        runs_are="fine-tuning runs" if names["run"] == {"finetune_seed"} else "runs",
+    )  # fmt: skip
     path = Path(settings.html or "index.html")
     places = [Path(given) for given in (settings.base, *settings.experiment)]
     files = [
@@ -312,6 +396,7 @@ def _pages(compared: ComparedProcedures, settings: OwnComparison) -> dict[str, s
     ]
     made_by = {
         "Command": "multiberts " + shlex.join(sys.argv[1:]),
+        "Read": read,
         **data_facts(data, "the files compared"),
     }
     with tempfile.TemporaryDirectory() as name:
@@ -325,14 +410,16 @@ def _pages(compared: ComparedProcedures, settings: OwnComparison) -> dict[str, s
         }
 
 
-def _as_json(compared: ComparedProcedures) -> str:
+def _as_json(compared: ComparedProcedures, read: str) -> str:
     table = full_table(compared.comparisons)
     records: list[dict[str, Any]] = [
         dict(zip(table.columns, row, strict=True)) for row in table.rows
     ]
     ranked = {arm.name: arm for ranking in compared.rankings for arm in ranking.arms}
-    for record, p_value in zip(records, compared.adjusted, strict=False):
+    adjusted: Sequence[float | None] = compared.adjusted or [None]
+    for record, p_value in zip(records, adjusted, strict=True):
         record["p_holm"] = p_value
+        record["read"] = read
         for side in ("base", "experiment") if ranked else ():
             arm = ranked[str(record[f"{side}_name"])]
             record[f"{side}_ranks"] = [arm.rank_low, arm.rank_high]
@@ -340,7 +427,7 @@ def _as_json(compared: ComparedProcedures) -> str:
     return json.dumps(records, indent=2, default=str)
 
 
-def _as_text(compared: ComparedProcedures) -> str:
+def _as_text(compared: ComparedProcedures, read: str) -> str:
     """Returns the findings, a table of all, what more would be needed, and the warnings once."""
     adjusted: Sequence[float | None] = compared.adjusted or [None]
     items = compared.comparisons
@@ -368,9 +455,10 @@ def _as_text(compared: ComparedProcedures) -> str:
     warned = dict.fromkeys(
         text for item in items for text in wording.warnings(item, len(items) == 1)
     )
-    parts = ["\n".join(findings)]
+    parts = ["\n".join(findings), f"Read: {read}"]
     if table is not None:
         parts.append(_aligned(table))
+        parts += [*filter(None, [unclear_beyond_zero(items, compared.results)])]
     for ranking in compared.rankings:
         parts += [ranking_words.finding(ranking), _aligned(ranking.table())]
         parts += [f"Note: {text}" for text in ranking_words.notes(ranking)[:1]]

@@ -88,7 +88,8 @@ def write_page(
             written += [f"figures/{file.name}" for file in files]
     tables = _tables(content)
     items = [item for compared in content.compared for item in compared.comparisons]
-    summary = summary_table(items)
+    judged = [row for compared in content.compared for row in compared.judged]
+    summary = summary_table(*map(list, zip(*judged, strict=True))) if judged else summary_table([])
     texts = {
         "comparisons.csv": full_table(items).csv(),
         "comparisons.md": summary.markdown(),
@@ -114,10 +115,12 @@ def write_page(
         tables=tables,
         bootstrap=bootstrap,
         rule=RULE_TEXTS[rule],
+        note=summary.note,
         made_with={**made_by, **made_with()},
         copies={
             "markdown": texts["comparisons.md"], "latex": texts["comparisons.tex"],
-            "csv": texts["comparisons.csv"], "methods": wording.methods(items),
+            "csv": texts["comparisons.csv"],
+            "methods": wording.methods(items, content.seeds_are, content.runs_are),
         },
     )  # fmt: skip
     for file_name, grid in pages.items():

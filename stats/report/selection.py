@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from multiberts.evaluate.dumps.predictions import read_predictions
-from multiberts.evaluate.dumps.run_file import final_sets, find_runs
+from multiberts.evaluate.dumps.run_file import final_sets, find_runs, run_directories
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.runs import console
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, counted
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.report.dumps import Dump
 
@@ -107,8 +107,17 @@ def finished_runs(predictions: str | Sequence[str]) -> list[FinishedRun]:
     """
     folders = [predictions] if isinstance(predictions, str) else list(predictions)
     runs = [FinishedRun(*found) for folder in folders for found in find_runs(folder)]
+    unfinished = [path for folder in folders for path in run_directories(folder, finished=False)]
+    lines = f"{', '.join(map(str, unfinished[:3]))}{', ...' if len(unfinished) > 3 else ''}"
     if not runs:
-        raise UserError(f"{', '.join(folders)}: found no finished run; run the fine-tuning first")
+        without = f", and {len(unfinished)} without DONE ({lines})" if unfinished else ""
+        raise UserError(
+            f"{', '.join(folders)}: found no finished run{without}; run the fine-tuning first"
+        )
+    if unfinished:
+        console.warn(
+            f"{counted(len(unfinished), 'run')} without DONE left out, as not finished: {lines}"
+        )
     return runs
 
 

@@ -220,3 +220,20 @@ def test_labels_on_a_scale_are_not_parts():
     columns = {"genre": np.array(["a", "b"] * 10)}
     found = [(part.by, part.label) for part in parts_of(np.linspace(0, 5, 20), columns)]
     assert found == [("genre", None), ("genre", None)]
+
+
+def test_the_summary_has_a_line_for_each_learning_rate(tmp_path: Path) -> None:
+    """Their mean over rates would be the score of no model."""
+    for rate, right in ((2e-5, 3), (3e-5, 8)):
+        for seed in range(2):
+            labels = np.zeros(10, int)
+            write_run(
+                tmp_path / f"runs/{rate}-{seed}", task="t", learning_rate=rate, pretrain_seed=seed,
+                sets={"dev": {"labels": labels, "predictions": np.arange(10) >= right}},
+                metric_names={"dev": ["accuracy"]},
+            )  # fmt: skip
+    score(run_dir=str(tmp_path / "scores"), predictions=str(tmp_path / "runs"))
+    assert describe_scores(str(tmp_path / "scores")).splitlines()[1:] == [
+        "  t/dev  accuracy of base at step 100, learning rate 2e-05: 0.3000 (2 runs)",
+        "  t/dev  accuracy of base at step 100, learning rate 3e-05: 0.8000 (2 runs)",
+    ]

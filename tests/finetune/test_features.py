@@ -36,6 +36,8 @@ def test_truncation_takes_one_token_at_a_time_from_the_longer(a: int, b: int, li
 def test_pairs_have_both_separators_and_two_segments(vocabulary: Path) -> None:
     tokenizer = Tokenizer(vocabulary)
     features = text_features(tokenizer, ["the sun"] * 2, ["it is red.", "red " * 20], 16)
+    assert features.num_cut == 1
+    assert text_features(tokenizer, ["sun " * 14, "sun " * 15], None, 16).num_cut == 1
     batch = sequence_batch(features, np.array([0]))
     pieces = [tokenizer.vocabulary[number] for number in batch["input_ids"][0]]
     assert pieces[:9] == ["[CLS]", "the", "sun", "[SEP]", "it", "is", "red", ".", "[SEP]"]

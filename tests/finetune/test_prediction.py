@@ -252,9 +252,16 @@ def test_a_head_with_more_outputs_than_labels_is_refused(run: Path, pair_data: P
     content = json.loads(path.read_text())
     content["finetuned"]["arguments"]["labels"] = ["entailment", "not_entailment", "perhaps"]
     path.write_text(json.dumps(content))
-    with pytest.raises(
-        UserError, match=r"output_weights of the head has shape \(2, 32\), but task"
-    ):
+    with pytest.raises(UserError, match="the head has the labels .*, expected the same"):
+        predict(model=str(path.parent), files=[str(pair_data / "dev.tsv")], compile_step=False)
+
+
+def test_a_cased_model_is_refused(run: Path, pair_data: Path) -> None:
+    path = run / "model" / "checkpoint.json"
+    content = json.loads(path.read_text())
+    content["finetuned"]["do_lower_case"] = False
+    path.write_text(json.dumps(content))
+    with pytest.raises(UserError, match="do_lower_case is False, expected true: cased text is not"):
         predict(model=str(path.parent), files=[str(pair_data / "dev.tsv")], compile_step=False)
 
 

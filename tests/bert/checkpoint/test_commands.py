@@ -58,12 +58,13 @@ def _run(*arguments: object) -> int:
 
 
 def _odd_weights() -> dict[str, np.ndarray]:
-    """Every kind of float32 there is: random bits, so NaN with payloads, -0.0, subnormals, infinity."""
+    """Every kind of finite float32: random bits, so subnormals and both zeros, too."""
     draw = np.random.default_rng(0)
-    return {
+    bits = {
         name: draw.integers(0, 2**32, values.shape, dtype=np.uint32).view(np.float32)
         for name, values in initial_parameters(CONFIG, 0).items()
     }
+    return {name: np.where(np.isfinite(odd), odd, np.float32(-0.0)) for name, odd in bits.items()}
 
 
 @pytest.mark.parametrize("start", ["tf1", "hugging_face"])
@@ -83,6 +84,14 @@ def test_round_trip_gives_the_same_bytes(tmp_path: Path, vocabulary: Path, start
     for file in first.iterdir():
         assert file.read_bytes() == (back / file.name).read_bytes(), file.name
     assert _run("compare", first, there) == 0
+
+
+def test_weights_that_are_not_numbers_are_not_converted(
+    tmp_path: Path, make: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _run("convert", make("broken", np.nan), tmp_path / "new", "--to", "hugging_face") == 2
+    assert "numbers that are NaN or infinite" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
 
 
 def test_what_conversion_leaves(

@@ -53,11 +53,10 @@ def make(tmp_path: Path) -> Callable[..., Path]:
             "output_weights": draw.normal(size=(outputs, 16)).astype(np.float32),
             "output_bias": draw.normal(size=outputs).astype(np.float32),
         }
-        if odd:  # every kind of float32 there is
-            head = {
-                name: draw.integers(0, 2**32, values.shape, np.uint32).view(np.float32)
-                for name, values in head.items()
-            }
+        if odd:  # every kind of finite float32
+            for name, values in head.items():
+                bits = draw.integers(0, 2**32, values.shape, np.uint32).view(np.float32)
+                head[name] = np.where(np.isfinite(bits), bits, np.float32(-0.0))
         shapes = {name: list(values.shape) for name, values in sorted(head.items())}
         record = {
             "task": "mine",
@@ -173,7 +172,18 @@ def test_a_head_that_transformers_does_not_have_is_refused(
         (lambda record: record["head"].update(kind=3), "finetuned has kind 3"),
         (
             lambda record: record["head"]["variables"].update(output_bias=[9]),
-            r"output_bias of the fine-tuned head has shape \(3,\), but its record says \(9,\)",
+            "a head of classification with 3 labels has 3 outputs, but its variables have 9",
+        ),
+        (
+            lambda record: record["head"]["variables"].update(output_weights=[9, 16]),
+            r"output_weights of the fine-tuned head has shape \(3, 16\), but its record says \(9, 16\)",
+        ),
+        (lambda record: record.update(do_lower_case=False), "do_lower_case is False, expected true"),
+        (lambda record: record.update(sequence_length=4096), "sequence_length 4096, expected 1 to "),
+        (lambda record: record["head"].update(kind="regression", labels=None), "has 1 outputs, but"),
+        (
+            lambda record: record["arguments"].update(labels=["good", "bad", "fine"]),
+            "the head has the labels .* and the arguments of its training .*, expected the same",
         ),
         (
             lambda record: record["head"]["variables"].update(more=[9]),

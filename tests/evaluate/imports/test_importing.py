@@ -18,7 +18,7 @@ from multiberts.evaluate.dumps.run_file import find_runs
 from multiberts.evaluate.imports.coreference_groups import read_coreference_groups
 from multiberts.evaluate.imports.hans_predictions import read_hans
 from multiberts.evaluate.imports.imported_runs import ImportedRun, as_logits, write_imported
-from multiberts.evaluate.imports.importing import import_predictions
+from multiberts.evaluate.imports.importing import describe_imports, import_predictions
 from multiberts.evaluate.imports.instability_release import read_instability
 from multiberts.evaluate.imports.multiberts_release import read_release, read_squad_file
 from multiberts.evaluate.imports.sizes_release import read_sizes
@@ -551,3 +551,19 @@ def test_files_that_make_no_runs_are_refused(text: str, line: str, tmp_path: Pat
     with pytest.raises(UserError, match=line):
         imported(tmp_path, "files", tmp_path / "a.csv")
     assert not (tmp_path / "runs").exists()
+
+
+def test_what_was_read_is_recorded_and_classes_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    rows = [(seed, f"x{n}", n % 2, n % 2) for seed in range(2) for n in range(10)]
+    frame = pandas.DataFrame(rows, columns=["seed", "uid", "y_pred", "gold"])
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    imported(tmp_path, "files", tmp_path / "a.csv")
+    assert describe_imports(tmp_path / "runs").endswith(
+        "2 runs of a; read from a.csv, a: prediction = 'y_pred', label = 'gold', example = 'uid', "
+        "seed = 'seed'"
+    )
+    frame.assign(y_pred=frame["y_pred"] + 1).to_csv(tmp_path / "b.csv", index=False)
+    with pytest.raises(
+        UserError, match="no run predicts the label 0, and no label is the prediction 2"
+    ):
+        imported(tmp_path, "files", tmp_path / "b.csv")

@@ -352,6 +352,8 @@ def test_what_does_not_fit_is_refused_in_one_line(
             "has no table named train (.tsv, .csv, .jsonl, .parquet or a folder of `datasets`); give the",
         ),
         (("train.csv", "train.jsonl"), "has train.csv and train.jsonl for the split train"),
+        (("train.tsv", "train.csv"), "has train.tsv and train.csv for the split train"),
+        (("train.tsv", "train.tsv.gz"), "has train.tsv and train.tsv.gz for the split train"),
     ],
 )
 def test_a_folder_has_one_table_of_a_split(
@@ -362,3 +364,15 @@ def test_a_folder_has_one_table_of_a_split(
     with pytest.raises(UserError) as refused:
         family(data_dir=str(tmp_path), labels=("a", "b"), options=COLUMNS)
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize("pair", [("1", "1.0"), ("good", "good "), ("01", "1")])
+def test_labels_that_are_written_in_two_ways_are_refused(
+    tmp_path: Path, pair: tuple[str, str]
+) -> None:
+    label = COLUMNS["label_column"]
+    for split in ("train", "dev"):
+        given = [{**row, label: (*pair, "other")[n % 3]} for n, row in enumerate(rows())]
+        write_tsv(tmp_path / split, given)
+    with pytest.raises(UserError, match="which would be two classes; write them alike"):
+        family(data_dir=str(tmp_path), options={**COLUMNS, "kind": "classification"})

@@ -226,7 +226,9 @@ def test_clusters_and_ids_are_those_of_compare():
 
 
 def test_paired_arms_keep_the_seeds_that_all_have():
-    short = {**SIX, "c": SIX["c"][:3]}
+    seeds = pd.Index(range(5), name="seed")
+    named = {name: pd.DataFrame(table, index=seeds) for name, table in SIX.items()}
+    short = {**named, "c": named["c"][:3]}
     found = stats.compare_arms(short, design="paired", **FEW)
     assert {arm.name: arm.seeds for arm in found.arms} == dict.fromkeys(SIX, (0, 1, 2))
     assert found.arms[0].left_out == (3, 4) and "Left out of e" in str(found)
@@ -272,7 +274,10 @@ def test_unusable_arms_are_refused_in_one_line():
         with pytest.raises(DataError, match=line) as refused:
             stats.compare_arms(arms, **options)
         assert "\n" not in str(refused.value)
-    other = pd.DataFrame(table, index=pd.Index(range(7, 12), name="seed"))
+    table, other = (
+        pd.DataFrame(table, index=pd.Index(range(first, first + 5), name="seed"))
+        for first in (0, 7)
+    )
     with pytest.raises(DataError, match="found no seed that all of a, b have"):
         stats.compare_arms({"a": pd.DataFrame(table), "b": other}, design="paired")
     with pytest.raises(DataError, match="found rows 'pairs', expected one of"):

@@ -21,7 +21,7 @@ def labelled(values, first=0, **runs):
 
 
 def make(**options):
-    return compare(BASE, EXPERIMENT, **({"num_bootstrap": 60} | options))
+    return compare(labelled(BASE), labelled(EXPERIMENT), **({"num_bootstrap": 60} | options))
 
 
 def test_print_gives_the_finding_and_a_table():
@@ -62,7 +62,7 @@ def test_json_and_frames_hold_every_number():
     frame = result.to_frame()
     assert len(frame) == 1 and frame["base_t_low"][0] == result.base.t.low
     assert frame["p_t_two_sided"][0] == result.p_t.two_sided
-    tasks = {name: Task(BASE, EXPERIMENT) for name in "ab"}
+    tasks = {name: Task(labelled(BASE), labelled(EXPERIMENT)) for name in "ab"}
     family = compare_tasks(tasks, num_bootstrap=60)
     assert list(family.to_frame()["name"]) == ["a", "b", "macro-average"]
     json.dumps(family.to_dict(), allow_nan=False)
@@ -73,7 +73,10 @@ def test_equal_results_are_equal_and_hash_alike():
     first, second, other = make(), make(), make(bootstrap_seed=7)
     assert first == second and hash(first) == hash(second) and len({first, second, other}) == 2
     assert first != other and first.base == second.base and first != "text"
-    families = [compare_tasks({"a": Task(BASE, EXPERIMENT)}, num_bootstrap=60) for _ in range(2)]
+    families = [
+        compare_tasks({"a": Task(labelled(BASE), labelled(EXPERIMENT))}, num_bootstrap=60)
+        for _ in range(2)
+    ]
     assert families[0] == families[1] and hash(families[0]) == hash(families[1])
 
 

@@ -14,6 +14,14 @@ import pandas as pd
 import pytest
 
 from multiberts import stats
+from multiberts.evaluate.dumps.parquet import export
+from multiberts.evaluate.imports.imported_runs import (
+    ImportedRun,
+    ImportedSet,
+    facts_of,
+    predictions_of,
+    write_imported,
+)
 from multiberts.runs.errors import UserError
 from multiberts.stats.report.own_predictions import compare_files
 
@@ -288,3 +296,151 @@ def test_probabilities_in_a_file_are_those_of_arrays(metric: str, tmp_path: Path
     text = compare_files(base=files[0], experiment=files[1:], metric=metric, json=True, html=page)
     expected = stats.compare(given["old"], given["new"], metric, labels=labels)
     assert json.loads(text)[0]["estimate"] == pytest.approx(expected.estimate, abs=1e-12)
+
+
+def test_every_answer_says_what_was_read_as_what(tmp_path: Path) -> None:
+    """Of two files with other names of columns; 4 of 5 seeds are shared."""
+    random, labels = np.random.default_rng(0), np.arange(50) % 2
+    names = {"old": ("pred", "gold", "uid"), "new": ("answer", "truth", "uid")}
+    for arm, (prediction, label, example) in names.items():
+        frames = [
+            pd.DataFrame({
+                "random_seed": seed, example: [f"q{number}" for number in range(50)],
+                prediction: np.where(random.random(50) < 0.8, labels, 1 - labels), label: labels,
+            })
+            for seed in range(5 if arm == "old" else 4)
+        ]  # fmt: skip
+        pd.concat(frames).to_csv(tmp_path / f"{arm}.csv", index=False)
+    paths, page = [str(tmp_path / f"{arm}.csv") for arm in names], tmp_path / "page.html"
+    text = compare_files(base=paths[0], experiment=paths[1:], html=str(page))
+    [line] = [line for line in text.splitlines() if line.startswith("Read: ")]
+    assert line.startswith(
+        "Read: old: prediction = 'pred', label = 'gold', example = 'uid', seed = 'random_seed'; "
+        "new: prediction = 'answer', label = 'truth', example = 'uid', seed = 'random_seed'; from "
+    )
+    assert line.endswith(
+        f"{paths[0]}, {paths[1]}; old: 50 examples, 5 seeds, 5 runs; new: 50 examples, 4 seeds, 4 runs; "
+        "metric accuracy, task not named (old.csv); left out: 1 seed of old (4)."
+    )
+    assert "answer" in page.read_text() and "random_seed" in page.read_text()
+    [found] = json.loads(compare_files(base=paths[0], experiment=paths[1:], json=True))
+    assert found["read"] == line.removeprefix("Read: ")
+
+
+def test_the_score_that_is_averaged_is_named(tmp_path: Path) -> None:
+    write_arms(tmp_path / "a.csv", {"a": 0.0})
+    text = compare_files(base=str(tmp_path / "a.csv"))
+    assert "metric mean of 'correct', task not named (a.csv)" in text
+
+
+def test_rows_and_seeds_by_order_are_noted(tmp_path: Path) -> None:
+    write_arms(tmp_path / "a.csv", {"a": 0.0, "b": 1.0})
+    frame = pd.read_csv(tmp_path / "a.csv").drop(columns=["id", "family"])
+    for arm, rows in frame.groupby("model"):
+        (tmp_path / arm).mkdir()
+        for seed, own in rows.groupby("seed"):
+            own["correct"].to_frame().to_csv(tmp_path / arm / f"run{seed}.csv", index=False)
+    text = compare_files(base=str(tmp_path / "a"), experiment=[str(tmp_path / "b")])
+    assert "Note: Seeds of a are paired by the numbers in the names of files" in text
+    assert "Note: Examples of b are known by the order of rows" in text
+    (tmp_path / "b/run4.csv").unlink()
+    with pytest.raises(UserError, match="5 seeds of base, 4 seeds of experiment, and nothing"):
+        compare_files(base=str(tmp_path / "a"), experiment=[str(tmp_path / "b")])
+
+
+def test_learning_rates_of_an_export_are_compared(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    random, labels = np.random.default_rng(0), np.arange(60) % 2
+    for rate, accuracy in ((2e-5, 0.6), (3e-5, 0.9)):
+        for seed in range(4):
+            given = np.where(random.random(60) < accuracy, labels, 1 - labels)
+            dump = predictions_of([f"x/{number}" for number in range(60)], labels, given)
+            facts = facts_of("t", "base", seed, 0, "made up", learning_rate=rate, step=10)
+            dev = ImportedSet("dev", dump, ("accuracy",))
+            run = ImportedRun(f"{rate}/{seed}", facts, (), lambda dev=dev: [dev])
+            write_imported(tmp_path / "runs", "made up", run)
+    path = tmp_path / "all.parquet"
+    export(path=str(path), predictions=str(tmp_path / "runs"))
+    [found] = json.loads(compare_files(base=str(path), arm="learning_rate", json=True))
+    assert found["name"] == "3e-05 against 2e-05" and found["estimate"] > 0.15
+    assert "arm = 'learning_rate'" in found["read"] and "task t/dev" in found["read"]
+    [usual] = json.loads(compare_files(base=str(path), json=True))
+    assert usual["name"] == "base, learning_rate 3e-05 against base, learning_rate 2e-05"
+    assert usual["estimate"] == found["estimate"]
+    with pytest.raises(UserError, match="found no column 'rate' for --arm"):
+        compare_files(base=str(path), arm="rate")
+
+
+def page_of(path: Path, **columns: str) -> str:
+    """The page of two arms whose columns of seeds and runs have other names, three runs per seed."""
+    write_arms(path / "a.csv", {"old": 0.0, "new": 1.0})
+    frame = pd.read_csv(path / "a.csv").rename(columns={"seed": columns["seed"]})
+    if "run" in columns:
+        frame = pd.concat([frame.assign(**{columns["run"]: run}) for run in range(3)])
+    frame.to_csv(path / "a.csv", index=False)
+    compare_files(base=str(path / "a.csv"), html=str(path / "page.html"))
+    return (path / "page.html").read_text()
+
+
+def test_methods_claim_only_what_the_data_name(tmp_path: Path) -> None:
+    own = page_of(tmp_path, seed="seed")
+    assert "mean, averaged over seeds (5 and 5)" in own
+    assert "take both seeds and examples as random" in own
+    assert "pre-training seeds" not in own and "fine-tuning runs" not in own
+    runs = page_of(tmp_path, seed="random_seed", run="repeat")
+    assert "averaged over the runs of each seed and over seeds (5 and 5)" in runs
+    ours = page_of(tmp_path, seed="pretrain_seed", run="finetune_seed")
+    assert "averaged over the fine-tuning runs of each seed and over pre-training seeds" in ours
+
+
+def test_pasted_tables_have_the_corrected_p_and_the_result(tmp_path: Path) -> None:
+    """Of seven arms each interval is of one comparison, and p is corrected for six."""
+    write_arms(tmp_path / "a.csv", {f"arm {n}": 0.05 * n for n in range(7)}, num_seeds=6)
+    path, page, table = (tmp_path / name for name in ("a.csv", "page.html", "table.tex"))
+    text = compare_files(base=str(path), html=str(page), latex=str(table))
+    found = json.loads(compare_files(base=str(path), json=True))
+    beyond = [row for row in found if row["p_holm"] >= 0.05 > row["p_t_two_sided"]]
+    assert beyond
+    latex = table.read_text()
+    assert "p (Holm) & Result" in latex and latex.count("not clear") > len(beyond)
+    sides = f"{len(beyond)} interval{'s exclude' if len(beyond) > 1 else ' excludes'} 0 beside the result"
+    for shown in (text, latex, page.read_text()):
+        assert sides in shown
+    assert "though the interval, which is of this comparison alone, excludes 0" in text
+    copied = re.search(r"\| Compared .*?\n\n", page.read_text(), re.DOTALL)
+    assert copied and "p (Holm) | Result" in copied[0]
+
+
+def write_run(folder: Path, seed: int, answers: np.ndarray, labels: np.ndarray) -> Path:
+    """A finished run of seed `seed`, as `import-predictions` writes it."""
+    dump = predictions_of([f"x/{number}" for number in range(len(labels))], labels, answers)
+    facts = facts_of("t", "base", seed, 0, "made up")
+    dev = ImportedSet("dev", dump, ("accuracy",))
+    write_imported(folder, "made up", ImportedRun(f"{seed}", facts, (), lambda: [dev]))
+    return folder / f"{seed}"
+
+
+def test_runs_without_done_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    random, labels = np.random.default_rng(0), np.arange(40) % 2
+    runs = [
+        write_run(tmp_path, seed, np.where(random.random(40) < 0.8, labels, 1 - labels), labels)
+        for seed in range(4)
+    ]
+    assert "4 seeds" in compare_files(base=str(tmp_path)) and capsys.readouterr().err == ""
+    (runs[2] / "DONE").unlink()
+    assert "Across 3 seeds" in compare_files(base=str(tmp_path))
+    assert f"1 run without DONE left out, as not finished: {runs[2]}" in capsys.readouterr().err
+
+
+def test_a_missing_row_is_named_and_bounds_hold_whatever_it_is(arms: Path) -> None:
+    frame = pd.read_csv(arms)
+    frame[frame.index != 5].to_csv(arms, index=False)
+    with pytest.raises(UserError, match=r"seed 0, example 12 \(1 in total\).*missing='bound'"):
+        compare_files(base=str(arms))
+    found = {
+        kind: json.loads(compare_files(base=str(arms), missing=kind, json=True))[0]
+        for kind in ("omit", "bound")
+    }
+    low, high = (found["bound"][f"t_{end}"] - found["omit"][f"t_{end}"] for end in ("low", "high"))
+    assert low < 0 < high and found["bound"]["estimate"] == found["omit"]["estimate"]
+    assert "Imbens and Manski's (2004)" in compare_files(base=str(arms), missing="bound")
