@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.runs.errors import UserError
+from multiberts.runs.parameters import shortened
 
 if TYPE_CHECKING:
     import pandas
@@ -97,6 +99,7 @@ def standard_frame(
       [1, 1, 1, 0]
     """
     found = _found(frame, names, what)
+    _refuse_lists(frame, found.values(), what)
     if "seed" not in found and seed is None and "prediction" not in found:
         wide = _from_wide(frame, found, what)
         if wide is not None:
@@ -165,6 +168,19 @@ def _found(frame: pandas.DataFrame, names: ColumnNames, what: str) -> dict[str, 
     return found
 
 
+def _refuse_lists(frame: pandas.DataFrame, columns: Iterable[str], what: str) -> None:
+    """Refuses columns whose cells are neither texts nor numbers."""
+    for column in columns:
+        if frame[column].dtype != object:
+            continue
+        for row, cell in enumerate(frame[column], 1):
+            if not (cell is None or isinstance(cell, (str, bool, int, float, np.generic))):
+                raise UserError(
+                    f"{what}: found {shortened(cell)} in column {column!r}, row {row}, expected one text or "
+                    "number; write one value per row"
+                )
+
+
 def _from_wide(
     frame: pandas.DataFrame, found: dict[str, str], what: str
 ) -> pandas.DataFrame | None:
@@ -187,6 +203,7 @@ def _from_wide(
             "base_1, new_0 and new_1"
         )
     value = "prediction" if "label" in found else "score"
+    _refuse_lists(frame, [column for column, _ in columns], what)
     kept = {
         role: frame[name] for role, name in found.items() if role in ("example", "label", "cluster")
     }

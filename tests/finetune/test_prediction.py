@@ -137,7 +137,7 @@ def test_what_cannot_be_predicted_gets_one_line_and_leaves_nothing(
                 ]
             },
         ),
-        ("line 1: is not JSON", {"files": [file("broken.jsonl", "{\n")]}),
+        ("line 1 is not whole JSON", {"files": [file("broken.jsonl", "{\n")]}),
         (
             "number.jsonl line 1: found 3 under 'sentence1', expected text",
             {"files": [file("number.jsonl", '{"sentence1": 3, "sentence2": "a"}\n')]},

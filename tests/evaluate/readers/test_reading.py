@@ -223,9 +223,9 @@ def test_statistics_of_helm(tmp_path: Path) -> None:
         (" []\n", "is empty; expected CSV, TSV"),
         ("0,ex0,1,1\n0,ex1,1,0\n", "the first line must name the columns, such as seed, id"),
         ('seed\tid\tscore\ttext\n0\ta\t1\t"x\n0\tb\t1\ty\n0\tc\t1\t"z\n', "mark were not closed"),
-        ('{"seed": 1, "score": 1}\n{"seed": 2, "sc', "cannot be read .line 2: "),
-        ('{"seed": [1, 2], "score": [1]}', "cannot be read"),
-        ("[" * 100_000, "cannot be read"),
+        ('{"seed": 1, "score": 1}\n{"seed": 2, "sc', "line 2 is not whole JSON"),
+        ('{"seed": [1, 2], "score": [1]}', "a list of one length for each column"),
+        ("[" * 100_000, "nested too deep"),
         ("\x00\x01", "cannot be read|found no column"),
         ("task,seed,score\nx,1,1\ny,1,1\n", "holds 2 tasks .x, y.; choose one with --task=NAME"),
     ],
@@ -274,7 +274,7 @@ def test_files_whose_seeds_cannot_be_told_are_refused(tmp_path: Path) -> None:
 
 def test_pickles_are_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", predictions=np.array([[{}]], dtype=object))
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(UserError, match="is not a whole .npz file .Object arrays"):
         read_frame(str(tmp_path / "a.npz"))
 
 
