@@ -208,19 +208,31 @@ def read_lines(path: PathLike) -> list[str]:
     Raises:
       UserError: missing, empty, a damaged gzip, or not UTF-8 (with the line and byte offset).
     """
-    data = read_bytes(path)
+    text = decoded(read_bytes(path), path)
+    lines = text.split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    return [line[:-1] if line.endswith("\r") else line for line in lines]
+
+
+def decoded(data: bytes, path: PathLike) -> str:
+    """Returns UTF-8 as text, without byte order mark.
+
+    Raises:
+      UserError: it is not UTF-8 (with the line and byte offset), or is UTF-16.
+    """
+    if data.count(0) > len(data) // 4:  # which UTF-8 could be, too, but no text is
+        raise UserError(
+            f"{path} is UTF-16, UTF-32 or no text; convert the file to UTF-8 with iconv"
+        )
     try:
-        text = data.decode("utf-8-sig")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise UserError(
             f"{path} line {line}: byte 0x{data[error.start]:02x} at offset {error.start} is not "
             "UTF-8; convert the file, for example with iconv"
         ) from error
-    lines = text.split("\n")
-    if lines[-1] == "":
-        lines.pop()
-    return [line[:-1] if line.endswith("\r") else line for line in lines]
 
 
 def read_json_fields(

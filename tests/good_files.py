@@ -76,7 +76,7 @@ def _squad(path: Path, *, answered: bool = True) -> None:
 def _pairs() -> pd.DataFrame:
     rows = [
         {
-            "index": number,
+            "index": str(number),
             "sentence1": "the cat likes the house .",
             "sentence2": f"the dog is {'good' if number % 2 else 'bad'} .",
             "label": "entailment" if number % 2 else "not_entailment",
@@ -393,7 +393,9 @@ def _finetune(folder: Path, kind: str) -> None:
     task = {"squad": "squad-v1.1", "conll": "coreference"}.get(kind.partition(".")[0], "pair")
     call: dict[str, Any] = {"held_out_fold": 0}
     if task != "pair":
-        call = {"dev_files": [str(GOOD[kind.partition(".")[0]](_made(folder / "_dev")))]}
+        dev = GOOD[kind.partition(".")[0]](_made(folder / "_dev"))
+        dev.write_text(dev.read_text() + "\n")  # the same bytes as the train file's are refused
+        call = {"dev_files": [str(dev)]}
     if task == "squad-v1.1":
         call["options"] = {"max_query_length": 8}
     start = _model(folder, None)
@@ -401,7 +403,7 @@ def _finetune(folder: Path, kind: str) -> None:
         start, given = given, str(folder / "_new.tsv")
         _pairs().to_csv(given, sep="\t", index=False)
     finetune(run_dir=str(folder / "_out"), checkpoint=start, task=task, train_files=[given],
-             learning_rate=1e-3, batch_size=2, num_epochs=1, sequence_length=32, compile_step=False,
+             learning_rate=1e-3, batch_size=1, num_epochs=1, sequence_length=32, compile_step=False,
              **call)  # fmt: skip
 
 

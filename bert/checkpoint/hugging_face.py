@@ -443,7 +443,7 @@ def _read_pytorch(path: Path) -> dict[str, np.ndarray]:
         state = torch.load(path, map_location="cpu", weights_only=True)
     # PyTorch unpacks what pickle names, and lets any error of that through.
     except Exception as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = str(error).splitlines()[0] if str(error) else "it ends early"
         raise UserError(
             f"{path} cannot be read ({reason}); it is truncated or damaged: copy it again"
         ) from error

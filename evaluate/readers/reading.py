@@ -24,7 +24,7 @@ from multiberts.evaluate.readers.harness_logs import (
 from multiberts.runs import console
 from multiberts.runs.archives import Archive, open_archive, read_arrays
 from multiberts.runs.errors import UserError, counted
-from multiberts.runs.files import parse_json, read_bytes
+from multiberts.runs.files import decoded, parse_json, read_bytes
 from multiberts.runs.parameters import shortened
 from multiberts.runs.tables import is_parquet, read_columnar
 
@@ -246,10 +246,9 @@ def _read_file(path: Path, names: ColumnNames, seed: int | None) -> pandas.DataF
                     return inspect_frame(path, log, names, seed)
             return _standard(_read_npz(path), names, path, seed)
         data = read_bytes(path, f"expected {_KINDS}", is_packed=start[:2] == b"\x1f\x8b")
-        encoding = (
-            "utf-16" if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig"
-        )
-        text = data.decode(encoding)
+        # Spreadsheets write UTF-16 with a mark.
+        is_marked = data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+        text = data.decode("utf-16") if is_marked else decoded(data, path)
         if text.strip() in ("", "[]", "{}"):
             raise UserError(f"{path} is empty; expected {_KINDS}")
         if text.lstrip()[:1] in ("{", "["):
