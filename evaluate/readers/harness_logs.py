@@ -147,7 +147,8 @@ def by_inspect(path: Path) -> Mapping[str, Any] | None:
     try:
         log: Mapping[str, Any] = read_eval_log(str(path)).model_dump(mode="json")
     except Exception as error:  # whatever its maintainers let it raise
-        raise UserError(f"{path}: inspect_ai cannot read it ({error}); {_CURE}") from error
+        reason = " ".join(str(error).splitlines()[:3])
+        raise UserError(f"{path}: inspect_ai cannot read it ({reason}); {_CURE}") from error
     return log
 
 
@@ -164,6 +165,8 @@ def inspect_frame(
     samples = log["samples"] or []
     for number, sample in enumerate(samples, 1):
         _check(sample, _SAMPLE, f"{path}, sample {number}")
+    # The members of an archive have an order of their own, and so does Inspect's reader.
+    samples = sorted(samples, key=lambda sample: (sample.get("epoch") or 1, str(sample["id"])))
     scorers = list(dict.fromkeys(name for sample in samples for name in sample.get("scores") or {}))
     scorer = names.score or (scorers[0] if len(scorers) == 1 else None)
     if scorer not in scorers:
