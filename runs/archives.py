@@ -126,7 +126,7 @@ def read_arrays(path: PathLike) -> dict[str, np.ndarray]:
 
     Raises:
       UserError: it is missing or damaged, an array states another size than it has, holds Python objects, or
-        a member is no array.
+        a member is something else.
     """
     with open_archive(path) as archive:
         return {name.removesuffix(".npy"): _array(archive, name) for name in archive.names}

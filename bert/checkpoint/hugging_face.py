@@ -510,7 +510,7 @@ def vocabulary_of_tokenizer(path: PathLike) -> list[str]:
     model = read_json_fields(path).get("model")
     is_word_piece = isinstance(model, dict) and model.get("type", "WordPiece") == "WordPiece"
     vocabulary = model.get("vocab") if isinstance(model, dict) and is_word_piece else None
-    if not fits(vocabulary, Mapping[str, int]):
+    if vocabulary is None or not fits(vocabulary, Mapping[str, int]):
         raise UserError(f"{path} holds no WordPiece vocabulary; give the model's --vocabulary=FILE")
     pieces = sorted(vocabulary, key=lambda piece: vocabulary[piece])
     if [vocabulary[piece] for piece in pieces] != list(range(len(pieces))):
