@@ -98,11 +98,13 @@ bench-predictions: $(VENV)/installed
 stress-resume: $(VENV)/installed
 	$(BIN)/python -m benchmarks.stress_resume --stops=20
 
-# Every row of the table of bad inputs, then stops of every command by signals, full disks and skewed clocks, which
-# must end in the same bytes; stopped, it resumes: make stress STOPS=number.
+# Every row of the tables of bad inputs and bad files, then stops of every command by signals, quotas, full disks (as
+# root), skewed clocks and second launchers, which must end in the same bytes; stopped, it resumes: make stress
+# STOPS=number.
 STOPS ?= 200
 stress: $(VENV)/installed-for-tests
 	$(BIN)/python tests/test_bad_inputs.py
+	$(BIN)/python -m pytest tests/test_bad_files.py
 	$(BIN)/python -m benchmarks.stress --stops=$(STOPS)
 
 # Coverage and error rates of every interval and test by simulation; stopped, it resumes. DATA is the

@@ -4,11 +4,13 @@
 
 First each command runs undisturbed. Then each stop runs a command, meets a fault at a random moment, runs
 the same command again without faults, and compares all outputs byte for byte. Faults: SIGKILL, SIGTERM,
-SIGSTOP, a full disk (files may not grow past a random size), and a clock that is up to a day off before
-SIGKILL. SIGKILL and SIGSTOP meet the command or one of the processes that it started. A command is a fork of
-this process; those that it starts are Pythons of their own. Every stop is noted in FOLDER/stops.jsonl:
-stopped itself, the same command continues with the next stop. About five seconds of processor time per stop.
-Exits with 1 if a byte differs, or if a fault ends in anything but a line.
+SIGSTOP, a quota (no file may grow past a random size), a full disk (a file system of a random size, which
+root alone may mount: others go without), a clock that is up to a day off before SIGKILL, and for `launch` a
+second launcher, which must be refused while the first goes on. SIGKILL and SIGSTOP meet the command or one of
+the processes that it started. A command is a fork of this process; those that it starts are Pythons of their
+own. Every stop is noted in FOLDER/stops.jsonl: stopped itself, the same command continues with the next stop.
+About five seconds of processor time per stop. Exits with 1 if a byte differs, or if a fault ends in anything
+but a line. Pages name the commit of this checkout: commit nothing meanwhile.
 """
 
 from __future__ import annotations
@@ -16,15 +18,17 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
+import itertools
 import json
 import multiprocessing
 import os
 import random
 import resource
 import runpy
+import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Any
@@ -37,7 +41,8 @@ from multiberts.runs import console
 from multiberts.runs.directory import DONE, read_done
 from multiberts.runs.files import remove
 
-FAULTS = ("SIGKILL", "SIGTERM", "SIGSTOP", "full disk", "skewed clock")
+TWO = "two launchers"
+FAULTS = ("SIGKILL", "SIGTERM", "SIGSTOP", "quota", "full disk", "skewed clock", TWO)
 SAME = "same bytes"
 CLEAR, MISSED = "clear", "missed"
 _SECONDS_STOPPED = 1.0
@@ -54,7 +59,7 @@ _PRETRAIN = {
     "compile_step": False,
 }
 # The quick ones three times as often.
-_QUICK = ("prepare", "score", "report")
+_QUICK = ("prepare", "score", "report", "compare", "predict")
 ORDER = (*_QUICK, "pretrain_3", "finetune", *_QUICK, "sweep", *_QUICK, "launch")
 # Of those whose function has another name.
 _NAMES = {"score": "evaluate", "report": "stats"}
@@ -83,6 +88,13 @@ def commands(folder: Path) -> dict[str, dict[str, Any]]:
             verb, label = [("sees", "entailment"), ("finds", "not_entailment")][number % 2]
             rows.append(f"{number}\tThe cat likes the dog .\tThe king {verb} the tree .\t{label}")
         (pairs / f"{split}.tsv").write_text("\n".join(rows) + "\n")
+    for name, most in (("base", 4), ("new", 5)):
+        rows = ["seed,example_id,prediction,label"]
+        for seed, example in itertools.product(range(5), range(100)):
+            is_right = (seed + 3 * example) % 7 < most
+            rows.append(f"{seed},e{example},{example % 2 ^ (not is_right)},{example % 2}")
+        if not (inputs / f"{name}.csv").is_file():  # the page that compares them has their date
+            (inputs / f"{name}.csv").write_text("\n".join(rows) + "\n")
     prepare = {
         "sources": [str(inputs / "trained.txt")],
         "source_format": "sentences",
@@ -115,7 +127,16 @@ def commands(folder: Path) -> dict[str, dict[str, Any]]:
             )
             for seed in (3, 4)
         },
-        "finetune": bound("finetune", {"run_dir": "out", **first, **task}),
+        "finetune": bound("finetune", {"run_dir": "out", **first, **task, "keep": "last"}),
+        "predict": bound(
+            "predict",
+            {
+                "run_dir": "out",
+                "model": str(folder / "whole/finetune/out/model"),
+                "files": [str(pairs / "dev.tsv")],
+                "compile_step": False,
+            },
+        ),
         "sweep": {
             **bound("sweep", {"root": "out", "checkpoints": checkpoints, "tasks": ["pair"]}),
             **bound("sweep", {"learning_rates": [1e-3], "finetune_seeds": [0, 1]}),
@@ -126,6 +147,15 @@ def commands(folder: Path) -> dict[str, dict[str, Any]]:
             **bound("report", {"run_dir": "out", "predictions": predictions, "title": "stress"}),
             **bound("report", {"comparisons": [comparison], "num_bootstrap": 50}),
         },
+        "compare": bound(
+            "compare",
+            {
+                "base": str(inputs / "base.csv"),
+                "experiment": [str(inputs / "new.csv")],
+                "num_bootstrap": 200,
+                **{kind: f"out/page.{kind}" for kind in ("html", "csv", "latex")},
+            },
+        ),
         "launch": {
             **bound("launch", {"root": "out", "corpora": ["text"], "procedures": ["base"]}),
             **bound("launch", {"tasks": ["pair"], "pretrain_seeds": [0, 1]}),
@@ -176,23 +206,78 @@ def start(
     return fork_command([name, *flags], place, output, output, enter)
 
 
+@contextlib.contextmanager
+def small_disk(place: Path, size: int) -> Iterator[None]:
+    """Mounts a file system of `size` bytes on a folder, which may grow afterwards; `free` unmounts it."""
+    mount = ["mount", "-t", "tmpfs", "tmpfs", str(place), "-o"]
+    subprocess.run([*mount, f"size={size}"], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run([*mount, "remount,size=0"], check=True)  # 0: no limit
+
+
+def free(place: Path) -> None:
+    """Removes a folder, and the file system that is mounted on it."""
+    while place.is_mount():
+        subprocess.run(["umount", str(place)], check=True)
+    remove(place)
+
+
 def run_to_end(
-    command: str, bindings: Mapping[str, Any], place: Path, limit: int = -1
+    command: str,
+    bindings: Mapping[str, Any],
+    place: Path,
+    limit: int = -1,
+    disk: int | None = None,
 ) -> tuple[int | None, str]:
-    """Runs a command; see `start`.
+    """Runs a command, on a disk of `disk` bytes if given; see `start`.
 
     Returns:
       Its exit status, and what it printed, which the file `log` of the folder gets, too.
     """
     # A pipe may grow where a file may not.
     reading, writing = os.pipe()
-    process = start(command, bindings, place, writing, limit=limit)
-    os.close(writing)
-    with open(reading) as stream, open(place / "log", "a") as log:
-        printed = stream.read()
+    with contextlib.nullcontext() if disk is None else small_disk(place, disk):
+        process = start(command, bindings, place, writing, limit=limit)
+        os.close(writing)
+        with open(reading) as stream:
+            printed = stream.read()
+        process.join()
+    with open(place / "log", "a") as log:
         log.write(printed)
-    process.join()
     return process.exitcode, printed
+
+
+def run_twice(
+    command: str, bindings: Mapping[str, Any], place: Path, moment: float
+) -> dict[str, Any]:
+    """Runs a command, and after `moment` seconds of processor time the same command beside it.
+
+    Returns:
+      As `meet`: all is well where the first ends as if it were alone and the second is refused in a line.
+    """
+    logs = [place / name for name in ("log", "log of the second")]
+    with open(logs[0], "ab") as log:
+        first = start(command, bindings, place, log.fileno())
+    while first.is_alive() and seconds_of(family_of(first)) < moment:
+        first.join(0.05)
+    has_met = first.is_alive()
+    with open(logs[1], "ab") as log:
+        second = start(command, bindings, place, log.fileno())
+    second.join(_SECONDS_AT_MOST)
+    first.join(_SECONDS_AT_MOST)
+    printed = [log.read_text() for log in logs]
+    is_refused = second.exitcode == 2 and printed[1].count("error: ") == 1
+    # The first may have ended, or not have begun, when the second looked: then one of them did all.
+    is_well = {first.exitcode, second.exitcode} in ({0}, {0, 2})
+    is_clear = is_well and (is_refused or second.exitcode == 0 or first.exitcode == 2)
+    verdict = "unclear" if not is_clear or "Traceback" in "".join(printed) else CLEAR
+    return {
+        "moment": round(moment, 2),
+        "status": [first.exitcode, second.exitcode],
+        "verdict": verdict if has_met else MISSED,
+    }
 
 
 def seconds_of(family: Sequence[psutil.Process]) -> float:
@@ -214,8 +299,11 @@ def family_of(process: ForkProcess) -> list[psutil.Process]:
 
 
 def outputs(place: Path) -> dict[str, bytes]:
-    """Returns every DONE marker below a place, and every file that one lists, by name."""
-    found = {}
+    """Returns every DONE marker below a place, and every file that one lists, by name; of a command that
+    writes files and no marker, these.
+    """
+    pages = (place / "out").glob("page.*")
+    found = {str(file.relative_to(place)): file.read_bytes() for file in pages}
     for marker in sorted((place / "out").rglob(DONE)):
         for file in [marker, *(marker.parent / name for name in read_done(marker.parent))]:
             found[str(file.relative_to(place))] = file.read_bytes()
@@ -236,20 +324,27 @@ def meet(
       bindings: its Gin bindings.
       place: the folder that it runs in.
       draw: draws the fault and its moment.
-      facts: seconds of processor time that the undisturbed command took, and bytes of its largest output.
+      facts: seconds of processor time that the undisturbed command took, and bytes of its largest output
+        and of all.
 
     Returns:
       What was done and what came of it, for `stops.jsonl`; the verdict is MISSED where the command had
       ended before the fault.
     """
-    fault = draw.choice(FAULTS)
+    is_possible = {TWO: command == "launch", "full disk": os.geteuid() == 0}
+    fault = draw.choice([name for name in FAULTS if is_possible.get(name, True)])
     moment = draw.random() * facts["seconds"]
-    if fault == "full disk":
-        limit = int(facts["bytes"] * draw.random())
-        status, printed = run_to_end(command, bindings, place, limit)
+    if fault == TWO:
+        return {"fault": fault, **run_twice(command, bindings, place, moment)}
+    if fault in ("quota", "full disk"):
+        is_disk = fault == "full disk"
+        # At least a page of memory, of which a file system is made.
+        size = max(1 << 12, int(facts["total" if is_disk else "bytes"] * draw.random()))
+        given: dict[str, Any] = {"disk" if is_disk else "limit": size}
+        status, printed = run_to_end(command, bindings, place, **given)
         has_met = status != 0
         is_expected = status == 2 and printed.count("error: ") == 1
-        stop: dict[str, Any] = {"limit": limit}
+        stop: dict[str, Any] = given
     else:
         offset = draw.choice((-86400.0, -91.0, 91.0, 86400.0)) if fault == "skewed clock" else 0.0
         with open(place / "log", "ab") as log:
@@ -276,7 +371,7 @@ def harm(fault: str, family: Sequence[psutil.Process], draw: random.Random) -> N
     """Sends a command, or one of the processes that it started, a signal.
 
     Args:
-      fault: one of `FAULTS`, full disks excepted.
+      fault: one of `FAULTS` that is a signal or a clock.
       family: the command's process first.
       draw: draws the process.
 
@@ -314,8 +409,9 @@ def undisturbed(folder: Path, given: Mapping[str, Mapping[str, Any]]) -> dict[st
                 seconds = max(seconds, seconds_of(family_of(process)))
             if process.exitcode:
                 raise RuntimeError((place / "log").read_text()[-2000:])
-            largest = max(map(len, outputs(place).values()))
-            note.write_text(json.dumps({"seconds": seconds, "bytes": largest}))
+            sizes = [*map(len, outputs(place).values())]
+            known = {"seconds": seconds, "bytes": max(sizes), "total": sum(sizes)}
+            note.write_text(json.dumps(known))
         facts[command] = json.loads(note.read_text())
         console.report(
             f"{command}: {facts[command]['seconds']:.1f} s of processor time undisturbed"
@@ -381,7 +477,7 @@ def main() -> int:
         number = len(tried)
         command, draw = ORDER[number % len(ORDER)], random.Random(f"{options.stops_seed} {number}")
         place = folder / "stopped"
-        remove(place)
+        free(place)
         place.mkdir()
         stop = {"stop": number, "command": command.partition("_")[0]}
         stop |= meet(command, given[command], place, draw, facts[command])
@@ -390,6 +486,7 @@ def main() -> int:
             stop["end"] = ending(place, folder / "whole" / command, status)
             if not is_good(stop):
                 (folder / f"log_{number}").write_bytes((place / "log").read_bytes())
+        free(place)
         tried.append(stop)
         with open(notes, "a") as stream:
             stream.write(json.dumps(stop) + "\n")

@@ -57,6 +57,7 @@ def predict(
     run_dir: str | None = None,
     text_columns: Sequence[str] = (),
     label_column: str | None = None,
+    task_modules: Sequence[str] = (),
     compile_step: bool = True,
 ) -> None:
     """Predicts with a fine-tuned model on new data; nothing is trained.
@@ -76,6 +77,8 @@ def predict(
       run_dir: the directory of the predictions; None: they are printed.
       text_columns: names of the one or two columns with text, where they are not the usual ones.
       label_column: name of the column with the label, where it is not the task's own.
+      task_modules: modules with code that register further tasks, as `finetune` takes them. Those that a
+        model names are imported only where they are given here.
       compile_step: whether XLA compiles the model: some seconds per process, then faster batches.
 
     Raises:
@@ -84,7 +87,7 @@ def predict(
     directory = checkpoint_directory(model)
     config = check_checkpoint(directory)
     record = _record(directory)
-    task, arguments = _task(directory, record)
+    task, arguments = _task(directory, record, tuple(task_modules))
     with _spooled(files) as (new, named):
         if task.new_data is None:
             raise UserError(
@@ -110,7 +113,8 @@ def predict(
                             "label_column": label_column},
                 inputs={"model": directory, **inputs},
                 call={"model": model, "files": list(files), "text_columns": list(text_columns),
-                      "label_column": label_column, "compile_step": compile_step},
+                      "label_column": label_column, "compile_step": compile_step,
+                      **({"task_modules": list(task_modules)} if task_modules else {})},
             )  # fmt: skip
             if run.done:
                 return
@@ -152,11 +156,18 @@ def _record(directory: Path) -> Mapping[str, Any]:
     return found
 
 
-def _task(directory: Path, record: Mapping[str, Any]) -> tuple[Task, dict[str, Any]]:
+def _task(
+    directory: Path, record: Mapping[str, Any], modules: tuple[str, ...]
+) -> tuple[Task, dict[str, Any]]:
     """Returns a model's task, and the arguments that find its data.
 
+    Args:
+      directory: of the model.
+      record: of what it was fine-tuned on, which a stranger may have written.
+      modules: that the user named; no other one is imported.
+
     Raises:
-      UserError: the task is not known here.
+      UserError: the task is not known here, or the record names a place of this machine.
     """
     given, head = record["arguments"], record["head"]
     name, labels = record["task"], given.get("labels")
@@ -172,17 +183,31 @@ def _task(directory: Path, record: Mapping[str, Any]) -> tuple[Task, dict[str, A
         ):  # whether single or pairs is not recorded: no columns, and the files decide
             columns = ["text"] if head["kind"] == "token_classification" else []
             given = {"options": {KIND: head["kind"], "text_columns": columns}}
-    modules = tuple(given.get("task_modules", ()))
     options = given.get("options") or {}
-    is_own = name not in registered_tasks(modules)
+    known = registered_tasks(modules)
+    is_own = name not in known
+    named = [module for module in given.get("task_modules") or () if module not in modules]
+    if named:
+        line = (
+            f"{directory} names modules with code ({', '.join(named)}), which were not imported; if you "
+            f"trust them, give --task_modules={','.join((*modules, *named))}"
+        )
+        if is_own and labels is None and not options.get(KIND):
+            raise UserError(f"{line}: task {name!r} is not known without them")
+        console.progress(f"note: {line}")
     if is_own and labels is None and options.get(KIND):
         labels = head["labels"]  # those of the train file
     elif is_own and labels is None:
         raise UserError(
             f"{directory} is a model of task {name!r}, which is not known here; give the modules that "
-            "register it in PYTHONPATH"
+            "register it as --task_modules=..., with their folder in PYTHONPATH"
         )
     task = task_named(name, labels, modules, options)
+    if places := [option for option in task.place_options if options.get(option) is not None]:
+        raise UserError(
+            f"{directory} sets {places[0]}, a folder to write into, which no kept model does; remove "
+            "it from its record"
+        )
     return task, {
         "task": task.name,
         "labels": None if labels is None else tuple(labels),

@@ -6,16 +6,20 @@ import contextlib
 import functools
 import gzip
 import hashlib
+import io
 import json
 import os
 import shutil
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, TYPE_CHECKING, Any
 
 from multiberts.runs.errors import UserError
 from multiberts.runs.parameters import described, fits, shortened
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 PathLike = str | os.PathLike[str]
 
@@ -24,6 +28,10 @@ UNFINISHED_SUFFIX = ".unfinished"
 
 # Enough for a whole number of 64 bits; longer ones overflow where they are used.
 _MAX_DIGITS = 20
+
+# Text is packed to a fifth, tables of few values to a fiftieth; zeros to a thousandth. What unpacks to more
+# bytes than the first and to more times its size than the second would fill memory or the disk.
+MOST_UNPACKED, MOST_RATIO = 1 << 28, 200
 
 
 @contextlib.contextmanager
@@ -116,26 +124,80 @@ def sha256_of_file(path: PathLike) -> str:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
-def read_bytes(path: PathLike, cure_if_empty: str = "give a file with text in it") -> bytes:
-    """Returns the content of a file, decompressed where its name ends in `.gz`.
+def read_bytes(
+    path: PathLike,
+    cure_if_empty: str = "give a file with text in it",
+    is_packed: bool | None = None,
+) -> bytes:
+    """Returns the content of a file; see `open_unpacked`.
 
     Raises:
       UserError: missing, not a file, empty, unreadable, or a damaged gzip.
     """
     path = Path(path)
     try:
-        data = path.read_bytes()
-        if path.suffix == ".gz":
-            data = gzip.decompress(data)
+        with open_unpacked(path, is_packed) as stream:
+            data = stream.read()
     except FileNotFoundError as error:
         raise UserError(f"{path} does not exist; check the path") from error
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise UserError(f"{path} is not a whole gzip file ({error}); fetch it again") from error
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}; check the path") from error
     if not data:
         raise UserError(f"{path} is empty; {cure_if_empty}")
     return data
+
+
+def open_unpacked(path: PathLike, is_packed: bool | None = None) -> IO[bytes]:
+    """Opens a file to read.
+
+    Args:
+      path: of the file.
+      is_packed: whether it is a gzip file; None: where its name ends in `.gz`.
+
+    Returns:
+      A stream of its text. Reading raises `UserError` where the gzip is damaged, or unpacks to far more
+      than text does.
+    """
+    is_packed = Path(path).suffix == ".gz" if is_packed is None else is_packed
+    return io.BufferedReader(_Unpacked(path), 1 << 16) if is_packed else open(path, "rb")
+
+
+class _Unpacked(io.RawIOBase):
+    """What a gzip file holds."""
+
+    def __init__(self, path: PathLike):
+        self._path = path
+        self._stream = gzip.GzipFile(path)
+        self._most = max(MOST_UNPACKED, MOST_RATIO * os.path.getsize(path))
+        self._count = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        try:
+            count = self._stream.readinto(buffer)
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise UserError(
+                f"{self._path} is not a whole gzip file ({error}, after {self._count} bytes of text); fetch "
+                "it again"
+            ) from error
+        self._count += count
+        if self._count > self._most:
+            raise refused_unpacking(self._path)
+        return count
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
+
+
+def refused_unpacking(path: PathLike) -> UserError:
+    """Returns the error for a file that unpacks to far more than predictions or text do."""
+    return UserError(
+        f"{path} unpacks to more than {MOST_RATIO} times its size, as a file that shall fill the memory "
+        "does; unpack it yourself if you trust it"
+    )
 
 
 def read_lines(path: PathLike) -> list[str]:
@@ -146,19 +208,31 @@ def read_lines(path: PathLike) -> list[str]:
     Raises:
       UserError: missing, empty, a damaged gzip, or not UTF-8 (with the line and byte offset).
     """
-    data = read_bytes(path)
+    text = decoded(read_bytes(path), path)
+    lines = text.split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    return [line[:-1] if line.endswith("\r") else line for line in lines]
+
+
+def decoded(data: bytes, path: PathLike) -> str:
+    """Returns UTF-8 as text, without byte order mark.
+
+    Raises:
+      UserError: it is not UTF-8 (with the line and byte offset), or is UTF-16.
+    """
+    if data.count(0) > len(data) // 4:  # which UTF-8 could be, too, but no text is
+        raise UserError(
+            f"{path} is UTF-16, UTF-32 or no text; convert the file to UTF-8 with iconv"
+        )
     try:
-        text = data.decode("utf-8-sig")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise UserError(
             f"{path} line {line}: byte 0x{data[error.start]:02x} at offset {error.start} is not "
             "UTF-8; convert the file, for example with iconv"
         ) from error
-    lines = text.split("\n")
-    if lines[-1] == "":
-        lines.pop()
-    return [line[:-1] if line.endswith("\r") else line for line in lines]
 
 
 def read_json_fields(
@@ -173,6 +247,58 @@ def read_json_fields(
       UserError: the file is missing or unreadable, or its content is refused.
     """
     return parse_json_fields(read_bytes(path, cure), str(path), kinds, cure, max_digits)
+
+
+def parse_json(
+    data: bytes | str,
+    where: str,
+    cure: str = "copy it again",
+    max_digits: int = _MAX_DIGITS,
+    *,
+    allow_halves: bool = False,
+) -> Any:
+    r"""Returns what a JSON text holds, or refuses it in one line.
+
+    Args:
+      data: UTF-8.
+      where: what holds the data, for messages.
+      cure: what to do about it, for messages.
+      max_digits: of an integer; longer ones overflow where they are used.
+      allow_halves: whether half of a surrogate pair (`\\ud800`), which no file can hold, may be in a text.
+
+    Raises:
+      UserError: the data are empty, cut or binary; they are nested too deep, have a long integer, a name
+        twice in one object, or half of a surrogate pair (`\ud800`), which no file can hold.
+    """
+    if not data:
+        raise UserError(f"{where} is empty; {cure}")
+    try:
+        values = json.loads(
+            data,
+            parse_int=functools.partial(_integer, max_digits=max_digits),
+            object_pairs_hook=_fields_once,
+        )
+        escape = b"\\ud" if isinstance(data, bytes) else "\\ud"
+        if not allow_halves and escape in data:  # type: ignore[operator]
+            # But names of files that are not UTF-8, as Python has them, stay.
+            json.dumps(values, ensure_ascii=False).encode(errors="surrogateescape")
+    except UnicodeEncodeError as error:
+        half = error.object[error.start : error.end]
+        raise UserError(f"{where} holds {half!a}, half of a character; {cure}") from error
+    except (ValueError, RecursionError) as error:
+        reason = "it is nested too deep" if isinstance(error, RecursionError) else error
+        raise UserError(f"{where} is not whole JSON ({reason}); {cure}") from error
+    return values
+
+
+def _fields_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Returns the fields of an object, of which programs read the first or the last where one is repeated."""
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the name {twice!r} is there twice")
+    return fields
 
 
 def parse_json_fields(
@@ -206,13 +332,7 @@ def parse_json_fields(
       ...     print(error)
       state.json: steps is '3', expected int; copy it again
     """
-    if not data:
-        raise UserError(f"{where} is empty; {cure}")
-    try:
-        values = json.loads(data, parse_int=functools.partial(_integer, max_digits=max_digits))
-    except (ValueError, RecursionError) as error:
-        reason = "it is nested too deep" if isinstance(error, RecursionError) else error
-        raise UserError(f"{where} is not whole JSON ({reason}); {cure}") from error
+    values = parse_json(data, where, cure, max_digits)
     if not isinstance(values, dict):
         raise UserError(f"{where} holds {shortened(values)}, expected fields by name; {cure}")
     check_fields(values, kinds or {}, where, cure)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import itertools
+import os
 import re
 import tokenize
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,11 +24,14 @@ _MACRO = re.compile(r"%([A-Za-z_]\w*)")
 IN_DATA = "data:"
 # The parameter that names modules with code, which a file may not set.
 CODE = "task_modules"
+# Far above any configuration's; a file with more would take minutes, or the memory.
+_MOST_STATEMENTS, _MOST_VALUES, _MOST_DEPTHS = 10_000, 1_000_000, 50
 # Where Gin or Python's tokeniser meets a text that is not a configuration.
-_GIN_ERRORS = (
+_TEXT_ERRORS = (
     *(ValueError, SyntaxError, OSError, AttributeError, TypeError),
-    *(tokenize.TokenError, RecursionError, MemoryError),
+    tokenize.TokenError,
 )
+_GIN_ERRORS = (*_TEXT_ERRORS, RecursionError, MemoryError)
 
 
 def parse_gin(
@@ -44,18 +49,20 @@ def parse_gin(
       allow_imports: whether the files may import modules, which runs their code.
 
     Raises:
-      UserError: a file is missing, a line does not parse, imports a module, or names something that
-        does not exist.
+      UserError: a file is missing, a line does not parse, imports a module, refers to a function (`@name`,
+        called or not), or names something that does not exist; or macros stand for each other.
     """
     for path in gin_files:
         if not Path(path).is_file():
             raise UserError(f"--gin_file {path} does not exist; check the path")
-    if not allow_imports:
-        seen: set[str] = set()
-        for path in gin_files:
-            _refuse_code(Path(path).read_text(errors="replace"), path, seen)
-        for text in gin_params:
-            _refuse_code(text, f"--gin_param={text!r}", seen, is_typed=True)
+    texts = [(Path(path).read_text(errors="replace"), path) for path in gin_files]
+    statements = itertools.chain.from_iterable(
+        itertools.chain(
+            (_all_statements(text, path, (os.path.realpath(path),)) for text, path in texts),
+            (_all_statements(text, f"--gin_param={text!r}", is_typed=True) for text in gin_params),
+        )
+    )
+    _check_statements(statements, allow_imports)
     try:
         gin.parse_config_files_and_bindings(
             list(gin_files), list(gin_params), print_includes_and_imports=False
@@ -86,50 +93,168 @@ def in_data_folder(value: Any) -> Any:
     return str(Path(folder) / value.removeprefix(IN_DATA))
 
 
-class _Anything(config_parser.ParserDelegate):
+class _Reference(str):
+    """The name behind `@` in a configuration that was read but not looked up."""
+
+
+class _Macro(str):
+    """The name behind `%`, likewise."""
+
+
+class _Names(config_parser.ParserDelegate):
     """Lets statements be read without looking up what they name."""
 
-    def configurable_reference(self, scoped_configurable_name: str, evaluate: bool) -> None:
-        """Returns nothing for `@name`."""
+    def configurable_reference(self, scoped_configurable_name: str, evaluate: bool) -> _Reference:
+        """Returns the name behind `@`."""
+        return _Reference(scoped_configurable_name + "()" * evaluate)
 
-    def macro(self, macro_name: str) -> None:
-        """Returns nothing for `%NAME`."""
-
-
-def _statements(text: str) -> Iterator[Any]:
-    """Yields the statements of a text, up to an error, which Gin's own parser then reports."""
-    with contextlib.suppress(*_GIN_ERRORS):
-        yield from config_parser.ConfigParser(text, _Anything())
+    def macro(self, macro_name: str) -> _Macro:
+        """Returns the name behind `%`."""
+        return _Macro(macro_name)
 
 
-def _refuse_code(text: str, source: str, seen: set[str], is_typed: bool = False) -> None:
-    """Refuses a text that would run code, itself or through a file that it includes.
+def _statements(text: str, source: str) -> Iterator[Any]:
+    """Yields the statements of a text, up to an error, which Gin's own parser then reports.
+
+    Raises:
+      UserError: the text is nested too deep: whether Gin's parser reads further depends on its stack.
+    """
+    try:
+        with contextlib.suppress(*_TEXT_ERRORS):
+            yield from config_parser.ConfigParser(text, _Names())
+    except (RecursionError, MemoryError) as error:
+        raise UserError(
+            f"{source} is nested too deep for a configuration; write flat lists"
+        ) from error
+
+
+def _all_statements(
+    text: str, source: str, outer: tuple[str, ...] = (), is_typed: bool = False
+) -> Iterator[tuple[str, Any, bool]]:
+    """Yields the statements of a text and of all files that it includes, in the order Gin reads them.
 
     Args:
       text: of a file or of a binding.
       source: what holds it, for messages.
-      seen: files that were looked at, which is added to.
-      is_typed: whether the user typed it; then it may name modules with code.
+      outer: the files that include it, one in the other.
+      is_typed: whether the user typed it.
+
+    Yields:
+      Where the statement is, the statement, and whether the user typed it.
+
+    Raises:
+      UserError: an included file is missing, or includes itself.
     """
-    trust = "give --allow_gin_imports if you trust the file"
     # With the parser that reads the files afterwards: what it takes for an include is one here.
-    for statement in _statements(text):
+    for statement in _statements(text, source):
         where = f"{source} line {statement.location.line_num}"
-        if isinstance(statement, config_parser.ImportStatement):
-            raise UserError(
-                f"{where} imports a module, which would run its code; remove the line, or {trust}"
-            )
-        if getattr(statement, "arg_name", None) == CODE and not is_typed:
-            raise UserError(
-                f"{where} sets {CODE}, whose code would run; give it as --gin_param, or {trust}"
-            )
+        yield where, statement, is_typed
         if isinstance(statement, config_parser.IncludeStatement):
             included = statement.filename
             if not Path(included).is_file():
                 raise UserError(f"{where} includes {included}, which is missing; check the path")
-            if included not in seen:
-                seen.add(included)
-                _refuse_code(Path(included).read_text(errors="replace"), included, seen)
+            if os.path.realpath(included) in outer:
+                raise UserError(
+                    f"{where} includes {included}, which includes itself; remove one include"
+                )
+            inner = (*outer, os.path.realpath(included))
+            yield from _all_statements(Path(included).read_text(errors="replace"), included, inner)
+
+
+def _check_statements(statements: Iterable[tuple[str, Any, bool]], allow_imports: bool) -> None:
+    """Refuses statements that would run code, and macros that stand for themselves or for too much.
+
+    Raises:
+      UserError: naming the file and the line.
+    """
+    trust = "give --allow_gin_imports if you trust the file"
+    macros: dict[str, tuple[str, Any]] = {}
+    used: list[tuple[str, Any]] = []
+    num_statements = 0
+    for where, statement, is_typed in statements:
+        num_statements += 1
+        if (
+            num_statements > _MOST_STATEMENTS
+        ):  # files that include one file often, at several depths
+            raise UserError(
+                f"{where}: found more than {_MOST_STATEMENTS:,} statements with those of included files; "
+                "include each file once"
+            )
+        if isinstance(statement, config_parser.ImportStatement) and not allow_imports:
+            raise UserError(
+                f"{where} imports a module, which would run its code; remove the line, or {trust}"
+            )
+        if not isinstance(statement, config_parser.BindingStatement):
+            continue
+        if statement.arg_name == CODE and not (is_typed or allow_imports):
+            raise UserError(
+                f"{where} sets {CODE}, whose code would run; give it as --gin_param, or {trust}"
+            )
+        named = next(
+            (part for part in _parts(statement.value) if isinstance(part, _Reference)), None
+        )
+        if named is not None and not allow_imports:
+            raise UserError(
+                f"{where}: refers to a function, @{named}, which would run; parameters here are values, so "
+                f"write the value, or {trust}"
+            )
+        used.append((where, statement.value))
+        if not statement.arg_name:
+            macros["/".join(filter(None, (statement.scope, statement.selector)))] = used[-1]
+        elif statement.selector in ("macro", "gin.macro"):  # the long form of `NAME = value`
+            macros[statement.scope] = used[-1]
+    sizes: dict[str, tuple[int, int]] = {}
+    total = sum(_size_and_depth(*one, macros, sizes)[0] for one in used)
+    if total > _MOST_VALUES:
+        raise UserError(
+            f"{used[-1][0]}: with all macros in place the configuration has {total:,} values, expected "
+            f"at most {_MOST_VALUES:,}; write smaller lists"
+        )
+
+
+def _size_and_depth(
+    where: str,
+    value: Any,
+    macros: Mapping[str, tuple[str, Any]],
+    known: dict[str, tuple[int, int]],
+    outer: tuple[str, ...] = (),
+) -> tuple[int, int]:
+    """Returns how many values a value has once macros stand for what they name, and at how many depths.
+
+    Args:
+      where: the value is.
+      value: as it was read.
+      macros: where each is set, and to what.
+      known: what this function returned for macros, which is added to.
+      outer: the macros that the value is part of.
+
+    Raises:
+      UserError: a macro stands for itself, or macros stand for macros at too many depths.
+    """
+    size = depth = 0
+    for part in _parts(value):
+        size += 1
+        if not isinstance(part, _Macro) or part not in macros:
+            continue
+        if part not in known and part not in outer and len(outer) < _MOST_DEPTHS:
+            known[part] = _size_and_depth(*macros[part], macros, known, (*outer, part))
+        size_of_part, depth_of_part = known.get(part, (0, _MOST_DEPTHS))
+        size, depth = size + size_of_part, max(depth, depth_of_part + 1)
+        if depth > _MOST_DEPTHS:
+            raise UserError(
+                f"{where}: the macro %{part} stands for itself, or for macros at more than {_MOST_DEPTHS} "
+                "depths; set it to a value"
+            )
+    return size, depth
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    """Yields a value and all values in it."""
+    yield value
+    inner = [*value, *value.values()] if isinstance(value, dict) else value
+    if isinstance(value, (dict, list, tuple)):
+        for item in inner:
+            yield from _parts(item)
 
 
 def _in_plain_words(text: str, known: Mapping[str, Callable[..., Any]]) -> str:

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
-from collections.abc import Collection, Iterator, Sequence
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from multiberts.runs.errors import UserError, counted
-from multiberts.runs.files import PathLike, read_lines
+from multiberts.runs.files import (
+    MOST_RATIO,
+    MOST_UNPACKED,
+    PathLike,
+    check_fields,
+    parse_json,
+    parse_json_fields,
+    read_lines,
+    refused_unpacking,
+)
 from multiberts.runs.parameters import shortened
 
 if TYPE_CHECKING:
@@ -221,10 +231,7 @@ def _parsed(
     path: PathLike, lines: Iterator[tuple[int, str]], cure: str
 ) -> Iterator[tuple[int, Any]]:
     for number, line in lines:
-        try:
-            yield number, json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{path} line {number}: is not JSON ({error}); {cure}") from error
+        yield number, parse_json(line, f"{path} line {number}", cure)
 
 
 def _typed_rows(
@@ -331,18 +338,41 @@ def read_columnar(path: PathLike) -> pyarrow.Table:
 
     files = table_files(path)
     try:
-        if Path(path).suffix == _COLUMNAR:
-            return pyarrow.parquet.read_table(path)
-        tables = []
-        for file in files:
-            with file.open("rb") as handle, pyarrow.ipc.open_stream(handle) as reader:
-                tables.append(reader.read_all())
-        return pyarrow.concat_tables(tables)
+        if Path(path).suffix == _COLUMNAR or is_parquet(path):
+            with pyarrow.parquet.ParquetFile(path) as file:
+                cells = file.metadata.num_rows * file.metadata.num_columns
+                # Runs of one value are stored once, so a small file may state any number of rows.
+                if cells > max(MOST_UNPACKED, MOST_RATIO * os.path.getsize(path)):
+                    raise refused_unpacking(path)
+                table = file.read()
+        else:
+            tables = []
+            for place in files:
+                with place.open("rb") as handle, pyarrow.ipc.open_stream(handle) as reader:
+                    tables.append(reader.read_all())
+            table = pyarrow.concat_tables(tables)
+        table.validate(full=True)
     except FileNotFoundError:
         raise UserError(f"{path} does not exist; check the path") from None
-    except (pyarrow.ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"{path} cannot be read ({reason}); write it again") from error
+    twice = [name for name in table.column_names if table.column_names.count(name) > 1]
+    if twice:
+        raise UserError(f"{path} has the column {twice[0]!r} twice; write it again")
+    # pandas writes rows' numbers as a column; a name that it made up means nothing.
+    return table.select([name for name in table.column_names if not _ROW_NUMBERS.fullmatch(name)])
+
+
+def is_parquet(path: PathLike) -> bool:
+    """Returns whether a path is a file that begins as Parquet does."""
+    if Path(path).is_dir():
+        return False
+    with open(path, "rb") as file:
+        return file.read(4) == b"PAR1"
+
+
+_ROW_NUMBERS = re.compile(r"__index_level_\d+__")
 
 
 def need_pyarrow(path: PathLike) -> None:
@@ -363,12 +393,18 @@ def _entries(path: PathLike) -> Iterator[dict[str, Any]]:
     """Yields the rows of a columnar table, with names in place of class numbers."""
     table = read_columnar(path)
     described = (table.schema.metadata or {}).get(b"huggingface", b"{}")
-    features = json.loads(described).get("info", {}).get("features", {})
+    where, cure = f"the metadata of {path}", "write it again"
+    info = parse_json_fields(described, where, {"info": Mapping[str, Any] | None}, cure).get("info")
+    kinds = {"features": Mapping[str, Any] | None}
+    check_fields(info or {}, kinds, where, cure)
+    features = (info or {}).get("features") or {}
     names = {
         column: found
         for column in table.column_names
         if (found := _class_names(features.get(column)))
     }
+    for column, known in names.items():
+        check_fields({column: known}, {column: list[str]}, f"the class names of {path}", cure)
     for batch in table.to_batches():
         for entry in batch.to_pylist():
             for column, known in names.items():
@@ -376,12 +412,13 @@ def _entries(path: PathLike) -> Iterator[dict[str, Any]]:
             yield entry
 
 
-def _class_names(feature: Any) -> list[str] | None:
+def _class_names(feature: Any) -> Any:
     """Returns the names of a feature's classes, or of the classes that it lists; None without."""
     if isinstance(feature, list):  # how older versions write a list of a feature
         return _class_names(feature[0]) if feature else None
-    found = feature.get("names") or _class_names(feature.get("feature", {})) if feature else None
-    return found
+    if not isinstance(feature, Mapping):
+        return None
+    return feature.get("names") or _class_names(feature.get("feature"))
 
 
 def _named(value: Any, names: Sequence[str]) -> Any:

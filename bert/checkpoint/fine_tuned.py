@@ -39,6 +39,12 @@ _FIELDS_OF_HEAD = {
     "num_texts": Literal[1, 2] | None,
     "variables": Mapping[str, Sequence[int]],
 }
+# Each may be missing.
+_FIELDS_OF_ARGUMENTS = {
+    "labels": Sequence[str] | None,
+    "options": Mapping[str, Any] | None,
+    "task_modules": Sequence[str] | None,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,11 +121,17 @@ def check_fine_tuned(record: Any, where: str, cure: str) -> None:
       UserError: a field is missing or of another type, text is not lower-cased, or the labels are not
         those of the head.
     """
-    head = record.get("head") if isinstance(record, Mapping) else None
-    for fields, values in ((_FIELDS, record), (_FIELDS_OF_HEAD, head)):
+    head, arguments = (
+        record.get(name) if isinstance(record, Mapping) else None for name in ("head", "arguments")
+    )
+    for fields, values in (
+        (_FIELDS, record),
+        (_FIELDS_OF_HEAD, head),
+        (_FIELDS_OF_ARGUMENTS, arguments),
+    ):
         for name, kind in fields.items():
             # Records from before there was `num_texts` stay valid.
-            absent = None if name == "num_texts" else ...
+            absent = None if name == "num_texts" or fields is _FIELDS_OF_ARGUMENTS else ...
             found = values.get(name, absent) if isinstance(values, Mapping) else ...
             if found is ... or not fits(found, kind):
                 shown = "nothing" if found is ... else shortened(found)

@@ -24,7 +24,12 @@ from multiberts.runs.files import PathLike
 logging.getLogger("httpx").setLevel(logging.WARNING)
 
 HUB = "hub:"
-_NAME = re.compile(r"(?P<repository>[\w.-]+(/[\w.-]+)?)(@(?P<revision>[\w./-]+))?")
+# As the Hub's client takes them: `huggingface_hub.utils.validate_repo_id`.
+_NAME = re.compile(
+    r"(?![^@]*(?:--|\.\.|\.git(?:@|$)))(?P<repository>\b[\w.-]{1,96}\b(/\b[\w.-]{1,96}\b)?)"
+    r"(@(?P<revision>[\w./-]+))?",
+    re.ASCII,
+)
 # The first that a repository has are fetched; what was pickled is the last resort.
 _WEIGHTS = (
     {tensorflow_format.INDEX, tensorflow_format.DATA},

@@ -15,10 +15,9 @@ the tanh form. So "gelu" is read as tanh, which is right for those and slightly 
 from __future__ import annotations
 
 import dataclasses
-import pickle
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +36,7 @@ from multiberts.bert.tokenization import (
 )
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, read_json_fields, write_json_fields
+from multiberts.runs.parameters import fits
 
 WEIGHTS = "model.safetensors"
 OLD_WEIGHTS = "pytorch_model.bin"
@@ -59,6 +59,17 @@ _REQUIRED = {
     "position_embedding_type": "absolute",
     "is_decoder": False,
     "add_cross_attention": False,
+}
+
+# The fields of `config.json` that are read here, with their types; `BertConfig` checks the sizes.
+_KINDS = {
+    "architectures": Sequence[str] | None,
+    "problem_type": str | None,
+    "finetuning_task": str | None,
+    "id2label": Mapping[str, str] | None,
+    "hidden_act": str | None,
+    "hidden_size": int | None,
+    "max_position_embeddings": int | None,
 }
 
 _WORDS = "bert.embeddings.word_embeddings.weight"
@@ -242,7 +253,7 @@ def read_fine_tuned(directory: PathLike) -> dict[str, Any] | None:
       UserError: `config.json` is not JSON, or its labels are not numbered from 0.
     """
     path = Path(directory) / CONFIG
-    values = read_json_fields(path)
+    values = read_json_fields(path, _KINDS)
     architectures = values.get("architectures") or [None]
     problem = values.get("problem_type")
     kinds = [kind for kind, head in _HEAD_CLASSES.items() if head.architecture == architectures[0]]
@@ -281,7 +292,7 @@ def read_config(directory: PathLike) -> BertConfig:
       UserError: missing, not JSON, not of a BERT, with another activation, or of a cased model.
     """
     path = Path(directory) / CONFIG
-    values = read_json_fields(path)
+    values = read_json_fields(path, _KINDS)
     for name, expected in _REQUIRED.items():
         found = values.get(name, expected)
         if found != expected:
@@ -430,8 +441,9 @@ def _read_pytorch(path: Path) -> dict[str, np.ndarray]:
     try:
         # `weights_only`: an unpickled file could run any code.
         state = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, OSError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    # PyTorch unpacks what pickle names, and lets any error of that through.
+    except Exception as error:
+        reason = str(error).splitlines()[0] if str(error) else "it ends early"
         raise UserError(
             f"{path} cannot be read ({reason}); it is truncated or damaged: copy it again"
         ) from error
@@ -481,7 +493,8 @@ def _refuse_cased(directory: PathLike) -> None:
     if not path.is_file():
         return
     # Without a limit of length, transformers writes `model_max_length` as a number of 31 digits.
-    if read_json_fields(path, max_digits=40).get("do_lower_case") is False:
+    values = read_json_fields(path, {"do_lower_case": bool | None}, max_digits=40)
+    if values.get("do_lower_case") is False:
         raise UserError(
             f"{path}: do_lower_case is false, so the model is cased; text is lower-cased here: take "
             "an uncased checkpoint"
@@ -497,7 +510,7 @@ def vocabulary_of_tokenizer(path: PathLike) -> list[str]:
     model = read_json_fields(path).get("model")
     is_word_piece = isinstance(model, dict) and model.get("type", "WordPiece") == "WordPiece"
     vocabulary = model.get("vocab") if isinstance(model, dict) and is_word_piece else None
-    if not isinstance(vocabulary, dict):
+    if vocabulary is None or not fits(vocabulary, Mapping[str, int]):
         raise UserError(f"{path} holds no WordPiece vocabulary; give the model's --vocabulary=FILE")
     pieces = sorted(vocabulary, key=lambda piece: vocabulary[piece])
     if [vocabulary[piece] for piece in pieces] != list(range(len(pieces))):

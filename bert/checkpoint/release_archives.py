@@ -13,15 +13,15 @@ import functools
 import http.client
 import os
 import re
-import shutil
+import time
 import urllib.error
 import urllib.request
-import zipfile
 from pathlib import Path
 
 from multiberts.bert.checkpoint import tensorflow_format
 from multiberts.bert.checkpoint.release_names import release_name
 from multiberts.runs import console
+from multiberts.runs.archives import open_archive
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import replaced
 
@@ -29,6 +29,9 @@ RELEASE = "tf-release:"
 _ADDRESS = "https://storage.googleapis.com/multiberts/public"
 _NUM_SEEDS = 25
 _SECONDS_WITHOUT_AN_ANSWER = 60
+# Bytes per second; a checkpoint would take five days.
+_SLOWEST = 1000
+_BYTES_AT_ONCE = 1 << 20
 
 
 # Once per process.
@@ -88,7 +91,13 @@ def _fetch(address: str, path: Path) -> None:
             urllib.request.urlopen(address, timeout=_SECONDS_WITHOUT_AN_ANSWER) as answer,
             path.open("wb") as file,
         ):
-            shutil.copyfileobj(answer, file)
+            started = time.monotonic()
+            # What there is, as a server that sends a byte now and then would fill a block in hours.
+            while block := answer.read1(_BYTES_AT_ONCE):
+                file.write(block)
+                seconds = time.monotonic() - started
+                if seconds > _SECONDS_WITHOUT_AN_ANSWER and file.tell() < _SLOWEST * seconds:
+                    raise TimeoutError(f"{file.tell():,} bytes in {seconds:.0f} s")
             wanted = answer.headers.get("Content-Length")
     except (
         urllib.error.URLError,
@@ -109,15 +118,11 @@ def _fetch(address: str, path: Path) -> None:
 
 def _unpack(name: str, archive: Path, folder: Path) -> None:
     """Writes the weights of an archive, whatever folder they are in there, and checks their checksums."""
-    try:
-        with zipfile.ZipFile(archive) as members:
-            for member in members.infolist():
-                file = Path(member.filename).name
-                if file in (tensorflow_format.INDEX, tensorflow_format.DATA):
-                    with members.open(member) as source, (folder / file).open("wb") as target:
-                        shutil.copyfileobj(source, target)
-    except (zipfile.BadZipFile, EOFError) as error:
-        raise UserError(f"{name}: the archive is damaged ({error}); try again") from error
+    with open_archive(archive) as members:
+        for member in members.names:
+            file = Path(member).name
+            if file in (tensorflow_format.INDEX, tensorflow_format.DATA):
+                members.write(member, folder / file)
     lacking = [
         file
         for file in (tensorflow_format.INDEX, tensorflow_format.DATA)

@@ -10,8 +10,10 @@ leveldb/doc/table_format.md; Protocol Buffers, encoding guide.
 
 from __future__ import annotations
 
+import math
+import os
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,6 +47,11 @@ class _Entry:
     offset: int
     size: int
     checksum: int
+
+    @property
+    def num_bytes(self) -> int:
+        """Returns how many bytes an array of this shape has."""
+        return math.prod(self.shape) * (self.dtype.itemsize if self.dtype else 0)
 
 
 def write_bundle(prefix: Path, tensors: Mapping[str, np.ndarray]) -> None:
@@ -107,6 +114,13 @@ def read_bundle(prefix: Path, is_wanted: Callable[[str], bool]) -> dict[str, np.
         if entry.dtype is None:
             raise ValueError(f"{name} is not an array of numbers in one piece")
         with open(f"{prefix}.data-{entry.shard:05d}-of-{num_shards:05d}", "rb") as data:
+            left = os.fstat(data.fileno()).st_size - entry.offset
+            # Compared before room is made for them: a damaged index states any size.
+            if not 0 <= entry.size == entry.num_bytes <= left:
+                raise ValueError(
+                    f"the index states {entry.size} bytes for {name} of shape {list(entry.shape)}, and "
+                    f"{max(left, 0)} are there"
+                )
             data.seek(entry.offset)
             content = data.read(entry.size)
         if len(content) != entry.size or _masked_checksum(content) != entry.checksum:
@@ -130,6 +144,13 @@ def _index(prefix: Path) -> tuple[dict[str, _Entry], int]:
             rows += _rows(content, offset, size)
     except (IndexError, struct.error) as error:
         raise ValueError("the index is truncated") from error
+    try:
+        return _entries(rows)
+    except (IndexError, struct.error) as error:
+        raise ValueError("an entry of the index is cut") from error
+
+
+def _entries(rows: Iterable[tuple[bytes, bytes]]) -> tuple[dict[str, _Entry], int]:
     entries = {}
     num_shards = 1
     for key, value in rows:
@@ -140,13 +161,21 @@ def _index(prefix: Path) -> tuple[dict[str, _Entry], int]:
         # Field 7: the pieces of a variable that several files share.
         dtype = None if 7 in fields else _TYPES.get(_whole(fields.get(1, 0)))
         shape = fields.get(2, b"")
-        sizes = [dict(_fields(dim)).get(1, 0) for _, dim in _fields(shape)]  # type: ignore[arg-type]
+        sizes = [
+            dict(_fields(_message_of(dim))).get(1, 0) for _, dim in _fields(_message_of(shape))
+        ]
         entries[key.decode()] = _Entry(
             dtype,
             tuple(_whole(size) for size in sizes),
             *(_whole(fields.get(number, 0)) for number in (3, 4, 5, 6)),
         )
     return entries, num_shards
+
+
+def _message_of(value: int | bytes) -> bytes:
+    if not isinstance(value, bytes):
+        raise ValueError("the index holds a number in place of a shape")
+    return value
 
 
 def _whole(value: int | bytes) -> int:

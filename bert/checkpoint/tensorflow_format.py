@@ -80,9 +80,10 @@ def find_prefix(directory: PathLike) -> Path:
     prefix = PREFIX if PREFIX in prefixes else prefixes[0]
     parts = [path.name for path in directory.glob(f"{prefix}.data-*-of-*")]
     counts = {int(match[1]) for name in parts if (match := re.search(r"-of-(\d+)$", name))}
-    wanted = [f"{prefix}.data-{part:05d}-of-{max(counts, default=1):05d}" for part in
-              range(max(counts, default=1))]  # fmt: skip
-    for name in wanted:
+    # One more than there are is missing, whatever number a name states.
+    count = max(counts, default=1)
+    for part in range(min(count, len(parts) + 1)):
+        name = f"{prefix}.data-{part:05d}-of-{count:05d}"
         if name not in parts:
             raise UserError(
                 f"{directory} has no {name}, which belongs to {prefix}.index; copy it again"

@@ -15,7 +15,6 @@ answers of the other sets: their labels are unknown.
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -28,6 +27,7 @@ from multiberts.evaluate.imports.imported_runs import (
     facts_of,
     predictions_of,
 )
+from multiberts.runs.archives import read_arrays
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
 
@@ -45,20 +45,43 @@ def read_instability(source: PathLike) -> Iterator[ImportedRun]:
       UserError: the file is missing or lacks an array.
     """
     path = Path(source)
-    try:
-        arrays = dict(np.load(path, allow_pickle=False))
-    except FileNotFoundError as error:
-        raise UserError(f"{path} does not exist; check the path") from error
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise UserError(f"{path} is not a whole .npz file ({error}); fetch it again") from error
+    arrays = read_arrays(path)
     missing = [name for name in _NEEDED if name not in arrays]
     if missing:
         raise UserError(f"{path} lacks {', '.join(missing)}; fetch the file again")
+    _check(path, arrays)
     for place, seed in enumerate(arrays["seeds"].tolist()):
         origin = "Zhou et al. (2020), predictions of ten seeds"
         facts = facts_of("MNLI", "original", 0, seed, origin)
         read = partial(_read, arrays, place)
         yield ImportedRun(f"MNLI/original-finetune_seed_{seed}", facts, (path,), read)
+
+
+def _check(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Refuses arrays of other kinds or sizes than the file has.
+
+    Raises:
+      UserError: naming the first such array.
+    """
+    seeds, names = arrays["seeds"].size, arrays["label_names"].size
+    expected: dict[str, tuple[str, tuple[int, ...]]] = {
+        "seeds": ("iu", (seeds,)), "label_names": ("U", (names,)),
+    }  # fmt: skip
+    for key in filter(lambda name: name.startswith(_PREDICTIONS), arrays):
+        name, examples = key.removeprefix(_PREDICTIONS), arrays[key].shape[-1:]
+        expected[key] = ("iub", (seeds, *examples))
+        expected[f"logits_{name}"] = ("f", (seeds, *examples, names))
+        gold = {"mnli": "gold_mnli", "hans": "gold_hans_entailment"}.get(name, "")
+        expected[gold] = ("iub", examples)
+    for key, (kinds, shape) in expected.items():
+        array = arrays.get(key)
+        if array is not None and (array.dtype.kind not in kinds or array.shape != shape):
+            raise UserError(
+                f"{path}: {key} is {array.dtype} {list(array.shape)}, expected {list(shape)} of "
+                f"{'texts' if kinds == 'U' else 'numbers'}; fetch the file again"
+            )
+    if "entailment" not in arrays["label_names"]:
+        raise UserError(f"{path}: label_names lack entailment; fetch the file again")
 
 
 def _read(arrays: dict[str, np.ndarray], place: int) -> list[ImportedSet]:

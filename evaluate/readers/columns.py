@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from multiberts.runs import console
 from multiberts.runs.errors import UserError, counted
+from multiberts.runs.parameters import shortened
 
 if TYPE_CHECKING:
     import pandas
@@ -117,6 +118,7 @@ def standard_frame(
     """
     found = _found(frame, names, what)
     frame = frame.loc[:, ~frame.columns.duplicated()]
+    _refuse_lists(frame, found.values(), what)
     if "seed" not in found and seed is None and "prediction" not in found:
         wide = _from_wide(frame, found, what)
         if wide is not None:
@@ -420,6 +422,19 @@ def _refuse_twice(what: str, role: str, columns: Sequence[str]) -> None:
         )
 
 
+def _refuse_lists(frame: pandas.DataFrame, columns: Iterable[str], what: str) -> None:
+    """Refuses columns whose cells are neither texts nor numbers."""
+    for column in columns:
+        if frame[column].dtype != object:
+            continue
+        for row, cell in enumerate(frame[column], 1):
+            if not (cell is None or isinstance(cell, (str, bool, int, float, np.generic))):
+                raise UserError(
+                    f"{what}: found {shortened(cell)} in column {column!r}, row {row}, expected one text or "
+                    "number; write one value per row"
+                )
+
+
 def _from_wide(
     frame: pandas.DataFrame, found: dict[str, str], what: str
 ) -> pandas.DataFrame | None:
@@ -450,6 +465,7 @@ def _from_wide(
     if doubtful:
         warn_of_numbers(what, "columns", doubtful)
     value = "prediction" if "label" in found else "score"
+    _refuse_lists(frame, [column for column, _ in columns], what)
     kept = {
         role: frame[name] for role, name in found.items() if role in ("example", "label", "cluster")
     }

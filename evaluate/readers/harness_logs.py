@@ -7,13 +7,49 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from multiberts.evaluate.readers.columns import BY_NAME, TEXT_NAMES, ColumnNames
 from multiberts.runs.errors import UserError
+from multiberts.runs.files import check_fields, parse_json, read_bytes
+from multiberts.runs.parameters import shortened
 
 if TYPE_CHECKING:
     import pandas
+
+# What each kind of log holds, with the types of the fields that are read.
+_LINE_OF_LM_EVAL = {"doc_id": int | str, "filter": str | None, "metrics": list[str] | None}
+_LOG_OF_INSPECT = {"eval": Mapping[str, Any], "samples": list[Mapping[str, Any]] | None}
+_SAMPLE = {
+    "id": int | str,
+    "epoch": int | None,
+    "scores": Mapping[str, Mapping[str, Any] | None] | None,
+    "input": str | list[Any],
+}
+_INSTANCE_OF_HELM = {
+    "instance_id": str,
+    "train_trial_index": int | None,
+    "stats": list[Mapping[str, Any]],
+}
+_STATISTIC = {"name": Mapping[str, Any], "mean": float | None}
+
+
+class _Input(TypedDict):
+    text: str
+
+
+class _Instance(TypedDict):
+    id: str
+    input: _Input
+
+
+class _State(TypedDict):
+    """One entry of HELM's `scenario_state.json`."""
+
+    instance: _Instance
+
+
+_CURE = "let the program that wrote it write it anew"
 
 # Inspect's letters for correct, incorrect, partly correct and no answer, as its metrics count them.
 _GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
@@ -26,7 +62,9 @@ def lm_eval_frame(
 
     A line has `doc_id`, `doc`, `target`, `filter`, `metrics` and one value per metric.
     """
-    filters = list(dict.fromkeys(line.get("filter", "none") for line in lines))
+    for number, line in enumerate(lines, 1):
+        _check(line, _LINE_OF_LM_EVAL, f"{path}, sample {number}")
+    filters = list(dict.fromkeys(line.get("filter") or "none" for line in lines))
     metrics = lines[0].get("metrics") or ["acc"]
     metric, _, wanted = (names.score or metrics[0]).partition(",")
     if metric not in lines[0]:
@@ -41,14 +79,14 @@ def lm_eval_frame(
     wanted = wanted or filters[0]
     if wanted not in filters:
         raise UserError(f"{path}: found no filter {wanted!r}, only {', '.join(filters)}")
-    chosen = [line for line in lines if line.get("filter", "none") == wanted]
+    chosen = [line for line in lines if (line.get("filter") or "none") == wanted]
     return _frame(
         path,
         seed,
         {"example": "doc_id", "score": metric},
         task=task_of_samples(path),
         example=[line["doc_id"] for line in chosen],
-        score=[_number(path, metric, line[metric]) for line in chosen],
+        score=[_number(path, metric, line.get(metric)) for line in chosen],
         doc_hash=[line.get("doc_hash") or _digest(line.get("doc")) for line in chosen],
         target=[_digest(line.get("target")) for line in chosen],
         **_texts([line.get("doc") for line in chosen]),
@@ -67,6 +105,17 @@ def task_of_samples(path: Path) -> str:
 
 
 _TIME = re.compile(r"_\d{4}-\d\d-\d\dT[\d\-.:]+$")
+
+
+def _check(values: Any, kinds: Mapping[str, Any], where: str) -> None:
+    """Refuses a record whose fields are missing or of other types.
+
+    Raises:
+      UserError: naming the first such field.
+    """
+    if not isinstance(values, Mapping):
+        raise UserError(f"{where}: found {shortened(values)}, expected fields by name; {_CURE}")
+    check_fields(values, kinds, where, _CURE)
 
 
 def _number(path: Path, metric: str, value: Any) -> float:
@@ -92,6 +141,27 @@ def _texts(docs: Sequence[Any]) -> dict[str, list[str]]:
     return {"text": whole}
 
 
+def by_inspect(path: Path) -> Mapping[str, Any] | None:
+    """Reads a log of Inspect with its own reader, as the form of its files may change.
+
+    Returns:
+      The log as its JSON form has it; None where inspect_ai is not installed.
+
+    Raises:
+      UserError: Inspect refuses the file.
+    """
+    try:
+        from inspect_ai.log import read_eval_log
+    except ImportError:
+        return None
+    try:
+        log: Mapping[str, Any] = read_eval_log(str(path)).model_dump(mode="json")
+    except Exception as error:  # whatever its maintainers let it raise
+        reason = " ".join(str(error).splitlines()[:3])
+        raise UserError(f"{path}: inspect_ai cannot read it ({reason}); {_CURE}") from error
+    return log
+
+
 def is_inspect_log(content: Any) -> bool:
     """Returns whether parsed JSON is a log of Inspect."""
     return isinstance(content, Mapping) and {"eval", "samples"} <= set(content)
@@ -101,6 +171,7 @@ def inspect_frame(
     path: Path, log: Mapping[str, Any], names: ColumnNames, seed: int | None
 ) -> pandas.DataFrame:
     """Reads a log of Inspect; epochs are runs of one seed (Inspect's page "Log Files")."""
+    _check(log, _LOG_OF_INSPECT, str(path))
     status = log.get("status", "success")
     if status != "success":
         error = log.get("error") or {}
@@ -110,13 +181,17 @@ def inspect_frame(
             "evaluation again"
         )
     samples = log["samples"] or []
+    for number, sample in enumerate(samples, 1):
+        _check(sample, _SAMPLE, f"{path}, sample {number}")
+    # The members of an archive have an order of their own, and so does Inspect's reader.
+    samples = sorted(samples, key=lambda sample: (sample.get("epoch") or 1, str(sample["id"])))
     scorers = list(dict.fromkeys(name for sample in samples for name in sample.get("scores") or {}))
     scorer = names.score or (scorers[0] if len(scorers) == 1 else None)
     if scorer not in scorers:
         raise UserError(
             f"{path}: found the scorers {', '.join(scorers) or 'none'}; name one with --score"
         )
-    scored = [sample for sample in samples if scorer in (sample.get("scores") or {})]
+    scored = [sample for sample in samples if (sample.get("scores") or {}).get(scorer)]
     if len(scored) < len(samples):
         raise UserError(
             f"{path}: {len(samples) - len(scored)} of {len(samples)} samples have no score; run the "
@@ -127,9 +202,9 @@ def inspect_frame(
         seed,
         {"example": "id", "run": "epoch", "score": str(scorer)},
         task=str(log["eval"].get("task", path.stem)),
-        run=[sample.get("epoch", 1) for sample in scored],
+        run=[sample.get("epoch") or 1 for sample in scored],
         example=[sample["id"] for sample in scored],
-        score=[_grade(path, sample["scores"][scorer]["value"]) for sample in scored],
+        score=[_grade(path, sample["scores"][scorer].get("value")) for sample in scored],
         **_texts([sample["input"] for sample in scored]),
     )
 
@@ -144,13 +219,21 @@ def _grade(path: Path, value: Any) -> float:
 
 def helm_frame(path: Path, names: ColumnNames, seed: int | None) -> pandas.DataFrame:
     """Reads `per_instance_stats.json` of a HELM run; perturbed instances are left out."""
-    entries = [
-        entry
-        for entry in json.loads(path.read_text(encoding="utf-8"))
-        if entry.get("perturbation") is None
-    ]
+    entries = []
+    for number, entry in enumerate(_list_in(path), 1):
+        where = f"{path}, instance {number}"
+        _check(entry, _INSTANCE_OF_HELM, where)
+        for statistic in entry["stats"]:
+            _check(statistic, _STATISTIC, where)
+            _check(statistic["name"], {"name": str}, where)
+        if entry.get("perturbation") is None:
+            entries.append(entry)
     tables = [
-        {stat["name"]["name"]: stat["mean"] for stat in entry["stats"] if "mean" in stat}
+        {
+            stat["name"]["name"]: stat["mean"]
+            for stat in entry["stats"]
+            if stat.get("mean") is not None
+        }
         for entry in entries
     ]
     known = list(dict.fromkeys(name for table in tables for name in table))
@@ -167,19 +250,33 @@ def helm_frame(path: Path, names: ColumnNames, seed: int | None) -> pandas.DataF
         seed,
         {"example": "instance_id", "run": "train_trial_index", "score": score},
         task=path.parent.name.partition(":")[0],
-        run=[entry.get("train_trial_index", 0) for entry in entries],
+        run=[entry.get("train_trial_index") or 0 for entry in entries],
         example=[entry["instance_id"] for entry in entries],
         score=[float(table[score]) for table in tables],
         **_helm_texts(path.with_name("scenario_state.json"), entries),
     )
 
 
+def _list_in(path: Path) -> list[Any]:
+    content = parse_json(read_bytes(path, _CURE), str(path), _CURE)
+    if not isinstance(content, list):
+        raise UserError(f"{path}: found {shortened(content)}, expected a list; {_CURE}")
+    return content
+
+
 def _helm_texts(path: Path, entries: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
     """Returns the texts of the instances, where the run's `scenario_state.json` is there."""
     if not path.is_file():
         return {}
-    states = json.loads(path.read_text(encoding="utf-8"))["request_states"]
-    texts = {state["instance"]["id"]: state["instance"]["input"]["text"] for state in states}
+    content = parse_json(read_bytes(path, _CURE), str(path), _CURE)
+    _check(content, {"request_states": list[_State]}, str(path))
+    texts = {
+        state["instance"]["id"]: state["instance"]["input"]["text"]
+        for state in content["request_states"]
+    }
+    lacking = [entry["instance_id"] for entry in entries if entry["instance_id"] not in texts]
+    if lacking:
+        raise UserError(f"{path} lacks the instance {lacking[0]} of the run; {_CURE}")
     return {"text": [texts[entry["instance_id"]] for entry in entries]}
 
 

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import codecs
 import csv
-import gzip
 import io
 import json
-import os
 import re
-import struct
 import warnings
-import zipfile
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -31,6 +26,7 @@ from multiberts.evaluate.readers.columns import (
     warn_of_numbers,
 )
 from multiberts.evaluate.readers.harness_logs import (
+    by_inspect,
     helm_frame,
     inspect_frame,
     is_inspect_log,
@@ -38,8 +34,11 @@ from multiberts.evaluate.readers.harness_logs import (
     task_of_samples,
 )
 from multiberts.runs import console
+from multiberts.runs.archives import Archive, open_archive, read_arrays
 from multiberts.runs.errors import UserError, counted
-from multiberts.runs.tables import need_pyarrow, read_columnar
+from multiberts.runs.files import decoded, parse_json, read_bytes
+from multiberts.runs.parameters import shortened
+from multiberts.runs.tables import is_parquet, read_columnar
 
 if TYPE_CHECKING:
     import pandas
@@ -294,57 +293,79 @@ def _by_task(frame: pandas.DataFrame, task: str | None, path: str) -> dict[str, 
 
 def _read_file(path: Path, names: ColumnNames, seed: int | None) -> pandas.DataFrame:
     """Reads one file, recognised by its first bytes, under the names of `ColumnNames`."""
-    import pandas
-
     try:
         if path.name == "per_instance_stats.json":
             return helm_frame(path, names, seed)
-        if path.is_dir() or path.suffix == ".arrow":
-            return _standard(_read_arrow(path), names, path, seed)
+        if path.is_dir() or path.suffix == ".arrow" or is_parquet(path):
+            return _standard(_read_columns(path), names, path, seed)
         with path.open("rb") as file:
             start = file.read(4)
-        if start == b"PAR1":
-            need_pyarrow(path)
-            return _standard(pandas.read_parquet(path), names, path, seed)
         if start[:2] == b"PK":
-            with zipfile.ZipFile(path) as archive:
-                if "header.json" in archive.namelist():
-                    return inspect_frame(path, _samples_of_archive(archive), names, seed)
+            with open_archive(path) as archive:
+                is_log = "header.json" in archive.names
+                if is_log:
+                    log = by_inspect(path) or _samples_of_archive(archive)
+                    return inspect_frame(path, log, names, seed)
             return _standard(_read_npz(path), names, path, seed)
-        data = gzip.decompress(path.read_bytes()) if start[:2] == b"\x1f\x8b" else path.read_bytes()
-        text = data.decode(_encoding_of(data))
+        data = read_bytes(path, f"expected {_KINDS}", is_packed=start[:2] == b"\x1f\x8b")
+        utf_16 = _utf_16(data)
+        text = data.decode(utf_16) if utf_16 else decoded(data, path)
         if text.strip() in ("", "[]", "{}"):
             raise UserError(f"{path} is empty; expected {_KINDS}")
         if text.lstrip()[:1] in ("{", "["):
-            content = _parse_json(text)
+            content = _parse_json(path, text)
             if is_inspect_log(content):
-                return inspect_frame(path, content, names, seed)
+                return inspect_frame(path, by_inspect(path) or content, names, seed)
             if path.name.startswith("samples_") and isinstance(content, list):
                 return lm_eval_frame(path, content, names, seed)
-            if isinstance(content, dict) and not any(map(_has_parts, content.values())):
-                raise UserError(
-                    f"{path}: found one value per name ({', '.join(content)}), expected one per "
-                    "example; save the scores of the examples, too"
-                )
-            return _standard(pandas.DataFrame(content), names, path, seed)
+            return _standard(_table_of_json(path, content), names, path, seed)
         frame = _read_text_table(text)
         return _standard(frame, names, path, seed)
-    except UserError:
-        raise
-    except MemoryError:
-        raise
-    except (OSError, ValueError, KeyError, TypeError, RecursionError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path}: cannot be read ({error}); expected {_KINDS}") from error
 
 
-def _encoding_of(data: bytes) -> str:
-    """Returns the encoding of a text; UTF-16 has zeros beside its letters, with or without a mark."""
+def _utf_16(data: bytes) -> str | None:
+    """Returns the kind of UTF-16 of a text, None for another encoding; spreadsheets write it.
+
+    It has zeros beside its letters, with or without a mark.
+    """
     if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
         return "utf-16"
-    for encoding, zeros in (("utf-16-le", data[1:20:2]), ("utf-16-be", data[:20:2])):
-        if len(zeros) > 1 and not any(zeros):
+    even, odd = data[:20:2], data[1:20:2]
+    for encoding, zeros, letters in (("utf-16-le", odd, even), ("utf-16-be", even, odd)):
+        if len(zeros) > 1 and not any(zeros) and all(letters):
             return encoding
-    return "utf-8-sig"
+    return None
+
+
+def _table_of_json(path: Path, content: Any) -> pandas.DataFrame:
+    """Returns a list of rows, or an object of columns, as a table.
+
+    Raises:
+      UserError: it is something else.
+    """
+    import pandas
+
+    if isinstance(content, dict) and not any(map(_has_parts, content.values())):
+        raise UserError(
+            f"{path}: found one value per name ({', '.join(content)}), expected one per "
+            "example; save the scores of the examples, too"
+        )
+    kinds = {type(part) for part in (content.values() if isinstance(content, dict) else content)}
+    # One value beside columns is that of all rows.
+    is_table = kinds == {dict} or (isinstance(content, dict) and dict not in kinds)
+    lengths = (
+        {len(part) for part in content.values() if isinstance(part, list)}
+        if is_table and isinstance(content, dict)
+        else set()
+    )
+    if not is_table or len(lengths) > 1:
+        raise UserError(
+            f"{path}: found {shortened(content)}, expected one object per example, or an object with a list "
+            "of one length for each column; write the file anew"
+        )
+    return pandas.DataFrame(content)
 
 
 def _read_text_table(text: str) -> pandas.DataFrame:
@@ -447,58 +468,38 @@ def _trained(frame: pandas.DataFrame, names: ColumnNames, what: str) -> pandas.D
     return frame
 
 
-def _parse_json(text: str) -> Any:
+def _parse_json(path: Path, text: str) -> Any:
     """Parses JSON, or JSON lines as a list."""
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    cure = "write the file anew"
+    if len(lines) > 1 and _is_whole(lines[0][1]):
+        return [parse_json(line, f"{path} line {number}", cure) for number, line in lines]
+    return parse_json(text, str(path), cure)
+
+
+def _is_whole(line: str) -> bool:
     try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        if error.msg != "Extra data":
-            raise
-    return [
-        _parse_line(line, number) for number, line in enumerate(text.split("\n"), 1) if line.strip()
-    ]
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
-def _parse_line(line: str, number: int) -> Any:
-    try:
-        return json.loads(line)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"line {number}: {error.msg}, character {error.pos + 1}") from error
-
-
-def _samples_of_archive(archive: zipfile.ZipFile) -> dict[str, Any]:
+def _samples_of_archive(archive: Archive) -> dict[str, Any]:
     """Reads the members of an Inspect log as the JSON form has them."""
-    read: Callable[[str], Any] = lambda name: json.loads(_member(archive, name))  # noqa: E731
+    cure = "write the log anew"
+    read: Callable[[str], Any] = lambda name: parse_json(  # noqa: E731
+        archive.read(name), f"{archive.path}, {name},", cure
+    )
     samples = [
         read(name)
-        for name in sorted(archive.namelist())
+        for name in sorted(archive.names)
         if name.startswith("samples/") and name.endswith(".json")
     ]
-    return {**read("header.json"), "samples": samples}
-
-
-def _member(archive: zipfile.ZipFile, name: str) -> bytes:
-    """Reads a member of an archive; Inspect compresses with Zstandard, which zipfile does not know."""
-    info = archive.getinfo(name)
-    if info.compress_type != _ZSTANDARD:
-        return archive.read(info)
-    path = Path(str(archive.filename))
-    need_pyarrow(path)
-    import pyarrow
-
-    with path.open("rb") as file:
-        file.seek(info.header_offset)
-        header = file.read(_ZIP_HEADER)
-        lengths = struct.unpack("<HH", header[-4:])  # of the name and of extra fields
-        file.seek(sum(lengths), os.SEEK_CUR)
-        data = file.read(info.compress_size)
-    content = pyarrow.decompress(data, info.file_size, codec="zstd", asbytes=True)
-    if zlib.crc32(content) != info.CRC:
-        raise zipfile.BadZipFile(f"bad checksum of {name}")
-    return bytes(content)
-
-
-_ZSTANDARD, _ZIP_HEADER = 93, 30
+    header = read("header.json")
+    if not isinstance(header, dict):
+        raise UserError(f"{archive.path}, header.json, holds no fields by name; {cure}")
+    return {**header, "samples": samples}
 
 
 def _has_parts(value: Any) -> bool:
@@ -509,8 +510,7 @@ def _read_npz(path: Path) -> pandas.DataFrame:
     """Reads arrays [seeds, examples] as one row per prediction."""
     import pandas
 
-    with np.load(path, allow_pickle=False) as arrays:
-        found = {name: arrays[name] for name in arrays.files}
+    found = read_arrays(path)
     value = next((name for name in ("predictions", "scores") if name in found), None)
     if value is None or found[value].ndim != 2:
         shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in found.items())
@@ -518,6 +518,21 @@ def _read_npz(path: Path) -> pandas.DataFrame:
             f"{path}: found {shapes or 'no array'}, expected `predictions` or `scores` "
             "[seeds, examples]; save each arm's under these names, in a file of its own"
         )
+    num_seeds, num_examples = found[value].shape
+    lengths = {
+        "seeds": num_seeds,
+        **dict.fromkeys(("labels", "clusters", "example_ids"), num_examples),
+    }
+    for name, array in found.items():
+        if name in lengths and array.shape != (lengths[name],):
+            raise UserError(
+                f"{path}: {name} has the shape {list(array.shape)}, but {value} are [{num_seeds}, "
+                f"{num_examples}], expected [{lengths[name]}]; save them anew"
+            )
+        if name in (value, *lengths) and array.dtype.kind not in "biufU":
+            raise UserError(
+                f"{path}: {name} has the type {array.dtype}, expected numbers or texts; save them anew"
+            )
     table = found[value]
     seeds = found.get("seeds", np.arange(table.shape[0]))
     columns = {
@@ -537,9 +552,10 @@ def _read_npz(path: Path) -> pandas.DataFrame:
     return frame
 
 
-def _read_arrow(path: Path) -> pandas.DataFrame:
-    """Reads a folder of Hugging Face `datasets`, or one of its files; a split is a task."""
-    frame: pandas.DataFrame = read_columnar(path).to_pandas()
+def _read_columns(path: Path) -> pandas.DataFrame:
+    """Reads Parquet, or a file or folder that Hugging Face `datasets` saved; a split is a task."""
+    # What others wrote for pandas to restore may be damaged, and a column is read by its name alone.
+    frame: pandas.DataFrame = read_columnar(path).to_pandas(ignore_metadata=True)
     if (path.parent / "dataset_dict.json").is_file():
         frame["task"] = path.name
     return frame

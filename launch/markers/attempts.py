@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
-from multiberts.launch.markers.lease import Holder
+from multiberts.launch.markers.lease import Holder, UnixSeconds
 from multiberts.runs.console import warn
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import UNFINISHED_SUFFIX, PathLike, is_name_inside, parse_json_fields
@@ -68,8 +68,8 @@ class Attempt:
     device: str | None
     zone: str | None
     dollars_per_hour: float | None
-    started: float
-    ended: float | None
+    started: UnixSeconds
+    ended: UnixSeconds | None
     outcome: str | None
     error: dict[str, str] | None
     log: str | None
@@ -96,7 +96,11 @@ class Attempt:
         return process_is_alive(self.pid, self.created)
 
 
-_KINDS = {name: kind for name, kind in get_type_hints(Attempt).items() if name != "heartbeat"}
+_KINDS = {
+    name: kind
+    for name, kind in get_type_hints(Attempt, include_extras=True).items()
+    if name != "heartbeat"
+}
 
 
 def folder_of_attempts(root: PathLike, path: str) -> Path:

@@ -19,11 +19,12 @@ import time
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 from multiberts.runs.console import progress
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, read_json_fields, write_atomically
+from multiberts.runs.parameters import Range
 from multiberts.runs.processes import creation_time, process_is_alive
 
 FILE = "launch/lease.json"
@@ -31,6 +32,9 @@ LOCK = "launch/.lock"
 SECONDS_BETWEEN_RENEWALS = 15.0
 SECONDS_UNTIL_STALE = 90.0
 SECONDS_BETWEEN_LOOKS = 0.5
+
+# Up to the year 4147; calendars end soon after.
+UnixSeconds = Annotated[float, Range(least=0, most=2**36)]
 
 
 @dataclass(frozen=True)
@@ -47,8 +51,8 @@ class Holder:
     owner: str
     host: str
     pid: int
-    started: float
-    renewed: float
+    started: UnixSeconds
+    renewed: UnixSeconds
     created: float | None = None
 
     @property
@@ -61,7 +65,7 @@ class Holder:
         return self.is_here and not process_is_alive(self.pid, self.created)
 
 
-_KINDS = get_type_hints(Holder)
+_KINDS = get_type_hints(Holder, include_extras=True)
 
 
 class LeaseWatch:

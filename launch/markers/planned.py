@@ -142,7 +142,15 @@ def _refuse_first_version(path: Path) -> None:
 def _entries(path: Path) -> list[dict[str, Any]]:
     cure = "the next `multiberts launch run` writes it anew"
     runs = read_listed_runs(path, VERSION, _KINDS, "facts", cure)
+    to_come = {run["path"] for run in runs}
     for run in runs:
+        run.setdefault("estimate", None)
+        later = to_come.intersection(run["parents"])
+        if later:
+            raise UserError(
+                f"{path}: {run['path']} continues {min(later)}, which does not come before it; {cure}"
+            )
+        to_come.discard(run["path"])
         if run["estimate"] is not None:
             check_fields(run["estimate"], _ESTIMATE, f"{path}, {run['path']}, estimate", cure)
     return runs

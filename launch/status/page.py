@@ -77,7 +77,7 @@ def render_status_page(
         "checkpoint_key": _checkpoint_key,
         "link": link,
         "label": metric_label,
-        "number": lambda score, metric: with_minus(format_cell(score, score_format(metric))),
+        "number": lambda score, metric="": with_minus(format_cell(score, score_format(metric))),
     }
     present = {row.state for row in status.pretraining}
     left = [row.seconds_left for row in status.pretraining if row.seconds_left is not None]

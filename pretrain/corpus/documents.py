@@ -19,25 +19,26 @@ pieces that tile a file hold each document once, wherever the cuts fall.
 from __future__ import annotations
 
 import glob
-import gzip
 import html
-import json
 import os
 import re
 import shutil
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, NamedTuple, cast
+from typing import NamedTuple
 
 from multiberts.bert.tokenization import split_words
 from multiberts.pretrain.corpus.sentences import sentences_of
 from multiberts.runs.errors import UserError
+from multiberts.runs.files import open_unpacked, parse_json
 
 FILE_FORMATS = ("sentences", "blank_lines", "raw", "wikiextractor", "jsonl")
 
 # Formats of which a plain file may be read in pieces, and a packed one once it is unpacked.
 DIVISIBLE_FORMATS = ("sentences", "blank_lines", "wikiextractor", "jsonl")
+
+# Longer than any book; a line is held in memory.
+_MOST_BYTES_OF_LINE = 1 << 27
 
 # A file with more documents of one sentence than this has blank lines where they do not belong.
 _MOST_LONE_SENTENCES = 0.9
@@ -264,27 +265,26 @@ def unpack(source: str, target: Path) -> None:
     Raises:
       UserError: the source is damaged.
     """
-    try:
-        with gzip.open(source, "rb") as packed, open(target, "wb") as plain:
-            shutil.copyfileobj(packed, plain, 1 << 20)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise UserError(f"{source} is not a whole gzip file ({error}); fetch it again") from error
-
-
-def _open(path: Path) -> IO[bytes]:
-    return cast(IO[bytes], gzip.open(path, "rb")) if path.suffix == ".gz" else open(path, "rb")
+    with open_unpacked(source) as packed, open(target, "wb") as plain:
+        shutil.copyfileobj(packed, plain, 1 << 20)
 
 
 def _lines(path: Path, begin: int = 0) -> Iterator[_Line]:
     """Yields the lines of a UTF-8 file that start at byte `begin` or later, byte order mark dropped."""
     offset = begin
     try:
-        with _open(path) as handle:
+        with open_unpacked(path) as handle:
             if begin:
                 # The line that holds the byte before starts earlier, unless that byte ends it.
                 handle.seek(begin - 1)
                 offset = begin - 1 + len(handle.readline())
-            for data in handle:
+            # A text without ends of lines is not the text of documents, and one line is held in memory.
+            while data := handle.readline(_MOST_BYTES_OF_LINE + 1):
+                if len(data) > _MOST_BYTES_OF_LINE:
+                    raise UserError(
+                        f"{_place(path, offset)}: the line is longer than {_MOST_BYTES_OF_LINE:,} bytes, "
+                        "expected sentences or documents of text; give another file"
+                    )
                 try:
                     text = data.decode("utf-8-sig" if offset == 0 else "utf-8")
                 except UnicodeDecodeError as error:
@@ -298,10 +298,6 @@ def _lines(path: Path, begin: int = 0) -> Iterator[_Line]:
                 offset += len(data)
     except FileNotFoundError as error:
         raise UserError(f"{path} does not exist; check the sources") from error
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise UserError(
-            f"{path}, {offset} bytes of text in: not a whole gzip file ({error}); fetch it again"
-        ) from error
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}; check the sources") from error
     if offset == 0:
@@ -311,7 +307,7 @@ def _lines(path: Path, begin: int = 0) -> Iterator[_Line]:
 def _place(path: Path, offset: int) -> str:
     """Returns file and line of an offset, for messages: lines are counted only where there is an error."""
     line = 1
-    with _open(path) as handle:
+    with open_unpacked(path) as handle:
         while offset > 0:
             block = handle.read(min(offset, 1 << 20))
             line += block.count(b"\n")
@@ -346,11 +342,12 @@ def _read_json_lines(piece: Piece, text_field: str) -> Iterator[list[str]]:
         if not line.strip():
             continue
         try:
-            record = json.loads(line)
-        except json.JSONDecodeError as error:
+            record = parse_json(line, "", allow_halves=True)
+        except UserError as error:
+            reason = str(error).removeprefix("is ").partition("; ")[0]
             raise UserError(
-                f"{_place(path, offset)}: found {line[:40]!r}, which is not JSON ({error.msg}), "
-                "expected one object a line; set source_format to the file's layout"
+                f"{_place(path, offset)}: found {line[:40]!r}, which is {reason}, expected one object a "
+                "line; set source_format to the file's layout"
             ) from error
         text = record.get(text_field) if isinstance(record, dict) else None
         if not isinstance(text, str):

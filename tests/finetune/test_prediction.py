@@ -137,7 +137,7 @@ def test_what_cannot_be_predicted_gets_one_line_and_leaves_nothing(
                 ]
             },
         ),
-        ("line 1: is not JSON", {"files": [file("broken.jsonl", "{\n")]}),
+        ("line 1 is not whole JSON", {"files": [file("broken.jsonl", "{\n")]}),
         (
             "number.jsonl line 1: found 3 under 'sentence1', expected text",
             {"files": [file("number.jsonl", '{"sentence1": 3, "sentence2": "a"}\n')]},
@@ -326,6 +326,42 @@ def test_questions(
         predict(model=str(run / "model"), files=[str(tmp_path / "odd.tsv")])
 
 
+def test_modules_that_a_model_names_are_imported_only_where_the_command_names_them(
+    tmp_path: Path, run: Path, pair_data: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """A downloaded model is data; its `checkpoint.json` may name any module that Python finds."""
+    (tmp_path / "of_a_stranger.py").write_text(
+        "import dataclasses, pathlib\n"
+        "from multiberts.finetune.classification.own_tasks import TASKS as OURS\n"
+        "pathlib.Path(__file__).with_name('was_imported').touch()\n"
+        "pair = next(task for task in OURS if task.name == 'pair')\n"
+        "TASKS = (dataclasses.replace(pair, name='weather'),)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    model, dev = run / "model", pair_data / "dev.tsv"
+    record = json.loads((model / "checkpoint.json").read_text())
+    record["finetuned"]["arguments"]["task_modules"] = ["of_a_stranger"]
+    for name, is_known in (("pair", True), ("weather", False)):
+        record["finetuned"]["task"] = name
+        (model / "checkpoint.json").write_text(json.dumps(record))
+        if is_known:
+            expected = answers(capsys, model, dev)
+        else:
+            with pytest.raises(
+                UserError, match="give --task_modules=of_a_stranger: task 'weather'"
+            ):
+                predict(model=str(model), files=[str(dev)])
+    assert not (tmp_path / "was_imported").exists()
+    found = answers(capsys, model, dev, task_modules=["of_a_stranger"])
+    assert (tmp_path / "was_imported").exists()
+    assert [line["scores"] for line in found] == [line["scores"] for line in expected]
+    record["finetuned"]["arguments"]["task_modules"] = "of_a_stranger"
+    (model / "checkpoint.json").write_text(json.dumps(record))
+    with pytest.raises(UserError, match="task_modules 'of_a_stranger', expected list of str"):
+        predict(model=str(model), files=[str(dev)])
+
+
 def test_coreference(
     tmp_path: Path, make_checkpoint: Callable[..., Path], coreference_data: Path,
     winogender_data: Path, capsys: pytest.CaptureFixture[str],
@@ -352,3 +388,8 @@ def test_coreference(
         "coreference/gap/t-1/B",
     ]
     assert all("label" not in line for line in found)
+    record = json.loads((run / "model/checkpoint.json").read_text())
+    record["finetuned"]["arguments"]["options"]["encodings_dir"] = str(tmp_path / "written")
+    (run / "model/checkpoint.json").write_text(json.dumps(record))
+    with pytest.raises(UserError, match="sets encodings_dir, a folder to write into"):
+        predict(model=str(run / "model"), files=[str(gap)])

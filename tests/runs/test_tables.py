@@ -86,14 +86,14 @@ def test_short_rows_are_passed_over_where_asked(tmp_path: Path) -> None:
         ("a.csv", 'id,text\n1,x\n2,"open\n\n', "line 3: is not CSV"),
         ("a.tsv", "id\ttext\n1\tx\n1\tx\n", "line 3: id, text '1', 'x' is in line 2 already"),
         ("a.tsv", b"id\ttext\n1\t\xff\n", "line 2: byte 0xff at offset 10 is not UTF-8"),
-        ("a.jsonl", '{"id": "1", "text": "x"}\n{', "line 2: is not JSON"),
+        ("a.jsonl", '{"id": "1", "text": "x"}\n{', "line 2 is not whole JSON"),
         (
             "a.jsonl",
             '{"id": 1, "text": "x"}\n',
             "line 1: found 1 under 'id', expected text; mend it",
         ),
-        ("a.jsonl", "[" * 100_000, "line 1: is not JSON"),
-        ("a.jsonl", '{"id": ' + "9" * 10_000 + "}", "line 1: is not JSON"),
+        ("a.jsonl", "[" * 100_000, "line 1 is not whole JSON"),
+        ("a.jsonl", '{"id": ' + "9" * 10_000 + "}", "line 1 is not whole JSON"),
         ("a.jsonl", "[]\n", "line 1: expected an object with id, text, found none"),
     ],
 )

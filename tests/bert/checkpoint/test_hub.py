@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from multiberts.bert.checkpoint.checkpoint import write_checkpoint
-from multiberts.bert.checkpoint.hub import checkpoint_directory
+from multiberts.bert.checkpoint.hub import check_name, checkpoint_directory
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.initialization import initial_parameters
 from multiberts.runs.errors import UserError
@@ -133,3 +133,25 @@ def test_other_names_are_directories() -> None:
     assert checkpoint_directory("results/hub:x") == Path("results/hub:x")
     with pytest.raises(UserError, match="names no repository"):
         checkpoint_directory("hub:@main")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gpt2", "google/multiberts-seed_0", "a.b/c_d-e", "a__b/c", "1/2", "A" * 96, "A" * 97, "_a/b_",
+        "a--b/c", "a/b..c", "a/b.git", ".a/b", "a/.b", "a/b-", "-a/b", "a/b/c", "a/b c", "a/é", "a/", "/b",
+    ],
+)  # fmt: skip
+def test_names_are_those_that_the_client_of_the_hub_takes(name: str) -> None:
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id
+
+    try:
+        validate_repo_id(name)
+    except HFValidationError:
+        with pytest.raises(UserError, match="names no repository"):
+            check_name(f"hub:{name}")
+    else:
+        if name.isascii():
+            check_name(f"hub:{name}")
+            check_name(f"hub:{name}@refs/pr--1")

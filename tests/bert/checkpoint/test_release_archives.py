@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.server
+import threading
+import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
+from multiberts.bert.checkpoint import release_archives
 from multiberts.bert.checkpoint.checkpoint import read_checkpoint, write_checkpoint
 from multiberts.bert.checkpoint.hub import checkpoint_directory
 from multiberts.bert.checkpoint.release_archives import release_directory
@@ -75,7 +80,7 @@ def test_an_archive_is_fetched_once(release: Path) -> None:
         (
             "seed_3",
             lambda folder: (folder / "models/seed_3.zip").write_bytes(b"PK no archive"),
-            "the archive is damaged",
+            "archive.zip is not a whole .zip file",
         ),
         ("seed_3", lambda folder: (folder / "vocab.txt").unlink(), "vocab.txt cannot be fetched"),
     ],
@@ -93,3 +98,34 @@ def test_without_a_server_the_line_says_so(release: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("MULTIBERTS_RELEASE", "http://127.0.0.1:9")
     with pytest.raises(UserError, match="try again where there is a network"):
         checkpoint_directory("tf-release:seed_3")
+
+
+def test_a_server_that_sends_two_bytes_per_second_is_left(
+    release: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each byte comes before the time without an answer is over, and the file would take years."""
+    monkeypatch.setattr(release_archives, "_SECONDS_WITHOUT_AN_ANSWER", 0.2)
+    monkeypatch.setattr(release_archives, "_SLOWEST", 100_000)
+
+    class Slow(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", "1000000000")
+            self.end_headers()
+            with contextlib.suppress(OSError):
+                while True:
+                    self.wfile.write(b"a")
+                    time.sleep(0.02)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Slow)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        monkeypatch.setenv("MULTIBERTS_RELEASE", f"http://127.0.0.1:{server.server_address[1]}")
+        with pytest.raises(UserError, match=r"cannot be fetched \(\d+ bytes in 0 s\); try again"):
+            checkpoint_directory("tf-release:seed_3")
+    finally:
+        server.shutdown()
+        server.server_close()

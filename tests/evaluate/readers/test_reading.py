@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import shutil
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -173,7 +175,9 @@ def test_scores_of_the_harness_by_filter_and_task(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("archived", [False, True])
-def test_inspect_logs(archived: bool, tmp_path: Path) -> None:
+def test_inspect_logs(archived: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Made up: our reader takes what Inspect's own would find too short.
+    monkeypatch.setitem(sys.modules, "inspect_ai.log", None)
     for seed in (4, 5):
         samples = [
             {
@@ -223,10 +227,10 @@ def test_statistics_of_helm(tmp_path: Path) -> None:
         (" []\n", "is empty; expected CSV, TSV"),
         ("0,ex0,1,1\n0,ex1,1,0\n", "the first line must name the columns, such as seed, id"),
         ('seed\tid\tscore\ttext\n0\ta\t1\t"x\n0\tb\t1\ty\n0\tc\t1\t"z\n', "mark were not closed"),
-        ('{"seed": 1, "score": 1}\n{"seed": 2, "sc', "cannot be read .line 2: "),
-        ('{"seed": [1, 2], "score": [1]}', "cannot be read"),
-        ("[" * 100_000, "cannot be read"),
-        ("\x00\x01", "cannot be read|found no column"),
+        ('{"seed": 1, "score": 1}\n{"seed": 2, "sc', "line 2 is not whole JSON"),
+        ('{"seed": [1, 2], "score": [1]}', "a list of one length for each column"),
+        ("[" * 100_000, "nested too deep"),
+        ("\x00\x01", "is UTF-16, UTF-32 or no text"),
         ("task,seed,score\nx,1,1\ny,1,1\n", "holds 2 tasks .x, y.; choose one with --task=NAME"),
     ],
 )  # fmt: skip
@@ -274,7 +278,7 @@ def test_files_whose_seeds_cannot_be_told_are_refused(tmp_path: Path) -> None:
 
 def test_pickles_are_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", predictions=np.array([[{}]], dtype=object))
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(UserError, match="is not a whole .npz file .Object arrays"):
         read_frame(str(tmp_path / "a.npz"))
 
 
@@ -357,3 +361,24 @@ def test_figures_of_whole_sets_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"exact_match": 0.5, "_timestamp": "now"}')
     with pytest.raises(UserError, match="found one value per name .exact_match, _timestamp"):
         read_frame(str(tmp_path / "a.json"))
+
+
+@pytest.mark.parametrize("kind", ["eval", "json"])
+def test_the_reader_of_inspect_itself_gives_the_same_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Where Inspect is installed its own reader is used, as the form of its logs may change."""
+    pytest.importorskip("inspect_ai")
+    names = ColumnNames(score="match")
+    theirs = read_frame(str(SAMPLES / "inspect" / kind), names)
+    monkeypatch.setitem(sys.modules, "inspect_ai.log", None)  # as if it were not installed
+    pd.testing.assert_frame_equal(theirs, read_frame(str(SAMPLES / "inspect" / kind), names))
+    monkeypatch.undo()
+    shutil.copytree(SAMPLES / "inspect" / kind, tmp_path / "logs")
+    log = next((tmp_path / "logs").rglob(f"*.{kind}"))
+    if kind == "eval":
+        log.write_bytes(log.read_bytes()[:200])
+    else:
+        log.write_text(json.dumps({**json.loads(log.read_text()), "version": 99}))
+    with pytest.raises(UserError, match="is not a whole|inspect_ai cannot read it .* version 99"):
+        read_frame(str(tmp_path / "logs"), names)

@@ -200,7 +200,7 @@ def test_json_lines(tmp_path, name):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"text": "a"}\n{"text": \n', "line 2: found '{\"text\": ', which is not JSON"),
+        ('{"text": "a"}\n{"text": \n', "line 2: found '{\"text\": ', which is not whole JSON"),
         (
             '{"body": "a", "id": 1}\n',
             "line 1: found fields body, id, expected text in the field 'text'",

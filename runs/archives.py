@@ -1,0 +1,166 @@
+"""Zip files and `.npz` of strangers: members of known packing and of the size that they state."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import shutil
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import MOST_RATIO, MOST_UNPACKED, PathLike, refused_unpacking
+
+# By its number in PKWARE's APPNOTE.TXT, section 4.4.5; zipfile unpacks the first two.
+_STORED, _DEFLATED, _ZSTANDARD = 0, 8, 93
+_IS_ENCRYPTED = 1
+_HEADER_BYTES = 30
+# What zipfile, its decompressors and NumPy raise for damaged files.
+_DAMAGED = (
+    *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError, KeyError, IndexError),
+    *(NotImplementedError, RuntimeError, OverflowError, SyntaxError, TypeError),
+)
+
+
+class Archive:
+    """A zip file that is open for reading.
+
+    Attributes:
+      path: of the file.
+      names: of its members, in their order.
+    """
+
+    def __init__(self, path: Path, file: zipfile.ZipFile):
+        self.path = path
+        self.names = file.namelist()
+        self._file = file
+
+    def read(self, name: str) -> bytes:
+        """Returns the bytes of a member.
+
+        Raises:
+          UserError: it is damaged.
+        """
+        info = self._file.getinfo(name)
+        with _refused(self.path):
+            return (
+                self._unpacked(info) if info.compress_type == _ZSTANDARD else self._file.read(info)
+            )
+
+    def write(self, name: str, target: Path) -> None:
+        """Writes the bytes of a member, which may be large, into a file.
+
+        Raises:
+          UserError: it is damaged.
+        """
+        with _refused(self.path), self._file.open(name) as source, target.open("wb") as file:
+            shutil.copyfileobj(source, file)
+
+    def _unpacked(self, info: zipfile.ZipInfo) -> bytes:
+        """Returns a member that is packed with Zstandard, as Inspect does."""
+        from multiberts.runs.tables import need_pyarrow
+
+        need_pyarrow(self.path)
+        import pyarrow
+
+        with self.path.open("rb") as file:
+            file.seek(info.header_offset)
+            header = file.read(_HEADER_BYTES)
+            lengths = struct.unpack("<HH", header[-4:])  # of the name and of extra fields
+            file.seek(sum(lengths), os.SEEK_CUR)
+            data = file.read(info.compress_size)
+        try:
+            content = pyarrow.decompress(data, info.file_size, codec="zstd", asbytes=True)
+        except (pyarrow.ArrowException, OSError) as error:
+            raise ValueError(str(error)) from error
+        if zlib.crc32(content) != info.CRC:
+            raise ValueError(f"bad checksum of {info.filename}")
+        return bytes(content)
+
+
+@contextlib.contextmanager
+def open_archive(path: PathLike) -> Iterator[Archive]:
+    """Opens a zip file.
+
+    Raises:
+      UserError: it is missing or damaged, two members have one name, or one is encrypted, packed in another
+        way, or unpacks to far more than text does.
+    """
+    path = Path(path)
+    with contextlib.ExitStack() as stack:
+        with _refused(path):
+            file = stack.enter_context(zipfile.ZipFile(path))
+        _check_members(path, file.infolist())
+        yield Archive(path, file)
+
+
+def _check_members(path: Path, members: Sequence[zipfile.ZipInfo]) -> None:
+    names = [member.filename for member in members]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UserError(f"{path} holds {twice} twice; write it again")
+    for member in members:
+        if member.flag_bits & _IS_ENCRYPTED:
+            raise UserError(
+                f"{path}: {member.filename} is encrypted; unpack the file and give what is in it"
+            )
+        if member.compress_type not in (_STORED, _DEFLATED, _ZSTANDARD):
+            raise UserError(
+                f"{path}: {member.filename} is packed by method {member.compress_type} of zip, expected 0, 8 "
+                "or 93; unpack the file and pack it with zip"
+            )
+    if sum(member.file_size for member in members) > max(
+        MOST_UNPACKED, MOST_RATIO * os.path.getsize(path)
+    ):
+        raise refused_unpacking(path)
+
+
+def read_arrays(path: PathLike) -> dict[str, np.ndarray]:
+    """Reads the arrays of a `.npz` file.
+
+    Raises:
+      UserError: it is missing or damaged, an array states another size than it has, holds Python objects, or
+        a member is something else.
+    """
+    with open_archive(path) as archive:
+        return {name.removesuffix(".npy"): _array(archive, name) for name in archive.names}
+
+
+def _array(archive: Archive, name: str) -> np.ndarray:
+    content = archive.read(name)
+    with _refused(archive.path):
+        stream = io.BytesIO(content)
+        version = np.lib.format.read_magic(stream)
+        read = {(1, 0): np.lib.format.read_array_header_1_0}.get(
+            version, np.lib.format.read_array_header_2_0
+        )
+        shape, _, dtype = read(stream)
+        # Before NumPy makes room for it.
+        stated, left = (
+            int(dtype.itemsize) * int(np.prod(shape, dtype=object)),
+            len(content) - stream.tell(),
+        )
+        if not dtype.hasobject and stated != left:
+            raise ValueError(f"{name} states {stated} bytes of numbers and has {left}")
+        return np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
+
+
+@contextlib.contextmanager
+def _refused(path: Path) -> Iterator[None]:
+    """Turns what the libraries raise for a damaged file into one line."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise UserError(f"{path} does not exist; check the path") from None
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or error}; check the path") from error
+    except _DAMAGED as error:
+        raise UserError(
+            f"{path} is not a whole {path.suffix or 'zip'} file ({error}); fetch it again"
+        ) from error

@@ -1,0 +1,117 @@
+"""A configuration is data: nothing in it acts, and reading it ends."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import gin
+import pytest
+
+from multiberts.runs.errors import UserError
+from multiberts.runs.gin_files import parse_gin
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+
+
+def parse(*files: Path, **options: bool) -> None:
+    with gin.unlock_config():
+        gin.clear_config()
+        try:
+            parse_gin([str(file) for file in files], [], **options)
+        finally:
+            gin.clear_config()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "NAME = @make_world()",
+        "NAME = @make_world",
+        "NAME = [1, {'a': (2, @gin.singleton())}]",
+        "NAME = {@make_world: 1}",
+        "one/gin.singleton.constructor = @make_world",
+        "make_world:\n  run_dir = @make_world()",
+        "NAME = 'data'\nOTHER = @scope/make_world()",
+    ],
+)
+def test_a_reference_to_a_function_is_refused_before_it_acts(tmp_path: Path, text: str) -> None:
+    inner, outer = tmp_path / "inner.gin", tmp_path / "outer.gin"
+    inner.write_text(text + "\n")
+    outer.write_text(f"include '{inner}'\n")
+    for file in (inner, outer):
+        with pytest.raises(
+            UserError, match=r"inner.gin line \d: refers to a function, @"
+        ) as refused:
+            parse(file)
+        assert "would run" in str(refused.value)
+
+
+def test_nothing_shipped_needs_a_reference() -> None:
+    shipped = sorted(CONFIGS.rglob("*.gin"))
+    assert len(shipped) > 30
+    for file in shipped:
+        assert "@" not in "".join(line.partition("#")[0] for line in file.open()), file
+
+
+def test_a_text_with_the_sign_of_a_reference_is_data(tmp_path: Path) -> None:
+    file = tmp_path / "file.gin"
+    file.write_text("NAME = 'hub:google/bert@main'  # not @this\n")
+    parse(file)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("A = %A", "stands for itself, or for macros"),
+        ("A = [%B]\nB = {'a': %C}\nC = %A", "stands for itself, or for macros"),
+        ("A = %B\nB/gin.macro.value = %A", "stands for itself, or for macros"),
+        (
+            "M0 = [1, 2, 3, 4]\n" + "".join(f"M{n + 1} = [%M{n}, %M{n}]\n" for n in range(40)),
+            "values, expected at most 1,000,000",
+        ),
+        (
+            "M0 = 1\n" + "".join(f"M{n + 1} = %M{n}\n" for n in range(60)),
+            "stands for itself, or for macros",
+        ),
+        ("A = " + "[" * 5000 + "]" * 5000, "too deep|too many nested"),
+    ],
+)
+def test_macros_without_end_are_refused(tmp_path: Path, text: str, line: str) -> None:
+    file = tmp_path / "file.gin"
+    file.write_text(text + "\n")
+    with pytest.raises(UserError, match=line):
+        parse(file)
+    if "%" in text:  # whoever trusts a file's code waits for it no longer
+        with pytest.raises(UserError, match=line):
+            parse(file, allow_imports=True)
+
+
+def test_files_that_include_each_other_or_one_file_often_are_refused(tmp_path: Path) -> None:
+    one, other = tmp_path / "one.gin", tmp_path / "other.gin"
+    one.write_text(f"include '{other}'\n")
+    other.write_text(f"include '{one}'\n")
+    with pytest.raises(
+        UserError, match=r"other.gin line 1 includes .*one.gin, which includes itself"
+    ):
+        parse(one)
+    for number in range(1, 30):
+        twice = f"include '{tmp_path}/{number + 1}.gin'\n" * 2
+        (tmp_path / f"{number}.gin").write_text(twice)
+    (tmp_path / "30.gin").write_text("NAME = 1\n")
+    with pytest.raises(UserError, match="more than 10,000 statements"):
+        parse(tmp_path / "1.gin")
+
+
+def test_the_launcher_refuses_a_file_that_would_make_a_world(tmp_path: Path) -> None:
+    file = tmp_path / "plan.gin"
+    file.write_text("launch.root = @make_world()\nmake_world.run_dir = 'made'\n")
+    done = subprocess.run(
+        [sys.executable, "-c", "from multiberts.runs.command import main; main()",
+         "launch", "plan", "--gin_file=plan.gin"],
+        cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "plan.gin line 1: refers to a function, @make_world()" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.gin"]
