@@ -25,7 +25,7 @@ from multiberts.stats import Task, compare_tasks
 from multiberts.stats.bootstrap.arms import Arm
 from multiberts.stats.bootstrap.comparison import (
     Question,
-    bounded_by_answers,
+    bounded_mean,
     compare_questions,
     kind_of,
 )
@@ -157,7 +157,7 @@ def questions_of(
     questions = []
     for trial in trials:
         arms = condition.arms(simulation_seed, trial, real)
-        questions.append(Question(arms, bounded_by_answers(metric, arms), settings, ""))
+        questions.append(Question(arms, bounded_mean(metric, arms), settings, ""))
     return questions, settings
 
 

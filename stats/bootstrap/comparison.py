@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
@@ -233,13 +233,34 @@ def prepare_arms(task: TaskResults, settings: ComparisonSettings) -> tuple[list[
                 f"base has seeds {list(unpaired[0].seeds)} and experiment {list(unpaired[1].seeds)}, "
                 "none in common; use the unpaired design"
             )
-    return arms, bounded_by_answers(named_metric(task.metric or metric, arms), arms)
+    return arms, bounded_mean(named_metric(task.metric or metric, arms), arms, sources.values())
 
 
-def bounded_by_answers(metric: MetricLike, arms: Sequence[Arm]) -> MetricLike:
-    """Returns the mean of scores that are all 0 or 1 as the share of right answers that it is."""
-    if metric is METRICS["mean"] and all(is_binary(arm.predictions) for arm in arms):
+def bounded_mean(
+    metric: MetricLike, arms: Sequence[Arm], sources: Iterable[Any] = ()
+) -> MetricLike:
+    """Returns the mean of scores with the bounds that are known of them; another metric as it is.
+
+    Scores that are all 0 or 1 are answers, right or wrong. Others have the bounds of the metric that
+    their column is named after, unless one lies beyond them.
+
+    Args:
+      metric: of the scores.
+      arms: whose scores they are.
+      sources: of the arms, whose attribute `columns` names the column of scores by `score`.
+    """
+    if metric is not METRICS["mean"]:
+        return metric
+    if all(is_binary(arm.predictions) for arm in arms):
         return replace(METRICS["mean"], bounds=(0.0, 1.0))
+    columns = [getattr(data, "attrs", {}).get("columns", {}).get("score") for data in sources]
+    named = METRICS.get(columns[0]) if len({*columns}) == 1 else None
+    if named is not None:
+        low, high = named.bounds
+        if all(
+            low <= np.nanmin(arm.predictions) and np.nanmax(arm.predictions) <= high for arm in arms
+        ):
+            return replace(METRICS["mean"], bounds=named.bounds)
     return metric
 
 

@@ -28,7 +28,7 @@ from multiberts.stats.bootstrap.arm_scores import job_table, scored_counts
 from multiberts.stats.bootstrap.arms import Arm, DataError, Missing, check_choice, sorted_seeds
 from multiberts.stats.bootstrap.comparison import (
     TaskResults,
-    bounded_by_answers,
+    bounded_mean,
     check_finite,
     kind_of,
     prepare_arms,
@@ -249,7 +249,7 @@ def _prepared(
     for name, data in others:
         task = TaskResults(base, data, metric, labels, clusters, missing)
         try:
-            found, used = prepare_arms(task, unpaired)
+            found, _ = prepare_arms(task, unpaired)
         except ValueError as error:
             raise DataError(f"{name} (experiment) against {first} (base): {error}") from error
         prepared |= dict(zip((first, name), found, strict=True))
@@ -274,8 +274,9 @@ def _prepared(
                 "expected two or more to estimate how seeds vary; add seeds, or use "
                 "resample='examples' and claim nothing beyond these seeds"
             )
-    score = used if metric is None else named_metric(metric, list(arms.values()))
-    return arms, bounded_by_answers(score, list(arms.values()))
+    every = list(arms.values())
+    score = named_metric("mean" if metric is None else metric, every)
+    return arms, bounded_mean(score, every, sources.values())
 
 
 def _sides(

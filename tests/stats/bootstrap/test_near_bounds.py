@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import xarray
 from scipy.special import ndtri
 
 from multiberts.evaluate.metrics.register import METRICS
@@ -163,3 +164,16 @@ def test_unpaired_seeds_that_are_alike_are_pooled():
     apart = compare(base, 30 * experiment, design="unpaired", **FEW)
     assert not apart.pooled_seeds and 1.9 < apart.degrees_of_freedom < 2.1
     assert not compare(base, experiment, **FEW).pooled_seeds
+
+
+def test_scores_without_labels_have_the_bounds_of_the_metric_they_are_named_after():
+    random = np.random.default_rng(1)
+    scores = xarray.DataArray(
+        1 - 0.03 * random.random((3, 30)) * (random.random((3, 30)) < 0.1),
+        {"pretrain_seed": range(3)},
+        ("pretrain_seed", "example"),
+    )
+    assert compare(scores, None, None, "single", **FEW).t.high > 1
+    named = scores.assign_attrs(columns={"score": "f1"})
+    assert compare(named, None, None, "single", **FEW).t.high < 1
+    assert compare(100 * named.assign_attrs(named.attrs), None, None, "single", **FEW).t.high > 100
