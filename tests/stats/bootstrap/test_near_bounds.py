@@ -52,7 +52,7 @@ def test_what_all_seeds_have_in_common_does_not_widen_a_paired_difference():
 def studies(number):
     random = np.random.default_rng(5)
     for trial in range(number):
-        size, seeds = int(random.integers(40, 1500)), int(random.integers(2, 9))
+        size, seeds = int(random.integers(40, 800)), int(random.integers(2, 9))
         accuracy = (0.6, 0.78, 0.95, 0.99, 0.999)[trial % 5]
         spread, lead = random.choice([0.1, 0.5, 1.2]), random.choice([0.0, 0.3])
         yield study(random, seeds, size, accuracy, spread, lead)
