@@ -126,6 +126,11 @@ samples:
 calibrate-leaderboards: $(VENV)/installed-for-tests
 	$(BIN)/python -m benchmarks.leaderboard_calibration
 
+# The recommended interval beside other models' and beside the narrowest possible one: docs/rivals.md; stopped, it
+# resumes. DATA as above.
+rivals: $(VENV)/installed-for-tests
+	$(BIN)/python -m benchmarks.rivals $(if $(DATA),--data=$(DATA))
+
 # A plan of 25 seeds on Cloud TPU through weeks without quota or machines, in simulated time.
 simulate-tpu: $(VENV)/installed
 	$(BIN)/python -m benchmarks.tpu_plan_simulation
