@@ -126,10 +126,9 @@ samples:
 calibrate-leaderboards: $(VENV)/installed-for-tests
 	$(BIN)/python -m benchmarks.leaderboard_calibration
 
-# The recommended interval beside other models' and beside the narrowest possible one: docs/rivals.md; stopped, it
-# resumes. DATA as above.
+# The recommended interval beside those of other models and the narrowest possible one; stopped, it resumes.
 rivals: $(VENV)/installed-for-tests
-	$(BIN)/python -m benchmarks.rivals $(if $(DATA),--data=$(DATA))
+	$(BIN)/python -m benchmarks.rivals
 
 # A plan of 25 seeds on Cloud TPU through weeks without quota or machines, in simulated time.
 simulate-tpu: $(VENV)/installed

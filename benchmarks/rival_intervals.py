@@ -121,7 +121,9 @@ def logistic_intervals(
 def _seed_logits(answers: Sequence[Array]) -> tuple[Array, Array]:
     """Returns the mode and covariance of the logits of all seeds and of the examples' log spreads.
 
-    An example has an effect in common to all seeds and, of two sides, one of its own on each.
+    An example has an effect in common to all seeds and, of two sides, one of its own on each. The nodes are
+    for spreads of up to about 3 logits, as made-up answers have them; where examples are nearly all easy
+    or hopeless (10 logits in MNLI), four times as many are needed.
     """
     sides, (number, size) = len(answers), answers[0].shape
     nodes, weights = _gauss_hermite(15)
