@@ -161,7 +161,7 @@ def _seed_logits(answers: Sequence[Array]) -> tuple[Array, Array]:
     step = 1e-4
     moves = step * np.eye(len(mode))
     hessian = np.array([loss(mode + move)[1] - loss(mode - move)[1] for move in moves]) / (2 * step)
-    return mode, np.linalg.inv((hessian + hessian.T) / 2)
+    return mode, np.asarray(np.linalg.inv((hessian + hessian.T) / 2), dtype=np.float64)
 
 
 def _log_sums(values: Array) -> tuple[Array, Array]:
