@@ -128,6 +128,10 @@ samples:
 calibrate-leaderboards: $(VENV)/installed-for-tests
 	$(BIN)/python -m benchmarks.leaderboard_calibration
 
+# The recommended interval beside those of other models and the narrowest possible one; stopped, it resumes.
+rivals: $(VENV)/installed-for-tests
+	$(BIN)/python -m benchmarks.rivals
+
 # A plan of 25 seeds on Cloud TPU through weeks without quota or machines, in simulated time.
 simulate-tpu: $(VENV)/installed
 	$(BIN)/python -m benchmarks.tpu_plan_simulation
