@@ -278,8 +278,8 @@ class Crossing:
         """
         parts = self.variance_parts()
         examples = [
-            (value, _heavy_tailed_freedom(own))
-            for (value, _), own in zip(parts.examples, self.examples.values(), strict=True)
+            (value, _heavy_tailed_freedom(own, freedom))
+            for (value, freedom), own in zip(parts.examples, self.examples.values(), strict=True)
         ]
         groups = [list(terms) for terms in (parts.seeds, examples) if terms]
         return _combined(groups, list(parts.residual)).cautious_degrees_of_freedom
@@ -403,15 +403,15 @@ def _main_term(
     return (own * share + weight * variance / number) / (own + weight), own + weight
 
 
-def _heavy_tailed_freedom(deviation: Array) -> float:
-    """Returns the degrees of freedom of the mean square of deviations [n] with heavy tails.
+def _heavy_tailed_freedom(deviation: Array, freedom: float) -> float:
+    """Lowers the degrees of freedom of the mean square of deviations [n] for heavy tails.
 
-    With excess kurtosis k they are 2 / (2 / (n - 1) + k / n): two where one example carries all, as one
-    wrong answer does. Light tails add none.
+    With excess kurtosis k, n - 1 become 2 / (2 / (n - 1) + k / n): two where one example carries all, as
+    one wrong answer does. Light tails add none.
 
     Reference: Box (1953), Non-normality and tests on variances.
     """
-    squares, freedom = deviation**2, len(deviation) - 1
+    squares = deviation**2
     mean = float(squares.mean())
     excess = max(float((squares**2).mean()) / mean**2 - 3, 0.0) if mean else 0.0
     return freedom / (1 + excess * freedom / (2 * len(deviation)))
