@@ -337,7 +337,9 @@ def _advice(outcomes: Outcomes) -> list[str]:
         f"train in {over('failed', 'without_failed', 'single')}, and the difference in "
         f"{over('failed_one_side', 'without_failed')}.",
         "- **Seeds of two kinds** (each mode half of the time) look alike by chance: the t covers "
-        f"{over('bimodal', 't', 'single')}. Skewed seeds: {over('skewed')}; what else was tried stands in "
+        f"{over('bimodal', 't', 'single')}. Skewed seeds: {over('skewed')}; where seeds are nearly all that "
+        f"varies, with a tail to one side, {over('purely_skewed', 't', 'single')} for one procedure and "
+        f"{over('purely_skewed')} paired. What else was tried stands in "
         "[statistics.md](statistics.md#skewed-seeds).",
         "- **Standard errors over examples alone** (most evaluation programs) say nothing about new "
         f"seeds: Miller's covers {over('none', 'miller')} where seeds, examples and residual share the "
@@ -500,8 +502,13 @@ def _data_lines() -> list[str]:
         "*wide seeds*: of about .08. *clustered*: groups of "
         f"{CLUSTER_SIZE} examples that share most of their difficulty. *unbalanced*: seeds with 1 to 5 "
         "runs. *rare class*: F1 with one positive example in five.",
-        "- *Ordinary* data are *normal*, *binary*, *clustered*, *unbalanced*, *rare class* and *mnli*, with "
-        "every metric and design.",
+        "*Common seeds*: two sides whose seeds' scores vary widely and together (accuracy .78, ten elevenths of "
+        "the seeds' variance in common). *5,000 examples*: otherwise as binary. *Unlabelled*: zeros and ones "
+        "as scores without labels, accuracy .95. *6, 10, 20 positives* of 200 examples, nine in ten of them "
+        "found, and one in a hundred of the others called positive.",
+        "- *Ordinary* data are *normal*, *binary*, *clustered*, *unbalanced*, *rare class*, *common seeds*, "
+        "*5,000 examples*, *unlabelled*, *positives* and *mnli*, with every metric and design.",
+        "- *purely skewed*: 99 of 100 parts of the variance come from seeds with exponential effects.",
         f"- *saturated*: accuracy {shares[0].accuracy} with {shares[0].num_examples} examples. *failed*: "
         f"accuracy {shares[1].accuracy} with {shares[1].num_examples} examples, where one seed in ten "
         "always answers the same; *failed one side*: of the experiment alone. "
@@ -556,9 +563,12 @@ def page(outcomes: Outcomes) -> str:
         "posteriors (Bowyer et al. 2025, bayes_evals) of all answers as one sample; its own weighting of "
         "10,000 prior draws keeps few where answers are many. *rliable*: its stratified bootstrap over "
         "seeds, written here in a few lines. *Mixed model*: crossed effects by REML with "
-        "normal quantiles, as statsmodels' MixedLM. *Generalised*: the fiducial interval, the reference "
+        "normal quantiles, as statsmodels' MixedLM; *REML, Satterthwaite*: the same with Student's t, as R's "
+        "lmerTest. *Two-way jackknife*: leaving out seeds, examples and cells (MacKinnon, Nielsen & Webb "
+        "2024). *Generalised*: the fiducial interval, the reference "
         "for the t's cautious degrees of freedom. Type I error of the neighbours is one minus coverage "
-        "in designs without a difference.",
+        "in designs without a difference. [rivals.md](rivals.md) has those that take long, a crossed "
+        "logistic model, evalstats and Kenward-Roger, and the narrowest interval that there can be.",
         "",
         "![Coverage of what other programs print](calibration_neighbours.png)",
         "",
