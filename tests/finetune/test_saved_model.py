@@ -193,7 +193,7 @@ def test_what_cannot_be_served_gets_one_line_and_leaves_nothing(
     kind = change if change == "own" else "classification"
     record = {
         "task": "x",
-        "head": {"kind": kind, "labels": None,
+        "head": {"kind": kind, "labels": None, "num_texts": None,
                  "variables": {name: list(values.shape) for name, values in head.items()}},
         "sequence_length": 16, "do_lower_case": True, "arguments": {}, "learning_rate": None,
         "finetune_seed": None, "epochs": None,
