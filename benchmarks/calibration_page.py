@@ -502,10 +502,10 @@ def _data_lines() -> list[str]:
         "*wide seeds*: of about .08. *clustered*: groups of "
         f"{CLUSTER_SIZE} examples that share most of their difficulty. *unbalanced*: seeds with 1 to 5 "
         "runs. *rare class*: F1 with one positive example in five.",
-        "*Common seeds*: two sides whose seeds' scores vary widely and together (accuracy .78, ten elevenths of "
-        "the seeds' variance in common). *5,000 examples*: otherwise as binary. *Unlabelled*: zeros and ones "
-        "as scores without labels, accuracy .95. *6, 10, 20 positives* of 200 examples, nine in ten of them "
-        "found, and one in a hundred of the others called positive.",
+        "*Common seeds*: two sides whose seeds' scores vary widely and together (accuracy .78, ten "
+        "elevenths of the seeds' variance in common). *5,000 examples*: otherwise as binary. "
+        "*Unlabelled*: zeros and ones as scores without labels, accuracy .95. *6, 10, 20 positives* of 200 "
+        "examples, nine in ten of them found, and one in a hundred of the others called positive.",
         "- *Ordinary* data are *normal*, *binary*, *clustered*, *unbalanced*, *rare class*, *common seeds*, "
         "*5,000 examples*, *unlabelled*, *positives* and *mnli*, with every metric and design.",
         "- *purely skewed*: 99 of 100 parts of the variance come from seeds with exponential effects.",

@@ -29,7 +29,7 @@ from multiberts.runs.console import ProgressBar, progress, warn
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError, counted, nearest
 from multiberts.runs.files import write_atomically
-from multiberts.runs.identity import Identity, Values
+from multiberts.runs.identity import Identity
 
 if TYPE_CHECKING:
     import xarray
@@ -74,14 +74,7 @@ class Tables:
     unlabelled: dict[tuple[str, str], int] = field(default_factory=dict)
 
 
-def _settle(parameters: Values, _inputs: Values) -> None:
-    # Stated where given, so that directories made before it existed stay valid.
-    metrics = list(parameters.pop("extra_metrics"))
-    if metrics:
-        parameters["extra_metrics"] = metrics
-
-
-IDENTITY = Identity(inputs=("predictions",), settle=_settle)
+IDENTITY = Identity(inputs=("predictions",))
 
 
 def score(

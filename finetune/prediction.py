@@ -268,7 +268,7 @@ def _weights(
     Raises:
       UserError: the head is of another number of outputs than the task has, or of another number of texts.
     """
-    number, wanted_number = record["head"].get("num_texts"), learner.head.num_texts
+    number, wanted_number = record["head"]["num_texts"], learner.head.num_texts
     if number is not None and number != wanted_number:
         raise UserError(
             f"{directory} takes {_TAKEN[number]}, but task {task.name} has {_TAKEN[wanted_number]}; give the "

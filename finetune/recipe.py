@@ -14,7 +14,7 @@ from multiberts.evaluate.dumps.run_file import set_at
 from multiberts.finetune.classification.challenge_sets import DATASET_PREFIX
 from multiberts.finetune.family import Family
 from multiberts.finetune.tasks import DataArguments, Task, task_named
-from multiberts.finetune.training_options import RECIPE, TrainingOptions
+from multiberts.finetune.training_options import TrainingOptions
 from multiberts.finetune.training_rows import NUM_FOLDS
 from multiberts.runs.errors import UserError
 from multiberts.runs.identity import Identity, Values
@@ -155,14 +155,8 @@ class FinetuningSettings:
         """Returns the arguments that make the run again, as values that Gin can spell."""
         names = [field.name for field in dataclasses.fields(self) if field.name != "run_dir"]
         call = {name: _literal(getattr(self, name)) for name in names}
-        if not self.task_modules:
+        if not self.task_modules:  # a file that names modules is refused, as their code would run
             del call["task_modules"]
-        if self.keep == "none":
-            del call["keep"]
-        # So that frozen configurations made before these existed stay as they are.
-        for name, usual in {**_usual_options(), "devices": 1, "tensorboard": False}.items():
-            if call[name] == usual:
-                del call[name]
         return call
 
     def training_options(self) -> TrainingOptions:
@@ -189,16 +183,6 @@ _OF_TRAINING = (
 )  # fmt: skip
 
 
-def _usual_options() -> dict[str, Any]:
-    """Returns the options beside the recipe that change numbers, with their defaults."""
-    usual = {"max_steps": None, **dataclasses.asdict(RECIPE)}
-    del usual["devices"]
-    return usual
-
-
-_STATED_WHERE_GIVEN = (
-    "held_out_fold", "prediction_epochs", "task_modules", "keep_set", "keep_metric", "patience",
-)  # fmt: skip
 _OF_DATA = ("data_dir", "train_files", "dev_files", "evaluation_files", "winogender_dir")
 
 
@@ -206,20 +190,9 @@ def _settle(parameters: Values, inputs: Values) -> None:
     """Leaves out what has no effect, and takes names in TensorFlow Datasets for names."""
     chosen = task_of(parameters)
     options = chosen.completed(parameters["options"] or {})
-    # Stated where given, so that directories made before they existed stay valid: as below.
     parameters["options"] = {
-        name: value
-        for name, value in options.items()
-        if name not in chosen.place_options and value not in (None, [])
+        name: value for name, value in options.items() if name not in chosen.place_options
     }
-    if parameters.get("keep") == "none":
-        del parameters["keep"]
-    for name, usual in _usual_options().items():
-        if parameters.get(name) == usual:
-            parameters.pop(name, None)
-    for name in _STATED_WHERE_GIVEN:
-        if not parameters.get(name) and parameters.get(name) != 0:
-            parameters.pop(name, None)
     if not chosen.trains:
         for name in _OF_TRAINING:
             parameters.pop(name, None)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from multiberts.bert.checkpoint.checkpoint import VOCABULARY, ancestor
+from multiberts.bert.checkpoint.checkpoint import VOCABULARY
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
 from multiberts.bert.checkpoint.hub import origin_of
 from multiberts.evaluate.dumps.prediction_file import write_predictions
@@ -105,9 +105,6 @@ def provenance(
     """Returns the origin of a run's numbers, for its run.json."""
     known = ("procedure", "pretrain_seed", "data_seed", "step")
     parent = checkpoint_provenance.get("parent")
-    if parent is None:  # as checkpoints recorded it that were made before `parent` was there
-        sha256 = checkpoint_provenance.get("training", {}).get("initial_checkpoint_sha256")
-        parent = sha256 and ancestor({}, sha256)
     return {
         **{name: checkpoint_provenance.get(name) for name in known},
         "checkpoint": _fingerprint(checkpoint),

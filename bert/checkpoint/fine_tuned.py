@@ -3,8 +3,7 @@
 The record is the field `finetuned` of `checkpoint.json`:
 
     task             the task's name; null where another program trained the model
-    head             {"kind", "labels", "num_texts", "variables": {name: shape}}, see `TaskHead`; without
-                     `num_texts` where it is not known
+    head             {"kind", "labels", "num_texts", "variables": {name: shape}}, see `TaskHead`
     sequence_length  the largest number of tokens in a sequence
     do_lower_case    true: text is lower-cased
     arguments        {"labels", "options", "task_modules"} of `finetune`, by which the task is found again
@@ -55,7 +54,8 @@ class TaskHead:
       kind: `classification`, `regression`, `multi_label_classification`, `token_classification`,
         `question_answering`, `coreference`, or a name of the task's own.
       labels: of the outputs in their order; None where they have no names.
-      num_texts: 1 where it takes single texts, 2 where it takes pairs; None where it takes something else.
+      num_texts: 1 where it takes single texts, 2 where it takes pairs; None where it takes something
+        else, or that is not known.
 
     Example:
       >>> TaskHead("classification", ("entailment", "not_entailment"), num_texts=2).labels[0]
@@ -73,8 +73,8 @@ class TaskHead:
           >>> TaskHead("regression", num_texts=1).record()
           {'kind': 'regression', 'labels': None, 'num_texts': 1}
         """
-        known = {} if self.num_texts is None else {"num_texts": self.num_texts}
-        return {"kind": self.kind, "labels": self.labels and list(self.labels), **known}
+        labels = self.labels and list(self.labels)
+        return {"kind": self.kind, "labels": labels, "num_texts": self.num_texts}
 
 
 def head_shapes(provenance: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -130,8 +130,7 @@ def check_fine_tuned(record: Any, where: str, cure: str) -> None:
         (_FIELDS_OF_ARGUMENTS, arguments),
     ):
         for name, kind in fields.items():
-            # Records from before there was `num_texts` stay valid.
-            absent = None if name == "num_texts" or fields is _FIELDS_OF_ARGUMENTS else ...
+            absent = None if fields is _FIELDS_OF_ARGUMENTS else ...
             found = values.get(name, absent) if isinstance(values, Mapping) else ...
             if found is ... or not fits(found, kind):
                 shown = "nothing" if found is ... else shortened(found)

@@ -275,7 +275,12 @@ def read_fine_tuned(directory: PathLike) -> dict[str, Any] | None:
     known = kind not in ("regression", "question_answering")
     return {
         "task": values.get("finetuning_task"),
-        "head": {"kind": kind, "labels": labels if known else None, "variables": shapes},
+        "head": {
+            "kind": kind,
+            "labels": labels if known else None,
+            "num_texts": None,
+            "variables": shapes,
+        },
         "sequence_length": values.get("max_position_embeddings", 512),
         "do_lower_case": True,
         "arguments": {},

@@ -40,7 +40,7 @@ def text_signatures(model: GraphModel) -> dict[str, Callable[..., Any]]:
         "texts": signature(answer, text=_TEXTS),
         "pairs": signature(answer, text=_TEXTS, text_pair=_TEXTS),
     }
-    number = model.head.get("num_texts")
+    number = model.head["num_texts"]
     if number is None:
         return known
     name = "texts" if number == 1 else "pairs"

@@ -3,8 +3,8 @@
 `texts/<evaluation set>.tfrecord.gz` is a TFRecord compressed with gzip (`tf.data.TFRecordDataset(path,
 "GZIP")` reads it). A record is a tf.train.Example with the bytes of `example_id`, as in the predictions,
 and of one feature per text, such as `premise` and `hypothesis`. Predictions of early checkpoints share the
-file. `run.json` has the SHA-256 of the content, as compressed bytes may differ between versions of zlib;
-runs made before such files were written have none.
+file. `run.json` has the SHA-256 of the content, as compressed bytes may differ between versions of zlib.
+Predictions that were imported without texts have no such file.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class ClassificationFamily:
       evaluation: the sets to predict, such as `dev`, in the order of the outputs.
       sequence_length: the largest number of tokens in an example.
       labels: as given by the user; None where the task's are known.
-      columns: options that name columns, where they are not the usual ones.
+      columns: options of a task of the user's own.
     """
 
     task: GlueTask

@@ -97,11 +97,8 @@ def _own_family(
     The columns that are read also decide the numbers.
     """
     task = _own_task(arguments, labels)
-    usual = dataclasses.asdict(OwnOptions())
     stated = {
-        name: _plain(value)
-        for name, value in arguments.options.items()
-        if name != "predict_test" and _plain(value) != _plain(usual[name])
+        name: _plain(value) for name, value in arguments.options.items() if name != "predict_test"
     }
     if arguments.labels is None and labels is None and task.labels is not None:
         stated["labels"] = list(task.labels)

@@ -110,16 +110,12 @@ class CoreferenceFamily:
 
     def parameters(self) -> dict[str, Any]:
         """Returns the arguments that decide the numbers of this family only."""
-        chosen = {
+        return {
             "max_negatives_per_pronoun": self.options.max_negatives_per_pronoun,
             "num_hidden_units": self.options.num_hidden_units,
+            "span_representation": self.options.span_representation,
+            "training_pairs": self.options.training_pairs,
         }
-        # Named where they are not the first ones only: runs from before they could be chosen stay valid.
-        for name in ("span_representation", "training_pairs"):
-            value = getattr(self.options, name)
-            if value != getattr(CoreferenceOptions, name):
-                chosen[name] = value
-        return chosen
 
     def read(self, config: BertConfig, vocabulary: FileContent) -> CoreferenceData:
         """Reads and checks the data; imports no TensorFlow."""

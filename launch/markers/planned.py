@@ -27,7 +27,7 @@ from multiberts.runs.files import (
 )
 
 FILE = "launch/plan.json"
-VERSION = 2
+VERSION = 1
 
 # Folders of an experiment in which no run lies.
 FOLDERS_WITHOUT_RUNS = {"launch", "logs"}
@@ -83,7 +83,6 @@ def write_plan(
     path = Path(root) / FILE
     before: list[dict[str, Any]] = []
     if path.is_file():
-        _refuse_first_version(path)
         with contextlib.suppress(UserError):  # a damaged one is written anew
             before = _entries(path)
     if estimates is None:
@@ -120,23 +119,10 @@ def read_plan(root: PathLike) -> list[MarkedRun]:
             f"{path} does not exist: nothing was launched in {root}; check launch.root, or start "
             "`multiberts launch run`"
         )
-    _refuse_first_version(path)
     return [
         MarkedRun(**{**{name: run[name] for name in _KINDS}, "parents": tuple(run["parents"])})
         for run in _entries(path)
     ]
-
-
-def _refuse_first_version(path: Path) -> None:
-    """Refuses the marker of an earlier version, whose names of directories ended in other hashes."""
-    with open(path, "rb") as stream:
-        start = stream.read(20)
-    if start.startswith(b'{"version": 1,'):
-        raise UserError(
-            f"{path} has version 1, expected {VERSION}: it was written by multiberts 0.1, which named "
-            "run directories otherwise, so every run would be made again; finish the experiment with "
-            f"multiberts 0.1, choose another launch.root, or remove {path} to run everything anew"
-        )
 
 
 def _entries(path: Path) -> list[dict[str, Any]]:

@@ -302,11 +302,6 @@ def options_of(kind: type[_Options], engine: str, given: Mapping[str, Any]) -> _
     """
     annotations = annotations_of(kind)
     for name, value in given.items():
-        is_former = name.startswith("heartbeat_") and name not in annotations
-        if is_former or name == "silent_seconds":
-            raise UserError(
-                f"run.engine_options has {name!r}, which is run.silent_seconds; set that instead"
-            )
         if name not in annotations:
             raise UserError(
                 f"run.engine_options has {name!r}, which engine {engine!r} does not know; "

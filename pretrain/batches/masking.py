@@ -54,9 +54,8 @@ class Masking:
 
     @classmethod
     def of(cls, parameters: Mapping[str, Any]) -> Self:
-        """Takes the fields from the parameters of a run; those that are absent have their defaults."""
-        names = (field.name for field in fields(cls))
-        return cls(**{name: parameters[name] for name in names if name in parameters})
+        """Takes the fields from the parameters of a run."""
+        return cls(**{field.name: parameters[field.name] for field in fields(cls)})
 
 
 def pretraining_batch(

@@ -130,15 +130,8 @@ def _settle(parameters: Values, inputs: Values) -> None:
         (parameters["source_format"],) = formats
     if inputs["vocabulary"] or "store" in formats:
         parameters["vocabulary_size"] = None
-    text_field = parameters.pop("text_field")
-    swaps = {name: parameters.pop(name) for name in _COUNTERFACTUAL}
-    # Stated last and where they matter, so that directories made before they existed stay valid.
-    if formats & {"jsonl", "tfds"}:
-        parameters["text_field"] = text_field
-    if swaps["counterfactual_nouns"] or swaps["counterfactual_names"]:
-        both = ("counterfactual_nouns", "counterfactual_names")
-        parameters |= {name: swaps.pop(name) for name in both}
-    parameters |= {name: swaps[name] for name in swaps if swaps[name] != _COUNTERFACTUAL[name]}
+    if not formats & {"jsonl", "tfds"}:
+        del parameters["text_field"]
     if "tfds" in formats:
         parameters["sources"] = inputs.pop("sources")
 

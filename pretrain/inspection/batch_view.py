@@ -16,7 +16,7 @@ import numpy as np
 
 from multiberts.pretrain.batches.corpus_batches import open_batches
 from multiberts.pretrain.batches.masking import Masking
-from multiberts.pretrain.training.recipe import CONTINUE, RESTART, learning_rates
+from multiberts.pretrain.training.recipe import CONTINUE, learning_rates
 from multiberts.runs.directory import CONFIG, fingerprint, read_config
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
@@ -154,7 +154,7 @@ def show_batch(
 def _learning_rate(record: RunRecord, index: int, moved_to: PathLike | None) -> float:
     """Returns the learning rate of the update that follows `index` finished ones."""
     parameters = record.parameters
-    treatment = parameters.get("learning_rate_treatment", RESTART)
+    treatment = parameters["learning_rate_treatment"]
     steps_before = 0
     if treatment == CONTINUE:
         from multiberts.bert.checkpoint.checkpoint import read_provenance

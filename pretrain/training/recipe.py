@@ -149,11 +149,7 @@ class PretrainingSettings:
 
 
 def _settle(parameters: Values, inputs: Values) -> None:
-    """Gives equal runs equal parameters; a checkpoint that is given by name is fetched.
-
-    Those that came with time are stated only where they matter, so that directories made before they
-    existed stay valid.
-    """
+    """Gives equal runs equal parameters; a checkpoint that is given by name is fetched."""
     if parameters["data_seed"] is None:
         parameters["data_seed"] = parameters["pretrain_seed"]
     parameters["model"] = dict(parameters["model"])
@@ -162,17 +158,8 @@ def _settle(parameters: Values, inputs: Values) -> None:
     )
     if is_name(inputs["initial_checkpoint"]):
         inputs["initial_checkpoint"] = str(checkpoint_directory(inputs["initial_checkpoint"]))
-    restarts = inputs["initial_checkpoint"] is None or (
-        parameters["learning_rate_treatment"] == RESTART
-    )
-    for name, has_no_effect in (
-        ("whole_word_masks", not parameters["whole_word_masks"]),
-        ("compute_dtype", parameters["compute_dtype"] == "float32"),
-        ("learning_rate_treatment", restarts),
-        ("evaluation_batches", inputs["evaluation_corpus"] is None),
-    ):
-        if has_no_effect:
-            del parameters[name]
+    if inputs["evaluation_corpus"] is None:
+        del parameters["evaluation_batches"]
 
 
 IDENTITY = Identity(

@@ -42,7 +42,7 @@ from multiberts.pretrain.world.grammar import (
 )
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.files import write_atomically
-from multiberts.runs.identity import Identity, Values
+from multiberts.runs.identity import Identity
 from multiberts.runs.parameters import NonNegativeInt, PositiveInt, Range, Share
 
 # Of each field's four occupations, those whose facts and questions are for training.
@@ -67,15 +67,7 @@ SKILLS = {"base": 0.6, "new": 0.9}
 NUM_MADE_UP_SEEDS = 5
 
 
-def _settle(parameters: Values, inputs: Values) -> None:
-    """States what came later only where it is given, so that older worlds stay valid."""
-    del inputs
-    for name in ("sentences_per_document", "participant_share"):
-        if parameters[name] is None:
-            del parameters[name]
-
-
-IDENTITY = Identity(settle=_settle)
+IDENTITY = Identity()
 
 _Several = Annotated[int, Range(least=2)]
 

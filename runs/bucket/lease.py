@@ -30,8 +30,7 @@ _LONGEST_PATIENCE = 900.0
 _KINDS = {
     **dict.fromkeys(("owner", "host", "machine"), str),
     "pid": int,
-    "created": float | None,  # which earlier versions did not write
-    **dict.fromkeys(("renewed", "seconds_until_stale"), float),
+    **dict.fromkeys(("created", "renewed", "seconds_until_stale"), float),
 }
 
 
@@ -155,7 +154,7 @@ class BucketLease:
 def _has_ended(holder: dict[str, Any]) -> bool:
     """Returns whether the holder of a lease was a process of this machine that has ended."""
     is_here = holder["machine"] == _machine()
-    return is_here and not process_is_alive(holder["pid"], holder.get("created"))
+    return is_here and not process_is_alive(holder["pid"], holder["created"])
 
 
 def _machine() -> str:

@@ -236,17 +236,6 @@ def test_a_record_of_another_number_of_texts_is_refused(
         predict(model=str(run / "model"), files=[str(pair_data / "dev.tsv")], compile_step=False)
 
 
-def test_a_model_without_that_record_works(
-    run: Path, pair_data: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    expected = answers(capsys, run / "model", pair_data / "dev.tsv")
-    path = run / "model" / "checkpoint.json"
-    content = json.loads(path.read_text())
-    del content["finetuned"]["head"]["num_texts"]
-    path.write_text(json.dumps(content))
-    assert answers(capsys, run / "model", pair_data / "dev.tsv") == expected
-
-
 def test_a_head_with_more_outputs_than_labels_is_refused(run: Path, pair_data: Path) -> None:
     path = run / "model" / "checkpoint.json"
     content = json.loads(path.read_text())

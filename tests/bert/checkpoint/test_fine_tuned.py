@@ -60,7 +60,7 @@ def make(tmp_path: Path) -> Callable[..., Path]:
         shapes = {name: list(values.shape) for name, values in sorted(head.items())}
         record = {
             "task": "mine",
-            "head": {"kind": kind, "labels": labels, "variables": shapes},
+            "head": {"kind": kind, "labels": labels, "num_texts": None, "variables": shapes},
             "sequence_length": 16,
             "do_lower_case": True,
             "arguments": {"labels": labels, "options": {}, "task_modules": []},
@@ -170,6 +170,7 @@ def test_a_head_that_transformers_does_not_have_is_refused(
         (lambda record: record.pop("task"), "finetuned has task nothing, expected"),
         (lambda record: record.update(sequence_length="long"), "finetuned has sequence_length 'long'"),
         (lambda record: record["head"].update(kind=3), "finetuned has kind 3"),
+        (lambda record: record["head"].pop("num_texts"), "finetuned has num_texts nothing, expected"),
         (
             lambda record: record["head"]["variables"].update(output_bias=[9]),
             "a head of classification with 3 labels has 3 outputs, but its variables have 9",

@@ -14,7 +14,6 @@ from multiberts.evaluate.dumps.predictions import read_predictions
 from multiberts.finetune.classification.learner import ClassificationFamily, _class_weights
 from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.prediction import predict
-from multiberts.finetune.recipe import IDENTITY, FinetuningSettings
 from multiberts.finetune.tasks import DataArguments, task_named
 from multiberts.runs.errors import UserError
 
@@ -286,19 +285,6 @@ def test_weights_are_those_of_scikit_learn_and_move_the_answers(
     np.testing.assert_array_equal(answers["none"]["scores"], answers["ones"]["scores"])
     assert (answers["last"]["prediction"] == 2).all()
     assert (answers["none"]["prediction"] != 2).any()
-
-
-def test_options_that_are_not_given_do_not_identify_a_run() -> None:
-    """Runs planned before these options existed keep their identity."""
-    settings = FinetuningSettings(
-        run_dir="r", checkpoint="c", task="tone", labels=["a", "b"], data_dir="d"
-    )
-    parameters, _ = IDENTITY.of(settings.call())
-    assert parameters["options"] == {
-        "predict_test": False,
-        "text_columns": ["sentence1", "sentence2"],
-        "label_column": "label",
-    }
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from multiberts.evaluate.dumps.run_file import read_run
 from multiberts.finetune.content import FileContent
 from multiberts.finetune.coreference.frozen_states import FrozenEncoder, span_states
 from multiberts.finetune.coreference.heads import HEADS, engines, pair_logits
-from multiberts.finetune.coreference.task import TASKS, CoreferenceFamily, CoreferenceOptions
+from multiberts.finetune.coreference.task import TASKS
 from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.tasks import DataArguments
 from multiberts.runs.errors import UserError
@@ -125,12 +125,6 @@ def test_the_papers_heads_learn_too(
     dev = read_predictions([run], "dev")
     assert float((dev["prediction"] == dev["label"]).mean()) > 0.9
     assert read_run(run)["parameters"] | options == read_run(run)["parameters"]
-
-
-def test_first_options_are_not_named_so_that_older_runs_stay_valid() -> None:
-    options = TASKS[0].completed({})
-    family = CoreferenceFamily((Path("a"),), (), None, 128, CoreferenceOptions(**options))
-    assert family.parameters() == {"max_negatives_per_pronoun": 4, "num_hidden_units": 128}
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ IMPORTED = {**RUN, "parameters": FACTS}
 
 # By marker: its file, what a whole one holds, and who reads it.
 MARKERS: dict[str, tuple[str, dict[str, Any], Callable[[Path], object]]] = {
-    "plan": ("launch/plan.json", {"version": 2, "runs": [PLANNED]}, read_plan),
+    "plan": ("launch/plan.json", {"version": 1, "runs": [PLANNED]}, read_plan),
     "lease": ("launch/lease.json", LEASE, Lease.held),
     "attempt": (
         "launch/attempts/prepare/1.json",
@@ -102,8 +102,8 @@ def test_a_creation_time_is_a_number_and_may_be_missing(tmp_path: Path, marker: 
 @pytest.mark.parametrize(
     ("marker", "change"),
     [
-        ("plan", lambda place: {"version": 2, "runs": [{**PLANNED, "path": place}]}),
-        ("plan", lambda place: {"version": 2, "runs": [{**PLANNED, "parents": [place]}]}),
+        ("plan", lambda place: {"version": 1, "runs": [{**PLANNED, "path": place}]}),
+        ("plan", lambda place: {"version": 1, "runs": [{**PLANNED, "parents": [place]}]}),
         ("imported", lambda place: {"version": 1, "runs": [{**IMPORTED, "path": place}]}),
         ("attempt", lambda place: {**ATTEMPT, "path": place}),
         ("attempt", lambda place: {**ATTEMPT, "log": place or ".."}),

@@ -323,18 +323,18 @@ def test_ten_thousand_runs_have_paths_of_their_own() -> None:
 
 
 def test_directories_keep_their_names() -> None:
-    """As version 2 of the plan's marker names them; `scores` builds on all others.
+    """As finished runs are named; `scores` builds on all others.
 
     Another name here means that everybody's finished runs would be made again: a stage has a new
     parameter, or another default.
     """
     named = {run.stage: run.path for run in planned() if run.stage != "report"}
     assert named == {
-        "make_world": "world-97d91266",
-        "prepare": "corpora/swapped-f0476a85",
-        "pretrain": "pretrain/cda_incr/seed_1-d3e40515",
-        "finetune": "finetune/pronoun_probe/cda_incr-seed_1-step_5/run-74d197ac",
-        "score": "scores-290aa014",
+        "make_world": "world-f8f8f72e",
+        "prepare": "corpora/swapped-dfeb6ed1",
+        "pretrain": "pretrain/cda_incr/seed_1-c980c5ff",
+        "finetune": "finetune/pronoun_probe/cda_incr-seed_1-step_5/run-82eb67d5",
+        "score": "scores-2aa8dad8",
     }
 
 

@@ -38,7 +38,6 @@ from multiberts.tests.patience import PATIENCE
         ),
         ({"max_blocks": 1.5}, "'max_blocks'. is 1.5, expected int"),
         ({"gpus": "2"}, "'gpus'. is '2', expected int"),
-        ({"heartbeat_period": 5}, "'heartbeat_period', which is run.silent_seconds"),
         ({"max_blocks": 0}, "'max_blocks'. is 0, expected int at least 1"),
         ({"walltime": "a day"}, "expected hours:minutes:seconds"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from multiberts.bert.training.log import read_metrics
 from multiberts.pretrain.batches.corpus_batches import CorpusBatches
 from multiberts.pretrain.batches.masking import Masking
 from multiberts.pretrain.training.pretraining import checkpoint_path, pretrain
-from multiberts.pretrain.training.recipe import learning_rates
+from multiberts.pretrain.training.recipe import IDENTITY, PretrainingSettings, learning_rates
 from multiberts.runs.errors import UserError
 
 Arguments = Callable[..., dict[str, Any]]
@@ -102,6 +103,16 @@ def test_initialisation_and_order_can_be_crossed(arguments: Arguments, tmp_path:
     for number, one in enumerate(ends):
         for other in ends[number + 1 :]:
             assert not equal(one, other, 1), (one, other)
+
+
+@pytest.mark.parametrize(
+    "changed", [{"learning_rate_treatment": "constant"}, {"whole_word_masks": True}]
+)
+def test_what_changes_the_numbers_identifies_the_run(changed: dict[str, Any]) -> None:
+    """From scratch, too: with `constant` the rate does not decay after the warm-up."""
+    given = PretrainingSettings(run_dir="r", corpus="c", model={}, pretrain_seed=0, num_steps=5)
+    other = dataclasses.replace(given, **changed)
+    assert IDENTITY.of(vars(other))[0] == IDENTITY.of(vars(given))[0] | changed
 
 
 def test_order_depends_on_the_data_seed_alone(corpus: Path) -> None:

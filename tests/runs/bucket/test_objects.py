@@ -145,7 +145,14 @@ def test_a_lease_of_a_killed_process_is_free_at_once(place: str) -> None:
     process.wait()
 
 
-ELSEWHERE = {"owner": "x", "host": "h", "machine": "m", "pid": 1, "seconds_until_stale": 1.0}
+ELSEWHERE = {
+    "owner": "x",
+    "host": "h",
+    "machine": "m",
+    "pid": 1,
+    "created": 1.0,
+    "seconds_until_stale": 1.0,
+}
 
 
 @pytest.mark.parametrize("seconds_ahead", [-1e6, 0.0, 86400.0])
