@@ -6,9 +6,7 @@ What is the same on every engine stands here; `tensorflow_engine` and `jax_engin
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -29,7 +27,6 @@ from multiberts.bert.training.interface import (
 from multiberts.bert.training.state import Arrays, TrainingState
 from multiberts.runs.allocator import keep_freed_memory
 from multiberts.runs.environment import JAX, engine, machine
-from multiberts.runs.errors import UserError
 
 keep_freed_memory()
 
@@ -81,8 +78,6 @@ class Trainer:
       devices: that share the work.
       step_count: finished updates.
       steps_per_dispatch: the most updates that `steps` makes; 1 where the engine joins none.
-      exact_packs: by how many twins were updated in one program: the updates in which that gave the
-        bytes of single ones; None: it gave others. All twins share it.
     """
 
     def __init__(
@@ -115,7 +110,6 @@ class Trainer:
           UserError: the devices are not there, or cannot take equal numbers of shards.
         """
         self.step_count = 0
-        self.exact_packs: dict[int, int | None] = {}
         self.devices = open_devices(devices)
         self.devices.check_shards(gradient_shards)
         self._gradient_shards = gradient_shards
@@ -129,27 +123,6 @@ class Trainer:
         )
         self._step = _implementation()[0](recipe, self.devices)
         self.steps_per_dispatch = steps_per_dispatch if self._step.several else 1
-
-    def twin(self) -> Trainer:
-        """Returns a trainer of the same compiled programs with a state of its own, for another seed.
-
-        Raises:
-          UserError: this engine, or a process of several, trains one seed.
-        """
-        step = self._step.twin()
-        if step is None or self.processes.count > 1:
-            raise UserError(
-                f"several seeds cannot be trained together by {self.processes.count} process(es) of "
-                f"the engine {engine()}; train them apart, or with one process of the engine {JAX}"
-            )
-        twin = copy.copy(self)
-        twin._step, twin.step_count = step, 0
-        return twin
-
-    @property
-    def packs_seeds(self) -> bool:
-        """Returns whether the engine makes the updates of several twins in one program."""
-        return self._step.pack is not None
 
     @property
     def processes(self) -> Processes:
@@ -233,57 +206,20 @@ class Trainer:
           As `step`. Where several can be made at once: arrays [steps_per_dispatch], of which the first
           len(batches) count.
         """
-        several = self._step.several
-        if several is None or self.steps_per_dispatch == 1:
+        most, several = self.steps_per_dispatch, self._step.several
+        if several is None or most == 1:
             (batch,), (learning_rate,) = batches, learning_rates
             return self.step(batch, learning_rate, dropout_seed, has_notice)
-        arrays, rates = self._block(batches, learning_rates, dropout_seed, has_notice)
-        metrics = several(arrays, rates, len(batches))
-        self.step_count += len(batches)
-        return metrics
-
-    @staticmethod
-    def steps_in_one_program(dispatches: Sequence[Dispatch]) -> list[dict[str, Array]]:
-        """Makes the updates of several twins, vectorised over them, where the engine `packs_seeds`.
-
-        Args:
-          dispatches: of each twin, with equally many batches of the same shapes.
-
-        Returns:
-          Of each what `steps` returns.
-        """
-        trainers, num_steps = [of.trainer for of in dispatches], len(dispatches[0].batches)
-        pack = trainers[0]._step.pack
-        assert pack is not None
-        blocks = [of.trainer._block(*of[1:]) for of in dispatches]
-        metrics = pack(
-            [trainer._step for trainer in trainers],
-            [arrays for arrays, _ in blocks],
-            np.stack([rates for _, rates in blocks]),
-            num_steps,
-        )
-        for trainer in trainers:
-            trainer.step_count += num_steps
-        return metrics
-
-    def _block(
-        self,
-        batches: Sequence[Batch],
-        learning_rates: Sequence[float],
-        dropout_seed: int,
-        has_notice: bool,
-    ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """Returns the arrays and the learning rates of `steps_per_dispatch` steps.
-
-        One program serves all: what is missing to a whole block is not looked at.
-        """
-        most = self.steps_per_dispatch
+        # One program serves all: what is missing to a whole block is not looked at.
         filled = [*batches, *(most - len(batches)) * [batches[-1]]]
         arrays = {name: np.stack([batch[name] for batch in filled]) for name in batches[0]}
         numbers = self.step_count + np.arange(most)
         padded = [*learning_rates, *(most - len(batches)) * [0.0]]
         rates = np.array(list(map(self._rate, padded, numbers.tolist())), np.float32)
-        return arrays | self._further(dropout_seed, has_notice, numbers), rates
+        arrays |= self._further(dropout_seed, has_notice, numbers)
+        metrics = several(arrays, rates, len(batches))
+        self.step_count += len(batches)
+        return metrics
 
     def _rate(self, learning_rate: float, step: int) -> float | np.ndarray:
         """Returns the learning rate as the engine takes it, with the corrections of the moments."""
@@ -309,16 +245,6 @@ class Trainer:
         if self.processes.count > 1:
             further[NOTICES] = np.full((*steps.shape, self.devices.count), has_notice, np.float32)
         return further
-
-
-class Dispatch(NamedTuple):
-    """Updates that are to be made at once: a trainer and the arguments of its `steps`."""
-
-    trainer: Trainer
-    batches: Sequence[Batch]
-    learning_rates: Sequence[float]
-    dropout_seed: int
-    has_notice: bool = False
 
 
 class Predictor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,8 +16,6 @@ Batch = Mapping[str, np.ndarray]
 Loss = Callable[[Mapping[str, Array], Mapping[str, Array], Array], tuple[Array, dict[str, Array]]]
 # Several updates in one program; see `Step.several`.
 Several = Callable[[Batch, np.ndarray, int], dict[str, Array]]
-# The same of several steps, a seed each; see `Step.pack`.
-Pack = Callable[[Sequence[Any], Sequence[Batch], np.ndarray, int], list[dict[str, Array]]]
 Function = Callable[[Mapping[str, Array], Mapping[str, Array]], dict[str, Array]]
 
 # Names among a batch's arrays while they are dealt to devices: the dropout keys, and, of several
@@ -88,22 +86,6 @@ class Step(Protocol):
           num_steps: how many are made, from the first; the other arrays are not looked at.
 
         It returns what a single update does, [steps] by name, of which the first `num_steps` count.
-        """
-
-    def twin(self) -> Step | None:
-        """Returns a step of the same compiled programs with a state of its own; None: one per process."""
-
-    @property
-    def pack(self) -> Pack | None:
-        """Returns what updates several twins in one program; None where there is nothing to gain.
-
-        Its arguments:
-          steps: the twins.
-          arrays: of each twin, as `several` takes them.
-          learning_rates: float32 [twins, steps].
-          num_steps: as `several` takes it, the same for all.
-
-        It returns what `several` does, of each twin.
         """
 
 

@@ -8,10 +8,8 @@ depend on how many devices there are.
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -29,7 +27,6 @@ from multiberts.bert.training.interface import (
     Array,
     Batch,
     Function,
-    Pack,
     Recipe,
     Several,
 )
@@ -47,19 +44,6 @@ _Sums = tuple[_Named, _Named]
 _DEALT, _BLOCK_DEALT = PartitionSpec(DATA), PartitionSpec(None, DATA)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Stack:
-    """States of several twins, in arrays with a first axis of twins.
-
-    Attributes:
-      state: [twins, ...].
-      size: how many twins.
-    """
-
-    state: _State
-    size: int
-
-
 class JaxStep:
     """One update of weights and moments; see `interface.Step`. JAX always compiles it."""
 
@@ -70,14 +54,13 @@ class JaxStep:
         """
         self._recipe = recipe
         self._devices = devices
-        self._state = ({}, {}, {})
+        self._state: _State = ({}, {}, {})
         self._shard_sums = jax.jit(self._shard_gradients)
         self._add = jax.jit(_added, donate_argnums=0)
         # The old state's memory becomes the new one's.
         self._adam = jax.jit(self._adam_step, donate_argnums=0)
         self._update = self._on_all_devices(self._updated, _DEALT)
         self._updates = self._on_all_devices(self._updated_in_turn, _BLOCK_DEALT)
-        self._updates_of_pack = self._on_all_devices(self._updated_together, _BLOCK_DEALT)
 
     def _on_all_devices(self, update: Any, dealt: PartitionSpec) -> Any:
         """Compiles an update of an accelerator, whose second argument is dealt to all of them."""
@@ -95,29 +78,9 @@ class JaxStep:
         return jax.jit(update, donate_argnums=0, compiler_options=options)
 
     @property
-    def _state(self) -> _State:
-        """Returns the weights, m and v; of a twin, taken out of the stack that it shares."""
-        return self._own if self._stack is None else _row(self._stack.state, self._place)
-
-    @_state.setter
-    def _state(self, state: _State) -> None:
-        self._own: _State = state
-        self._stack: _Stack | None = None
-        self._place = 0
-
-    @property
     def several(self) -> Several | None:
         """Returns what makes several updates in one program; None on CPUs, where Python costs little."""
         return None if self._devices.kind == CPU else self._several
-
-    def twin(self) -> JaxStep:
-        """Returns a step of the same compiled programs with a state of its own."""
-        return copy.copy(self)
-
-    @property
-    def pack(self) -> Pack | None:
-        """Returns what updates several twins in one program; None on CPUs, which a seed fills alone."""
-        return None if self._devices.kind == CPU else self._packed
 
     @property
     def machine(self) -> dict[str, object]:
@@ -182,27 +145,6 @@ class JaxStep:
         dealt = self._dealt(arrays, _BLOCK_DEALT)
         of_steps = (learning_rates, np.int32(num_steps))
         self._state, metrics = self._updates(self._state, dealt, of_steps)
-        return metrics
-
-    def _packed(
-        self,
-        steps: Sequence[JaxStep],
-        arrays: Sequence[Batch],
-        learning_rates: np.ndarray,
-        num_steps: int,
-    ) -> list[dict[str, Array]]:
-        metrics: list[_Named]
-        dealt = [self._dealt(each, _BLOCK_DEALT) for each in arrays]
-        of_steps = (learning_rates, np.int32(num_steps))
-        stack = steps[0]._stack
-        places = [step._place for step in steps if step._stack is stack is not None]
-        # A stack's memory becomes the new one's, unless another twin still needs it.
-        if stack is None or places != list(range(stack.size)) or len(places) < len(steps):
-            stack = _Stack(_stacked([step._state for step in steps]), len(steps))
-        state, metrics = self._updates_of_pack(stack.state, dealt, of_steps)
-        stack = _Stack(state, len(steps))
-        for place, step in enumerate(steps):
-            step._own, step._stack, step._place = ({}, {}, {}), stack, place
         return metrics
 
     def _dealt(self, arrays: Batch, spec: PartitionSpec) -> _Named:
@@ -289,17 +231,6 @@ class JaxStep:
         found: tuple[_State, _Named] = jax.lax.fori_loop(0, num_steps, update, (state, empty))
         return found
 
-    def _updated_together(
-        self, state: _State, arrays: list[_Named], of_steps: tuple[Array, Array]
-    ) -> tuple[_State, list[_Named]]:
-        """Makes the updates of several seeds, vectorised over them: `_updated_in_turn` of each.
-
-        Arrays of the state and the learning rates have a first axis of seeds.
-        """
-        update = jax.vmap(self._updated_in_turn, in_axes=(0, 0, (0, None)))
-        state, metrics = update(state, _stacked(arrays), of_steps)
-        return state, [_row(metrics, n) for n in range(len(arrays))]
-
     def _summed(self, parameters: _Named, batch: _Named, keys: Array) -> _Sums:
         """Sums over the shards [keys.shape[0]] in order, in the memory of one."""
         count = keys.shape[0]
@@ -348,16 +279,6 @@ def _added(total: _Sums, shard: tuple[_Named, _Named, Array]) -> _Sums:
     clipped = {name: gradient * scale for name, gradient in gradients.items()}
     found: _Sums = jax.tree.map(jnp.add, total, (clipped, metrics))
     return found
-
-
-@jax.jit
-def _stacked(trees: Sequence[Any]) -> Any:
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
-
-
-@jax.jit
-def _row(tree: Any, number: int) -> Any:
-    return jax.tree.map(lambda leaf: leaf[number], tree)
 
 
 def _copied(arrays: Mapping[str, Array]) -> Arrays:

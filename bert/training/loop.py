@@ -13,10 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from multiberts.bert.training.devices import Processes
-from multiberts.bert.training.engine import Dispatch, Trainer
+from multiberts.bert.training.engine import Trainer
 from multiberts.bert.training.interface import NOTICES, Array, Batch
 from multiberts.bert.training.log import TrainingLog, cannot_write
-from multiberts.bert.training.pack import Run, carry_out_together
 from multiberts.bert.training.state import (
     STATE,
     StateWriter,
@@ -139,22 +138,6 @@ def train(
         state cannot be written, or at the end); earlier files are left whole. Of several processes,
         another has ended, or holds another state.
     """
-    (error,) = carry_out_together(
-        [training(trainer, schedule, saving, callbacks, description=description)]
-    )
-    if error is not None:
-        raise error
-
-
-def training(
-    trainer: Trainer,
-    schedule: Schedule,
-    saving: Saving,
-    callbacks: Callbacks,
-    *,
-    description: str = "training",
-) -> Run:
-    """Yields the updates of `train`, and takes their metrics: a run that `carry_out_together` makes."""
     directory, num_steps, on_step = saving.directory, schedule.num_steps, callbacks.on_step
     scheduled = set(callbacks.at_steps)
     # All processes that train together read the state; one of them writes.
@@ -203,9 +186,7 @@ def training(
         ):
             writer.check()
             rates = [schedule.learning_rate_at(step) for step in steps]
-            metrics = yield Dispatch(
-                trainer, batches, rates, schedule.dropout_seed, stopping.has_notice()
-            )
+            metrics = trainer.steps(batches, rates, schedule.dropout_seed, stopping.has_notice())
             done, learning_rate = steps.stop, rates[-1]
             clock.count(len(steps))
             is_stopped = stopping.after(metrics) and done < num_steps

@@ -58,13 +58,6 @@ class TensorFlowStep:
         """Returns what makes several updates in one program; None but on one processor, compiled."""
         return self._several if self._on_processor and self.devices.strategy is None else None
 
-    def twin(self) -> None:
-        """Returns None: compiled functions hold on to the variables of one state."""
-
-    @property
-    def pack(self) -> None:
-        """Returns None: there are no twins."""
-
     @property
     def machine(self) -> dict[str, object]:
         """Returns what changes the last bits of training besides the recipe."""

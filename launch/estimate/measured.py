@@ -7,7 +7,6 @@ from `run.json`, which records how many examples a task has.
 from __future__ import annotations
 
 import statistics
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,8 +31,7 @@ class Measurements:
     """What is known of an experiment's runs.
 
     Attributes:
-      seconds_per_step: of pre-training, by `launch.estimate.work.shape_of`; the median of its runs, of each
-        its share of the device, which trains several seeds together.
+      seconds_per_step: of pre-training, by `launch.estimate.work.shape_of`; the median of its runs.
       seconds_per_run: of the other stages, likewise.
       steps: finished updates of pre-training that is not done, by path.
       examples: of a task with at most so many examples to train on: how many it trains on and
@@ -61,8 +59,6 @@ def measure(
       counts: whether the time of a run on a device of that name counts; None: an unknown device.
     """
     attempts = attempts_of(root)
-    programs = map(_program, attempts.values())
-    sharing = Counter(program for program in programs if program is not None)
     per_step: dict[Shape, list[float]] = {}
     per_run: dict[Shape, list[float]] = {}
     steps: dict[str, int] = {}
@@ -74,9 +70,7 @@ def measure(
                 steps[run.path] = int(lines[-1]["step"])
             seconds = _seconds_per_step(lines)
             if seconds is not None and counts(run, _device(attempts.get(run.path, ()))):
-                program = _program(attempts.get(run.path, ()))
-                seeds = 1 if program is None else sharing[program]
-                per_step.setdefault(shape_of(run), []).append(seconds / seeds)
+                per_step.setdefault(shape_of(run), []).append(seconds)
         elif run.path in done:
             key = (run.parameters.get("task"), run.parameters.get("max_train_examples"))
             if run.stage == "finetune" and key not in examples:
@@ -114,12 +108,6 @@ def _note_run(
         took = _seconds_of_log(tail_of_metrics(Path(root) / run.path / "metrics.jsonl"))
     if took:
         per_run.setdefault(shape, []).append(took[-1])
-
-
-def _program(attempts: Sequence[Attempt]) -> tuple[str, int, str] | None:
-    """Returns what the last attempts of runs share that are carried out together: process and log."""
-    last = attempts[-1] if attempts else None
-    return None if last is None or last.log is None else (last.host, last.pid, last.log)
 
 
 def _device(attempts: Sequence[Attempt]) -> str | None:

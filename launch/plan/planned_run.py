@@ -26,9 +26,6 @@ STAGES = {
     "paper": "multiberts.stats.paper.reproduction",
 }
 
-# Stages of which a worker carries out the runs of a bundle at once, not one after the other.
-TOGETHER = ("pretrain",)
-
 # Stages of what was imported: a run that made one checkpoint, or one that made predictions.
 CHECKPOINT_STAGE = "import_checkpoint"
 PREDICTIONS_STAGE = "import_predictions"
@@ -117,21 +114,6 @@ def stage_function(stage: str) -> Callable[..., None]:
     module, _, function = stage.rpartition(":")
     found: Callable[..., None] = getattr(importlib.import_module(module or STAGES[stage]), function)
     return found
-
-
-def carry_out_together(stage: str, calls: Sequence[Mapping[str, Any]]) -> list[Exception | None]:
-    """Calls a stage of which a worker carries out several runs at once: `<stage>_together` of its module.
-
-    Args:
-      stage: key of `STAGES`, one of `TOGETHER`.
-      calls: keyword arguments of each run.
-
-    Returns:
-      Of each run None, or its error.
-    """
-    together = getattr(importlib.import_module(STAGES[stage]), f"{stage}_together")
-    errors: list[Exception | None] = together(calls)
-    return errors
 
 
 def stage_identity(stage: str) -> Identity:

@@ -18,9 +18,7 @@ from multiberts.launch.estimate.quantities import duration
 from multiberts.launch.markers.attempts import EngineName
 from multiberts.launch.markers.planned import done_paths
 from multiberts.launch.plan.planned_run import STAGES, PlannedRun
-from multiberts.launch.plan.together import most_together, number_of_programs
 from multiberts.runs.console import report
-from multiberts.runs.environment import JAX
 from multiberts.runs.errors import counted
 from multiberts.runs.parameters import NonNegativeFloat, PositiveInt, fits
 
@@ -50,8 +48,8 @@ def show_plan(
       workers: runs side by side, each on a device of its own; None: one per core or GPU here, one of
         another device.
       spot: prices of capacity that can be taken away; None: where the engine asks for it.
-      engine: what the plan is to be carried out with. `tpu` pre-trains each seed, or several of a small
-        model, on a slice, at most `max_nodes` at a time, and leaves the rest to this machine.
+      engine: what the plan is to be carried out with. `tpu` pre-trains each seed on a slice of its
+        own, at most `max_nodes` at a time, and leaves the rest to this machine.
       engine_options: of the engine.
       all: whether to list every run; otherwise a folder of several runs is one line with counts.
 
@@ -62,12 +60,8 @@ def show_plan(
     stages = DEVICE_STAGES
     if engine == "tpu":
         device = device or options.get("accelerator_type")
-        seeds = [run for run in plan if run.stage == "pretrain"]
-        counts = [options.get(name) for name in ("seeds_together", "max_nodes")]
-        wanted, limit = (count if fits(count, PositiveInt) else None for count in counts)
-        gains = options.get("compute", JAX) == JAX
-        nodes = number_of_programs(seeds, lambda run: most_together(run, wanted, gains))
-        workers = workers or max(1, min(nodes, limit or nodes))
+        seeds, limit = sum(run.stage == "pretrain" for run in plan), options.get("max_nodes")
+        workers = workers or max(1, min(seeds, limit if fits(limit, PositiveInt) else seeds))
         spot = options.get("spot", False) if spot is None else spot
         stages = frozenset({"pretrain"})
     estimate = estimate_plan(

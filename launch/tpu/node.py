@@ -8,7 +8,6 @@ the machine stays is started again.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
 import signal
@@ -23,7 +22,6 @@ from typing import Any
 
 from multiberts.bert.training.log import tail_of_metrics
 from multiberts.launch.workers.heartbeats import HEARTBEATS, WatchedProcess
-from multiberts.launch.workers.worker import Error, Outcome
 from multiberts.runs.bucket.mirror import local_copy
 from multiberts.runs.bucket.objects import Bucket
 from multiberts.runs.console import report
@@ -32,7 +30,6 @@ from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import EXIT_PREEMPTED
 
 _EXIT_USER_ERROR = 2
-_USER_ERROR = UserError.__name__
 # How often a trainer that crashed is started again before the machine is given up.
 _CRASHES_ALLOWED = 2
 _SECONDS_FOR_ACCELERATOR = 900.0
@@ -47,29 +44,8 @@ _PREEMPTED = "TRUE"
 _SECONDS_BETWEEN_QUESTIONS = 1.0
 
 
-@dataclasses.dataclass
-class _Seed:
-    """A run of this node.
-
-    Attributes:
-      call: fields of a `Call`.
-      beat: the object in the bucket with its heartbeat.
-      metrics: its log of training here.
-      end: `done` or `failed` once nothing more is to be done for it.
-      error: `kind` and `message` where it failed.
-      step: that training has reached.
-    """
-
-    call: dict[str, Any]
-    beat: str
-    metrics: Path
-    end: str | None = None
-    error: Error | None = None
-    step: int | None = None
-
-
 class NodeBoot:
-    """One boot of a node, which trains a seed, or several of one procedure together."""
+    """One boot of a node."""
 
     def __init__(self, settings: dict[str, Any], log: Path):
         """Opens no connection.
@@ -80,13 +56,12 @@ class NodeBoot:
         """
         self._settings = settings
         self._bucket = Bucket(settings["bucket"])
-        self._seeds = []
-        for run in settings["runs"]:
-            copy = local_copy(Bucket(run["call"]["arguments"]["run_dir"]))
-            self._seeds.append(_Seed(run["call"], run["beat"], copy / METRICS))
+        self._metrics = local_copy(Bucket(settings["run_url"])) / METRICS
         self._log = log
         self._phase = "checking"
+        self._error: dict[str, str] | None = None
         self._booted = self._progressed = time.time()
+        self._step: int | None = None
         self._restarts = 0
         self._trainer: subprocess.Popen[bytes] | None = None
         self._asked_to_stop = False
@@ -105,52 +80,29 @@ class NodeBoot:
         crashes = 0
         while not self._asked_to_stop:
             self._enter("training")
-            crash = self._train()
-            if not self._left():
+            status = self._train()
+            if status == 0:
                 self._enter("done")
-                return _EXIT_USER_ERROR if any(seed.error for seed in self._seeds) else 0
-            if crash is not None and not self._asked_to_stop:
+                return 0
+            if status == _EXIT_USER_ERROR:
+                return self._fail("UserError", self._last_error(), status)
+            if status != EXIT_PREEMPTED and not self._asked_to_stop:
                 crashes += 1
                 if crashes > _CRASHES_ALLOWED:
-                    line = f"the trainer ended {crashes} times, at last with {crash}"
-                    return self._fail("Crashed", line, 1)
+                    line = f"the trainer ended {crashes} times, at last with status {status}"
+                    return self._fail("Crashed", f"{line}: {self._last_error()}", 1)
             self._restarts += 1
             self._enter("restarting")
             time.sleep(_SECONDS_BETWEEN_STARTS)
         self._enter("preempted")
         return EXIT_PREEMPTED
 
-    def _left(self) -> list[_Seed]:
-        """Returns the seeds that have not ended."""
-        return [seed for seed in self._seeds if seed.end is None]
-
-    def _train(self) -> str | None:
-        """Trains the seeds that are left, and notes which have ended.
-
-        Returns:
-          How the trainer crashed; None where it did not.
-        """
-        left = self._left()
-        runs, outcomes = self._log.with_name("runs.json"), self._log.with_name("outcomes.json")
-        outcomes.unlink(missing_ok=True)
-        runs.write_text(json.dumps([seed.call for seed in left]))
-        status = self._wait_for_trainer(runs, outcomes)
-        if not outcomes.exists():
-            return f"status {status}: {self._last_error()}"
-        found: list[Outcome] = json.loads(outcomes.read_text())
-        crash = None
-        for seed, (outcome, error) in zip(left, found, strict=True):
-            if outcome == "failed" and error is not None and error["kind"] != _USER_ERROR:
-                crash = error["message"]
-            elif outcome != "preempted":
-                seed.end, seed.error = outcome, error
-        return crash
-
-    def _wait_for_trainer(self, runs: Path, outcomes: Path) -> int:
+    def _train(self) -> int:
         """Runs the trainer; returns its exit status. A silent one is killed."""
         silent_seconds = self._settings["silent_seconds"]
-        command = [sys.executable, "-m", "multiberts.launch.tpu.trainer", str(runs), str(outcomes)]
-        trainer = WatchedProcess([*command, f"{silent_seconds / HEARTBEATS:g}"], silent_seconds)
+        command = [sys.executable, "-m", "multiberts.launch.workers.heartbeats", "pretrain"]
+        command += [*self._settings["flags"], f"{silent_seconds / HEARTBEATS:g}"]
+        trainer = WatchedProcess(command, silent_seconds)
         self._trainer = trainer.process
         if self._asked_to_stop:
             self._trainer.terminate()
@@ -198,8 +150,7 @@ class NodeBoot:
         self._report()
 
     def _fail(self, kind: str, message: str, status: int) -> int:
-        for seed in self._left():
-            seed.end, seed.error = "failed", {"kind": kind, "message": message}
+        self._error = {"kind": kind, "message": message}
         report(f"{kind}: {message}")
         self._enter("failed")
         return status
@@ -222,33 +173,28 @@ class NodeBoot:
             self._report()
 
     def _report(self) -> None:
-        """Writes the heartbeat of each seed, and the log where it has grown."""
+        """Writes the heartbeat, and the log where it has grown."""
         with self._reporting:
-            for seed in self._seeds:
-                step = last_step(seed.metrics)
-                if step != seed.step:
-                    seed.step, self._progressed = step, time.time()
+            step = last_step(self._metrics)
+            if step != self._step:
+                self._step, self._progressed = step, time.time()
+            beat = {
+                "phase": self._phase,
+                "booted": self._booted,
+                "time": time.time(),
+                "progressed": self._progressed,
+                "step": self._step,
+                "restarts": self._restarts,
+                "error": self._error,
+            }
             try:
-                for seed in self._seeds:
-                    self._bucket.write(seed.beat, json.dumps(self._beat(seed)).encode())
+                self._bucket.write(self._settings["beat"], json.dumps(beat).encode())
                 size = os.path.getsize(self._log)
                 if size != self._reported_bytes:
                     self._bucket.write(self._settings["log"], self._tail())
                     self._reported_bytes = size
             except UserError as error:
                 report(f"{error} (tried again with the next heartbeat)")
-
-    def _beat(self, seed: _Seed) -> dict[str, Any]:
-        """Returns a seed's heartbeat; any step of the node counts as progress, for they are made together."""
-        return {
-            "phase": seed.end or self._phase,
-            "booted": self._booted,
-            "time": time.time(),
-            "progressed": self._progressed,
-            "step": seed.step,
-            "restarts": self._restarts,
-            "error": seed.error,
-        }
 
 
 def last_step(metrics: Path) -> int | None:

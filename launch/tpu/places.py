@@ -9,7 +9,6 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from multiberts.launch.markers.attempts import Attempt
 from multiberts.launch.plan.planned_run import PlannedRun, with_leaves
 from multiberts.launch.tpu.client import ATTEMPT, EXPERIMENT, RUN
 from multiberts.launch.tpu.reconcile import Beat
@@ -53,9 +52,9 @@ class Places:
         """Returns the name of the object with an attempt's last heartbeat."""
         return f"launch/beats/{run.path.replace('/', '---')}/{attempt}.json"
 
-    def log(self, attempt: Attempt) -> str:
-        """Returns the name of the object with what an attempt's node printed; its seeds share one."""
-        return f"launch/{attempt.log}"
+    def log(self, run: PlannedRun, attempt: int) -> str:
+        """Returns the name of the object with what an attempt's node printed."""
+        return f"launch/logs/{run.path.replace('/', '---')}/{attempt}.log"
 
     def read_beat(self, run: PlannedRun, attempt: int) -> Beat | None:
         """Returns the last heartbeat of an attempt's node; None before the first."""

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from multiberts.launch.markers.attempts import attempts_at
 from multiberts.launch.markers.planned import MarkedRun, done_paths, read_plan
 from multiberts.launch.tpu.client import DELETING, EXPERIMENT, Provisioner, TpuError
 from multiberts.launch.tpu.places import Places
@@ -45,7 +44,7 @@ def delete_resources(
     places = Places(options["bucket"])
     provisioner = provisioner or Provisioner(options["project"])
     wanted = {} if everything else _unfinished(root)
-    names = {_resource_of(run, root, places): run for run in wanted.values()}
+    names = {places.name(run): run for run in wanted.values()}  # type: ignore[arg-type]
     lines = []
     for zone in options["zones"]:
         try:
@@ -68,13 +67,6 @@ def delete_resources(
                 "before: " + ("; ".join(lines) or "nothing")
             ) from error
     return lines
-
-
-def _resource_of(run: MarkedRun, root: PathLike, places: Places) -> str:
-    """Returns the resource that trains a run, perhaps with other seeds, or would."""
-    last = attempts_at(root, run.path)[-1:]
-    is_on_node = last and last[0].engine == "tpu" and last[0].ended is None
-    return last[0].host if is_on_node else places.name(run)  # type: ignore[arg-type]
 
 
 def _unfinished(root: PathLike) -> dict[str, MarkedRun]:

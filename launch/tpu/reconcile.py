@@ -64,7 +64,6 @@ class Seen:
       node: of its active resource, if it was looked up.
       beat: of its last attempt.
       spent: dollars for all runs together so far.
-      is_shared: whether its node still trains another seed.
     """
 
     now: float
@@ -75,7 +74,6 @@ class Seen:
     node: Node | None = None
     beat: Beat | None = None
     spent: float = 0.0
-    is_shared: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +109,7 @@ class Delete:
 
 @dataclasses.dataclass(frozen=True)
 class End:
-    """Record how an attempt ended whose resource is gone, or trains on with other seeds."""
+    """Record how an attempt ended whose resource is gone."""
 
     outcome: str
     error: dict[str, str] | None = None
@@ -138,7 +136,7 @@ def decide(seen: Seen, settings: TpuSettings) -> Action:
 
     | seen | action |
     |---|---|
-    | DONE | let the trainer end, with all its seeds; delete the resource; finish |
+    | DONE | let the trainer end; delete the resource; finish |
     | nothing | create, up to a number of attempts or dollars, with back-off |
     | waiting | wait; past the patience delete, then the next zone, if there are several |
     | active, fresh heartbeat | show |
@@ -149,7 +147,7 @@ def decide(seen: Seen, settings: TpuSettings) -> Action:
     last = seen.attempts[-1] if seen.attempts else None
     if seen.done and alive:
         # After DONE the trainer removes its state from the bucket and gives the lease back.
-        if seen.is_shared or (alive[0].state == ACTIVE and _is_working(seen)):
+        if alive[0].state == ACTIVE and _is_working(seen):
             return Wait(f"done in {alive[0].zone}, its trainer is ending")
         return Delete(alive[0], "done")
     if seen.done and last is not None and last.ended is None:
@@ -263,9 +261,7 @@ def _of_active(resource: Resource, seen: Seen, settings: TpuSettings) -> Action:
             return Delete(resource, "lost", _error("Silent", message))
         return Wait(f"booting in {resource.zone}")
     if beat.phase == "failed":
-        return (
-            End("failed", beat.error) if seen.is_shared else Delete(resource, "failed", beat.error)
-        )
+        return Delete(resource, "failed", beat.error)
     if beat.phase == "preempted":
         return Delete(resource, "preempted", _error("Preempted", f"preempted in {resource.zone}"))
     minutes = (seen.now - min(beat.time, max(beat.progressed, beat.booted))) / 60

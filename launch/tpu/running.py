@@ -19,7 +19,6 @@ from multiberts.launch.markers.failures import FailedRun
 from multiberts.launch.markers.lease import Lease
 from multiberts.launch.markers.planned import write_plan
 from multiberts.launch.plan.planned_run import PlannedRun
-from multiberts.launch.plan.together import number_of_programs
 from multiberts.launch.tpu.client import Provisioner, TpuError
 from multiberts.launch.tpu.places import Places
 from multiberts.launch.tpu.reconcile import Action, GiveUp
@@ -80,10 +79,7 @@ def run_on_tpu(
                 root=root,
                 budget=settings.budget,
                 device=settings.accelerator_type,
-                workers=min(
-                    number_of_programs(pretraining, settings.most_together),
-                    settings.max_nodes or len(pretraining),
-                ),
+                workers=min(len(pretraining), settings.max_nodes or len(pretraining)),
                 spot=settings.spot,
             )
     failures = carry_out_before(plan, root)

@@ -6,10 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from multiberts.launch.plan.planned_run import PlannedRun
-from multiberts.launch.plan.together import check_seeds_together, most_together
 from multiberts.runs.bucket.objects import is_url
-from multiberts.runs.environment import JAX
 from multiberts.runs.errors import UserError
 from multiberts.runs.parameters import (
     NonNegativeFloat,
@@ -47,7 +44,7 @@ class TpuSettings:
         times the time between two saved states.
       boot_minutes: until a node's first heartbeat.
       max_attempts: of one run; those that never had a node do not count.
-      max_nodes: how many nodes there are at a time, after the first has trained; None: what all runs need.
+      max_nodes: how many nodes there are at a time, after the first has trained; None: one per seed.
       max_failures: of one run in a row that were not the zone's fault; nodes cost money.
       backoff_seconds: before another attempt after a failure; doubled each time, up to an hour.
       budget: dollars for all nodes together, then they are deleted; None: no limit.
@@ -56,8 +53,6 @@ class TpuSettings:
       external_ips: whether nodes have addresses of their own; without, the network needs Private
         Google Access, and Cloud NAT or an image with `python`.
       poll_seconds: between looks.
-      seeds_together: how many seeds of one procedure a node trains together, at most; None: 8 with JAX
-        where the model's hidden size is at most 512, else 1. Above 1 it needs JAX.
       compute: the engine, `jax` or `tensorflow` (up to v4), and whose pinned requirements nodes install.
       python: an interpreter on the nodes that has all requirements; None: nodes install them.
       device_kind: what must compute before training starts: `TPU`; `CPU` or `GPU` in a rehearsal.
@@ -88,7 +83,6 @@ class TpuSettings:
     subnetwork: str | None = None
     external_ips: bool = True
     poll_seconds: PositiveFloat = 60.0
-    seeds_together: PositiveInt | None = None
     compute: str = "jax"
     python: str | None = None
     device_kind: str = "TPU"
@@ -134,8 +128,3 @@ class TpuSettings:
                 f"compute is {self.compute!r}, expected one of {', '.join(known)}, for which there are "
                 "requirements; name one of them"
             )
-        check_seeds_together(self.seeds_together, self.compute)
-
-    def most_together(self, run: PlannedRun) -> int:
-        """Returns the most seeds, of this run's kind, that a node trains together."""
-        return most_together(run, self.seeds_together, self.compute == JAX)

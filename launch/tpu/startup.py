@@ -1,4 +1,4 @@
-"""The start-up script of a node, from a bare machine to its trainer, and the program it unpacks."""
+"""The start-up script of a node, from a bare machine to `multiberts pretrain`, and the program it unpacks."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import io
 import json
 import shlex
 import tarfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from multiberts.launch.markers.attempts import Attempt
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.tpu.places import Places
 from multiberts.launch.tpu.settings import PROJECT, REQUIREMENTS, TpuSettings
@@ -34,40 +33,34 @@ _SUFFIXES = {".py", ".j2", ".toml"}
 def startup_script(
     settings: TpuSettings,
     places: Places,
-    runs: Sequence[tuple[PlannedRun, Attempt, Mapping[str, Any]]],
+    run: PlannedRun,
+    attempt: int,
     *,
     source: tuple[str, str],
+    arguments: Mapping[str, Any],
 ) -> str:
-    """Returns the start-up script of a node, in bash.
+    """Returns the start-up script of an attempt's node, in bash.
 
     Args:
       settings: what the node is.
       places: the experiment in the bucket.
-      runs: that it trains together, each with its attempt and the arguments of `pretrain`, with URLs; they
-        print to the log of the first.
+      run: the run.
+      attempt: its number.
       source: URL and SHA-256 of the packed program.
+      arguments: of `pretrain`, with URLs.
     """
     import jinja2
 
-    log = places.log(runs[0][1])
+    log_url = f"{places.url}/{places.log(run, attempt)}"
     node = {
         "bucket": places.url,
-        "runs": [
-            {
-                "call": {
-                    "path": run.path,
-                    "stage": run.stage,
-                    "arguments": {**arguments, "run_dir": places.run(run)},
-                    "log": attempt.log,
-                },
-                "beat": places.beat(run, attempt.attempt),
-            }
-            for run, attempt, arguments in runs
-        ],
-        "log": log,
+        "run_url": places.run(run),
+        "beat": places.beat(run, attempt),
+        "log": places.log(run, attempt),
         "device_kind": settings.device_kind,
         "heartbeat": settings.node_heartbeat_seconds,
         "silent_seconds": settings.silent_seconds,
+        "flags": pretrain_flags({**arguments, "run_dir": places.run(run)}),
     }
     environment = {
         PUSH_VARIABLE: f"{settings.push_seconds:g}",
@@ -87,13 +80,13 @@ def startup_script(
     quoted = {
         "work": settings.node_folder,
         "bucket": places.url,
-        "boot_log": f"{places.url}/{log}",
+        "boot_log": log_url,
         "source_url": source[0],
         "source_sha256": source[1],
     }
     return templates.get_template(TEMPLATE).render(
-        runs=" and ".join(run.path for run, _, _ in runs),
-        attempt=runs[0][1].attempt,
+        run=run.path.replace("\n", " "),
+        attempt=attempt,
         python=shlex.quote(settings.python) if settings.python else "",
         uv_version=UV_VERSION,
         python_version=PYTHON_VERSION,
@@ -105,6 +98,11 @@ def startup_script(
         settings=json.dumps(node, indent=1),
         **{name: shlex.quote(value) for name, value in quoted.items()},
     )
+
+
+def pretrain_flags(arguments: Mapping[str, Any]) -> list[str]:
+    """Returns the flags of `multiberts pretrain` that give it these arguments."""
+    return [f"--gin_param=pretrain.{name} = {value!r}" for name, value in arguments.items()]
 
 
 def pack(project: Path) -> bytes:

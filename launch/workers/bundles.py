@@ -3,20 +3,18 @@
 A bundle is all fine-tuning of one pre-training seed on one task: its runs share the tokenised examples
 and the compiled step, which a worker keeps from run to run. Every other run is a bundle by itself. Early
 stages come first, and within a stage the longest bundle, so that no long one is left for the end; for
-the same reason bundles shrink towards the end. Where workers train several seeds in one program, seeds of one
-procedure are a bundle, too.
+the same reason bundles shrink towards the end.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from multiberts.launch.plan.planned_run import STAGES, TOGETHER, Output, PlannedRun
-from multiberts.launch.plan.together import procedure_key
+from multiberts.launch.plan.planned_run import STAGES, Output, PlannedRun
 
 _RANKS = {stage: rank for rank, stage in enumerate(STAGES)}
 # A stage from outside the project comes first.
@@ -27,7 +25,7 @@ Key = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Bundle:
-    """Runs that one worker carries out: seeds of pre-training together, others one after the other.
+    """Runs that one worker carries out one after the other.
 
     Attributes:
       name: for people.
@@ -46,7 +44,6 @@ class WaitingRuns:
         plan: Sequence[PlannedRun],
         done: Iterable[str],
         seconds: Mapping[str, float] | None = None,
-        most_together: Callable[[PlannedRun], int] = lambda _: 1,
     ):
         """Sorts a plan's runs into those that can start and those that cannot yet.
 
@@ -54,12 +51,10 @@ class WaitingRuns:
           plan: every run after its parents.
           done: paths of finished runs.
           seconds: how long a run is expected to take, by its path; others count by their steps, or 1.
-          most_together: how many runs of a pre-training's procedure a worker trains at once, at most.
         """
         done = set(done)
         self._order = {run.path: number for number, run in enumerate(plan)}
         self._seconds = seconds or {}
-        self._most_together = most_together
         self._missing: dict[str, set[str]] = {}
         self._children: dict[str, list[PlannedRun]] = {}
         self._given_up: set[str] = set()
@@ -90,13 +85,11 @@ class WaitingRuns:
             if len(group) != size:
                 continue  # an older entry of this group
             share = max(1, math.ceil(self._num_ready / workers))
-            if group[0].stage in TOGETHER:
-                share = min(share, self._most_together(group[0]))
             taken, rest = group[:share], group[share:]
             del self._groups[key]
             self._num_ready -= len(group)
             self._add_ready(rest)
-            return Bundle(name_of(taken), tuple(taken))
+            return Bundle(_name(taken), tuple(taken))
         return None
 
     def put_back(self, runs: Iterable[PlannedRun]) -> None:
@@ -128,7 +121,7 @@ class WaitingRuns:
     def _add_ready(self, runs: Iterable[PlannedRun]) -> None:
         grown: dict[Key, None] = {}
         for run in runs:
-            key = self._key(run)
+            key = _key(run)
             self._groups.setdefault(key, []).append(run)
             self._num_ready += 1
             grown[key] = None
@@ -145,27 +138,23 @@ class WaitingRuns:
         expected = self._seconds.get(run.path)
         return expected if expected is not None else run.parameters.get("num_steps") or 1.0
 
-    def _key(self, run: PlannedRun) -> Key:
-        """Returns a key that runs share which share data and compiled steps."""
-        if run.stage in TOGETHER and self._most_together(run) > 1:
-            return (run.stage, procedure_key(run))
-        if run.stage != "finetune":
-            return (run.path,)
-        task, checkpoint = run.parameters["task"], run.parameters["checkpoint"]
-        if not isinstance(checkpoint, Output):
-            return ("finetune", str(task), str(checkpoint))
-        parameters = checkpoint.run.parameters
-        start = (parameters.get("procedure"), parameters.get("pretrain_seed"))
-        return ("finetune", str(task), *map(str, start))
+
+def _key(run: PlannedRun) -> Key:
+    """Returns a key that runs share which share data and compiled steps."""
+    if run.stage != "finetune":
+        return (run.path,)
+    task, checkpoint = run.parameters["task"], run.parameters["checkpoint"]
+    if not isinstance(checkpoint, Output):
+        return ("finetune", str(task), str(checkpoint))
+    parameters = checkpoint.run.parameters
+    start = (parameters.get("procedure"), parameters.get("pretrain_seed"))
+    return ("finetune", str(task), *map(str, start))
 
 
-def name_of(runs: Sequence[PlannedRun]) -> str:
-    """Returns the name of a bundle of these runs, for people."""
+def _name(runs: Sequence[PlannedRun]) -> str:
+    """Returns the name of a bundle, for people."""
     if len(runs) == 1:
         return runs[0].name
-    if runs[0].stage in TOGETHER:
-        seeds = ", ".join(str(run.parameters["pretrain_seed"]) for run in runs)
-        return f"{runs[0].name.rpartition(' seed ')[0]} seeds {seeds}"
     task, checkpoint = runs[0].parameters["task"], runs[0].parameters["checkpoint"]
     start = (
         checkpoint.run.name.removeprefix("pretrain ")

@@ -17,9 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from multiberts.launch.estimate.accelerators import visible_gpus
-from multiberts.launch.plan.planned_run import PlannedRun
-from multiberts.launch.plan.together import check_seeds_together, most_together
-from multiberts.runs.environment import ENGINE, JAX, check_engine, engine
+from multiberts.runs.environment import check_engine
 from multiberts.runs.errors import UserError, nearest
 from multiberts.runs.parameters import (
     NonNegativeInt,
@@ -42,12 +40,9 @@ class LocalOptions:
     Attributes:
       compute: the library that trains and predicts, `tensorflow` or `jax`; None: that of the launcher's
         environment (`MULTIBERTS_ENGINE`), else what suits each worker's machine.
-      seeds_together: how many pre-training seeds of one procedure a worker trains together, at most; None: 8
-        with JAX on GPUs where the model's hidden size is at most 512, else 1. Above 1 it needs JAX.
     """
 
     compute: Literal["tensorflow", "jax"] | None = None
-    seeds_together: PositiveInt | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,10 +66,6 @@ class EngineOptions(LocalOptions):
     address: str | None = None
     gpus: NonNegativeInt = 0
     cores: PositiveInt | None = None
-
-    def library(self, is_local: bool) -> str | None:
-        """Returns what workers compute with; None where each worker's machine decides by itself."""
-        return self.compute or os.environ.get(ENGINE) or (engine() if is_local else None)
 
     def check(self) -> None:
         """Raises UserError where blocks could not work."""
@@ -230,11 +221,6 @@ class Engine:
         """Returns how many workers there can be in all."""
         return self.workers_per_block * self.options.max_blocks
 
-    def seeds_together(self, run: PlannedRun) -> int:
-        """Returns the most pre-training seeds, of this run's kind, that a worker trains together."""
-        gains = bool(self.options.gpus) and self.options.library(self.is_local) == JAX
-        return most_together(run, self.options.seeds_together, gains)
-
     def for_at_most(self, runs: int) -> Engine:
         """Returns the same engine; on this machine, with no more workers than runs."""
         count = min(self.workers_per_node, max(1, runs))
@@ -266,13 +252,13 @@ def make_engine(
     """
     chosen: EngineOptions
     if name == "local":
-        given = options_of(LocalOptions, name, options)
-        if given.compute:
-            check_engine(given.compute, "run.engine_options['compute']")
+        compute = options_of(LocalOptions, name, options).compute
+        if compute:
+            check_engine(compute, "run.engine_options['compute']")
         has_affinity = hasattr(os, "sched_getaffinity")
         cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
         chosen = EngineOptions(
-            **vars(given),
+            compute=compute,
             poll_seconds=1,
             address="127.0.0.1",
             cores=cores,
@@ -283,8 +269,6 @@ def make_engine(
         chosen = options_of(kinds[name], name, options)
         chosen.check()
         cores = chosen.cores or workers or 1
-    if chosen.seeds_together is not None:
-        check_seeds_together(chosen.seeds_together, chosen.library(name == "local"))
     count = workers or chosen.gpus * workers_per_accelerator or cores
     return Engine(name, chosen, count, max(1, cores // count))
 

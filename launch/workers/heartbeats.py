@@ -1,10 +1,16 @@
-"""Processes that write heartbeats to a pipe, so that one that is stopped or hangs is noticed and ended."""
+"""Processes that write heartbeats to a pipe, so that one that is stopped or hangs is noticed and ended.
+
+    python -m multiberts.launch.workers.heartbeats pretrain --gin_file=... SECONDS PIPE
+
+runs a command that does so.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -66,13 +72,18 @@ def write_heartbeat(pipe: int) -> None:
         os.write(pipe, b".")
 
 
-def write_heartbeats(pipe: int, seconds: float) -> None:
-    """Writes a heartbeat now and every so many seconds, in a thread, as long as somebody watches."""
+def _write_heartbeats(pipe: int, seconds: float) -> None:
+    with contextlib.suppress(OSError):
+        while True:
+            write_heartbeat(pipe)
+            time.sleep(seconds)
 
-    def write_on() -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                write_heartbeat(pipe)
-                time.sleep(seconds)
 
-    threading.Thread(target=write_on, daemon=True).start()
+if __name__ == "__main__":
+    from multiberts.runs.command import main
+
+    *_arguments, _seconds, _pipe = sys.argv[1:]
+    threading.Thread(
+        target=_write_heartbeats, args=(int(_pipe), float(_seconds)), daemon=True
+    ).start()
+    main(_arguments)

@@ -19,7 +19,7 @@ from multiberts.launch.markers.attempts import attempts_at, end_attempt
 from multiberts.launch.markers.failures import FailedRun
 from multiberts.launch.markers.lease import Lease
 from multiberts.launch.markers.planned import done_paths, write_plan
-from multiberts.launch.plan.planned_run import TOGETHER, PlannedRun
+from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.status.page import PAGE, write_status_page
 from multiberts.launch.status.picture import collect_status
 from multiberts.launch.workers.bundles import Bundle, WaitingRuns
@@ -68,8 +68,7 @@ class OnePass:
                 plan=plan, root=self._root, budget=budget, workers=workers
             )
         expected = {path: one["seconds"] for path, one in (self._estimates or {}).items()}
-        together = self._engine.seeds_together
-        self._waiting = WaitingRuns(plan, self._done, expected, together)
+        self._waiting = WaitingRuns(plan, self._done, expected)
         # With how many attempts at each run there were before.
         self._jobs: dict[Future[Any], tuple[Bundle, list[int]]] = {}
         self._finished: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
@@ -189,14 +188,12 @@ class OnePass:
         bar.set_postfix_str(" | ".join(map(self._in_words, running)))
 
     def _in_words(self, bundle: Bundle) -> str:
-        """Returns a bundle's name, with the steps that pre-trainings have reached."""
-        if bundle.runs[0].stage not in TOGETHER:
+        """Returns a bundle's name, with the step that a pre-training has reached."""
+        run = bundle.runs[0]
+        lines = tail_of_metrics(self._root / run.path / METRICS)
+        if run.stage != "pretrain" or not lines:
             return bundle.name
-        logs = [tail_of_metrics(self._root / run.path / METRICS) for run in bundle.runs]
-        if not any(logs):
-            return bundle.name
-        steps = ", ".join(str(lines[-1]["step"] if lines else 0) for lines in logs)
-        return f"{bundle.name} {steps}/{bundle.runs[0].parameters['num_steps']}"
+        return f"{bundle.name} {lines[-1]['step']}/{run.parameters['num_steps']}"
 
     def _take_lost(self, bundle: Bundle, known: Sequence[int]) -> None:
         """Records how far a bundle came whose worker is gone, by its markers."""
@@ -229,8 +226,8 @@ class OnePass:
         is_user_error = error["kind"] == UserError.__name__
         tries = self._tries[run.path] = self._tries.get(run.path, 0) + 1
         if is_user_error or tries >= self._attempts:
+            log = self._root / _log(run)
             last = attempts_at(self._root, run.path)[-1:]
-            log = self._root / (last[0].log or _log(run) if last else _log(run))
             if last and last[0].outcome != "failed":
                 # Nobody tries again: for whoever reads the markers it is a failure, too.
                 end_attempt(self._root, last[0], "failed", error, last[0].ended)

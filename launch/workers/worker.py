@@ -27,7 +27,7 @@ from multiberts.launch.markers.attempts import (
     begin_attempt,
     end_attempt,
 )
-from multiberts.launch.plan.planned_run import TOGETHER, carry_out_together, stage_function
+from multiberts.launch.plan.planned_run import stage_function
 from multiberts.launch.workers.channel import WELCOME, Channel
 from multiberts.launch.workers.guardian import (
     SECONDS_TO_SAVE,
@@ -52,8 +52,6 @@ SECONDS_TO_CONNECT = 10.0
 _JOB_VARIABLES = {"slurm": "SLURM_JOB_ID"}
 
 Error = dict[str, str]
-# Of a run: how it ended, as in its marker, and its error.
-Outcome = tuple[str, Error | None]
 # The kind of error after which no worker could continue.
 DISK_FULL = "DiskFull"
 
@@ -94,8 +92,8 @@ class Place:
 
 def carry_out_calls(
     calls: Sequence[Call], place: Place, rank: int = 0
-) -> tuple[list[Outcome], float]:
-    """Carries out runs: seeds of pre-training together, others one after the other.
+) -> tuple[list[tuple[str, Error | None]], float]:
+    """Carries out runs one after the other.
 
     An error ends its run only; once the worker is asked to stop, no further run is started.
 
@@ -110,18 +108,18 @@ def carry_out_calls(
     """
     started = time.monotonic()
     device = _take_device(rank, place.workers_per_accelerator)
-    outcomes: list[Outcome] = []
-    with asked_to_stop() as notice:
-        for together in [calls] if calls[0].stage in TOGETHER else [[call] for call in calls]:
-            outcomes += _carry_out(together, place, device, notice)
+    outcomes: list[tuple[str, Error | None]] = []
+    with _asked_to_stop() as notice:
+        for call in calls:
+            outcomes.append(_carry_out(call, place, device, notice))
             give_back_memory()
-            if _is_preempted(outcomes) or notice.has_come():
+            if outcomes[-1][0] == "preempted" or notice.has_come():
                 break
     return outcomes, time.monotonic() - started
 
 
 @dataclass
-class Notice:
+class _Notice:
     """Whether the worker was asked to stop.
 
     Attributes:
@@ -134,11 +132,11 @@ class Notice:
 
 
 @contextlib.contextmanager
-def asked_to_stop() -> Iterator[Notice]:
+def _asked_to_stop() -> Iterator[_Notice]:
     """Catches SIGTERM, so that markers are written; ends stages that do not catch it themselves."""
     with preemption_notice() as noted:
         came: list[int] = []
-        notice = Notice(lambda: noted() or bool(came))
+        notice = _Notice(lambda: noted() or bool(came))
 
         def stop(number: int, _frame: object) -> None:
             came.append(number)
@@ -150,87 +148,59 @@ def asked_to_stop() -> Iterator[Notice]:
         yield notice
 
 
-def _is_preempted(outcomes: Sequence[Outcome]) -> bool:
-    return any(outcome == "preempted" for outcome, _ in outcomes)
-
-
-def _carry_out(calls: Sequence[Call], place: Place, device: str, notice: Notice) -> list[Outcome]:
-    """Carries out a run, or several together, which print to the log of the first; returns the outcomes."""
-    outcomes: dict[str, Outcome] = {call.path: ("done", None) for call in calls}
-    calls = [call for call in calls if not (Path(place.root) / call.path / DONE).is_file()]
-    if not calls:
-        return list(outcomes.values())
+def _carry_out(call: Call, place: Place, device: str, notice: _Notice) -> tuple[str, Error | None]:
+    """Carries out one run; returns the outcome and the error."""
+    if (Path(place.root) / call.path / DONE).is_file():
+        return "done", None
     try:
-        attempts = [
-            begin_attempt(
-                place.root,
-                call.path,
-                engine=place.engine,
-                job=os.environ.get(_JOB_VARIABLES.get(place.engine, "")),
-                device=device,
-                log=calls[0].log,
-                owner=place.owner,
-            )
-            for call in calls
-        ]
-        with _beating(place.root, attempts):
+        attempt = begin_attempt(
+            place.root,
+            call.path,
+            engine=place.engine,
+            job=os.environ.get(_JOB_VARIABLES.get(place.engine, "")),
+            device=device,
+            log=call.log,
+            owner=place.owner,
+        )
+        outcome, error = "done", None
+        with _beating(place.root, attempt):
             try:
-                log = Path(place.root) / calls[0].log
+                log = Path(place.root) / call.log
                 log.parent.mkdir(parents=True, exist_ok=True)
                 with open(log, "a", encoding="utf-8") as stream, _output_into(stream.fileno()):
-                    found = call_stage(calls, notice)
+                    outcome, error = _call(call, notice)
             except Exception as problem:  # the log cannot be written
-                found = [("failed", _described(problem))] * len(calls)
-        for attempt, outcome in zip(attempts, found, strict=True):
-            end_attempt(place.root, attempt, *outcome)
+                outcome, error = "failed", _described(problem)
+        end_attempt(place.root, attempt, outcome, error)
     except OSError as problem:  # the marker cannot be written
-        found = [("failed", _described(problem))] * len(calls)
-    outcomes |= {call.path: outcome for call, outcome in zip(calls, found, strict=True)}
-    return list(outcomes.values())
+        outcome, error = "failed", _described(problem)
+    return outcome, error
 
 
-def call_stage(calls: Sequence[Call], notice: Notice) -> list[Outcome]:
-    """Calls the stage of a run, or of several together, and prints its errors.
-
-    Args:
-      calls: the runs, of one stage.
-      notice: of `asked_to_stop`.
-
-    Returns:
-      Of each run its outcome and error, as in its marker.
-    """
-    stage, run_dirs = calls[0].stage, [call.arguments["run_dir"] for call in calls]
-    errors: Sequence[BaseException | None] = [None]
-    report(f"--- {stage} {' '.join(run_dirs)}")
+def _call(call: Call, notice: _Notice) -> tuple[str, Error | None]:
+    """Calls the stage; prints and returns its error."""
+    run_dir = call.arguments["run_dir"]
+    report(f"--- {call.stage} {run_dir}")
     try:
         notice.interrupts = True
         try:
-            for run_dir in run_dirs:
-                _wait_until_free(Path(run_dir) / LOCK)
-            if stage in TOGETHER:
-                errors = carry_out_together(stage, [call.arguments for call in calls])
-            else:
-                stage_function(stage)(**calls[0].arguments)
+            _wait_until_free(Path(run_dir) / LOCK)
+            stage_function(call.stage)(**call.arguments)
         finally:
             notice.interrupts = False
-    except (Exception, SystemExit) as error:
-        errors = [error] * len(calls)
-    return [_outcome(error, notice) for error in errors]
-
-
-def _outcome(error: BaseException | None, notice: Notice) -> Outcome:
-    """Prints the error of a run, if there is one, and returns how the run ended."""
-    if error is None:
-        return "done", None
-    if isinstance(error, PreemptedError):
+    except PreemptedError as error:
         report(str(error))
         return "preempted", {"kind": PreemptedError.__name__, "message": str(error)}
-    if isinstance(error, UserError):
+    except UserError as error:
         report(f"error: {error}")
+        described = _described(error)
+    except (Exception, SystemExit) as error:
+        traceback.print_exc()
+        described = _described(error)
     else:
-        traceback.print_exception(error)
+        return "done", None
     # An interrupted stage may raise another error; if it is at fault, it will fail again.
-    return "preempted" if notice.has_come() else "failed", _described(error)
+    return "preempted" if notice.has_come() else "failed", described
 
 
 def _described(error: BaseException) -> Error:
@@ -259,14 +229,13 @@ def _wait_until_free(lock: Path) -> None:
 
 
 @contextlib.contextmanager
-def _beating(root: str, attempts: Sequence[Attempt]) -> Iterator[None]:
+def _beating(root: str, attempt: Attempt) -> Iterator[None]:
     """Writes heartbeats while the block runs."""
     ended = threading.Event()
 
     def beat_until_ended() -> None:
         while not ended.wait(SECONDS_BETWEEN_HEARTBEATS):
-            for attempt in attempts:
-                beat(root, attempt)
+            beat(root, attempt)
 
     thread = threading.Thread(target=beat_until_ended, daemon=True)
     thread.start()
@@ -350,7 +319,7 @@ def main() -> None:
         with sending:
             is_busy.clear()
             channel.send((outcomes, seconds))
-        if _is_preempted(outcomes):
+        if outcomes[-1][0] == "preempted":
             return  # the node starts another worker, unless it is leaving itself
 
 

@@ -1,15 +1,14 @@
-"""Pre-training: a seed, or several together, from initialisation (or a checkpoint) to the last step."""
+"""Pre-training: one seed, from initialisation (or a checkpoint) to its last step."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from multiberts.bert.model.configuration import BertConfig
-from multiberts.bert.training.pack import Run, carry_out_together
 from multiberts.bert.training.state import remove_states, saved_step
 from multiberts.pretrain.training.checkpoints import (
     KeptCheckpoints,
@@ -22,16 +21,14 @@ from multiberts.pretrain.training.recipe import (
     IDENTITY,
     PretrainingSettings,
     check_positions,
-    check_same_but_seeds,
     check_settings,
     learning_rates,
     same_in_all_processes,
 )
-from multiberts.runs.bucket.localising import local_arguments
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.environment import JAX, engine
 from multiberts.runs.errors import check_values
-from multiberts.runs.parameters import check_arguments, takes_fields_of
+from multiberts.runs.parameters import takes_fields_of
 from multiberts.runs.preemption import preemption_notice
 
 if TYPE_CHECKING:
@@ -41,7 +38,7 @@ if TYPE_CHECKING:
     from multiberts.pretrain.batches.corpus_batches import Batches
 
 # `checkpoint_path` is where others look for what this stage makes.
-__all__ = ["IDENTITY", "checkpoint_path", "pretrain", "pretrain_together"]
+__all__ = ["IDENTITY", "checkpoint_path", "pretrain"]
 
 # Of an update of at most so many operations, Python's share on a processor is worth saving, and blocks of
 # them still end within a second or two of a notice to stop.
@@ -68,53 +65,6 @@ def pretrain(settings: PretrainingSettings) -> None:
 
     Reference: Sellam et al., 2022, section 2; Devlin et al., 2019, section 3.1 and appendix A.2.
     """
-    (error,) = _pretrain([settings])
-    if error is not None:
-        raise error
-
-
-def pretrain_together(runs: Sequence[Mapping[str, Any]]) -> list[Exception | None]:
-    """Pre-trains several seeds of one procedure in one process, each as `pretrain` does: the same files.
-
-    The JAX engine makes their updates in one program on accelerators. Each seed resumes from its own last
-    state, so they may be at different steps; one that has finished is left out, and one that fails leaves
-    the others to continue.
-
-    Args:
-      runs: of each seed the arguments of `pretrain`, where `run_dir` and inputs may be URLs of buckets, as on
-        the command line; they differ in those of `recipe.OF_A_SEED` alone.
-
-    Returns:
-      Of each seed None, or the `UserError` or `PreemptedError` that `pretrain` would have raised.
-
-    Raises:
-      UserError: they differ in another argument; nothing has been written.
-    """
-    for arguments in runs:
-        check_arguments(pretrain, arguments)
-    settings = [PretrainingSettings(**arguments) for arguments in runs]
-    check_same_but_seeds(settings)
-    return _pretrain(settings)
-
-
-def _in_its_place(
-    settings: PretrainingSettings, is_alone: bool, should_stop: Callable[[], bool]
-) -> Run:
-    """Yields the updates of a seed whose directory and inputs may be in a bucket."""
-    with local_arguments(vars(settings)) as located:
-        yield from _pretraining(PretrainingSettings(**located), is_alone, should_stop)
-
-
-def _pretrain(seeds: Sequence[PretrainingSettings]) -> list[Exception | None]:
-    is_alone = len(seeds) == 1
-    with preemption_notice() as should_stop:
-        return carry_out_together([_in_its_place(one, is_alone, should_stop) for one in seeds])
-
-
-def _pretraining(
-    settings: PretrainingSettings, is_alone: bool, should_stop: Callable[[], bool]
-) -> Run:
-    """Yields the updates of a seed, and writes all that belongs to its run."""
     check_settings(settings)
     parameters, inputs = IDENTITY.of(vars(settings))
     run = RunDirectory(settings.run_dir, stage="pretrain", parameters=parameters, inputs=inputs)
@@ -122,63 +72,62 @@ def _pretraining(
         remove_states(run.path)  # a kill may have come before they were removed
         return
     data = _open_data(settings)
-    # First: devices are opened before anything else of the engine's runs.
-    trainer = _trainer(
-        data.config,
-        settings.gradient_shards,
-        settings.weight_decay_rate,
-        settings.compile_step,
-        settings.compute_dtype,
-        settings.devices,
-        _steps_per_dispatch(settings, data.config),
-    )
-    if not is_alone:
-        trainer = trainer.twin()
-    processes = trainer.processes
-    processes.check_equal(
-        {**parameters, **run.fingerprints, **same_in_all_processes(settings)},
-        "start all processes with the same arguments",
-    )
-    check_values(
-        "pretrain",
-        (
-            (
-                "save_state_every_seconds",
-                settings.save_state_every_seconds,
-                settings.save_state_every_seconds is None or processes.count == 1,
-                "None for several processes, which share no clock (save_state_every_steps does it)",
-            ),
-        ),
-    )
-    start = None
-    if settings.initial_checkpoint is not None:
-        start = read_initial_checkpoint(settings.initial_checkpoint)
-    kept = _kept_checkpoints(settings, run, data, start)
-
-    from multiberts.bert.training.loop import Saving, training
-
-    # Of several processes that train together, one owns the directory.
-    with run if processes.is_chief else contextlib.nullcontext():
-        if processes.is_chief:
-            kept.check_before(saved_step(run.path))
-        yield from training(
-            trainer,
-            _schedule(settings, data, start),
-            Saving(
-                directory=run.path,
-                save_state_every_steps=settings.save_state_every_steps,
-                save_state_every_seconds=settings.save_state_every_seconds,
-                log_every_steps=settings.log_every_steps,
-                keep_last_states=settings.keep_last_states,
-                tensorboard=settings.tensorboard,
-            ),
-            _callbacks(settings, data, kept, trainer, should_stop),
-            description=f"{settings.procedure} seed {settings.pretrain_seed}",
+    with preemption_notice() as should_stop:
+        # First: devices are opened before anything else of the engine's runs.
+        trainer = _trainer(
+            data.config,
+            settings.gradient_shards,
+            settings.weight_decay_rate,
+            settings.compile_step,
+            settings.compute_dtype,
+            settings.devices,
+            _steps_per_dispatch(settings, data.config),
         )
-        if processes.is_chief:
-            run.finish(kept.outputs())
-            remove_states(run.path)
-    processes.wait_for_all()
+        processes = trainer.processes
+        processes.check_equal(
+            {**parameters, **run.fingerprints, **same_in_all_processes(settings)},
+            "start all processes with the same arguments",
+        )
+        check_values(
+            "pretrain",
+            (
+                (
+                    "save_state_every_seconds",
+                    settings.save_state_every_seconds,
+                    settings.save_state_every_seconds is None or processes.count == 1,
+                    "None for several processes, which share no clock (save_state_every_steps does it)",
+                ),
+            ),
+        )
+        start = None
+        if settings.initial_checkpoint is not None:
+            start = read_initial_checkpoint(settings.initial_checkpoint)
+        kept = _kept_checkpoints(settings, run, data, start)
+
+        from multiberts.bert.training.loop import Saving, train
+
+        # Of several processes that train together, one owns the directory.
+        with run if processes.is_chief else contextlib.nullcontext():
+            if processes.is_chief:
+                kept.check_before(saved_step(run.path))
+            train(
+                trainer,
+                _schedule(settings, data, start),
+                Saving(
+                    directory=run.path,
+                    save_state_every_steps=settings.save_state_every_steps,
+                    save_state_every_seconds=settings.save_state_every_seconds,
+                    log_every_steps=settings.log_every_steps,
+                    keep_last_states=settings.keep_last_states,
+                    tensorboard=settings.tensorboard,
+                ),
+                _callbacks(settings, data, kept, trainer, should_stop),
+                description=f"{settings.procedure} seed {settings.pretrain_seed}",
+            )
+            if processes.is_chief:
+                run.finish(kept.outputs())
+                remove_states(run.path)
+        processes.wait_for_all()
 
 
 @dataclass(frozen=True)

@@ -34,10 +34,6 @@ _SAME_IN_ALL_PROCESSES = (
 )
 
 
-# Parameters in which seeds may differ that are trained together.
-OF_A_SEED = ("run_dir", "pretrain_seed", "data_seed", "initial_checkpoint")
-
-
 @dataclass(frozen=True, kw_only=True)
 class PretrainingSettings:
     """What `pretrain` takes.
@@ -209,24 +205,6 @@ def check_settings(settings: PretrainingSettings) -> None:
             ),
         ),
     )
-
-
-def check_same_but_seeds(seeds: Sequence[PretrainingSettings]) -> None:
-    """Refuses seeds that cannot be trained together, as they are of several procedures.
-
-    Raises:
-      UserError: two differ in a parameter that is not one of `OF_A_SEED`, or have the same directory.
-    """
-    for name in vars(seeds[0]):
-        values = [getattr(settings, name) for settings in seeds]
-        others = [value for value in values if value != values[0]]
-        if others and name not in OF_A_SEED:
-            raise UserError(
-                f"pretrain.{name} is {values[0]!r} for one seed and {others[0]!r} for another; seeds that "
-                f"are trained together differ in {', '.join(OF_A_SEED)} alone: train the others apart"
-            )
-    if len({settings.run_dir for settings in seeds}) < len(seeds):
-        raise UserError("two seeds that are trained together have one run_dir; give each its own")
 
 
 def check_positions(sequence_length: int, config: BertConfig) -> None:

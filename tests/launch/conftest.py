@@ -17,10 +17,9 @@ from multiberts.tests.finetune.conftest import (
     winogender_data,
 )
 from multiberts.tests.launch.launchers import HERE, Launcher, wait_until
-from multiberts.tests.pretrain.conftest import arguments, corpus
 
-# Fixtures of fine-tuning and pre-training, which sweeps and plans need, too.
-__all__ = ["arguments", "corpus", "make_checkpoint", "pair_data", "vocabulary", "winogender_data"]
+# Fixtures of fine-tuning, which a sweep needs, too.
+__all__ = ["make_checkpoint", "pair_data", "vocabulary", "winogender_data"]
 
 
 @pytest.fixture

@@ -28,12 +28,13 @@ from multiberts.launch.tpu.places import Places
 from multiberts.launch.tpu.rehearsal.service import Mishaps, TpuService
 from multiberts.launch.tpu.running import STAGE, carry_out_before, run_on_tpu
 from multiberts.launch.tpu.settings import TpuSettings
+from multiberts.launch.tpu.startup import pretrain_flags
 from multiberts.runs.bucket.mirror import read_manifest
 from multiberts.runs.bucket.objects import Bucket
 from multiberts.runs.console import report
 from multiberts.runs.environment import engine
 from multiberts.runs.errors import UserError
-from multiberts.runs.parameters import NonNegativeFloat, NonNegativeInt, PositiveInt
+from multiberts.runs.parameters import NonNegativeFloat, NonNegativeInt
 
 _TYPE, _RUNTIME = "v4-8", "tpu-ubuntu2204-base"
 _STATE = re.compile(r"state/step_(\d+)\.npz")
@@ -74,14 +75,13 @@ def rehearse(
     failures: NonNegativeInt = 1,
     unavailable_every: NonNegativeInt = 6,
     outage: NonNegativeInt = 8,
-    seeds_together: PositiveInt | None = None,
 ) -> None:
     """Carries out the pre-training of a plan with mishaps, and compares it with a run without.
 
     Args:
       plan: every run after its parents; a small one.
       root: a new folder is made below it.
-      preemptions: of each node, one after the other: `SIGTERM` or `metadata` (the metadata server gives
+      preemptions: of each run, one after the other: `SIGTERM` or `metadata` (the metadata server gives
         notice), each followed by SIGKILL, or `SIGKILL` alone.
       seconds_of_notice: before SIGKILL.
       quota_errors: how many requests are refused for lack of quota.
@@ -89,7 +89,6 @@ def rehearse(
       failures: how many requests are accepted and then fail.
       unavailable_every: every n-th call to the service fails; 0: none.
       outage: how many calls in a row fail.
-      seeds_together: as in `TpuSettings`.
 
     Raises:
       UserError: nothing to pre-train.
@@ -136,7 +135,6 @@ def rehearse(
         python=sys.executable,
         node_heartbeat_seconds=0.5,
         push_seconds=0.5,
-        seeds_together=seeds_together,
     )
     settings.check()
     places = Places(settings.bucket)
@@ -154,14 +152,13 @@ def rehearse(
         raise RuntimeError(describe(given_up))
     if left:
         raise RuntimeError(f"left in the cloud: {', '.join(left)}")
-    compared = _compare(pretraining, experiment, folder / "uninterrupted")
-    attempts = [one for run in pretraining for one in attempts_at(experiment, run.path)]
-    nodes = {attempt.host for attempt in attempts}
-    missing = len(nodes) * len(preemptions) - len(injector.preemptions)
+    missing = len(pretraining) * len(preemptions) - len(injector.preemptions)
     if missing:
         raise RuntimeError(
             f"{missing} preemptions came too late; give pretrain.num_steps more steps"
         )
+    compared = _compare(pretraining, experiment, folder / "uninterrupted")
+    attempts = [one for run in pretraining for one in attempts_at(experiment, run.path)]
     for attempt in attempts:
         message = f" ({attempt.error['message']})" if attempt.error else ""
         report(
@@ -197,8 +194,7 @@ def _uninterrupted(
                 (root / parent.path).parent.mkdir(parents=True, exist_ok=True)
                 (root / parent.path).symlink_to(experiment / parent.path)
         command = [sys.executable, "-m", "multiberts.pretrain"]
-        given = run.arguments(root)
-        command += [f"--gin_param=pretrain.{name} = {value!r}" for name, value in given.items()]
+        command += pretrain_flags(run.arguments(root))
         processes[run.path] = subprocess.Popen(command, env=environment)
     try:
         yield
@@ -252,7 +248,7 @@ class PreemptionInjector:
 
     def _preempt_in_time(self, name: str, folder: Path, run: PlannedRun, kinds: list[Kind]) -> None:
         """Preempts a node at a step that lies a little further than that of the one before."""
-        step = _step_of(folder, run)
+        step = _step_of(folder)
         number = self._count - len(kinds) + 1
         if step is None or step < run.parameters["num_steps"] * number / (self._count + 2):
             return
@@ -261,7 +257,7 @@ class PreemptionInjector:
         kind = kinds.pop(0)
         notice = 0.0 if kind == "SIGKILL" else self._notice
         self._service.preempt(name, notice, by_metadata=kind == "metadata")
-        reached, kept = _step_of(folder, run) or step, self._kept(run)
+        reached, kept = _step_of(folder) or step, self._kept(run)
         self.preemptions.append(Preemption(run.path, kind, reached, kept, max(0, reached - kept)))
 
     def _kept(self, run: PlannedRun) -> int:
@@ -271,9 +267,9 @@ class PreemptionInjector:
         return max(steps, default=0)
 
 
-def _step_of(folder: Path, run: PlannedRun) -> int | None:
-    """Returns the last step of a run that a node has logged."""
-    return next(map(last_step, folder.glob(f"mirror/**/{run.path}/metrics.jsonl")), None)
+def _step_of(folder: Path) -> int | None:
+    """Returns the last step that a node has logged."""
+    return next(map(last_step, folder.glob("mirror/**/metrics.jsonl")), None)
 
 
 def _compare(pretraining: Sequence[PlannedRun], experiment: Path, uninterrupted: Path) -> int:

@@ -123,32 +123,14 @@ def test_done_runs_cost_nothing_more(tmp_path: Path) -> None:
     assert (done.runs, done.device_hours, done.wall_seconds, done.bytes) == ({}, 0, 0, 0)
 
 
-def test_seeds_of_one_program_share_the_time_of_its_steps(tmp_path: Path) -> None:
-    """Two seeds that log 4 steps per second each, on one device: an eighth of a second of it per step."""
-    plan = small()
-    apart = estimate_plan(plan=plan, root=tmp_path).runs
-    seeds = of_stage(plan, "pretrain")
-    for run in seeds:
-        begin_attempt(tmp_path, run.path, engine="local", log="logs/first.log")
-        log(tmp_path, run, [{"step": step, "steps_per_second": 4.0} for step in (100, 200)])
-    found = estimate_plan(plan=plan, root=tmp_path).runs
-    left = seeds[0].parameters["num_steps"] - 200
-    assert [found[run.path].seconds for run in seeds] == [pytest.approx(left / 4 / 2)] * 2
-    assert found[seeds[0].path].seconds != apart[seeds[0].path].seconds
-
-
-def test_small_models_need_fewer_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """25 seeds: 25 nodes for BERT-Base, 4 for a model that 8 seeds share a node with."""
-    tiny = {"tiny": {"model": {"hidden_size": 128, "num_attention_heads": 2}, "num_steps": 1000}}
-    options = {"accelerator_type": "v5litepod-8"}
-    cases = ((release(pretrain_seeds=range(25)), {}, 25),)
-    packed = release(pretrain_seeds=range(25), procedures=tiny)
-    cases += ((packed, {}, 4), (packed, {"seeds_together": 1}, 25), (packed, {"max_nodes": 2}, 2))
-    cases += ((packed, {"compute": "tensorflow"}, 25),)
-    for plan, changes, nodes in cases:
-        given = {**options, **changes}
+def test_each_seed_has_a_node_up_to_max_nodes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = release(pretrain_seeds=range(25))
+    for limit, nodes in ((None, 25), (2, 2), (30, 25)):
+        given = {"accelerator_type": "v5litepod-8", "max_nodes": limit}
         show_plan(plan=plan, root=str(tmp_path), engine="tpu", engine_options=given)
-        assert f"on {nodes} x v5litepod-8" in capsys.readouterr().out, changes
+        assert f"on {nodes} x v5litepod-8" in capsys.readouterr().out
 
 
 def test_a_running_seed_tells_how_long_all_seeds_take(tmp_path: Path) -> None:

@@ -119,8 +119,7 @@ def test_sizes_in_words() -> None:
 def test_engine_tpu_is_estimated_on_its_slices(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options: dict[str, Any] = {"accelerator_type": "v5litepod-8", "zones": ["us-west4-a"]}
-    options |= {"spot": True, "seeds_together": 1}
+    options = {"accelerator_type": "v5litepod-8", "spot": True, "zones": ["us-west4-a"]}
     show_plan(plan=planned(), root=tmp_path, engine="tpu", engine_options=options)
     shown = capsys.readouterr().out
     assert (

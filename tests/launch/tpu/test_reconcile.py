@@ -92,16 +92,6 @@ ROWS: list[tuple[str, Seen, Action | type]] = [
         Delete,
     ),
     ("done, waits", Seen(NOW, True, (resource("ACCEPTED", "b"),), (), OPEN), Delete),
-    (
-        "done, its node trains others",
-        Seen(NOW, True, (resource("ACTIVE"),), (), OPEN, NODE, word("done"), is_shared=True),
-        Wait,
-    ),
-    (
-        "failed, its node trains others",
-        Seen(NOW, False, (resource("ACTIVE"),), (), OPEN, NODE, word("failed"), is_shared=True),
-        End("failed", None),
-    ),
     ("done, attempt open", Seen(NOW, True, (), (), OPEN), End("done")),
     (
         "done, being deleted",

@@ -14,11 +14,10 @@ from typing import Any
 import psutil
 import pytest
 
-from multiberts.launch.markers.attempts import Attempt
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.tpu.places import Places
 from multiberts.launch.tpu.settings import PROJECT, TpuSettings
-from multiberts.launch.tpu.startup import UV_VERSION, pack, startup_script
+from multiberts.launch.tpu.startup import UV_VERSION, pack, pretrain_flags, startup_script
 from multiberts.launch.workers.engines import options_of
 from multiberts.runs.errors import UserError
 from multiberts.tests.launch.launchers import wait_until
@@ -30,23 +29,6 @@ NASTY = 'it\'s $HOME `id` "x" \\ ü'
 
 RUN = PlannedRun("pretrain", "pretrain base seed 0", {}, (), "0" * 64, "pretrain/base/seed_0")
 
-ATTEMPT = Attempt(
-    1,
-    RUN.path,
-    "tpu",
-    "node",
-    0,
-    None,
-    "v4-8",
-    "z",
-    None,
-    0.0,
-    None,
-    None,
-    None,
-    "logs/seed_0-1.log",
-)
-
 
 def settings(bucket: Path, **changes: Any) -> TpuSettings:
     return TpuSettings("p", ["z"], "v4-8", "v", f"file://{bucket}", **changes)
@@ -57,7 +39,7 @@ def script(
 ) -> str:
     wanted, places = settings(bucket, **changes), Places(f"file://{bucket}")
     placed = places.put_source(source)
-    return startup_script(wanted, places, [(RUN, ATTEMPT, arguments or {})], source=placed)
+    return startup_script(wanted, places, RUN, 1, source=placed, arguments=arguments or {})
 
 
 @pytest.mark.parametrize("python", [None, "/opt/a b/python"])
@@ -106,9 +88,9 @@ def test_values_reach_the_node_as_they_are(tmp_path: Path, compute: str, tpu_nam
     ]
     assert lines[8:10] == ["7.5", compute]
     told = json.loads("\n".join(lines[10:]))
-    url = f"file://{tmp_path}/buck et/{RUN.path}"
-    assert [run["call"]["arguments"] for run in told["runs"]] == [
-        {"procedure": NASTY, "run_dir": url}
+    assert told["flags"] == [
+        f"--gin_param=pretrain.procedure = {NASTY!r}",
+        f"--gin_param=pretrain.run_dir = 'file://{tmp_path}/buck et/{RUN.path}'",
     ]
     assert (folder / "console").read_text() == ""
 
@@ -255,16 +237,13 @@ def test_a_stopped_trainer_is_ended_and_started_again(tmp_path: Path) -> None:
     arguments |= {"num_steps": NUM_STEPS, "checkpoint_steps": [NUM_STEPS]}
     told = {
         "bucket": f"file://{bucket}",
-        "runs": [
-            {
-                "call": {"path": "run", "stage": "pretrain", "arguments": arguments, "log": "log"},
-                "beat": "beat.json",
-            }
-        ],
+        "run_url": f"file://{bucket}/run",
+        "beat": "beat.json",
         "log": "log.txt",
         "device_kind": "CPU",
         "heartbeat": 0.5,
         "silent_seconds": 20.0,
+        "flags": pretrain_flags(arguments),
     }
     (tmp_path / "node.json").write_text(json.dumps(told))
     with open(log, "wb") as stream:
@@ -287,7 +266,9 @@ def test_a_stopped_trainer_is_ended_and_started_again(tmp_path: Path) -> None:
 
     try:
         assert wait_until(lambda: (beat().get("step") or 0) > 50), log.read_text()
-        (trainer,) = (child for child in node.children() if "trainer" in " ".join(child.cmdline()))
+        (trainer,) = (
+            child for child in node.children() if "heartbeats" in " ".join(child.cmdline())
+        )
         trainer.suspend()
         assert wait_until(lambda: beat().get("restarts", 0) > 0), log.read_text()
         assert not trainer.is_running()

@@ -85,34 +85,6 @@ def test_bundles_shrink_towards_the_end_so_that_all_workers_have_their_share() -
     assert [len(bundle.runs) for bundle in take_all(waiting, workers=4)] == [3, 2, 2, 1, 1, 1]
 
 
-def test_seeds_of_a_procedure_are_a_bundle_where_workers_train_them_together() -> None:
-    base = [pretraining("base", seed) for seed in range(5)]
-    other = [pretraining("base", seed, steps=20) for seed in (5, 6)]
-    large = [pretraining("large", seed) for seed in (0, 1)]
-    plan = [*base, *other, *large]
-
-    def most_together(run: PlannedRun) -> int:
-        return 1 if run.parameters["procedure"] == "large" else 3
-
-    waiting = WaitingRuns(plan, done=[base[2].path], most_together=most_together)
-    found = {bundle.name: bundle.runs for bundle in take_all(waiting)}
-    assert found == {
-        "pretrain base seeds 0, 1, 3": (base[0], base[1], base[3]),
-        "pretrain base seed 4": (base[4],),
-        "pretrain base seeds 5, 6": tuple(other),
-        "pretrain large seed 0": (large[0],),
-        "pretrain large seed 1": (large[1],),
-    }
-    # Of a worker that died: together again, without what is done.
-    waiting.put_back([base[3]])
-    waiting.put_back([base[0]])
-    assert [bundle.runs for bundle in take_all(waiting)] == [(base[0], base[3])]
-    # Each worker gets its share.
-    waiting = WaitingRuns(base, done=[], most_together=most_together)
-    assert [len(bundle.runs) for bundle in take_all(waiting, workers=3)] == [2, 1, 1, 1]
-    assert all(len(bundle.runs) == 1 for bundle in take_all(WaitingRuns(plan, done=[])))
-
-
 def test_what_builds_on_a_failed_run_is_given_up_once() -> None:
     first, second = pretraining("base", 0), pretraining("base", 1)
     trials = [finetuning(first, "RTE", 0, 0), finetuning(second, "RTE", 0, 0)]

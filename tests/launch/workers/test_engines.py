@@ -17,7 +17,6 @@ import pytest
 from multiberts.launch.estimate.accelerators import gpu_of_worker, visible_gpus
 from multiberts.launch.markers.attempts import attempts_of
 from multiberts.launch.markers.lease import Lease
-from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.workers.engines import make_engine
 from multiberts.launch.workers.guardian import VARIABLE, Watch, watch_this_process
 from multiberts.launch.workers.node import POOL_VARIABLE, PoolAddress
@@ -61,40 +60,6 @@ def test_kubernetes_needs_an_image() -> None:
         make_engine("kubernetes", {}, None, 1)
     engine = make_engine("kubernetes", {"image": "a", "gpus": 2, "cores": 8}, None, 2)
     assert (engine.workers_per_node, engine.threads) == (4, 2)
-
-
-def test_seeds_are_trained_together_with_jax_on_gpus_where_the_model_is_small(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def together(name: str = "local", size: int | None = 128, **options: Any) -> int:
-        model = {} if size is None else {"hidden_size": size}
-        run = PlannedRun("pretrain", "seed 0", {"model": model}, (), "seed_0", "seed_0")
-        return make_engine(name, options, 1, 1).seeds_together(run)
-
-    monkeypatch.setattr(shutil, "which", lambda command: f"/bin/{command}")
-    monkeypatch.setattr("multiberts.launch.workers.engines.check_engine", lambda name, where: name)
-    monkeypatch.delenv(ENGINE, raising=False)
-    assert together("slurm", gpus=1, compute="jax") == 8
-    assert together("slurm", 512, gpus=1, compute="jax") == 8
-    assert together("slurm", 513, gpus=1, compute="jax") == 1
-    assert together("slurm", None, gpus=1, compute="jax") == 1  # the size of BERT-Base
-    assert together("slurm", gpus=0, compute="jax") == 1
-    assert together("slurm", gpus=1, compute="tensorflow") == 1
-    assert together("slurm", gpus=1) == 1  # each node decides what it computes with
-    assert together("slurm", gpus=1, seeds_together=3) == 3
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    assert together(compute="jax") == 8 and together(compute="tensorflow") == 1
-    assert together(compute="jax", seeds_together=1) == 1
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert together(compute="jax") == 1
-    assert together(size=768, compute="jax", seeds_together=4) == 4
-    monkeypatch.setenv(ENGINE, "jax")
-    assert together("slurm", gpus=1) == 8
-    with pytest.raises(
-        UserError,
-        match=r"'seeds_together'\] is 2, but workers compute with tensorflow, which trains",
-    ):
-        together(compute="tensorflow", seeds_together=2)
 
 
 def test_workers_are_counted_by_gpus_where_there_are_any(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from multiberts.launch.markers.attempts import attempts_of
+from multiberts.launch.markers.attempts import attempts_at
 from multiberts.tests.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
@@ -22,81 +22,65 @@ pytest.importorskip("google.cloud.tpu_v2", reason="needs requirements-cloud.txt"
 
 
 LIBRARIES = {"tensorflow": "TensorFlow", "jax": "JAX"}
-# The library, and how many seeds share a node.
-KINDS = [("tensorflow", 1), ("jax", 1), ("jax", 3)]
 
 
-@pytest.fixture(scope="module", params=KINDS, ids=lambda kind: f"{kind[0]}-{kind[1]}")
+@pytest.fixture(scope="module", params=list(LIBRARIES))
 def rehearsed(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, str]:
     """A rehearsal's folder and what it printed."""
-    library, seeds = request.param
-    pytest.importorskip(library, reason=f"needs requirements of {library}")
+    pytest.importorskip(request.param, reason=f"needs requirements of {request.param}")
     root = tmp_path_factory.mktemp("rehearsal")
     command = [sys.executable, "-m", "launch", "rehearse"]
     command += ["--gin_file=configs/launch/rehearse.gin", f"--gin_param=ROOT = '{root}'"]
-    command += [f"--gin_param=launch.pretrain_seeds = {list(range(seeds))}"]
-    command += [f"--gin_param=rehearse.seeds_together = {seeds}"]
     result = subprocess.run(
         command,
         cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=PATIENCE,
-        env={**os.environ, "MULTIBERTS_ENGINE": library},
+        env={**os.environ, "MULTIBERTS_ENGINE": request.param},
     )
     assert result.returncode == 0, result.stdout + result.stderr
     [folder] = root.iterdir()
     return folder, result.stdout
 
 
-def test_ends_in_the_bytes_of_an_uninterrupted_run(
-    rehearsed: tuple[Path, str], request: pytest.FixtureRequest
-) -> None:
-    """Of seeds that a node trains together, each in those of a seed that is trained alone."""
+def test_ends_in_the_bytes_of_an_uninterrupted_run(rehearsed: tuple[Path, str]) -> None:
     folder, printed = rehearsed
-    _, seeds = request.node.callspec.params["rehearsed"]
-    equal = f"that of an uninterrupted run, byte for byte ({5 * seeds} files)"
-    assert f"the final checkpoint is {equal}" in printed
-    alone = sorted((folder / "uninterrupted").glob("pretrain/base/*/DONE"))
-    assert len(alone) == seeds
-    for one in alone:
-        other = folder / "experiment" / one.relative_to(folder / "uninterrupted")
-        assert one.read_bytes() == other.read_bytes()
-        outputs = json.loads(one.read_text())["outputs"]
-        weights = [name for name in outputs if ".data-" in name]
-        assert len(weights) == 3
-        for name in outputs:
-            assert (one.parent / name).read_bytes() == (other.parent / name).read_bytes()
-        # Training moved: else any two would be the same.
-        first, last = (one.parent / name for name in (weights[0], weights[-1]))
-        assert first.read_bytes() != last.read_bytes()
+    assert (
+        "the final checkpoint is that of an uninterrupted run, byte for byte (5 files)" in printed
+    )
+    [one] = (folder / "uninterrupted").glob("pretrain/base/*/DONE")
+    [other] = (folder / "experiment").glob("pretrain/base/*/DONE")
+    assert one.read_bytes() == other.read_bytes()
+    outputs = json.loads(one.read_text())["outputs"]
+    weights = [name for name in outputs if ".data-" in name]
+    assert len(weights) == 3
+    for name in outputs:
+        assert (one.parent / name).read_bytes() == (other.parent / name).read_bytes()
+    # Training moved: else any two would be the same.
+    first, last = (one.parent / name for name in (weights[0], weights[-1]))
+    assert first.read_bytes() != last.read_bytes()
 
 
 def test_every_mishap_came_and_is_accounted_for(
     rehearsed: tuple[Path, str], request: pytest.FixtureRequest
 ) -> None:
     folder, printed = rehearsed
-    name, seeds = request.node.callspec.params["rehearsed"]
-    library = LIBRARIES[name]
-    of_all = list(attempts_of(folder / "experiment").values())
-    of_all = [attempts for attempts in of_all if attempts[0].engine == "tpu"]
-    assert len(of_all) == seeds
-    for attempts in of_all:
-        kinds = [(one.outcome, (one.error or {}).get("kind")) for one in attempts]
-        assert kinds[:3] == [("failed", "Quota"), ("failed", "Stockout"), ("failed", "Stockout")]
-        assert kinds[-1] == ("done", None)
-        assert sorted(kinds[3:-1]) == [("preempted", "Preempted")] * 3
-        assert [one.zone for one in attempts[:3]] == ["rehearsal-a", "rehearsal-b", "rehearsal-c"]
-        # Only those that had a node cost money, of which each seed bears a share.
-        assert [one.dollars_per_hour for one in attempts] == [None] * 3 + [1 / seeds] * 4
-        for one in attempts[3:]:
-            assert one.log is not None
-            assert f"CPU answer to {library}" in (folder / "experiment" / one.log).read_text()
-    # All seeds were on one node each time, and print to one log.
-    for at_once in zip(*of_all, strict=True):
-        assert len({(one.host, one.job, one.log) for one in at_once}) == 1
+    library = LIBRARIES[request.node.callspec.params["rehearsed"]]
+    [path] = (folder / "experiment" / "launch" / "attempts").glob("pretrain*")
+    attempts = attempts_at(folder / "experiment", path.name.replace("---", "/"))
+    kinds = [(one.outcome, (one.error or {}).get("kind")) for one in attempts]
+    assert kinds[:3] == [("failed", "Quota"), ("failed", "Stockout"), ("failed", "Stockout")]
+    assert kinds[-1] == ("done", None)
+    assert sorted(kinds[3:-1]) == [("preempted", "Preempted")] * 3
+    assert [one.zone for one in attempts[:3]] == ["rehearsal-a", "rehearsal-b", "rehearsal-c"]
+    # Only those that had a node cost money.
+    assert [one.dollars_per_hour for one in attempts] == [None] * 3 + [1.0] * 4
+    for one in attempts[3:]:
+        assert one.log is not None
+        assert f"CPU answer to {library}" in (folder / "experiment" / one.log).read_text()
     losses = re.findall(
         r"(SIGTERM|metadata|SIGKILL) at step (\d+), resumed from (\d+): (\d+) steps", printed
     )
@@ -111,12 +95,12 @@ def test_nothing_goes_on_and_nothing_is_half_written(rehearsed: tuple[Path, str]
     processes = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
     assert str(folder) not in processes
     assert list(folder.glob("experiment/**/*.unfinished")) == []
-    for bucket in folder.glob("bucket/pretrain/base/*"):
-        names = {file.name for file in bucket.iterdir()}
-        assert {"DONE", "MANIFEST.json", "config.gin", "metrics.jsonl"} <= names
-        assert "LEASE.json" not in names
-        # A finished run needs no state; a folder stands for the bucket, and is left empty.
-        assert not list((bucket / "state").glob("*"))
+    [bucket] = folder.glob("bucket/pretrain/base/*")
+    names = {file.name for file in bucket.iterdir()}
+    assert {"DONE", "MANIFEST.json", "config.gin", "metrics.jsonl"} <= names
+    assert "LEASE.json" not in names
+    # A finished run needs no state; a folder stands for the bucket, and is left empty.
+    assert not list((bucket / "state").glob("*"))
 
 
 def test_an_unknown_preemption_is_one_line(tmp_path: Path) -> None:
