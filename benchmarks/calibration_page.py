@@ -689,7 +689,8 @@ def intervals_figure(outcomes: Outcomes) -> Figure:
 def neighbours_figure(outcomes: Outcomes) -> Figure:
     """Draws the same of the recommended interval and the neighbours', up to ten seeds."""
     few = [number for number in NUMBERS_OF_SEEDS if number <= FEW_SEEDS]
-    return _lines(outcomes, ("t", *NEIGHBOURS), few, 0.0)
+    shown = [name for name in NEIGHBOURS if name != "mixed"]  # reml is the same with Student's t
+    return _lines(outcomes, ("t", *shown), few, 0.0)
 
 
 def _lines(

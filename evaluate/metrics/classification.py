@@ -344,7 +344,7 @@ def scored_by_class(
     counts = share(*np.split(columns, 3, axis=-1))[1] > 0
     found: Flags = np.asarray(counts)
     if weights in (None, by_labels):
-        found = found.any(axis=-1, keepdims=True)
+        found = np.asarray(counts.any(axis=-1, keepdims=True))
     return found
 
 

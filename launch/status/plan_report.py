@@ -60,7 +60,8 @@ def show_plan(
     stages = DEVICE_STAGES
     if engine == "tpu":
         device = device or options.get("accelerator_type")
-        seeds, limit = sum(run.stage == "pretrain" for run in plan), options.get("max_nodes")
+        seeds = sum(run.stage == "pretrain" for run in plan)
+        limit: Any = options.get("max_nodes")
         workers = workers or max(1, min(seeds, limit if fits(limit, PositiveInt) else seeds))
         spot = options.get("spot", False) if spot is None else spot
         stages = frozenset({"pretrain"})
