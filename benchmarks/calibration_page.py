@@ -22,6 +22,7 @@ from multiberts.benchmarks.crossed_model import (
     NUM_REAL_EXAMPLES,
     NUM_TASKS,
     NUMBERS_OF_SEEDS,
+    POSITIVES,
     REAL,
     Condition,
 )
@@ -664,7 +665,10 @@ def recommended_figure(outcomes: Outcomes) -> Figure:
         panels[0].set_xlim(min(0.78, lowest - 0.03), 1.015)
         panels[0].set_yticks(
             range(len(kinds)),
-            [f"{words}" + (f" ({m})" if m == "pearson" else "") for m, _, _, words in kinds],
+            [
+                words + f" ({metric})" * (metric == "pearson" or data in POSITIVES)
+                for metric, data, _, words in kinds
+            ],
         )
         panels[0].invert_yaxis()
         figure.legend(*panels[1].get_legend_handles_labels(), loc="outside lower center", ncols=6)
