@@ -299,7 +299,7 @@ def executed(text: str, turns: int) -> Iterator[tuple[str, int]]:
 def estimated_cycles(text: str, turns: int) -> int:
     """Returns the sum of the TPU compiler's own estimates for what a compiled program runs.
 
-    Transfers between devices and calls of Pallas kernels have no estimate.
+    Transfers between devices have no estimate.
 
     Args:
       text: of the program (HLO).

@@ -30,9 +30,9 @@ TENSORFLOW = "tensorflow"
 JAX = "jax"
 ENGINES = (TENSORFLOW, JAX)
 
-# By the compiler from the definition; with a backward pass of our own; by our own kernel.
-PLAIN, RECOMPUTED, KERNEL = "plain", "recomputed", "kernel"
-ATTENTIONS = (PLAIN, RECOMPUTED, KERNEL)
+# From the definition; with a backward pass of our own.
+PLAIN, RECOMPUTED = "plain", "recomputed"
+ATTENTIONS = (PLAIN, RECOMPUTED)
 
 # What Keras reads.
 _BACKEND = "KERAS_BACKEND"
@@ -96,7 +96,7 @@ def engine() -> str:
 
 
 def attention() -> str:
-    """Returns how JAX computes attention on accelerators: `plain`, `recomputed` or `kernel`.
+    """Returns how JAX computes attention on accelerators: `plain` or `recomputed`.
 
     Raises:
       UserError: the environment names another way.

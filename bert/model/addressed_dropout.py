@@ -13,9 +13,9 @@ Array = Any
 
 # Positions are numbered as if every sequence were this long, so an element keeps its bit however
 # far its batch is padded: trimming a batch does not change what is dropped.
-POSITION_STRIDE = 1024
+_POSITION_STRIDE = 1024
 
-SITE_MULTIPLIER = 0x9E3779B9
+_SITE_MULTIPLIER = 0x9E3779B9
 
 
 class Standing(NamedTuple):
@@ -72,37 +72,34 @@ def kept_elements(
       site: the number of this dropout.
       standing: as `dropout` takes it.
     """
-    return ops.greater_equal(_random_bits(shape, key, site, standing), dropped_below(rate))
-
-
-def dropped_below(rate: float) -> np.uint32:
-    """Returns the bits from which on an element is kept."""
-    return np.uint32(round(rate * 2**32))
+    return ops.greater_equal(
+        _random_bits(shape, key, site, standing), np.uint32(round(rate * 2**32))
+    )
 
 
 def _random_bits(shape: tuple[int, ...], key: Array, site: int, standing: Standing | None) -> Array:
     """Returns uint32 bits, one per element, from the key, the site and the element's position."""
     longest = max((0, *(shape[2:] if len(shape) == 4 else shape[1:-1])))
-    if longest > POSITION_STRIDE:
+    if longest > _POSITION_STRIDE:
         raise UserError(
-            f"sequences of {longest} pieces are longer than the {POSITION_STRIDE} that dropout has "
+            f"sequences of {longest} pieces are longer than the {_POSITION_STRIDE} that dropout has "
             "addresses for; lower sequence_length"
         )
     strides: tuple[int, ...]
     if len(shape) == 3:  # [batch, length, width]
-        strides = (POSITION_STRIDE * int(shape[2]), int(shape[2]), 1)
+        strides = (_POSITION_STRIDE * int(shape[2]), int(shape[2]), 1)
     elif len(shape) == 4:  # [batch, heads, length, length]
         strides = (
-            int(shape[1]) * POSITION_STRIDE * POSITION_STRIDE,
-            POSITION_STRIDE * POSITION_STRIDE,
-            POSITION_STRIDE,
+            int(shape[1]) * _POSITION_STRIDE * _POSITION_STRIDE,
+            _POSITION_STRIDE * _POSITION_STRIDE,
+            _POSITION_STRIDE,
             1,
         )
     else:  # [batch, width]
         strides = (int(shape[1]), 1)
     found = _coordinates(shape, standing)
     # Shapes are static: a step is compiled for each batch shape.
-    counter: Array = ops.convert_to_tensor(np.uint32(site * SITE_MULTIPLIER % 2**32))
+    counter: Array = ops.convert_to_tensor(np.uint32(site * _SITE_MULTIPLIER % 2**32))
     for axis, stride in enumerate(strides):
         step = np.uint32(stride % 2**32)
         if axis in found:
@@ -112,7 +109,7 @@ def _random_bits(shape: tuple[int, ...], key: Array, site: int, standing: Standi
         along[axis] = -1
         coordinate = np.arange(shape[axis], dtype=np.uint32) * step
         counter = counter + ops.convert_to_tensor(coordinate.reshape(along))
-    return mixed_bits(counter, key)
+    return _mixed_bits(counter, key)
 
 
 def _coordinates(shape: tuple[int, ...], standing: Standing | None) -> dict[int, Array]:
@@ -128,7 +125,7 @@ def _coordinates(shape: tuple[int, ...], standing: Standing | None) -> dict[int,
     return found
 
 
-def mixed_bits(counter: Array, key: Array) -> Array:
+def _mixed_bits(counter: Array, key: Array) -> Array:
     """Mixes bits in three rounds of xor-shift and multiply.
 
     The constants are those of `triple32` (C. Wellons, "Hash prospector", a search for low bias). Half

@@ -30,7 +30,7 @@ from multiberts.bert.training.interface import (
     Recipe,
     Several,
 )
-from multiberts.bert.training.jax_attention import core_for
+from multiberts.bert.training.jax_attention import chosen_core
 from multiberts.bert.training.jax_devices import CPU, DATA
 from multiberts.bert.training.state import Arrays
 from multiberts.runs.environment import attention
@@ -202,7 +202,7 @@ class JaxStep:
         batch = dict(arrays)
         keys = batch.pop(DROPOUT_KEYS)
         notices = {name: jnp.sum(batch.pop(name)) for name in (NOTICES,) if name in batch}
-        with computed_in(Ways(attention=core_for(self._devices.kind), labels_compared=True)):
+        with computed_in(Ways(attention=chosen_core(), labels_compared=True)):
             sums = self._summed(state[0], batch, keys)
         if self._devices.strategy is not None:
             sums, notices = jax.lax.psum((sums, notices), DATA)

@@ -60,9 +60,10 @@ def show_plan(
     stages = DEVICE_STAGES
     if engine == "tpu":
         device = device or options.get("accelerator_type")
-        seeds = sum(run.stage == "pretrain" for run in plan)
-        limit: Any = options.get("max_nodes")
-        workers = workers or max(1, min(seeds, limit if fits(limit, PositiveInt) else seeds))
+        seeds = most = sum(run.stage == "pretrain" for run in plan)
+        if fits(options.get("max_nodes"), PositiveInt):
+            most = options["max_nodes"]
+        workers = workers or max(1, min(seeds, most))
         spot = options.get("spot", False) if spot is None else spot
         stages = frozenset({"pretrain"})
     estimate = estimate_plan(

@@ -1,14 +1,13 @@
-"""For test_jax_attention.py: prints, as JSON, how far ways to compute attention are from the plain one."""
+"""For test_jax_attention.py: prints, as JSON, how far accelerators' attention is from the plain one."""
 
 from __future__ import annotations
 
-import functools
 import json
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental import pallas as pl
 
 from multiberts.bert.model.addressed_dropout import Standing
 from multiberts.bert.model.attention import AttentionCore, plain
@@ -16,33 +15,11 @@ from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.heads import pretraining_loss
 from multiberts.bert.model.initialization import initial_parameters
 from multiberts.bert.model.ways import Ways, computed_in
-from multiberts.bert.training import jax_attention
+from multiberts.bert.training.jax_attention import recomputed
 
 # Heads as wide as sequences are long: with values of the identity, mixtures are the dropped probabilities.
 BATCH, HEADS, LENGTH = 3, 2, 16
 KEY = jnp.array([5, 7], jnp.uint32)
-
-
-def interpreted(platform: str) -> AttentionCore:
-    """The kernel as a platform has it, in blocks of 8 on a GPU, interpreted."""
-
-    def core(*arguments: object) -> jax.Array:
-        call = functools.partial(original, interpret=True)
-        jax_attention.pl.pallas_call = lambda *given, **options: call(
-            *given, **{**options, "interpret": True, "compiler_params": None}
-        )
-        return jax_attention.kernel(platform)(*arguments)
-
-    return core
-
-
-original = pl.pallas_call
-jax_attention._GPU_BLOCK = 8
-WAYS = {
-    "recomputed": jax_attention.recomputed,
-    "interpreted": jax_attention.kernel("cpu"),
-    "gpu": interpreted("gpu"),
-}
 
 
 def arrays(
@@ -100,23 +77,21 @@ def largest(found: list[np.ndarray], expected: list[np.ndarray]) -> float:
 
 
 def main() -> None:
-    cases = {
+    cases: dict[str, tuple[Any, ...]] = {
         "dropout": (0.1, KEY),
         "packed": (0.1, KEY, True),
         "none": (0.0, None),
     }
-    whole = gradients(plain)
+    whole, ours = gradients(plain), gradients(recomputed)
     # The true gradient of a key's bias is 0.
     names = [name for name in whole if not name.endswith("key/bias")]
-    found = {}
-    for way, core in WAYS.items():
-        ours = gradients(core)
-        found[way] = {
-            **{case: largest(arrays(core, *c), arrays(plain, *c)) for case, c in cases.items()},
-            "loss": largest([ours[n] for n in names], [whole[n] for n in names]),
-            "same_elements": bool(np.array_equal(dropped(core), dropped(plain))),
-            "share": float(dropped(core).mean()),
-        }
+    found: dict[str, object] = {
+        case: largest(arrays(recomputed, *given), arrays(plain, *given))
+        for case, given in cases.items()
+    }
+    found["loss"] = largest([ours[name] for name in names], [whole[name] for name in names])
+    found["same_elements"] = bool(np.array_equal(dropped(recomputed), dropped(plain)))
+    found["share"] = float(dropped(recomputed).mean())
     print(json.dumps(found))
 
 
