@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Unpack
@@ -533,7 +534,7 @@ def _failures(
 def _constant_seeds(job: ScoreJob) -> NDArray[np.bool_]:
     """Finds seeds all of whose runs give every example one answer [R]; see `ArmSummary`."""
     arm, metric = job.arm, job.score
-    own = not metric.uses_labels
+    own = not metric.uses_labels and math.isfinite(metric.bounds[1])  # scores of answers
     of_class = metric.name in CLASS_METRICS and isinstance(metric, Metric)
     if not (own or of_class or metric.is_correlation or metric.name == "auc"):
         return np.zeros(len(arm.seeds), dtype=bool)

@@ -371,7 +371,8 @@ def test_a_study_that_was_cut_goes_on_and_ends_the_same(tmp_path, monkeypatch):
     few += [Condition("mean", "paired", "seeds", 10), Condition("accuracy", "single", "failed", 3)]
     monkeypatch.setattr("multiberts.benchmarks.calibration.all_conditions", lambda real: few)
     options = {
-        "num_trials": 3, "num_close_trials": 5, "num_open_trials": 6, "num_bootstrap_trials": 2,
+        "num_trials": 3, "num_ordinary_trials": 4, "num_close_trials": 5, "num_open_trials": 6,
+        "num_bootstrap_trials": 2,
         "num_bootstrap": 40, "simulation_seed": 4,
     }  # fmt: skip
     calibrate(run_dir=str(tmp_path / "whole"), **options)
