@@ -29,8 +29,8 @@ from multiberts.benchmarks.calibration_trials import (
     simulate,
 )
 from multiberts.benchmarks.crossed_model import (
-    ANSWERS,
     BETWEEN_SIDES,
+    POSITIVES,
     REAL,
     SHARES,
     Condition,
@@ -194,9 +194,18 @@ def test_the_monte_carlo_error_is_never_nothing():
     assert monte_carlo_error(1000, 1000) == pytest.approx(monte_carlo_error(0, 1000))
 
 
-@pytest.mark.parametrize("data", [*ANSWERS, "skewed", "heavy_tailed", "bimodal"])
-def test_the_truth_is_the_mean_over_new_seeds_and_examples(data):
-    metric = "f1" if data == "rare_class" else "accuracy" if data in ANSWERS else "mean"
+# F1 of few positives expects less than over endlessly many examples, as Pearson's r does.
+KINDS = {
+    (c.metric, c.data): None
+    for c in all_conditions()
+    if c.data not in SHARES
+    and c.metric != "pearson"
+    and not (c.metric == "f1" and c.data in POSITIVES)
+}
+
+
+@pytest.mark.parametrize(("metric", "data"), KINDS)
+def test_the_truth_is_the_mean_over_new_seeds_and_examples(metric, data):
     designs = ("unpaired",) if data in BETWEEN_SIDES else ("single", "paired")
     for design in designs:
         condition = Condition(metric, design, data, 5)
