@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.runs.command import run_command
-from multiberts.stats.instances.momentum import momentum, momentum_index
+from multiberts.stats.instances.size_momentum import momentum, momentum_index
 
 Array = NDArray[np.float64]
 NUM_KINDS = 20

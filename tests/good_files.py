@@ -144,10 +144,10 @@ def vocabulary(path: Path) -> None:
     path.write_text("\n".join(pieces) + "\n")
 
 
-# By the name of a task, the kind of its head and the labels.
-_HEADS: dict[str, tuple[str, list[str] | None]] = {
-    "pair": ("classification", ["entailment", "not_entailment"]),
-    "squad-v1.1": ("question_answering", None),
+# By the name of a task: the kind of its head, the labels and the number of texts.
+_HEADS: dict[str, tuple[str, list[str] | None, int | None]] = {
+    "pair": ("classification", ["entailment", "not_entailment"], 2),
+    "squad-v1.1": ("question_answering", None, None),
 }
 
 
@@ -165,12 +165,12 @@ def checkpoint(folder: Path, layout: str = "tf1", task: str | None = None) -> No
         "step": 3,
     }
     if task is not None:
-        kind, labels = _HEADS[task]
+        kind, labels, num_texts = _HEADS[task]
         head = {"output_bias": [2], "output_weights": [2, config.hidden_size]}
         shapes |= {name: tuple(shape) for name, shape in head.items()}
         provenance[FINE_TUNED] = {
             "task": task,
-            "head": {"kind": kind, "labels": labels, "variables": head},
+            "head": {"kind": kind, "labels": labels, "num_texts": num_texts, "variables": head},
             "sequence_length": 32,
             "do_lower_case": True,
             "arguments": {"labels": None, "options": {}, "task_modules": []},
@@ -215,7 +215,7 @@ def experiment(root: Path) -> None:
         {"path": "pretrain/b", "stage": "pretrain", "name": "b", "identity": "2",
          "parents": ["pretrain/a"], "facts": facts, "estimate": None},
     ]  # fmt: skip
-    plan = {"version": 2, "written": 0.0, "runs": runs}
+    plan = {"version": 1, "written": 0.0, "runs": runs}
     (root / "launch/plan.json").write_text(json.dumps(plan))
     holder = {"owner": "u", "host": "h", "pid": 1, "created": None, "started": 1.0, "renewed": 1.0}
     (root / "launch/lease.json").write_text(json.dumps(holder))

@@ -19,7 +19,6 @@ from multiberts.stats.bootstrap.corrections import check_num_bootstrap, check_wh
 from multiberts.stats.bootstrap.crossing import Crossing, Term, VarianceEstimate, VarianceParts
 from multiberts.stats.bootstrap.effect_size import EffectSizes, effect_sizes
 from multiberts.stats.bootstrap.plan import TARGET_POWER, Plan, estimated_plan, too_few_to_plan
-from multiberts.stats.bootstrap.readable import EqualByContent, Readable
 from multiberts.stats.bootstrap.resampling import DrawSource, KeyedDraws, PublishedDraws
 from multiberts.stats.bootstrap.score_tables import Array, Resample, ScoreTable
 from multiberts.stats.intervals import (
@@ -42,6 +41,7 @@ from multiberts.stats.intervals import (
     t_interval,
     t_p_values,
 )
+from multiberts.stats.readable import EqualByContent, Readable
 
 Design = Literal["paired", "unpaired", "fixed_baseline", "single"]
 Examples = Literal["shared", "separate"]

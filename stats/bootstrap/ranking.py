@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from multiberts.stats.bootstrap.arms import check_choice
 from multiberts.stats.bootstrap.conclusion import ArmSummary, Design, Pairing
-from multiberts.stats.bootstrap.readable import Readable, flat_values
 from multiberts.stats.bootstrap.score_tables import Resample
 from multiberts.stats.intervals import Interval
 from multiberts.stats.presentation import ranking_words
 from multiberts.stats.presentation.ranking_figure import draw_ranking
 from multiberts.stats.presentation.table_writer import Table
+from multiberts.stats.readable import Readable, flat_values
 
 if TYPE_CHECKING:
     import pandas

@@ -34,9 +34,9 @@ from multiberts.stats.bootstrap.corrections import (
     max_t_p_values,
 )
 from multiberts.stats.bootstrap.crossing import Crossing
-from multiberts.stats.bootstrap.readable import Readable
 from multiberts.stats.bootstrap.resampling import MetricLike
 from multiberts.stats.intervals import percentile_interval
+from multiberts.stats.readable import Readable
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -26,14 +26,14 @@ from multiberts.stats.instances.instance_level import (
     instance_accuracy,
     threshold_bias,
 )
-from multiberts.stats.instances.momentum import (
+from multiberts.stats.instances.nested_runs import NestedRuns, Runs, aligned
+from multiberts.stats.instances.size_momentum import (
     Correlation,
     Momentum,
     MomentumIndex,
     momentum,
     momentum_index,
 )
-from multiberts.stats.instances.nested_runs import NestedRuns, Runs, aligned
 from multiberts.stats.instances.variance_by_bias import VarianceCurve, conditional_variance
 
 Tasks = Mapping[str, Mapping[str, Runs]]

@@ -23,7 +23,7 @@ from multiberts.stats.instances.analysis import (
 )
 from multiberts.stats.instances.decomposition import Decomposition
 from multiberts.stats.instances.instance_level import Distribution, InstanceBound
-from multiberts.stats.instances.momentum import Momentum
+from multiberts.stats.instances.size_momentum import Momentum
 from multiberts.stats.instances.tables import all_tables, level_name
 from multiberts.stats.instances.variance_by_bias import VarianceCurve
 from multiberts.stats.presentation.figures import (

@@ -7,7 +7,7 @@ The instance accuracy of an example is the probability that a run of a size is r
 estimated from few seeds, so that many examples look worse under the larger size by chance. The
 random baseline shows how many: it exchanges seeds of the two sizes, so that neither side is larger,
 and computes the difference again. `fisher_tests` tests each example separately instead.
-`stats.instances.momentum` asks whether improvement continues from size to size.
+`stats.instances.size_momentum` asks whether improvement continues from size to size.
 """
 
 from __future__ import annotations

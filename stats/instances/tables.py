@@ -19,7 +19,7 @@ from multiberts.stats.instances.analysis import (
     Triple,
 )
 from multiberts.stats.instances.decomposition import Decomposition, LossPart, part
-from multiberts.stats.instances.momentum import Momentum, MomentumIndex
+from multiberts.stats.instances.size_momentum import Momentum, MomentumIndex
 from multiberts.stats.intervals import Interval
 from multiberts.stats.presentation.table_writer import Cell, Table
 

@@ -157,7 +157,7 @@ def test_scores_are_replaced_after_new_runs_and_only_then(
         RunDirectory(
             scores,
             stage="score",
-            parameters={},
+            parameters={"extra_metrics": []},
             inputs={"predictions": sorted((tmp_path / "runs").iterdir())},
         ).verify()
     (line,) = capsys.readouterr().err.splitlines()

@@ -101,7 +101,9 @@ def test_imported_instances_are_shown_as_their_records_have_them(
         "sequence_length": 32,
         "max_predictions_per_sequence": 5,
         "masked_lm_probability": 0.15,
+        "whole_word_masks": False,
         "learning_rate": 1e-4,
+        "learning_rate_treatment": "constant",
         "warmup_steps": 10,
     }
     run = RunDirectory(

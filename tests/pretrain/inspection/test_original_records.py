@@ -102,7 +102,8 @@ def test_a_plain_parse_reads_what_training_sees(corpus):
 
 def batches_of(corpus, batch_size=16, **changes):
     masks = {"sequence_length": LENGTH, "max_predictions_per_sequence": PREDICTIONS} | changes
-    return open_batches(corpus / "imported", Masking.of(masks), data_seed=1, batch_size=batch_size)
+    masking = Masking(**masks)
+    return open_batches(corpus / "imported", masking, data_seed=1, batch_size=batch_size)
 
 
 def test_imported_instances_make_addressed_batches(corpus):

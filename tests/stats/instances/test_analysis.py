@@ -14,8 +14,8 @@ from multiberts.stats.instances.instance_level import (
     improvement_bound,
     threshold_bias,
 )
-from multiberts.stats.instances.momentum import momentum, momentum_index
 from multiberts.stats.instances.nested_runs import make_nested_runs
+from multiberts.stats.instances.size_momentum import momentum, momentum_index
 from multiberts.stats.instances.tables import all_tables
 
 SIZES = ("mini", "medium", "large")

@@ -6,8 +6,8 @@ import scipy.stats
 
 from multiberts.benchmarks.momentum_coverage import WORLDS, World, true_momentum
 from multiberts.stats.bootstrap.arms import DataError
-from multiberts.stats.instances.momentum import momentum, momentum_index
 from multiberts.stats.instances.nested_runs import make_nested_runs
+from multiberts.stats.instances.size_momentum import momentum, momentum_index
 
 
 def drawn(random, world, number, seeds):
