@@ -37,6 +37,7 @@ from multiberts.launch.plan.planned_run import STAGES, PlannedRun, stage_functio
 from multiberts.runs import console
 from multiberts.runs.command import (
     asks_for_help,
+    by_gin_name,
     define_flags,
     described_function,
     flag_values,
@@ -153,13 +154,16 @@ def _main(name: str, annotations: Mapping[str, Any], arguments: Sequence[str]) -
     command = COMMANDS[name]
     function = command.load()
     needs_plan = "plan" in inspect.signature(function).parameters
-    parse_gin_flags(_known(command, function, needs_plan))
     flags_given = flag_values(annotations)
+    own = annotations_of(function)
+    by_flag = by_gin_name([command.gin_name], own, flags_given)
+    by_flag |= by_gin_name(["launch"], annotations.keys() & _SETTINGS.keys(), flags_given)
+    parse_gin_flags(_known(command, function, needs_plan), by_flag)
     settings = dict(gin.get_bindings("launch"))
     settings |= {name: value for name, value in flags_given.items() if name in _SETTINGS}
     _check_settings(settings)
     options = _options(name, function, settings, flags_given)
-    check_types(command.gin_name, options, annotations_of(function))
+    check_types(command.gin_name, options, own)
     if not needs_plan:
         result = function(**options)
     else:

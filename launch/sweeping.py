@@ -35,6 +35,7 @@ from multiberts.runs import console
 from multiberts.runs.allocator import give_back_memory
 from multiberts.runs.command import (
     asks_for_help,
+    by_gin_name,
     define_flags,
     flag_values,
     help_of,
@@ -85,12 +86,14 @@ def main() -> None:
                 f"unexpected argument {arguments[1]!r}; give parameters as --name=value, and --help lists "
                 "them"
             )
-        parse_gin_flags({"finetune": finetune, "sweep": sweep})
-        given = dict(gin.get_bindings("sweep")) | flag_values(of_sweep)
+        given, for_all = flag_values(of_sweep), flag_values(of_tasks)
+        by_flag = by_gin_name(["sweep"], of_sweep, given)
+        by_flag |= by_gin_name(["finetune"], of_tasks, for_all)
+        parse_gin_flags({"finetune": finetune, "sweep": sweep}, by_flag)
+        given = dict(gin.get_bindings("sweep")) | given
         require_arguments(sweep, set(given))
         check_arguments(sweep, given)
         names = list(given["tasks"])
-        for_all = flag_values(of_tasks)
         # A file may bind arguments of more tasks than are wanted now.
         modules = (gin.get_bindings("finetune") | for_all).get("task_modules", ())
         registered = registered_tasks(tuple(modules))

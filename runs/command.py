@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import gin
@@ -327,11 +328,12 @@ def run_command(function: Callable[..., object], command: Command = Command("", 
     def main(arguments: Sequence[str]) -> None:
         # Of both names, that of the command wins.
         names = {function.__name__: function, gin_name: function}
-        parse_gin_flags(names)
+        given = flag_values(annotations, _positional(arguments[1:], command.positional))
+        parse_gin_flags(names, by_gin_name(names, annotations, given))
         bindings: dict[str, Any] = {}
         for name in names:
             bindings |= in_data_folder(dict(gin.get_bindings(name)))
-        bindings |= flag_values(annotations, _positional(arguments[1:], command.positional))
+        bindings |= given
         require_arguments(function, set(bindings))
         check_arguments(function, bindings)
         for name, value in bindings.items():
@@ -398,15 +400,33 @@ def _under_gin_names(functions: Iterable[Callable[..., object]]) -> Iterator[Non
         raise UserError(text) from error
 
 
-def parse_gin_flags(known: Mapping[str, Callable[..., Any]]) -> None:
+def by_gin_name(
+    functions: Iterable[str], parameters: Iterable[str], given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns flags by the names of their parameters in Gin, with None where a flag was not given.
+
+    Example:
+      >>> by_gin_name(["pretrain"], ["run_dir", "batch_size"], {"batch_size": 8})
+      {'pretrain.run_dir': None, 'pretrain.batch_size': 8}
+    """
+    return {f"{name}.{own}": given.get(own) for name in functions for own in parameters}
+
+
+def parse_gin_flags(
+    known: Mapping[str, Callable[..., Any]], given: Mapping[str, Any] = MappingProxyType({})
+) -> None:
     """Registers functions with Gin by the names that they have there, and parses what the flags give.
+
+    Args:
+      known: the functions.
+      given: the values of other flags, see `runs.gin_files.parse_gin`.
 
     Raises:
       UserError: see `runs.gin_files.parse_gin`.
     """
     for name, function in known.items():
         gin.external_configurable(function, name=name)
-    parse_gin(_GIN_FILE.value, _GIN_PARAM.value, known, _ALLOW_GIN_IMPORTS.value)
+    parse_gin(_GIN_FILE.value, _GIN_PARAM.value, known, _ALLOW_GIN_IMPORTS.value, given)
 
 
 def _when_done(run_dir: str | None) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import io
 import itertools
 import os
 import re
@@ -16,6 +17,7 @@ from typing import Any
 import gin
 from gin import config_parser
 
+import multiberts
 from multiberts.runs.errors import UserError, nearest
 
 _BINDING = re.compile(r"^(?:(?P<scope>[\w/]+)/)?(?P<stage>\w+)\.(?P<parameter>\w+) =")
@@ -32,6 +34,8 @@ _TEXT_ERRORS = (
     tokenize.TokenError,
 )
 _GIN_ERRORS = (*_TEXT_ERRORS, RecursionError, MemoryError)
+# The files that come with the package, `configs/...`, are found from any directory.
+_PACKAGE = Path(multiberts.__file__).parent
 
 
 def parse_gin(
@@ -39,36 +43,87 @@ def parse_gin(
     gin_params: Sequence[str],
     functions: Mapping[str, Callable[..., Any]] = MappingProxyType({}),
     allow_imports: bool = False,
+    given: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     """Parses Gin files, then single bindings, which win.
 
     Args:
-      gin_files: paths; files that they include are looked for from the current directory.
+      gin_files: paths; these and files that they include are looked for from the current directory, then
+        among those that come with the package.
       gin_params: bindings such as `pretrain.num_steps = 100`.
       functions: those that Gin binds by their names there, which are suggested where one is misspelt.
       allow_imports: whether the files may import modules, which runs their code.
+      given: the values of flags by their names in Gin, such as `pretrain.run_dir`; None where the flag
+        was not given. A macro that nothing sets takes the value of a parameter that is bound to it.
 
     Raises:
       UserError: a file is missing, a line does not parse, imports a module, refers to a function (`@name`,
         called or not), or names something that does not exist; or macros stand for each other.
     """
     for path in gin_files:
-        if not Path(path).is_file():
+        if not _located(path).is_file():
             raise UserError(f"--gin_file {path} does not exist; check the path")
-    texts = [(Path(path).read_text(errors="replace"), path) for path in gin_files]
+    texts = [(_located(path).read_text(errors="replace"), path) for path in gin_files]
     statements = itertools.chain.from_iterable(
         itertools.chain(
-            (_all_statements(text, path, (os.path.realpath(path),)) for text, path in texts),
+            (_all_statements(text, path, (_real_path(path),)) for text, path in texts),
             (_all_statements(text, f"--gin_param={text!r}", is_typed=True) for text in gin_params),
         )
     )
-    _check_statements(statements, allow_imports)
+    unset = _check_statements(statements, allow_imports)
+    from_flags = [
+        f"{macro} = {given[parameter]!r}"
+        for macro, parameters in unset.items()
+        for parameter in parameters
+        if given.get(parameter) is not None
+    ]
     try:
-        gin.parse_config_files_and_bindings(
-            list(gin_files), list(gin_params), print_includes_and_imports=False
-        )
+        for path in gin_files:
+            _parse_file(path)
+        gin.parse_config([*gin_params, *from_flags])
+        gin.finalize()
     except _GIN_ERRORS as error:
-        raise UserError(_in_plain_words(" ".join(str(error).split()), functions)) from error
+        flags = {
+            macro: parameter.partition(".")[2]
+            for macro, parameters in unset.items()
+            for parameter in parameters
+            if parameter in given
+        }
+        raise UserError(_in_plain_words(" ".join(str(error).split()), functions, flags)) from error
+
+
+def _parse_file(path: str) -> None:
+    """Parses a file and those that it includes.
+
+    Not with Gin's own search for files: that takes a folder `configs` for a Python package, if there is one
+    on the path of modules, and fails.
+    """
+    text = _located(path).read_text(errors="replace")
+    lines = text.splitlines(keepends=True)
+    begun = 0
+    for statement in _statements(text, path):
+        if isinstance(statement, config_parser.IncludeStatement):
+            line = statement.location.line_num
+            _parse_lines(lines, begun, line - 1, path)
+            _parse_file(statement.filename)
+            begun = line
+    _parse_lines(lines, begun, len(lines), path)
+
+
+def _parse_lines(lines: Sequence[str], first: int, last: int, path: str) -> None:
+    # Empty lines in place of those before, so that messages have the numbers of lines.
+    part = io.StringIO("\n" * first + "".join(lines[first:last]))
+    part.name = path  # where Gin looks for it
+    gin.parse_config(part)
+
+
+def _located(path: str) -> Path:
+    """Returns where Gin finds a file: from the current directory, else in the package."""
+    return next((place for place in (Path(path), _PACKAGE / path) if place.is_file()), Path(path))
+
+
+def _real_path(path: str) -> str:
+    return os.path.realpath(_located(path))
 
 
 def in_data_folder(value: Any) -> Any:
@@ -151,18 +206,24 @@ def _all_statements(
         yield where, statement, is_typed
         if isinstance(statement, config_parser.IncludeStatement):
             included = statement.filename
-            if not Path(included).is_file():
+            if not _located(included).is_file():
                 raise UserError(f"{where} includes {included}, which is missing; check the path")
-            if os.path.realpath(included) in outer:
+            if _real_path(included) in outer:
                 raise UserError(
                     f"{where} includes {included}, which includes itself; remove one include"
                 )
-            inner = (*outer, os.path.realpath(included))
-            yield from _all_statements(Path(included).read_text(errors="replace"), included, inner)
+            inner = (*outer, _real_path(included))
+            text = _located(included).read_text(errors="replace")
+            yield from _all_statements(text, included, inner)
 
 
-def _check_statements(statements: Iterable[tuple[str, Any, bool]], allow_imports: bool) -> None:
+def _check_statements(
+    statements: Iterable[tuple[str, Any, bool]], allow_imports: bool
+) -> dict[str, list[str]]:
     """Refuses statements that would run code, and macros that stand for themselves or for too much.
+
+    Returns:
+      By macro that nothing sets: the parameters that are bound to it alone, such as `finetune.task`.
 
     Raises:
       UserError: naming the file and the line.
@@ -170,6 +231,7 @@ def _check_statements(statements: Iterable[tuple[str, Any, bool]], allow_imports
     trust = "give --allow_gin_imports if you trust the file"
     macros: dict[str, tuple[str, Any]] = {}
     used: list[tuple[str, Any]] = []
+    bound: dict[str, list[str]] = {}
     num_statements = 0
     for where, statement, is_typed in statements:
         num_statements += 1
@@ -203,6 +265,10 @@ def _check_statements(statements: Iterable[tuple[str, Any, bool]], allow_imports
             macros["/".join(filter(None, (statement.scope, statement.selector)))] = used[-1]
         elif statement.selector in ("macro", "gin.macro"):  # the long form of `NAME = value`
             macros[statement.scope] = used[-1]
+        elif isinstance(statement.value, _Macro) and not statement.scope:
+            bound.setdefault(statement.value, []).append(
+                f"{statement.selector}.{statement.arg_name}"
+            )
     sizes: dict[str, tuple[int, int]] = {}
     total = sum(_size_and_depth(*one, macros, sizes)[0] for one in used)
     if total > _MOST_VALUES:
@@ -210,6 +276,8 @@ def _check_statements(statements: Iterable[tuple[str, Any, bool]], allow_imports
             f"{used[-1][0]}: with all macros in place the configuration has {total:,} values, expected "
             f"at most {_MOST_VALUES:,}; write smaller lists"
         )
+    required = {name for name, (_, value) in macros.items() if value == "gin.REQUIRED"}
+    return {name: bound[name] for name in bound if name not in macros or name in required}
 
 
 def _size_and_depth(
@@ -257,22 +325,37 @@ def _parts(value: Any) -> Iterator[Any]:
             yield from _parts(item)
 
 
-def _in_plain_words(text: str, known: Mapping[str, Callable[..., Any]]) -> str:
-    """Returns one line for an error of Gin's, with the nearest name where a name is unknown."""
+def _in_plain_words(
+    text: str, known: Mapping[str, Callable[..., Any]], flags: Mapping[str, str]
+) -> str:
+    """Returns one line for an error of Gin's, with the nearest name where a name is unknown.
+
+    Args:
+      text: Gin's own.
+      known: functions by their names in Gin.
+      flags: by macro, the flag that sets it.
+    """
     if match := re.search(r"'([\w.]+)' doesn't have a parameter named '(\w+)'", text):
         name, parameter = match[1].rpartition(".")[2], match[2]
         choices = inspect.signature(known[name]).parameters if name in known else ()
         return f"{name} has no parameter {parameter!r}; {nearest(parameter, choices)}"
     if match := re.search(r"No configurable matching '([\w.]+)'", text):
         return f"Gin knows no {match[1]!r} here; {nearest(match[1], known)}"
+    missing: list[str] = []
     if "No bindings specified for" in text:
         defined = set(re.findall(r"\b([A-Za-z_]\w*) = ", text))
         missing = list(dict.fromkeys(re.findall(r"'(\w+)/gin\.macro'", text)))
         missing += [name for name in _MACRO.findall(text) if name not in {*defined, *missing}]
-        missing = list(dict.fromkeys(missing))
+    elif "gin.REQUIRED" in text:
+        missing = re.findall(r"(\w+)/(?:gin\.)?macro\.value", text)
+    if missing:
+        cures = [
+            f"--{flags[name]}=..." if name in flags else f"--gin_param={name + ' = ...'!r}"
+            for name in dict.fromkeys(missing)
+        ]
         return (
-            f"the configuration uses {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} "
-            f"not set; give --gin_param={missing[0] + ' = ...'!r}"
+            f"the configuration uses {', '.join(dict.fromkeys(missing))}, which "
+            f"{'is' if len(cures) == 1 else 'are'} not set; give {' '.join(cures)}"
         )
     return f"in the Gin configuration: {text}; correct that line"
 

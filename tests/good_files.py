@@ -66,6 +66,26 @@ def _ten_seeds(path: Path) -> None:
              preds_mnli=np.array([[0, 1, 2], [0, 1, 1]]), gold_mnli=np.array([0, 1, 2]))  # fmt: skip
 
 
+_HANS = [f"ex{number}" for number in range(4)]
+
+
+def _hans_answers(path: Path) -> None:
+    path.write_text("pairID,gold_label\n" + "".join(f"{pair},entailment\n" for pair in _HANS))
+
+
+def _hans_pairs(path: Path) -> None:
+    names = ("pairID", "gold_label", "heuristic", "subcase", "template")
+    lines = [f"{pair}\tentailment\tsubsequence\tsn\ttemp1" for pair in _HANS]
+    path.write_text("\n".join(["\t".join(names), *lines]) + "\n")
+
+
+def _sizes(folder: Path) -> None:
+    entries = [{"guid": f"dev-{number}", "label": "a", "text_a": "x"} for number in range(3)]
+    (folder / "results").mkdir(parents=True)
+    (folder / "data.json").write_text(json.dumps({"label_list": ["a", "b"], "predict": entries}))
+    (folder / "results/sminip1f1epoch12over3.tsv").write_text("0.9\t0.1\n" * 3)
+
+
 def _squad(path: Path, *, answered: bool = True) -> None:
     answers = [{"text": "the house", "answer_start": 9}] if answered else []
     question = {"id": "q0", "question": "what is good ?", "answers": answers}
@@ -281,6 +301,10 @@ GOOD: dict[str, Callable[[Path], Path]] = {
     "parquet": _in("new.parquet", lambda path: frame(1).to_parquet(path)),
     "npz": _in("new.npz", _npz),
     "ten seeds": _in("new.npz", _ten_seeds),
+    "hans": _in("new.txt", _hans_answers),
+    "sizes data": _in("mnli", _sizes, "data.json"),
+    "sizes table": _in("mnli", _sizes, "results/sminip1f1epoch12over3.tsv"),
+    "squad answers": _in("new.json", lambda path: path.write_text(json.dumps({"q0": "house"}))),
     "lm_eval": _copied("lm_eval/step1000", "samples_*.jsonl"),
     "inspect json": _copied("inspect/json", "*.json"),
     "inspect eval": _copied("inspect/eval", "*.eval"),
@@ -362,9 +386,14 @@ def _compare(folder: Path, kind: str) -> None:
 
 
 def _import(folder: Path, kind: str) -> None:
-    layout = {"ten seeds": "instability"}.get(kind, "files")
-    source = str(_given(folder))
-    import_predictions(run_dir=str(folder / "_out"), layout=layout, source=source, **_scorer(kind))
+    layouts = {"ten seeds": "instability", "hans": "hans", "squad answers": "squad"}
+    layout = "model_sizes" if kind.startswith("sizes") else layouts.get(kind, "files")
+    source, questions = str(_given(folder)), None
+    if layout in ("hans", "squad"):
+        questions = str(folder / "_questions")
+        (_hans_pairs if layout == "hans" else _squad)(Path(questions))
+    import_predictions(run_dir=str(folder / "_out"), layout=layout, source=source,
+                       questions=questions, **_scorer(kind))  # fmt: skip
 
 
 def _predict(folder: Path, kind: str) -> None:

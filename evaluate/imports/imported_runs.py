@@ -101,8 +101,9 @@ def read_numbers(path: PathLike) -> np.ndarray:
     try:
         table = np.loadtxt(io.BytesIO(read_bytes(path)), dtype=np.float64, ndmin=2, comments=None)
     except ValueError as error:
+        reason = str(error).partition(";")[0]  # without the advice for those who call NumPy
         raise UserError(
-            f"{path}: expected rows of numbers, all of one length ({error}); fetch the file again"
+            f"{path}: expected rows of numbers, all of one length ({reason}); fetch the file again"
         ) from error
     if not table.size or not np.isfinite(table).all():
         raise UserError(f"{path}: found no numbers or nan, expected finite numbers; fetch it again")

@@ -32,7 +32,7 @@ from multiberts.evaluate.imports.imported_runs import (
     read_numbers,
 )
 from multiberts.runs.errors import UserError, counted
-from multiberts.runs.files import PathLike, read_json_fields
+from multiberts.runs.files import PathLike, check_fields, read_json_fields
 from multiberts.runs.tables import TableRow, read_rows
 
 INDEX = "index.tsv"
@@ -180,16 +180,16 @@ def _squad_references(path: Path) -> _References:
                         questions[question["id"]] = question["question"]
     except (KeyError, TypeError) as error:
         raise UserError(
-            f"{path} is not a SQuAD file ({type(error).__name__}: {error}); fetch the official one"
+            f"{path} is not a SQuAD file, of data with paragraphs, questions (`qas`) and answers; fetch the "
+            "official one"
         ) from error
     return dict(sorted(found.items())), questions if len(questions) == len(found) else {}
 
 
 def _squad_answers(path: Path) -> dict[str, str]:
     """Reads a prediction file of the official scorer's form, {question id: answer}."""
-    content = read_json_fields(path)
-    if not all(isinstance(text, str) for text in content.values()):
-        raise UserError(f"{path}: expected {{question id: answer}} with texts only; fetch it again")
+    content = read_json_fields(path, cure="fetch it again")
+    check_fields(content, dict.fromkeys(content, str), str(path), "fetch it again")
     return content
 
 

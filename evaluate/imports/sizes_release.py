@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -34,7 +35,7 @@ from multiberts.evaluate.imports.imported_runs import (
     read_numbers,
 )
 from multiberts.runs.errors import UserError, counted
-from multiberts.runs.files import PathLike, read_json_fields
+from multiberts.runs.files import PathLike, check_fields, read_json_fields
 
 _FILE = re.compile(r"s([a-z]+)p(\d+)f(\d+)epoch(\d+)over3\.tsv(?:\.gz)?")
 _THIRDS = 3
@@ -180,20 +181,20 @@ class _Datapoints:
 
 
 def _datapoints(path: Path) -> _Datapoints:
-    try:
-        content = read_json_fields(path, cure="fetch the file again")
-        labels = tuple(str(label) for label in content["label_list"])
-        guids = [str(entry["guid"]) for entry in content["predict"]]
-        gold = [str(entry["label"]) for entry in content["predict"]]
-        texts = [
-            {name: entry[name] for name in _TEXTS if isinstance(entry.get(name), str)}
-            for entry in content["predict"]
-        ]
-    except (KeyError, TypeError) as error:
-        raise UserError(
-            f"{path}: expected label_list and predict with guid and label ({type(error).__name__}: "
-            f"{error}); fetch the file again"
-        ) from error
+    cure = "fetch the file again"
+    kinds = {"label_list": Sequence[str | int], "predict": Sequence[Mapping[str, Any]]}
+    content = read_json_fields(path, kinds, cure)
+    entries = content["predict"]
+    for number, entry in enumerate(entries, start=1):
+        kinds = {"guid": str | int, "label": str | int}
+        check_fields(entry, kinds, f"{path}, datapoint {number} of predict", cure)
+    labels = tuple(str(label) for label in content["label_list"])
+    guids = [str(entry["guid"]) for entry in entries]
+    gold = [str(entry["label"]) for entry in entries]
+    texts = [
+        {name: entry[name] for name in _TEXTS if isinstance(entry.get(name), str)}
+        for entry in entries
+    ]
     for guid, label in zip(guids, gold, strict=True):
         merged = label == _NO_ENTAILMENT and _ENTAILMENT in labels
         if label not in labels and not merged:

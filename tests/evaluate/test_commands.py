@@ -24,24 +24,24 @@ def test_from_others_files_to_a_table(tmp_path: Path, run_python):
     runs, scores, table_file = (tmp_path / name for name in ("runs", "scores", "all.parquet"))
     for arguments in (
         (
-            "evaluate.import_predictions",
+            "import-predictions",
             "--gin_file=configs/evaluate/multiberts_release.gin",
-            f"--gin_param=RUN_DIR = '{runs}'",
-            f"--gin_param=SOURCE = '{folder}'",
+            f"--run_dir={runs}",
+            f"--source={folder}",
         ),
         (
             "evaluate",
             "--gin_file=configs/evaluate/scores.gin",
-            f"--gin_param=RUN_DIR = '{scores}'",
-            f"--gin_param=PREDICTIONS = '{runs}'",
+            f"--run_dir={scores}",
+            f"--predictions={runs}",
         ),
         (
-            "evaluate.export",
+            "export",
             f"--gin_param=export.path = '{table_file}'",
             f"--gin_param=export.predictions = '{runs}'",
         ),
     ):
-        done = run_python("-m", *arguments)
+        done = run_python("-m", "multiberts", *arguments)
         assert (done.returncode, done.stderr) == (0, ""), arguments
     rows = pandas.read_csv(scores / "scores.csv").set_index(["metric", "pretrain_seed"])["score"]
     assert rows["accuracy", 0] == 0.75 and rows["accuracy", 1] == 1

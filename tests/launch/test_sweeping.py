@@ -213,7 +213,7 @@ def command(root: Path, checkpoint: Path, data: Path) -> list[str]:
         "RTE/finetune.data_dir": "elsewhere",
     }
     flags = [f"--gin_param={name} = {value!r}" for name, value in bindings.items()]
-    return [sys.executable, "-m", "finetune.sweep", *flags]
+    return [sys.executable, "-m", "multiberts", "sweep", *flags]
 
 
 @pytest.mark.parametrize(

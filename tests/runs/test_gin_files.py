@@ -9,6 +9,7 @@ from pathlib import Path
 import gin
 import pytest
 
+from multiberts.evaluate.scoring import score
 from multiberts.runs.errors import UserError
 from multiberts.runs.gin_files import parse_gin
 
@@ -115,3 +116,51 @@ def test_the_launcher_refuses_a_file_that_would_make_a_world(tmp_path: Path) -> 
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert "plan.gin line 1: refers to a function, @make_world()" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["plan.gin"]
+
+
+def test_shipped_files_are_found_from_any_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.gin").write_text("include 'configs/evaluate/scores.gin'\nRUN_DIR = 'here'\n")
+    with gin.unlock_config():
+        gin.clear_config()
+        gin.external_configurable(score, name="evaluate")
+        parse_gin(["mine.gin"], ["PREDICTIONS = 'there'"], {})
+        bound = gin.get_bindings("evaluate")
+        assert (bound["run_dir"], bound["predictions"]) == ("here", "there")
+        gin.clear_config()
+    assert not caplog.records
+    # One's own file of that name comes first.
+    (tmp_path / "configs/evaluate").mkdir(parents=True)
+    (tmp_path / "configs/evaluate/scores.gin").write_text("NUM_STEPS = 5\nOWN = True\n")
+    with gin.unlock_config():
+        parse_gin(["mine.gin"], [], {})
+        assert gin.query_parameter("OWN/gin.macro.value") is True
+        gin.clear_config()
+
+
+def test_a_flag_sets_the_macro_that_its_parameter_is_bound_to(tmp_path: Path) -> None:
+    file = tmp_path / "file.gin"
+    file.write_text("f.a = %A\nf.b = [%A, %B]\nB = 1\nf.c = %B\nf.d = %D\nD = %gin.REQUIRED\n")
+
+    def f(a: str, b: object = None, c: int = 0, d: int = 0) -> None:
+        """Is bound by Gin."""
+
+    def bound(**given: object) -> dict[str, object]:
+        with gin.unlock_config():
+            gin.clear_config()
+            gin.external_configurable(f, name="f")
+            known = {f"f.{name}": given.get(name) for name in "abcd"}
+            try:
+                parse_gin([str(file)], [], {"f": f}, given=known)
+                return dict(gin.get_bindings("f"))
+            finally:
+                gin.clear_config()
+
+    # C has a default, B: a flag wins over it where it is read, and the macro stays.
+    assert bound(a="x", c=7, d=2) == {"a": "x", "b": ["x", 1], "c": 1, "d": 2}
+    with pytest.raises(UserError, match=r"uses A, which is not set; give --a=\.\.\.$"):
+        bound(d=2)
+    with pytest.raises(UserError, match=r"uses D, which is not set; give --d=\.\.\.$"):
+        bound(a="x")

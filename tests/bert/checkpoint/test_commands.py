@@ -252,7 +252,7 @@ def test_damaged_checkpoint_through_the_module(
     content = bytearray(path.read_bytes())
     content[100] ^= 1
     path.write_bytes(content)
-    done = run_python("-m", "bert.checkpoint", "inspect", str(directory))
+    done = run_python("-m", "multiberts", "checkpoint", "inspect", str(directory))
     assert (done.returncode, done.stdout) == (2, "")
     assert re.fullmatch(r"error: .*data-00000-of-00001 does not match .*\n", done.stderr)
 
@@ -260,7 +260,7 @@ def test_damaged_checkpoint_through_the_module(
 def test_a_reader_that_stops_early_is_no_error(make: Callable[..., Path]) -> None:
     """As `| head` does: no traceback, and the status of a program that SIGPIPE ended."""
     process = subprocess.Popen(
-        [sys.executable, "-u", "-m", "bert.checkpoint", "inspect", str(make("first"))],
+        [sys.executable, "-u", "-m", "multiberts", "checkpoint", "inspect", str(make("first"))],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     assert process.stdout and process.stderr

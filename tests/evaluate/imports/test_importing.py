@@ -355,7 +355,7 @@ def test_sizes_that_do_not_fit_are_refused(tmp_path: Path, sizes: Path):
         imported(tmp_path, "model_sizes", sizes)
     assert not (tmp_path / "runs" / "MNLI" / "mini-pretrain_seed_1-finetune_seed_5").exists()
     (sizes / "data.json").write_text('{"predict": []}')
-    with pytest.raises(UserError, match=r"data\.json: expected label_list and predict"):
+    with pytest.raises(UserError, match=r"data\.json: label_list is missing"):
         imported(tmp_path, "model_sizes", sizes)
     with pytest.raises(UserError, match="has no results/s<size>"):
         imported(tmp_path, "model_sizes", tmp_path)

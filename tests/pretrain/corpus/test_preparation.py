@@ -208,7 +208,7 @@ def command(run_dir, source, *more):
     flags = [f"--gin_param={binding}" for binding in bindings]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     return subprocess.Popen(
-        [sys.executable, "-m", "pretrain.prepare", *flags],
+        [sys.executable, "-m", "multiberts", "prepare", *flags],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

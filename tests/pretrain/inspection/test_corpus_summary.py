@@ -81,8 +81,8 @@ def test_what_is_told(corpus, statistics):
 
 
 def test_command(corpus, run_python):
-    done = run_python("-m", "pretrain.describe", f"--corpus={corpus}")
+    done = run_python("-m", "multiberts", "describe", f"--corpus={corpus}")
     assert (done.returncode, done.stdout) == (0, describe(corpus=corpus) + "\n"), done.stderr
-    nothing = run_python("-m", "pretrain.describe")
+    nothing = run_python("-m", "multiberts", "describe")
     assert nothing.returncode == 2
     assert nothing.stderr.startswith("error: describe lacks describe.corpus; give ")

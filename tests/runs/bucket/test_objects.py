@@ -397,7 +397,7 @@ def test_commands_exit_with_two_and_write_nothing(cloud_storage: Any, tmp_path: 
         "prepare.vocabulary_size = 60",
     ]
     process = subprocess.run(
-        [sys.executable, "-m", "pretrain.prepare", *(f"--gin_param={flag}" for flag in flags)],
+        [sys.executable, "-m", "multiberts", "prepare", *(f"--gin_param={flag}" for flag in flags)],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -540,7 +540,7 @@ def test_real_stages_from_bucket_to_bucket(
     sentences = "".join(f"The {a} sees the {b} .\n" for a in NOUNS for b in NOUNS)
     Bucket("gs://ours/text").write("a.txt", f"{sentences}\n{sentences}".encode())
     prepared = run_stage(
-        "pretrain.prepare",
+        "prepare",
         prepare={
             "run_dir": "gs://ours/corpus",
             "sources": ["gs://ours/text/a.txt"],
@@ -588,13 +588,13 @@ def test_real_stages_from_bucket_to_bucket(
 NOUNS = ["cat", "dog", "house", "tree", "river", "king"]
 
 
-def run_stage(module: str, **stages: dict[str, Any]) -> subprocess.Popen[bytes]:
+def run_stage(command: str, **stages: dict[str, Any]) -> subprocess.Popen[bytes]:
     flags = [
         f"--gin_param={stage}.{name} = {value!r}"
         for stage, given in stages.items()
         for name, value in given.items()
     ]
-    return subprocess.Popen([sys.executable, "-m", module, *flags], cwd=ROOT)
+    return subprocess.Popen([sys.executable, "-m", "multiberts", command, *flags], cwd=ROOT)
 
 
 def until_pushed(storage: Any, prefix: str) -> None:

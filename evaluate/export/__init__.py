@@ -1,1 +1,0 @@
-"""`python -m evaluate.export` is `multiberts export`."""

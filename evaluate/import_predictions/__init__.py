@@ -1,1 +1,0 @@
-"""`python -m evaluate.import_predictions` is `multiberts import-predictions`."""

@@ -1,1 +1,0 @@
-"""`python -m finetune.squad_export` is `multiberts squad-export`."""

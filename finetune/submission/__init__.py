@@ -1,1 +1,0 @@
-"""`python -m finetune.submission` is `multiberts submission`."""

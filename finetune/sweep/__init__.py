@@ -1,1 +1,0 @@
-"""`python -m finetune.sweep` is `multiberts sweep`."""

@@ -1,1 +1,0 @@
-"""`python -m pretrain.curves` is `multiberts curves`."""

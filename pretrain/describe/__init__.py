@@ -1,1 +1,0 @@
-"""`python -m pretrain.describe` is `multiberts describe`."""

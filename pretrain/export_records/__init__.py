@@ -1,1 +1,0 @@
-"""`python -m pretrain.export_records` is `multiberts export-records`."""

@@ -1,1 +1,0 @@
-"""`python -m pretrain.hold_out` is `multiberts hold-out`."""

@@ -1,1 +1,0 @@
-"""`python -m pretrain.import_records` is `multiberts import-records`."""

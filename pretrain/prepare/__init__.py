@@ -1,1 +1,0 @@
-"""`python -m pretrain.prepare` is `multiberts prepare`."""

@@ -1,1 +1,0 @@
-"""`python -m pretrain.show_batch` is `multiberts show-batch`."""

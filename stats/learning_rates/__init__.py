@@ -1,1 +1,0 @@
-"""`python -m stats.learning_rates` is `multiberts learning-rates`."""
