@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -25,6 +26,8 @@ from multiberts.runs import console
 from multiberts.runs.console import ProgressBar
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import PreemptedError
+
+_Batch = TypeVar("_Batch")
 
 
 class DivergedError(UserError):
@@ -363,11 +366,11 @@ def _blocks(
 
 
 def batches_ahead(
-    batches_at: Callable[[range], Sequence[Batch]],
+    batches_at: Callable[[range], Sequence[_Batch]],
     blocks: Iterator[range],
     threads: int,
     steps_per_job: int = 1,
-) -> Iterator[tuple[range, Sequence[Batch]]]:
+) -> Iterator[tuple[range, Sequence[_Batch]]]:
     """Yields blocks of steps and their batches, while threads make those of the blocks that follow.
 
     Args:
@@ -382,7 +385,7 @@ def batches_ahead(
       >>> list(batches_ahead(lambda steps: [{"step": step} for step in steps], blocks, threads=2))
       [(range(0, 2), [{'step': 0}, {'step': 1}]), (range(2, 3), [{'step': 2}])]
     """
-    jobs: collections.deque[tuple[list[range], concurrent.futures.Future[Sequence[Batch]]]]
+    jobs: collections.deque[tuple[list[range], concurrent.futures.Future[Sequence[_Batch]]]]
     jobs = collections.deque()
 
     def begin_job() -> None:

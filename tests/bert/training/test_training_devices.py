@@ -23,7 +23,7 @@ def needs_jax() -> Any:
 
 
 def _trained(way: str, *devices: str) -> list[Any]:
-    return own_process.call(TRAIN, way, devices, **{ENGINE: JAX})
+    return list(own_process.call(TRAIN, way, devices, **{ENGINE: JAX}))
 
 
 def _digests(way: str, *devices: str) -> list[str]:

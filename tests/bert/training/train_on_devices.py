@@ -67,8 +67,8 @@ def train_on(way: str, devices: list[str]) -> list[tuple[bool, bool, float, str]
     for trainer in trainers:
         trainer.start(initial_parameters(CONFIG, 0) if is_bert else perceptron_parameters())
         while trainer.step_count < STEPS:
-            most = trainer.step_count + trainer.steps_per_dispatch
-            steps = range(trainer.step_count, min(most, STEPS))
+            end = min(trainer.step_count + trainer.steps_per_dispatch, STEPS)
+            steps = range(trainer.step_count, end)
             rates = [1e-3 / (step + 1) for step in steps]
             metrics = trainer.steps([batch_at(step) for step in steps], rates, dropout_seed=7)
         loss, digest = float(np.ravel(metrics["loss"])[len(steps) - 1]), trainer.state().digest()

@@ -74,7 +74,7 @@ def test_every_known_clash_tells_when_and_from_where_it_is_known() -> None:
 
 def test_our_own_requirements_do_not_clash() -> None:
     root = Path(__file__).resolve().parents[3]
-    for name in ("", "-gpu", "-tpu"):
+    for name in ("", "-gpu", "-jax-tpu"):
         pinned = {}
         for file in ("requirements-core.txt", "requirements-beam.txt", f"requirements{name}.txt"):
             for line in (root / file).read_text().splitlines():

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import multiberts
-from multiberts.runs.environment import ENGINE, ENGINES
+from multiberts.runs.environment import ENGINE, JAX, TENSORFLOW
 from multiberts.tests import own_process
 
 Arguments = Callable[..., dict[str, Any]]
@@ -31,14 +31,14 @@ def files_at_the_update(*arguments: str) -> list[str]:
         files.update([*walked, real.__code__.co_filename])
         return real(*given)
 
-    trainer.adam_updates = walking
+    trainer.adam_updates = walking  # type: ignore[assignment]
     with contextlib.suppress(SystemExit):
         main(arguments)
     ours = [Path(name).relative_to(ROOT) for name in files if Path(name).is_relative_to(ROOT)]
     return [str(name) for name in ours if name.parts[0] not in ("tests", ".venv")]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", [TENSORFLOW, pytest.param(JAX, marks=pytest.mark.slow)])
 def test_the_optimiser_is_six_files_from_the_command_line_and_the_loop_is_one_of_them(
     arguments: Arguments, tmp_path: Path, engine: str
 ) -> None:

@@ -109,6 +109,7 @@ def test_held_out_text_with_another_vocabulary_is_refused(
         pretrain(**arguments(tmp_path / "run", **SHORT, evaluation_corpus=str(other)))
 
 
+@pytest.mark.slow
 def test_bfloat16_stays_near(arguments: Arguments, tmp_path: Path) -> None:
     def losses(name: str, **changes: Any) -> list[float]:
         call = arguments(tmp_path / name, num_steps=5, log_every_steps=1, compile_step=False)
