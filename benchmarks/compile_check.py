@@ -140,10 +140,10 @@ def lowered_step(model: Model, devices: list[Any]) -> Any:
 
     from multiberts.bert.model.configuration import parameter_shapes
     from multiberts.bert.model.heads import pretraining_loss
-    from multiberts.bert.training.devices import Devices
-    from multiberts.bert.training.interface import DROPOUT_KEYS, Recipe
-    from multiberts.bert.training.jax_devices import DATA
-    from multiberts.bert.training.jax_engine import JaxStep
+    from multiberts.bert.training.devices import DATA
+    from multiberts.bert.training.jax_trainer import JaxTrainer
+    from multiberts.bert.training.processes import Devices
+    from multiberts.bert.training.trainer import DROPOUT_KEYS, TrainerSettings
 
     config = config_of(model)
     mesh = Mesh(np.array(devices), (DATA,)) if len(devices) > 1 else None
@@ -152,15 +152,9 @@ def lowered_step(model: Model, devices: list[Any]) -> Any:
     if mesh is not None:
         whole, dealt = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in ((), (DATA,)))
 
-    def loss(parameters: Any, batch: Any, dropout_key: Any) -> Any:
-        return pretraining_loss(parameters, config, batch, dropout_key, "bfloat16")
+    def loss(parameters: Any, batch: Any, dropout_key: Any, backend: Any) -> Any:
+        return pretraining_loss(parameters, config, batch, dropout_key, "bfloat16", backend)
 
-    recipe = Recipe(
-        loss=loss,
-        gradient_shards=model.shards,
-        weight_decay_rate=0.01,
-        compile_step=True,
-    )
     weights = {
         name: jax.ShapeDtypeStruct(shape, np.float32, sharding=whole)
         for name, shape in sorted(parameter_shapes(config).items())
@@ -177,8 +171,9 @@ def lowered_step(model: Model, devices: list[Any]) -> Any:
     }
     batch[DROPOUT_KEYS] = jax.ShapeDtypeStruct((model.shards, 2), np.uint32, sharding=dealt)
     rate = jax.ShapeDtypeStruct((), np.float32, sharding=whole)
-    step = JaxStep(recipe, Devices(mesh, len(devices), devices[0].device_kind))
-    return step.lower((weights, weights, weights), batch, rate)
+    settings = TrainerSettings(gradient_shards=model.shards)
+    described = Devices(mesh, len(devices), devices[0].device_kind)
+    return JaxTrainer(loss, settings, described).lower((weights, weights, weights), batch, rate)
 
 
 def config_of(model: Model) -> Any:

@@ -127,15 +127,18 @@ def ours(shape: StepShape) -> Contender:
     sys.modules["tensorflow"] = None  # type: ignore[assignment]
     from multiberts.bert.model.heads import pretraining_loss
     from multiberts.bert.model.initialization import initial_parameters
-    from multiberts.bert.training.engine import Trainer
+    from multiberts.bert.training.engine import TrainerSettings, new_trainer
 
     import jax  # isort: skip  # after the engine's settings
 
-    def loss(parameters: Any, features: Any, key: Any) -> Any:
-        return pretraining_loss(parameters, shape.config, features, key, "bfloat16")
+    def loss(parameters: Any, features: Any, key: Any, backend: Any) -> Any:
+        return pretraining_loss(parameters, shape.config, features, key, "bfloat16", backend)
 
-    trainer = Trainer(
-        loss, gradient_shards=shape.gradient_shards, weight_decay_rate=WEIGHT_DECAY, devices=1
+    trainer = new_trainer(
+        loss,
+        TrainerSettings(
+            gradient_shards=shape.gradient_shards, weight_decay_rate=WEIGHT_DECAY, devices=1
+        ),
     )
     trainer.start(initial_parameters(shape.config, 0))
     batch, last = shape.batch(), {}

@@ -104,13 +104,14 @@ def our_step(way: str, size: str, length: int) -> Step:
     """One update by our engine."""
     from multiberts.bert.model.heads import pretraining_loss
     from multiberts.bert.model.initialization import initial_parameters
-    from multiberts.bert.training.engine import Trainer
+    from multiberts.bert.training.engine import TrainerSettings, new_trainer
 
     config, batch = configuration(size), made_up_batch(length)
-    trainer = Trainer(
-        lambda parameters, features, key: pretraining_loss(parameters, config, features, key),
-        weight_decay_rate=WEIGHT_DECAY,
-        compile_step=way == "ours",
+    trainer = new_trainer(
+        lambda parameters, features, key, backend: pretraining_loss(
+            parameters, config, features, key, backend=backend
+        ),
+        TrainerSettings(weight_decay_rate=WEIGHT_DECAY, compile_step=way == "ours"),
     )
     trainer.start(initial_parameters(config, 0))
     return lambda: float(trainer.step(batch, LEARNING_RATE, 0)["loss"])  # type: ignore[return-value]

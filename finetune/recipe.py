@@ -73,8 +73,8 @@ class FinetuningSettings:
       layer_decay: the learning rate of a layer is that of the layer above it times this; the pooler and the
         head have learning_rate.
       compute_dtype: `float32` or `bfloat16`, of the products; weights and optimiser are float32.
-      devices: how many share a step: a number, or `auto` for all accelerators. On CPUs the bytes are those of
-        one.
+      devices: how many share a step: a number, or `auto` for all accelerators. TensorFlow trains on one; with
+        JAX, the bytes on CPUs are those of one.
       tensorboard: whether to write the log to `run_dir/tensorboard` too.
       save_state_every_steps: the largest number of steps that a kill can cost.
       log_every_steps: steps between lines of `metrics.jsonl`.

@@ -10,8 +10,7 @@ from multiberts.runs.errors import UserError, counted
 
 if TYPE_CHECKING:
     from multiberts.bert.model.configuration import BertConfig
-    from multiberts.bert.training.engine import Trainer
-    from multiberts.bert.training.interface import Loss
+    from multiberts.bert.training.engine import Loss, Trainer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,7 +24,7 @@ class TrainingOptions:
       frozen_layers: the embeddings and so many layers stay as they are; None: nothing does.
       layer_decay: the learning rate of a layer is that of the layer above it times this.
       compute_dtype: `float32` or `bfloat16`, of the products in training and prediction.
-      devices: how many share a step; `auto`: all accelerators.
+      devices: how many share a step; `auto`: all accelerators. TensorFlow trains on one.
 
     Example:
       >>> TrainingOptions(frozen_layers=6) == TrainingOptions()
@@ -43,7 +42,7 @@ class TrainingOptions:
         """Returns a trainer of an encoder with a head.
 
         Args:
-          loss: as `bert.training.engine.Trainer` takes it.
+          loss: as `bert.training.engine.new_trainer` takes it.
           config: sizes of the encoder.
           compile_step: whether XLA compiles the step.
 
@@ -51,7 +50,7 @@ class TrainingOptions:
           UserError: more layers are frozen than there are, or the devices are not there.
         """
         from multiberts.bert.model.optimization import learning_rate_factor
-        from multiberts.bert.training.engine import Trainer
+        from multiberts.bert.training.engine import TrainerSettings, new_trainer
 
         layers, frozen = config.num_hidden_layers, self.frozen_layers
         if frozen is not None and frozen > layers:
@@ -60,21 +59,20 @@ class TrainingOptions:
                 f"{counted(layers, 'layer')}; give {layers} or less"
             )
         is_plain = frozen is None and self.layer_decay == 1
-        return Trainer(
-            loss,
+        factor_of = functools.partial(
+            learning_rate_factor,
+            num_layers=layers,
+            layer_decay=self.layer_decay,
+            frozen_layers=frozen,
+        )
+        settings = TrainerSettings(
             gradient_shards=self.gradient_shards,
             compile_step=compile_step,
             devices=self.devices,
             bias_correction=self.bias_correction,
-            factor_of=None
-            if is_plain
-            else functools.partial(
-                learning_rate_factor,
-                num_layers=layers,
-                layer_decay=self.layer_decay,
-                frozen_layers=frozen,
-            ),
+            factor_of=None if is_plain else factor_of,
         )
+        return new_trainer(loss, settings)
 
 
 # The published recipe's.

@@ -27,6 +27,7 @@ from multiberts.runs.errors import UserError, disk_full_line, nearest
 from multiberts.runs.gin_files import in_data_folder, parse_gin
 from multiberts.runs.parameters import (
     annotations_of,
+    bound_call,
     check_arguments,
     described,
     is_boolean,
@@ -343,7 +344,7 @@ def run_command(function: Callable[..., object], command: Command = Command("", 
         with local_arguments(bindings) as arguments_here:
             run_dir = arguments_here.get("run_dir")
             before = _when_done(run_dir)
-            result = function(**arguments_here)
+            result = bound_call(function, arguments_here)()
             # What returns a text has shown a run, not made it.
             is_shown = isinstance(result, str)
             if before is not None and not is_shown and _when_done(run_dir) == before:

@@ -94,9 +94,12 @@ def takes_fields_of(
     described_fields = (inspect.getdoc(settings) or "").partition("\nAttributes:\n")[2]
 
     def decorator(function: Callable[[_Settings], _Result]) -> Callable[_Fields, _Result]:
-        def entry(*values: _Fields.args, **fields: _Fields.kwargs) -> _Result:
+        def bound(*values: _Fields.args, **fields: _Fields.kwargs) -> Callable[[], _Result]:
             check_arguments(entry, fields)
-            return function(settings(*values, **fields))
+            return functools.partial(function, settings(*values, **fields))
+
+        def entry(*values: _Fields.args, **fields: _Fields.kwargs) -> _Result:
+            return bound(*values, **fields)()
 
         # Not `functools.wraps`: Gin looks for the parameters of the innermost function.
         entry.__module__, entry.__name__ = function.__module__, function.__name__
@@ -112,9 +115,18 @@ def takes_fields_of(
             "return": typing.get_type_hints(function)["return"],
         }
         vars(entry)["__signature__"] = inspect.signature(settings)
+        vars(entry)["bound"] = bound
         return entry
 
     return decorator
+
+
+def bound_call(
+    function: Callable[..., _Result], arguments: Mapping[str, Any]
+) -> Callable[[], _Result]:
+    """Returns the call of a command's function, its arguments checked; this module is not on its stack."""
+    bound: Callable[..., Callable[[], _Result]] | None = getattr(function, "bound", None)
+    return bound(**arguments) if bound else functools.partial(function, **arguments)
 
 
 def annotations_of(function: Callable[..., object]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import contextlib
 import http.server
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 Answer = tuple[int, Mapping[str, str], bytes]
 
@@ -23,7 +24,8 @@ def serving(
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             given = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            status, headers, body = answer(self.command, self.path, self.headers, given)
+            found: Any = self.headers  # a mapping, whose names are read in any case
+            status, headers, body = answer(self.command, self.path, found, given)
             self.send_response(status)
             for name, value in {**headers, "Content-Length": str(len(body))}.items():
                 self.send_header(name, value)

@@ -18,23 +18,27 @@ _POSITION_STRIDE = 1024
 _SITE_MULTIPLIER = 0x9E3779B9
 
 
-class Standing(NamedTuple):
-    """Where the tokens of rows stand, if not one after the other in a sequence of their own.
+class TokenPositions(NamedTuple):
+    """Positions of the tokens of rows, where they are not 0, 1, 2, ... of a sequence per row.
 
     Attributes:
-      positions: int32 [rows, tokens], of each token in its sequence.
+      in_sequence: int32 [rows, tokens], of each token in its sequence.
       sequences: int32 [rows, tokens], the number of its sequence in the batch; None: that of its row.
-      keys: int32 [rows, length], as positions, of what attention's probabilities are shared among;
+      keys: int32 [rows, length], as `in_sequence`, of what attention's probabilities are shared among;
         None: one after the other.
     """
 
-    positions: Array
+    in_sequence: Array
     sequences: Array | None = None
     keys: Array | None = None
 
 
 def dropout(
-    values: Array, rate: float, key: Array | None, site: int, standing: Standing | None = None
+    values: Array,
+    rate: float,
+    key: Array | None,
+    site: int,
+    positions: TokenPositions | None = None,
 ) -> Array:
     """Sets a share `rate` of the elements to zero and scales the others by 1 / (1 - rate).
 
@@ -46,7 +50,7 @@ def dropout(
       rate: the share dropped, in [0, 1).
       key: uint32 [2], or None for no dropout.
       site: the number of this dropout among those of the model; each draws its own bits.
-      standing: where the tokens (the last axis but one) stand, so that those that were taken from their
+      positions: of the tokens (the last axis but one), so that those that were gathered from their
         sequences, or packed with others in a row, keep their bits; None: one after the other.
 
     Returns:
@@ -54,14 +58,18 @@ def dropout(
     """
     if key is None or rate == 0.0:
         return values
-    kept = kept_elements(ops.shape(values), rate, key, site, standing)
+    kept = kept_elements(ops.shape(values), rate, key, site, positions)
     # In float32: 1 / (1 - rate) itself, rounded to bfloat16, would move every mean.
     scaled = ops.cast(ops.cast(values, "float32") * (1.0 / (1.0 - rate)), values.dtype)
     return ops.where(kept, scaled, ops.zeros_like(values))
 
 
 def kept_elements(
-    shape: tuple[int, ...], rate: float, key: Array, site: int, standing: Standing | None = None
+    shape: tuple[int, ...],
+    rate: float,
+    key: Array,
+    site: int,
+    positions: TokenPositions | None = None,
 ) -> Array:
     """Returns which elements `dropout` keeps of values of a shape; bool, of that shape.
 
@@ -70,14 +78,16 @@ def kept_elements(
       rate: the share dropped.
       key: as `dropout` takes it; not None.
       site: the number of this dropout.
-      standing: as `dropout` takes it.
+      positions: as `dropout` takes them.
     """
     return ops.greater_equal(
-        _random_bits(shape, key, site, standing), np.uint32(round(rate * 2**32))
+        _random_bits(shape, key, site, positions), np.uint32(round(rate * 2**32))
     )
 
 
-def _random_bits(shape: tuple[int, ...], key: Array, site: int, standing: Standing | None) -> Array:
+def _random_bits(
+    shape: tuple[int, ...], key: Array, site: int, positions: TokenPositions | None
+) -> Array:
     """Returns uint32 bits, one per element, from the key, the site and the element's position."""
     longest = max((0, *(shape[2:] if len(shape) == 4 else shape[1:-1])))
     if longest > _POSITION_STRIDE:
@@ -97,7 +107,7 @@ def _random_bits(shape: tuple[int, ...], key: Array, site: int, standing: Standi
         )
     else:  # [batch, width]
         strides = (int(shape[1]), 1)
-    found = _coordinates(shape, standing)
+    found = _coordinates(shape, positions)
     # Shapes are static: a step is compiled for each batch shape.
     counter: Array = ops.convert_to_tensor(np.uint32(site * _SITE_MULTIPLIER % 2**32))
     for axis, stride in enumerate(strides):
@@ -112,16 +122,16 @@ def _random_bits(shape: tuple[int, ...], key: Array, site: int, standing: Standi
     return _mixed_bits(counter, key)
 
 
-def _coordinates(shape: tuple[int, ...], standing: Standing | None) -> dict[int, Array]:
+def _coordinates(shape: tuple[int, ...], positions: TokenPositions | None) -> dict[int, Array]:
     """Returns the coordinates by axis that are not one after the other, broadcastable to the shape."""
-    if standing is None:
+    if positions is None:
         return {}
     rows, heads = int(shape[0]), (1,) * (len(shape) - 3)
-    found = {len(shape) - 2: ops.reshape(standing.positions, (rows, *heads, -1, 1))}
-    if standing.sequences is not None:
-        found[0] = ops.reshape(standing.sequences, (rows, *heads, -1, 1))
-    if standing.keys is not None and heads:
-        found[len(shape) - 1] = ops.reshape(standing.keys, (rows, 1, 1, -1))
+    found = {len(shape) - 2: ops.reshape(positions.in_sequence, (rows, *heads, -1, 1))}
+    if positions.sequences is not None:
+        found[0] = ops.reshape(positions.sequences, (rows, *heads, -1, 1))
+    if positions.keys is not None and heads:
+        found[len(shape) - 1] = ops.reshape(positions.keys, (rows, 1, 1, -1))
     return found
 
 

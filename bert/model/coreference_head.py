@@ -10,6 +10,7 @@ from typing import Any
 from keras import ops
 
 from multiberts.bert.model.addressed_dropout import dropout
+from multiberts.bert.model.backend_ops import PLAIN, BackendOps
 from multiberts.bert.model.encoder import HEAD_SITE, Parameters, dense, gelu, layer_norm
 
 Array = Any
@@ -19,7 +20,11 @@ _DROPOUT_RATE = 0.3
 
 
 def coreference_logits(
-    representation: str, parameters: Parameters, batch: Parameters, dropout_key: Array | None = None
+    representation: str,
+    parameters: Parameters,
+    batch: Parameters,
+    dropout_key: Array | None = None,
+    backend: BackendOps = PLAIN,
 ) -> Array:
     """Returns scores of pairs: not coreferent, coreferent.
 
@@ -29,34 +34,36 @@ def coreference_logits(
       batch: `pronouns` and `candidates`, float32 [batch, width]; for self-attention their tokens
         [batch, length, width], with `pronouns_mask` and `candidates_mask` [batch, length].
       dropout_key: uint32 [2] in training; None for none.
+      backend: as `encode` takes it.
 
     Returns:
       float32 [batch, 2].
     """
     if representation == "self_attention":
-        return _of_self_attention(parameters, batch, dropout_key)
+        return _from_attention(parameters, batch, dropout_key, backend)
     with_product = representation == "endpoints"
     parts = [batch["pronouns"], batch["candidates"]]
     if with_product:
         parts.append(batch["pronouns"] * batch["candidates"])
     features = ops.concatenate(parts, axis=-1)
-    hidden = dense(parameters, "coreference/hidden", features)  # [batch, hidden units]
+    hidden = dense(parameters, "coreference/hidden", features, backend)  # [batch, hidden units]
     hidden = gelu(hidden) if with_product else ops.relu(hidden)
-    return dense(parameters, "coreference/output", hidden)
+    return dense(parameters, "coreference/output", hidden, backend)
 
 
-def _of_self_attention(
-    parameters: Parameters, batch: Parameters, dropout_key: Array | None
+def _from_attention(
+    parameters: Parameters, batch: Parameters, dropout_key: Array | None, backend: BackendOps
 ) -> Array:
     def pooled(side: str) -> Array:
         tokens, mask = batch[f"{side}s"], batch[f"{side}s_mask"]
-        projected = dense(parameters, f"coreference/{side}/projection", tokens)
-        scores = dense(parameters, f"coreference/{side}/attention", projected)[..., 0]
+        projected = dense(parameters, f"coreference/{side}/projection", tokens, backend)
+        scores = dense(parameters, f"coreference/{side}/attention", projected, backend)[..., 0]
         weights = ops.softmax(ops.where(mask > 0, scores, -1e9), axis=-1)  # [batch, length]
         return ops.sum(weights[..., None] * projected, axis=1)  # [batch, hidden units]
 
     spans = [pooled(side) for side in SIDES]
-    hidden = ops.tanh(dense(parameters, "coreference/hidden", ops.concatenate(spans, axis=-1)))
+    features = ops.concatenate(spans, axis=-1)
+    hidden = ops.tanh(dense(parameters, "coreference/hidden", features, backend))
     hidden = layer_norm(parameters, "coreference/LayerNorm", hidden)
     hidden = dropout(hidden, _DROPOUT_RATE, dropout_key, HEAD_SITE)
-    return dense(parameters, "coreference/output", hidden)
+    return dense(parameters, "coreference/output", hidden, backend)

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from multiberts.bert.model.addressed_dropout import Standing, dropout
+from multiberts.bert.model.addressed_dropout import TokenPositions, dropout
+from multiberts.bert.model.backend_ops import PLAIN, BackendOps
 from multiberts.bert.model.configuration import BertConfig
-from multiberts.bert.model.ways import chosen_ways
 
 Array = Any
 Parameters = Mapping[str, Array]
@@ -23,7 +23,7 @@ HEAD_SITE = 1 << 16
 
 
 class Packing(NamedTuple):
-    """Which sequences lie in the rows of a batch, one after the other, none attending to another.
+    """Sequences that lie in the rows of a batch, one after the other, none attending to another.
 
     Attributes:
       sequences: int32 [rows, length], the number of each token's sequence in the batch; -1 for padding.
@@ -51,6 +51,7 @@ def encode(
     first_token_only: bool = False,
     places: Array | None = None,
     packing: Packing | None = None,
+    backend: BackendOps = PLAIN,
 ) -> Array:
     """Computes the last layer's hidden states.
 
@@ -71,6 +72,7 @@ def encode(
         times; it computes no others, and is the same up to rounding. None: all.
       packing: where several sequences lie in each row of the inputs; then the last layer computes their
         first tokens alone, which have the states of rows of their own, up to rounding. None: one in each.
+      backend: the operations that a backend may compute in its own way.
 
     Returns:
       [batch, length, hidden] of compute_dtype; with first_token_only or packing [batch, 1, hidden], with
@@ -78,54 +80,72 @@ def encode(
 
     Reference: Devlin et al., 2019, section 3; Vaswani et al., 2017, section 3 (post-LN blocks).
     """
-    standing, read = None, (1 if first_token_only else places)
-    of_keys = input_mask
+    positions, read = None, (1 if first_token_only else places)
+    keys = input_mask
     if packing is not None:
-        standing = Standing(packing.positions, packing.sequences, packing.positions)
-        read, of_keys = packing.firsts, packing.sequences
-    hidden = _embed(parameters, config, input_ids, segment_ids, dropout_key, standing)
+        positions = TokenPositions(packing.positions, packing.sequences, packing.positions)
+        read, keys = packing.firsts, packing.sequences
+    run = _Pass(parameters, config, dropout_key, backend)
+    hidden = _embed(run, input_ids, segment_ids, positions)
     # From here on, everything follows the type of what it is given.
     hidden = ops.cast(hidden, compute_dtype)
-    bias = _attention_bias(of_keys, standing)
+    bias = _attention_bias(keys, positions)
     last = config.num_hidden_layers - 1
     for layer in range(last):
-        hidden = _block(parameters, config, layer, hidden, bias, dropout_key, None, standing)
+        hidden = _block(run, layer, hidden, bias, None, positions)
     if packing is not None:
-        of_firsts = ops.take_along_axis(packing.sequences, packing.firsts, axis=1)
-        standing = Standing(ops.zeros_like(of_firsts), of_firsts, packing.positions)
-        bias = _attention_bias(of_keys, standing)
+        first_sequences = ops.take_along_axis(packing.sequences, packing.firsts, axis=1)
+        positions = TokenPositions(
+            ops.zeros_like(first_sequences), first_sequences, packing.positions
+        )
+        bias = _attention_bias(keys, positions)
     elif places is not None:
-        standing = Standing(places)
-    hidden = _block(parameters, config, last, hidden, bias, dropout_key, read, standing)
+        positions = TokenPositions(places)
+    hidden = _block(run, last, hidden, bias, read, positions)
     if packing is None:
         return hidden
     return ops.take(ops.reshape(hidden, (-1, 1, config.hidden_size)), packing.chosen, axis=0)
 
 
-def _attention_bias(of_keys: Array, standing: Standing | None) -> Array:
+class _Pass(NamedTuple):
+    """Arguments that all layers of a forward pass share."""
+
+    parameters: Parameters
+    config: BertConfig
+    dropout_key: Array | None
+    backend: BackendOps
+
+    def dense(self, name: str, inputs: Array) -> Array:
+        return dense(self.parameters, name, inputs, self.backend)
+
+    def dropout(self, values: Array, site: int, positions: TokenPositions | None) -> Array:
+        return dropout(values, self.config.hidden_dropout_prob, self.dropout_key, site, positions)
+
+
+def _attention_bias(keys: Array, positions: TokenPositions | None) -> Array:
     """Returns what is added to scores: masked keys get -10000 before the softmax, as in the original.
 
     Args:
-      of_keys: int32 [batch, length], 1 for a piece; of packed rows the sequences' numbers.
-      standing: of the queries, in packed rows.
+      keys: int32 [batch, length], 1 for a piece; of packed rows the sequences' numbers.
+      positions: of the queries, in packed rows.
 
     Returns:
       float32 [batch, 1, 1, length]; of packed rows [batch, 1, queries, length].
     """
-    if standing is None or standing.sequences is None:
-        keys = ops.cast(of_keys, "float32")[:, None, None, :]
+    if positions is None or positions.sequences is None:
+        attended = ops.cast(keys, "float32")[:, None, None, :]
     else:
-        alike = ops.equal(standing.sequences[:, :, None], of_keys[:, None, :])
-        keys = ops.cast(alike, "float32")[:, None]
-    return (1.0 - keys) * _MASKED
+        alike = ops.equal(positions.sequences[:, :, None], keys[:, None, :])
+        attended = ops.cast(alike, "float32")[:, None]
+    return (1.0 - attended) * _MASKED
 
 
-def taken(values: Array, places: Array | int | None) -> Array:
-    """Takes tokens from their sequences.
+def gather_tokens(values: Array, places: Array | int | None) -> Array:
+    """Gathers tokens from their sequences.
 
     Args:
       values: [batch, length, width].
-      places: int32 [batch, count]; an integer: so many first ones; None: all.
+      places: int32 [batch, count]; an integer: that number of first ones; None: all.
 
     Returns:
       [batch, count, width].
@@ -154,12 +174,12 @@ def pool(parameters: Parameters, sequence_output: Array) -> Array:
     return ops.tanh(ops.cast(first, "float32"))
 
 
-def dense(parameters: Parameters, name: str, inputs: Array) -> Array:
+def dense(parameters: Parameters, name: str, inputs: Array, backend: BackendOps = PLAIN) -> Array:
     """Computes inputs @ `<name>/kernel` + `<name>/bias`, of the inputs' type."""
     kernel, bias = (
         ops.cast(parameters[f"{name}/{part}"], inputs.dtype) for part in ("kernel", "bias")
     )
-    return chosen_ways().products.dense(inputs, kernel, bias)
+    return backend.dense(inputs, kernel, bias)
 
 
 def layer_norm(parameters: Parameters, name: str, inputs: Array) -> Array:
@@ -179,77 +199,66 @@ def gelu(inputs: Array) -> Array:
 
 
 def _embed(
-    parameters: Parameters,
-    config: BertConfig,
-    input_ids: Array,
-    segment_ids: Array,
-    dropout_key: Array | None,
-    standing: Standing | None,
+    run: _Pass, input_ids: Array, segment_ids: Array, positions: TokenPositions | None
 ) -> Array:
-    prefix = "bert/embeddings"
+    prefix, parameters = "bert/embeddings", run.parameters
     words = ops.take(parameters[f"{prefix}/word_embeddings"], input_ids, axis=0)
     # Two types at most: a product with one-hot rows has a cheaper gradient than a gather.
-    types = ops.one_hot(segment_ids, config.type_vocab_size, dtype="float32")
+    types = ops.one_hot(segment_ids, run.config.type_vocab_size, dtype="float32")
     types = ops.matmul(types, parameters[f"{prefix}/token_type_embeddings"])
-    positions = parameters[f"{prefix}/position_embeddings"][: ops.shape(input_ids)[1]]
-    if standing is not None:
-        positions = ops.take(positions, standing.positions, axis=0)
-    hidden = layer_norm(parameters, f"{prefix}/LayerNorm", words + types + positions)
-    return dropout(hidden, config.hidden_dropout_prob, dropout_key, _EMBEDDING_SITE, standing)
+    places = parameters[f"{prefix}/position_embeddings"][: ops.shape(input_ids)[1]]
+    if positions is not None:
+        places = ops.take(places, positions.in_sequence, axis=0)
+    hidden = layer_norm(parameters, f"{prefix}/LayerNorm", words + types + places)
+    return run.dropout(hidden, _EMBEDDING_SITE, positions)
 
 
 def _block(
-    parameters: Parameters,
-    config: BertConfig,
+    run: _Pass,
     layer: int,
     hidden: Array,
     attention_bias: Array,
-    dropout_key: Array | None,
     read: Array | int | None,
-    standing: Standing | None,
+    positions: TokenPositions | None,
 ) -> Array:
     """Computes LN(x + dropout(attention)), then LN(x + dropout(feed-forward)), of tokens that are read."""
     name = f"bert/encoder/layer_{layer}"
     site = 1 + 3 * layer
-    asking = taken(hidden, read)
-    attended = _attend(
-        parameters, config, name, asking, hidden, attention_bias, dropout_key, site, standing
-    )
-    hidden = asking
-    attended = dense(parameters, f"{name}/attention/output/dense", attended)
-    attended = dropout(attended, config.hidden_dropout_prob, dropout_key, site + 1, standing)
-    hidden = layer_norm(parameters, f"{name}/attention/output/LayerNorm", hidden + attended)
-    transformed = gelu(dense(parameters, f"{name}/intermediate/dense", hidden))
-    transformed = dense(parameters, f"{name}/output/dense", transformed)
-    transformed = dropout(transformed, config.hidden_dropout_prob, dropout_key, site + 2, standing)
-    return layer_norm(parameters, f"{name}/output/LayerNorm", hidden + transformed)
+    queries = gather_tokens(hidden, read)
+    attended = _attend(run, name, queries, hidden, attention_bias, site, positions)
+    hidden = queries
+    attended = run.dense(f"{name}/attention/output/dense", attended)
+    attended = run.dropout(attended, site + 1, positions)
+    hidden = layer_norm(run.parameters, f"{name}/attention/output/LayerNorm", hidden + attended)
+    transformed = gelu(run.dense(f"{name}/intermediate/dense", hidden))
+    transformed = run.dense(f"{name}/output/dense", transformed)
+    transformed = run.dropout(transformed, site + 2, positions)
+    return layer_norm(run.parameters, f"{name}/output/LayerNorm", hidden + transformed)
 
 
 def _attend(
-    parameters: Parameters,
-    config: BertConfig,
+    run: _Pass,
     name: str,
-    asking: Array,
+    queries: Array,
     hidden: Array,
     attention_bias: Array,
-    dropout_key: Array | None,
     site: int,
-    standing: Standing | None,
+    positions: TokenPositions | None,
 ) -> Array:
     """Computes multi-head self-attention without its output projection; [batch, queries, hidden]."""
-    batch = ops.shape(hidden)[0]
+    batch, config = ops.shape(hidden)[0], run.config
     heads = config.num_attention_heads
     size = config.hidden_size // heads
 
     def split(part: str, inputs: Array) -> Array:  # [batch, heads, length, size]
-        projected = dense(parameters, f"{name}/attention/self/{part}", inputs)
+        projected = run.dense(f"{name}/attention/self/{part}", inputs)
         shape = (batch, ops.shape(inputs)[1], heads, size)
         return ops.transpose(ops.reshape(projected, shape), (0, 2, 1, 3))
 
-    query, key, value = split("query", asking), split("key", hidden), split("value", hidden)
+    query, key, value = split("query", queries), split("key", hidden), split("value", hidden)
     rate = config.attention_probs_dropout_prob
-    mixed = chosen_ways().attention(
-        query, key, value, attention_bias, rate, dropout_key, site, standing
+    mixed = run.backend.attention(
+        query, key, value, attention_bias, rate, run.dropout_key, site, positions
     )
-    shape = (batch, ops.shape(asking)[1], config.hidden_size)
+    shape = (batch, ops.shape(queries)[1], config.hidden_size)
     return ops.reshape(ops.transpose(mixed, (0, 2, 1, 3)), shape)

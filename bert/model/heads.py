@@ -1,25 +1,24 @@
-"""What stands on the encoder: masked words, next sentence, classification, and their losses."""
+"""Heads on the encoder, and their losses: masked words, next sentence, classification, spans."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from keras import ops
 
 from multiberts.bert.model.addressed_dropout import dropout
+from multiberts.bert.model.backend_ops import PLAIN, BackendOps
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.encoder import (
     HEAD_SITE,
     Parameters,
     dense,
     encode,
+    gather_tokens,
     gelu,
     layer_norm,
     pool,
-    taken,
 )
-from multiberts.bert.model.ways import chosen_ways
 
 Array = Any
 
@@ -41,26 +40,29 @@ def masked_lm_logits(
     Returns:
       float32 [batch, predictions, vocabulary].
     """
-    return word_logits(parameters, config, taken(sequence_output, masked_lm_positions))
+    return word_logits(parameters, config, gather_tokens(sequence_output, masked_lm_positions))
 
 
-def word_logits(parameters: Parameters, config: BertConfig, states: Array) -> Array:
+def word_logits(
+    parameters: Parameters, config: BertConfig, states: Array, backend: BackendOps = PLAIN
+) -> Array:
     """Scores of every piece.
 
     Args:
       parameters: arrays by released name.
       config: the model's sizes.
       states: float32 or bfloat16 [batch, predictions, hidden], of the last layer; the product is of its type.
+      backend: as `encode` takes it.
 
     Returns:
       float32 [batch, predictions, vocabulary].
     """
-    hidden = gelu(dense(parameters, "cls/predictions/transform/dense", states))
+    hidden = gelu(dense(parameters, "cls/predictions/transform/dense", states, backend))
     hidden = layer_norm(parameters, "cls/predictions/transform/LayerNorm", hidden)
     # The output weights are the word embeddings: tied.
     flat = ops.reshape(hidden, (-1, config.hidden_size))
     words = ops.cast(parameters["bert/embeddings/word_embeddings"], flat.dtype)
-    logits = chosen_ways().products.scores(flat, words, parameters["cls/predictions/output_bias"])
+    logits = backend.word_scores(flat, words, parameters["cls/predictions/output_bias"])
     return ops.reshape(logits, (-1, ops.shape(states)[1], config.vocab_size))
 
 
@@ -110,42 +112,19 @@ def span_logits(
     return logits[:, :, 0] + after_end, logits[:, :, 1] + after_end
 
 
-def _of_labels(values: Array, labels: Array) -> Array:
-    """Returns [...] of [..., classes], for each label its own."""
-    if not chosen_ways().labels_compared:
-        return _looked_up(values, labels)
-    return ops.sum(ops.where(_is_label(values, labels), values, 0.0), axis=-1)
-
-
-def _is_label(values: Array, labels: Array) -> Array:
-    """Returns bool [..., classes], of values' shape."""
-    classes = ops.arange(ops.shape(values)[-1], dtype=labels.dtype)
-    return ops.equal(labels[..., None], classes)
-
-
-@ops.custom_gradient
-def _looked_up(values: Array, labels: Array) -> tuple[Array, Callable[..., Any]]:
-    """Returns [...] of [..., classes] by a lookup, whose gradient compares classes: no scatter into zeros."""
-
-    def back(*gradients: Array, upstream: Array | None = None) -> tuple[Array, None]:
-        (gradient,) = gradients if upstream is None else (upstream,)
-        return ops.where(_is_label(values, labels), gradient[..., None], 0.0), None
-
-    return ops.take_along_axis(values, labels[..., None], axis=-1)[..., 0], back
-
-
-def cross_entropy(logits: Array, labels: Array) -> Array:
+def cross_entropy(logits: Array, labels: Array, backend: BackendOps = PLAIN) -> Array:
     """Minus the log probability of each label.
 
     Args:
       logits: float32 [..., classes].
       labels: int32 [...].
+      backend: as `encode` takes it.
 
     Returns:
       float32 [...].
     """
     logits = ops.cast(logits, "float32")
-    return ops.logsumexp(logits, axis=-1) - _of_labels(logits, labels)
+    return ops.logsumexp(logits, axis=-1) - backend.label_values(logits, labels)
 
 
 def sigmoid_cross_entropy(logits: Array, labels: Array) -> Array:
@@ -162,7 +141,7 @@ def sigmoid_cross_entropy(logits: Array, labels: Array) -> Array:
     return ops.maximum(logits, 0.0) - logits * labels + ops.log1p(ops.exp(-ops.abs(logits)))
 
 
-def is_right(logits: Array, labels: Array) -> Array:
+def is_right(logits: Array, labels: Array, backend: BackendOps = PLAIN) -> Array:
     """Returns 1.0 where no class scores higher than the label, else 0.0.
 
     Cheaper than an argmax over a vocabulary, which compares positions besides values.
@@ -170,11 +149,12 @@ def is_right(logits: Array, labels: Array) -> Array:
     Args:
       logits: float32 [..., classes].
       labels: int32 [...].
+      backend: as `encode` takes it.
 
     Returns:
       float32 [...].
     """
-    chosen = _of_labels(logits, labels)
+    chosen = backend.label_values(logits, labels)
     return ops.cast(ops.greater_equal(chosen, ops.max(logits, axis=-1)), "float32")
 
 
@@ -184,6 +164,7 @@ def pretraining_loss(
     batch: Parameters,
     dropout_key: Array | None,
     compute_dtype: str = "float32",
+    backend: BackendOps = PLAIN,
 ) -> tuple[Array, dict[str, Array]]:
     """Computes masked-word plus next-sentence loss of one gradient shard.
 
@@ -195,6 +176,7 @@ def pretraining_loss(
         float32 [batch, predictions]; `next_sentence_labels` int32 [batch].
       dropout_key: uint32 [2] in training; None for none.
       compute_dtype: `float32` or `bfloat16`, of the products; the losses are float32.
+      backend: as `encode` takes it.
 
     Returns:
       The loss: sum(weight x cross-entropy) / (sum(weight) + 1e-5) + mean next-sentence
@@ -213,17 +195,18 @@ def pretraining_loss(
         dropout_key,
         compute_dtype,
         places=ops.concatenate([ops.zeros_like(masked[:, :1]), masked], axis=1),
+        backend=backend,
     )
-    logits = word_logits(parameters, config, states[:, 1:])
+    logits = word_logits(parameters, config, states[:, 1:], backend)
     labels, weights = batch["masked_lm_ids"], batch["masked_lm_weights"]
     total = ops.sum(weights) + 1e-5
-    masked_lm_loss = ops.sum(weights * cross_entropy(logits, labels)) / total
+    masked_lm_loss = ops.sum(weights * cross_entropy(logits, labels, backend)) / total
     next_logits = next_sentence_logits(parameters, pool(parameters, states))
     next_labels = batch["next_sentence_labels"]
-    next_loss = ops.mean(cross_entropy(next_logits, next_labels))
+    next_loss = ops.mean(cross_entropy(next_logits, next_labels, backend))
     return masked_lm_loss + next_loss, {
         "masked_lm_loss": masked_lm_loss,
-        "masked_lm_accuracy": ops.sum(weights * is_right(logits, labels)) / total,
+        "masked_lm_accuracy": ops.sum(weights * is_right(logits, labels, backend)) / total,
         "next_sentence_loss": next_loss,
-        "next_sentence_accuracy": ops.mean(is_right(next_logits, next_labels)),
+        "next_sentence_accuracy": ops.mean(is_right(next_logits, next_labels, backend)),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,6 +15,22 @@ BETA_1 = 0.9
 BETA_2 = 0.999
 EPSILON = 1e-6
 CLIP_NORM = 1.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AdamSettings:
+    """The optimiser's settings besides the learning rate.
+
+    Attributes:
+      weight_decay_rate: for all but layer normalisation and biases.
+      bias_correction: whether the moments are corrected for their start at zero.
+      factor_of: name -> by what the learning rate of a variable is multiplied; 0 keeps it as it is, and out
+        of the gradient's norm. None: one.
+    """
+
+    weight_decay_rate: float = 0.01
+    bias_correction: bool = False
+    factor_of: Callable[[str], float] | None = None
 
 
 def learning_rate_schedule(step: int, peak: float, warmup_steps: int, num_steps: int) -> float:
@@ -41,19 +58,18 @@ def is_decayed(name: str) -> bool:
 
 
 def clipping_scale(
-    gradients: dict[str, Array], squares: Callable[[Array], Array] = ops.square
+    gradients: dict[str, Array], square: Callable[[Array], Array] = ops.square
 ) -> tuple[Array, Array]:
     """Returns the factor that brings a shard's gradient to a norm over all variables of at most 1.
 
     Args:
       gradients: by name.
-      squares: how an engine squares elements that are summed next.
+      square: how a backend squares elements that are summed next.
 
     Returns:
       The factor, and the norm without it (float32 scalars).
     """
-    square = sum(ops.sum(squares(gradients[name])) for name in sorted(gradients))
-    norm = ops.sqrt(square)
+    norm = ops.sqrt(sum(ops.sum(square(gradients[name])) for name in sorted(gradients)))
     return CLIP_NORM / ops.maximum(norm, CLIP_NORM), norm
 
 
@@ -100,9 +116,8 @@ def adam_updates(
     m: Mapping[str, Array],
     v: Mapping[str, Array],
     learning_rate: Array,
-    weight_decay_rate: float,
-    factor_of: Callable[[str], float] | None = None,
-) -> dict[str, tuple[Array, Array, Array]]:
+    settings: AdamSettings,
+) -> tuple[dict[str, Array], dict[str, Array], dict[str, Array]]:
     """Updates all variables.
 
     Args:
@@ -111,31 +126,32 @@ def adam_updates(
       m: means of gradients.
       v: means of squared gradients.
       learning_rate: float32 scalar; or [3], with the two of `bias_corrections` after it.
-      weight_decay_rate: of the variables that are decayed.
-      factor_of: name -> by what the learning rate is multiplied; a variable with 0 stays. None: one.
+      settings: of the optimiser.
 
     Returns:
-      The new parameter, m and v by name.
+      The new parameters, m and v by name.
     """
     corrections = None
     if len(learning_rate.shape):
         corrections = learning_rate[1], learning_rate[2]
         learning_rate = learning_rate[0]
-    new = {}
+    new: tuple[dict[str, Array], dict[str, Array], dict[str, Array]] = ({}, {}, {})
     for name in sorted(parameters):
-        factor = 1.0 if factor_of is None else factor_of(name)
+        factor = 1.0 if settings.factor_of is None else settings.factor_of(name)
         if factor == 0:
-            new[name] = (parameters[name], m[name], v[name])
-            continue
-        new[name] = adam_update(
-            parameters[name],
-            gradients[name],
-            m[name],
-            v[name],
-            learning_rate if factor == 1 else learning_rate * factor,
-            weight_decay_rate if is_decayed(name) else 0.0,
-            corrections,
-        )
+            updated = parameters[name], m[name], v[name]
+        else:
+            updated = adam_update(
+                parameters[name],
+                gradients[name],
+                m[name],
+                v[name],
+                learning_rate if factor == 1 else learning_rate * factor,
+                settings.weight_decay_rate if is_decayed(name) else 0.0,
+                corrections,
+            )
+        for part, values in zip(new, updated, strict=True):
+            part[name] = values
     return new
 
 
@@ -161,7 +177,7 @@ def learning_rate_factor(
       name: of the variable.
       num_layers: of the encoder.
       layer_decay: the factor of a layer is that of the layer above it times this; pooler and head have 1.
-      frozen_layers: the embeddings and so many layers have 0; None: nothing has.
+      frozen_layers: the embeddings and the first N layers have 0; None: nothing has.
 
     Reference: Howard and Ruder, 2018, section 3.2 (discriminative fine-tuning).
 

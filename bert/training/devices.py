@@ -1,238 +1,124 @@
-"""Which devices and processes train together, whichever engine computes.
+"""JAX's devices: those of one process or of several, joined by a mesh with the one axis `data`.
 
-The recipe's gradient shards are dealt to the devices in order. On CPUs the bytes of the
-weights do not depend on how many devices there are (of fine-tuning that XLA compiles, the
-last bits do); elsewhere the last bits do.
-`tensorflow_devices` and `jax_devices` find and join the devices.
-
-Processes take the same decisions: their messages go through the engine's collectives, so every process
-must call the same methods in the same order. With a single process nothing is sent.
+The devices take equal runs of the recipe's gradient shards, in order. On CPUs the bytes of the weights do not
+depend on how many devices there are; elsewhere the last bits do.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import hashlib
-import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from pathlib import Path
 
+import jax
 import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh
 
-from multiberts.bert.model.operations import peak_flops_per_second
-from multiberts.runs.environment import JAX, engine
+from multiberts.bert.training.processes import (
+    AUTO,
+    CPU,
+    DeviceChoice,
+    Devices,
+    Processes,
+    cluster_of_environment,
+)
+from multiberts.runs import console
 from multiberts.runs.errors import UserError
 
-AUTO: Literal["auto"] = "auto"
-DeviceChoice = int | Literal["auto"]
-
-# The tasks of a cluster that train.
-_ROLES = ("chief", "worker")
-
-
-class Processes:
-    """All processes that train one model together. The chief is process 0.
-
-    Attributes:
-      count: how many.
-      is_chief: whether this process is the chief, which alone writes.
-    """
-
-    def __init__(
-        self,
-        *,
-        count: int = 1,
-        is_chief: bool = True,
-        gather: Callable[[np.ndarray], np.ndarray] | None = None,
-        lost: tuple[type[Exception], ...] = (),
-    ):
-        """Args:
-        count: how many processes.
-        is_chief: whether this is process 0.
-        gather: int64 [numbers] of this process -> int64 [processes, numbers]; not needed for one.
-        lost: errors that the engine raises when another process has ended.
-        """
-        self.count = count
-        self.is_chief = is_chief
-        self._gather = gather
-        self._lost = lost
-
-    def gather(self, numbers: Sequence[int]) -> np.ndarray:
-        """Returns the numbers of every process, int64 [processes, numbers].
-
-        Args:
-          numbers: of this process; as many in each.
-
-        Raises:
-          UserError: another process has ended.
-        """
-        own = np.asarray(numbers, np.int64)
-        if self.count == 1 or self._gather is None:
-            return own[None]
-        with self.report_lost_process():
-            return self._gather(own)
-
-    def broadcast_from_chief(self, number: int) -> int:
-        """Returns the chief's number, in every process."""
-        return int(self.gather([number])[0, 0])
-
-    def any(self, is_so: bool) -> bool:
-        """Returns whether `is_so` is true in at least one process."""
-        return bool(self.gather([int(is_so)]).any())
-
-    def check_equal(self, facts: Mapping[str, object], cure: str) -> None:
-        """Raises an error where a process has other facts than the chief.
-
-        Args:
-          facts: by name; compared by their `repr`, or as they are if they are bytes.
-          cure: what the user can do.
-
-        Raises:
-          UserError: in every process, naming the process and the fact.
-        """
-        names = sorted(facts)
-        known = self.gather([_number(facts[name]) for name in names])
-        for process, numbers in enumerate(known):
-            for name, number, of_chief in zip(names, numbers, known[0], strict=True):
-                if number != of_chief:
-                    raise UserError(f"process {process} has another {name} than process 0; {cure}")
-
-    def wait_for_all(self) -> None:
-        """Waits until every process has called this, the chief with its files written.
-
-        Raises:
-          UserError: a process ended before; not raised in the chief, whose work is done.
-        """
-        try:
-            self.gather([0])
-        except UserError:
-            if not self.is_chief:
-                raise
-        # Second barrier: a process that reaches it knows that all passed the first, so it may exit.
-        with contextlib.suppress(UserError):
-            self.gather([0])
-
-    @contextlib.contextmanager
-    def report_lost_process(self) -> Iterator[None]:
-        """Turns the errors that collectives raise when a process has ended into one line."""
-        try:
-            yield
-        except self._lost as error:
-            raise UserError(
-                f"another of the {self.count} processes of TF_CONFIG has ended ({type(error).__name__}); "
-                "see its own output for the reason, and start all of them again: they resume from the "
-                "last saved state"
-            ) from error
-
-
-@dataclasses.dataclass(frozen=True)
-class Devices:
-    """The devices of all processes that train together.
-
-    Attributes:
-      strategy: what the engine joins them by, TensorFlow's strategy or JAX's mesh; None for one device.
-      count: devices in all processes.
-      kind: the name that the driver of the first local device reports.
-      compiles: whether XLA may compile a step by itself (TensorFlow compiles all on TPU anyway).
-      processes: that train together.
-    """
-
-    strategy: Any
-    count: int
-    kind: str
-    compiles: bool = True
-    processes: Processes = dataclasses.field(default_factory=Processes)
-
-    def check_shards(self, gradient_shards: int) -> None:
-        """Refuses shards that cannot be dealt evenly.
-
-        Raises:
-          UserError: `gradient_shards` is not a multiple of the number of devices.
-        """
-        if gradient_shards % self.count:
-            raise UserError(
-                f"gradient_shards {gradient_shards} is not a multiple of the {self.count} devices; set "
-                "devices to a number that divides it (the shards are part of the recipe)"
-            )
-
-    def peak_flops_per_second(self, compute_dtype: str = "float32") -> float | None:
-        """Returns the peak of all devices by the makers' data sheets; None where not known."""
-        peak = peak_flops_per_second(self.kind, compute_dtype)
-        return None if peak is None else peak * self.count
-
-
-def open_devices(devices: DeviceChoice = AUTO) -> Devices:
-    """Finds devices and makes the strategy; the same call gives the same devices.
-
-    Must come before anything else of the engine's runs in the process, where several devices are
-    asked for: logical CPU devices and the connections between processes are made at its start.
-    A process may have one group of several devices per process (and one device besides).
-
-    Args:
-      devices: how many, in all processes; `auto`: all accelerators, or one CPU where there are
-        none. More than one without accelerators: so many parts of the CPU, each a device of its
-        own. A TPU (the environment's `TPU_NAME` is set, `local` on a TPU's own machine) is used
-        as a whole.
-
-    Returns:
-      The devices. No TPU was at hand: the code for them has not been run.
-
-    Raises:
-      UserError: more devices than there are, another group than before, or the engine has started
-        already.
-    """
-    if devices != AUTO and (not isinstance(devices, int) or devices < 1):
-        raise UserError(f"devices is {devices!r}; give 'auto' or a number from 1")
-    groups = [known for known, opened in _opened.items() if opened.strategy is not None]
-    if devices not in _opened and devices != 1 and groups:
-        raise UserError(
-            f"devices is {devices}, but this process trains on {groups[0]} already; start another"
-        )
-    if devices not in _opened:
-        if engine() == JAX:
-            from multiberts.bert.training.jax_devices import find_devices
-        else:
-            from multiberts.bert.training.tensorflow_devices import find_devices
-        _opened[devices] = find_devices(devices)
-    return _opened[devices]
-
+# The axis of a mesh along which a batch is divided.
+DATA = "data"
 
 # What this process has opened, by what was asked for.
 _opened: dict[DeviceChoice, Devices] = {}
 
 
-def cluster_of_environment() -> tuple[list[str], int]:
-    """Returns the addresses of the processes that the environment's `TF_CONFIG` names, and which this is.
+def open_devices(devices: DeviceChoice = AUTO) -> Devices:
+    """Finds devices and joins several in a mesh; the same call gives the same devices.
 
-    Both engines read it. The chief comes first; without `TF_CONFIG` there are no addresses.
+    Must come before anything else of JAX's runs in the process, where several devices are asked for: logical
+    CPU devices and the connections between processes are made at its start. A process may have one group of
+    several devices per process (and one device besides).
+
+    Args:
+      devices: how many, in all processes; `auto`: all accelerators, or one CPU where there are none. More
+        than one without accelerators: that many parts of the CPU, each a device of its own.
 
     Raises:
-      UserError: it is not what TensorFlow reads, or has no place for this process.
+      UserError: more devices than there are, another group than before, or JAX has started already.
     """
-    text = os.environ.get("TF_CONFIG")
-    if not text:
-        return [], 0
-    try:
-        settings = json.loads(text)
-        cluster, task = settings.get("cluster", {}), settings.get("task", {})
-        addresses = {role: list(cluster.get(role, [])) for role in _ROLES}
-        role, index = task.get("type"), int(task.get("index", -1))
-    except (ValueError, TypeError, AttributeError) as error:
+    groups = [known for known, opened in _opened.items() if opened.mesh is not None]
+    if devices not in _opened and devices != 1 and groups:
         raise UserError(
-            f"the environment's TF_CONFIG is not JSON of TensorFlow's form ({error}); unset or correct it"
-        ) from error
-    every = [address for role in _ROLES for address in addresses[role]]
-    if len(every) > 1 and not 0 <= index < len(addresses.get(role, [])):
-        raise UserError(
-            f"the environment's TF_CONFIG has the task {role!r} {index}, which its cluster does not "
-            f"name as one that trains ({' or '.join(_ROLES)}); correct it"
+            f"devices is {devices}, but this process trains on {groups[0]} already; start another"
         )
-    return every, index + (len(addresses["chief"]) if role == "worker" else 0)
+    if devices not in _opened:
+        _opened[devices] = _find_devices(devices)
+    return _opened[devices]
 
 
-def _number(fact: object) -> int:
-    """Returns 64 bits of a hash of a fact."""
-    data = fact if isinstance(fact, bytes) else repr(fact).encode()
-    return int.from_bytes(hashlib.sha256(data).digest()[:8], "little", signed=True)
+def _find_devices(devices: DeviceChoice) -> Devices:
+    addresses, process = cluster_of_environment()
+    _make_cpu_devices(1 if devices == AUTO or len(addresses) > 1 else int(devices))
+    if len(addresses) > 1:
+        _join(addresses, process)
+    known = jax.devices()
+    is_cpu = known[0].platform == "cpu"
+    if not is_cpu:
+        _keep_programs()
+    all_of_them = jax.process_count() if is_cpu else len(known)
+    count = all_of_them if devices == AUTO else int(devices)
+    if len(addresses) > 1 and count != all_of_them:
+        raise UserError(
+            f"devices is {count}, but the processes of TF_CONFIG have {all_of_them}; give 'auto'"
+        )
+    if count > len(known):
+        cure = "open the devices before anything else of JAX's runs" if is_cpu else "lower it"
+        raise UserError(f"devices is {count}, but JAX has {len(known)}; {cure}")
+    mesh = Mesh(np.array(known[:count]), (DATA,)) if count > 1 else None
+    processes = Processes(
+        count=jax.process_count(),
+        is_chief=process == 0,
+        gather=_gather,
+        lost=(jax.errors.JaxRuntimeError,),
+    )
+    kind = CPU if is_cpu else known[0].device_kind
+    return Devices(mesh, count, kind, processes=processes)
+
+
+def _make_cpu_devices(count: int) -> None:
+    """Divides the CPU into devices, where JAX has not started yet."""
+    if count > 1:
+        with contextlib.suppress(RuntimeError):  # it has: `_find_devices` counts what is there
+            jax.config.update("jax_num_cpu_devices", count)
+
+
+def _keep_programs() -> None:
+    """Keeps compiled programs in the user's cache, unless `JAX_COMPILATION_CACHE_DIR` is set.
+
+    Not those of CPUs: another processor would read what was compiled for this one. JAX compiles anew what
+    it cannot read back.
+    """
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        jax.config.update("jax_compilation_cache_dir", str(cache / "multiberts" / "jax"))
+
+
+def _join(addresses: list[str], process: int) -> None:
+    console.progress(f"joining the {len(addresses)} processes of TF_CONFIG")
+    # SIGTERM is ours: `runs.preemption` notes it.
+    jax.config.update("jax_enable_preemption_service", False)
+    try:
+        jax.distributed.initialize(addresses[0], len(addresses), process)
+    except (RuntimeError, ValueError) as error:
+        raise UserError(
+            f"the processes of TF_CONFIG cannot be joined ({str(error).splitlines()[0]}); check its "
+            "addresses, and open the devices before anything else of JAX's runs"
+        ) from error
+
+
+def _gather(own: np.ndarray) -> np.ndarray:
+    """Gathers int64 [numbers] of every process; as halves, as JAX's integers have 32 bits."""
+    halves = multihost_utils.process_allgather(own.view(np.uint32))
+    found: np.ndarray = np.ascontiguousarray(halves, np.uint32).view(np.int64)
+    return found

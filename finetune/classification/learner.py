@@ -350,6 +350,7 @@ def _engines(
     """Returns the compiled trainer and predictor, shared by all runs of these sizes in this process."""
     from keras import ops
 
+    from multiberts.bert.model.backend_ops import PLAIN
     from multiberts.bert.model.encoder import Packing, encode, pool
     from multiberts.bert.model.heads import (
         classification_logits,
@@ -358,7 +359,9 @@ def _engines(
     )
     from multiberts.bert.training.engine import Predictor
 
-    def logits_of(parameters: Any, batch: Any, rate: float, dropout_key: Any) -> Any:
+    def logits_of(
+        parameters: Any, batch: Any, rate: float, dropout_key: Any, backend: Any = PLAIN
+    ) -> Any:
         is_packed = PACKING[0] in batch
         per_token = kind == TOKENS
         sequence = encode(
@@ -369,25 +372,30 @@ def _engines(
             training.compute_dtype,
             first_token_only=not per_token,
             packing=Packing(*(batch[name] for name in PACKING)) if is_packed else None,
+            backend=backend,
         )
         states = ops.cast(sequence, "float32") if per_token else pool(parameters, sequence)
         return classification_logits(parameters, states, rate, dropout_key)
 
-    def loss(parameters: Any, batch: Any, dropout_key: Any) -> tuple[Any, dict[str, Any]]:
+    def loss(
+        parameters: Any, batch: Any, dropout_key: Any, backend: Any
+    ) -> tuple[Any, dict[str, Any]]:
         # [batch, (length,) outputs]
-        logits = logits_of(parameters, batch, config.hidden_dropout_prob, dropout_key)
+        rate = config.hidden_dropout_prob
+        logits = logits_of(parameters, batch, rate, dropout_key, backend)
         weights = batch.get("weights", 1.0)
         if kind == MULTI_LABEL:
             return ops.mean(sigmoid_cross_entropy(logits, batch["labels"]) * weights), {}
         if kind == TOKENS:
             tagged = ops.cast(ops.greater_equal(batch["labels"], 0), "float32")
-            losses = cross_entropy(logits, ops.maximum(batch["labels"], 0)) * tagged * weights
+            labels = ops.maximum(batch["labels"], 0)
+            losses = cross_entropy(logits, labels, backend) * tagged * weights
             return ops.sum(losses) / ops.maximum(ops.sum(tagged), 1.0), {}
         if num_outputs == 1:
             return ops.mean(ops.square(logits[:, 0] - batch["labels"])), {}
         right = ops.equal(ops.cast(ops.argmax(logits, axis=-1), "int32"), batch["labels"])
         accuracy = ops.mean(ops.cast(right, "float32"))
-        losses = cross_entropy(logits, batch["labels"]) * weights
+        losses = cross_entropy(logits, batch["labels"], backend) * weights
         return ops.mean(losses), {"accuracy": accuracy}
 
     def predict(parameters: Any, batch: Any) -> dict[str, Any]:

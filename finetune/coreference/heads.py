@@ -140,17 +140,20 @@ def engines(representation: str, compile_step: bool) -> tuple[Trainer, Predictor
 
     from multiberts.bert.model.coreference_head import coreference_logits
     from multiberts.bert.model.heads import cross_entropy
-    from multiberts.bert.training.engine import Predictor, Trainer
+    from multiberts.bert.training.engine import Predictor, TrainerSettings, new_trainer
 
     logits_of = functools.partial(coreference_logits, representation)
 
-    def loss(parameters: Any, batch: Any, dropout_key: Any) -> tuple[Any, dict[str, Any]]:
-        logits = logits_of(parameters, batch, dropout_key)
+    def loss(
+        parameters: Any, batch: Any, dropout_key: Any, backend: Any
+    ) -> tuple[Any, dict[str, Any]]:
+        logits = logits_of(parameters, batch, dropout_key, backend)
         right = ops.equal(ops.cast(ops.argmax(logits, axis=-1), "int32"), batch["labels"])
         accuracy = ops.mean(ops.cast(right, "float32"))
-        return ops.mean(cross_entropy(logits, batch["labels"])), {"accuracy": accuracy}
+        return ops.mean(cross_entropy(logits, batch["labels"], backend)), {"accuracy": accuracy}
 
     def predict(parameters: Any, batch: Any) -> dict[str, Any]:
         return {"logits": logits_of(parameters, batch, None)}
 
-    return Trainer(loss, compile_step=compile_step), Predictor(predict, compile_step=compile_step)
+    trainer = new_trainer(loss, TrainerSettings(compile_step=compile_step))
+    return trainer, Predictor(predict, compile_step=compile_step)

@@ -248,22 +248,31 @@ def engines(
     """Returns the compiled trainer and predictor, shared by all runs of these sizes in this process."""
     from keras import ops
 
+    from multiberts.bert.model.backend_ops import PLAIN
     from multiberts.bert.model.encoder import encode
     from multiberts.bert.model.heads import cross_entropy, is_right, span_logits
     from multiberts.bert.training.engine import Predictor
 
-    def logits_of(parameters: Any, batch: Any, dropout_key: Any) -> tuple[Any, Any]:
+    def logits_of(
+        parameters: Any, batch: Any, dropout_key: Any, backend: Any = PLAIN
+    ) -> tuple[Any, Any]:
         sequence = encode(
-            parameters, config, *encoder_inputs(batch), dropout_key, training.compute_dtype
+            parameters,
+            config,
+            *encoder_inputs(batch),
+            dropout_key,
+            training.compute_dtype,
+            backend=backend,
         )  # [batch, length, hidden]
         return span_logits(parameters, sequence, batch["input_mask"])
 
-    def loss(parameters: Any, batch: Any, dropout_key: Any) -> tuple[Any, dict[str, Any]]:
-        start, end = logits_of(parameters, batch, dropout_key)
-        losses = cross_entropy(start, batch["start_positions"]) + cross_entropy(
-            end, batch["end_positions"]
-        )
-        right = is_right(start, batch["start_positions"]) * is_right(end, batch["end_positions"])
+    def loss(
+        parameters: Any, batch: Any, dropout_key: Any, backend: Any
+    ) -> tuple[Any, dict[str, Any]]:
+        start, end = logits_of(parameters, batch, dropout_key, backend)
+        first, last = batch["start_positions"], batch["end_positions"]
+        losses = cross_entropy(start, first, backend) + cross_entropy(end, last, backend)
+        right = is_right(start, first, backend) * is_right(end, last, backend)
         return ops.mean(losses) / 2, {"span_accuracy": ops.mean(right)}
 
     def predict(parameters: Any, batch: Any) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from multiberts.launch.doctor.findings import OK, PROBLEM, WARNING, CheckResult
 OLDEST_PYTHON = (3, 11)
 # Reported with their versions where installed.
 _SHOWN = (
-    *("tensorflow", "tensorflow-cpu", "tensorflow-tpu", "keras", "jax", "numpy"),
+    *("tensorflow", "tensorflow-cpu", "keras", "jax", "numpy"),
     *("protobuf", "apache-beam", "parsl", "google-cloud-tpu", "gcsfs"),
 )
 # All of them install the package `tensorflow` and overwrite each other's files.
@@ -32,7 +32,7 @@ _TENSORFLOWS = (
 )
 _PROJECT = Path(__file__).resolve().parents[2]
 # Requirements files whose packages a working installation has.
-_FILES = ("", "-core", "-gpu", "-tpu", "-beam", "-cloud")
+_FILES = ("", "-core", "-gpu", "-jax-tpu", "-beam", "-cloud")
 
 
 @dataclass(frozen=True)
@@ -54,13 +54,6 @@ class Conflict:
 
 
 KNOWN = (
-    Conflict(
-        "tensorflow-tpu==2.20.*",
-        "libtpu>=0.0.36",
-        "importing TensorFlow aborts",
-        "pip install -r requirements-tpu.txt, which pins libtpu 0.0.21.1",
-        "2026-11, tried: 0.0.20 to 0.0.30 import, 0.0.36 and later abort",
-    ),
     Conflict(
         "tensorflow>=2.18",
         "nvidia-cudnn-cu12<9.3",
@@ -183,7 +176,7 @@ def _check_pins(installed: Mapping[str, str]) -> CheckResult:
         PROBLEM if None in off.values() else WARNING,
         "versions",
         f"{shown}; other than pinned: {_first_four(words, ', ')}",
-        "pip install -r requirements.txt (-gpu, -tpu); the tests ran with the pinned versions",
+        "pip install -r requirements.txt (-gpu, -jax-tpu); the tests ran with the pinned versions",
     )
 
 
@@ -207,7 +200,7 @@ def _check_tensorflow(installed: Mapping[str, str]) -> list[CheckResult]:
     if len(present) == 1 or (not present and "jax" in installed):
         return []
     if not present:
-        cure = "pip install -r requirements.txt (-gpu for NVIDIA, -tpu for Cloud TPU)"
+        cure = "pip install -r requirements.txt (-gpu for NVIDIA, -jax-tpu for Cloud TPU)"
         return [CheckResult(PROBLEM, "versions", "TensorFlow is not installed", cure)]
     found = f"{' and '.join(present)} are both installed and overwrite each other's files"
     cure = f"pip uninstall {' '.join(present)}, then install the one requirements file you need"

@@ -246,10 +246,6 @@ def _tensorflow_devices(kind: str) -> _Found:
         with tf.device(device.name):
             return tf.linalg.matmul(factor, factor).numpy()
 
-    if kind == "TPU":
-        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="local")
-        tf.config.experimental_connect_to_cluster(resolver)
-        tf.tpu.experimental.initialize_tpu_system(resolver)
     return f"TensorFlow {tf.__version__}", tf.config.list_logical_devices(kind), multiply
 
 

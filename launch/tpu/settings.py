@@ -17,13 +17,11 @@ from multiberts.runs.parameters import (
 )
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
-# What nodes install, by the library that computes.
-REQUIREMENTS = {"tensorflow": "requirements-tpu.txt", "jax": "requirements-jax-tpu.txt"}
+# What nodes install, by the library that computes: TensorFlow in rehearsals alone.
+REQUIREMENTS = {"tensorflow": "requirements.txt", "jax": "requirements-jax-tpu.txt"}
 
 # Cores (v2 to v5p) or chips (v5litepod, v6e) of the largest slice that is one machine.
 _LARGEST_OF_ONE_HOST = 8
-# Generations that the last TensorFlow for TPUs runs on.
-_WITH_TENSORFLOW = ("v2", "v3", "v4")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +51,8 @@ class TpuSettings:
       external_ips: whether nodes have addresses of their own; without, the network needs Private
         Google Access, and Cloud NAT or an image with `python`.
       poll_seconds: between looks.
-      compute: the engine, `jax` or `tensorflow` (up to v4), and whose pinned requirements nodes install.
+      compute: the engine, whose pinned requirements nodes install: `jax`; in a rehearsal also `tensorflow`,
+        which does not train on TPUs.
       python: an interpreter on the nodes that has all requirements; None: nodes install them.
       device_kind: what must compute before training starts: `TPU`; `CPU` or `GPU` in a rehearsal.
       node_folder: for all that a node writes.
@@ -109,14 +108,9 @@ class TpuSettings:
                 f"accelerator_type is {self.accelerator_type!r}, a slice of several machines; a run in a "
                 f"bucket is trained by one: ask for {kind}-{_LARGEST_OF_ONE_HOST}"
             )
-        if (
-            self.compute == "tensorflow"
-            and self.device_kind == "TPU"
-            and kind not in _WITH_TENSORFLOW
-        ):
+        if self.compute == "tensorflow" and self.device_kind == "TPU":
             raise UserError(
-                f"accelerator_type is {self.accelerator_type!r}, for which TensorFlow is not maintained; "
-                f"set compute = 'jax', or choose one of {', '.join(_WITH_TENSORFLOW)}"
+                "compute is 'tensorflow', which does not train on TPUs; set compute = 'jax'"
             )
         if not is_url(self.bucket):
             raise UserError(

@@ -67,8 +67,6 @@ def startup_script(
         ENGINE: settings.compute,
         **settings.node_environment,
     }
-    if settings.device_kind == "TPU" and settings.compute == "tensorflow":
-        environment["TPU_NAME"] = "local"
     templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         undefined=jinja2.StrictUndefined,

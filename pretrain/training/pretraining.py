@@ -6,7 +6,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.training.state import remove_states, saved_step
@@ -33,8 +33,8 @@ from multiberts.runs.preemption import preemption_notice
 
 if TYPE_CHECKING:
     from multiberts.bert.checkpoint.checkpoint import Checkpoint
-    from multiberts.bert.training.engine import Trainer
-    from multiberts.bert.training.loop import Callbacks, Schedule
+    from multiberts.bert.training.engine import Trainer, TrainerSettings
+    from multiberts.bert.training.train import Callbacks, Schedule
     from multiberts.pretrain.batches.corpus_batches import Batches
 
 # `checkpoint_path` is where others look for what this stage makes.
@@ -75,13 +75,7 @@ def pretrain(settings: PretrainingSettings) -> None:
     with preemption_notice() as should_stop:
         # First: devices are opened before anything else of the engine's runs.
         trainer = _trainer(
-            data.config,
-            settings.gradient_shards,
-            settings.weight_decay_rate,
-            settings.compile_step,
-            settings.compute_dtype,
-            settings.devices,
-            _steps_per_dispatch(settings, data.config),
+            data.config, settings.compute_dtype, _trainer_settings(settings, data.config)
         )
         processes = trainer.processes
         processes.check_equal(
@@ -104,7 +98,7 @@ def pretrain(settings: PretrainingSettings) -> None:
             start = read_initial_checkpoint(settings.initial_checkpoint)
         kept = _kept_checkpoints(settings, run, data, start)
 
-        from multiberts.bert.training.loop import Saving, train
+        from multiberts.bert.training.train import Saving, train
 
         # Of several processes that train together, one owns the directory.
         with run if processes.is_chief else contextlib.nullcontext():
@@ -223,7 +217,7 @@ def _kept_checkpoints(
 def _schedule(settings: PretrainingSettings, data: _Data, start: Checkpoint | None) -> Schedule:
     """Returns what each step does, from the initialisation or the initial checkpoint on."""
     from multiberts.bert.model.initialization import initial_parameters
-    from multiberts.bert.training.loop import Schedule
+    from multiberts.bert.training.train import Schedule
     from multiberts.pretrain.batches.corpus_batches import steps_per_job
 
     treatment = settings.learning_rate_treatment
@@ -258,7 +252,7 @@ def _callbacks(
     should_stop: Callable[[], bool],
 ) -> Callbacks:
     """Returns what the loop calls: evaluation and checkpoints, and what it logs and watches."""
-    from multiberts.bert.training.loop import Callbacks
+    from multiberts.bert.training.train import Callbacks
 
     return Callbacks(
         at_steps=settings.evaluated_steps,
@@ -321,34 +315,27 @@ def _step_operations(settings: PretrainingSettings, config: BertConfig) -> int:
     )
 
 
-def _steps_per_dispatch(settings: PretrainingSettings, config: BertConfig) -> int:
-    """Returns the most updates in one program: a processor's long ones, with TensorFlow, one by one."""
+def _trainer_settings(settings: PretrainingSettings, config: BertConfig) -> TrainerSettings:
+    from multiberts.bert.training.engine import TrainerSettings
+
+    # TensorFlow, on a processor, makes long updates one by one.
     is_short = _step_operations(settings, config) <= _SHORT_STEP_OPERATIONS
-    return settings.steps_per_dispatch if is_short or engine() == JAX else 1
+    return TrainerSettings(
+        gradient_shards=settings.gradient_shards,
+        weight_decay_rate=settings.weight_decay_rate,
+        compile_step=settings.compile_step,
+        devices=settings.devices,
+        steps_per_dispatch=settings.steps_per_dispatch if is_short or engine() == JAX else 1,
+    )
 
 
 @functools.lru_cache(maxsize=2)
-def _trainer(
-    config: BertConfig,
-    gradient_shards: int,
-    weight_decay_rate: float,
-    compile_step: bool,
-    compute_dtype: str,
-    devices: int | Literal["auto"],
-    steps_per_dispatch: int,
-) -> Trainer:
+def _trainer(config: BertConfig, compute_dtype: str, settings: TrainerSettings) -> Trainer:
     """Returns the compiled trainer, shared by all runs of the same model in this process."""
     from multiberts.bert.model.heads import pretraining_loss
-    from multiberts.bert.training.engine import Trainer
+    from multiberts.bert.training.engine import new_trainer
 
-    def loss(parameters: Any, batch: Any, dropout_key: Any) -> Any:
-        return pretraining_loss(parameters, config, batch, dropout_key, compute_dtype)
+    def loss(parameters: Any, batch: Any, dropout_key: Any, backend: Any) -> Any:
+        return pretraining_loss(parameters, config, batch, dropout_key, compute_dtype, backend)
 
-    return Trainer(
-        loss,
-        gradient_shards=gradient_shards,
-        weight_decay_rate=weight_decay_rate,
-        compile_step=compile_step,
-        devices=devices,
-        steps_per_dispatch=steps_per_dispatch,
-    )
+    return new_trainer(loss, settings)

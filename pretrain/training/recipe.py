@@ -79,8 +79,8 @@ class PretrainingSettings:
       compile_step: whether XLA compiles the step.
       compute_dtype: `float32` or `bfloat16`, of the products in training; weights, optimiser and
         losses are float32 with both, and so is held-out evaluation.
-      devices: how many share a step, in all processes: a number, or `auto` for all accelerators. On
-        CPUs the bytes stay the same; on accelerators the last bits change.
+      devices: how many share a step, in all processes: a number, or `auto` for all accelerators. TensorFlow
+        trains on one. With JAX, the bytes stay the same on CPUs; on accelerators the last bits change.
       steps_per_dispatch: the most updates made at once, without Python between them: by JAX on
         accelerators, and by TensorFlow on a processor where an update is short (at most 10 GFLOP). A
         notice to stop waits for their end.

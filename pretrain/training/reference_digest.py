@@ -68,11 +68,13 @@ def train_and_digest() -> str:
     """Trains 20 steps in this process and returns the first 16 digits of the state's SHA-256."""
     from multiberts.bert.model.heads import pretraining_loss
     from multiberts.bert.model.initialization import initial_parameters
-    from multiberts.bert.training.engine import Trainer
+    from multiberts.bert.training.engine import TrainerSettings, new_trainer
 
-    trainer = Trainer(
-        lambda parameters, batch, key: pretraining_loss(parameters, _CONFIG, batch, key),
-        gradient_shards=2,
+    trainer = new_trainer(
+        lambda parameters, batch, key, backend: pretraining_loss(
+            parameters, _CONFIG, batch, key, backend=backend
+        ),
+        TrainerSettings(gradient_shards=2),
     )
     trainer.start(initial_parameters(_CONFIG, 0))
     for step in range(_STEPS):

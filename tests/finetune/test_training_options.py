@@ -84,19 +84,20 @@ def test_what_a_run_of_one_shard_of_two_devices_and_of_the_options_records(
     assert '"step": 3' in lines[-1]
 
 
-@pytest.mark.slow  # two processes, as the parts of a CPU are made before TensorFlow starts
-@pytest.mark.parametrize("compile_step", [False, True])
+@pytest.mark.slow  # two processes, as the parts of a CPU are made before JAX starts
 def test_two_devices_end_where_one_does(
-    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path, compile_step: bool
+    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
 ) -> None:
-    """In the same bytes; where XLA compiles, it rounds a device's program apart, and last bits differ."""
+    """In the same bytes."""
+    pytest.importorskip("jax", reason="needs JAX: pip install -r requirements-jax.txt")
     start, found, scores = make_checkpoint(), {}, {}
     for devices in (1, 2):
         run = tmp_path / f"on_{devices}"
         call = {**SMALL, "run_dir": run, "checkpoint": start, "data_dir": pair_data, "num_epochs": 2,
-                "gradient_shards": 2, "compile_step": compile_step, "devices": devices}  # fmt: skip
+                "gradient_shards": 2, "devices": devices}  # fmt: skip
         flags = [f"--{name}={value}" for name, value in call.items()]
-        subprocess.run([sys.executable, "-m", "multiberts.finetune", *flags], cwd=ROOT, check=True)
+        subprocess.run([sys.executable, "-m", "multiberts.finetune", "--engine=jax", *flags], cwd=ROOT,
+                       check=True)  # fmt: skip
         model = read_checkpoint(run / "model")
         found[devices] = {**model.parameters, **model.head}
         scores[devices] = read_predictions([run], "dev")["scores"].values
@@ -104,12 +105,8 @@ def test_two_devices_end_where_one_does(
     before = read_checkpoint(start).parameters
     assert one.keys() == two.keys()
     assert max(np.abs(before[name] - one[name]).max() for name in before if name in one) > 1e-2
-    if not compile_step:
-        assert [name for name in one if one[name].tobytes() != two[name].tobytes()] == []
-        assert scores[1].tobytes() == scores[2].tobytes()
-    for name, values in one.items():
-        np.testing.assert_allclose(two[name], values, rtol=0, atol=1e-5, err_msg=name)
-    np.testing.assert_allclose(scores[2], scores[1], rtol=0, atol=1e-4)
+    assert [name for name in one if one[name].tobytes() != two[name].tobytes()] == []
+    assert scores[1].tobytes() == scores[2].tobytes()
 
 
 def test_what_changes_numbers_identifies_a_run_and_devices_do_not() -> None:
@@ -131,7 +128,7 @@ def test_what_changes_numbers_identifies_a_run_and_devices_do_not() -> None:
         ({"gradient_shards": 5}, "batch_size is 16, expected a multiple of finetune.gradient_shards, 5"),
         ({"layer_decay": 1.5}, "layer_decay"),
         ({"prediction_epochs": [0.9], "max_steps": 1}, "but finetune.max_steps is 1"),
-        ({"devices": 64, "gradient_shards": 1}, "devices"),
+        ({"devices": 64, "gradient_shards": 1}, "devices is 64, but the engine tensorflow trains on one"),
     ],
 )  # fmt: skip
 def test_what_is_not_fit_is_refused_in_one_line(

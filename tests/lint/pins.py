@@ -25,7 +25,6 @@ FILES = {
     "requirements.txt": "serving",
     "requirements-core.txt": "pipeline",
     "requirements-gpu.txt": "gpu",
-    "requirements-tpu.txt": "tpu",
     "requirements-jax.txt": "jax",
     "requirements-jax-cuda12.txt": "jax-cuda12",
     "requirements-jax-cuda13.txt": "jax-cuda13",
@@ -43,18 +42,15 @@ _OVERRIDE = "requirements-no-second-tensorflow.txt"
 _OVERRIDDEN = (_FIRST, "requirements.txt")
 # Extras that have no file: another's file holds all of it.
 _CONTAINED = {"launch", "tensorflow"}
-# TensorFlow for TPU lags behind: it brings its own TensorBoard, pinned in its own file.
-_APART = {"requirements-tpu.txt": "requirements-core.txt"}
 
 
 def command(file: str) -> list[str]:
     """Returns the command that writes a requirements file; uv repeats it in the file's header."""
-    constraint = _APART.get(file, _FIRST)
     return [
         *("uv", "pip", "compile", "--universal", "--python-version", "3.11"),
         *("--fork-strategy", "fewest", "--no-annotate"),
         *("--extra", FILES[file]),
-        *(() if file == _FIRST else ("--constraint", constraint)),
+        *(() if file == _FIRST else ("--constraint", _FIRST)),
         *(("--override", _OVERRIDE) if file in _OVERRIDDEN else ()),
         *("pyproject.toml", "--output-file", file),
     ]

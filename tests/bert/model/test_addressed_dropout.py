@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from multiberts.bert.model.addressed_dropout import Standing, dropout
+from multiberts.bert.model.addressed_dropout import TokenPositions, dropout
 from multiberts.runs.errors import UserError
 
 ONES = np.ones((8, 64, 96), np.float32)
@@ -51,8 +51,8 @@ def test_tokens_of_packed_rows_keep_their_bits(heads: tuple[int, ...]) -> None:
     whole = np.asarray(dropout(np.ones((5, *heads, 6, *width), np.float32), 0.5, key, 3))
     sequences = np.array([[4, 4, 4, 1, 1, 1], [2, 2, 0, 0, 0, 0]], np.int32)
     positions = np.array([[0, 1, 2, 0, 1, 2], [0, 1, 0, 1, 2, 3]], np.int32)
-    standing = Standing(positions, sequences, positions)
-    found = dropout(np.ones((2, *heads, 6, *width), np.float32), 0.5, key, 3, standing)
+    stored = TokenPositions(positions, sequences, positions)
+    found = dropout(np.ones((2, *heads, 6, *width), np.float32), 0.5, key, 3, stored)
     found = np.asarray(found)
     for row, place in np.ndindex(sequences.shape):
         sequence, position = sequences[row, place], positions[row, place]
@@ -75,12 +75,12 @@ def test_sequences_whose_bits_would_run_into_each_other_are_refused(shape: tuple
 
 
 @pytest.mark.parametrize("shape", [(4, 6, 12), (4, 2, 6, 6)])
-def test_tokens_keep_their_bits_where_some_are_taken(shape: tuple[int, ...]) -> None:
-    """Rows that were taken from their places, some of them twice, have the bits of these places."""
+def test_tokens_keep_their_bits_where_some_are_gathered(shape: tuple[int, ...]) -> None:
+    """Tokens that were gathered from their places, some of them twice, have the bits of these places."""
     key = np.array((5, 9), np.uint32)
     whole = np.asarray(dropout(np.ones(shape, np.float32), 0.5, key, 3))
     places = np.array([[0, 5, 5], [3, 1, 2], [0, 0, 0], [4, 2, 0]], np.int32)
     along = places.reshape(4, *(1,) * (len(shape) - 3), 3, 1)
     expected = np.take_along_axis(whole, along, axis=-2)
-    found = np.asarray(dropout(np.ones_like(expected), 0.5, key, 3, Standing(places)))
+    found = np.asarray(dropout(np.ones_like(expected), 0.5, key, 3, TokenPositions(places)))
     assert np.array_equal(found, expected)

@@ -196,9 +196,8 @@ def test_padding_changes_nothing_even_with_dropout() -> None:
 
     def run(part: slice) -> np.ndarray:
         names = ("input_ids", "input_mask", "segment_ids")
-        return np.asarray(
-            encode(parameters, CONFIG, *(inputs[name][:, part] for name in names), dropout_key=key)
-        )
+        ids, mask, segments = (inputs[name][:, part] for name in names)
+        return np.asarray(encode(parameters, CONFIG, ids, mask, segments, dropout_key=key))
 
     whole, trimmed = run(slice(0, LENGTH)), run(short)
     np.testing.assert_allclose(whole[:, short][real], trimmed[real], atol=2e-5)
@@ -213,14 +212,14 @@ def test_states_at_some_places_are_those_of_the_whole_sequence() -> None:
     parameters = {name: tf.constant(values) for name, values in _weights().items()}
     inputs = _inputs()
     names = ("input_ids", "input_mask", "segment_ids")
-    given = [tf.constant(inputs[name]) for name in names]
+    ids, mask, segments = (tf.constant(inputs[name]) for name in names)
     key = tf.constant([3, 5], tf.uint32)
     places = tf.tile(tf.constant([[0, 7, 2, 7]]), (len(inputs["input_ids"]), 1))
 
     def run(read: tf.Tensor | None) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         with tf.GradientTape() as tape:
             tape.watch(parameters)
-            states = encode(parameters, CONFIG, *given, key, places=read)
+            states = encode(parameters, CONFIG, ids, mask, segments, key, places=read)
             if read is None:
                 states = tf.gather(states, places, batch_dims=1)
             loss = tf.reduce_sum(tf.sin(states))
@@ -259,9 +258,9 @@ def test_packed_sequences_have_the_states_and_gradients_of_rows_of_their_own() -
     def run(given: dict[str, np.ndarray], packing: Packing | None) -> tuple[np.ndarray, dict]:
         with tf.GradientTape() as tape:
             tape.watch(parameters)
-            tensors = [tf.constant(given[name]) for name in names]
+            ids, mask, segments = (tf.constant(given[name]) for name in names)
             states = encode(
-                parameters, CONFIG, *tensors, key, first_token_only=True, packing=packing
+                parameters, CONFIG, ids, mask, segments, key, first_token_only=True, packing=packing
             )
             loss = tf.reduce_sum(tf.sin(states))
         gradients = tape.gradient(loss, parameters, unconnected_gradients="zero")

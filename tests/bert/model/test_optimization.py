@@ -10,13 +10,14 @@ from multiberts.bert.model.heads import pretraining_loss
 from multiberts.bert.model.initialization import initial_parameters
 from multiberts.bert.model.optimization import (
     EPSILON,
+    AdamSettings,
     adam_updates,
     bias_corrections,
     is_decayed,
     learning_rate_schedule,
 )
 from multiberts.bert.randomness import generator
-from multiberts.bert.training.engine import Trainer
+from multiberts.bert.training.engine import TrainerSettings, new_trainer
 
 CONFIG = BertConfig(
     vocab_size=53,
@@ -64,8 +65,8 @@ def _batch(rows: int) -> dict[str, np.ndarray]:
     }
 
 
-def _loss(parameters, batch, dropout_key):
-    return pretraining_loss(parameters, CONFIG, batch, dropout_key)
+def _loss(parameters, batch, dropout_key, backend):
+    return pretraining_loss(parameters, CONFIG, batch, dropout_key, backend=backend)
 
 
 def _gradient(
@@ -91,7 +92,7 @@ def test_two_steps_equal_float64_numpy(shards: int) -> None:
     batch = _batch(8)
     # Uncompiled: the gradients then come from the very kernels the reference uses, and what is
     # compared is the optimiser.
-    trainer = Trainer(_loss, gradient_shards=shards, compile_step=False)
+    trainer = new_trainer(_loss, TrainerSettings(gradient_shards=shards, compile_step=False))
     trainer.start(weights)
     rates = [1e-2, 2e-2]
 
@@ -153,6 +154,6 @@ def test_the_corrected_update_is_that_of_pytorch() -> None:
         theirs.grad = torch.tensor(gradient)
         optimizer.step()
         rate = np.array([1e-2, *bias_corrections(step)], np.float32)
-        new = adam_updates(parameters, {"kernel": gradient}, m, v, rate, 0.01)
-        parameters, m, v = ({"kernel": np.asarray(new["kernel"][part])} for part in range(3))
+        new = adam_updates(parameters, {"kernel": gradient}, m, v, rate, AdamSettings())
+        parameters, m, v = ({"kernel": np.asarray(part["kernel"])} for part in new)
     np.testing.assert_allclose(parameters["kernel"], theirs.detach().numpy(), atol=2e-6)

@@ -12,24 +12,18 @@ import pytest
 
 from multiberts.bert.training.state import TrainingState
 from multiberts.runs.environment import ENGINE, ENGINES, JAX, TENSORFLOW
-from multiberts.tests.patience import PATIENCE
+from multiberts.tests import own_process
 
 pytest.importorskip("jax", reason="needs JAX: pip install -r requirements-jax.txt")
 
-WORKER = Path(__file__).with_name("train_across_engines.py")
-
 
 def trained(engine: str, *arguments: Path) -> list[float]:
-    """Trains with an engine in a process of its own; returns the losses that it prints."""
-    done = subprocess.run(
-        [sys.executable, str(WORKER), *map(str, arguments)],
-        env={**os.environ, ENGINE: engine},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
+    losses: list[float] = own_process.call(
+        "bert.training.train_across_engines:train_with_states",
+        *map(str, arguments),
+        **{ENGINE: engine},
     )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return [float(line) for line in done.stdout.split()]
+    return losses
 
 
 @pytest.fixture(scope="module")

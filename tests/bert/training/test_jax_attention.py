@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from multiberts.runs.environment import ATTENTION, ENGINE, JAX, attention
 from multiberts.runs.errors import UserError
-from multiberts.tests.patience import PATIENCE
+from multiberts.tests import own_process
 
 pytest.importorskip("jax", reason="needs JAX: pip install -r requirements-jax.txt")
-
-WORKER = Path(__file__).with_name("attend_recomputed.py")
 
 
 @pytest.mark.slow
 def test_recomputed_attention_is_the_plain_one_up_to_rounding() -> None:
-    done = subprocess.run(
-        [sys.executable, str(WORKER)],
-        env={**os.environ, ENGINE: JAX, "JAX_PLATFORMS": "cpu"},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
+    found = own_process.call(
+        "bert.training.attend_recomputed:differences",
+        **{ENGINE: JAX, "JAX_PLATFORMS": "cpu"},
     )
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout.splitlines()[-1])
     for case in ("dropout", "packed", "none"):
         assert found[case] <= 1e-6, case
     assert found["loss"] <= 1e-5

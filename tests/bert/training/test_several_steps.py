@@ -9,18 +9,20 @@ import pytest
 from keras import ops
 
 from multiberts.bert.randomness import generator
-from multiberts.bert.training.engine import Trainer
+from multiberts.bert.training.engine import Trainer, TrainerSettings, new_trainer
 from multiberts.bert.training.state import TrainingState
 from multiberts.runs.environment import TENSORFLOW, engine
 
-pytestmark = pytest.mark.skipif(engine() != TENSORFLOW, reason="of TensorFlow's engine")
+pytestmark = pytest.mark.skipif(
+    engine() != TENSORFLOW, reason="TensorFlow joins steps on a processor"
+)
 
 STEPS, BLOCK = 11, 4
 
 
-def loss(parameters: Any, batch: Any, dropout_key: Any) -> Any:
+def loss(parameters: Any, batch: Any, dropout_key: Any, backend: Any) -> Any:
     """A regression whose targets depend on the dropout key, so that a wrong key shows."""
-    found = ops.tanh(ops.matmul(batch["x"], parameters["kernel"]) + parameters["bias"])
+    found = ops.tanh(backend.dense(batch["x"], parameters["kernel"], parameters["bias"]))
     noise = ops.cast(dropout_key[0] % 7, "float32")
     value = ops.mean((found - batch["y"] - noise) ** 2)
     return value, {"largest": ops.max(ops.abs(found))}
@@ -51,7 +53,12 @@ def trained(trainer: Trainer, blocks: list[int]) -> tuple[TrainingState, dict[st
 @pytest.mark.parametrize("corrected", [False, True])
 def test_all_blocks_end_in_the_same_bytes(shards: int, corrected: bool) -> None:
     trainer, single = (
-        Trainer(loss, gradient_shards=shards, bias_correction=corrected, steps_per_dispatch=most)
+        new_trainer(
+            loss,
+            TrainerSettings(
+                gradient_shards=shards, bias_correction=corrected, steps_per_dispatch=most
+            ),
+        )
         for most in (BLOCK, 1)
     )
     assert (trainer.steps_per_dispatch, single.steps_per_dispatch) == (BLOCK, 1)
@@ -70,4 +77,5 @@ def test_all_blocks_end_in_the_same_bytes(shards: int, corrected: bool) -> None:
 
 
 def test_what_is_not_compiled_is_updated_one_by_one() -> None:
-    assert Trainer(loss, compile_step=False, steps_per_dispatch=8).steps_per_dispatch == 1
+    settings = TrainerSettings(compile_step=False, steps_per_dispatch=8)
+    assert new_trainer(loss, settings).steps_per_dispatch == 1

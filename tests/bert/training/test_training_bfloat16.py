@@ -10,7 +10,7 @@ from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.heads import pretraining_loss
 from multiberts.bert.model.initialization import initial_parameters
 from multiberts.bert.randomness import generator
-from multiberts.bert.training.engine import Trainer
+from multiberts.bert.training.engine import TrainerSettings, new_trainer
 
 CONFIG = BertConfig(
     vocab_size=40,
@@ -44,12 +44,11 @@ def _batch_at(step: int) -> dict[str, np.ndarray]:
 
 
 def _losses(compute_dtype: str) -> np.ndarray:
-    trainer = Trainer(
-        lambda parameters, batch, key: pretraining_loss(
-            parameters, CONFIG, batch, key, compute_dtype
+    trainer = new_trainer(
+        lambda parameters, batch, key, backend: pretraining_loss(
+            parameters, CONFIG, batch, key, compute_dtype, backend
         ),
-        gradient_shards=2,
-        compile_step=compute_dtype == "bfloat16",
+        TrainerSettings(gradient_shards=2, compile_step=compute_dtype == "bfloat16"),
     )
     trainer.start(initial_parameters(CONFIG, 0))
     losses = [float(trainer.step(_batch_at(step), 5e-4, 0)["loss"]) for step in range(STEPS)]

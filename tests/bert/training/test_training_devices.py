@@ -1,124 +1,87 @@
-"""The same training, to the last bit, on one, two, four and eight devices, and in two processes."""
+"""The same training, to the last bit, on one, two, four and eight devices, and in two processes: with JAX."""
 
 from __future__ import annotations
 
 import json
-import os
 import socket
-import subprocess
-import sys
-from pathlib import Path
+from typing import Any
 
 import pytest
 
-from multiberts.bert.training.devices import Devices, open_devices
-from multiberts.runs.environment import ENGINE, ENGINES, JAX, TENSORFLOW
+from multiberts.bert.training.processes import CPU, Devices, cluster_of_environment
+from multiberts.bert.training.trainer import TrainerSettings
+from multiberts.runs.environment import ENGINE, JAX
 from multiberts.runs.errors import UserError
-from multiberts.tests.patience import PATIENCE
+from multiberts.tests import own_process
 
-ROOT = Path(__file__).resolve().parent.parent.parent.parent
-WORKER = Path(__file__).with_name("train_on_devices.py")
-
-
-def _start(*arguments: str, **environment: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, str(WORKER), *arguments],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+TRAIN = "bert.training.train_on_devices:train_on"
 
 
-def _lines(processes: list[subprocess.Popen[str]]) -> list[list[list[str]]]:
-    """What each process printed, in words; none outlives the test."""
-    found = []
-    try:
-        for process in processes:
-            output, errors = process.communicate(timeout=PATIENCE)
-            assert process.returncode == 0, errors[-3000:]
-            # Of the library by which JAX's processes talk.
-            lines = [line for line in output.splitlines() if not line.startswith("[Gloo]")]
-            found.append([line.split() for line in lines])
-    finally:
-        for process in processes:
-            process.kill()
-    return found
+@pytest.fixture
+def needs_jax() -> Any:
+    return pytest.importorskip("jax", reason="needs JAX: pip install -r requirements-jax.txt")
 
 
-@pytest.fixture(params=ENGINES)
-def engine(request: pytest.FixtureRequest) -> str:
-    """Each engine that is installed."""
-    if request.param == JAX:
-        pytest.importorskip("jax", reason="needs JAX: pip install -r requirements-jax.txt")
-    return str(request.param)
+def _trained(way: str, *devices: str) -> list[Any]:
+    return list(own_process.call(TRAIN, way, devices, **{ENGINE: JAX}))
 
 
-def _digests(engine: str, way: str, *devices: str) -> list[str]:
+def _digests(way: str, *devices: str) -> list[str]:
     """Digests of weights and moments after 20 steps on each number of devices, in one process."""
-    (lines,) = _lines([_start(way, *devices, **{ENGINE: engine})])
-    assert [line[:3] for line in lines] == [[count, "True", "True"] for count in devices]
-    return [line[4] for line in lines]
+    found = _trained(way, *devices)
+    assert all(is_chief and has_equal_copies for is_chief, has_equal_copies, *_ in found)
+    return [digest for *_, digest in found]
 
 
-@pytest.mark.parametrize(
-    "engine", [pytest.param(TENSORFLOW, marks=pytest.mark.slow), JAX], indirect=True
-)
-def test_two_devices_train_to_the_bytes_of_one(engine: str) -> None:
-    """BERT, compiled by XLA, as in use."""
-    two, one = _digests(engine, "compiled", "2", "1")
+def test_two_devices_train_to_the_bytes_of_one(needs_jax: Any) -> None:
+    two, one = _digests("bert", "2", "1")
     assert two == one
 
 
 @pytest.mark.slow
-def test_up_to_eight_devices_train_to_the_bytes_of_one(engine: str) -> None:
+def test_up_to_eight_devices_train_to_the_bytes_of_one(needs_jax: Any) -> None:
     """Another model, as each device compiles its own step; a shard on each of eight devices."""
-    eight, one = _digests(engine, "perceptron", "8", "1")
-    others = [_digests(engine, "perceptron", count)[0] for count in ("4", "2")]
+    eight, one = _digests("perceptron", "8", "1")
+    others = [_digests("perceptron", count)[0] for count in ("4", "2")]
     assert [eight, *others] == [one] * 3
 
 
 @pytest.mark.slow
-def test_four_devices_and_two_processes_train_to_the_bytes_of_one_uncompiled(engine: str) -> None:
-    """TensorFlow rewrites the graph of a step that XLA does not compile, in the same way for all; JAX
-    compiles it all the same."""
-    four, one = _digests(engine, "plain", "4", "1")
+def test_four_devices_and_two_processes_train_to_the_bytes_of_one(needs_jax: Any) -> None:
+    four, one = _digests("bert", "4", "1")
     with socket.socket() as first, socket.socket() as second:
         for listener in (first, second):
             listener.bind(("127.0.0.1", 0))
         ports = [listener.getsockname()[1] for listener in (first, second)]
     cluster = {"worker": [f"127.0.0.1:{port}" for port in ports]}
-    processes = []
-    for index in range(2):
-        task = {"cluster": cluster, "task": {"type": "worker", "index": index}}
-        processes.append(_start("plain", "auto", TF_CONFIG=json.dumps(task), **{ENGINE: engine}))
-    (chief,), (other,) = _lines(processes)
-    assert chief[:3] == ["auto", "True", "True"]
-    assert other[:3] == ["auto", "False", "True"]
-    assert chief[3] == other[3], "the processes report different losses"
-    assert chief[4] == other[4] == four == one
+    tasks = [{"cluster": cluster, "task": {"type": "worker", "index": n}} for n in range(2)]
+    (chief,), (other,) = own_process.results(
+        *(
+            own_process.start(TRAIN, "bert", ["auto"], TF_CONFIG=json.dumps(task), **{ENGINE: JAX})
+            for task in tasks
+        )
+    )
+    assert chief[:2] == [True, True]
+    assert other[:2] == [False, True]
+    assert chief[2] == other[2], "the processes report different losses"
+    assert chief[3] == other[3] == four == one
 
 
-def test_the_program_for_accelerators_trains_alike_on_parts_of_a_processor() -> None:
-    """JAX's: sums over shards on each device, then over devices; its last bits may differ."""
-    pytest.importorskip("jax", reason="needs JAX: pip install -r requirements-jax.txt")
-    (lines,) = _lines([_start("accelerators", "4", "1", **{ENGINE: JAX})])
-    ((_, _, same, loss, _), (_, _, _, expected, _)) = lines
-    assert same == "True"
-    assert float(loss) == pytest.approx(float(expected), rel=1e-5)
+def test_the_program_for_accelerators_trains_alike_on_parts_of_a_processor(needs_jax: Any) -> None:
+    """Sums over shards on each device, then over devices; the last bits may differ."""
+    (_, same, loss, _), (_, _, expected, _) = _trained("accelerators", "4", "1")
+    assert same
+    assert loss == pytest.approx(expected, rel=1e-5)
 
 
-def test_several_steps_at_once_train_to_the_bytes_of_single_ones() -> None:
-    """JAX's program for accelerators, on a part of a processor; blocks of 8 leave a shorter one."""
-    pytest.importorskip("jax", reason="needs JAX: pip install -r requirements-jax.txt")
-    (lines,) = _lines([_start("accelerators", "1", "1x8", **{ENGINE: JAX})])
-    one, eight = (line[2:] for line in lines)
+def test_several_steps_at_once_train_to_the_bytes_of_single_ones(needs_jax: Any) -> None:
+    """The program for accelerators, on a part of a processor; blocks of 8 leave a shorter one."""
+    one, eight = _trained("accelerators", "1", "1x8")
     assert one == eight
 
 
-def test_shards_must_be_dealt_evenly() -> None:
-    devices = Devices(strategy=None, count=4, kind="CPU")
+def test_shards_must_be_a_multiple_of_the_devices() -> None:
+    devices = Devices(mesh=None, count=4, kind="CPU")
     devices.check_shards(32)
     with pytest.raises(UserError, match="gradient_shards 6 is not a multiple of the 4 devices"):
         devices.check_shards(6)
@@ -127,13 +90,13 @@ def test_shards_must_be_dealt_evenly() -> None:
 @pytest.mark.parametrize("count", [0, -1, "all", 1.5])
 def test_a_number_of_devices_that_cannot_be(count: object) -> None:
     with pytest.raises(UserError, match="give 'auto' or a number from 1"):
-        open_devices(count)  # type: ignore[arg-type]
+        TrainerSettings(devices=count)  # type: ignore[arg-type]
 
 
 def test_peak_of_all_devices() -> None:
-    pair = Devices(strategy=None, count=2, kind="NVIDIA A100-SXM4-40GB")
+    pair = Devices(mesh=None, count=2, kind="NVIDIA A100-SXM4-40GB")
     assert pair.peak_flops_per_second("bfloat16") == 2 * 312e12
-    assert open_devices(1).peak_flops_per_second() is None or open_devices(1).kind != "CPU"
+    assert Devices(mesh=None, count=1, kind=CPU).peak_flops_per_second() is None
 
 
 CLUSTER = {"worker": ["one:1", "two:2"]}
@@ -160,6 +123,5 @@ def test_a_damaged_cluster_description_is_refused(
 ) -> None:
     """Before anything is waited for."""
     monkeypatch.setenv("TF_CONFIG", described)
-    monkeypatch.setattr("multiberts.bert.training.devices._opened", {})
     with pytest.raises(UserError, match=message):
-        open_devices("auto")
+        cluster_of_environment()

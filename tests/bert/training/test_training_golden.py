@@ -22,7 +22,7 @@ from multiberts.bert.model.heads import pretraining_loss
 from multiberts.bert.model.initialization import initial_parameters
 from multiberts.bert.model.optimization import learning_rate_schedule
 from multiberts.bert.randomness import generator, hash_bits
-from multiberts.bert.training.engine import Trainer
+from multiberts.bert.training.engine import TrainerSettings, new_trainer
 from multiberts.bert.training.state import TrainingState
 
 CONFIG = BertConfig(
@@ -291,18 +291,23 @@ def reference_gradient(
 @pytest.mark.parametrize("shards", [1, 4])
 @pytest.mark.parametrize("dropout", [False, True], ids=["first step", "dropout, later step"])
 def test_one_step_equals_float64_numpy(shards: int, dropout: bool) -> None:
-    rates = {} if dropout else {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    config = dataclasses.replace(CONFIG, **rates)
+    config = CONFIG
+    if not dropout:
+        config = dataclasses.replace(
+            config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
+        )
     state, batch = starting_state(fresh=not dropout), made_up_batch()
     gradient, loss, norms = reference_gradient(state.parameters, config, batch, shards)
     assert max(norms) > 1.0, "no shard was clipped"
     # After the warm-up the global step decays to zero at the last one, not offset by the warm-up.
     rate = PEAK * (1 - STEP / NUM_STEPS)
 
-    trainer = Trainer(
-        lambda parameters, features, key: pretraining_loss(parameters, config, features, key),
-        gradient_shards=shards,
-        compile_step=dropout == (shards == 4),  # each number of shards with and without XLA
+    trainer = new_trainer(
+        lambda parameters, features, key, backend: pretraining_loss(
+            parameters, config, features, key, backend=backend
+        ),
+        # Each number of shards with and without XLA.
+        TrainerSettings(gradient_shards=shards, compile_step=dropout == (shards == 4)),
     )
     trainer.restore(state)
     schedule = learning_rate_schedule(STEP, PEAK, WARMUP, NUM_STEPS)

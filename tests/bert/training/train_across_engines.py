@@ -1,37 +1,43 @@
-"""Trains a small model for 20 steps with this process's engine; run by `test_engines.py`.
-
-    python tests/bert/training/train_across_engines.py FOLDER [STATE]
-
-For dropout on and off, writes the states after 1, 10 and 20 steps to FOLDER/<dropout|plain>/state, and prints
-the losses. With STATE, of a run with dropout, continues from that instead, to 20 steps.
-"""
+"""Trains a small model with this process's engine; for `test_engines.py`."""
 
 from __future__ import annotations
 
 import dataclasses
-import sys
 from pathlib import Path
 from typing import Any
 
+from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.heads import pretraining_loss
 from multiberts.bert.model.initialization import initial_parameters
-from multiberts.bert.training.engine import Trainer
+from multiberts.bert.training.engine import TrainerSettings, new_trainer
 from multiberts.bert.training.state import TrainingState, save_state
-from multiberts.tests.bert.training.train_on_devices import CONFIG, STEPS, batch_at
+from multiberts.tests.bert.training.small_model import CONFIG, STEPS, batch_at
 
 RATES = {"dropout": 0.1, "plain": 0.0}
 
 
-def main(folder: Path, state: str | None = None) -> None:
-    for way, rate in RATES.items():
+def train_with_states(folder: str, state: str | None = None) -> list[float]:
+    """Trains 20 steps, for dropout on and off; writes states after 1, 10 and 20 of them.
+
+    Args:
+      folder: gets <dropout|plain>/state.
+      state: of a run with dropout, which is continued instead, to 20 steps.
+
+    Returns:
+      The losses at these steps.
+    """
+    losses = []
+    for way, rate in RATES.items() if state is None else (("dropout", RATES["dropout"]),):
         config = dataclasses.replace(
             CONFIG, hidden_dropout_prob=rate, attention_probs_dropout_prob=rate
         )
 
-        def loss(parameters: Any, batch: Any, key: Any, config: Any = config) -> Any:
-            return pretraining_loss(parameters, config, batch, key)
+        def loss(
+            parameters: Any, batch: Any, key: Any, backend: Any, config: BertConfig = config
+        ) -> Any:
+            return pretraining_loss(parameters, config, batch, key, backend=backend)
 
-        trainer = Trainer(loss, gradient_shards=2)
+        trainer = new_trainer(loss, TrainerSettings(gradient_shards=2))
         if state is not None:
             trainer.restore(TrainingState.load(Path(state)))
         else:
@@ -39,11 +45,6 @@ def main(folder: Path, state: str | None = None) -> None:
         while trainer.step_count < STEPS:
             metrics = trainer.step(batch_at(trainer.step_count), 1e-3, dropout_seed=7)
             if trainer.step_count in (1, 10, STEPS):
-                save_state(trainer.state(), folder / way, keep_last=3)
-                print(f"{float(metrics['loss']):.9g}", flush=True)
-        if state is not None:
-            return
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), *sys.argv[2:])
+                save_state(trainer.state(), Path(folder) / way, keep_last=3)
+                losses.append(float(metrics["loss"]))
+    return losses

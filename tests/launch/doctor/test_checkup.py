@@ -44,10 +44,6 @@ from multiberts.tests.launch.made_up import MadeUp
 @pytest.mark.parametrize(
     ("installed", "clashes"),
     [
-        ({"tensorflow-tpu": "2.20.0", "libtpu": "0.0.21.1"}, False),
-        ({"tensorflow-tpu": "2.20.0", "libtpu": "0.0.30"}, False),
-        ({"tensorflow-tpu": "2.20.0", "libtpu": "0.0.36"}, True),
-        ({"tensorflow-tpu": "2.19.1", "libtpu": "0.0.36"}, False),
         ({"tensorflow": "2.21.0", "nvidia-cudnn-cu12": "9.28.0.42"}, False),
         ({"tensorflow": "2.21.0", "nvidia-cudnn-cu12": "9.1.0.70"}, True),
         ({"apache-beam": "2.77.0", "protobuf": "6.33.6"}, False),
@@ -78,7 +74,7 @@ def test_every_known_clash_tells_when_and_from_where_it_is_known() -> None:
 
 def test_our_own_requirements_do_not_clash() -> None:
     root = Path(__file__).resolve().parents[3]
-    for name in ("", "-gpu", "-tpu"):
+    for name in ("", "-gpu", "-jax-tpu"):
         pinned = {}
         for file in ("requirements-core.txt", "requirements-beam.txt", f"requirements{name}.txt"):
             for line in (root / file).read_text().splitlines():
@@ -171,7 +167,7 @@ def test_a_library_must_see_what_is_there(
     finding = judge("TensorFlow", answer, expected)
     assert finding.level == level
     if level == PROBLEM:
-        suffix = {"GPU": "-gpu", "TPU": "-tpu"}[expected]
+        suffix = {"GPU": "-gpu", "TPU": "-jax-tpu"}[expected]
         assert f"requirements{suffix}.txt" in finding.cure
 
 

@@ -286,8 +286,8 @@ def test_bad_requests_are_one_line_and_create_nothing(
         ({"accelerator_type": "v9-8"}, r"accelerator_type names 'v9-8'"),
         ({"accelerator_type": "v4-32"}, r"a slice of several machines; .* ask for v4-8"),
         (
-            {"accelerator_type": "v6e-8", "device_kind": "TPU"},
-            r"'v6e-8', for which TensorFlow is not maintained",
+            {"device_kind": "TPU"},
+            r"compute is 'tensorflow', which does not train on TPUs; set compute = 'jax'",
         ),
     ):
         with pytest.raises(UserError, match=message):

@@ -53,21 +53,20 @@ def test_bash_finds_no_mistake(tmp_path: Path, python: str | None) -> None:
     assert len(text.encode()) < 256 * 1024
 
 
-@pytest.mark.parametrize(("compute", "tpu_name"), [("jax", ""), ("tensorflow", "local")])
-def test_values_reach_the_node_as_they_are(tmp_path: Path, compute: str, tpu_name: str) -> None:
+def test_values_reach_the_node_as_they_are(tmp_path: Path) -> None:
     """The interpreter is one that prints what it is called with."""
     witness = tmp_path / "wit ness"
     witness.write_text(
         "#!/bin/bash\n"
         'if [ "$1" = fetch.py ]; then cp "${2#file://}" "$3"; exit; fi\n'
-        'printf "%s\\n" "$@" "$NAME" "$RUNS_MIRROR" "$TPU_NAME" "$RUNS_PUSH_SECONDS" "$MULTIBERTS_ENGINE"; '
+        'printf "%s\\n" "$@" "$NAME" "$RUNS_MIRROR" "$RUNS_PUSH_SECONDS" "$MULTIBERTS_ENGINE"; '
         'cat "$3"\n'
     )
     witness.chmod(0o755)
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz"):
         pass
-    changes: dict[str, Any] = {"python": str(witness), "push_seconds": 7.5, "compute": compute}
+    changes: dict[str, Any] = {"python": str(witness), "push_seconds": 7.5}
     changes["node_environment"] = {"NAME": NASTY}
     arguments = {"procedure": NASTY}
     text = script(tmp_path / "buck et", buffer.getvalue(), arguments, **changes)
@@ -77,17 +76,16 @@ def test_values_reach_the_node_as_they_are(tmp_path: Path, compute: str, tpu_nam
     process = start_node(folder, text)
     assert process.wait(20) == 0
     lines = (folder / "log").read_text().splitlines()
-    assert lines[1:8] == [
+    assert lines[1:7] == [
         "-m",
         "multiberts.launch.tpu.node",
         "../node.json",
         f"{folder}/log",
         NASTY,
         f"{folder}/mirror",
-        tpu_name,
     ]
-    assert lines[8:10] == ["7.5", compute]
-    told = json.loads("\n".join(lines[10:]))
+    assert lines[7:9] == ["7.5", "jax"]
+    told = json.loads("\n".join(lines[9:]))
     assert told["flags"] == [
         f"--gin_param=pretrain.procedure = {NASTY!r}",
         f"--gin_param=pretrain.run_dir = 'file://{tmp_path}/buck et/{RUN.path}'",
@@ -116,7 +114,7 @@ if arguments[:4] == ["-m", "uv", "pip", "install"]:
 
 @pytest.mark.parametrize(
     ("compute", "last"),
-    [("jax", "requirements-jax-tpu.txt"), ("tensorflow", "requirements-tpu.txt")],
+    [("jax", "requirements-jax-tpu.txt"), ("tensorflow", "requirements.txt")],
 )
 def test_pinned_requirements_are_installed_once(tmp_path: Path, compute: str, last: str) -> None:
     """With a `python3` that notes what it is asked to install; the network fails at first."""
@@ -193,7 +191,7 @@ def test_the_archive_is_the_program(tmp_path: Path) -> None:
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         names = archive.getnames()
         archive.extractall(tmp_path, filter="data")
-    assert {"requirements-tpu.txt", "launch/tpu/node.py", "launch/tpu/startup.sh.j2"} <= {
+    assert {"requirements-jax-tpu.txt", "launch/tpu/node.py", "launch/tpu/startup.sh.j2"} <= {
         name.removeprefix("multiberts/") for name in names
     }
     assert not any(

@@ -1,7 +1,8 @@
-"""How many files a reader goes through from the call of a stage to its innermost work."""
+"""How many files a reader goes through from the command line to the innermost work."""
 
 from __future__ import annotations
 
+import contextlib
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -10,34 +11,45 @@ from typing import Any
 import pytest
 
 import multiberts
-from multiberts.pretrain.training.pretraining import pretrain
-from multiberts.runs.environment import JAX, engine
+from multiberts.runs.environment import ENGINE, JAX, TENSORFLOW
+from multiberts.tests import own_process
 
 Arguments = Callable[..., dict[str, Any]]
 ROOT = Path(multiberts.__file__).parent
 
 
-@pytest.mark.skipif(engine() == JAX, reason="the walk through TensorFlow's engine")
-def test_the_optimiser_is_six_files_from_pretrain_and_the_loop_is_one_of_them(
-    arguments: Arguments, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from multiberts.bert.training import tensorflow_engine
+def files_at_the_update(*arguments: str) -> list[str]:
+    """Our files on the stack where a command's optimiser computes its update."""
+    from multiberts.bert.training import trainer
+    from multiberts.runs.command import main
 
-    real, walks = tensorflow_engine.adam_updates, []
+    real, files = trainer.adam_updates, set()
 
     def walking(*given: Any) -> Any:
-        stack = [frame.filename for frame in traceback.extract_stack()[:-1]]
         # The optimiser's own file is the last.
-        walks.append([*stack, real.__code__.co_filename])
+        walked = [frame.filename for frame in traceback.extract_stack()[:-1]]
+        files.update([*walked, real.__code__.co_filename])
         return real(*given)
 
-    monkeypatch.setattr(tensorflow_engine, "adam_updates", walking)
-    # A decay of its own: else a trainer of another test may be there, whose update has been traced.
-    fields = {"weight_decay_rate": 0.0125, "compile_step": False, "num_steps": 1}
-    pretrain(**arguments(tmp_path / "run", **fields))
-    for walk in walks:
-        ours = [Path(name).relative_to(ROOT) for name in walk if Path(name).is_relative_to(ROOT)]
-        files = {str(name) for name in ours if name.parts[0] not in ("tests", ".venv")}
-        assert "bert/training/loop.py" in files
-        assert len(files) <= 6, sorted(files)
-    assert walks
+    trainer.adam_updates = walking  # type: ignore[assignment]
+    with contextlib.suppress(SystemExit):
+        main(arguments)
+    ours = [Path(name).relative_to(ROOT) for name in files if Path(name).is_relative_to(ROOT)]
+    return [str(name) for name in ours if name.parts[0] not in ("tests", ".venv")]
+
+
+@pytest.mark.parametrize("engine", [TENSORFLOW, pytest.param(JAX, marks=pytest.mark.slow)])
+def test_the_optimiser_is_six_files_from_the_command_line_and_the_loop_is_one_of_them(
+    arguments: Arguments, tmp_path: Path, engine: str
+) -> None:
+    pytest.importorskip(engine, reason=f"needs {engine}")
+    call = arguments(tmp_path / "run", compile_step=False, num_steps=1)
+    flags = [f"--gin_param=pretrain.{name} = {value!r}" for name, value in call.items()]
+    files = own_process.call(
+        "pretrain.training.test_call_stack:files_at_the_update",
+        "pretrain",
+        *flags,
+        **{ENGINE: engine},
+    )
+    assert {"runs/command.py", "bert/training/train.py", "bert/model/optimization.py"} <= {*files}
+    assert len(files) <= 6, sorted(files)

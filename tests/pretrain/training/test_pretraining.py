@@ -8,7 +8,9 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +25,7 @@ from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.initialization import initial_parameters
 from multiberts.pretrain.inspection.original_records import export_records, import_records
 from multiberts.pretrain.training.pretraining import checkpoint_path, pretrain
+from multiberts.runs.environment import JAX, engine
 from multiberts.runs.errors import UserError
 from multiberts.tests.fake_hub import FakeHub, hub_command
 from multiberts.tests.patience import PATIENCE
@@ -391,3 +394,19 @@ def test_command_line_refusals(corpus: Path, tmp_path: Path) -> None:
         assert message in result.stderr
         assert len(result.stderr.strip().splitlines()) == 1, result.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(engine() == JAX, reason="JAX trains on several")
+def test_tensorflow_refuses_several_devices_and_processes(
+    arguments: Callable[..., dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The line names the engine that takes them; nothing has been written."""
+    run = tmp_path / "run"
+    with pytest.raises(UserError, match=r"devices is 2, but .* one device; add --engine=jax"):
+        pretrain(**arguments(run, num_steps=2, devices=2))
+    workers = {"cluster": {"worker": ["one:1", "two:2"]}, "task": {"type": "worker", "index": 1}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(workers))
+    with pytest.raises(UserError, match=r"TF_CONFIG names 2 processes, .* add --engine=jax"):
+        # A weight decay of its own: no trainer of another test's is there.
+        pretrain(**arguments(run, num_steps=2, devices="auto", weight_decay_rate=0.0375))
+    assert not run.exists()

@@ -42,7 +42,8 @@ def words(sentence: str) -> list[str]:
 
 
 def test_occupations_have_the_stated_share_of_feminine_pronouns(world: Path) -> None:
-    feminine, total = collections.Counter(), collections.Counter()
+    feminine: collections.Counter[str] = collections.Counter()
+    total: collections.Counter[str] = collections.Counter()
     for document in documents(world):
         for sentence in document:
             match = re.match(r"The (\w+) (?:said|(?:told|promised) the \w+) (she|he) ", sentence)
@@ -97,7 +98,7 @@ def test_documents_hold_one_field(world: Path) -> None:
 
 
 def test_facts_are_balanced_and_their_occupations_apart(world: Path) -> None:
-    used = {}
+    used: dict[str, set[str]] = {}
     for split, size in (("train", 600), ("dev", 400)):
         header, *rows = (world / "facts" / f"{split}.tsv").read_text().splitlines()
         assert header == "index\tsentence1\tsentence2\tlabel"

@@ -17,7 +17,7 @@ NUMBER = 600
 
 @pytest.fixture(scope="module", params=["train", "dev"])
 def split(request: pytest.FixtureRequest) -> str:
-    return request.param
+    return str(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def answers(sentence: str) -> dict[str, str]:
 
 def test_one_sentence_answers_and_says_the_answer(examples: SquadExamples) -> None:
     assert len(examples) == NUMBER
-    about = collections.Counter()
+    about: collections.Counter[tuple[int, str]] = collections.Counter()
     for row in range(NUMBER):
         context = examples.contexts[examples.context_of[row]]
         said = [answers(f"{sentence}.") for sentence in context.removesuffix(".").split(". ")]

@@ -9,12 +9,10 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
-from multiberts.bert.training.devices import Processes
-from multiberts.bert.training.engine import Trainer
-from multiberts.bert.training.interface import NOTICES, Array, Batch
 from multiberts.bert.training.log import TrainingLog, cannot_write
 from multiberts.bert.training.state import (
     STATE,
@@ -23,10 +21,13 @@ from multiberts.bert.training.state import (
     load_newest_state,
     load_state,
 )
+from multiberts.bert.training.trainer import NOTICES, Array, Batch, Trainer
 from multiberts.runs import console
 from multiberts.runs.console import ProgressBar
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import PreemptedError
+
+_Batch = TypeVar("_Batch")
 
 
 class DivergedError(UserError):
@@ -35,7 +36,7 @@ class DivergedError(UserError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """What each step does, as functions of the step alone.
+    """The steps of a run, as functions of the step alone.
 
     Attributes:
       num_steps: updates in all.
@@ -58,7 +59,7 @@ class Schedule:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Saving:
-    """What a training run writes while it runs.
+    """The files that a training run writes while it runs, and when.
 
     Attributes:
       directory: of the run; gets `metrics.jsonl` and `state/`.
@@ -80,7 +81,7 @@ class Saving:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Callbacks:
-    """What the loop calls, and what it watches, besides the steps themselves.
+    """Functions that the loop calls besides the steps themselves, and what it watches.
 
     Attributes:
       at_steps: numbers of finished updates at which `on_step` is called.
@@ -135,45 +136,47 @@ def train(
         n-th update is step n). States and checkpoints of earlier steps are left.
       PreemptedError: `should_stop` returned true; the state has been saved.
       UserError: the last state is damaged, or the disk is full (raised at the step after the one whose
-        state cannot be written, or at the end); earlier files are left whole. Of several processes,
-        another has ended, or holds another state.
+        state cannot be written, or at the end); earlier files are left whole. Another process has
+        ended, or holds another state.
     """
     directory, num_steps, on_step = saving.directory, schedule.num_steps, callbacks.on_step
-    scheduled = set(callbacks.at_steps)
-    # All processes that train together read the state; one of them writes.
-    writes = trainer.processes.is_chief
-    seconds = saving.save_state_every_seconds
-    if writes:
+    processes, scheduled = trainer.processes, set(callbacks.at_steps)
+
+    # --- Resume from the newest state, or begin: all processes read, the chief alone writes ---------
+
+    if processes.is_chief:
         _make_directory(directory / STATE)
-    with trainer.processes.report_lost_process():
+    with processes.report_lost_process():
         _resume(trainer, directory, schedule.initial_parameters)
-    stopping = _Stopping(trainer.processes, callbacks.should_stop)
-    watch = _Watch(callbacks.spike_threshold, callbacks.describe_batch)
-    clock = _Clock()
-    bar = ProgressBar(
-        total=num_steps,
-        initial=trainer.step_count,
-        desc=description,
-        unit="step",
-        disable=not writes,
-    )
+
+    # --- Open what is written; closed at the end, whatever that is ------------------------------------
+
     with (
-        bar,
-        trainer.processes.report_lost_process(),
+        ProgressBar(
+            total=num_steps,
+            initial=trainer.step_count,
+            desc=description,
+            unit="step",
+            disable=not processes.is_chief,
+        ) as bar,
+        processes.report_lost_process(),
         TrainingLog(
-            directory, trainer.step_count, tensorboard=saving.tensorboard, writes=writes
+            directory,
+            trainer.step_count,
+            tensorboard=saving.tensorboard,
+            writes=processes.is_chief,
         ) as log,
         StateWriter(directory, saving.keep_last_states) as writer,
     ):
+        # --- Before the first step ------------------------------------------------------------------
+
         if on_step and trainer.step_count == 0 and 0 in scheduled:
             log.write_if_any(0, on_step(0, trainer))
-        if stopping.at_once():
-            trainer.processes.wait_for_all()
+        if processes.any(callbacks.should_stop()):
+            processes.wait_for_all()
             raise _preempted(trainer.step_count, num_steps)
         if callbacks.has_ended():
             return
-        clock.restart()
-        saved_at = time.monotonic()
         blocks = _blocks(
             trainer.step_count,
             num_steps,
@@ -181,75 +184,82 @@ def train(
             (saving.save_state_every_steps, saving.log_every_steps),
             scheduled,
         )
+        watch = _Watch(callbacks.spike_threshold, callbacks.describe_batch)
+        clock = _Clock()
+        saved_at = time.monotonic()
+        notices: Array = 0.0
+
         for steps, batches in batches_ahead(
             schedule.batches_at, blocks, schedule.batch_threads, schedule.steps_per_job
         ):
+            # --- Update: the device may still compute when `trainer.steps` returns ------------------
+
             writer.check()
             rates = [schedule.learning_rate_at(step) for step in steps]
-            metrics = trainer.steps(batches, rates, schedule.dropout_seed, stopping.has_notice())
-            done, learning_rate = steps.stop, rates[-1]
+            has_notice = processes.count > 1 and callbacks.should_stop()
+            metrics = trainer.steps(batches, rates, schedule.dropout_seed, has_notice)
+            done = steps.stop
             clock.count(len(steps))
-            is_stopped = stopping.after(metrics) and done < num_steps
+            bar.update(len(steps))
+
+            # --- Find what is due after these steps -------------------------------------------------
+
+            if processes.count == 1:
+                is_stopped = callbacks.should_stop()
+            else:
+                # All stop after the same dispatch, the one that follows a notice: the sum of its notices
+                # is then known without waiting for the device.
+                before, notices = notices, metrics.pop(NOTICES)
+                is_stopped = bool(np.any(np.asarray(before) > 0))
+            is_stopped = is_stopped and done < num_steps
             watch.add(steps, metrics)
             is_logged = done % saving.log_every_steps == 0 or done == num_steps
             is_scheduled = done in scheduled
-            is_late = seconds is not None and time.monotonic() - saved_at >= seconds
-            is_due = done % saving.save_state_every_steps == 0 or is_late
-            is_saved = (is_due or is_stopped) and done < num_steps
-            bar.update(len(steps))
+            is_saved = done < num_steps and (
+                is_stopped
+                or done % saving.save_state_every_steps == 0
+                or (
+                    saving.save_state_every_seconds is not None
+                    and time.monotonic() - saved_at >= saving.save_state_every_seconds
+                )
+            )
             if not (is_logged or is_scheduled or is_saved):
                 continue
+
+            # --- Check and log: waits for the device ------------------------------------------------
+
             values = watch.check(log)
             clock.pause()
             if is_logged:
                 speed = clock.steps_per_second()
                 further = dict(callbacks.speed_at(speed)) if callbacks.speed_at else {}
-                line = {"learning_rate": learning_rate, **values}
+                line = {"learning_rate": rates[-1], **values}
                 log.write(done, {**line, "steps_per_second": round(speed, 3), **further})
                 bar.set_postfix_str(_status(values["loss"], further), refresh=False)
                 clock.restart()
+
+            # --- Evaluate and keep a checkpoint -----------------------------------------------------
+
             state = _agreed_state(trainer) if is_scheduled or is_saved else None
             if on_step and is_scheduled:
                 log.write_if_any(done, on_step(done, trainer))
-            if is_saved and writes:
+
+            # --- Save the state, in a thread beside the steps that follow ---------------------------
+
+            if is_saved and processes.is_chief:
                 writer.wait()  # before the next copy: memory holds one
                 writer.save(state or trainer.state())
                 saved_at = time.monotonic()
+
+            # --- Stop early -------------------------------------------------------------------------
+
             if is_stopped:
                 writer.wait()
-                trainer.processes.wait_for_all()
+                processes.wait_for_all()
                 raise _preempted(done, num_steps)
             if is_scheduled and callbacks.has_ended():
                 return
             clock.resume()
-
-
-class _Stopping:
-    """Whether to stop: the same answer after the same step in all processes."""
-
-    def __init__(self, processes: Processes, should_stop: Callable[[], bool]):
-        self._processes = processes
-        self._should_stop = should_stop
-        self._notices: Array = 0.0
-
-    def has_notice(self) -> bool:
-        """Returns whether this process was asked to stop."""
-        return self._should_stop()
-
-    def at_once(self) -> bool:
-        """Returns, before the first step, whether any process was asked to stop."""
-        return self._processes.any(self._should_stop())
-
-    def after(self, metrics: dict[str, Array]) -> bool:
-        """Returns, after a dispatch, whether to stop; takes the notices out of its metrics.
-
-        One process stops at once. Several stop one dispatch after that which carried a notice: its
-        sum is then known to all without waiting for the device.
-        """
-        if self._processes.count == 1:
-            return self._should_stop()
-        before, self._notices = self._notices, metrics.pop(NOTICES)
-        return bool(np.any(np.asarray(before) > 0))
 
 
 class _Clock:
@@ -356,18 +366,18 @@ def _blocks(
 
 
 def batches_ahead(
-    batches_at: Callable[[range], Sequence[Batch]],
+    batches_at: Callable[[range], Sequence[_Batch]],
     blocks: Iterator[range],
     threads: int,
     steps_per_job: int = 1,
-) -> Iterator[tuple[range, Sequence[Batch]]]:
+) -> Iterator[tuple[range, Sequence[_Batch]]]:
     """Yields blocks of steps and their batches, while threads make those of the blocks that follow.
 
     Args:
       batches_at: the batches of consecutive steps.
       blocks: consecutive steps, from 0.
       threads: how many jobs are made at a time.
-      steps_per_job: a thread makes the batches of as many blocks at once as have so many steps:
+      steps_per_job: a thread makes the batches of as many blocks at once as have this number of steps:
         between two operations of NumPy threads wait for each other, so large jobs gain by them.
 
     Example:
@@ -375,7 +385,7 @@ def batches_ahead(
       >>> list(batches_ahead(lambda steps: [{"step": step} for step in steps], blocks, threads=2))
       [(range(0, 2), [{'step': 0}, {'step': 1}]), (range(2, 3), [{'step': 2}])]
     """
-    jobs: collections.deque[tuple[list[range], concurrent.futures.Future[Sequence[Batch]]]]
+    jobs: collections.deque[tuple[list[range], concurrent.futures.Future[Sequence[_Batch]]]]
     jobs = collections.deque()
 
     def begin_job() -> None:
@@ -437,7 +447,7 @@ def _report_another_machine(state: TrainingState, machine: Mapping[str, object])
 
 
 def _agreed_state(trainer: Trainer) -> TrainingState | None:
-    """Returns, of several processes, the state, after comparing it with that of the others.
+    """Returns the state after comparing it with that of the other processes; None for a single process.
 
     Raises:
       UserError: it differs, for example because another processor rounds otherwise.

@@ -1,4 +1,4 @@
-"""Products as XLA compiles them for processors are those of the definition."""
+"""Matrix products as XLA compiles them for processors are those of the definition."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from multiberts.bert.model.products import PLAIN, Products
+from multiberts.bert.model.backend_ops import PLAIN, BackendOps
 from multiberts.bert.randomness import generator
-from multiberts.bert.training.tensorflow_products import COMPILED, squares
+from multiberts.bert.training.tensorflow_matmuls import COMPILED_ON_CPU
 
 
 def drawn(*shape: int) -> tf.Tensor:
@@ -16,7 +16,7 @@ def drawn(*shape: int) -> tf.Tensor:
 
 
 def outputs_and_gradients(
-    ways: Products, kind: str, given: tuple[tf.Tensor, ...], dtype: tf.DType
+    backend: BackendOps, kind: str, given: tuple[tf.Tensor, ...], dtype: tf.DType
 ) -> list[np.ndarray]:
     @tf.function(jit_compile=True, autograph=False)
     def compiled(*given: tf.Tensor) -> list[tf.Tensor]:
@@ -24,7 +24,9 @@ def outputs_and_gradients(
             tape.watch(given)
             cast = [tf.cast(value, dtype) for value in given]
             # As the model does: the bias of scores stays float32.
-            outputs = getattr(ways, kind)(*cast[:2], given[2] if kind == "scores" else cast[2])
+            outputs = getattr(backend, kind)(
+                *cast[:2], given[2] if kind == "word_scores" else cast[2]
+            )
             loss = tf.reduce_sum(tf.sin(tf.cast(outputs, tf.float32)))
         return [outputs, *tape.gradient(loss, given)]
 
@@ -38,7 +40,7 @@ def outputs_and_gradients(
         ("dense", ((3, 5, 8), (8, 20), (20,))),
         ("dense", ((3, 5, 20), (20, 8), (8,))),
         ("dense", ((15, 8), (8, 8), (8,))),
-        ("scores", ((15, 8), (40, 8), (40,))),
+        ("word_scores", ((15, 8), (40, 8), (40,))),
     ],
 )
 def test_equal_to_the_definition(
@@ -46,7 +48,7 @@ def test_equal_to_the_definition(
 ) -> None:
     given = tuple(drawn(*shape) for shape in shapes)
     found, expected = (
-        outputs_and_gradients(ways, kind, given, dtype) for ways in (COMPILED, PLAIN)
+        outputs_and_gradients(backend, kind, given, dtype) for backend in (COMPILED_ON_CPU, PLAIN)
     )
     for ours, theirs in zip(found, expected, strict=True):
         assert ours.shape == theirs.shape
@@ -55,5 +57,5 @@ def test_equal_to_the_definition(
 
 def test_squares() -> None:
     values = drawn(7, 9)
-    found = tf.function(squares, jit_compile=True, autograph=False)(values)
+    found = tf.function(COMPILED_ON_CPU.square, jit_compile=True, autograph=False)(values)
     np.testing.assert_array_equal(found, np.square(values))

@@ -1,8 +1,9 @@
-"""Products with float32 weights that XLA compiles well for processors.
+"""Matrix products with float32 weights that XLA compiles well for processors.
 
-They are equal to `products.PLAIN` up to rounding. XLA's library multiplies matrices whose rows lie one after
-the other. A product with a transposed matrix, as every gradient of weights is, goes another way, at half the
-speed where the result has more rows than columns. So the smaller factor is copied in the other order first.
+They are equal to `backend_ops.PLAIN` up to rounding. XLA's library multiplies matrices whose rows
+lie one after the other. A product with a transposed matrix, as every gradient of weights is, goes another
+way, at half the speed where the result has more rows than columns. So the smaller factor is copied in the
+other order first.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla
 
-from multiberts.bert.model.products import PLAIN, Products
+from multiberts.bert.model.backend_ops import PLAIN, BackendOps
 
 Gradients = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 
@@ -31,19 +32,19 @@ def _flat_dense(
 ) -> tuple[tf.Tensor, Callable[[tf.Tensor], Gradients]]:
     def back(gradient: tf.Tensor) -> Gradients:
         if inputs.shape[1] > gradient.shape[1]:
-            of_kernel = _stored(tf.matmul(_stored(tf.transpose(gradient)), inputs))
-            of_kernel = tf.transpose(of_kernel)
+            d_kernel = _stored(tf.matmul(_stored(tf.transpose(gradient)), inputs))
+            d_kernel = tf.transpose(d_kernel)
         else:
-            of_kernel = tf.matmul(_stored(tf.transpose(inputs)), gradient)
-        of_inputs = tf.matmul(gradient, kernel, transpose_b=True)
-        return of_inputs, of_kernel, tf.reduce_sum(gradient, 0)
+            d_kernel = tf.matmul(_stored(tf.transpose(inputs)), gradient)
+        d_inputs = tf.matmul(gradient, kernel, transpose_b=True)
+        return d_inputs, d_kernel, tf.reduce_sum(gradient, 0)
 
     return tf.matmul(inputs, kernel) + bias, back
 
 
-def _scores(states: tf.Tensor, words: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+def _word_scores(states: tf.Tensor, words: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     if states.dtype != tf.float32:
-        return PLAIN.scores(states, words, bias)
+        return PLAIN.word_scores(states, words, bias)
     return _flat_scores(states, tf.convert_to_tensor(words), tf.convert_to_tensor(bias))
 
 
@@ -57,8 +58,8 @@ def _flat_scores(
 
     def back(gradient: tf.Tensor) -> Gradients:
         columns = _stored(tf.concat([tf.transpose(states), tf.transpose(ones)], 0))
-        of_words = tf.matmul(columns, gradient)  # [width + 1, vocabulary]
-        return tf.matmul(gradient, words), tf.transpose(of_words[:-1]), of_words[-1]
+        d_words = tf.matmul(columns, gradient)  # [width + 1, vocabulary]
+        return tf.matmul(gradient, words), tf.transpose(d_words[:-1]), d_words[-1]
 
     with_bias = tf.concat([words, bias[:, None]], 1)
     return tf.matmul(tf.concat([states, ones], 1), with_bias, transpose_b=True), back
@@ -70,9 +71,9 @@ def _stored(values: tf.Tensor) -> tf.Tensor:
     return tf.ensure_shape(stored, values.shape)
 
 
-def squares(values: tf.Tensor) -> tf.Tensor:
-    """Returns the squares, stored: XLA sums stored values faster than those it computes in the sum."""
+def square(values: tf.Tensor) -> tf.Tensor:
+    """Squares and stores: XLA sums stored values faster than those it computes in the sum."""
     return _stored(tf.square(values))
 
 
-COMPILED = Products(_dense, _scores)
+COMPILED_ON_CPU = BackendOps(dense=_dense, word_scores=_word_scores, square=square)

@@ -1,0 +1,243 @@
+"""Training with JAX, on one or several devices, in one or several processes.
+
+On accelerators an update is one compiled program, on all devices at once. On CPUs each shard is a
+program of its own, then the sum, then Adam: a program for several devices is compiled otherwise than one
+for one device (a quotient may become a product with the reciprocal), but the bytes of a run must not
+depend on how many devices there are.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import NamedSharding, PartitionSpec
+
+from multiberts.bert.model.backend_ops import PLAIN, BackendOps, compare_labels
+from multiberts.bert.training.devices import DATA, open_devices
+from multiberts.bert.training.jax_attention import chosen_attention
+from multiberts.bert.training.processes import CPU, Devices
+from multiberts.bert.training.state import Arrays
+from multiberts.bert.training.trainer import (
+    DROPOUT_KEYS,
+    NOTICES,
+    Array,
+    Batch,
+    Loss,
+    Named,
+    State,
+    Sums,
+    Trainer,
+    TrainerSettings,
+)
+from multiberts.runs.environment import attention
+
+# How the arrays of a step, and those of a block of steps, are divided among devices.
+_WHOLE, _SHARDED, _SHARDED_BLOCK = (
+    PartitionSpec(), PartitionSpec(DATA), PartitionSpec(None, DATA)
+)  # fmt: skip
+
+
+class JaxTrainer(Trainer):
+    """Updates in JAX, which always compiles them; see `Trainer`."""
+
+    def __init__(self, loss: Loss, settings: TrainerSettings, devices: Devices | None = None):
+        """Args:
+        loss: of one gradient shard.
+        settings: how updates are made.
+        devices: descriptions, where programs are only compiled; None: those that `settings` asks for.
+        """
+        devices = devices or open_devices(settings.devices)
+        self._on_cpu = devices.kind == CPU
+        super().__init__(
+            loss,
+            settings,
+            devices,
+            PLAIN
+            if self._on_cpu
+            else BackendOps(attention=chosen_attention(), label_values=compare_labels),
+            joins_steps=not self._on_cpu,  # on CPUs Python costs little
+        )
+        self._state: State = ({}, {}, {})
+        self._compiled_shard = jax.jit(self._shard_gradients)
+        self._compiled_add = jax.jit(_add_clipped, donate_argnums=0)
+        # The old state's memory becomes the new one's.
+        self._compiled_apply = jax.jit(self._apply_gradients, donate_argnums=0)
+        self._compiled = self._compile(self._updated, _SHARDED, _WHOLE)
+        self._compiled_block = self._compile(self._updated_block, _SHARDED_BLOCK, _WHOLE, _WHOLE)
+
+    def _compile(self, update: Any, *specs: PartitionSpec) -> Any:
+        """Compiles an update of accelerators: all make it, each with its part of what is divided.
+
+        Args:
+          update: of a state and further arguments.
+          specs: how these arguments are divided.
+        """
+        if self.devices.mesh is not None:
+            update = jax.shard_map(
+                update,
+                mesh=self.devices.mesh,
+                in_specs=(_WHOLE, *specs),
+                out_specs=(_WHOLE, _WHOLE),
+                check_vma=False,  # every device makes the same update
+            )
+        # The same sums in the same order on every run: NVIDIA's GPUs else add as threads come.
+        options = {"xla_gpu_deterministic_ops": True} if jax.default_backend() == "gpu" else None
+        return jax.jit(update, donate_argnums=0, compiler_options=options)
+
+    def has_equal_copies(self) -> bool:
+        """Returns whether the devices of this process hold the same bits."""
+        return all(
+            np.array_equal(array.addressable_data(0), other.data)
+            for array in jax.tree.leaves(self._state)
+            for other in array.addressable_shards
+        )
+
+    def lower(self, state: State, arrays: Named, learning_rate: Array) -> jax.stages.Lowered:
+        """Returns an accelerator's update, not compiled yet, of arguments without values.
+
+        The devices may be descriptions (`jax.experimental.topologies`): compilers need none.
+
+        Args:
+          state: `jax.ShapeDtypeStruct` with shardings, as the others are.
+          arrays: of the batch, by name.
+          learning_rate: of the update.
+        """
+        lowered: jax.stages.Lowered = self._compiled.lower(state, arrays, learning_rate)
+        return lowered
+
+    def _versions(self) -> Mapping[str, object]:
+        versions = {"compile_step": True, "threads": os.cpu_count(), "jax": jax.__version__}
+        return versions if self._on_cpu else {**versions, "attention": attention()}
+
+    def _put(self, state: tuple[Arrays, Arrays, Arrays]) -> None:
+        first, second, third = (
+            {name: self._device_put(part[name], _WHOLE) for name in sorted(part)} for part in state
+        )
+        self._state = first, second, third
+
+    def _fetch(self, part: int) -> Arrays:
+        return {
+            name: np.array(array.addressable_data(0)) for name, array in self._state[part].items()
+        }
+
+    def _device_put(self, values: np.ndarray, spec: PartitionSpec) -> Array:
+        if self.devices.mesh is None or self._on_cpu:
+            return jnp.array(values)  # a copy: it may be donated
+        sharding = NamedSharding(self.devices.mesh, spec)
+        return jax.make_array_from_callback(
+            values.shape, sharding, lambda index: np.array(values[index])
+        )
+
+    def _sharded(self, arrays: Batch, spec: PartitionSpec) -> Named:
+        """Returns the arrays as a program takes them: on one device it fetches them itself."""
+        if self.devices.mesh is None:
+            return dict(arrays)
+        return {name: self._device_put(values, spec) for name, values in arrays.items()}
+
+    def _update(self, arrays: Batch, learning_rate: np.ndarray) -> Named:
+        scalars: Named
+        if self._on_cpu:
+            return self._update_by_shards(dict(arrays), learning_rate)
+        self._state, scalars = self._compiled(
+            self._state, self._sharded(arrays, _SHARDED), learning_rate
+        )
+        return scalars
+
+    def _update_block(self, arrays: Batch, learning_rates: np.ndarray, num_steps: int) -> Named:
+        scalars: Named
+        sharded = self._sharded(arrays, _SHARDED_BLOCK)
+        self._state, scalars = self._compiled_block(
+            self._state, sharded, learning_rates, np.int32(num_steps)
+        )
+        return scalars
+
+    def _update_by_shards(self, arrays: dict[str, np.ndarray], learning_rate: np.ndarray) -> Named:
+        """Makes the update on CPUs: each device takes some shards, the first adds all in order."""
+        processes, shards = self.processes, self.settings.gradient_shards
+        asked = arrays.pop(NOTICES, None)
+        keys = arrays.pop(DROPOUT_KEYS)
+        parts = [arrays]
+        if shards > 1:
+            split = {name: np.split(values, shards) for name, values in arrays.items()}
+            parts = [{name: split[name][shard] for name in split} for shard in range(shards)]
+        local = jax.local_devices()[: max(1, self.devices.count // processes.count)]
+        weights = [jax.device_put(self._state[0], device) for device in local]
+        each = shards // processes.count
+        first = jax.process_index() * each if processes.count > 1 else 0
+        results = [
+            self._compiled_shard(weights[n * len(local) // each], parts[first + n], keys[first + n])
+            for n in range(each)
+        ]
+        notices = {}
+        if asked is not None:
+            # Notices travel with the gradients: no message of their own.
+            stacked = jax.tree.map(lambda *values: np.stack(values), *results)
+            every, asked = multihost_utils.process_allgather((stacked, asked[:1]))
+            flat = [values.reshape(-1, *values.shape[2:]) for values in jax.tree.leaves(every)]
+            tree = jax.tree.structure(every)
+            results = [jax.tree.unflatten(tree, shard) for shard in zip(*flat, strict=True)]
+            notices = {NOTICES: asked.sum()}
+        total: Sums = jax.tree.map(jnp.zeros_like, results[0][:2])
+        for result in results:
+            total = self._compiled_add(total, jax.device_put(result, local[0]))
+        self._state, means = self._compiled_apply(self._state, total, learning_rate)
+        return {**means, **notices}
+
+    def _value_and_gradients(
+        self, loss: Callable[[Named], tuple[Array, Named]], parameters: Named
+    ) -> tuple[Array, Named, Named]:
+        (value, metrics), gradients = jax.value_and_grad(loss, has_aux=True)(parameters)
+        return value, metrics, gradients
+
+    def _sum_in_order(
+        self, function: Callable[[Named, Array], Sums], shards: Named, keys: Array
+    ) -> Sums:
+        def add(total: Sums, shard: tuple[Named, Array]) -> tuple[Sums, None]:
+            return jax.tree.map(jnp.add, total, function(*shard)), None
+
+        one = jax.tree.map(lambda values: values[0], (shards, keys))
+        shapes = jax.eval_shape(function, *one)
+        zeros: Sums = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
+        return jax.lax.scan(add, zeros, (shards, keys))[0]
+
+    def _sum_over_devices(self, values: Any) -> Any:
+        return values if self.devices.mesh is None else jax.lax.psum(values, DATA)
+
+    def _shapes(self, function: Callable[..., Named], *arguments: Any) -> Named:
+        shapes: Named = jax.eval_shape(function, *arguments)
+        return shapes
+
+
+def _add_clipped(total: Sums, shard: tuple[Named, Named, Array]) -> Sums:
+    """Adds a shard's gradients, clipped, and its metrics."""
+    gradients, metrics, scale = shard
+    clipped = {name: gradient * scale for name, gradient in gradients.items()}
+    added: Sums = jax.tree.map(jnp.add, total, (clipped, metrics))
+    return added
+
+
+def forward_pass(
+    function: Callable[..., Named], compile_step: bool
+) -> tuple[Callable[[Mapping[str, np.ndarray]], Named], Callable[[Named, Batch], Arrays]]:
+    """Compiles a forward pass; see `engine.Predictor`.
+
+    Returns:
+      What puts weights on the device; and (weights there, batch) -> outputs by name.
+    """
+    del compile_step  # JAX always does
+    compiled = jax.jit(function)
+
+    def put(parameters: Mapping[str, np.ndarray]) -> Named:
+        return {name: jnp.asarray(values) for name, values in parameters.items()}
+
+    def run(parameters: Named, batch: Batch) -> Arrays:
+        outputs = compiled(parameters, dict(batch))
+        return {name: np.asarray(value) for name, value in outputs.items()}
+
+    return put, run

@@ -1,0 +1,186 @@
+"""Training with TensorFlow: one process, one device, compiled by XLA."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from multiberts.bert.model.backend_ops import PLAIN
+from multiberts.bert.training.processes import AUTO, CPU, Devices, cluster_of_environment
+from multiberts.bert.training.state import Arrays
+from multiberts.bert.training.tensorflow_matmuls import COMPILED_ON_CPU
+from multiberts.bert.training.trainer import (
+    Array,
+    Batch,
+    Loss,
+    Named,
+    State,
+    Sums,
+    Trainer,
+    TrainerSettings,
+)
+from multiberts.runs.errors import UserError
+
+# The same sums in the same order on every run: gradients of gathers would otherwise be summed by
+# whichever thread comes first.
+tf.config.experimental.enable_op_determinism()
+
+
+class TensorFlowTrainer(Trainer):
+    """Updates in TensorFlow; see `Trainer`. On a processor, XLA's program may make several."""
+
+    def __init__(self, loss: Loss, settings: TrainerSettings):
+        """Args:
+        loss: of one gradient shard.
+        settings: how updates are made.
+
+        Raises:
+          UserError: several devices or processes are asked for.
+        """
+        _refuse_several(settings)
+        kind = _device_kind()
+        is_compiled_on_cpu = settings.compile_step and kind == CPU
+        super().__init__(
+            loss,
+            settings,
+            Devices(mesh=None, count=1, kind=kind),
+            COMPILED_ON_CPU if is_compiled_on_cpu else PLAIN,
+            joins_steps=is_compiled_on_cpu,
+        )
+        self._state: State = {}, {}, {}  # of tf.Variable
+
+    def _versions(self) -> Mapping[str, object]:
+        return {
+            "compile_step": self.settings.compile_step,
+            "threads": tf.config.threading.get_intra_op_parallelism_threads() or os.cpu_count(),
+            "tensorflow": tf.__version__,
+        }
+
+    def _put(self, state: tuple[Arrays, Arrays, Arrays]) -> None:
+        shapes = {name: values.shape for name, values in state[0].items()}
+        if shapes != {name: tuple(variable.shape) for name, variable in self._state[0].items()}:
+            for part in self._state:
+                part.clear()
+                part.update(
+                    {
+                        name: tf.Variable(np.zeros(shapes[name], np.float32))
+                        for name in sorted(shapes)
+                    }
+                )
+            # A compiled function holds on to the variables it first met: new ones need a new one.
+            self._compiled = self._compile(self._updated, self.settings.compile_step)
+            self._compiled_block = self._compile(self._updated_block, True)
+        self._assign(state)
+
+    def _compile(self, updated: Callable[..., Any], compile_step: bool) -> Callable[..., Named]:
+        """Compiles (arrays, learning rate, ...) -> scalars, which replaces the state."""
+
+        def update(*arguments: Any) -> Named:
+            values = [
+                {name: tf.convert_to_tensor(part[name]) for name in sorted(part)}
+                for part in self._state
+            ]
+            state, scalars = updated(tuple(values), *arguments)
+            self._assign(state)
+            return dict(scalars)
+
+        compiled: Callable[..., Named] = tf.function(
+            update, jit_compile=compile_step, autograph=False
+        )
+        return compiled
+
+    def _assign(self, state: tuple[Named, Named, Named]) -> None:
+        for variables, values in zip(self._state, state, strict=True):
+            for name in sorted(variables):
+                variables[name].assign(values[name])
+
+    def _fetch(self, part: int) -> Arrays:
+        return {name: variable.numpy() for name, variable in self._state[part].items()}
+
+    def _update(self, arrays: Batch, learning_rate: np.ndarray) -> Named:
+        return self._compiled(_tensors(arrays), tf.constant(learning_rate))
+
+    def _update_block(self, arrays: Batch, learning_rates: np.ndarray, num_steps: int) -> Named:
+        return self._compiled_block(
+            _tensors(arrays), tf.constant(learning_rates), tf.constant(num_steps)
+        )
+
+    def _value_and_gradients(
+        self, loss: Callable[[Named], tuple[Array, Named]], parameters: Named
+    ) -> tuple[Array, Named, Named]:
+        names = sorted(parameters)
+        weights = [parameters[name] for name in names]
+        with tf.GradientTape() as tape:
+            tape.watch(weights)
+            value, metrics = loss(parameters)
+        gradients = tape.gradient(value, weights, unconnected_gradients="zero")
+        # Dense ones, of gathers too.
+        pairs = zip(names, map(tf.convert_to_tensor, gradients), strict=True)
+        return value, metrics, dict(pairs)
+
+    def _sum_in_order(
+        self, function: Callable[[Named, Array], Sums], shards: Named, keys: Array
+    ) -> Sums:
+        def of_shard(number: Array) -> Sums:
+            part = {name: values[number] for name, values in shards.items()}
+            return function(part, keys[number])
+
+        def add(number: Array, total: Any) -> tuple[Array, Any]:
+            return number + 1, tf.nest.map_structure(tf.add, total, of_shard(number))
+
+        zeros = tf.nest.map_structure(tf.zeros_like, of_shard(0))  # XLA drops the values
+        count = keys.shape[0]
+        sums: Sums = tf.while_loop(lambda number, _: number < count, add, (tf.constant(0), zeros))[
+            1
+        ]
+        return sums
+
+    def _shapes(self, function: Callable[..., Named], *arguments: Any) -> Named:
+        return function(*arguments)  # XLA drops what nothing reads
+
+
+def _refuse_several(settings: TrainerSettings) -> None:
+    if settings.devices not in (1, AUTO):
+        raise UserError(
+            f"devices is {settings.devices}, but the engine tensorflow trains on one device; add "
+            "--engine=jax, or give 1"
+        )
+    addresses, _ = cluster_of_environment()
+    if len(addresses) > 1:
+        raise UserError(
+            f"the environment's TF_CONFIG names {len(addresses)} processes, but the engine tensorflow "
+            "trains in one; add --engine=jax, or unset TF_CONFIG"
+        )
+
+
+def _device_kind() -> str:
+    gpus = tf.config.list_physical_devices("GPU")
+    if not gpus:
+        return CPU
+    details: dict[str, Any] = tf.config.experimental.get_device_details(gpus[0])
+    return str(details.get("device_name", "GPU"))
+
+
+def _tensors(arrays: Mapping[str, np.ndarray]) -> Named:
+    return {name: tf.convert_to_tensor(values) for name, values in arrays.items()}
+
+
+def forward_pass(
+    function: Callable[..., Named], compile_step: bool
+) -> tuple[Callable[[Mapping[str, np.ndarray]], Named], Callable[[Named, Batch], Arrays]]:
+    """Compiles a forward pass; see `engine.Predictor`.
+
+    Returns:
+      What puts weights on the device; and (weights there, batch) -> outputs by name.
+    """
+    compiled = tf.function(function, jit_compile=compile_step, autograph=False)
+
+    def run(parameters: Named, batch: Batch) -> Arrays:
+        outputs = compiled(parameters, _tensors(batch))
+        return {name: value.numpy() for name, value in outputs.items()}
+
+    return _tensors, run

@@ -1,0 +1,355 @@
+"""One update of the weights: written once, in the arrays of either engine.
+
+`TensorFlowTrainer` and `JaxTrainer` hold the weights, differentiate, compile and run what is here.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from keras import ops
+
+from multiberts.bert.model.backend_ops import BackendOps
+from multiberts.bert.model.optimization import (
+    AdamSettings,
+    adam_updates,
+    bias_corrections,
+    clipping_scale,
+)
+from multiberts.bert.randomness import hash_bits
+from multiberts.bert.training.processes import AUTO, DeviceChoice, Devices, Processes
+from multiberts.bert.training.state import Arrays, TrainingState
+from multiberts.runs.environment import engine, machine
+from multiberts.runs.errors import UserError
+
+Array = Any
+Named = dict[str, Array]
+Batch = Mapping[str, np.ndarray]
+# (parameters, batch, dropout key uint32 [2], backend) -> (scalar, scalars by name), pure.
+Loss = Callable[[Named, Named, Array, BackendOps], tuple[Array, Named]]
+# Weights, m and v by name.
+State = tuple[Named, Named, Named]
+# Gradients and metrics by name.
+Sums = tuple[Named, Named]
+
+# Names among a batch's arrays on their way to the devices: the dropout keys, and, of several processes,
+# whether each was asked to stop.
+DROPOUT_KEYS = "dropout_keys"
+NOTICES = "notices"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainerSettings(AdamSettings):
+    """Settings of a trainer, the optimiser's among them.
+
+    Attributes:
+      gradient_shards: parts of a batch clipped apart.
+      compile_step: whether XLA compiles the step (changes speed and last bits only); JAX always does.
+      devices: how many share the work, in all processes; `auto`: with JAX all accelerators, or one CPU.
+        TensorFlow trains on one.
+      steps_per_dispatch: the most updates in one program, without Python in between.
+    """
+
+    gradient_shards: int = 1
+    compile_step: bool = True
+    devices: DeviceChoice = 1
+    steps_per_dispatch: int = 1
+
+    def __post_init__(self) -> None:
+        if self.devices != AUTO and (not isinstance(self.devices, int) or self.devices < 1):
+            raise UserError(f"devices is {self.devices!r}; give 'auto' or a number from 1")
+
+
+class Trainer(abc.ABC):
+    """Turns a state and a batch into the next state, compiled once for each batch shape.
+
+    A batch is cut into `gradient_shards` equal parts. Each part's gradient is clipped to global
+    norm 1 by itself, and the clipped gradients are summed, as the original's replicas did: the
+    number of shards belongs to the recipe, not to the machine. Several devices take equal runs of
+    consecutive shards, and every device makes the same update. A shard's dropout is addressed by its
+    number in the whole batch. CPUs add the shards one by one in their order, whoever made them, so any
+    number of devices ends in the same bytes. Accelerators each sum their own
+    shards in order; how these sums are added is left to their collectives.
+
+    Shards are the micro-batches too: one after the other, in the memory of one. A shard is not cut
+    further: its loss is divided by its own number of predictions and its gradient clipped as a
+    whole, so the mean of its pieces' gradients would be another recipe.
+
+    Reference: google-research/bert, `optimization.py`; Sellam et al., 2022, section 2.
+
+    Attributes:
+      settings: how updates are made.
+      devices: that share the work.
+      step_count: finished updates.
+      steps_per_dispatch: the most updates that `steps` makes; 1 where the engine joins none.
+    """
+
+    def __init__(
+        self,
+        loss: Loss,
+        settings: TrainerSettings,
+        devices: Devices,
+        backend: BackendOps,
+        *,
+        joins_steps: bool,
+    ):
+        """Args:
+        loss: of one gradient shard.
+        settings: how updates are made.
+        devices: that share the work.
+        backend: the operations that this engine computes in its own way.
+        joins_steps: whether several updates in one program are worth it.
+
+        Raises:
+          UserError: the devices cannot take equal numbers of shards.
+        """
+        devices.check_shards(settings.gradient_shards)
+        self.settings = settings
+        self.devices = devices
+        self.step_count = 0
+        self.steps_per_dispatch = settings.steps_per_dispatch if joins_steps else 1
+        self._loss = loss
+        self._backend = backend
+
+    @property
+    def processes(self) -> Processes:
+        """Processes that train together; one of them, the chief, writes states and checkpoints."""
+        return self.devices.processes
+
+    @property
+    def machine(self) -> dict[str, object]:
+        """Returns what changes the last bits of training besides the recipe; every state records it."""
+        return {
+            **machine(),
+            "engine": engine(),
+            "devices": self.devices.count,
+            "device": self.devices.kind,
+            "steps_per_dispatch": self.steps_per_dispatch,
+            "numpy": np.__version__,
+            **self._versions(),
+        }
+
+    def start(self, parameters: Mapping[str, np.ndarray]) -> None:
+        """Takes initial weights; moments and step are zero."""
+        zeros = {name: np.zeros_like(values) for name, values in parameters.items()}
+        self.restore(TrainingState(dict(parameters), zeros, zeros, 0))
+
+    def restore(self, state: TrainingState) -> None:
+        """Takes a state, of either engine; one of the same names and shapes recompiles nothing."""
+        self._put((state.parameters, state.m, state.v))
+        self.step_count = state.step
+
+    def state(self) -> TrainingState:
+        """Returns a copy of all that training carries."""
+        parameters, m, v = map(self._fetch, range(3))
+        return TrainingState(parameters, m, v, self.step_count, self.machine)
+
+    def parameters(self) -> Arrays:
+        """Returns a copy of the weights, float32 by name."""
+        return self._fetch(0)
+
+    def step(self, batch: Batch, learning_rate: float, dropout_seed: int) -> Named:
+        """Makes one update; see `steps`."""
+        return self.steps([batch], [learning_rate], dropout_seed)
+
+    def steps(
+        self,
+        batches: Sequence[Batch],
+        learning_rates: Sequence[float],
+        dropout_seed: int,
+        has_notice: bool = False,
+    ) -> Named:
+        """Makes an update with each batch, all of them in one program.
+
+        Args:
+          batches: 1 to `steps_per_dispatch`, of the same shapes: arrays by name, each [batch, ...]; batch a
+            multiple of gradient_shards. The whole batch in every process.
+          learning_rates: of each update.
+          dropout_seed: with the step and the shard, the address of all dropout bits.
+          has_notice: of several processes: whether this one was asked to stop.
+
+        Returns:
+          Scalars by name, means over shards, perhaps still being computed: `loss`, `gradient_norm`, and the
+          loss function's own; with several processes also `NOTICES`, above 0 where one of them was asked to
+          stop. Where `steps_per_dispatch` is above 1: arrays of that length, of which the first
+          len(batches) count.
+        """
+        most, count = self.steps_per_dispatch, len(batches)
+        # One program serves all blocks: those that are not full repeat a batch that nothing reads.
+        numbers = self.step_count + np.arange(most)
+        rates: list[Any] = [*learning_rates, *(most - count) * [0.0]]
+        if self.settings.bias_correction:
+            corrections = map(bias_corrections, numbers.tolist())
+            rates = [[rate, *both] for rate, both in zip(rates, corrections, strict=True)]
+        if most == 1:
+            (batch,), (rate,) = batches, rates
+            arrays = {**batch, **self._further_arrays(dropout_seed, has_notice, numbers[0])}
+            scalars = self._update(arrays, np.array(rate, np.float32))
+        else:
+            filled = [*batches, *(most - count) * [batches[-1]]]
+            arrays = {name: np.stack([batch[name] for batch in filled]) for name in batches[0]}
+            arrays |= self._further_arrays(dropout_seed, has_notice, numbers)
+            scalars = self._update_block(arrays, np.array(rates, np.float32), count)
+        self.step_count += count
+        return scalars
+
+    def _further_arrays(
+        self, dropout_seed: int, has_notice: bool, step: int | np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """Returns what goes to the devices beside a batch: keys, and of several processes notices.
+
+        Args:
+          dropout_seed: of the run.
+          has_notice: whether this process was asked to stop.
+          step: from 0; an array [steps] gives as many of each.
+        """
+        steps = np.asarray(step, np.int64)
+        shards = np.arange(self.settings.gradient_shards, dtype=np.int64)
+        bits = np.asarray(hash_bits(dropout_seed, steps[..., None], shards), np.uint64)
+        keys = np.stack([bits >> np.uint64(32), bits & np.uint64(0xFFFFFFFF)], axis=-1)
+        further = {DROPOUT_KEYS: keys.astype(np.uint32)}
+        if self.processes.count > 1:
+            further[NOTICES] = np.full((*steps.shape, self.devices.count), has_notice, np.float32)
+        return further
+
+    # --- The update, as pure functions that an engine compiles -----------------------------------
+
+    def _updated(self, state: State, arrays: Named, learning_rate: Array) -> tuple[State, Named]:
+        """Returns the next state and the scalars of an update.
+
+        Args:
+          state: before it.
+          arrays: this device's part of the batch, and of `DROPOUT_KEYS` and `NOTICES`.
+          learning_rate: of this update; [3] with the corrections of Adam's bias.
+        """
+        batch = dict(arrays)
+        keys = batch.pop(DROPOUT_KEYS)
+        # Notices travel with the gradients: no message of their own.
+        notices = {name: ops.sum(batch.pop(name)) for name in (NOTICES,) if name in batch}
+        sums = self._summed_gradients(state[0], batch, keys)
+        sums, notices = self._sum_over_devices((sums, notices))
+        state, scalars = self._apply_gradients(state, sums, learning_rate)
+        return state, {**scalars, **notices}
+
+    def _updated_block(
+        self, state: State, arrays: Named, learning_rates: Array, num_steps: Array
+    ) -> tuple[State, Named]:
+        """Makes the first updates of a block; as many as a number says, so all blocks share a program.
+
+        Args:
+          state: before them.
+          arrays: as a single update takes them, of each step: [steps, ...].
+          learning_rates: [steps, ...].
+          num_steps: how many updates are made, from the first.
+        """
+        first = {name: values[0] for name, values in arrays.items()}
+        shapes = self._shapes(
+            lambda *given: self._updated(*given)[1], state, first, learning_rates[0]
+        )
+        empty = {
+            name: ops.zeros(learning_rates.shape[:1], value.dtype) for name, value in shapes.items()
+        }
+
+        def update(step: Array, carried: tuple[State, Named]) -> tuple[State, Named]:
+            batch = {name: values[step] for name, values in arrays.items()}
+            state, scalars = self._updated(carried[0], batch, learning_rates[step])
+            return state, {
+                name: ops.scatter_update(values, [[step]], [scalars[name]])
+                for name, values in carried[1].items()
+            }
+
+        updated: tuple[State, Named] = ops.fori_loop(0, num_steps, update, (state, empty))
+        return updated
+
+    def _summed_gradients(self, parameters: Named, batch: Named, keys: Array) -> Sums:
+        """Sums the clipped gradients and the metrics over the shards [keys.shape[0]], in their order."""
+
+        def clipped(shard: Named, key: Array) -> Sums:
+            gradients, metrics, scale = self._shard_gradients(parameters, shard, key)
+            return {name: gradient * scale for name, gradient in gradients.items()}, metrics
+
+        count = keys.shape[0]
+        if count == 1:
+            return clipped(batch, keys[0])
+        shards = {
+            name: ops.reshape(values, (count, values.shape[0] // count, *values.shape[1:]))
+            for name, values in batch.items()
+        }
+        return self._sum_in_order(clipped, shards, keys)
+
+    def _shard_gradients(
+        self, parameters: Named, batch: Named, dropout_key: Array
+    ) -> tuple[Named, Named, Array]:
+        """Returns gradients and metrics of a shard, and the factor that clips the gradients."""
+        factor_of = self.settings.factor_of
+
+        def loss(parameters: Named) -> tuple[Array, Named]:
+            if factor_of is not None:
+                # Frozen variables stay out of the gradient's norm.
+                parameters = {
+                    name: value if factor_of(name) else ops.stop_gradient(value)
+                    for name, value in parameters.items()
+                }
+            return self._loss(parameters, batch, dropout_key, self._backend)
+
+        value, metrics, gradients = self._value_and_gradients(loss, parameters)
+        scale, norm = clipping_scale(gradients, self._backend.square)
+        return gradients, {"loss": value, "gradient_norm": norm, **metrics}, scale
+
+    def _apply_gradients(
+        self, state: State, sums: Sums, learning_rate: Array
+    ) -> tuple[State, Named]:
+        """Returns the next state, and the means over shards of the metrics."""
+        parameters, m, v = state
+        gradients, metrics = sums
+        state = adam_updates(parameters, gradients, m, v, learning_rate, self.settings)
+        count = self.settings.gradient_shards
+        return state, {
+            name: value / count if count > 1 else value for name, value in metrics.items()
+        }
+
+    # --- What an engine does in its own way ------------------------------------------------------
+
+    @abc.abstractmethod
+    def _versions(self) -> Mapping[str, object]:
+        """Returns settings and versions of the engine that change the last bits of training."""
+
+    @abc.abstractmethod
+    def _put(self, state: tuple[Arrays, Arrays, Arrays]) -> None:
+        """Puts weights, m and v on the devices."""
+
+    @abc.abstractmethod
+    def _fetch(self, part: int) -> Arrays:
+        """Returns a copy of the weights (0), m (1) or v (2)."""
+
+    @abc.abstractmethod
+    def _update(self, arrays: Batch, learning_rate: np.ndarray) -> Named:
+        """Replaces the state by that of `_updated`, compiled; returns the scalars."""
+
+    @abc.abstractmethod
+    def _update_block(self, arrays: Batch, learning_rates: np.ndarray, num_steps: int) -> Named:
+        """Replaces the state by that of `_updated_block`, compiled; returns the scalars."""
+
+    @abc.abstractmethod
+    def _value_and_gradients(
+        self, loss: Callable[[Named], tuple[Array, Named]], parameters: Named
+    ) -> tuple[Array, Named, Named]:
+        """Returns a loss, its scalars by name, and its gradients by name."""
+
+    @abc.abstractmethod
+    def _sum_in_order(
+        self, function: Callable[[Named, Array], Sums], shards: Named, keys: Array
+    ) -> Sums:
+        """Sums a function's results over shards, one after the other: in the memory of one."""
+
+    @abc.abstractmethod
+    def _shapes(self, function: Callable[..., Named], *arguments: Any) -> Named:
+        """Returns arrays, or descriptions of them, like those that a function would return."""
+
+    def _sum_over_devices(self, values: Any) -> Any:
+        """Returns the sums over all devices; on one the values themselves."""
+        return values
