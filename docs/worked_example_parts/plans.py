@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from multiberts.runs.figure_style import COLOURS, GREY, LINES, MARKERS
-from multiberts.stats.bootstrap.arms import DataError
 from multiberts.stats.bootstrap.plan import Plan
+from multiberts.stats.errors import DataError
 from multiberts.stats.planning.components import (
     VarianceComponents,
     unpaired_components,

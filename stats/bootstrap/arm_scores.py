@@ -15,7 +15,7 @@ import numpy as np
 
 from multiberts.evaluate.metrics.column_metric import Metric
 from multiberts.evaluate.metrics.ranks import RankMetric
-from multiberts.stats.bootstrap.arms import Arm, DataError
+from multiberts.stats.bootstrap.arms import Arm
 from multiberts.stats.bootstrap.resampling import (
     Columns,
     FunctionMetric,
@@ -24,6 +24,7 @@ from multiberts.stats.bootstrap.resampling import (
     ScoreJob,
 )
 from multiberts.stats.bootstrap.score_tables import Array, ScoreTable, clustered_table, score_table
+from multiberts.stats.errors import DataError
 
 # A function is called for each left-out unit of each run, for at most this many units.
 _MAX_UNITS = 1000

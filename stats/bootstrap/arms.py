@@ -4,28 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from multiberts.runs.errors import UserError, counted
+from multiberts.runs.errors import counted
+from multiberts.stats.errors import DataError, check_choice
 
 Missing = Literal["refuse", "omit", "bound"]
-
-
-class DataError(UserError, ValueError):
-    """Arrays that cannot be compared; a `ValueError` in a library, one line in a command."""
-
-
-def check_choice(what: str, value: object, choices: Any) -> None:
-    """Refuses a value that is not one of a `Literal`'s.
-
-    Raises:
-      DataError: it is not one of the choices.
-    """
-    if value not in get_args(choices):
-        raise DataError(f"found {what} {value!r}, expected one of {', '.join(get_args(choices))}")
 
 
 @dataclass(frozen=True)

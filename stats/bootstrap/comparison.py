@@ -16,14 +16,7 @@ from multiberts.evaluate.metrics.register import METRICS
 from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.aggregation import aggregated_table, over_seeds, seed_freedom
 from multiberts.stats.bootstrap.arm_scores import job_table, scored_counts
-from multiberts.stats.bootstrap.arms import (
-    Arm,
-    DataError,
-    Missing,
-    align,
-    clustered,
-    pair,
-)
+from multiberts.stats.bootstrap.arms import Arm, Missing, align, clustered, pair
 from multiberts.stats.bootstrap.conclusion import (
     ArmSummary,
     Comparison,
@@ -61,6 +54,7 @@ from multiberts.stats.bootstrap.sides import (
     notes_of,
     notes_of_score,
 )
+from multiberts.stats.errors import DataError
 from multiberts.stats.intervals import Interval, clopper_pearson_interval, percentile_interval
 
 # As rarely would a seed like the others score the same on every example of a set.

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from multiberts.evaluate.metrics.column_metric import UNBOUNDED
 from multiberts.stats.bootstrap.aggregation import Aggregate
 from multiberts.stats.bootstrap.answers import ShortAnswers, opposite_chance, short_answers
-from multiberts.stats.bootstrap.arms import DataError, check_choice
 from multiberts.stats.bootstrap.corrections import check_num_bootstrap, check_whole
 from multiberts.stats.bootstrap.crossing import Crossing, Term, VarianceEstimate, VarianceParts
 from multiberts.stats.bootstrap.effect_size import EffectSizes, effect_sizes
 from multiberts.stats.bootstrap.plan import TARGET_POWER, Plan, estimated_plan, too_few_to_plan
 from multiberts.stats.bootstrap.resampling import DrawSource, KeyedDraws, PublishedDraws
 from multiberts.stats.bootstrap.score_tables import Array, Resample, ScoreTable
+from multiberts.stats.errors import DataError, check_choice
 from multiberts.stats.intervals import (
     Interval,
     PValues,

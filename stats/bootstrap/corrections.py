@@ -8,7 +8,7 @@ from typing import Literal, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from multiberts.stats.bootstrap.arms import DataError, check_choice
+from multiberts.stats.errors import DataError, check_choice
 
 Array = NDArray[np.float64]
 Method = Literal["bonferroni", "holm", "bh", "by"]

@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from multiberts.stats.bootstrap.arms import DataError
 from multiberts.stats.bootstrap.score_tables import (
     Array,
     Deviations,
@@ -36,6 +35,7 @@ from multiberts.stats.bootstrap.score_tables import (
     score_table,
     summed_table,
 )
+from multiberts.stats.errors import DataError
 
 Term = tuple[Any, float]  # a share of a variance (or draws of it [D]), its degrees of freedom
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from multiberts.runs.errors import counted
-from multiberts.stats.bootstrap.arms import DataError
+from multiberts.stats.errors import DataError
 
 # A spread this small relative to the scores is rounding.
 _RELATIVE_ROUNDING = 1e-14

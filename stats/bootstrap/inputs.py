@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from multiberts.evaluate.metrics.register import metric_input, metric_variables
 from multiberts.evaluate.readers.columns import POSITION
 from multiberts.runs.errors import counted
-from multiberts.stats.bootstrap.arms import Arm, DataError, Missing, check_kinds, make_arm
+from multiberts.stats.bootstrap.arms import Arm, Missing, check_kinds, make_arm
 from multiberts.stats.bootstrap.resampling import MetricLike
+from multiberts.stats.errors import DataError
 
 if TYPE_CHECKING:
     import pandas

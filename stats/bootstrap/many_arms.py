@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike
 from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.aggregation import aggregated_table, seed_freedom
 from multiberts.stats.bootstrap.arm_scores import job_table, scored_counts
-from multiberts.stats.bootstrap.arms import Arm, DataError, Missing, check_choice, sorted_seeds
+from multiberts.stats.bootstrap.arms import Arm, Missing, sorted_seeds
 from multiberts.stats.bootstrap.comparison import (
     TaskResults,
     bounded_mean,
@@ -54,6 +54,7 @@ from multiberts.stats.bootstrap.resampling import (
 )
 from multiberts.stats.bootstrap.score_tables import TablePart
 from multiberts.stats.bootstrap.sides import check_sources
+from multiberts.stats.errors import DataError, check_choice
 
 ManyDesign = Literal["unpaired", "paired"]
 

@@ -16,10 +16,11 @@ from scipy import optimize
 from scipy import stats as distributions
 
 from multiberts.evaluate.metrics.column_metric import Metric
-from multiberts.stats.bootstrap.arms import Arm, DataError
+from multiberts.stats.bootstrap.arms import Arm
 from multiberts.stats.bootstrap.conclusion import Comparison
 from multiberts.stats.bootstrap.resampling import MetricLike
 from multiberts.stats.bootstrap.sides import LEFT_OUT
+from multiberts.stats.errors import DataError
 from multiberts.stats.intervals import Interval, PValues
 
 

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from multiberts.runs.errors import counted
-from multiberts.stats.bootstrap.arms import DataError, check_choice
 from multiberts.stats.bootstrap.corrections import check_level
 from multiberts.stats.bootstrap.crossing import Term, VarianceParts
+from multiberts.stats.errors import DataError, check_choice
 from multiberts.stats.intervals import Interval
 from multiberts.stats.presentation.wording import plan_in_words
 

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from multiberts.evaluate.metrics.classification import is_binary
 from multiberts.runs import console
-from multiberts.stats.bootstrap.arms import Arm, DataError, check_kinds, make_arm, pair
+from multiberts.stats.bootstrap.arms import Arm, check_kinds, make_arm, pair
 from multiberts.stats.bootstrap.resampling import (
     MetricLike,
     PublishedDraws,
@@ -23,6 +23,7 @@ from multiberts.stats.bootstrap.resampling import (
     bootstrap,
     named_metric,
 )
+from multiberts.stats.errors import DataError
 from multiberts.stats.intervals import percentile_interval, published_p_values
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from multiberts.stats.bootstrap.arms import check_choice
 from multiberts.stats.bootstrap.conclusion import ArmSummary, Design, Pairing
 from multiberts.stats.bootstrap.score_tables import Resample
+from multiberts.stats.errors import check_choice
 from multiberts.stats.intervals import Interval
 from multiberts.stats.presentation import ranking_words
 from multiberts.stats.presentation.ranking_figure import draw_ranking

@@ -22,7 +22,8 @@ from multiberts.evaluate.metrics.column_metric import UNBOUNDED, Metric, Uses
 from multiberts.evaluate.metrics.ranks import RankMetric
 from multiberts.evaluate.metrics.register import METRICS, metric_named
 from multiberts.stats.bootstrap.aggregation import Aggregate, over_seeds
-from multiberts.stats.bootstrap.arms import Arm, DataError
+from multiberts.stats.bootstrap.arms import Arm
+from multiberts.stats.errors import DataError
 
 ScoreFunction = Callable[[NDArray, NDArray], Any]
 

@@ -13,7 +13,7 @@ from typing import Literal, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from multiberts.stats.bootstrap.arms import DataError
+from multiberts.stats.errors import DataError
 
 Array = NDArray[np.float64]
 # What is resampled; the other is held fixed.

@@ -19,8 +19,9 @@ from multiberts.evaluate.metrics.classification import (
 )
 from multiberts.evaluate.readers.columns import FACT_NAMES, NUMBERED, POSITION
 from multiberts.runs.errors import counted
-from multiberts.stats.bootstrap.arms import Arm, DataError
+from multiberts.stats.bootstrap.arms import Arm
 from multiberts.stats.bootstrap.resampling import MetricLike
+from multiberts.stats.errors import DataError
 
 # Said of missing predictions, unless bounds are given in place of that assumption.
 LEFT_OUT = (

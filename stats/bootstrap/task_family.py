@@ -9,7 +9,7 @@ from typing import Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from multiberts.stats.bootstrap.arms import Arm, DataError, sorted_seeds
+from multiberts.stats.bootstrap.arms import Arm, sorted_seeds
 from multiberts.stats.bootstrap.comparison import (
     Question,
     TaskResults,
@@ -35,6 +35,7 @@ from multiberts.stats.bootstrap.corrections import (
 )
 from multiberts.stats.bootstrap.crossing import Crossing
 from multiberts.stats.bootstrap.resampling import MetricLike
+from multiberts.stats.errors import DataError
 from multiberts.stats.intervals import percentile_interval
 from multiberts.stats.readable import Readable
 

@@ -26,8 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.runs.errors import counted
-from multiberts.stats.bootstrap.arms import Arm, DataError, check_choice
+from multiberts.stats.bootstrap.arms import Arm
 from multiberts.stats.bootstrap.inputs import arm_from_arrays
+from multiberts.stats.errors import DataError, check_choice
 from multiberts.stats.intervals import Interval, t_interval
 
 if TYPE_CHECKING:

@@ -38,9 +38,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.runs.errors import counted
-from multiberts.stats.bootstrap.arms import DataError, check_choice
 from multiberts.stats.bootstrap.crossing import Crossing, Term, VarianceParts
 from multiberts.stats.bootstrap.score_tables import TablePart, score_table
+from multiberts.stats.errors import DataError, check_choice
 from multiberts.stats.instances.nested_runs import Runs, aligned
 
 Array = NDArray[np.float64]

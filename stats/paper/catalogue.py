@@ -17,11 +17,11 @@ from functools import cached_property
 import numpy as np
 
 from multiberts.evaluate.metrics.winogender_bias import OCCUPATION_MEASURES
-from multiberts.stats.bootstrap.arms import DataError
 from multiberts.stats.bootstrap.comparison import TaskResults
 from multiberts.stats.bootstrap.conclusion import Comparison, Design
 from multiberts.stats.bootstrap.score_tables import Resample
 from multiberts.stats.bootstrap.task_family import TaskComparisons, compare_tasks
+from multiberts.stats.errors import DataError
 from multiberts.stats.instances.run_agreement import Agreement, agreement
 from multiberts.stats.paper.figures import ScorePanel
 from multiberts.stats.planning.components import VarianceComponents

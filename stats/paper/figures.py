@@ -18,9 +18,10 @@ from numpy.typing import ArrayLike
 
 from multiberts.runs.errors import counted
 from multiberts.runs.figure_style import COLOURS, GREY, LINES, canvas
-from multiberts.stats.bootstrap.arms import DataError, sorted_seeds
+from multiberts.stats.bootstrap.arms import sorted_seeds
 from multiberts.stats.bootstrap.plan import Plan
 from multiberts.stats.bootstrap.task_family import TaskComparisons
+from multiberts.stats.errors import DataError
 from multiberts.stats.instances.run_agreement import Agreement
 from multiberts.stats.paper.tables import COMPONENT_NAMES, CORRECTION_NAMES
 from multiberts.stats.planning.components import VarianceComponents

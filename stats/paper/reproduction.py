@@ -23,8 +23,8 @@ from multiberts.runs.parameters import (
     PositiveInt,
     takes_fields_of,
 )
-from multiberts.stats.bootstrap.arms import DataError
 from multiberts.stats.bootstrap.conclusion import DrawOrder
+from multiberts.stats.errors import DataError
 from multiberts.stats.paper import figures as paper_figures
 from multiberts.stats.paper import tables as paper_tables
 from multiberts.stats.paper.catalogue import (

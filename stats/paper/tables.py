@@ -13,9 +13,9 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from multiberts.stats.bootstrap.arms import DataError
 from multiberts.stats.bootstrap.conclusion import Comparison
 from multiberts.stats.bootstrap.task_family import TaskComparisons
+from multiberts.stats.errors import DataError
 from multiberts.stats.instances.run_agreement import Agreement
 from multiberts.stats.intervals import Interval
 from multiberts.stats.planning.components import VarianceComponents

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from multiberts.runs.errors import counted
-from multiberts.stats.bootstrap.arms import DataError, check_choice
 from multiberts.stats.bootstrap.crossing import Term, VarianceParts
 from multiberts.stats.bootstrap.plan import (
     TARGET_POWER,
@@ -25,6 +24,7 @@ from multiberts.stats.bootstrap.plan import (
     too_few_to_plan,
 )
 from multiberts.stats.bootstrap.score_tables import Scores, deviations, score_table
+from multiberts.stats.errors import DataError, check_choice
 
 Array = NDArray[np.float64]
 Targets = Literal["examples", "seeds"]

@@ -11,8 +11,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from multiberts.stats.bootstrap.arms import DataError
 from multiberts.stats.bootstrap.corrections import check_level
+from multiberts.stats.errors import DataError
 
 Array = NDArray[np.float64]
 

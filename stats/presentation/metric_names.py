@@ -59,7 +59,6 @@ _KNOWN: Mapping[str, tuple[str, bool, str]] = {
     "brier": ("Brier score", False, "Mean squared error of the class probabilities."),
     "log_loss": ("log loss", False, "Mean negative log-probability of the right class."),
     "span_f1": ("F1 of spans", True, "F1 of tagged spans, right in type and both ends."),
-    "bleu": ("BLEU", False, "Overlap of n-grams with the references."),
     "bias_correlation": (
         "bias correlation", False,
         "Correlation of the bias score of an occupation with its share of women.",

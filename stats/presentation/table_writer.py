@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import csv
-import html
 import io
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from multiberts.runs.web_page.rendering import render
 from multiberts.stats.intervals import Interval
 
 Cell = str | int | float | bool | Interval | None
@@ -121,23 +122,20 @@ class Table:
         Args:
           identity: the table's id in its page, with which the page's script sorts it; empty: not sorted.
         """
-        kinds = [' class="n"' if right else "" for right in self._numeric()]
-        sorts = " data-sorts" if identity else ""
-
-        def line(cells: Iterable[tuple[str, str]], tag: str) -> str:
-            parts = (
-                f"<{tag}{kind}{value}>{html.escape(with_minus(text))}</{tag.split()[0]}>"
-                for (text, value), kind in zip(cells, kinds, strict=True)
-            )
-            return f"<tr>{''.join(parts)}</tr>"
-
-        head = line([(name, sorts) for name in self.headings], 'th scope="col"')
-        values = [[_sorted_by(cell) if identity else "" for cell in row] for row in self.rows]
-        rows = zip(self.texts(), values, strict=True)
-        body = [line(zip(texts, own, strict=True), "td") for texts, own in rows]
-        opened = f'<table id="{html.escape(identity)}">' if identity else "<table>"
-        return "\n".join(
-            [opened, "<thead>", head, "</thead>", "<tbody>", *body, "</tbody>", "</table>"]
+        numeric = self._numeric()
+        rows = [
+            [
+                (text, _sorted_by(cell) if identity else None, right)
+                for text, cell, right in zip(texts, row, numeric, strict=True)
+            ]
+            for texts, row in zip(self.texts(), self.rows, strict=True)
+        ]
+        return render(
+            Path(__file__).with_name("table.html.j2"),
+            {"minus": with_minus},
+            identity=identity,
+            headings=list(zip(self.headings, numeric, strict=True)),
+            rows=rows,
         )
 
     def csv(self) -> str:
@@ -163,12 +161,12 @@ class Table:
         ]
 
 
-def _sorted_by(cell: Cell) -> str:
-    """Returns the attribute by which the page's script sorts a cell; none of texts."""
+def _sorted_by(cell: Cell) -> str | None:
+    """Returns the value by which the page's script sorts a cell; None of texts."""
     value = cell.low if isinstance(cell, Interval) else cell
     if value is None or (isinstance(value, float) and math.isnan(value)):
-        return ' data-v=""'
-    return f' data-v="{value!r}"' if isinstance(value, (int, float)) else ""
+        return ""
+    return repr(value) if isinstance(value, (int, float)) else None
 
 
 def format_cell(cell: Cell, number_format: str = "") -> str:

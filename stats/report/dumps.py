@@ -23,20 +23,13 @@ from multiberts.evaluate.metrics.winogender_bias import (
 )
 from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.arm_scores import arm_table
-from multiberts.stats.bootstrap.arms import (
-    Arm,
-    DataError,
-    Missing,
-    align,
-    check_choice,
-    pair,
-    sorted_seeds,
-)
+from multiberts.stats.bootstrap.arms import Arm, Missing, align, pair, sorted_seeds
 from multiberts.stats.bootstrap.comparison import compare
 from multiberts.stats.bootstrap.conclusion import Comparison, DrawOrder
 from multiberts.stats.bootstrap.inputs import arm_from_arrays
 from multiberts.stats.bootstrap.many_arms import ManyDesign, compare_arms
 from multiberts.stats.bootstrap.ranking import ArmComparisons
+from multiberts.stats.errors import DataError, check_choice
 from multiberts.stats.intervals import Interval
 from multiberts.stats.planning.components import (
     VarianceComponents,

@@ -24,11 +24,12 @@ from multiberts.evaluate.readers.reading import name_of, read_frame
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import write_atomically
 from multiberts.runs.parameters import PositiveInt, Range, takes_fields_of
-from multiberts.stats.bootstrap.arms import DataError, Missing
+from multiberts.stats.bootstrap.arms import Missing
 from multiberts.stats.bootstrap.comparison import compare
 from multiberts.stats.bootstrap.conclusion import Design
 from multiberts.stats.bootstrap.inputs import from_frame
 from multiberts.stats.bootstrap.sides import seeds_of
+from multiberts.stats.errors import DataError
 from multiberts.stats.presentation import figures, ranking_words, wording
 from multiberts.stats.presentation.comparison_tables import (
     full_table,

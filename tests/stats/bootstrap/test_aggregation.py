@@ -6,9 +6,9 @@ import scipy.stats
 
 from multiberts.stats import compare
 from multiberts.stats.bootstrap.aggregation import aggregated_table, over_seeds, seed_freedom
-from multiberts.stats.bootstrap.arms import DataError
 from multiberts.stats.bootstrap.crossing import Crossing
 from multiberts.stats.bootstrap.score_tables import TablePart, deviations, score_table
+from multiberts.stats.errors import DataError
 from multiberts.stats.intervals import t_interval
 
 

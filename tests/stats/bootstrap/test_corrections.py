@@ -7,13 +7,13 @@ import pytest
 import scipy.stats
 from statsmodels.stats.multitest import multipletests
 
-from multiberts.stats.bootstrap.arms import DataError
 from multiberts.stats.bootstrap.corrections import (
     adjusted_p_values,
     check_replicates,
     max_t_p_values,
     required_replicates,
 )
+from multiberts.stats.errors import DataError
 
 
 @pytest.fixture

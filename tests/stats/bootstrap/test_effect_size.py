@@ -5,8 +5,8 @@ import pytest
 import scipy.integrate
 import scipy.stats
 
-from multiberts.stats.bootstrap.arms import DataError
 from multiberts.stats.bootstrap.effect_size import bias_factor, effect_sizes
+from multiberts.stats.errors import DataError
 
 
 def test_unpaired_by_hand():

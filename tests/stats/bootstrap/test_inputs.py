@@ -10,7 +10,7 @@ import xarray
 
 from multiberts.runs.errors import UserError
 from multiberts.stats import Task, compare, compare_tasks, from_frame
-from multiberts.stats.bootstrap.arms import DataError
+from multiberts.stats.errors import DataError
 
 SEEDS, EXAMPLES = 4, 30
 LABELS = np.random.default_rng(0).integers(0, 2, EXAMPLES)

@@ -19,11 +19,11 @@ from multiberts.benchmarks.leaderboard_calibration import (
     LeaderboardOutcome,
     leaderboard_table,
 )
-from multiberts.stats.bootstrap.arms import DataError
 from multiberts.stats.bootstrap.conclusion import ArmSummary
 from multiberts.stats.bootstrap.crossing import crossing_of_tables
 from multiberts.stats.bootstrap.many_arms import seed_prior
 from multiberts.stats.bootstrap.ranking import ArmDifference, ranked
+from multiberts.stats.errors import DataError
 from multiberts.stats.intervals import Interval, clopper_pearson_interval, t_interval
 
 Tables = dict[str, NDArray[np.float64]]

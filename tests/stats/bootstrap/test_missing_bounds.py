@@ -8,8 +8,9 @@ from scipy import stats as distributions
 
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.stats import Task, compare, compare_tasks
-from multiberts.stats.bootstrap.arms import DataError, make_arm
+from multiberts.stats.bootstrap.arms import make_arm
 from multiberts.stats.bootstrap.missing_bounds import extreme_arms, imbens_manski
+from multiberts.stats.errors import DataError
 from multiberts.stats.intervals import Interval
 
 FAST = {"num_bootstrap": 40, "studentised": False}

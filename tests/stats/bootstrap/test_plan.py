@@ -9,9 +9,9 @@ import scipy.stats
 from statsmodels.stats.power import TTestPower
 
 from multiberts.stats import compare
-from multiberts.stats.bootstrap.arms import DataError
 from multiberts.stats.bootstrap.crossing import VarianceParts, crossing_of_tables
 from multiberts.stats.bootstrap.plan import estimated_plan
+from multiberts.stats.errors import DataError
 from multiberts.stats.intervals import t_p_values
 from multiberts.stats.planning.components import (
     VarianceComponents,

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from multiberts.stats.bootstrap.arms import DataError
 from multiberts.stats.bootstrap.crossing import crossing_of_tables
 from multiberts.stats.bootstrap.score_tables import score_table
+from multiberts.stats.errors import DataError
 
 NUM_BOOTSTRAP = 25
 

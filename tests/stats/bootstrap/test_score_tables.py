@@ -6,7 +6,6 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from multiberts.stats.bootstrap.arms import DataError
 from multiberts.stats.bootstrap.crossing import crossing_of_tables
 from multiberts.stats.bootstrap.score_tables import (
     ScoreTable,
@@ -16,6 +15,7 @@ from multiberts.stats.bootstrap.score_tables import (
     score_table,
     summed_table,
 )
+from multiberts.stats.errors import DataError
 
 
 @pytest.mark.parametrize("block_size", [1, 7, 100, 1000])

@@ -6,7 +6,7 @@ import xarray
 
 from multiberts import stats
 from multiberts.stats import compare
-from multiberts.stats.bootstrap.arms import DataError
+from multiberts.stats.errors import DataError
 
 RANDOM = np.random.default_rng(0)
 LABELS = np.arange(40) % 2

@@ -7,7 +7,7 @@ import pytest
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.evaluate.metrics.winogender_bias import occupation_scores
 from multiberts.stats import compare, multibootstrap, report_ci
-from multiberts.stats.bootstrap.arms import DataError
+from multiberts.stats.errors import DataError
 from multiberts.stats.paper.catalogue import (
     Catalogue,
     compare_checkpoints,

@@ -7,7 +7,7 @@ import pytest
 
 from multiberts.runs.errors import UserError
 from multiberts.runs.figure_style import LINES, MARKERS, save_figure
-from multiberts.stats.bootstrap.arms import DataError
+from multiberts.stats.errors import DataError
 from multiberts.stats.instances.run_agreement import agreement
 from multiberts.stats.paper.catalogue import Catalogue, compare_family, compare_pair
 from multiberts.stats.paper.figures import (

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from multiberts.runs.errors import UserError
-from multiberts.stats.bootstrap.arms import DataError
+from multiberts.stats.errors import DataError
 from multiberts.stats.paper.catalogue import Catalogue, Roles
 from multiberts.stats.paper.figures import seeds_figure
 from multiberts.stats.paper.reproduction import NUMBERED, paper_report

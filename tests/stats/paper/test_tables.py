@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from multiberts.stats import compare
-from multiberts.stats.bootstrap.arms import DataError
+from multiberts.stats.errors import DataError
 from multiberts.stats.instances.run_agreement import agreement
 from multiberts.stats.paper.catalogue import Catalogue, compare_family, compare_pair
 from multiberts.stats.paper.tables import (

@@ -8,7 +8,7 @@ import pytest
 
 from multiberts.evaluate.metrics.winogender_bias import occupation_scores
 from multiberts.runs.figure_style import MARKERS
-from multiberts.stats.bootstrap.arms import DataError
+from multiberts.stats.errors import DataError
 from multiberts.stats.paper.catalogue import (
     Catalogue,
     compare_checkpoints,

@@ -7,8 +7,8 @@ import pytest
 import statsmodels.formula.api
 from statsmodels.stats.anova import anova_lm
 
-from multiberts.stats.bootstrap.arms import DataError
 from multiberts.stats.bootstrap.crossing import crossing_of_tables
+from multiberts.stats.errors import DataError
 from multiberts.stats.planning.components import (
     intraclass_correlation,
     mean_squares,

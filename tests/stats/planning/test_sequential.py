@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from multiberts.stats.bootstrap.arms import DataError
+from multiberts.stats.errors import DataError
 from multiberts.stats.planning.sequential import (
     sequential_decision,
     spending_boundaries,
