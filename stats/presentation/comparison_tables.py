@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from multiberts.runs.errors import counted
+from multiberts.stats.formats import NONE, format_cell
 from multiberts.stats.intervals import PValues
 from multiberts.stats.presentation.metric_names import metric_label, score_format
-from multiberts.stats.presentation.table_writer import NONE, Table, format_cell
+from multiberts.stats.presentation.table_writer import Table
 
 if TYPE_CHECKING:
-    from multiberts.stats.bootstrap.conclusion import Comparison
+    from multiberts.stats.results.comparison import ComparisonResult
 
 INTERVALS = ("t", "percentile", "basic", "bca", "studentised")
 TESTS = ("t", "percentile", "published", "sign_flip", "permutation")
@@ -31,13 +32,13 @@ FULL_COLUMNS = (
 )  # fmt: skip
 
 
-def full_table(comparisons: Sequence[Comparison]) -> Table:
+def full_table(comparisons: Sequence[ComparisonResult]) -> Table:
     """Makes the table of `FULL_COLUMNS`; None where something does not apply."""
     rows = [_full_row(comparison) for comparison in comparisons]
     return Table(FULL_COLUMNS, [[row.get(name) for name in FULL_COLUMNS] for row in rows])
 
 
-def _full_row(item: Comparison) -> dict:
+def _full_row(item: ComparisonResult) -> dict:
     values = {
         name: getattr(source, name)
         for source in (item, item.effect)
@@ -63,7 +64,7 @@ def _full_row(item: Comparison) -> dict:
 
 
 def summary_table(
-    comparisons: Sequence[Comparison],
+    comparisons: Sequence[ComparisonResult],
     adjusted: Sequence[float | None] = (),
     results: Sequence[str] = (),
 ) -> Table:
@@ -98,7 +99,7 @@ def summary_table(
     return Table(columns, rows, note=unclear_beyond_zero(comparisons, results))
 
 
-def unclear_beyond_zero(comparisons: Sequence[Comparison], results: Sequence[str]) -> str:
+def unclear_beyond_zero(comparisons: Sequence[ComparisonResult], results: Sequence[str]) -> str:
     """Explains intervals that exclude 0 beside the result "not clear"; nothing where there are none."""
     beyond = [
         item

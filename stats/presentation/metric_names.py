@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from multiberts.evaluate.metrics.register import METRICS
+from multiberts.stats.formats import PERCENT, POINTS, format_cell, heading
 from multiberts.stats.intervals import Interval
-from multiberts.stats.presentation.table_writer import PERCENT, POINTS, format_cell, heading
 
 # Name, whether it is shown in per cent, and what it means. Others keep their name.
 _KNOWN: Mapping[str, tuple[str, bool, str]] = {

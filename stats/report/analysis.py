@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from multiberts.evaluate.metrics.winogender_bias import OCCUPATION_MEASURES
 from multiberts.runs.errors import UserError
-from multiberts.stats.bootstrap.conclusion import Comparison
-from multiberts.stats.bootstrap.corrections import adjusted_p_values
-from multiberts.stats.bootstrap.ranking import ArmComparisons
-from multiberts.stats.planning.sequential import EarlyLook, early_look
+from multiberts.stats.compare.ranking import ArmComparisons
+from multiberts.stats.compare.result import Comparison
+from multiberts.stats.corrections import adjusted_p_values
+from multiberts.stats.formats import NONE
 from multiberts.stats.presentation import figures, ranking_words, wording
 from multiberts.stats.presentation.metric_names import (
     higher_is_better,
@@ -22,15 +22,7 @@ from multiberts.stats.presentation.metric_names import (
 )
 from multiberts.stats.presentation.ranking_figure import draw_ranking
 from multiberts.stats.presentation.sections import ReportSection, slug
-from multiberts.stats.presentation.table_writer import NONE
-from multiberts.stats.report.dumps import (
-    NO_RANKING,
-    Bootstrap,
-    Dump,
-    compare_dumps,
-    curve_of_dumps,
-    rank_arms,
-)
+from multiberts.stats.report.dumps import NO_RANKING, Dump, compare_dumps, curve_of_dumps, rank_arms
 from multiberts.stats.report.examples_by_seed import ExampleGrid, example_grid
 from multiberts.stats.report.experiment import ReportedExperiment
 from multiberts.stats.report.selection import (
@@ -43,6 +35,8 @@ from multiberts.stats.report.selection import (
     last_steps,
     make_groups,
 )
+from multiberts.stats.results.sequential import EarlyLook, early_look
+from multiberts.stats.settings import ComparisonSettings, Design, Resample
 
 Truths = Mapping[str, Mapping[str, float]]
 
@@ -188,8 +182,8 @@ class _Family:
     """Arms that are compared with one base on an evaluation set, and the last of the comparisons."""
 
     measure: str
-    design: str
-    resample: str
+    design: Design
+    resample: Resample
     arms: dict[str, Dump]
     last: ComparedProcedures
     prefix: str
@@ -200,13 +194,13 @@ class _Analysis:
 
     def __init__(
         self,
-        bootstrap: Bootstrap,
+        settings: ComparisonSettings,
         truths: Truths,
         rule: LearningRateRule,
         experiment: ReportedExperiment | None,
     ):
         self.experiment = experiment
-        self.bootstrap = bootstrap
+        self.settings = settings
         self.truths = truths
         self.rule = rule
         self.reader = DumpReader()
@@ -259,7 +253,7 @@ def analyse(
     runs: Sequence[FinishedRun],
     requests: Sequence[Mapping[str, Any]],
     truths: Truths,
-    bootstrap: Bootstrap,
+    settings: ComparisonSettings,
     rule: LearningRateRule,
     experiment: ReportedExperiment | None = None,
 ) -> ReportContent:
@@ -270,7 +264,7 @@ def analyse(
       requests: comparisons, checked (see `stats.report.reporting.report`), with the runs of `base`
         and `experiment` in place of what selects them.
       truths: known values by "<evaluation set>/<metric>" and procedure; may be empty.
-      bootstrap: how comparisons are made.
+      settings: how comparisons are made, but for their design and what is resampled.
       rule: how learning rates are chosen.
       experiment: that the runs are part of; None: none is known.
 
@@ -279,13 +273,13 @@ def analyse(
     """
     from multiberts.runs.console import ProgressBar
 
-    analysis = _Analysis(bootstrap, truths, rule, experiment)
+    analysis = _Analysis(settings, truths, rule, experiment)
     compared = [
         _compare(analysis, request, f"{number}-{slug(request['name'])}")
         for number, request in enumerate(ProgressBar(requests, desc="comparisons"), start=1)
     ]
     for family in analysis.families.values():
-        _rank(family, bootstrap)
+        _rank(family, settings)
     known_truths = _known_truths(analysis, runs) if truths else []
     groups = analysis.groups(runs)
     curves = _training_pictures(analysis, groups)
@@ -302,7 +296,7 @@ def analyse(
 
 def _compare(analysis: _Analysis, request: Mapping[str, Any], prefix: str) -> ComparedProcedures:
     found = ComparedProcedures(request["name"], request["design"])
-    options = {name: request[name] for name in ("name", "design", "resample")}
+    settings = replace(analysis.settings, design=request["design"], resample=request["resample"])
     bases = analysis.groups(request["base"])
     experiments: dict[str, RunGroup] | None = None
     if request["experiment"] is not None:
@@ -316,8 +310,8 @@ def _compare(analysis: _Analysis, request: Mapping[str, Any], prefix: str) -> Co
             names = [base.procedure, experiment.procedure]
         for measure, dumps in analysis.shared(base, experiment):
             item = compare_dumps(
-                dumps[0], dumps[1] if experiment else None, measure, analysis.bootstrap, *names,
-                **options,
+                dumps[0], dumps[1] if experiment else None, measure, settings,
+                (names[0], names[1]), request["name"],
             )  # fmt: skip
             found.comparisons.append(item)
             sides = [side for side in (base, experiment) if side is not None]
@@ -356,13 +350,13 @@ def _compare(analysis: _Analysis, request: Mapping[str, Any], prefix: str) -> Co
     return found
 
 
-def _rank(family: _Family, bootstrap: Bootstrap) -> None:
+def _rank(family: _Family, settings: ComparisonSettings) -> None:
     """Adds the ranking of a family of three arms or more to the last of its comparisons."""
     measured = {name: dump.measured(family.measure) for name, dump in family.arms.items()}
     (_, metric), set_name = next(iter(measured.values())), next(iter(family.arms.values())).set_name
     ranking = rank_arms(
         {name: data for name, (data, _) in measured.items()}, metric, family.design,
-        set_name, resample=family.resample, **asdict(bootstrap),
+        set_name, **replace(settings, resample=family.resample).options(),
     )  # fmt: skip
     if ranking is not None:
         place = f"{family.prefix}-ranking-{slug(set_name)}-{slug(family.measure)}"
@@ -390,20 +384,20 @@ def _pictures(
     slope = measure.replace("correlation", "slope")
     if measure not in OCCUPATION_MEASURES or (slope != measure and slope in dumps[0].measures):
         return
-    clouds = []
+    arms = []
     for dump, arm in zip(dumps, (item.base, item.experiment), strict=False):
         assert arm is not None
         truth = analysis.truth_of(dump, measure) if measure.endswith("slope") else None
         interval = arm.t if measure.endswith("slope") else None
-        clouds.append(dump.cloud(measure, arm.name, arm.seeds, truth, interval))
+        arms.append(dump.occupation_scores(measure, arm.name, arm.seeds, truth, interval))
     bias = OCCUPATION_MEASURES[measure][0] == "bias"
     label = "bias score of the occupation" if bias else "P(feminine pronoun)"
-    names = " and ".join(cloud.name for cloud in clouds)
+    names = " and ".join(arm.name for arm in arms)
     heading = f"{item.evaluation_set}: occupations, mean of seeds"
     yield ReportSection(
         f"{place}-occupations",
         f"{label} against the share of women in the occupation, for {names}",
-        partial(figures.bias_figure, clouds, label, heading),
+        partial(figures.bias_figure, arms, label, heading),
     )
 
 
@@ -414,8 +408,8 @@ def _known_truths(analysis: _Analysis, runs: Sequence[FinishedRun]) -> list[Know
             truth = analysis.truth_of(dump, measure)
             if truth is not None:
                 item = compare_dumps(
-                    dump, None, measure, analysis.bootstrap, group.name, "", name=group.name,
-                    design="single",
+                    dump, None, measure, replace(analysis.settings, design="single"),
+                    (group.name, ""), group.name,
                 )  # fmt: skip
                 found.append(KnownTruth(truth, item))
     if not found:
@@ -448,7 +442,7 @@ def _training_pictures(analysis: _Analysis, groups: Sequence[RunGroup]) -> list[
                     curves,
                     name,
                     measure,
-                    analysis.bootstrap.confidence,
+                    analysis.settings.confidence,
                 ),
             )
         )

@@ -7,7 +7,7 @@ Tables and figures start from these: from finished runs on disk (see
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 import numpy as np
@@ -22,49 +22,26 @@ from multiberts.evaluate.metrics.winogender_bias import (
     occupation_scores,
 )
 from multiberts.runs.errors import counted
-from multiberts.stats.bootstrap.arm_scores import arm_table
-from multiberts.stats.bootstrap.arms import Arm, Missing, align, pair, sorted_seeds
-from multiberts.stats.bootstrap.comparison import compare
-from multiberts.stats.bootstrap.conclusion import Comparison, DrawOrder
-from multiberts.stats.bootstrap.inputs import arm_from_arrays
-from multiberts.stats.bootstrap.many_arms import ManyDesign, compare_arms
-from multiberts.stats.bootstrap.ranking import ArmComparisons
-from multiberts.stats.errors import DataError, check_choice
+from multiberts.stats.bootstrap.pseudo_values import arm_table
+from multiberts.stats.compare.arms import ManyDesign, compare_arms
+from multiberts.stats.compare.conclude import Names
+from multiberts.stats.compare.question import TaskData, compare_task
+from multiberts.stats.compare.ranking import ArmComparisons
+from multiberts.stats.compare.result import Comparison
+from multiberts.stats.errors import DataError
 from multiberts.stats.intervals import Interval
-from multiberts.stats.planning.components import (
+from multiberts.stats.presentation.figures import Curve, OccupationScores
+from multiberts.stats.reading import arm_from_arrays
+from multiberts.stats.runs_table import Arm, align, pair, sorted_seeds
+from multiberts.stats.settings import ComparisonSettings, Missing
+from multiberts.stats.variance.components import (
     VarianceComponents,
     nested_variance_components,
     variance_components,
 )
-from multiberts.stats.presentation.figures import Cloud, Curve
 
 if TYPE_CHECKING:
     import xarray
-
-
-@dataclass(frozen=True)
-class Bootstrap:
-    """How comparisons are made; the defaults are those of the MultiBERTs paper.
-
-    Attributes:
-      num_bootstrap, bootstrap_seed, confidence, draws: see `stats.compare`.
-
-    Raises:
-      DataError: one of them is out of its range.
-    """
-
-    num_bootstrap: int = 1000
-    bootstrap_seed: int = 42
-    confidence: float = 0.95
-    draws: DrawOrder = "published"
-
-    def __post_init__(self) -> None:
-        if not 0 < self.confidence < 1 or self.num_bootstrap < 1:
-            raise DataError(
-                f"found confidence {self.confidence} and num_bootstrap {self.num_bootstrap}, "
-                "expected a number between 0 and 1, and at least 1"
-            )
-        check_choice("draws", self.draws, DrawOrder)
 
 
 @dataclass(frozen=True)
@@ -190,14 +167,14 @@ class Dump:
         }
         return RunScores(name or self.name, by_seed)
 
-    def cloud(
+    def occupation_scores(
         self,
         measure: str,
         name: str,
         seeds: Sequence | None = None,
         truth: float | None = None,
         interval: Interval | None = None,
-    ) -> Cloud:
+    ) -> OccupationScores:
         """Averages a measure of occupations over runs and then over seeds.
 
         Args:
@@ -212,14 +189,14 @@ class Dump:
         if seeds is not None:
             means = means.sel(pretrain_seed=list(seeds))
         values = means.mean("pretrain_seed").to_numpy()
-        return Cloud(name, data["label"].to_numpy(), values, truth, interval)
+        return OccupationScores(name, data["label"].to_numpy(), values, truth, interval)
 
     def components(self, measure: str) -> VarianceComponents:
         """Estimates variance components of one run's score on one example.
 
         Fine-tuning runs are a component of their own where some seed has several. For a metric that
         is not a mean, the components are those of its pseudo-values (see
-        `stats.bootstrap.arm_scores`).
+        `stats.bootstrap.pseudo_values`).
 
         Raises:
           DataError: fewer than two seeds or examples.
@@ -311,10 +288,9 @@ def compare_dumps(
     base: Dump,
     experiment: Dump | None,
     measure: str,
-    bootstrap: Bootstrap,
-    base_name: str,
-    experiment_name: str,
-    **options: Any,
+    settings: ComparisonSettings,
+    names: tuple[str, str] = ("base", "experiment"),
+    name: str | None = None,
 ) -> Comparison:
     """Compares two dumps under a measure (see `stats.compare`).
 
@@ -322,30 +298,19 @@ def compare_dumps(
       base: one side.
       experiment: the other side, or None in a single design.
       measure: a key of `METRICS` or `OCCUPATION_MEASURES`.
-      bootstrap: how.
-      base_name: how tables call one side.
-      experiment_name: how tables call the other.
-      **options: of `stats.compare`: `design`, `resample`, `studentised`; and `name`, by default
-        "<experiment> against <base>".
+      settings: how.
+      names: how tables call the two sides.
+      name: of the comparison; by default "<experiment> against <base>".
 
     Raises:
       DataError: the dumps do not fit together.
     """
     data, metric = base.measured(measure)
     other = None if experiment is None else experiment.measured(measure)[0]
-    name = options.pop("name", f"{experiment_name} against {base_name}")
+    name = f"{names[1]} against {names[0]}" if name is None else name
+    task = TaskData(data, other, metric, missing=base.missing)
     try:
-        return compare(
-            data,
-            other,
-            metric,
-            **options,
-            **asdict(bootstrap),
-            name=name,
-            evaluation_set=base.set_name,
-            base_name=base_name,
-            experiment_name=experiment_name,
-        )
+        return compare_task(task, settings, Names(name, base.set_name, *names))
     except ValueError as error:
         raise DataError(f"{name} on {base.set_name}, {measure}: {error}") from error
 

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.evaluate.metrics.register import METRICS
-from multiberts.stats.bootstrap.arm_scores import arm_table
-from multiberts.stats.bootstrap.arms import Arm, align, pair
+from multiberts.stats.bootstrap.pseudo_values import arm_table
 from multiberts.stats.presentation.metric_names import metric_name
 from multiberts.stats.report.dumps import Dump
+from multiberts.stats.runs_table import Arm, align, pair
 
 # Of the rows that a page shows without its script.
 ROWS_SHOWN = 20

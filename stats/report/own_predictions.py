@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from multiberts.evaluate.dumps.run_file import find_runs
 from multiberts.evaluate.readers.columns import (
@@ -23,13 +23,11 @@ from multiberts.evaluate.readers.columns import (
 from multiberts.evaluate.readers.reading import name_of, read_frame
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import write_atomically
-from multiberts.runs.parameters import PositiveInt, Range, takes_fields_of
-from multiberts.stats.bootstrap.arms import Missing
-from multiberts.stats.bootstrap.comparison import compare
-from multiberts.stats.bootstrap.conclusion import Design
-from multiberts.stats.bootstrap.inputs import from_frame
-from multiberts.stats.bootstrap.sides import seeds_of
+from multiberts.runs.parameters import Level, PositiveInt, takes_fields_of
+from multiberts.stats.compare.checks import seeds_of
+from multiberts.stats.compare.question import compare
 from multiberts.stats.errors import DataError
+from multiberts.stats.formats import NONE, Cell, format_cell
 from multiberts.stats.presentation import figures, ranking_words, wording
 from multiberts.stats.presentation.comparison_tables import (
     full_table,
@@ -39,11 +37,13 @@ from multiberts.stats.presentation.comparison_tables import (
 from multiberts.stats.presentation.metric_names import metric_label, metric_name, score_format
 from multiberts.stats.presentation.provenance import data_facts
 from multiberts.stats.presentation.sections import ReportSection
-from multiberts.stats.presentation.table_writer import NONE, Cell, Table, format_cell
+from multiberts.stats.presentation.table_writer import Table
+from multiberts.stats.reading import from_frame
 from multiberts.stats.report.analysis import ComparedProcedures, ReportContent
-from multiberts.stats.report.dumps import NO_RANKING, Bootstrap, Dump, rank_arms
+from multiberts.stats.report.dumps import NO_RANKING, Dump, rank_arms
 from multiberts.stats.report.page import write_page
 from multiberts.stats.report.selection import dumps_of_runs, finished_runs
+from multiberts.stats.settings import ComparisonSettings, Design, Missing
 
 if TYPE_CHECKING:
     import pandas
@@ -170,9 +170,9 @@ class OwnComparison(ColumnNames):
     design: Design = "paired"
     task: str | None = None
     missing: Missing = "refuse"
-    confidence: Annotated[float, Range(above=0, below=1)] = 0.95
-    num_bootstrap: PositiveInt = 1000
-    bootstrap_seed: int = 42
+    confidence: Level = ComparisonSettings.confidence
+    num_bootstrap: PositiveInt = ComparisonSettings.num_bootstrap
+    bootstrap_seed: int = ComparisonSettings.bootstrap_seed
     html: str | None = None
     latex: str | None = None
     csv: str | None = None
@@ -182,6 +182,15 @@ class OwnComparison(ColumnNames):
     def columns(self) -> dict[str, str | None]:
         """Returns the names of columns by role."""
         return {role: getattr(self, role) for role in ROLES}
+
+    def of_comparison(self, design: Design) -> ComparisonSettings:
+        """Returns the settings of each comparison."""
+        return ComparisonSettings(
+            design=design,
+            num_bootstrap=self.num_bootstrap,
+            bootstrap_seed=self.bootstrap_seed,
+            confidence=self.confidence,
+        )
 
 
 @takes_fields_of(OwnComparison)
@@ -371,9 +380,7 @@ def _pages(
     arms: Mapping[str, xarray.Dataset],
 ) -> dict[str, str]:
     """Returns the page of a report that has these comparisons alone, and those that it links to."""
-    bootstrap = Bootstrap(
-        settings.num_bootstrap, settings.bootstrap_seed, settings.confidence, draws="keyed"
-    )
+    bootstrap = settings.of_comparison(settings.design)
     names = {
         role: {str(data.attrs.get("columns", own).get(role)) for data in arms.values()}
         for role, own in (("seed", {"seed": "pretrain_seed"}), ("run", {"run": "finetune_seed"}))

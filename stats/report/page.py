@@ -12,23 +12,19 @@ from typing import TYPE_CHECKING, Any, cast
 from multiberts.runs.figure_style import save_figure
 from multiberts.runs.files import replaced, write_atomically
 from multiberts.runs.web_page.rendering import render
-from multiberts.stats.bootstrap.conclusion import Comparison
-from multiberts.stats.planning.sequential import EarlyLook
+from multiberts.stats.compare.result import Comparison
+from multiberts.stats.formats import Cell, format_cell, with_minus
 from multiberts.stats.presentation import ranking_words, wording
 from multiberts.stats.presentation.comparison_tables import full_table, summary_table
 from multiberts.stats.presentation.metric_names import metric_label, metric_meaning, score_format
 from multiberts.stats.presentation.provenance import made_with
 from multiberts.stats.presentation.sections import ReportSection, figure_html, slug
-from multiberts.stats.presentation.table_writer import (
-    Cell,
-    Table,
-    format_cell,
-    with_minus,
-)
+from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.report.analysis import ComparedProcedures, ReportContent
-from multiberts.stats.report.dumps import Bootstrap
 from multiberts.stats.report.examples_by_seed import ExampleGrid
 from multiberts.stats.report.selection import RULE_TEXTS, LearningRateRule
+from multiberts.stats.results.sequential import EarlyLook
+from multiberts.stats.settings import ComparisonSettings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -61,7 +57,7 @@ def write_page(
     path: Path,
     title: str,
     content: ReportContent,
-    bootstrap: Bootstrap,
+    bootstrap: ComparisonSettings,
     rule: LearningRateRule,
     made_by: Mapping[str, str],
     name: str = "index",

@@ -9,6 +9,7 @@ import pytest
 import xarray
 
 from multiberts.stats import compare
+from multiberts.stats.formats import format_cell
 from multiberts.stats.intervals import Interval, PValues
 from multiberts.stats.presentation.comparison_tables import (
     FULL_COLUMNS,
@@ -16,7 +17,6 @@ from multiberts.stats.presentation.comparison_tables import (
     full_table,
     summary_table,
 )
-from multiberts.stats.presentation.table_writer import format_cell
 from multiberts.stats.presentation.wording import finding, warnings
 
 

@@ -15,10 +15,10 @@ from multiberts.runs.files import sha256_of_file
 from multiberts.stats import compare
 from multiberts.stats.paper.reproduction import paper
 from multiberts.stats.report.analysis import ComparedProcedures, ReportContent, analyse
-from multiberts.stats.report.dumps import Bootstrap
 from multiberts.stats.report.page import _effect, _warnings
 from multiberts.stats.report.reporting import report
 from multiberts.stats.report.selection import finished_runs
+from multiberts.stats.settings import ComparisonSettings
 
 SEEDS = range(5)
 SHARES = np.linspace(3, 97, 24)  # percent of women by occupation
@@ -289,7 +289,7 @@ def test_the_page_allows_nothing_from_elsewhere(written):
 
 def test_curves_have_a_band_and_axes_with_units(world):
     runs = finished_runs(str(world / "runs"))
-    content = analyse(runs, [], {}, Bootstrap(20, draws="keyed"), "dev")
+    content = analyse(runs, [], {}, ComparisonSettings(num_bootstrap=20), "dev")
     labels = []
     for picture in content.curves:
         (axes,) = picture.make().axes
