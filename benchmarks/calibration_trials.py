@@ -25,6 +25,7 @@ from multiberts.stats import Task, compare_tasks
 from multiberts.stats.compare.conclude import Names, interval_and_test, without_failed
 from multiberts.stats.compare.question import (
     ComparisonSpec,
+    PreparedArms,
     bounded_mean,
     compare_specs,
     kind_of,
@@ -153,7 +154,9 @@ def questions_of(
     questions = []
     for trial in trials:
         arms = condition.arms(simulation_seed, trial, real)
-        questions.append(ComparisonSpec(arms, bounded_mean(metric, arms), settings, ""))
+        questions.append(
+            ComparisonSpec(PreparedArms(tuple(arms), bounded_mean(metric, arms)), settings, "")
+        )
     return questions, settings
 
 

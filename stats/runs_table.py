@@ -36,7 +36,6 @@ class Arm:
         training (`training`), and (procedure, seed, step) with the SHA-256 (`named`).
       cluster_name: what the clusters are called, or nothing.
       left_out: seeds that pairing left out, because the other side lacks them.
-      notes: what readers must know of the side; `{side}` stands for its name.
     """
 
     predictions: NDArray
@@ -50,7 +49,6 @@ class Arm:
     lineage: tuple[frozenset, ...] = ()
     cluster_name: str = ""
     left_out: tuple[Hashable, ...] = ()
-    notes: tuple[str, ...] = ()
 
     @property
     def num_examples(self) -> int:
@@ -319,11 +317,13 @@ def align(base: Arm, experiment: Arm) -> tuple[Arm, Arm]:
 def pair(base: Arm, experiment: Arm) -> tuple[Arm, Arm]:
     """Keeps the seeds that both arms have, and notes in `left_out` those that are lost."""
     common = sorted_seeds([seed for seed in base.seeds if seed in experiment.seeds])
-    paired = []
-    for arm in (base, experiment):
-        lost = tuple(seed for seed in arm.seeds if seed not in common)
-        paired.append(replace(arm.with_seeds(common), left_out=lost))
-    return paired[0], paired[1]
+    return with_common_seeds(base, common), with_common_seeds(experiment, common)
+
+
+def with_common_seeds(arm: Arm, common: Sequence[Hashable]) -> Arm:
+    """Keeps these seeds of an arm, and notes in `left_out` those that are lost."""
+    lost = tuple(seed for seed in arm.seeds if seed not in common)
+    return replace(arm.with_seeds(common), left_out=lost) if lost else arm
 
 
 def clustered(

@@ -51,6 +51,11 @@ class ScoreJob:
     pool: str | None
     examples: str | None
     aggregate: Aggregate = "mean"
+    # By bootstrap seed and number of replicates: what `bootstrap` found. Keyed draws of a pool and a set do
+    # not depend on the other jobs, so an arm of many comparisons is scored once.
+    replicates: dict[tuple[int, int], tuple[NDArray[np.float64], NDArray[np.bool_]]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     @cached_property
     def run_scores(self) -> Columns | _RankScores | FunctionScores:
@@ -172,14 +177,14 @@ class KeyedDraws:
     """
 
     def __init__(self, bootstrap_seed: int):
-        self._bootstrap_seed = bootstrap_seed
+        self.bootstrap_seed = bootstrap_seed
         self._streams: dict[tuple[str, str], np.random.Generator] = {}
 
     def __call__(self, kind: str, name: str, number: int) -> NDArray[np.int64]:
         """Draws from the stream of that pool or set."""
         stream = self._streams.get((kind, name))
         if stream is None:
-            key = [self._bootstrap_seed, zlib.crc32(kind.encode()), zlib.crc32(name.encode())]
+            key = [self.bootstrap_seed, zlib.crc32(kind.encode()), zlib.crc32(name.encode())]
             stream = np.random.Generator(np.random.PCG64(np.random.SeedSequence(key)))
             self._streams[kind, name] = stream
         return stream.integers(0, number, size=number)
@@ -245,15 +250,23 @@ def bootstrap(
     scores = np.empty((num_bootstrap, len(jobs)))
     undefined = np.zeros((num_bootstrap, len(jobs)), dtype=bool)
     one_seed = np.zeros(num_bootstrap, dtype=bool)
+    key = (draws.bootstrap_seed, num_bootstrap) if isinstance(draws, KeyedDraws) else None
+    known = [key in job.replicates for job in jobs]
     for chunk in _chunks(draws, pools, sets, wanted, progress(range(num_bootstrap))):
         rows = slice(chunk.start, chunk.start + chunk.size)
         for column, job in enumerate(jobs):
-            scores[rows, column], undefined[rows, column] = job(chunk)
+            if not known[column]:
+                scores[rows, column], undefined[rows, column] = job(chunk)
         for drawn in chunk.seeds.values():
             one_seed[rows] |= (drawn == drawn[:, :1]).all(axis=1)
         if on_chunk is not None:
             on_chunk(chunk)
         del chunk  # before the next one is made: only one is in memory at a time
+    for column, job in enumerate(jobs):
+        if key is not None and known[column]:
+            scores[:, column], undefined[:, column] = job.replicates[key]
+        elif key is not None:
+            job.replicates[key] = scores[:, column].copy(), undefined[:, column].copy()
     return Replicates(scores, undefined, one_seed)
 
 

@@ -36,13 +36,14 @@ from multiberts.stats.compare.question import (
     summarise_side,
 )
 from multiberts.stats.compare.ranking import ArmComparisons, ranked
+from multiberts.stats.compare.shared import SharedArms
 from multiberts.stats.corrections import adjusted_p_values
 from multiberts.stats.errors import DataError, check_choice
 from multiberts.stats.metrics import MetricLike, ScoreFunction, named_metric
 from multiberts.stats.reading import labelled
 from multiberts.stats.results.comparison import ArmSummary, Pairing
 from multiberts.stats.results.ranking import ArmDifference
-from multiberts.stats.runs_table import Arm, sorted_seeds
+from multiberts.stats.runs_table import Arm, sorted_seeds, with_common_seeds
 from multiberts.stats.settings import ComparisonOptions, ComparisonSettings, Missing
 from multiberts.stats.variance.aggregation import aggregated_table, seed_freedom
 from multiberts.stats.variance.crossing import Crossing, Term
@@ -115,9 +116,31 @@ def compare_arms(
         )
     if against is not None and against not in given:
         raise DataError(f"found no arm {against!r} to compare with, only {', '.join(given)}")
-    prepared, used = _prepared(given, metric, labels, clusters, missing, settings)
-    result = compare_prepared(prepared, used, settings, against)
+    result = compare_given(
+        given, TaskData(None, None, metric, labels, clusters, missing), settings, against
+    )
     return replace(result, name=name, evaluation_set=evaluation_set)
+
+
+def compare_given(
+    given: Mapping[str, Any],
+    task: TaskData,
+    settings: ComparisonSettings,
+    against: str | None = None,
+    shared: SharedArms | None = None,
+) -> ArmComparisons:
+    """Compares arms by name; see `compare_arms`.
+
+    Args:
+      given: labelled arrays, or what else `compare` takes, by name.
+      task: metric, labels, clusters and how missing cells count.
+      settings: how.
+      against: as in `compare_arms`.
+      shared: with comparisons of these arms.
+    """
+    shared = shared or SharedArms()
+    prepared, used = _prepared(given, task, settings, shared)
+    return compare_prepared(prepared, used, settings, against, shared)
 
 
 def compare_prepared(
@@ -125,6 +148,7 @@ def compare_prepared(
     metric: MetricLike,
     settings: ComparisonSettings,
     against: str | None = None,
+    shared: SharedArms | None = None,
 ) -> ArmComparisons:
     """Compares arms that are checked and aligned, and in a paired design have the same seeds.
 
@@ -133,8 +157,9 @@ def compare_prepared(
       metric: their score.
       settings: of the comparison; the design is `paired` or `unpaired`.
       against: as in `compare_arms`.
+      shared: with comparisons of these arms.
     """
-    sides = _sides(arms, metric, settings)
+    sides = _sides(arms, metric, settings, shared or SharedArms())
     replicates = bootstrap(
         [side.job for side in sides.values()], draws_of(settings), settings.num_bootstrap
     )
@@ -225,24 +250,18 @@ def _by_name(arms: Any) -> dict[str, Any]:
 
 
 def _prepared(
-    given: Mapping[str, Any],
-    metric: str | MetricLike | ScoreFunction | None,
-    labels: Any,
-    clusters: Any,
-    missing: Missing,
-    settings: ComparisonSettings,
+    given: Mapping[str, Any], task: TaskData, settings: ComparisonSettings, shared: SharedArms
 ) -> tuple[dict[str, Arm], MetricLike]:
     """Aligns all arms with the first one, and keeps the seeds that all have where these are paired."""
-    known = None if metric is None else named_metric(metric)
+    known = None if task.metric is None else named_metric(task.metric)
     sources = {name: labelled(name, data, known) for name, data in given.items()}
     (first, base), *others = sources.items()
     check_sources(sources, settings.design)
     unpaired = replace(settings, design="unpaired")
     prepared: dict[str, Arm] = {}
     for name, data in others:
-        task = TaskData(base, data, metric, labels, clusters, missing)
         try:
-            found, _ = prepare_arms(task, unpaired)
+            found = prepare_arms(replace(task, base=base, experiment=data), unpaired, shared).arms
         except ValueError as error:
             raise DataError(f"{name} (experiment) against {first} (base): {error}") from error
         prepared |= dict(zip((first, name), found, strict=True))
@@ -253,13 +272,7 @@ def _prepared(
             raise DataError(
                 f"found no seed that all of {', '.join(arms)} have; give design='unpaired'"
             )
-        arms = {
-            name: replace(
-                arm.with_seeds(common),
-                left_out=tuple(seed for seed in arm.seeds if seed not in common),
-            )
-            for name, arm in arms.items()
-        }
+        arms = {name: with_common_seeds(arm, common) for name, arm in arms.items()}
     for name, arm in arms.items():
         if len(arm.seeds) < 2 and settings.resample != "examples":
             raise DataError(
@@ -268,12 +281,12 @@ def _prepared(
                 "resample='examples' and claim nothing beyond these seeds"
             )
     every = list(arms.values())
-    score = named_metric("mean" if metric is None else metric, every)
+    score = named_metric("mean" if task.metric is None else task.metric, every)
     return arms, bounded_mean(score, every, sources.values())
 
 
 def _sides(
-    arms: Mapping[str, Arm], metric: MetricLike, settings: ComparisonSettings
+    arms: Mapping[str, Arm], metric: MetricLike, settings: ComparisonSettings, shared: SharedArms
 ) -> dict[str, _Side]:
     """Makes the table of each arm; all draw the same examples, and the same seeds where paired."""
     examples = None if settings.resample == "seeds" else " examples"
@@ -282,7 +295,7 @@ def _sides(
         pool: str | None = "seeds" if settings.design == "paired" else f"seeds of {name}"
         if settings.resample == "examples":
             pool = None
-        job = ScoreJob(arm, metric, pool, examples, settings.aggregate)
+        job = shared.job(arm, metric, pool, examples, settings.aggregate)
         table = aggregated_table(job_table(job), job.aggregate)
         freedom = seed_freedom(len(arm.seeds), job.aggregate)
         part = TablePart(table, 1.0, pool, examples, freedom, scored_counts(job))

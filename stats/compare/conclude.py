@@ -71,7 +71,7 @@ class Names:
     experiment: str = "experiment"
 
 
-def conclude(
+def concluded(
     sides: Sequence[ArmSummary],
     crossing: Crossing,
     samples: NDArray[np.float64],

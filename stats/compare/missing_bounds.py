@@ -61,7 +61,7 @@ def extreme_arms(arms: Sequence[Arm], metric: MetricLike) -> tuple[list[Arm], li
             missing = np.zeros(own.shape, bool) if arm.observed is None else ~arm.observed
             scores = np.where(missing, high if sign > 0 else low, own)
             labels = np.zeros(len(arm.labels))
-            sides.append(replace(arm, predictions=scores, labels=labels, observed=None, notes=()))
+            sides.append(replace(arm, predictions=scores, labels=labels, observed=None))
         return sides
 
     return (filled([-1]), filled([1])) if len(arms) == 1 else (filled([1, -1]), filled([-1, 1]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
@@ -22,16 +22,23 @@ from multiberts.stats.compare.checks import (
     notes_of,
     notes_of_score,
 )
-from multiberts.stats.compare.conclude import Names, ScoreKind, conclude, side_interval, side_spread
+from multiberts.stats.compare.conclude import (
+    Names,
+    ScoreKind,
+    concluded,
+    side_interval,
+    side_spread,
+)
 from multiberts.stats.compare.failures import failures_of
 from multiberts.stats.compare.missing_bounds import extreme_arms, with_bounds
 from multiberts.stats.compare.result import Comparison
+from multiberts.stats.compare.shared import SharedArms
 from multiberts.stats.errors import DataError
 from multiberts.stats.intervals import percentile_interval
 from multiberts.stats.metrics import FunctionMetric, MetricLike, ScoreFunction, named_metric
-from multiberts.stats.reading import arm_from_arrays, labelled, values_of_clusters
+from multiberts.stats.reading import labelled, values_of_clusters
 from multiberts.stats.results.comparison import ArmSummary, Pairing
-from multiberts.stats.runs_table import Arm, align, clustered, pair
+from multiberts.stats.runs_table import Arm, align, pair
 from multiberts.stats.settings import ComparisonOptions, ComparisonSettings, Design, Missing
 from multiberts.stats.variance.aggregation import aggregated_table, over_seeds, seed_freedom
 from multiberts.stats.variance.crossing import Crossing
@@ -144,30 +151,59 @@ def compare(
     return compare_task(task, settings, Names(name, evaluation_set, base_name, experiment_name))
 
 
-def compare_task(task: TaskData, settings: ComparisonSettings, names: Names) -> Comparison:
-    """Compares the two sides of one task; see `compare`."""
+def compare_task(
+    task: TaskData,
+    settings: ComparisonSettings,
+    names: Names,
+    shared: SharedArms | None = None,
+) -> Comparison:
+    """Compares the two sides of one task; see `compare`.
+
+    Args:
+      task: the sides.
+      settings: how.
+      names: of the comparison and its sides.
+      shared: with comparisons that have a side in common.
+    """
+    shared = shared or SharedArms()
     bound = task.missing == "bound"
-    arms, used = prepare_arms(replace(task, missing="omit") if bound else task, settings)
+    prepared = prepare_arms(replace(task, missing="omit") if bound else task, settings, shared)
 
-    def compared(arms: list[Arm], used: MetricLike) -> Comparison:
-        return compare_specs([ComparisonSpec(arms, used, settings, "")], settings, [names])[0][0]
+    def compared(sides: PreparedArms) -> Comparison:
+        return compare_specs([ComparisonSpec(sides, settings, "", shared)], settings, [names])[0][0]
 
+    found = compared(prepared)
     if not bound:
-        return compared(arms, used)
-    ends = extreme_arms(arms, used)
-    return with_bounds(compared(arms, used), *(compared(end, METRICS["mean"]) for end in ends))
+        return found
+    ends = extreme_arms(prepared.arms, prepared.metric)
+    return with_bounds(
+        found, *(compared(PreparedArms(tuple(end), METRICS["mean"])) for end in ends)
+    )
 
 
-def prepare_arms(task: TaskData, settings: ComparisonSettings) -> tuple[list[Arm], MetricLike]:
+class PreparedArms(NamedTuple):
+    """The sides of a comparison, checked, with their examples in one order.
+
+    Attributes:
+      arms: base, then experiment.
+      metric: their score.
+      notes: of each side, for readers; `{side}` stands for its name.
+    """
+
+    arms: tuple[Arm, ...]
+    metric: MetricLike
+    notes: tuple[tuple[str, ...], ...] = ((), ())
+
+
+def prepare_arms(
+    task: TaskData, settings: ComparisonSettings, shared: SharedArms | None = None
+) -> PreparedArms:
     """Checks the sides of a task, aligns their examples and pairs seeds where the design does.
-
-    Returns:
-      The sides, and the metric of their score.
 
     Raises:
       DataError: the sides do not fit the design or each other.
     """
-    design, experiment = settings.design, task.experiment
+    design, experiment, made = settings.design, task.experiment, shared or SharedArms()
     if (experiment is None) != (design == "single"):
         raise DataError(
             f"found design {design!r} {'without' if experiment is None else 'with'} an experiment; "
@@ -186,22 +222,20 @@ def prepare_arms(task: TaskData, settings: ComparisonSettings) -> tuple[list[Arm
         metric = METRICS["mean"]
     check_sources(sources, design)
     arms = [
-        arm_from_arrays(name, data, task.labels, metric=metric, missing=task.missing)
-        for name, data in sources.items()
+        made.read(name, data, task.labels, metric, task.missing) for name, data in sources.items()
     ]
-    shared = len(arms) > 1 and settings.examples == "shared"
-    if shared:
+    aligned = len(arms) > 1 and settings.examples == "shared"
+    if aligned:
         arms = list(align(arms[0], arms[1]))
         check_aligned(sources, arms)
     check_scales(arms, metric)
     unseen = check_classes(arms, metric)
-    arms = [
-        replace(arm, notes=tuple(notes_of(data, arm, design)))
-        for data, arm in zip(sources.values(), arms, strict=True)
+    notes = [
+        tuple(notes_of(data, arm, design)) for data, arm in zip(sources.values(), arms, strict=True)
     ]
-    arms[0] = replace(arms[0], notes=(*unseen, *arms[0].notes))
+    notes[0] = (*unseen, *notes[0])
     if task.clusters is not None:
-        arms = _in_clusters(task.clusters, sources, arms, shared=shared)
+        arms = _in_clusters(task.clusters, sources, arms, made, aligned=aligned)
     if design == "paired":
         unpaired, arms = arms, list(pair(*arms))
         if not arms[0].seeds:
@@ -209,7 +243,8 @@ def prepare_arms(task: TaskData, settings: ComparisonSettings) -> tuple[list[Arm
                 f"base has seeds {list(unpaired[0].seeds)} and experiment {list(unpaired[1].seeds)}, "
                 "none in common; use the unpaired design"
             )
-    return arms, bounded_mean(named_metric(task.metric or metric, arms), arms, sources.values())
+    used = bounded_mean(named_metric(task.metric or metric, arms), arms, sources.values())
+    return PreparedArms(tuple(arms), used, tuple(notes))
 
 
 def bounded_mean(
@@ -241,7 +276,12 @@ def bounded_mean(
 
 
 def _in_clusters(
-    clusters: Any, sources: Mapping[str, Any], arms: Sequence[Arm], *, shared: bool
+    clusters: Any,
+    sources: Mapping[str, Any],
+    arms: Sequence[Arm],
+    made: SharedArms,
+    *,
+    aligned: bool,
 ) -> list[Arm]:
     """Groups the examples of all sides; clusters of shared examples may be those of one side.
 
@@ -251,11 +291,11 @@ def _in_clusters(
     import pandas
 
     is_name = isinstance(clusters, str)
-    if len(arms) > 1 and not shared and not is_name:
+    if len(arms) > 1 and not aligned and not is_name:
         raise DataError(
             "found clusters as values for separate examples; name a coordinate of both sides"
         )
-    if not shared:
+    if not aligned:
         groups = [
             values_of_clusters(name, data, clusters, arm)
             for (name, data), arm in zip(sources.items(), arms, strict=True)
@@ -282,7 +322,7 @@ def _in_clusters(
             )
         groups = [found[0]] * 2
     return [
-        clustered(arm, values, name, called)
+        made.clustered(arm, values, name, called)
         for arm, (values, called), name in zip(arms, groups, sources, strict=True)
     ]
 
@@ -306,22 +346,23 @@ class ComparisonSpec:
 
     def __init__(
         self,
-        arms: Sequence[Arm],
-        metric: MetricLike,
+        prepared: PreparedArms,
         settings: ComparisonSettings,
         examples: str,
+        shared: SharedArms | None = None,
     ):
         """Builds the jobs and the tables.
 
         Args:
-          arms: prepared.
-          metric: their score.
+          prepared: the sides, and the metric of their score.
           settings: design and what is resampled.
           examples: name of the set of examples; specs with the same name share its draws.
+          shared: with specs that have a side in common.
 
         Raises:
           DataError: an arm whose seeds are to be drawn has one seed, or one whose examples are has one.
         """
+        arms, metric, self._notes = prepared
         _check_seeds(arms, settings)
         if settings.resample != "seeds" and min(arm.num_examples for arm in arms) < 2:
             raise DataError(
@@ -343,8 +384,9 @@ class ComparisonSpec:
         if settings.resample == "seeds":
             sets = [None, None]
         self.sets = sets[: len(arms)]
+        job = (shared or SharedArms()).job
         self.jobs = [
-            ScoreJob(arm, metric, pool, name, settings.aggregate)
+            job(arm, metric, pool, name, settings.aggregate)
             for arm, pool, name in zip(arms, pools, sets, strict=False)
         ]
         parts = self._parts([job_table(job) for job in self.jobs])
@@ -394,8 +436,8 @@ class ComparisonSpec:
         """Returns what readers must know of the sides, by their names."""
         return tuple(
             text.replace("{side}", side.name)
-            for arm, side in zip(self.arms, summaries, strict=True)
-            for text in (*arm.notes, *notes_of_score(self.metric.name, side.estimate))
+            for own, side in zip(self._notes, summaries, strict=False)
+            for text in (*own, *notes_of_score(self.metric.name, side.estimate))
         )
 
     def summaries(
@@ -554,7 +596,7 @@ def compare_specs(
         columns = slice(sides * number, sides * (number + 1))
         samples = replicates.scores[:, columns]
         summaries = spec.summaries(samples, called, settings)
-        result = conclude(
+        result = concluded(
             summaries,
             spec.crossing,
             samples,

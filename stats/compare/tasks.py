@@ -9,13 +9,24 @@ from typing import Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from multiberts.stats.compare.conclude import Names, ScoreKind, conclude, side_interval, side_spread
-from multiberts.stats.compare.question import ComparisonSpec, TaskData, compare_specs, prepare_arms
+from multiberts.stats.compare.conclude import (
+    Names,
+    ScoreKind,
+    concluded,
+    side_interval,
+    side_spread,
+)
+from multiberts.stats.compare.question import (
+    ComparisonSpec,
+    PreparedArms,
+    TaskData,
+    compare_specs,
+    prepare_arms,
+)
 from multiberts.stats.compare.result import Comparison, Readable
 from multiberts.stats.corrections import adjusted_p_values, check_replicates, max_t_p_values
 from multiberts.stats.errors import DataError
 from multiberts.stats.intervals import percentile_interval
-from multiberts.stats.metrics import MetricLike
 from multiberts.stats.results.comparison import ArmSummary
 from multiberts.stats.results.content import EqualByContent
 from multiberts.stats.runs_table import Arm, sorted_seeds
@@ -119,10 +130,11 @@ def compare_family(
     if design != "single":
         check_replicates(settings.num_bootstrap, len(tasks), 1 - settings.confidence)
     prepared = {name: _arms(name, task, settings) for name, task in tasks.items()}
-    arms, left_out = _common_seeds({name: sides for name, (sides, _) in prepared.items()})
-    metrics = {name: metric for name, (_, metric) in prepared.items()}
+    arms, left_out = _common_seeds({name: list(one.arms) for name, one in prepared.items()})
     specs = {
-        name: ComparisonSpec(arms[name], metrics[name], settings, task.examples_of or name)
+        name: ComparisonSpec(
+            prepared[name]._replace(arms=tuple(arms[name])), settings, task.examples_of or name
+        )
         for name, task in tasks.items()
     }
     _check_shared_sets(specs)
@@ -155,7 +167,7 @@ def compare_family(
     )
 
 
-def _arms(name: str, task: TaskData, settings: ComparisonSettings) -> tuple[list[Arm], MetricLike]:
+def _arms(name: str, task: TaskData, settings: ComparisonSettings) -> PreparedArms:
     try:
         return prepare_arms(task, settings)
     except ValueError as error:
@@ -214,7 +226,7 @@ def _macro_average(
     names = Names(
         "macro-average", f"mean of {len(comparisons)} tasks", sides[0].name, sides[-1].name
     )
-    return conclude(
+    return concluded(
         sides,
         crossing,
         samples,

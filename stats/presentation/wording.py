@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import partial
@@ -70,7 +69,7 @@ def finding(
             f"(difference {estimate_text(item, item.estimate)}, {level})."
         )
     sentences = [
-        f"Across {_scope(item)}, {change}",
+        f"Across {scope(item)}, {change}",
         _judgement(item, adjusted, early),
         *([] if early is None else [early_answer(early)]),
         *_pairing(item),
@@ -90,7 +89,7 @@ def level_text(confidence: float) -> str:
     return f"{100 * confidence:g} % CI"
 
 
-def _scope(item: ComparisonResult) -> str:
+def scope(item: ComparisonResult) -> str:
     """Returns what a comparison of two sides rests on."""
     assert item.experiment is not None
     seeds = f"{_seeds(item.base)} against {_seeds(item.experiment)}"
@@ -120,7 +119,7 @@ def _pairing(item: ComparisonResult) -> list[str]:
         found.append(
             "Seeds are paired by seed number only: nothing in the data says that runs of one seed "
             "have a common parent. Were they unrelated, the interval would be "
-            f"{estimate_text(item, item.unpaired_t)} ({_p(item.p_unpaired_t.two_sided)})."
+            f"{estimate_text(item, item.unpaired_t)} ({p_text(item.p_unpaired_t.two_sided)})."
         )
     return found
 
@@ -244,46 +243,8 @@ def early_answer(look: EarlyLook) -> str:
     )
 
 
-def answer(
-    items: Sequence[ComparisonResult], adjusted: Sequence[float], results: Sequence[str]
-) -> str:
-    """Returns one sentence on what some comparisons of the same two sides say.
-
-    Args:
-      items: all of one design.
-      adjusted: their corrected p-values; empty in a `single` design.
-      results: of `verdict`, one per comparison; empty likewise.
-    """
-    if not adjusted:
-        return " ".join(finding(item) for item in items[:1])
-    place = min(range(len(items)), key=lambda number: adjusted[number])
-    item, counts = items[place], Counter(results)
-    assert item.experiment is not None
-    tally = ", ".join(
-        f"{word} on {counts[word]}"
-        for word in ("better", "worse", "higher", "lower", "not clear")
-        if counts[word]
-    )
-    arms = {other.experiment.name for other in items if other.experiment}
-    sides, clearest = f"{item.experiment.name} against {item.base.name}", ""
-    if len(arms) > 1:
-        sides, clearest = f"{len(arms)} arms against {item.base.name}", f"{item.experiment.name}, "
-    scope = (
-        f"{len(items)} comparisons: {tally}; the clearest is"
-        if len(items) > 1
-        else f"{results[0]}:"
-    )
-    return (
-        f"{sides}, {scope} {clearest}{metric_name(item.metric)} on {item.evaluation_set}, "
-        f"{score_text(item.experiment.estimate, item.metric)} against "
-        f"{score_text(item.base.estimate, item.metric)}: difference "
-        f"{estimate_text(item, item.estimate)} ({level_text(item.confidence)} {estimate_text(item, item.t)}, "
-        f"{_p(adjusted[place])}{' after correction' if len(items) > 1 else ''}), from "
-        f"{_scope(item)}."
-    )
-
-
-def _p(value: float) -> str:
+def p_text(value: float) -> str:
+    """Writes a p-value for a sentence, `p = 0.03`."""
     text = format_cell(value, "p")
     return f"p {text}" if text.startswith("<") else f"p = {text}"
 
@@ -299,9 +260,9 @@ def _judgement(item: ComparisonResult, adjusted: float | None, early: EarlyLook 
     drawn = {"both": f"seeds and {_unit(item)}", "seeds": "seeds", "examples": _unit(item)}
     if item.standard_error == 0 and own == 1 and item.estimate != 0:
         return f"Nothing varies over {drawn[item.resample]}, so there is neither an interval nor a test."
-    test = f"The two-sided t test over {drawn[item.resample]} gives {_p(own)}"
+    test = f"The two-sided t test over {drawn[item.resample]} gives {p_text(own)}"
     if adjusted is not None and format_cell(adjusted, "p") != format_cell(own, "p"):
-        test = f"{test}, and {_p(adjusted)} after Holm's correction"
+        test = f"{test}, and {p_text(adjusted)} after Holm's correction"
     clear = judged < round(1 - item.confidence, 12) if early is None else early.is_enough
     if not clear:
         test = f"{test}: the data do not rule out zero difference"
@@ -385,7 +346,7 @@ def _without_failed(item: ComparisonResult) -> str:
         return ""
     return (
         f" Without failed seeds the difference is {estimate_text(item, found.estimate)} "
-        f"({level_text(item.confidence)} {estimate_text(item, found.t)}, {_p(found.p_t.two_sided)}); "
+        f"({level_text(item.confidence)} {estimate_text(item, found.t)}, {p_text(found.p_t.two_sided)}); "
         "aggregate='iqm' keeps them and limits their weight."
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,15 +23,13 @@ from multiberts.evaluate.metrics.winogender_bias import (
 )
 from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.pseudo_values import arm_table
-from multiberts.stats.compare.arms import ManyDesign, compare_arms
 from multiberts.stats.compare.conclude import Names
 from multiberts.stats.compare.question import TaskData, compare_task
-from multiberts.stats.compare.ranking import ArmComparisons
 from multiberts.stats.compare.result import Comparison
+from multiberts.stats.compare.shared import SharedArms
 from multiberts.stats.errors import DataError
 from multiberts.stats.intervals import Interval
 from multiberts.stats.presentation.figures import Curve, OccupationScores
-from multiberts.stats.reading import arm_from_arrays
 from multiberts.stats.runs_table import Arm, align, pair, sorted_seeds
 from multiberts.stats.settings import ComparisonSettings, Missing
 from multiberts.stats.variance.components import (
@@ -86,7 +84,8 @@ class Dump:
       step: of pre-training, or None where it is not known.
       measures: names of the metrics, the task's own first.
       data: as `evaluate.dumps.predictions.read_predictions` returns it.
-      missing: `omit` leaves a missing prediction out of its run's score.
+      missing: as in `stats.compare`.
+      clusters: coordinate of examples that are drawn together, or None.
     """
 
     task: str
@@ -96,6 +95,7 @@ class Dump:
     measures: tuple[str, ...]
     data: xarray.Dataset
     missing: Missing = "refuse"
+    clusters: str | None = None
 
     @property
     def set_name(self) -> str:
@@ -264,11 +264,14 @@ class Dump:
         tables = [np.concatenate(list(arm_table(side, metric).blocks()), axis=1) for side in sides]
         return variance_components(tables[1] - tables[0])
 
-    def arm(self, measure: str) -> tuple[Arm, Metric | RankMetric]:
+    def arm(
+        self, measure: str, shared: SharedArms | None = None
+    ) -> tuple[Arm, Metric | RankMetric]:
         """Returns the runs, checked to suit the measure, and the metric."""
         data, metric = self.measured(measure)
         name = f"{self.set_name}, {self.name}"
-        arm = arm_from_arrays(name, data, metric=metric, missing=self.missing)
+        missing: Missing = "refuse" if self.missing == "refuse" else "omit"
+        arm = (shared or SharedArms()).read(name, data, None, metric, missing)
         try:
             metric.bind(arm.labels, arm.predictions)
         except ValueError as error:
@@ -291,6 +294,7 @@ def compare_dumps(
     settings: ComparisonSettings,
     names: tuple[str, str] = ("base", "experiment"),
     name: str | None = None,
+    shared: SharedArms | None = None,
 ) -> Comparison:
     """Compares two dumps under a measure (see `stats.compare`).
 
@@ -301,6 +305,7 @@ def compare_dumps(
       settings: how.
       names: how tables call the two sides.
       name: of the comparison; by default "<experiment> against <base>".
+      shared: with comparisons that have a side in common.
 
     Raises:
       DataError: the dumps do not fit together.
@@ -308,47 +313,12 @@ def compare_dumps(
     data, metric = base.measured(measure)
     other = None if experiment is None else experiment.measured(measure)[0]
     name = f"{names[1]} against {names[0]}" if name is None else name
-    task = TaskData(data, other, metric, missing=base.missing)
+    clusters = base.clusters or (experiment.clusters if experiment else None)
+    task = TaskData(data, other, metric, clusters=clusters, missing=base.missing)
     try:
-        return compare_task(task, settings, Names(name, base.set_name, *names))
+        return compare_task(task, settings, Names(name, base.set_name, *names), shared)
     except ValueError as error:
         raise DataError(f"{name} on {base.set_name}, {measure}: {error}") from error
-
-
-# Where `rank_arms` returns None for three arms or more.
-NO_RANKING = (
-    "no ranking of all arms: it needs two seeds that all arms have, or design='unpaired', "
-    "which draws each arm's own seeds"
-)
-
-
-def rank_arms(
-    arms: Mapping[str, Any], metric: Any, design: str, name: str, **options: Any
-) -> ArmComparisons | None:
-    """Ranks arms that a report compares.
-
-    Args:
-      arms: by name, labelled arrays with a coordinate `pretrain_seed`.
-      metric: their score.
-      design: of the comparisons that the ranking joins.
-      name: of the ranking in tables and texts.
-      **options: of `stats.compare_arms`.
-
-    Returns:
-      None where there are fewer than three arms, where the design is neither paired nor unpaired, or
-      where fewer than two seeds are common to all arms of a paired design.
-
-    Raises:
-      DataError: the arms do not fit together.
-    """
-    seeds = [set(data["pretrain_seed"].to_numpy().ravel().tolist()) for data in arms.values()]
-    too_few = design == "paired" and len(set.intersection(*seeds)) < 2
-    if len(arms) < 3 or design not in get_args(ManyDesign) or too_few:
-        return None
-    try:
-        return compare_arms(arms, metric, cast("ManyDesign", design), name=name, **options)
-    except ValueError as error:
-        raise DataError(f"ranking {name}: {error}") from error
 
 
 def curve_of_dumps(dumps: Sequence[Dump], measure: str, all_steps: bool = True) -> Curve:
