@@ -208,7 +208,8 @@ def _request(analysis: _Analysis, request: Mapping[str, Any], prefix: str) -> Re
         planned = analysis.planned_seeds(sides, settings.design)
         for measure, dumps in analysis.shared(base, experiment):
             place = f"{prefix}-{slug(dumps[0].set_name)}-{slug(metric_name(measure))}"
-            pairs.append(Pair(dumps, measure, names, request["name"], place, planned))
+            arms = [side.name for side in sides]
+            pairs.append(Pair(dumps, measure, names, request["name"], place, planned, arms))
     if not pairs:
         raise UserError(
             f"comparison {request['name']!r}: the two sides share no task, evaluation set and "

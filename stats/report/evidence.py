@@ -44,6 +44,7 @@ class Pair:
       name: of the comparison.
       place: its figures' files begin with this.
       planned_seeds: how many seeds are planned; None where no plan is known.
+      arms: names of the dumps in a ranking, where they are not their own.
     """
 
     dumps: Sequence[Dump]
@@ -52,6 +53,12 @@ class Pair:
     name: str
     place: str
     planned_seeds: int | None = None
+    arms: Sequence[str] = ()
+
+    def by_arm(self) -> dict[str, Dump]:
+        """Returns the dumps by their names in a ranking."""
+        names = self.arms or [dump.name for dump in self.dumps]
+        return dict(zip(names, self.dumps, strict=True))
 
 
 @dataclass(frozen=True)
@@ -188,11 +195,11 @@ def _rankings(
     for number, pair in pairs:
         if len(pair.dumps) > 1:
             settings = requests[number].settings
-            key = pair.dumps[0].name, settings.design, settings.resample
+            key = next(iter(pair.by_arm())), settings.design, settings.resample
             families.setdefault(key, []).append((number, pair))
     for family in families.values():
         number, last = family[-1]
-        arms = {dump.name: dump for _, pair in family for dump in pair.dumps}
+        arms = {name: dump for _, pair in family for name, dump in pair.by_arm().items()}
         if len(arms) < 3:
             continue
         base = last.dumps[0]

@@ -12,7 +12,7 @@ from multiberts.runs.figure_style import save_figure
 from multiberts.runs.files import replaced, write_atomically
 from multiberts.runs.web_page.rendering import render
 from multiberts.stats.compare.result import Comparison
-from multiberts.stats.formats import Cell, format_cell, with_minus
+from multiberts.stats.formats import NONE, Cell, format_cell, with_minus
 from multiberts.stats.presentation import ranking_words, wording
 from multiberts.stats.presentation.comparison_tables import full_table, summary_table
 from multiberts.stats.presentation.metric_names import metric_label, metric_meaning, score_format
@@ -121,7 +121,9 @@ def _filters(path: Path, pages: Mapping[str, ExampleGrid]) -> dict[str, Callable
         "p": lambda value: format_cell(value, "p"),
         "table": _readable,
         "tests": lambda item: _tests(item).html(),
-        "results": lambda content: sorted({i.result for c in content.compared for i in c.items}),
+        "results": lambda content: sorted(
+            {_dash(i.result) for c in content.compared for i in c.items}
+        ),
         "metrics": _metrics,
         "warnings": _warnings,
         "meaning": metric_meaning,
@@ -141,6 +143,7 @@ def _filters(path: Path, pages: Mapping[str, ExampleGrid]) -> dict[str, Callable
         ),
         "effect": _effect,
         "minus": with_minus,
+        "dash": _dash,
         "page_of": lambda grid: names.get(id(grid), ""),
     }
 
@@ -244,3 +247,7 @@ def _effect(hedges_g: float) -> str:
     if abs(hedges_g) > MAX_EFFECT:
         return f"beyond {with_minus(str(-MAX_EFFECT if hedges_g < 0 else MAX_EFFECT))}"
     return with_minus(format_cell(hedges_g))
+
+
+def _dash(result: str) -> str:
+    return "–" if result == NONE else result
