@@ -27,7 +27,8 @@ from multiberts.benchmarks.crossed_model import (
     Condition,
 )
 from multiberts.runs.figure_style import COLOURS, GREY, LINES, MARKERS, canvas
-from multiberts.stats.presentation.table_writer import Cell, Table
+from multiberts.stats.formats import Cell
+from multiberts.stats.presentation.table_writer import Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -481,7 +482,7 @@ def _impossible(shown: Outcomes) -> list[str]:
 
 
 _RULE = (
-    "The rule for a failed run (`stats.bootstrap.conclusion.failed_seeds`): it predicts one class alone "
+    "The rule for a failed run (`stats.compare.failures.failed_seeds`): it predicts one class alone "
     "and others do not; or its score is nearer to chance (always the most frequent class) than to the "
     "median seed and at least three robust standard deviations from the median, of three seeds or more "
     "and where the median is far from chance; or it is nineteen robust standard deviations away, of five "

@@ -22,25 +22,22 @@ from multiberts.benchmarks.crossed_model import CLUSTER_SIZE, Condition, RealAns
 from multiberts.benchmarks.neighbours import neighbour_intervals
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.stats import Task, compare_tasks
-from multiberts.stats.bootstrap.arms import Arm
-from multiberts.stats.bootstrap.comparison import (
-    Question,
+from multiberts.stats.compare.conclude import Names, interval_and_test, without_failed
+from multiberts.stats.compare.question import (
+    ComparisonSpec,
+    PreparedArms,
     bounded_mean,
-    compare_questions,
+    compare_specs,
     kind_of,
 )
-from multiberts.stats.bootstrap.conclusion import (
-    ComparisonSettings,
-    Names,
-    interval_and_test,
-    remainder,
-)
-from multiberts.stats.bootstrap.crossing import Crossing
 from multiberts.stats.intervals import (
     Interval,
     PValues,
     generalised_interval,
 )
+from multiberts.stats.runs_table import Arm
+from multiberts.stats.settings import ComparisonSettings
+from multiberts.stats.variance.crossing import Crossing
 
 INTERVALS = ("percentile", "basic", "bca", "studentised")
 TESTS = ("t", "percentile", "published", "sign_flip", "permutation")
@@ -143,7 +140,7 @@ def questions_of(
     trials: Sequence[int],
     num_bootstrap: int,
     real: RealAnswers | None = None,
-) -> tuple[list[Question], ComparisonSettings]:
+) -> tuple[list[ComparisonSpec], ComparisonSettings]:
     """Makes a batch of trials, ready for one bootstrap."""
     assert condition.design != "family"
     settings = ComparisonSettings(
@@ -157,7 +154,9 @@ def questions_of(
     questions = []
     for trial in trials:
         arms = condition.arms(simulation_seed, trial, real)
-        questions.append(Question(arms, bounded_mean(metric, arms), settings, ""))
+        questions.append(
+            ComparisonSpec(PreparedArms(tuple(arms), bounded_mean(metric, arms)), settings, "")
+        )
     return questions, settings
 
 
@@ -194,7 +193,7 @@ def simulate(
             outcome.terms = (np.array(outcome.terms) + terms).tolist()
             names = [Names()] * len(questions)
             for question, found in zip(
-                questions, compare_questions(questions, settings, names)[0], strict=True
+                questions, compare_specs(questions, settings, names)[0], strict=True
             ):
                 reference = generalised_interval(
                     found.estimate,
@@ -250,7 +249,7 @@ class Recommended(NamedTuple):
     flags: dict[str, bool]
 
 
-def recommended(question: Question, settings: ComparisonSettings) -> Recommended:
+def recommended(question: ComparisonSpec, settings: ComparisonSettings) -> Recommended:
     """Computes what `stats.compare` recommends, without a bootstrap.
 
     The flags are those of the warnings that a printed result holds: `failed seeds`; `data` for these or
@@ -281,7 +280,7 @@ def recommended(question: Question, settings: ComparisonSettings) -> Recommended
         "failed seeds": failed,
     }
     rest = question.without(sides)
-    others = interval if rest is None else remainder(rest, level, span, p is not None).t
+    others = interval if rest is None else without_failed(rest, level, span, p is not None).t
     return Recommended(estimate, interval, p, unpaired, others, flags)
 
 

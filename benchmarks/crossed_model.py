@@ -26,8 +26,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from multiberts.stats.bootstrap.aggregation import Aggregate
-from multiberts.stats.bootstrap.arms import Arm, clustered, make_arm
+from multiberts.stats.runs_table import Arm, clustered, make_arm
+from multiberts.stats.settings import Aggregate
 
 Array = NDArray[np.float64]
 RealAnswers = Mapping[str, NDArray[np.bool_]]

@@ -32,12 +32,12 @@ from multiberts.runs.command import run_command
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import write_atomically
-from multiberts.stats.bootstrap.arms import make_arm
-from multiberts.stats.bootstrap.conclusion import ComparisonSettings
-from multiberts.stats.bootstrap.crossing import crossing_of_tables
-from multiberts.stats.bootstrap.many_arms import ManyDesign, compare_prepared
+from multiberts.stats.compare.arms import ManyDesign, compare_prepared
 from multiberts.stats.intervals import t_interval
 from multiberts.stats.presentation.table_writer import Table
+from multiberts.stats.runs_table import make_arm
+from multiberts.stats.settings import ComparisonSettings
+from multiberts.stats.variance.crossing import crossing_of_tables
 
 CONFIDENCE = 0.95
 NUM_ARMS, NUM_EXAMPLES = 10, 500

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from multiberts.runs import console
 from multiberts.stats import Task, compare, compare_tasks, multibootstrap
-from multiberts.stats.bootstrap.inputs import arm_from_arrays
+from multiberts.stats.reading import arm_from_arrays
 
 NUM_BOOTSTRAP = 1000
 NUM_EXAMPLES = 10_000
@@ -223,7 +223,7 @@ def bench() -> list[Row]:
 
 def exact_error(table: NDArray[np.float64]) -> float:
     """Returns the exact standard error of the bootstrap."""
-    from multiberts.stats.bootstrap.crossing import crossing_of_tables
+    from multiberts.stats.variance.crossing import crossing_of_tables
 
     return float(np.sqrt(crossing_of_tables([table]).bootstrap_variance()))
 

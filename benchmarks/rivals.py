@@ -45,11 +45,11 @@ from multiberts.runs.command import run_command
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import write_atomically
-from multiberts.stats.bootstrap.arms import make_arm
-from multiberts.stats.bootstrap.comparison import Question
-from multiberts.stats.bootstrap.conclusion import ComparisonSettings
-from multiberts.stats.bootstrap.crossing import VarianceParts
+from multiberts.stats.compare.question import ComparisonSpec, PreparedArms
 from multiberts.stats.presentation.table_writer import Table
+from multiberts.stats.runs_table import make_arm
+from multiberts.stats.settings import ComparisonSettings
+from multiberts.stats.variance.crossing import VarianceParts
 
 BLOCK = 50
 NUMBERS_OF_SEEDS = (2, 3, 5, 10)
@@ -102,7 +102,7 @@ def one_trial(trials: Trials, simulation_seed: int, trial: int) -> dict[str, End
             for place, (arm, table) in enumerate(zip(arms, holes, strict=True))
         ]
     settings = ComparisonSettings(design=condition.design, num_bootstrap=40, confidence=CONFIDENCE)
-    question = Question(arms, METRICS[condition.metric], settings, "")
+    question = ComparisonSpec(PreparedArms(tuple(arms), METRICS[condition.metric]), settings, "")
     low, high = recommended(question, settings).interval
     sides = [
         (arm.predictions == arm.labels if binary else arm.predictions).astype(float) for arm in arms
@@ -149,7 +149,7 @@ def beyond_the_prior(num_trials: int) -> list[dict[str, Any]]:
                 make_arm(str(place), side, np.ones(100), range(2))
                 for place, side in enumerate(sides)
             ]
-            question = Question(arms, METRICS["accuracy"], settings, "")
+            question = ComparisonSpec(PreparedArms(tuple(arms), METRICS["accuracy"]), settings, "")
             low, high = recommended(question, settings).interval
             found.append({"ours": (low, high)} | logistic_intervals(sides, False, random))
         counts = _counted(found, 0.0)

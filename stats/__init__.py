@@ -6,14 +6,14 @@ Nothing here imports TensorFlow; pandas, xarray and Matplotlib are imported wher
 needed.
 """
 
-from multiberts.stats.bootstrap.comparison import TaskResults as Task
-from multiberts.stats.bootstrap.comparison import compare
-from multiberts.stats.bootstrap.conclusion import Comparison
-from multiberts.stats.bootstrap.inputs import from_frame
-from multiberts.stats.bootstrap.many_arms import compare_arms
 from multiberts.stats.bootstrap.published import multibootstrap, report_ci
-from multiberts.stats.bootstrap.ranking import ArmComparisons
-from multiberts.stats.bootstrap.task_family import TaskComparisons, compare_tasks
+from multiberts.stats.compare.arms import compare_arms
+from multiberts.stats.compare.question import TaskData as Task
+from multiberts.stats.compare.question import compare
+from multiberts.stats.compare.ranking import ArmComparisons
+from multiberts.stats.compare.result import Comparison
+from multiberts.stats.compare.tasks import TaskComparisons, compare_tasks
+from multiberts.stats.reading import from_frame
 from multiberts.stats.report.own_predictions import read_predictions
 
 __all__ = [

@@ -70,7 +70,7 @@ def acceleration(influences: Sequence[NDArray]) -> float:
 
     Args:
       influences: for each sample (the seeds of each side, the examples) how much each of its
-        members moves the estimate, as `stats.bootstrap.crossing.Crossing.influences` returns it: to
+        members moves the estimate, as `stats.variance.crossing.Crossing.influences` returns it: to
         first order the estimate is a constant plus the sum of the means of these arrays.
 
     Returns:
@@ -141,7 +141,7 @@ def studentised_interval(
     Args:
       samples: bootstrap samples [replicates].
       sample_standard_errors: the standard error of each, from its own replicate [replicates]: the
-        root of `stats.bootstrap.crossing.Crossing.replicate_variances`.
+        root of `stats.variance.crossing.Crossing.replicate_variances`.
       estimate: the score of the data.
       standard_error: its standard error, estimated the same way.
       confidence: level, in (0, 1).
@@ -192,14 +192,14 @@ def generalised_interval(
     Every mean square is divided by draws of chi-squared / degrees of freedom, which gives the
     variances that could have led to it; the estimate then errs by a normal draw of that variance. It
     is the reference for the cautious degrees of freedom of
-    `stats.bootstrap.crossing.VarianceEstimate`: a mean square of few seeds that is small by chance
+    `stats.variance.crossing.VarianceEstimate`: a mean square of few seeds that is small by chance
     could have come from a large variance, which Satterthwaite's own formula overlooks. The t interval
     is preferred as it needs no draws and has a p-value.
 
     Args:
       estimate: of the data.
       mean_squares: shares of the variance with their degrees of freedom, in groups that are added and
-        those that are subtracted: `stats.bootstrap.crossing.Crossing.mean_square_shares`.
+        those that are subtracted: `stats.variance.crossing.Crossing.mean_square_shares`.
       confidence: level, in (0, 1).
       num_draws: of the simulation.
       draw_seed: identifies the draws.
@@ -208,7 +208,7 @@ def generalised_interval(
       ValueError: `confidence` is not inside (0, 1).
 
     Example:
-      >>> from multiberts.stats.bootstrap.crossing import crossing_of_tables
+      >>> from multiberts.stats.variance.crossing import crossing_of_tables
       >>> from multiberts.stats.intervals import generalised_interval
       >>> crossing = crossing_of_tables([[[0.0, 1.0, 1.0], [1.0, 1.0, 1.0]]])
       >>> found = generalised_interval(0.83, crossing.mean_square_shares(), 0.8)
@@ -408,7 +408,7 @@ def score_interval(
       bounds: the smallest and the largest possible score.
       num_units: independent examples (or clusters, or seeds) behind the score.
       tail_freedom: degrees of freedom where heavy tails of the examples count; see
-        `stats.bootstrap.crossing.Crossing.tail_freedom`.
+        `stats.variance.crossing.Crossing.tail_freedom`.
 
     Raises:
       ValueError: `confidence` is not inside (0, 1).

@@ -12,9 +12,9 @@ from multiberts.stats.instances.decomposition import decompose
 from multiberts.stats.instances.figures import decay_figure
 from multiberts.stats.instances.nested_runs import NestedRuns, nested_runs_from_array
 from multiberts.stats.intervals import Interval
-from multiberts.stats.planning.sequential import sequential_decision
 from multiberts.stats.presentation.figures import forest_figure
 from multiberts.stats.presentation.wording import finding, warnings
+from multiberts.stats.results.sequential import sequential_decision
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from multiberts.runs.figure_style import COLOURS, GREY, LINES, MARKERS
-from multiberts.stats.bootstrap.arms import DataError
-from multiberts.stats.bootstrap.plan import Plan
-from multiberts.stats.planning.components import (
+from multiberts.stats.errors import DataError
+from multiberts.stats.variance.components import (
     VarianceComponents,
     unpaired_components,
     variance_components,
 )
+from multiberts.stats.variance.plan import Plan
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

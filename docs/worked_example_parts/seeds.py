@@ -12,7 +12,7 @@ from multiberts.docs.worked_example_parts.data import Data, parts_of_hans, right
 from multiberts.docs.worked_example_parts.printing import table
 from multiberts.stats.instances.run_agreement import agreement as run_agreement
 from multiberts.stats.intervals import Interval
-from multiberts.stats.planning.components import (
+from multiberts.stats.variance.components import (
     VarianceComponents,
     intraclass_correlation,
     variance_components,

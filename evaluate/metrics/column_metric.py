@@ -52,8 +52,7 @@ class Metric:
       name: the key in `METRICS`.
       columns: (labels [examples], predictions [..., examples]) -> float64 [..., examples, K]; a
         `BoundColumns` where a block of examples alone would not do.
-      finish: sums [..., K] -> scores [...]. Scaling all sums alike does not change the score
-        (but for BLEU's smoothing).
+      finish: sums [..., K] -> scores [...]. Scaling all sums alike does not change the score.
       degenerate: sums [..., K] -> bool [...], True where the score is 0/0 and its defined value
         is given.
       mean_of: the column whose plain mean over examples is the score, or None for a non-linear

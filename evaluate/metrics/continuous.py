@@ -31,7 +31,7 @@ def require_numbers(name: str, labels: NDArray, predictions: NDArray) -> None:
         if values.dtype.kind not in "biuf":
             raise ValueError(
                 f"{name} is for numbers, found {shown(values.flat[0])} in {what}; for classes use "
-                "accuracy, f1_macro or matthews, for texts squad_f1 or bleu"
+                "accuracy, f1_macro or matthews, for texts squad_f1"
             )
 
 

@@ -14,8 +14,7 @@ counted with `degenerate`:
 - `precision`, `recall`, `f2`, `f0_5` and `average_precision` are 0 where there is nothing to divide by;
 - `auc` is 1/2 where all labels are of one class (scikit-learn gives NaN);
 - those of `multilabel_` are 0 where there is nothing to divide by (as scikit-learn's `zero_division=0`);
-- `span_f1` is 0 where neither side has a span (as seqeval);
-- `bleu` is 0 where no text is long enough for an n-gram of every order (as sacrebleu).
+- `span_f1` is 0 where neither side has a span (as seqeval).
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from multiberts.evaluate.metrics.bleu import BLEU
 from multiberts.evaluate.metrics.classification import CLASSIFICATION_METRICS
 from multiberts.evaluate.metrics.column_metric import Metric
 from multiberts.evaluate.metrics.continuous import CONTINUOUS_METRICS
@@ -42,7 +40,6 @@ _ALL: tuple[Metric | RankMetric, ...] = (
     *RANK_METRICS,
     *PROBABILITY_METRICS,
     *SQUAD_METRICS,
-    BLEU,
     SPAN_F1,
     *LABEL_SET_METRICS,
 )

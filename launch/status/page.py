@@ -15,8 +15,8 @@ from multiberts.launch.status.picture import STATES, Status, SweepRow
 from multiberts.launch.status.progress import logged_curves
 from multiberts.runs.files import PathLike, write_atomically
 from multiberts.runs.web_page.rendering import render
+from multiberts.stats.formats import format_cell, with_minus
 from multiberts.stats.presentation.metric_names import metric_label, score_format
-from multiberts.stats.presentation.table_writer import format_cell, with_minus
 
 TEMPLATE = "status_page.html.j2"
 SECONDS_BETWEEN_REFRESHES = 30

@@ -14,7 +14,7 @@ from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
 
 if TYPE_CHECKING:
-    from multiberts.stats.bootstrap.conclusion import ArmSummary
+    from multiberts.stats.results.comparison import ArmSummary
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class TaskScores:
       spread: standard deviation over seeds; None of fewer than two.
       low, high: the lowest and the highest seed; None likewise.
       collapsed: seeds that look as if their training had failed (see
-        `stats.bootstrap.conclusion.failed_seeds`), or that give every example one answer.
+        `stats.compare.failures.failed_seeds`), or that give every example one answer.
       problem: why there is no score, in one line; empty where there is one.
     """
 
@@ -108,21 +108,22 @@ def _summary(directories: tuple[str, ...]) -> tuple[str, str, ArmSummary] | None
       UserError: a file is damaged, or runs do not belong together.
     """
     from multiberts.evaluate.dumps.run_file import read_run
-    from multiberts.stats.report.dumps import Bootstrap, compare_dumps
+    from multiberts.stats.report.dumps import compare_dumps
     from multiberts.stats.report.selection import (
         DumpReader,
         FinishedRun,
         choose_learning_rate,
         make_groups,
     )
+    from multiberts.stats.settings import ComparisonSettings
 
     reader = DumpReader()
     runs = [FinishedRun(Path(path), read_run(path)) for path in directories]
     group, _ = choose_learning_rate(make_groups(runs)[0], reader)
     for name, metrics in group.evaluation_sets().items():
-        options = {"name": group.task, "design": "single"}
+        settings = ComparisonSettings(design="single", num_bootstrap=40)
         item = compare_dumps(
-            reader(group, name), None, metrics[0], Bootstrap(40), group.name, "", **options
+            reader(group, name), None, metrics[0], settings, (group.name, ""), group.task
         )
         return name, item.metric, item.base
     return None

@@ -12,9 +12,9 @@ from multiberts.runs.errors import counted
 def render(template: Path, filters: Mapping[str, Callable[..., Any]], **values: Any) -> str:
     """Renders a Jinja template into a page.
 
-    Templates include `page.css` and `tables.js` from this folder: the colours of both schemes, and
-    the script that sorts and filters tables. Both keep to a content security policy without
-    addresses.
+    Templates extend `page.html.j2` from this folder, or include its `page.css` and `tables.js`: the
+    colours of both schemes, and the script that sorts and filters tables. All keep to a content
+    security policy without addresses.
 
     Args:
       template: file of the page.

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from multiberts.stats.b3.leakage import binomial_matrix, leakage_levels
 from multiberts.stats.b3.trend_filter import Regularisation, penalty, solve_regularised
-from multiberts.stats.bootstrap.arms import DataError, check_choice
+from multiberts.stats.errors import DataError, check_choice
 
 SearchRule = Literal["largest_consistent", "smallest_residual"]
 Floats = NDArray[np.float64]

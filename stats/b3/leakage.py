@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from multiberts.stats.bootstrap.arms import DataError
+from multiberts.stats.errors import DataError
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]

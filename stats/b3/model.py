@@ -72,7 +72,7 @@ from multiberts.stats.b3.leakage import (
     matching_purity,
 )
 from multiberts.stats.b3.trend_filter import Regularisation
-from multiberts.stats.bootstrap.arms import DataError, check_choice
+from multiberts.stats.errors import DataError, check_choice
 from multiberts.stats.intervals import Interval, percentile_interval
 
 Directions = Literal["one", "two"]

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from multiberts.stats.bootstrap.arms import DataError, check_choice
+from multiberts.stats.errors import DataError, check_choice
 
 Penalty = Literal["l1", "squared"]
 Floats = NDArray[np.float64]

@@ -14,16 +14,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from multiberts.evaluate.metrics.classification import is_binary
 from multiberts.runs import console
-from multiberts.stats.bootstrap.arms import Arm, DataError, check_kinds, make_arm, pair
-from multiberts.stats.bootstrap.resampling import (
-    MetricLike,
-    PublishedDraws,
-    ScoreFunction,
-    ScoreJob,
-    bootstrap,
-    named_metric,
-)
+from multiberts.stats.bootstrap.replicates import PublishedDraws, ScoreJob, bootstrap
+from multiberts.stats.errors import DataError
 from multiberts.stats.intervals import percentile_interval, published_p_values
+from multiberts.stats.metrics import MetricLike, ScoreFunction, named_metric
+from multiberts.stats.runs_table import Arm, check_kinds, make_arm, pair
 
 if TYPE_CHECKING:
     import pandas

@@ -13,7 +13,7 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from multiberts.stats.bootstrap.arms import DataError
+from multiberts.stats.errors import DataError
 from multiberts.stats.instances.decomposition import Decomposition, decompose
 from multiberts.stats.instances.ensembles import ensemble, runs_of_seed, single_runs
 from multiberts.stats.instances.instance_level import (

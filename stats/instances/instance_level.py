@@ -22,11 +22,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from multiberts.runs.errors import counted
-from multiberts.stats.bootstrap.arms import DataError
-from multiberts.stats.bootstrap.corrections import adjusted_p_values, check_num_bootstrap
-from multiberts.stats.bootstrap.crossing import VarianceParts
+from multiberts.stats.corrections import adjusted_p_values, check_num_bootstrap
+from multiberts.stats.errors import DataError
 from multiberts.stats.instances.ensembles import refuse_fractions
 from multiberts.stats.instances.nested_runs import NestedRuns, Runs, aligned, as_nested_runs
+from multiberts.stats.variance.crossing import VarianceParts
 
 Array = NDArray[np.float64]
 Direction = Literal["decay", "improvement"]

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from multiberts.stats.bootstrap.arms import DataError, sorted_seeds
+from multiberts.stats.errors import DataError
+from multiberts.stats.runs_table import sorted_seeds
 
 if TYPE_CHECKING:
     import xarray

@@ -26,9 +26,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.runs.errors import counted
-from multiberts.stats.bootstrap.arms import Arm, DataError, check_choice
-from multiberts.stats.bootstrap.inputs import arm_from_arrays
+from multiberts.stats.errors import DataError, check_choice
 from multiberts.stats.intervals import Interval, t_interval
+from multiberts.stats.reading import arm_from_arrays
+from multiberts.stats.runs_table import Arm
 
 if TYPE_CHECKING:
     import xarray

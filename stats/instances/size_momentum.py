@@ -38,10 +38,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.runs.errors import counted
-from multiberts.stats.bootstrap.arms import DataError, check_choice
-from multiberts.stats.bootstrap.crossing import Crossing, Term, VarianceParts
-from multiberts.stats.bootstrap.score_tables import TablePart, score_table
+from multiberts.stats.errors import DataError, check_choice
 from multiberts.stats.instances.nested_runs import Runs, aligned
+from multiberts.stats.variance.crossing import Crossing, Term, VarianceParts
+from multiberts.stats.variance.score_tables import TablePart, score_table
 
 Array = NDArray[np.float64]
 Correlation = Literal["pearson", "spearman"]

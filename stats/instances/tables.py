@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from multiberts.stats.formats import Cell
 from multiberts.stats.instances.analysis import (
     InstanceAnalysis,
     PairOfSizes,
@@ -21,7 +22,7 @@ from multiberts.stats.instances.analysis import (
 from multiberts.stats.instances.decomposition import Decomposition, LossPart, part
 from multiberts.stats.instances.size_momentum import Momentum, MomentumIndex
 from multiberts.stats.intervals import Interval
-from multiberts.stats.presentation.table_writer import Cell, Table
+from multiberts.stats.presentation.table_writer import Table
 
 LEVEL_NAMES = {
     "bias_squared": "bias squared",

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from multiberts.runs.errors import counted
-from multiberts.stats.bootstrap.arms import DataError
+from multiberts.stats.errors import DataError
 from multiberts.stats.instances.decomposition import decompose
 from multiberts.stats.instances.nested_runs import Runs, as_nested_runs
 

@@ -11,29 +11,32 @@ samples; the recommended interval and p stand alongside the published ones.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
 from multiberts.evaluate.metrics.winogender_bias import OCCUPATION_MEASURES
-from multiberts.stats.bootstrap.arms import DataError
-from multiberts.stats.bootstrap.comparison import TaskResults
-from multiberts.stats.bootstrap.conclusion import Comparison, Design
-from multiberts.stats.bootstrap.score_tables import Resample
-from multiberts.stats.bootstrap.task_family import TaskComparisons, compare_tasks
+from multiberts.stats.compare import tasks as task_family
+from multiberts.stats.compare.question import TaskData
+from multiberts.stats.compare.result import Comparison
+from multiberts.stats.compare.tasks import TaskComparisons
+from multiberts.stats.errors import DataError
 from multiberts.stats.instances.run_agreement import Agreement, agreement
 from multiberts.stats.paper.figures import ScorePanel
-from multiberts.stats.planning.components import VarianceComponents
 from multiberts.stats.presentation.wording import SOURCES
-from multiberts.stats.report.dumps import Bootstrap, Dump, RunScores, compare_dumps, step_name
+from multiberts.stats.report.dumps import Dump, RunScores, compare_dumps, step_name
 from multiberts.stats.report.selection import LearningRateChoice
+from multiberts.stats.settings import ComparisonSettings, Design, Resample
+from multiberts.stats.variance.components import VarianceComponents
 
 Key = tuple[str, str]  # task, evaluation set
 Pairs = Sequence[tuple[Dump, Dump]]
 ACCURACY = "accuracy"
 BIAS = "bias_correlation"
 HANS, NOT_ENTAILED = "hans", 0  # the label of `finetune.classification.challenge_pairs.TWO_WAY`
+# Its draws, so that the same predictions give the same samples; it has no studentised interval.
+PUBLISHED = ComparisonSettings(draws="published", studentised=False)
 GROUP_MEASURES = (ACCURACY, *OCCUPATION_MEASURES)
 
 
@@ -61,15 +64,13 @@ def compare_pair(
     experiment: Dump,
     measure: str,
     design: Design = "paired",
-    bootstrap: Bootstrap | None = None,
+    settings: ComparisonSettings | None = None,
     resample: Resample = "both",
     names: tuple[str, str] | None = None,
 ) -> Comparison:
     """Compares two dumps by a measure, named by what differs between them: procedure or step."""
-    return compare_dumps(
-        base, experiment, measure, bootstrap or Bootstrap(), *(names or _names(base, experiment)),
-        design=design, resample=resample, studentised=False,
-    )  # fmt: skip
+    settings = replace(settings or PUBLISHED, design=design, resample=resample)
+    return compare_dumps(base, experiment, measure, settings, names or _names(base, experiment))
 
 
 def _names(base: Dump, experiment: Dump) -> tuple[str, str]:
@@ -85,7 +86,7 @@ def compare_checkpoints(
     base_seed: Hashable,
     experiment_seed: Hashable,
     measure: str = BIAS,
-    bootstrap: Bootstrap | None = None,
+    settings: ComparisonSettings | None = None,
 ) -> Comparison:
     """Compares two pre-training seeds of one procedure, with only examples resampled.
 
@@ -105,11 +106,11 @@ def compare_checkpoints(
             )
         sides.append(replace(dump, data=dump.data.isel(run=rows)))
     names = (f"seed {base_seed}", f"seed {experiment_seed}")
-    return compare_pair(sides[0], sides[1], measure, "unpaired", bootstrap, "examples", names)
+    return compare_pair(sides[0], sides[1], measure, "unpaired", settings, "examples", names)
 
 
 def compare_family(
-    pairs: Pairs, design: Design = "paired", bootstrap: Bootstrap | None = None
+    pairs: Pairs, design: Design = "paired", settings: ComparisonSettings | None = None
 ) -> TaskComparisons:
     """Compares two procedures on several evaluation sets with shared draws of seeds.
 
@@ -119,7 +120,7 @@ def compare_family(
     Args:
       pairs: (base, experiment) dumps, one pair per evaluation set.
       design: of all.
-      bootstrap: how.
+      settings: how; by default with the draws of the published library.
 
     Raises:
       DataError: there are no pairs, or the dumps do not fit together.
@@ -127,15 +128,9 @@ def compare_family(
     tasks = {}
     for base, experiment in pairs:
         data, metric = base.measured(base.measures[0])
-        tasks[base.set_name] = TaskResults(data, experiment.measured(base.measures[0])[0], metric)
+        tasks[base.set_name] = TaskData(data, experiment.measured(base.measures[0])[0], metric)
     names = _names(*pairs[0]) if pairs else ("base", "experiment")
-    return compare_tasks(
-        tasks,
-        design,
-        **asdict(bootstrap or Bootstrap()),
-        base_name=names[0],
-        experiment_name=names[1],
-    )
+    return task_family.compare_family(tasks, replace(settings or PUBLISHED, design=design), names)
 
 
 @dataclass
@@ -147,7 +142,7 @@ class Catalogue:
     Attributes:
       dumps: predictions of all procedures; the last step of each is used.
       roles: which procedure is which.
-      bootstrap: how comparisons are made.
+      settings: how comparisons are made.
       early_step: the step of the base that its last is compared with; None: half of the last.
       parts: by name of an evaluation set, the coordinate of its examples (or `label`) by which its
         scores are drawn separately, such as {"hans": "label"}.
@@ -157,7 +152,7 @@ class Catalogue:
 
     dumps: Sequence[Dump]
     roles: Roles = field(default_factory=Roles)
-    bootstrap: Bootstrap = field(default_factory=Bootstrap)
+    settings: ComparisonSettings = PUBLISHED
     early_step: int | None = None
     parts: Mapping[str, str] = field(default_factory=dict)
     choices: Sequence[LearningRateChoice] = ()
@@ -273,7 +268,7 @@ class Catalogue:
         resample: Resample = "both",
     ) -> list[Comparison]:
         """Compares base and experiment by a measure, for each of those asked for."""
-        found = [compare_pair(*item, design, self.bootstrap, resample) for item in asked]
+        found = [compare_pair(*item, design, self.settings, resample) for item in asked]
         self.made_comparisons += found
         return found
 
@@ -308,7 +303,7 @@ class Catalogue:
         seeds = dump.run_scores(BIAS).seeds
         if len(seeds) < 2:
             raise DataError(f"{dump.set_name}: found one seed of {dump.name}, expected two")
-        found = compare_checkpoints(dump, seeds[0], seeds[1], bootstrap=self.bootstrap)
+        found = compare_checkpoints(dump, seeds[0], seeds[1], settings=self.settings)
         self.made_comparisons.append(found)
         return found
 
@@ -359,7 +354,7 @@ class Catalogue:
     @cached_property
     def family_of_steps(self) -> TaskComparisons:
         """Early against late checkpoints on all sets together."""
-        return compare_family(self.pairs_of_steps, bootstrap=self.bootstrap)
+        return compare_family(self.pairs_of_steps, settings=self.settings)
 
     @cached_property
     def agreements(self) -> dict[str, Agreement]:
@@ -371,7 +366,7 @@ class Catalogue:
                 for name, part in dump.split(self.parts[dump.evaluation_set]).items():
                     dumps[f"{dump.set_name}, {name}"] = part
             for name, part in dumps.items():
-                found[name] = agreement(part.data, confidence=self.bootstrap.confidence)
+                found[name] = agreement(part.data, confidence=self.settings.confidence)
         return found
 
     @cached_property

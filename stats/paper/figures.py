@@ -18,12 +18,10 @@ from numpy.typing import ArrayLike
 
 from multiberts.runs.errors import counted
 from multiberts.runs.figure_style import COLOURS, GREY, LINES, canvas
-from multiberts.stats.bootstrap.arms import DataError, sorted_seeds
-from multiberts.stats.bootstrap.plan import Plan
-from multiberts.stats.bootstrap.task_family import TaskComparisons
+from multiberts.stats.compare.tasks import TaskComparisons
+from multiberts.stats.errors import DataError
 from multiberts.stats.instances.run_agreement import Agreement
 from multiberts.stats.paper.tables import COMPONENT_NAMES, CORRECTION_NAMES
-from multiberts.stats.planning.components import VarianceComponents
 from multiberts.stats.presentation.figures import (
     bias_figure,
     curve_style,
@@ -36,6 +34,9 @@ from multiberts.stats.presentation.figures import (
     title_above,
 )
 from multiberts.stats.report.dumps import Dump, RunScores
+from multiberts.stats.runs_table import sorted_seeds
+from multiberts.stats.variance.components import VarianceComponents
+from multiberts.stats.variance.plan import Plan
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -204,9 +205,9 @@ def occupations_figure(dumps: Sequence[Dump], measure: str, title: str = "") -> 
     Raises:
       UserError: a dump lacks occupations, genders or shares.
     """
-    clouds = [dump.cloud(measure, dump.procedure) for dump in dumps]
+    arms = [dump.occupation_scores(measure, dump.procedure) for dump in dumps]
     label = "P(feminine pronoun)" if measure.startswith("probe") else "bias score of the occupation"
-    return bias_figure(clouds, label, title)
+    return bias_figure(arms, label, title)
 
 
 def agreement_figure(agreements: Mapping[str, Agreement], title: str = "") -> Figure:

@@ -9,7 +9,7 @@ What the runs do not allow is left out, and the report says why.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,12 +23,12 @@ from multiberts.runs.parameters import (
     PositiveInt,
     takes_fields_of,
 )
-from multiberts.stats.bootstrap.arms import DataError
-from multiberts.stats.bootstrap.conclusion import DrawOrder
+from multiberts.stats.errors import DataError
 from multiberts.stats.paper import figures as paper_figures
 from multiberts.stats.paper import tables as paper_tables
 from multiberts.stats.paper.catalogue import (
     BIAS,
+    PUBLISHED,
     Catalogue,
     Key,
     Roles,
@@ -49,12 +49,13 @@ from multiberts.stats.presentation.sections import (
     write_report,
 )
 from multiberts.stats.presentation.table_writer import Table
-from multiberts.stats.report.dumps import Bootstrap, Dump, curve_of_dumps
+from multiberts.stats.report.dumps import Dump, curve_of_dumps
 from multiberts.stats.report.selection import (
     dumps_of_runs,
     finished_runs,
     learning_rate_table,
 )
+from multiberts.stats.settings import ComparisonSettings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -104,7 +105,6 @@ class PaperSettings:
       num_bootstrap: bootstrap replicates of every comparison.
       bootstrap_seed: seed of their draws.
       confidence: level of all intervals.
-      draws: `published`: those of the published library; or `keyed` (see `stats.compare`).
     """
 
     run_dir: str
@@ -116,10 +116,9 @@ class PaperSettings:
     extra: str = "base_extra_seeds"
     early_step: NonNegativeInt | None = None
     parts: Mapping[str, str] | None = None
-    num_bootstrap: PositiveInt = 1000
-    bootstrap_seed: NonNegativeInt = 42
-    confidence: Level = 0.95
-    draws: DrawOrder = "published"
+    num_bootstrap: PositiveInt = ComparisonSettings.num_bootstrap
+    bootstrap_seed: NonNegativeInt = ComparisonSettings.bootstrap_seed
+    confidence: Level = ComparisonSettings.confidence
 
 
 @takes_fields_of(PaperSettings)
@@ -138,7 +137,12 @@ def paper(settings: PaperSettings) -> None:
     """
     told = vars(settings)
     parameters, _ = IDENTITY.of(told)
-    bootstrap = Bootstrap(**{field.name: told[field.name] for field in fields(Bootstrap)})
+    comparison = replace(
+        PUBLISHED,
+        num_bootstrap=settings.num_bootstrap,
+        bootstrap_seed=settings.bootstrap_seed,
+        confidence=settings.confidence,
+    )
     roles = Roles(**{field.name: told[field.name] for field in fields(Roles)})
     runs = finished_runs(settings.predictions)
     directory = RunDirectory(
@@ -162,7 +166,7 @@ def paper(settings: PaperSettings) -> None:
             target,
             roles=roles,
             made_by=made_by,
-            bootstrap=bootstrap,
+            settings=comparison,
             early_step=settings.early_step,
             parts=dict(settings.parts or {}),
             choices=choices,
@@ -375,7 +379,7 @@ def _training(made: Catalogue) -> Iterator[tuple[str, str, Callable[[], Figure]]
 def _training_figure(made: Catalogue, dumps: Sequence[Dump]) -> Figure:
     measure = dumps[0].measures[0]
     curve = curve_of_dumps(dumps, measure)
-    level = made.bootstrap.confidence
+    level = made.settings.confidence
     return training_figure([curve], dumps[0].set_name, measure, level)
 
 

@@ -13,15 +13,16 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from multiberts.stats.bootstrap.arms import DataError
-from multiberts.stats.bootstrap.conclusion import Comparison
-from multiberts.stats.bootstrap.task_family import TaskComparisons
+from multiberts.stats.compare.result import Comparison
+from multiberts.stats.compare.tasks import TaskComparisons
+from multiberts.stats.errors import DataError
+from multiberts.stats.formats import Cell
 from multiberts.stats.instances.run_agreement import Agreement
 from multiberts.stats.intervals import Interval
-from multiberts.stats.planning.components import VarianceComponents
-from multiberts.stats.presentation.table_writer import Cell, Table
+from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.presentation.wording import SOURCES
 from multiberts.stats.report.dumps import RunScores
+from multiberts.stats.variance.components import VarianceComponents
 
 Direction = Literal["greater", "less"]
 _PREFIXES = {"Set": "", "Experiment": "experiment ", "Base": "base "}

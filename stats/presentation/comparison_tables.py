@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from multiberts.runs.errors import counted
+from multiberts.stats.formats import NONE, format_cell
 from multiberts.stats.intervals import PValues
 from multiberts.stats.presentation.metric_names import metric_label, score_format
-from multiberts.stats.presentation.table_writer import NONE, Table, format_cell
+from multiberts.stats.presentation.reported import ReportedComparison
+from multiberts.stats.presentation.table_writer import Table
 
 if TYPE_CHECKING:
-    from multiberts.stats.bootstrap.conclusion import Comparison
+    from multiberts.stats.results.comparison import ComparisonResult
 
 INTERVALS = ("t", "percentile", "basic", "bca", "studentised")
 TESTS = ("t", "percentile", "published", "sign_flip", "permutation")
@@ -31,13 +33,13 @@ FULL_COLUMNS = (
 )  # fmt: skip
 
 
-def full_table(comparisons: Sequence[Comparison]) -> Table:
+def full_table(comparisons: Sequence[ComparisonResult]) -> Table:
     """Makes the table of `FULL_COLUMNS`; None where something does not apply."""
     rows = [_full_row(comparison) for comparison in comparisons]
     return Table(FULL_COLUMNS, [[row.get(name) for name in FULL_COLUMNS] for row in rows])
 
 
-def _full_row(item: Comparison) -> dict:
+def _full_row(item: ComparisonResult) -> dict:
     values = {
         name: getattr(source, name)
         for source in (item, item.effect)
@@ -62,22 +64,17 @@ def _full_row(item: Comparison) -> dict:
     return values
 
 
-def summary_table(
-    comparisons: Sequence[Comparison],
-    adjusted: Sequence[float | None] = (),
-    results: Sequence[str] = (),
-) -> Table:
+def summary_table(items: Sequence[ReportedComparison]) -> Table:
     """Makes the table that readers see, with estimates and intervals in one cell.
 
     Rows of shares are in per cent, their differences in points; the name of the metric says so.
 
     Args:
-      comparisons: one per row.
-      adjusted: their corrected p-values, None in a `single` design; empty: without that column.
-      results: in words, by the corrected p; empty likewise.
+      items: one per row.
     """
     rows = []
-    for place, item in enumerate(comparisons):
+    for one in items:
+        item = one.comparison
         shown = score_format(item.metric)
         estimate = f"{format_cell(item.estimate, shown)} ({format_cell(item.t, shown)})"
         sides = [format_cell(item.base.estimate, shown), NONE, NONE]
@@ -85,25 +82,24 @@ def summary_table(
             sides[0] = estimate
         else:
             sides[1:] = [format_cell(item.experiment.estimate, shown), estimate]
-        p_values = [format_p(item.p_t), format_p(item.p_sign_flip)]
+        p_values = [format_p(item.p_t), format_p(item.p_sign_flip), format_cell(one.adjusted, "p")]
         metric = metric_label(item.metric)
-        judged = [format_cell(adjusted[place], "p"), results[place]] if adjusted else []
-        rows.append([item.name, item.evaluation_set, metric, *sides, *p_values, *judged])
-    levels = sorted({item.confidence for item in comparisons})
+        rows.append([item.name, item.evaluation_set, metric, *sides, *p_values, one.result])
+    levels = sorted({one.comparison.confidence for one in items})
     level = f"{levels[0]:.0%} CI" if len(levels) == 1 else "CI"
     columns = (
         "Compared", "Set", "Metric", "Base", "Experiment", f"Difference ({level})", "p (t)",
-        "p (sign flip)", *(("p (Holm)", "Result") if adjusted else ()),
+        "p (sign flip)", "p (Holm)", "Result",
     )  # fmt: skip
-    return Table(columns, rows, note=unclear_beyond_zero(comparisons, results))
+    return Table(columns, rows, note=unclear_beyond_zero(items))
 
 
-def unclear_beyond_zero(comparisons: Sequence[Comparison], results: Sequence[str]) -> str:
+def unclear_beyond_zero(items: Sequence[ReportedComparison]) -> str:
     """Explains intervals that exclude 0 beside the result "not clear"; nothing where there are none."""
     beyond = [
-        item
-        for item, result in zip(comparisons, results, strict=False)
-        if item.experiment and result == "not clear" and not item.t.low <= 0 <= item.t.high
+        one
+        for one in items
+        if one.result == "not clear" and not one.comparison.t.low <= 0 <= one.comparison.t.high
     ]
     if not beyond:
         return ""

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from multiberts.evaluate.metrics.column_metric import UNBOUNDED
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.figure_style import COLOURS, GREY, LINES, MARKERS, canvas
+from multiberts.stats.formats import heading, with_minus
 from multiberts.stats.intervals import bounded_t_interval, t_interval
 from multiberts.stats.presentation.metric_names import metric_label, score_format
-from multiberts.stats.presentation.table_writer import heading, with_minus
 from multiberts.stats.presentation.wording import SOURCES
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-    from multiberts.stats.bootstrap.conclusion import Comparison
     from multiberts.stats.intervals import Interval
+    from multiberts.stats.results.comparison import ComparisonResult
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Cloud:
+class OccupationScores:
     """Occupations of one procedure.
 
     Attributes:
@@ -136,7 +136,7 @@ def draw_boxes(
         box.set_facecolor("#F2F2F2")
 
 
-def draw_difference(axes: Axes, row: int, item: Comparison, colour: str, marker: str) -> None:
+def draw_difference(axes: Axes, row: int, item: ComparisonResult, colour: str, marker: str) -> None:
     """Draws the estimate and t interval of a row; the marker is filled where they exclude 0."""
     clear = item.t.low > 0 or item.t.high < 0
     axes.plot([item.t.low, item.t.high], [row] * 2, color=colour, linewidth=2)
@@ -146,7 +146,7 @@ def draw_difference(axes: Axes, row: int, item: Comparison, colour: str, marker:
     )  # fmt: skip
 
 
-def seed_figure(comparison: Comparison) -> Figure:
+def seed_figure(comparison: ComparisonResult) -> Figure:
     """Draws a dot per seed and a box per procedure; thin lines join the scores of a paired seed."""
     arms = [arm for arm in (comparison.base, comparison.experiment) if arm is not None]
     with canvas(1.3 + 1.15 * len(arms), 3.2) as (figure, axes):
@@ -193,7 +193,7 @@ def _draw_violin(axes: Axes, samples: NDArray, place: float, index: int, across:
         )  # fmt: skip
 
 
-def bootstrap_figure(comparison: Comparison) -> Figure:
+def bootstrap_figure(comparison: ComparisonResult) -> Figure:
     """Draws the bootstrap distributions of two sides, and of their difference with the recommended
     and the published interval.
 
@@ -231,7 +231,9 @@ def bootstrap_figure(comparison: Comparison) -> Figure:
     return figure
 
 
-def _draw_intervals(axes: Axes, item: Comparison, place: float, apart: float, across: bool) -> None:
+def _draw_intervals(
+    axes: Axes, item: ComparisonResult, place: float, apart: float, across: bool
+) -> None:
     """Draws the recommended and the published interval next to each other, each with its centre."""
     level = f"{item.confidence:.0%}"
     kinds = (
@@ -249,7 +251,7 @@ def _draw_intervals(axes: Axes, item: Comparison, place: float, apart: float, ac
         axes.plot(*(point if across else point[::-1]), **style, markersize=6, label=label)
 
 
-def sources_figure(comparisons: Sequence[Comparison], title: str = "") -> Figure:
+def sources_figure(comparisons: Sequence[ComparisonResult], title: str = "") -> Figure:
     """Draws the bootstrap distributions of one difference with seeds and examples resampled, seeds
     alone, and examples alone: what is not resampled is missing in the width of the interval.
 
@@ -286,11 +288,11 @@ def sources_figure(comparisons: Sequence[Comparison], title: str = "") -> Figure
 
 
 def forest_figure(
-    comparisons: Mapping[str, Comparison],
+    comparisons: Mapping[str, ComparisonResult],
     title: str = "",
     p_values: Sequence[float] = (),
     correction: str = "Holm",
-    last: Comparison | None = None,
+    last: ComparisonResult | None = None,
 ) -> Figure:
     """Draws differences with their t intervals, one row per comparison; in points where all are of shares.
 
@@ -390,57 +392,57 @@ def _draw_band(
     )
 
 
-def bias_figure(clouds: Sequence[Cloud], label: str, title: str = "") -> Figure:
+def bias_figure(arms: Sequence[OccupationScores], label: str, title: str = "") -> Figure:
     """Draws the bias of every occupation against its share of women, with the fitted slope and,
     where it is known, the true one.
     """
     options = {"sharex": True, "sharey": True, "squeeze": False}
-    with canvas(1 + 3.0 * len(clouds), 3.5, len(clouds), **options) as (figure, panels):
-        for index, (cloud, axes) in enumerate(zip(clouds, panels[0], strict=True)):
-            _draw_cloud(axes, cloud, index)
+    with canvas(1 + 3.0 * len(arms), 3.5, len(arms), **options) as (figure, panels):
+        for index, (arm, axes) in enumerate(zip(arms, panels[0], strict=True)):
+            _draw_occupations(axes, arm, index)
         panels[0, 0].set_ylabel(label)
         title_above(figure, title)
     return figure
 
 
-def _draw_cloud(axes: Axes, cloud: Cloud, index: int) -> None:
-    percent = 100 * cloud.share
+def _draw_occupations(axes: Axes, arm: OccupationScores, index: int) -> None:
+    percent = 100 * arm.share
     axes.axhline(0, color=GREY, linewidth=0.6)
     axes.plot(
-        percent, cloud.values, alpha=0.75, **dot_style(index, size=5, edge=0.4),
+        percent, arm.values, alpha=0.75, **dot_style(index, size=5, edge=0.4),
     )  # fmt: skip
     ends = np.array([percent.min(), percent.max()])
-    mean_share, mean_value = cloud.share.mean(), cloud.values.mean()
-    spread = ((cloud.share - mean_share) ** 2).sum()
+    mean_share, mean_value = arm.share.mean(), arm.values.mean()
+    spread = ((arm.share - mean_share) ** 2).sum()
     if spread > 0:
-        slope = ((cloud.share - mean_share) * (cloud.values - mean_value)).sum() / spread
-        _draw_fit_band(axes, cloud, float(slope))
-        level = "" if cloud.interval is None else " ({:z.2f} to {:z.2f})".format(*cloud.interval)
+        slope = ((arm.share - mean_share) * (arm.values - mean_value)).sum() / spread
+        _draw_fit_band(axes, arm, float(slope))
+        level = "" if arm.interval is None else " ({:z.2f} to {:z.2f})".format(*arm.interval)
         axes.plot(
             ends, mean_value + slope * (ends / 100 - mean_share), "-", color="black", linewidth=1.8,
             label=f"fit, slope {slope:z.2f}{level}",
         )  # fmt: skip
-    if cloud.truth is not None:
+    if arm.truth is not None:
         axes.plot(
-            ends, mean_value + cloud.truth * (ends / 100 - mean_share), ":", color="black",
-            linewidth=2, label=f"true slope {cloud.truth:z.2f}",
+            ends, mean_value + arm.truth * (ends / 100 - mean_share), ":", color="black",
+            linewidth=2, label=f"true slope {arm.truth:z.2f}",
         )  # fmt: skip
     axes.set_xlabel("women in the occupation (%)")
-    axes.set_title(cloud.name)
+    axes.set_title(arm.name)
     axes.legend(loc="best", fontsize=9)
 
 
-def _draw_fit_band(axes: Axes, cloud: Cloud, slope: float) -> None:
+def _draw_fit_band(axes: Axes, arm: OccupationScores, slope: float) -> None:
     """Draws the 95% band of the fitted line over occupations like these, the seeds held fixed."""
-    number, centre = len(cloud.share), cloud.share.mean()
+    number, centre = len(arm.share), arm.share.mean()
     if number < 3:
         return
-    grid = np.linspace(cloud.share.min(), cloud.share.max(), 51)
-    line = cloud.values.mean() + slope * (grid - centre)
-    left = cloud.values - cloud.values.mean() - slope * (cloud.share - centre)
+    grid = np.linspace(arm.share.min(), arm.share.max(), 51)
+    line = arm.values.mean() + slope * (grid - centre)
+    left = arm.values - arm.values.mean() - slope * (arm.share - centre)
     error = np.sqrt(
         (left @ left / (number - 2))
-        * (1 / number + (grid - centre) ** 2 / ((cloud.share - centre) ** 2).sum())
+        * (1 / number + (grid - centre) ** 2 / ((arm.share - centre) ** 2).sum())
     )
     low, high = np.array(
         [t_interval(*point, number - 2, 0.95) for point in zip(line, error, strict=True)]

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from multiberts.evaluate.metrics.register import METRICS
+from multiberts.stats.formats import PERCENT, POINTS, format_cell, heading
 from multiberts.stats.intervals import Interval
-from multiberts.stats.presentation.table_writer import PERCENT, POINTS, format_cell, heading
 
 # Name, whether it is shown in per cent, and what it means. Others keep their name.
 _KNOWN: Mapping[str, tuple[str, bool, str]] = {
@@ -59,7 +59,6 @@ _KNOWN: Mapping[str, tuple[str, bool, str]] = {
     "brier": ("Brier score", False, "Mean squared error of the class probabilities."),
     "log_loss": ("log loss", False, "Mean negative log-probability of the right class."),
     "span_f1": ("F1 of spans", True, "F1 of tagged spans, right in type and both ends."),
-    "bleu": ("BLEU", False, "Overlap of n-grams with the references."),
     "bias_correlation": (
         "bias correlation", False,
         "Correlation of the bias score of an occupation with its share of women.",

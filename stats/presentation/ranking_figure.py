@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from multiberts.stats.bootstrap.ranking import ArmComparisons
     from multiberts.stats.intervals import Interval
+    from multiberts.stats.results.ranking import RankingResult
 
 
-def draw_ranking(result: ArmComparisons) -> Figure:
+def draw_ranking(result: RankingResult) -> Figure:
     """Draws a row per arm, best first, with its score (or its difference from the one that all are
     compared with), its possible ranks, and the letters of its groups.
     """

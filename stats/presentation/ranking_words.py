@@ -5,21 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from multiberts.runs.errors import counted
+from multiberts.stats.formats import Cell, format_cell
 from multiberts.stats.presentation.metric_names import (
     metric_name,
     score_format,
     score_text,
 )
-from multiberts.stats.presentation.table_writer import Cell, Table, format_cell
+from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.presentation.wording import all_constant, level_text
 
 if TYPE_CHECKING:
-    from multiberts.stats.bootstrap.ranking import ArmComparisons, RankedArm
+    from multiberts.stats.results.ranking import RankedArm, RankingResult
 
 _MOST_NAMES = 6
 
 
-def finding(result: ArmComparisons) -> str:
+def finding(result: RankingResult) -> str:
     """Describes a ranking in a few sentences, for a reader who is not a statistician."""
     first, clear = result.arms[0], sum(item.clear for item in result.differences)
     seeds = sorted({len(arm.seeds) for arm in result.arms})
@@ -45,7 +46,7 @@ def finding(result: ArmComparisons) -> str:
     return f"{scope} {ahead} {count} {are} clear at {result.confidence:.0%} for all together."
 
 
-def _sorted_by_result(result: ArmComparisons) -> dict[str, list[str]]:
+def _sorted_by_result(result: RankingResult) -> dict[str, list[str]]:
     words = {True: ("Better", "Worse"), False: ("Worse", "Better"), None: ("Higher", "Lower")}
     above, below = words[result.higher_is_better]
     found: dict[str, list[str]] = {above: [], below: [], "Not clearly different": []}
@@ -62,7 +63,7 @@ def _names(names: list[str]) -> str:
     return " and ".join([text for text in (", ".join(rest), *last) if text])
 
 
-def arms_table(result: ArmComparisons) -> Table:
+def arms_table(result: RankingResult) -> Table:
     """Makes the table of the arms, best first."""
     level, metric = f"{result.confidence:.0%}", metric_name(result.metric)
     records: list[dict[str, Cell]] = [
@@ -89,7 +90,7 @@ def rank_text(arm: RankedArm) -> str:
     return f"{arm.rank_low} to {arm.rank_high}"
 
 
-def differences_table(result: ArmComparisons) -> Table:
+def differences_table(result: RankingResult) -> Table:
     """Makes the table of the differences."""
     level = f"simultaneous {result.confidence:.0%} CI"
     records = [
@@ -111,7 +112,7 @@ def differences_table(result: ArmComparisons) -> Table:
     )
 
 
-def notes(result: ArmComparisons) -> list[str]:
+def notes(result: RankingResult) -> list[str]:
     """Lists what a reader must know before believing a ranking."""
     found = [
         f"The ranks and the {'groups' if result.arms[0].groups else 'differences'} hold for all arms "
@@ -140,7 +141,7 @@ def notes(result: ArmComparisons) -> list[str]:
     return found
 
 
-def methods(result: ArmComparisons) -> str:
+def methods(result: RankingResult) -> str:
     """Writes the paragraph on methods for a paper, with references."""
     level = f"{result.confidence:.0%}"
     drawn = {
@@ -187,7 +188,7 @@ def methods(result: ArmComparisons) -> str:
     return f"{' '.join(sentences)}\n\nReferences: {' '.join(references)}"
 
 
-def caption(result: ArmComparisons) -> str:
+def caption(result: RankingResult) -> str:
     """Describes the figure of a ranking with its numbers, for readers who cannot see it."""
     arms = [
         f"{arm.name} {score_text(arm.estimate, result.metric)}, rank {rank_text(arm)}"

@@ -14,8 +14,9 @@ from multiberts.runs.errors import UserError
 from multiberts.runs.figure_style import GREY, save_figure
 from multiberts.runs.files import replaced
 from multiberts.runs.web_page.rendering import render
+from multiberts.stats.formats import with_minus
 from multiberts.stats.presentation.provenance import made_with
-from multiberts.stats.presentation.table_writer import Table, with_minus
+from multiberts.stats.presentation.table_writer import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

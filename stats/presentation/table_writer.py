@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import csv
-import html
 import io
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from multiberts.runs.web_page.rendering import render
+from multiberts.stats.formats import NONE, Cell, format_cell, heading, with_minus
 from multiberts.stats.intervals import Interval
-
-Cell = str | int | float | bool | Interval | None
-# Shown where there is no value.
-NONE = "-"
-# Formats of scores that are shares: readers see a hundred times the number. CSV holds the number itself.
-PERCENT, POINTS = "percent", "points"
 
 
 @dataclass(frozen=True)
@@ -121,23 +117,20 @@ class Table:
         Args:
           identity: the table's id in its page, with which the page's script sorts it; empty: not sorted.
         """
-        kinds = [' class="n"' if right else "" for right in self._numeric()]
-        sorts = " data-sorts" if identity else ""
-
-        def line(cells: Iterable[tuple[str, str]], tag: str) -> str:
-            parts = (
-                f"<{tag}{kind}{value}>{html.escape(with_minus(text))}</{tag.split()[0]}>"
-                for (text, value), kind in zip(cells, kinds, strict=True)
-            )
-            return f"<tr>{''.join(parts)}</tr>"
-
-        head = line([(name, sorts) for name in self.headings], 'th scope="col"')
-        values = [[_sorted_by(cell) if identity else "" for cell in row] for row in self.rows]
-        rows = zip(self.texts(), values, strict=True)
-        body = [line(zip(texts, own, strict=True), "td") for texts, own in rows]
-        opened = f'<table id="{html.escape(identity)}">' if identity else "<table>"
-        return "\n".join(
-            [opened, "<thead>", head, "</thead>", "<tbody>", *body, "</tbody>", "</table>"]
+        numeric = self._numeric()
+        rows = [
+            [
+                (text, _sorted_by(cell) if identity else None, right)
+                for text, cell, right in zip(texts, row, numeric, strict=True)
+            ]
+            for texts, row in zip(self.texts(), self.rows, strict=True)
+        ]
+        return render(
+            Path(__file__).with_name("table.html.j2"),
+            {"minus": with_minus},
+            identity=identity,
+            headings=list(zip(self.headings, numeric, strict=True)),
+            rows=rows,
         )
 
     def csv(self) -> str:
@@ -163,60 +156,12 @@ class Table:
         ]
 
 
-def _sorted_by(cell: Cell) -> str:
-    """Returns the attribute by which the page's script sorts a cell; none of texts."""
+def _sorted_by(cell: Cell) -> str | None:
+    """Returns the value by which the page's script sorts a cell; None of texts."""
     value = cell.low if isinstance(cell, Interval) else cell
     if value is None or (isinstance(value, float) and math.isnan(value)):
-        return ' data-v=""'
-    return f' data-v="{value!r}"' if isinstance(value, (int, float)) else ""
-
-
-def format_cell(cell: Cell, number_format: str = "") -> str:
-    """Formats a cell as readers see it.
-
-    Args:
-      cell: text stays; None and NaN become a dash; an interval becomes `low to high`, as a dash
-        between negative numbers misleads, or `no interval` where it has no ends.
-      number_format: a Python format for numbers such as `.1%`, `p` for p-values, or `PERCENT` or
-        `POINTS` for shares, written without the unit. By default whole numbers are written out, and
-        others have three decimals, four below 0.1, fewer where they are large.
-    """
-    if cell is None or cell != cell:
-        return NONE
-    if isinstance(cell, str):
-        return cell
-    if isinstance(cell, Interval):
-        if math.isinf(cell.low) and math.isinf(cell.high):
-            return "no interval"
-        return " to ".join(format_cell(end, number_format) for end in cell)
-    if isinstance(cell, bool):
-        return "yes" if cell else "no"
-    if number_format == "p":
-        return "< 0.0001" if cell < 1e-4 else f"{cell:.2g}"
-    if number_format in (PERCENT, POINTS):
-        return _three_digits(100 * float(cell))
-    if number_format:
-        text = format(cell, number_format)
-        return text[1:] if re.fullmatch(r"-0(\.0*)?%?", text) else text
-    if isinstance(cell, int):
-        return str(cell)
-    return _three_digits(float(cell))
-
-
-def heading(name: str, number_format: str = "") -> str:
-    """Returns the name of a column or axis with the unit that a format of `format_cell` gives it."""
-    unit = {PERCENT: " (%)", POINTS: " (points)"}.get(number_format, "")
-    return name + unit
-
-
-def _three_digits(value: float) -> str:
-    size = abs(value)
-    if size == 0:
-        return "0"
-    if size < 5e-4:
-        return f"{value:.1e}"
-    decimals = 4 if size < 0.1 else 3 if size < 10 else 2 if size < 100 else 1
-    return f"{value:.{decimals}f}"
+        return ""
+    return repr(value) if isinstance(value, (int, float)) else None
 
 
 _LATEX_ESCAPES = {
@@ -235,8 +180,3 @@ def latex_text(text: str) -> str:
         return "--"
     escaped = "".join(_LATEX_ESCAPES.get(character, character) for character in text)
     return re.sub(r"(?<![\w.])-(?=\d)", "$-$", escaped)
-
-
-def with_minus(text: str) -> str:
-    """Puts a true minus sign before negative numbers; a hyphen breaks at the end of a line."""
-    return re.sub(r"(?<![\w.])-(?=\d)", "\N{MINUS SIGN}", text)

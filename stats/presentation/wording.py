@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.evaluate.metrics.winogender_bias import OCCUPATION_MEASURES
 from multiberts.runs.errors import counted
+from multiberts.stats.formats import format_cell
 from multiberts.stats.presentation.metric_names import (
     difference_text,
     higher_is_better,
     metric_name,
     score_text,
 )
-from multiberts.stats.presentation.table_writer import format_cell
+from multiberts.stats.variance.plan import detectable_text, range_text
 
 if TYPE_CHECKING:
-    from multiberts.stats.bootstrap.answers import ShortAnswers
-    from multiberts.stats.bootstrap.conclusion import ArmSummary, Comparison
-    from multiberts.stats.bootstrap.plan import Plan
-    from multiberts.stats.bootstrap.score_tables import Resample
     from multiberts.stats.intervals import Interval
-    from multiberts.stats.planning.sequential import EarlyLook
+    from multiberts.stats.results.comparison import ArmSummary, ComparisonResult
+    from multiberts.stats.results.sequential import EarlyLook
+    from multiberts.stats.settings import Resample
+    from multiberts.stats.variance.answers import ShortAnswers
 
 # A rate of failures above this hides in few seeds, and lowers the coverage of intervals (calibration.md).
 _HARMFUL_RATE = 0.1
@@ -39,7 +37,9 @@ SOURCES: Mapping[Resample, str] = {
 }
 
 
-def finding(item: Comparison, adjusted: float | None = None, early: EarlyLook | None = None) -> str:
+def finding(
+    item: ComparisonResult, adjusted: float | None = None, early: EarlyLook | None = None
+) -> str:
     """Describes the result in a few sentences, for a reader who is not a statistician.
 
     Args:
@@ -69,7 +69,7 @@ def finding(item: Comparison, adjusted: float | None = None, early: EarlyLook | 
             f"(difference {estimate_text(item, item.estimate)}, {level})."
         )
     sentences = [
-        f"Across {_scope(item)}, {change}",
+        f"Across {scope(item)}, {change}",
         _judgement(item, adjusted, early),
         *([] if early is None else [early_answer(early)]),
         *_pairing(item),
@@ -77,7 +77,7 @@ def finding(item: Comparison, adjusted: float | None = None, early: EarlyLook | 
     return " ".join(sentences)
 
 
-def estimate_text(item: Comparison, number: float | Interval) -> str:
+def estimate_text(item: ComparisonResult, number: float | Interval) -> str:
     """Returns a number in the unit of a comparison's estimate: a score, or a difference of two."""
     if item.experiment is None:
         return score_text(number, item.metric)
@@ -89,7 +89,7 @@ def level_text(confidence: float) -> str:
     return f"{100 * confidence:g} % CI"
 
 
-def _scope(item: Comparison) -> str:
+def scope(item: ComparisonResult) -> str:
     """Returns what a comparison of two sides rests on."""
     assert item.experiment is not None
     seeds = f"{_seeds(item.base)} against {_seeds(item.experiment)}"
@@ -105,7 +105,7 @@ def _scope(item: Comparison) -> str:
     return f"{seeds} and {examples}"
 
 
-def _pairing(item: Comparison) -> list[str]:
+def _pairing(item: ComparisonResult) -> list[str]:
     """Says which seeds pairing left out, and what the answer is were they unrelated."""
     found = []
     for side in (item.base, item.experiment):
@@ -119,12 +119,12 @@ def _pairing(item: Comparison) -> list[str]:
         found.append(
             "Seeds are paired by seed number only: nothing in the data says that runs of one seed "
             "have a common parent. Were they unrelated, the interval would be "
-            f"{estimate_text(item, item.unpaired_t)} ({_p(item.p_unpaired_t.two_sided)})."
+            f"{estimate_text(item, item.unpaired_t)} ({p_text(item.p_unpaired_t.two_sided)})."
         )
     return found
 
 
-def _examples(side: ArmSummary, item: Comparison, kind: str = "") -> str:
+def _examples(side: ArmSummary, item: ComparisonResult, kind: str = "") -> str:
     """Returns the number of examples of a side, and of their clusters with their name."""
     text = f"{side.num_examples} {kind}{_unit(item)}"
     if side.num_clusters is None:
@@ -133,7 +133,9 @@ def _examples(side: ArmSummary, item: Comparison, kind: str = "") -> str:
     return f"{text} in {counted(side.num_clusters, 'cluster')}{name}"
 
 
-def methods(items: Sequence[Comparison], seeds_are: str = "seeds", runs_are: str = "runs") -> str:
+def methods(
+    items: Sequence[ComparisonResult], seeds_are: str = "seeds", runs_are: str = "runs"
+) -> str:
     """Writes the paragraph on methods for a paper, with references.
 
     Args:
@@ -197,12 +199,12 @@ def _seeds(arm: ArmSummary) -> str:
     return f"{counted(len(arm.seeds), 'seed')} ({counted(arm.num_runs, 'run')})"
 
 
-def _unit(item: Comparison) -> str:
+def _unit(item: ComparisonResult) -> str:
     return "occupations" if item.metric in OCCUPATION_MEASURES else "examples"
 
 
 def verdict(
-    item: Comparison, adjusted: float, better: bool | None, early: EarlyLook | None = None
+    item: ComparisonResult, adjusted: float, better: bool | None, early: EarlyLook | None = None
 ) -> str:
     """Returns the result in one word or two, judged by the corrected p.
 
@@ -241,49 +243,13 @@ def early_answer(look: EarlyLook) -> str:
     )
 
 
-def answer(items: Sequence[Comparison], adjusted: Sequence[float], results: Sequence[str]) -> str:
-    """Returns one sentence on what some comparisons of the same two sides say.
-
-    Args:
-      items: all of one design.
-      adjusted: their corrected p-values; empty in a `single` design.
-      results: of `verdict`, one per comparison; empty likewise.
-    """
-    if not adjusted:
-        return " ".join(finding(item) for item in items[:1])
-    place = min(range(len(items)), key=lambda number: adjusted[number])
-    item, counts = items[place], Counter(results)
-    assert item.experiment is not None
-    tally = ", ".join(
-        f"{word} on {counts[word]}"
-        for word in ("better", "worse", "higher", "lower", "not clear")
-        if counts[word]
-    )
-    arms = {other.experiment.name for other in items if other.experiment}
-    sides, clearest = f"{item.experiment.name} against {item.base.name}", ""
-    if len(arms) > 1:
-        sides, clearest = f"{len(arms)} arms against {item.base.name}", f"{item.experiment.name}, "
-    scope = (
-        f"{len(items)} comparisons: {tally}; the clearest is"
-        if len(items) > 1
-        else f"{results[0]}:"
-    )
-    return (
-        f"{sides}, {scope} {clearest}{metric_name(item.metric)} on {item.evaluation_set}, "
-        f"{score_text(item.experiment.estimate, item.metric)} against "
-        f"{score_text(item.base.estimate, item.metric)}: difference "
-        f"{estimate_text(item, item.estimate)} ({level_text(item.confidence)} {estimate_text(item, item.t)}, "
-        f"{_p(adjusted[place])}{' after correction' if len(items) > 1 else ''}), from "
-        f"{_scope(item)}."
-    )
-
-
-def _p(value: float) -> str:
+def p_text(value: float) -> str:
+    """Writes a p-value for a sentence, `p = 0.03`."""
     text = format_cell(value, "p")
     return f"p {text}" if text.startswith("<") else f"p = {text}"
 
 
-def _judgement(item: Comparison, adjusted: float | None, early: EarlyLook | None) -> str:
+def _judgement(item: ComparisonResult, adjusted: float | None, early: EarlyLook | None) -> str:
     """Says what p is: how often studies without a difference show one this large.
 
     It is not the probability that the difference is due to chance (Wasserstein & Lazar 2016, principle 2).
@@ -294,9 +260,9 @@ def _judgement(item: Comparison, adjusted: float | None, early: EarlyLook | None
     drawn = {"both": f"seeds and {_unit(item)}", "seeds": "seeds", "examples": _unit(item)}
     if item.standard_error == 0 and own == 1 and item.estimate != 0:
         return f"Nothing varies over {drawn[item.resample]}, so there is neither an interval nor a test."
-    test = f"The two-sided t test over {drawn[item.resample]} gives {_p(own)}"
+    test = f"The two-sided t test over {drawn[item.resample]} gives {p_text(own)}"
     if adjusted is not None and format_cell(adjusted, "p") != format_cell(own, "p"):
-        test = f"{test}, and {_p(adjusted)} after Holm's correction"
+        test = f"{test}, and {p_text(adjusted)} after Holm's correction"
     clear = judged < round(1 - item.confidence, 12) if early is None else early.is_enough
     if not clear:
         test = f"{test}: the data do not rule out zero difference"
@@ -318,7 +284,7 @@ def _rate(p: float) -> str:
     return "fewer than 0.01 %" if p < 1e-4 else f"{100 * float(f'{p:.2g}'):g} %"
 
 
-def _failure(side: ArmSummary, item: Comparison) -> str:
+def _failure(side: ArmSummary, item: ComparisonResult) -> str:
     """Says which seeds seem to have failed, how often that happens, and the score of the rest."""
     failed, number = len(side.failed_seeds), len(side.seeds)
     pairs = zip(side.seeds, side.seed_scores, strict=True)
@@ -373,19 +339,19 @@ def _seed_names(seeds: Sequence) -> str:
     return f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
 
 
-def _without_failed(item: Comparison) -> str:
+def _without_failed(item: ComparisonResult) -> str:
     """Returns the result of the other seeds, of a comparison of two sides."""
     found = item.without_failed
     if found is None or found.p_t is None:
         return ""
     return (
         f" Without failed seeds the difference is {estimate_text(item, found.estimate)} "
-        f"({level_text(item.confidence)} {estimate_text(item, found.t)}, {_p(found.p_t.two_sided)}); "
+        f"({level_text(item.confidence)} {estimate_text(item, found.t)}, {p_text(found.p_t.two_sided)}); "
         "aggregate='iqm' keeps them and limits their weight."
     )
 
 
-def unseen_failures(item: Comparison) -> str:
+def unseen_failures(item: ComparisonResult) -> str:
     """Says how many seeds may fail although none of these did; nothing where that is known to be few.
 
     It limits the claim and is not a warning. Of 36 seeds without a failure and more, the 95 % limit of
@@ -408,7 +374,7 @@ def unseen_failures(item: Comparison) -> str:
     )
 
 
-def short_answers_in_words(item: Comparison, adjusted: float | None = None) -> list[str]:
+def short_answers_in_words(item: ComparisonResult, adjusted: float | None = None) -> list[str]:
     """Says whether one seed would have misled, what these data can show, and what more is needed.
 
     Args:
@@ -438,7 +404,7 @@ def short_answers_in_words(item: Comparison, adjusted: float | None = None) -> l
         )
         return [" ".join(sentences), *limits]
     text = partial(estimate_text, item)
-    smallest = _detectable(
+    smallest = detectable_text(
         answers.detectable_difference, answers.detectable_difference_range, "80 %", text
     )
     sentences.append(f"The {smallest}.")
@@ -452,7 +418,7 @@ def short_answers_in_words(item: Comparison, adjusted: float | None = None) -> l
     return [" ".join(sentences), *limits]
 
 
-def _needed(item: Comparison, answers: ShortAnswers) -> list[str]:
+def _needed(item: ComparisonResult, answers: ShortAnswers) -> list[str]:
     """Says how many seeds or examples would find a difference of this size, where that can be planned."""
     if abs(item.estimate) <= item.standard_error:
         return [
@@ -460,7 +426,7 @@ def _needed(item: Comparison, answers: ShortAnswers) -> list[str]:
         ]
     of_seeds = "seeds per arm" if item.design == "unpaired" else "seeds"
     ways = [
-        f"about {number:,} {what} ({_planned_range(found, _count_text)})"
+        f"about {number:,} {what} ({range_text(found, _count_text)})"
         for number, found, what in (
             (answers.seeds_needed, answers.seeds_needed_range, of_seeds),
             (answers.examples_needed, answers.examples_needed_range, _unit(item)),
@@ -478,7 +444,7 @@ def _needed(item: Comparison, answers: ShortAnswers) -> list[str]:
     ]
 
 
-def _doubled(item: Comparison, answers: ShortAnswers) -> list[str]:
+def _doubled(item: ComparisonResult, answers: ShortAnswers) -> list[str]:
     """Says what twice the seeds or examples would do for the standard error, the better one first."""
     pairs = (
         (answers.error_of_twice_the_seeds, "seeds"),
@@ -498,42 +464,13 @@ def _doubled(item: Comparison, answers: ShortAnswers) -> list[str]:
     return [f"Doubling the {what} would reduce the standard error from {now} to {better}{others}."]
 
 
-def plan_in_words(plan: Plan) -> str:
-    """Says what a planned study can detect, and how likely it finds the effect that it is for."""
-    sizes = [f"{counted(plan.num_seeds, 'seed')}{' per arm' * (plan.design == 'unpaired')}"]
-    sizes += [f"{plan.num_runs:g} runs per seed"] if plan.num_runs > 1 else []
-    sizes += [f"{plan.num_examples:,} examples"] if math.isfinite(plan.num_examples) else []
-    power = f"{100 * plan.target_power:g} %"
-    smallest = _detectable(plan.minimum_detectable_effect(), plan.minimum_detectable_range(), power)
-    text = f"With {', '.join(sizes)}, the {smallest}."
-    if plan.effect is not None:
-        found = f"{100 * plan.power():.0f} % power"
-        text += f" A true difference of {format_cell(plan.effect)} is detected with {found}."
-    return text
-
-
-def _detectable(
-    value: float, found: Interval | None, power: str, text: Callable[[Any], str] = format_cell
-) -> str:
-    return f"smallest difference detectable with {power} power is about {text(value)}" + (
-        "" if found is None else f" ({_planned_range(found, text)})"
-    )
-
-
-def _planned_range(found: Interval, text: Callable[[Any], str]) -> str:
-    """Writes the 80 % range of a planned number."""
-    if math.isinf(found.high):
-        return f"80 % range {text(found.low)} or more"
-    return f"80 % range {text(found)}"
-
-
 def _count_text(number: int | Interval) -> str:
     if isinstance(number, int):
         return f"{number:,}"
     return f"{number.low:,} to {number.high:,}"
 
 
-def warnings(item: Comparison, numbers: bool = True) -> list[str]:
+def warnings(item: ComparisonResult, numbers: bool = True) -> list[str]:
     """Lists what a reader must know before believing the numbers.
 
     Args:

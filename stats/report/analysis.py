@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from multiberts.evaluate.metrics.winogender_bias import OCCUPATION_MEASURES
 from multiberts.runs.errors import UserError
-from multiberts.stats.bootstrap.conclusion import Comparison
-from multiberts.stats.bootstrap.corrections import adjusted_p_values
-from multiberts.stats.bootstrap.ranking import ArmComparisons
-from multiberts.stats.planning.sequential import EarlyLook, early_look
-from multiberts.stats.presentation import figures, ranking_words, wording
+from multiberts.stats.compare.result import Comparison
+from multiberts.stats.presentation import figures
 from multiberts.stats.presentation.metric_names import (
-    higher_is_better,
     metric_label,
     metric_name,
 )
-from multiberts.stats.presentation.ranking_figure import draw_ranking
 from multiberts.stats.presentation.sections import ReportSection, slug
-from multiberts.stats.presentation.table_writer import NONE
-from multiberts.stats.report.dumps import (
-    NO_RANKING,
-    Bootstrap,
-    Dump,
-    compare_dumps,
-    curve_of_dumps,
-    rank_arms,
+from multiberts.stats.report.dumps import Dump, compare_dumps, curve_of_dumps
+from multiberts.stats.report.evidence import (
+    ComparedProcedures,
+    Pair,
+    Request,
+    compare_all,
 )
-from multiberts.stats.report.examples_by_seed import ExampleGrid, example_grid
 from multiberts.stats.report.experiment import ReportedExperiment
 from multiberts.stats.report.selection import (
     DumpReader,
@@ -43,6 +33,7 @@ from multiberts.stats.report.selection import (
     last_steps,
     make_groups,
 )
+from multiberts.stats.settings import ComparisonSettings
 
 Truths = Mapping[str, Mapping[str, float]]
 
@@ -63,91 +54,6 @@ class KnownTruth:
     def in_interval(self) -> bool:
         """Returns whether the t interval contains the truth."""
         return self.comparison.t.low <= self.truth <= self.comparison.t.high
-
-
-@dataclass
-class ComparedProcedures:
-    """One requested comparison, on every evaluation set and metric that both sides have.
-
-    Attributes:
-      name, design: as requested.
-      comparisons: one per evaluation set and metric.
-      pictures: the figures of each comparison.
-      overview: figures of all of them.
-      unranked: notes on what could not be ranked.
-      rankings: of all arms, where more than two have one base; those of a report's
-        family are with the last of its comparisons.
-      grids: examples by seeds, by name of the comparison and evaluation set.
-      planned_seeds: how many seeds of each comparison are planned; None where no plan is known.
-    """
-
-    name: str
-    design: str
-    comparisons: list[Comparison] = field(default_factory=list)
-    pictures: list[list[ReportSection]] = field(default_factory=list)
-    overview: list[ReportSection] = field(default_factory=list)
-    rankings: list[ArmComparisons] = field(default_factory=list)
-    unranked: list[str] = field(default_factory=list)
-    grids: dict[tuple[str, str], ExampleGrid] = field(default_factory=dict)
-    planned_seeds: list[int | None] = field(default_factory=list)
-
-    def add_ranking(self, ranking: ArmComparisons, name: str) -> None:
-        """Adds a ranking and its figure, whose files have this name."""
-        self.rankings.append(ranking)
-        make = partial(draw_ranking, ranking)
-        self.overview.append(ReportSection(name, ranking_words.caption(ranking), make))
-
-    def add_grid(self, item: Comparison, dumps: Sequence[Dump]) -> None:
-        """Adds the examples by seeds of a comparison, once per evaluation set, where they have scores."""
-        key = item.name, item.evaluation_set
-        if key in self.grids:
-            return
-        sides = [side.name for side in (item.base, item.experiment) if side is not None]
-        grid = example_grid(dumps, sides, self.design)
-        if grid is not None:
-            self.grids[key] = grid
-
-    @property
-    def adjusted(self) -> list[float]:
-        """Returns the recommended two-sided p-values, corrected for their number here (Holm)."""
-        p_values = [item.p_t.two_sided for item in self.comparisons if item.p_t is not None]
-        return [float(p) for p in adjusted_p_values(p_values, "holm")] if p_values else []
-
-    @property
-    def results(self) -> list[str]:
-        """Returns the result of each comparison in words, by the corrected p."""
-        rows = zip(self.comparisons, self.adjusted, self.early, strict=False)
-        return [
-            wording.verdict(item, p, higher_is_better(item.metric), look) for item, p, look in rows
-        ]
-
-    @property
-    def judged(self) -> list[tuple[Comparison, float | None, str]]:
-        """Returns each comparison with its corrected p and its result, or None and a dash."""
-        rows = itertools.zip_longest(self.comparisons, self.adjusted, self.results)
-        return [(item, p, result or NONE) for item, p, result in rows]
-
-    @property
-    def early(self) -> list[EarlyLook | None]:
-        """Returns what fewer seeds than planned show of each comparison; None where all are there."""
-        found = []
-        rows = zip(self.comparisons, self.adjusted, self.planned_seeds, strict=False)
-        for item, p, planned in rows:
-            seeds = min(len(side.seeds) for side in (item.base, item.experiment) if side)
-            look = None
-            if planned is not None and 2 <= seeds < planned:
-                look = early_look(p, seeds, planned, round(1 - item.confidence, 12))
-            found.append(look)
-        return found + [None] * (len(self.comparisons) - len(found))
-
-    @property
-    def answer(self) -> str:
-        """Returns one sentence on all comparisons."""
-        answer = wording.answer(self.comparisons, self.adjusted, self.results)
-        if not self.adjusted:
-            return answer
-        look = self.early[self.adjusted.index(min(self.adjusted))]
-        return answer if look is None else f"{answer} {wording.early_answer(look)}"
 
 
 @dataclass
@@ -177,22 +83,10 @@ class ReportContent:
         own = [
             picture
             for item in self.compared
-            for group in (item.overview, *item.pictures)
+            for group in (item.overview, *(one.figures for one in item.items))
             for picture in group
         ]
         return own + self.curves
-
-
-@dataclass
-class _Family:
-    """Arms that are compared with one base on an evaluation set, and the last of the comparisons."""
-
-    measure: str
-    design: str
-    resample: str
-    arms: dict[str, Dump]
-    last: ComparedProcedures
-    prefix: str
 
 
 class _Analysis:
@@ -200,19 +94,17 @@ class _Analysis:
 
     def __init__(
         self,
-        bootstrap: Bootstrap,
+        settings: ComparisonSettings,
         truths: Truths,
         rule: LearningRateRule,
         experiment: ReportedExperiment | None,
     ):
         self.experiment = experiment
-        self.bootstrap = bootstrap
+        self.settings = settings
         self.truths = truths
         self.rule = rule
         self.reader = DumpReader()
         self.choices: dict[tuple, LearningRateChoice] = {}
-        # By base, design, resampling, evaluation set and measure.
-        self.families: dict[tuple, _Family] = {}
 
     def groups(self, runs: Sequence[FinishedRun]) -> list[RunGroup]:
         """Groups of one learning rate each; choices are kept for the page."""
@@ -259,7 +151,7 @@ def analyse(
     runs: Sequence[FinishedRun],
     requests: Sequence[Mapping[str, Any]],
     truths: Truths,
-    bootstrap: Bootstrap,
+    settings: ComparisonSettings,
     rule: LearningRateRule,
     experiment: ReportedExperiment | None = None,
 ) -> ReportContent:
@@ -270,22 +162,19 @@ def analyse(
       requests: comparisons, checked (see `stats.report.reporting.report`), with the runs of `base`
         and `experiment` in place of what selects them.
       truths: known values by "<evaluation set>/<metric>" and procedure; may be empty.
-      bootstrap: how comparisons are made.
+      settings: how comparisons are made, but for their design and what is resampled.
       rule: how learning rates are chosen.
       experiment: that the runs are part of; None: none is known.
 
     Raises:
       UserError: two sides share nothing, or do not fit together.
     """
-    from multiberts.runs.console import ProgressBar
-
-    analysis = _Analysis(bootstrap, truths, rule, experiment)
-    compared = [
-        _compare(analysis, request, f"{number}-{slug(request['name'])}")
-        for number, request in enumerate(ProgressBar(requests, desc="comparisons"), start=1)
+    analysis = _Analysis(settings, truths, rule, experiment)
+    asked = [
+        _request(analysis, request, f"{number}-{slug(request['name'])}")
+        for number, request in enumerate(requests, start=1)
     ]
-    for family in analysis.families.values():
-        _rank(family, bootstrap)
+    compared = compare_all(asked, analysis.truth_of)
     known_truths = _known_truths(analysis, runs) if truths else []
     groups = analysis.groups(runs)
     curves = _training_pictures(analysis, groups)
@@ -300,111 +189,33 @@ def analyse(
     )
 
 
-def _compare(analysis: _Analysis, request: Mapping[str, Any], prefix: str) -> ComparedProcedures:
-    found = ComparedProcedures(request["name"], request["design"])
-    options = {name: request[name] for name in ("name", "design", "resample")}
-    bases = analysis.groups(request["base"])
+def _request(analysis: _Analysis, request: Mapping[str, Any], prefix: str) -> Request:
+    """Finds the pairs of a requested comparison: every task, evaluation set and metric of both sides."""
+    settings = replace(analysis.settings, design=request["design"], resample=request["resample"])
+    pairs: list[Pair] = []
     experiments: dict[str, RunGroup] | None = None
+    bases = analysis.groups(request["base"])
     if request["experiment"] is not None:
         experiments = {group.task: group for group in analysis.groups(request["experiment"])}
     for base in bases:
         experiment = experiments.get(base.task) if experiments else None
         if experiments and experiment is None:
             continue
-        names = [base.name, "" if experiment is None else experiment.name]
+        sides = [side for side in (base, experiment) if side is not None]
+        names = (base.name, "" if experiment is None else experiment.name)
         if experiment is not None and base.procedure != experiment.procedure:
-            names = [base.procedure, experiment.procedure]
+            names = (base.procedure, experiment.procedure)
+        planned = analysis.planned_seeds(sides, settings.design)
         for measure, dumps in analysis.shared(base, experiment):
-            item = compare_dumps(
-                dumps[0], dumps[1] if experiment else None, measure, analysis.bootstrap, *names,
-                **options,
-            )  # fmt: skip
-            found.comparisons.append(item)
-            sides = [side for side in (base, experiment) if side is not None]
-            found.planned_seeds.append(analysis.planned_seeds(sides, found.design))
-            if experiment is not None:
-                key = (
-                    base.name,
-                    base.task,
-                    found.design,
-                    request["resample"],
-                    dumps[0].set_name,
-                    measure,
-                )
-                family = analysis.families.setdefault(
-                    key, _Family(measure, found.design, request["resample"], {}, found, prefix)
-                )
-                family.arms |= {base.name: dumps[0], experiment.name: dumps[1]}
-                family.last, family.prefix = found, prefix
-            pictures = _pictures(analysis, item, dumps, measure, prefix)
-            found.pictures.append(list(pictures))
-            found.add_grid(item, dumps)
-    if not found.comparisons:
+            place = f"{prefix}-{slug(dumps[0].set_name)}-{slug(metric_name(measure))}"
+            arms = [side.name for side in sides]
+            pairs.append(Pair(dumps, measure, names, request["name"], place, planned, arms))
+    if not pairs:
         raise UserError(
             f"comparison {request['name']!r}: the two sides share no task, evaluation set and "
             "metric; fine-tune both on the same tasks"
         )
-    # Differences of one unit share a figure; on one axis, a slope would hide a share.
-    kinds = dict.fromkeys(item.metric for item in found.comparisons if found.design != "single")
-    for metric in kinds:
-        rows = {item.evaluation_set: item for item in found.comparisons if item.metric == metric}
-        if len(rows) > 1:
-            name = metric_name(metric)
-            caption = f"Differences of {name} on all evaluation sets: {found.name}"
-            make = partial(figures.forest_figure, rows, f"{found.name}: {name}")
-            found.overview.append(ReportSection(f"{prefix}-all-{slug(name)}", caption, make))
-    return found
-
-
-def _rank(family: _Family, bootstrap: Bootstrap) -> None:
-    """Adds the ranking of a family of three arms or more to the last of its comparisons."""
-    measured = {name: dump.measured(family.measure) for name, dump in family.arms.items()}
-    (_, metric), set_name = next(iter(measured.values())), next(iter(family.arms.values())).set_name
-    ranking = rank_arms(
-        {name: data for name, (data, _) in measured.items()}, metric, family.design,
-        set_name, resample=family.resample, **asdict(bootstrap),
-    )  # fmt: skip
-    if ranking is not None:
-        place = f"{family.prefix}-ranking-{slug(set_name)}-{slug(family.measure)}"
-        family.last.add_ranking(ranking, place)
-    elif len(measured) > 2:
-        family.last.unranked.append(f"{set_name}, {metric_name(family.measure)}: {NO_RANKING}.")
-
-
-def _pictures(
-    analysis: _Analysis, item: Comparison, dumps: Sequence[Dump], measure: str, prefix: str
-) -> Iterator[ReportSection]:
-    place = f"{prefix}-{slug(item.evaluation_set)}-{slug(metric_name(item.metric))}"
-    yield ReportSection(
-        f"{place}-seeds", f"{metric_label(item.metric)} of every seed on {item.evaluation_set}",
-        partial(figures.seed_figure, item),
-    )  # fmt: skip
-    yield ReportSection(
-        f"{place}-difference",
-        f"Bootstrap distribution and {item.confidence:.0%} intervals of {metric_name(item.metric)} on "
-        f"{item.evaluation_set}: t {wording.estimate_text(item, item.t)}, "
-        f"percentile {wording.estimate_text(item, item.percentile)}",
-        partial(figures.sources_figure, [item]),
-    )
-    # A correlation would show the same dots as the slope before it.
-    slope = measure.replace("correlation", "slope")
-    if measure not in OCCUPATION_MEASURES or (slope != measure and slope in dumps[0].measures):
-        return
-    clouds = []
-    for dump, arm in zip(dumps, (item.base, item.experiment), strict=False):
-        assert arm is not None
-        truth = analysis.truth_of(dump, measure) if measure.endswith("slope") else None
-        interval = arm.t if measure.endswith("slope") else None
-        clouds.append(dump.cloud(measure, arm.name, arm.seeds, truth, interval))
-    bias = OCCUPATION_MEASURES[measure][0] == "bias"
-    label = "bias score of the occupation" if bias else "P(feminine pronoun)"
-    names = " and ".join(cloud.name for cloud in clouds)
-    heading = f"{item.evaluation_set}: occupations, mean of seeds"
-    yield ReportSection(
-        f"{place}-occupations",
-        f"{label} against the share of women in the occupation, for {names}",
-        partial(figures.bias_figure, clouds, label, heading),
-    )
+    return Request(request["name"], settings, pairs, prefix)
 
 
 def _known_truths(analysis: _Analysis, runs: Sequence[FinishedRun]) -> list[KnownTruth]:
@@ -414,8 +225,8 @@ def _known_truths(analysis: _Analysis, runs: Sequence[FinishedRun]) -> list[Know
             truth = analysis.truth_of(dump, measure)
             if truth is not None:
                 item = compare_dumps(
-                    dump, None, measure, analysis.bootstrap, group.name, "", name=group.name,
-                    design="single",
+                    dump, None, measure, replace(analysis.settings, design="single"),
+                    (group.name, ""), group.name,
                 )  # fmt: skip
                 found.append(KnownTruth(truth, item))
     if not found:
@@ -448,7 +259,7 @@ def _training_pictures(analysis: _Analysis, groups: Sequence[RunGroup]) -> list[
                     curves,
                     name,
                     measure,
-                    analysis.bootstrap.confidence,
+                    analysis.settings.confidence,
                 ),
             )
         )

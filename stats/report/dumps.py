@@ -7,8 +7,8 @@ Tables and figures start from these: from finished runs on disk (see
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, cast, get_args
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,56 +22,24 @@ from multiberts.evaluate.metrics.winogender_bias import (
     occupation_scores,
 )
 from multiberts.runs.errors import counted
-from multiberts.stats.bootstrap.arm_scores import arm_table
-from multiberts.stats.bootstrap.arms import (
-    Arm,
-    DataError,
-    Missing,
-    align,
-    check_choice,
-    pair,
-    sorted_seeds,
-)
-from multiberts.stats.bootstrap.comparison import compare
-from multiberts.stats.bootstrap.conclusion import Comparison, DrawOrder
-from multiberts.stats.bootstrap.inputs import arm_from_arrays
-from multiberts.stats.bootstrap.many_arms import ManyDesign, compare_arms
-from multiberts.stats.bootstrap.ranking import ArmComparisons
+from multiberts.stats.bootstrap.pseudo_values import arm_table
+from multiberts.stats.compare.conclude import Names
+from multiberts.stats.compare.question import TaskData, compare_task
+from multiberts.stats.compare.result import Comparison
+from multiberts.stats.compare.shared import SharedArms
+from multiberts.stats.errors import DataError
 from multiberts.stats.intervals import Interval
-from multiberts.stats.planning.components import (
+from multiberts.stats.presentation.figures import Curve, OccupationScores
+from multiberts.stats.runs_table import Arm, align, pair, sorted_seeds
+from multiberts.stats.settings import ComparisonSettings, Missing
+from multiberts.stats.variance.components import (
     VarianceComponents,
     nested_variance_components,
     variance_components,
 )
-from multiberts.stats.presentation.figures import Cloud, Curve
 
 if TYPE_CHECKING:
     import xarray
-
-
-@dataclass(frozen=True)
-class Bootstrap:
-    """How comparisons are made; the defaults are those of the MultiBERTs paper.
-
-    Attributes:
-      num_bootstrap, bootstrap_seed, confidence, draws: see `stats.compare`.
-
-    Raises:
-      DataError: one of them is out of its range.
-    """
-
-    num_bootstrap: int = 1000
-    bootstrap_seed: int = 42
-    confidence: float = 0.95
-    draws: DrawOrder = "published"
-
-    def __post_init__(self) -> None:
-        if not 0 < self.confidence < 1 or self.num_bootstrap < 1:
-            raise DataError(
-                f"found confidence {self.confidence} and num_bootstrap {self.num_bootstrap}, "
-                "expected a number between 0 and 1, and at least 1"
-            )
-        check_choice("draws", self.draws, DrawOrder)
 
 
 @dataclass(frozen=True)
@@ -116,7 +84,8 @@ class Dump:
       step: of pre-training, or None where it is not known.
       measures: names of the metrics, the task's own first.
       data: as `evaluate.dumps.predictions.read_predictions` returns it.
-      missing: `omit` leaves a missing prediction out of its run's score.
+      missing: as in `stats.compare`.
+      clusters: coordinate of examples that are drawn together, or None.
     """
 
     task: str
@@ -126,6 +95,7 @@ class Dump:
     measures: tuple[str, ...]
     data: xarray.Dataset
     missing: Missing = "refuse"
+    clusters: str | None = None
 
     @property
     def set_name(self) -> str:
@@ -197,14 +167,14 @@ class Dump:
         }
         return RunScores(name or self.name, by_seed)
 
-    def cloud(
+    def occupation_scores(
         self,
         measure: str,
         name: str,
         seeds: Sequence | None = None,
         truth: float | None = None,
         interval: Interval | None = None,
-    ) -> Cloud:
+    ) -> OccupationScores:
         """Averages a measure of occupations over runs and then over seeds.
 
         Args:
@@ -219,14 +189,14 @@ class Dump:
         if seeds is not None:
             means = means.sel(pretrain_seed=list(seeds))
         values = means.mean("pretrain_seed").to_numpy()
-        return Cloud(name, data["label"].to_numpy(), values, truth, interval)
+        return OccupationScores(name, data["label"].to_numpy(), values, truth, interval)
 
     def components(self, measure: str) -> VarianceComponents:
         """Estimates variance components of one run's score on one example.
 
         Fine-tuning runs are a component of their own where some seed has several. For a metric that
         is not a mean, the components are those of its pseudo-values (see
-        `stats.bootstrap.arm_scores`).
+        `stats.bootstrap.pseudo_values`).
 
         Raises:
           DataError: fewer than two seeds or examples.
@@ -294,11 +264,14 @@ class Dump:
         tables = [np.concatenate(list(arm_table(side, metric).blocks()), axis=1) for side in sides]
         return variance_components(tables[1] - tables[0])
 
-    def arm(self, measure: str) -> tuple[Arm, Metric | RankMetric]:
+    def arm(
+        self, measure: str, shared: SharedArms | None = None
+    ) -> tuple[Arm, Metric | RankMetric]:
         """Returns the runs, checked to suit the measure, and the metric."""
         data, metric = self.measured(measure)
         name = f"{self.set_name}, {self.name}"
-        arm = arm_from_arrays(name, data, metric=metric, missing=self.missing)
+        missing: Missing = "refuse" if self.missing == "refuse" else "omit"
+        arm = (shared or SharedArms()).read(name, data, None, metric, missing)
         try:
             metric.bind(arm.labels, arm.predictions)
         except ValueError as error:
@@ -318,10 +291,10 @@ def compare_dumps(
     base: Dump,
     experiment: Dump | None,
     measure: str,
-    bootstrap: Bootstrap,
-    base_name: str,
-    experiment_name: str,
-    **options: Any,
+    settings: ComparisonSettings,
+    names: tuple[str, str] = ("base", "experiment"),
+    name: str | None = None,
+    shared: SharedArms | None = None,
 ) -> Comparison:
     """Compares two dumps under a measure (see `stats.compare`).
 
@@ -329,68 +302,23 @@ def compare_dumps(
       base: one side.
       experiment: the other side, or None in a single design.
       measure: a key of `METRICS` or `OCCUPATION_MEASURES`.
-      bootstrap: how.
-      base_name: how tables call one side.
-      experiment_name: how tables call the other.
-      **options: of `stats.compare`: `design`, `resample`, `studentised`; and `name`, by default
-        "<experiment> against <base>".
+      settings: how.
+      names: how tables call the two sides.
+      name: of the comparison; by default "<experiment> against <base>".
+      shared: with comparisons that have a side in common.
 
     Raises:
       DataError: the dumps do not fit together.
     """
     data, metric = base.measured(measure)
     other = None if experiment is None else experiment.measured(measure)[0]
-    name = options.pop("name", f"{experiment_name} against {base_name}")
+    name = f"{names[1]} against {names[0]}" if name is None else name
+    clusters = base.clusters or (experiment.clusters if experiment else None)
+    task = TaskData(data, other, metric, clusters=clusters, missing=base.missing)
     try:
-        return compare(
-            data,
-            other,
-            metric,
-            **options,
-            **asdict(bootstrap),
-            name=name,
-            evaluation_set=base.set_name,
-            base_name=base_name,
-            experiment_name=experiment_name,
-        )
+        return compare_task(task, settings, Names(name, base.set_name, *names), shared)
     except ValueError as error:
         raise DataError(f"{name} on {base.set_name}, {measure}: {error}") from error
-
-
-# Where `rank_arms` returns None for three arms or more.
-NO_RANKING = (
-    "no ranking of all arms: it needs two seeds that all arms have, or design='unpaired', "
-    "which draws each arm's own seeds"
-)
-
-
-def rank_arms(
-    arms: Mapping[str, Any], metric: Any, design: str, name: str, **options: Any
-) -> ArmComparisons | None:
-    """Ranks arms that a report compares.
-
-    Args:
-      arms: by name, labelled arrays with a coordinate `pretrain_seed`.
-      metric: their score.
-      design: of the comparisons that the ranking joins.
-      name: of the ranking in tables and texts.
-      **options: of `stats.compare_arms`.
-
-    Returns:
-      None where there are fewer than three arms, where the design is neither paired nor unpaired, or
-      where fewer than two seeds are common to all arms of a paired design.
-
-    Raises:
-      DataError: the arms do not fit together.
-    """
-    seeds = [set(data["pretrain_seed"].to_numpy().ravel().tolist()) for data in arms.values()]
-    too_few = design == "paired" and len(set.intersection(*seeds)) < 2
-    if len(arms) < 3 or design not in get_args(ManyDesign) or too_few:
-        return None
-    try:
-        return compare_arms(arms, metric, cast("ManyDesign", design), name=name, **options)
-    except ValueError as error:
-        raise DataError(f"ranking {name}: {error}") from error
 
 
 def curve_of_dumps(dumps: Sequence[Dump], measure: str, all_steps: bool = True) -> Curve:

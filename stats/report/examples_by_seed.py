@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.evaluate.metrics.register import METRICS
-from multiberts.stats.bootstrap.arm_scores import arm_table
-from multiberts.stats.bootstrap.arms import Arm, align, pair
+from multiberts.stats.bootstrap.pseudo_values import arm_table
+from multiberts.stats.compare.shared import SharedArms
 from multiberts.stats.presentation.metric_names import metric_name
 from multiberts.stats.report.dumps import Dump
+from multiberts.stats.runs_table import Arm, align, pair
 
 # Of the rows that a page shows without its script.
 ROWS_SHOWN = 20
@@ -122,13 +123,16 @@ def marks(scores: NDArray[np.float64]) -> str:
     return "".join(GLYPHS[place] for place in places.astype(int))
 
 
-def example_grid(dumps: Sequence[Dump], names: Sequence[str], design: str) -> ExampleGrid | None:
+def example_grid(
+    dumps: Sequence[Dump], names: Sequence[str], design: str, shared: SharedArms | None = None
+) -> ExampleGrid | None:
     """Makes the grid of one evaluation set.
 
     Args:
       dumps: of one arm, or of base and experiment.
       names: of the arms.
       design: `paired` keeps the seeds that both arms have.
+      shared: with comparisons of these dumps.
 
     Returns:
       The grid; None where no metric scores each example by itself between 0 and 1, the arms do not
@@ -137,7 +141,7 @@ def example_grid(dumps: Sequence[Dump], names: Sequence[str], design: str) -> Ex
     measure = _measure_of_examples(dumps[0])
     if measure is None:
         return None
-    found = [dump.arm(measure) for dump in dumps]
+    found = [dump.arm(measure, shared) for dump in dumps]
     arms = [arm for arm, _ in found]
     if any(arm.observed is not None for arm in arms):
         return None

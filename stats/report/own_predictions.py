@@ -8,9 +8,8 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from multiberts.evaluate.dumps.run_file import find_runs
 from multiberts.evaluate.readers.columns import (
@@ -23,26 +22,32 @@ from multiberts.evaluate.readers.columns import (
 from multiberts.evaluate.readers.reading import name_of, read_frame
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import write_atomically
-from multiberts.runs.parameters import PositiveInt, Range, takes_fields_of
-from multiberts.stats.bootstrap.arms import DataError, Missing
-from multiberts.stats.bootstrap.comparison import compare
-from multiberts.stats.bootstrap.conclusion import Design
-from multiberts.stats.bootstrap.inputs import from_frame
-from multiberts.stats.bootstrap.sides import seeds_of
-from multiberts.stats.presentation import figures, ranking_words, wording
+from multiberts.runs.parameters import Level, PositiveInt, takes_fields_of
+from multiberts.stats.compare.checks import seeds_of
+from multiberts.stats.errors import DataError
+from multiberts.stats.formats import NONE, Cell, format_cell
+from multiberts.stats.metrics import named_metric
+from multiberts.stats.presentation import ranking_words, wording
 from multiberts.stats.presentation.comparison_tables import (
     full_table,
     summary_table,
     unclear_beyond_zero,
 )
-from multiberts.stats.presentation.metric_names import metric_label, metric_name, score_format
+from multiberts.stats.presentation.metric_names import metric_name, score_format
 from multiberts.stats.presentation.provenance import data_facts
-from multiberts.stats.presentation.sections import ReportSection
-from multiberts.stats.presentation.table_writer import NONE, Cell, Table, format_cell
-from multiberts.stats.report.analysis import ComparedProcedures, ReportContent
-from multiberts.stats.report.dumps import NO_RANKING, Bootstrap, Dump, rank_arms
+from multiberts.stats.presentation.table_writer import Table
+from multiberts.stats.reading import from_frame
+from multiberts.stats.report.analysis import ReportContent
+from multiberts.stats.report.dumps import Dump
+from multiberts.stats.report.evidence import (
+    ComparedProcedures,
+    Pair,
+    Request,
+    compare_all,
+)
 from multiberts.stats.report.page import write_page
 from multiberts.stats.report.selection import dumps_of_runs, finished_runs
+from multiberts.stats.settings import ComparisonSettings, Design, Missing
 
 if TYPE_CHECKING:
     import pandas
@@ -169,9 +174,9 @@ class OwnComparison(ColumnNames):
     design: Design = "paired"
     task: str | None = None
     missing: Missing = "refuse"
-    confidence: Annotated[float, Range(above=0, below=1)] = 0.95
-    num_bootstrap: PositiveInt = 1000
-    bootstrap_seed: int = 42
+    confidence: Level = ComparisonSettings.confidence
+    num_bootstrap: PositiveInt = ComparisonSettings.num_bootstrap
+    bootstrap_seed: int = ComparisonSettings.bootstrap_seed
     html: str | None = None
     latex: str | None = None
     csv: str | None = None
@@ -181,6 +186,15 @@ class OwnComparison(ColumnNames):
     def columns(self) -> dict[str, str | None]:
         """Returns the names of columns by role."""
         return {role: getattr(self, role) for role in ROLES}
+
+    def of_comparison(self, design: Design) -> ComparisonSettings:
+        """Returns the settings of each comparison."""
+        return ComparisonSettings(
+            design=design,
+            num_bootstrap=self.num_bootstrap,
+            bootstrap_seed=self.bootstrap_seed,
+            confidence=self.confidence,
+        )
 
 
 @takes_fields_of(OwnComparison)
@@ -210,7 +224,7 @@ def compare_files(settings: OwnComparison) -> str:
     arms = _arms_of(settings)
     compared = _compare_arms(arms, settings)
     read = what_was_read(arms, compared, settings)
-    table = summary_table(*map(list, zip(*compared.judged, strict=True)))
+    table = summary_table(compared.items)
     every = full_table(compared.comparisons)
     outputs = (
         (settings.latex, table.latex),
@@ -304,63 +318,30 @@ def _compare_arms(
     arms: Mapping[str, xarray.Dataset], settings: OwnComparison
 ) -> ComparedProcedures:
     """Compares every other arm with the first; a single arm is described."""
-    (base_name, base), *others = arms.items()
+    (base_name, _), *others = arms.items()
     metric = settings.metric or max(  # of both kinds, the mean
         default_metric(data["prediction"].to_numpy() if "prediction" in data else None)
         for data in arms.values()
     )
-    kept: Missing = "refuse" if settings.missing == "refuse" else "omit"
+    named_metric(metric)  # refuses a wrong name before anything is read
     evaluation_set = settings.task or Path(settings.base).name
-    design: Design = settings.design if others else "single"
-    pairs = [f"{name} against {base_name}" for name, _ in others] or [base_name]
-    title = pairs[0] if len(pairs) == 1 else f"All against {base_name}"
-    found = ComparedProcedures(title, design)
-    sides: list[tuple[str, xarray.Dataset | None]] = [*others] or [(base_name, None)]
-    for pair, (name, data) in zip(pairs, sides, strict=True):
-        held = [side for side in (base, data) if side is not None and "cluster" in side.coords]
-        clusters = "cluster" if held else None
-        try:
-            item = compare(
-                base, data, metric, design, clusters=clusters, missing=settings.missing,
-                num_bootstrap=settings.num_bootstrap, bootstrap_seed=settings.bootstrap_seed,
-                confidence=settings.confidence,
-                name=pair,
-                evaluation_set=evaluation_set, base_name=base_name, experiment_name=name,
-            )  # fmt: skip
-        except ValueError as error:
-            raise UserError(f"{pair}: {error}") from error
-        found.comparisons.append(item)
-        names = [base_name, name][: 1 + (data is not None)]
-        dumps = [Dump("", evaluation_set, own, None, (metric,), arms[own], kept) for own in names]
-        found.add_grid(item, dumps)
-        found.pictures.append(
-            [
-                ReportSection(
-                    f"{len(found.comparisons)}-seeds", f"{metric_label(metric)} of every seed",
-                    partial(figures.seed_figure, item),
-                ),
-                ReportSection(
-                    f"{len(found.comparisons)}-difference",
-                    f"Bootstrap distribution and {item.confidence:.0%} intervals of "
-                    f"{metric_name(metric)}",
-                    partial(figures.sources_figure, [item]),
-                ),
-            ]
-        )  # fmt: skip
-    if len(found.comparisons) > 1:
-        rows = {item.name: item for item in found.comparisons}
-        make = partial(figures.forest_figure, rows, title)
-        found.overview.append(ReportSection("all", f"Differences: {title}", make))
-        ranking = rank_arms(
-            arms, metric, design, evaluation_set, clusters=clusters, missing=kept,
-            num_bootstrap=settings.num_bootstrap, bootstrap_seed=settings.bootstrap_seed,
-            confidence=settings.confidence,
-        )  # fmt: skip
-        if ranking is not None:
-            found.add_ranking(ranking, "ranking")
-        elif len(arms) > 2:
-            found.unranked.append(f"{NO_RANKING}.")
-    return found
+    dumps = {
+        name: Dump(
+            "", evaluation_set, name, None, (metric,), data, settings.missing,
+            "cluster" if "cluster" in data.coords else None,
+        )
+        for name, data in arms.items()
+    }  # fmt: skip
+    pairs = [
+        Pair((dumps[base_name], dumps[name]), metric, (base_name, name),
+             f"{name} against {base_name}", str(number))
+        for number, (name, _) in enumerate(others, start=1)
+    ]  # fmt: skip
+    if not others:
+        pairs = [Pair((dumps[base_name],), metric, (base_name, ""), base_name, "1")]
+    title = pairs[0].name if len(pairs) == 1 else f"All against {base_name}"
+    how = settings.of_comparison(settings.design if others else "single")
+    return compare_all([Request(title, how, pairs)])[0]
 
 
 def _pages(
@@ -370,9 +351,7 @@ def _pages(
     arms: Mapping[str, xarray.Dataset],
 ) -> dict[str, str]:
     """Returns the page of a report that has these comparisons alone, and those that it links to."""
-    bootstrap = Bootstrap(
-        settings.num_bootstrap, settings.bootstrap_seed, settings.confidence, draws="keyed"
-    )
+    bootstrap = settings.of_comparison(compared.comparisons[0].design)
     names = {
         role: {str(data.attrs.get("columns", own).get(role)) for data in arms.values()}
         for role, own in (("seed", {"seed": "pretrain_seed"}), ("run", {"run": "finetune_seed"}))
@@ -416,9 +395,8 @@ def _as_json(compared: ComparedProcedures, read: str) -> str:
         dict(zip(table.columns, row, strict=True)) for row in table.rows
     ]
     ranked = {arm.name: arm for ranking in compared.rankings for arm in ranking.arms}
-    adjusted: Sequence[float | None] = compared.adjusted or [None]
-    for record, p_value in zip(records, adjusted, strict=True):
-        record["p_holm"] = p_value
+    for record, item in zip(records, compared.items, strict=True):
+        record["p_holm"] = item.adjusted
         record["read"] = read
         for side in ("base", "experiment") if ranked else ():
             arm = ranked[str(record[f"{side}_name"])]
@@ -429,23 +407,19 @@ def _as_json(compared: ComparedProcedures, read: str) -> str:
 
 def _as_text(compared: ComparedProcedures, read: str) -> str:
     """Returns the findings, a table of all, what more would be needed, and the warnings once."""
-    adjusted: Sequence[float | None] = compared.adjusted or [None]
     items = compared.comparisons
-    findings = [wording.finding(item, p) for item, p in zip(items, adjusted, strict=True)]
+    findings = [wording.finding(one.comparison, one.adjusted) for one in compared.items]
     metric, level = items[0].metric, f"{items[0].confidence:.0%} CI"  # one of all items
-    records: list[dict[str, Cell]] = []
-    for place, item in enumerate(items):
-        if item.experiment is None:
-            continue
-        records.append(
-            {
-                "Compared": item.name, "Base": item.base.estimate,
-                "Experiment": item.experiment.estimate, "Difference": item.estimate,
-                level: item.t,
-                "p": item.p_t.two_sided if item.p_t else None,
-                "p (Holm)": adjusted[place], "Result": compared.results[place],
-            }
-        )  # fmt: skip
+    records: list[dict[str, Cell]] = [
+        {
+            "Compared": item.name, "Base": item.base.estimate,
+            "Experiment": item.experiment.estimate, "Difference": item.estimate, level: item.t,
+            "p": item.p_t.two_sided if item.p_t else None, "p (Holm)": one.adjusted,
+            "Result": one.result,
+        }
+        for item, one in zip(items, compared.items, strict=True)
+        if item.experiment is not None
+    ]  # fmt: skip
     formats = {
         **dict.fromkeys(("Base", "Experiment"), score_format(metric)),
         **dict.fromkeys(("Difference", level), score_format(metric, True)),
@@ -458,14 +432,14 @@ def _as_text(compared: ComparedProcedures, read: str) -> str:
     parts = ["\n".join(findings), f"Read: {read}"]
     if table is not None:
         parts.append(_aligned(table))
-        parts += [*filter(None, [unclear_beyond_zero(items, compared.results)])]
+        parts += [*filter(None, [unclear_beyond_zero(compared.items)])]
     for ranking in compared.rankings:
         parts += [ranking_words.finding(ranking), _aligned(ranking.table())]
         parts += [f"Note: {text}" for text in ranking_words.notes(ranking)[:1]]
     limits = [*filter(None, dict.fromkeys(map(wording.unseen_failures, items)))]
-    for item, p_value in zip(items, adjusted, strict=True):
+    for item, one in zip(items, compared.items, strict=True):
         name = f"{item.name}: " if len(items) > 1 else ""
-        answers = wording.short_answers_in_words(item, p_value)
+        answers = wording.short_answers_in_words(item, one.adjusted)
         parts += [name + text for text in answers if text not in limits]
     parts += limits
     parts += [f"Note: {text}" for text in compared.unranked]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -12,23 +11,18 @@ from typing import TYPE_CHECKING, Any, cast
 from multiberts.runs.figure_style import save_figure
 from multiberts.runs.files import replaced, write_atomically
 from multiberts.runs.web_page.rendering import render
-from multiberts.stats.bootstrap.conclusion import Comparison
-from multiberts.stats.planning.sequential import EarlyLook
+from multiberts.stats.compare.result import Comparison
+from multiberts.stats.formats import NONE, Cell, format_cell, with_minus
 from multiberts.stats.presentation import ranking_words, wording
 from multiberts.stats.presentation.comparison_tables import full_table, summary_table
 from multiberts.stats.presentation.metric_names import metric_label, metric_meaning, score_format
 from multiberts.stats.presentation.provenance import made_with
-from multiberts.stats.presentation.sections import ReportSection, figure_html, slug
-from multiberts.stats.presentation.table_writer import (
-    Cell,
-    Table,
-    format_cell,
-    with_minus,
-)
-from multiberts.stats.report.analysis import ComparedProcedures, ReportContent
-from multiberts.stats.report.dumps import Bootstrap
+from multiberts.stats.presentation.sections import figure_html, slug
+from multiberts.stats.presentation.table_writer import Table
+from multiberts.stats.report.analysis import ReportContent
 from multiberts.stats.report.examples_by_seed import ExampleGrid
 from multiberts.stats.report.selection import RULE_TEXTS, LearningRateRule
+from multiberts.stats.settings import ComparisonSettings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,30 +32,11 @@ MAX_EFFECT = 5  # of Hedges' g, beyond which seeds hardly vary and the number sa
 MOST_BYTES_OF_GRIDS = 400_000  # of packed examples in the page; beyond, each set has its own page
 
 
-@dataclass(frozen=True)
-class Item:
-    """A comparison as the page shows it.
-
-    Attributes:
-      comparison: what was compared.
-      pictures: its figures.
-      adjusted: its p after Holm's correction, None in a `single` design.
-      result: in a word or two.
-      early: where there are fewer seeds than planned.
-    """
-
-    comparison: Comparison
-    pictures: Sequence[ReportSection]
-    adjusted: float | None
-    result: str
-    early: EarlyLook | None
-
-
 def write_page(
     path: Path,
     title: str,
     content: ReportContent,
-    bootstrap: Bootstrap,
+    bootstrap: ComparisonSettings,
     rule: LearningRateRule,
     made_by: Mapping[str, str],
     name: str = "index",
@@ -87,9 +62,9 @@ def write_page(
             files = save_figure(cast("Figure", picture.make()), folder / picture.name)
             written += [f"figures/{file.name}" for file in files]
     tables = _tables(content)
-    items = [item for compared in content.compared for item in compared.comparisons]
-    judged = [row for compared in content.compared for row in compared.judged]
-    summary = summary_table(*map(list, zip(*judged, strict=True))) if judged else summary_table([])
+    listed = [item for compared in content.compared for item in compared.items]
+    items = [item.comparison for item in listed]
+    summary = summary_table(listed)
     texts = {
         "comparisons.csv": full_table(items).csv(),
         "comparisons.md": summary.markdown(),
@@ -146,8 +121,9 @@ def _filters(path: Path, pages: Mapping[str, ExampleGrid]) -> dict[str, Callable
         "p": lambda value: format_cell(value, "p"),
         "table": _readable,
         "tests": lambda item: _tests(item).html(),
-        "items": _items,
-        "results": lambda content: sorted({i.result for c in content.compared for i in _items(c)}),
+        "results": lambda content: sorted(
+            {_dash(i.result) for c in content.compared for i in c.items}
+        ),
         "metrics": _metrics,
         "warnings": _warnings,
         "meaning": metric_meaning,
@@ -162,24 +138,14 @@ def _filters(path: Path, pages: Mapping[str, ExampleGrid]) -> dict[str, Callable
             for text in wording.short_answers_in_words(item.comparison, item.adjusted)
         ],
         "ranking": lambda result: with_minus(ranking_words.finding(result)),
-        "is_early": lambda content: any(any(each.early) for each in content.compared),
+        "is_early": lambda content: any(
+            item.early for each in content.compared for item in each.items
+        ),
         "effect": _effect,
         "minus": with_minus,
+        "dash": _dash,
         "page_of": lambda grid: names.get(id(grid), ""),
     }
-
-
-def _items(compared: ComparedProcedures) -> list[Item]:
-    rows = itertools.zip_longest(
-        compared.comparisons,
-        compared.pictures,
-        compared.adjusted,
-        compared.results,
-        compared.early,
-    )
-    return [
-        Item(item, pictures, p, result or "–", look) for item, pictures, p, result, look in rows
-    ]
 
 
 def _metrics(content: ReportContent) -> list[str]:
@@ -281,3 +247,7 @@ def _effect(hedges_g: float) -> str:
     if abs(hedges_g) > MAX_EFFECT:
         return f"beyond {with_minus(str(-MAX_EFFECT if hedges_g < 0 else MAX_EFFECT))}"
     return with_minus(format_cell(hedges_g))
+
+
+def _dash(result: str) -> str:
+    return "–" if result == NONE else result

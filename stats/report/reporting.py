@@ -18,14 +18,12 @@ from multiberts.runs.parameters import (
     fits,
     shortened,
 )
-from multiberts.stats.bootstrap.conclusion import Design
-from multiberts.stats.bootstrap.score_tables import Resample
 from multiberts.stats.presentation.provenance import data_facts
 from multiberts.stats.report.analysis import analyse
-from multiberts.stats.report.dumps import Bootstrap
 from multiberts.stats.report.experiment import experiment_of
 from multiberts.stats.report.page import write_page
 from multiberts.stats.report.selection import LearningRateRule, finished_runs, select
+from multiberts.stats.settings import ComparisonSettings, Design, Resample
 
 _COMPARISON_FIELDS = {"name", "base", "experiment", "design", "resample"}
 
@@ -40,9 +38,9 @@ def report(
     title: str,
     comparisons: Sequence[Mapping[str, Any]],
     truth: str | None = None,
-    num_bootstrap: PositiveInt = 1000,
-    bootstrap_seed: NonNegativeInt = 42,
-    confidence: Level = 0.95,
+    num_bootstrap: PositiveInt = ComparisonSettings.num_bootstrap,
+    bootstrap_seed: NonNegativeInt = ComparisonSettings.bootstrap_seed,
+    confidence: Level = ComparisonSettings.confidence,
     learning_rate_rule: LearningRateRule = "dev",
 ) -> None:
     """Compares procedures on every evaluation set and metric, and writes an HTML page about it.
@@ -76,7 +74,9 @@ def report(
     """
     parameters, _ = IDENTITY.of(locals())
     check_arguments(report, parameters)
-    bootstrap = Bootstrap(num_bootstrap, bootstrap_seed, confidence, draws="keyed")
+    bootstrap = ComparisonSettings(
+        num_bootstrap=num_bootstrap, bootstrap_seed=bootstrap_seed, confidence=confidence
+    )
     runs = finished_runs(predictions)
     requests = []
     for checked in map(_checked_request, comparisons):

@@ -15,13 +15,14 @@ from multiberts.runs.directory import CONFIG, DONE, RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.identity import Identity
 from multiberts.runs.parameters import NonNegativeInt, PositiveInt, check_arguments
+from multiberts.stats.formats import Cell
 from multiberts.stats.instances.analysis import InstanceAnalysis, analyse_sizes
 from multiberts.stats.instances.ensembles import ensemble
 from multiberts.stats.instances.figures import write_instances
 from multiberts.stats.instances.instance_level import fisher_tests, instance_accuracy
 from multiberts.stats.instances.nested_runs import NestedRuns, aligned, nested_runs_from_dataset
 from multiberts.stats.presentation.provenance import data_facts
-from multiberts.stats.presentation.table_writer import Cell, Table
+from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.report.dumps import Dump
 from multiberts.stats.report.selection import dumps_of_runs, finished_runs, last_steps
 

@@ -12,7 +12,7 @@ import pandas
 import pytest
 
 from multiberts.docs.worked_example_parts.data import right
-from multiberts.stats.planning.components import variance_components
+from multiberts.stats.variance.components import variance_components
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -39,8 +39,8 @@ from multiberts.benchmarks.crossed_model import (
 from multiberts.benchmarks.neighbours import neighbour_intervals
 from multiberts.runs.errors import UserError
 from multiberts.stats import compare
-from multiberts.stats.bootstrap.comparison import compare_questions
-from multiberts.stats.bootstrap.conclusion import Names
+from multiberts.stats.compare.conclude import Names
+from multiberts.stats.compare.question import compare_specs
 from multiberts.stats.presentation.wording import warnings
 
 TRIALS, REPLICATES = 1000, 400
@@ -80,7 +80,7 @@ def dataset(arm):
 )
 def test_a_trial_is_what_compare_says(condition):
     questions, settings = questions_of(condition, 7, [40, 41, 42], 60)
-    found, *_ = compare_questions(questions, settings, [Names()] * 3)
+    found, *_ = compare_specs(questions, settings, [Names()] * 3)
     for trial, ours in zip((40, 41, 42), found, strict=True):
         sides = [dataset(arm) for arm in condition.arms(7, trial)]
         theirs = compare(
@@ -106,7 +106,7 @@ def test_a_trial_is_what_compare_says(condition):
 def test_what_needs_no_bootstrap_is_what_compare_recommends(metric, data, num_seeds, design):
     condition = Condition(metric, design, data, num_seeds)
     questions, settings = questions_of(condition, 3, range(15), 40)
-    found, *_ = compare_questions(questions, settings, [Names()] * 15)
+    found, *_ = compare_specs(questions, settings, [Names()] * 15)
     for question, theirs in zip(questions, found, strict=True):
         ours = recommended(question, settings)
         assert (ours.estimate, ours.interval, ours.p) == (theirs.estimate, theirs.t, theirs.p_t)

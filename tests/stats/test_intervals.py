@@ -11,8 +11,7 @@ import scipy.stats
 from statsmodels.stats.proportion import proportion_confint
 
 from multiberts.stats import report_ci
-from multiberts.stats.bootstrap.conclusion import side_interval
-from multiberts.stats.bootstrap.crossing import crossing_of_tables
+from multiberts.stats.compare.conclude import side_interval
 from multiberts.stats.intervals import (
     Interval,
     acceleration,
@@ -33,6 +32,7 @@ from multiberts.stats.intervals import (
     t_interval,
     t_p_values,
 )
+from multiberts.stats.variance.crossing import crossing_of_tables
 
 
 def test_report_ci_by_hand():

@@ -16,7 +16,7 @@ from multiberts.stats.b3.leakage import (
 )
 from multiberts.stats.b3.model import B3CrossValidator, B3Model, b3, sample_losses
 from multiberts.stats.b3.trend_filter import Regularisation, penalty
-from multiberts.stats.bootstrap.arms import DataError
+from multiberts.stats.errors import DataError
 
 PLAIN = Regularisation(monotone=False, trend_order=None, lower=None)
 MONOTONE = Regularisation(trend_order=None)

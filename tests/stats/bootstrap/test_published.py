@@ -145,9 +145,9 @@ def test_sklearn_f1_of_other_classes_keeps_its_meaning():
 def test_chunks_and_blocks_do_not_change_the_samples(metric, monkeypatch):
     data = example_data(num_examples=3000)
     whole = multibootstrap(*data, metric, nboot=30, rng=2, verbose=False)
-    monkeypatch.setattr("multiberts.stats.bootstrap.resampling._CHUNK_BYTES", 10_000)
-    monkeypatch.setattr("multiberts.stats.bootstrap.resampling._BLOCK_ELEMENTS", 2000)
-    monkeypatch.setattr("multiberts.stats.bootstrap.resampling._KEPT_BYTES", 0)
+    monkeypatch.setattr("multiberts.stats.bootstrap.replicates._CHUNK_BYTES", 10_000)
+    monkeypatch.setattr("multiberts.stats.bootstrap.replicates._BLOCK_ELEMENTS", 2000)
+    monkeypatch.setattr("multiberts.stats.bootstrap.replicates._KEPT_BYTES", 0)
     in_pieces = multibootstrap(*data, metric, nboot=30, rng=2, verbose=False)
     np.testing.assert_array_equal(in_pieces, whole)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from multiberts.stats.bootstrap.arms import DataError
+from multiberts.stats.errors import DataError
 from multiberts.stats.instances.analysis import analyse_sizes
 from multiberts.stats.instances.decomposition import decompose
 from multiberts.stats.instances.ensembles import ensemble, runs_of_seed

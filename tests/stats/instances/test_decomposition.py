@@ -6,7 +6,7 @@ import pytest
 import statsmodels.api
 import statsmodels.formula.api
 
-from multiberts.stats.bootstrap.arms import DataError
+from multiberts.stats.errors import DataError
 from multiberts.stats.instances.decomposition import decompose
 from multiberts.stats.instances.nested_runs import make_nested_runs, nested_runs_from_array
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from multiberts.stats.bootstrap.arms import DataError
-from multiberts.stats.bootstrap.corrections import adjusted_p_values
+from multiberts.stats.corrections import adjusted_p_values
+from multiberts.stats.errors import DataError
 from multiberts.stats.instances.ensembles import ensemble, runs_of_seed, single_runs
 from multiberts.stats.instances.instance_level import (
     decay_bound,

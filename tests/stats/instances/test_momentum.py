@@ -5,7 +5,7 @@ import pytest
 import scipy.stats
 
 from multiberts.benchmarks.momentum_coverage import WORLDS, World, true_momentum
-from multiberts.stats.bootstrap.arms import DataError
+from multiberts.stats.errors import DataError
 from multiberts.stats.instances.nested_runs import make_nested_runs
 from multiberts.stats.instances.size_momentum import momentum, momentum_index
 

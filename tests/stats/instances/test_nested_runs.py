@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import xarray
 
-from multiberts.stats.bootstrap.arms import DataError
+from multiberts.stats.errors import DataError
 from multiberts.stats.instances.nested_runs import (
     aligned,
     make_nested_runs,

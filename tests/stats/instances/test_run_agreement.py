@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import xarray
 
-from multiberts.stats.bootstrap.arms import DataError
+from multiberts.stats.errors import DataError
 from multiberts.stats.instances.run_agreement import agreement
 
 # Unequal numbers of runs; seed 3 has one.

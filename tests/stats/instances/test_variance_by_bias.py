@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from multiberts.stats.bootstrap.arms import DataError
+from multiberts.stats.errors import DataError
 from multiberts.stats.instances.variance_by_bias import conditional_variance, variance_curve
 
 

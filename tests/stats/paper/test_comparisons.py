@@ -1,5 +1,7 @@
 """The paper's comparisons: those of the published library on the same predictions."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,16 +9,16 @@ import pytest
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.evaluate.metrics.winogender_bias import occupation_scores
 from multiberts.stats import compare, multibootstrap, report_ci
-from multiberts.stats.bootstrap.arms import DataError
+from multiberts.stats.errors import DataError
 from multiberts.stats.paper.catalogue import (
+    PUBLISHED,
     Catalogue,
     compare_checkpoints,
     compare_family,
     compare_pair,
 )
-from multiberts.stats.report.dumps import Bootstrap
 
-BOOTSTRAP = Bootstrap(num_bootstrap=200)
+SETTINGS = replace(PUBLISHED, num_bootstrap=200)
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +37,7 @@ def find(dumps):
 
 @pytest.fixture(scope="module")
 def paper(dumps):
-    return Catalogue(dumps, bootstrap=BOOTSTRAP)
+    return Catalogue(dumps, settings=SETTINGS)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +58,7 @@ def published(base, experiment, measure, **options):
     return multibootstrap(
         pd.concat(frames, ignore_index=True), np.concatenate(tables), base["label"].to_numpy(),
         lambda labels, predictions: float(metric.score(labels, predictions)),
-        nboot=BOOTSTRAP.num_bootstrap, rng=42, verbose=False, **options,
+        nboot=SETTINGS.num_bootstrap, rng=42, verbose=False, **options,
     )  # fmt: skip
 
 
@@ -93,7 +95,7 @@ def test_table_2_resamples_seeds_examples_or_both(paper, winogender):
 
 
 def test_table_4_compares_two_checkpoints(winogender):
-    item = compare_checkpoints(winogender["base"], 0, 1, bootstrap=BOOTSTRAP)
+    item = compare_checkpoints(winogender["base"], 0, 1, settings=SETTINGS)
     scores = winogender["base"].run_scores("bias_correlation")
     assert item.estimate == pytest.approx(scores.seed_scores[1] - scores.seed_scores[0])
     assert (item.resample, item.base.name, item.experiment.name) == (
@@ -131,12 +133,12 @@ def test_a_family_shares_draws_and_has_a_macro_average(find):
     pairs = [
         (find(task, "base", 1_000_000), find(task, "base", 2_000_000)) for task in ("MNLI", "RTE")
     ]
-    family = compare_family(pairs, bootstrap=BOOTSTRAP)
+    family = compare_family(pairs, settings=SETTINGS)
     assert list(family.comparisons) == ["MNLI/dev", "RTE/dev"]
-    estimates = [compare_pair(*pair, "accuracy", bootstrap=BOOTSTRAP).estimate for pair in pairs]
+    estimates = [compare_pair(*pair, "accuracy", settings=SETTINGS).estimate for pair in pairs]
     assert family.macro_average.estimate == pytest.approx(np.mean(estimates))
     with pytest.raises(DataError, match="found no tasks"):
-        compare_family([], bootstrap=BOOTSTRAP)
+        compare_family([], settings=SETTINGS)
 
 
 def test_errors_say_what_was_compared(find):
@@ -145,5 +147,5 @@ def test_errors_say_what_was_compared(find):
     ):
         compare_pair(
             find("RTE", "base", 2_000_000), find("RTE", "original", None), "accuracy",
-            "unpaired", BOOTSTRAP,
+            "unpaired", SETTINGS,
         )  # fmt: skip

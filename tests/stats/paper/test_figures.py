@@ -1,15 +1,16 @@
 """The paper's figures: what is drawn, that nothing is cut off, and the same bytes twice."""
 
 import dataclasses
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from multiberts.runs.errors import UserError
 from multiberts.runs.figure_style import LINES, MARKERS, save_figure
-from multiberts.stats.bootstrap.arms import DataError
+from multiberts.stats.errors import DataError
 from multiberts.stats.instances.run_agreement import agreement
-from multiberts.stats.paper.catalogue import Catalogue, compare_family, compare_pair
+from multiberts.stats.paper.catalogue import PUBLISHED, Catalogue, compare_family, compare_pair
 from multiberts.stats.paper.figures import (
     ScorePanel,
     agreement_figure,
@@ -20,15 +21,15 @@ from multiberts.stats.paper.figures import (
     seeds_figure,
     variance_figure,
 )
-from multiberts.stats.planning.components import VarianceComponents
 from multiberts.stats.presentation.figures import (
     bootstrap_figure,
     sources_figure,
     training_figure,
 )
-from multiberts.stats.report.dumps import Bootstrap, RunScores, curve_of_dumps
+from multiberts.stats.report.dumps import RunScores, curve_of_dumps
+from multiberts.stats.variance.components import VarianceComponents
 
-BOOTSTRAP = Bootstrap(num_bootstrap=200)
+SETTINGS = replace(PUBLISHED, num_bootstrap=200)
 PARTS = VarianceComponents(seed=0.02, example=0.1, residual=0.3, run=0.01, run_residual=0.2)
 
 
@@ -38,13 +39,13 @@ def chosen(dumps, task, procedure):
 
 @pytest.fixture(scope="module")
 def sources(dumps):
-    return Catalogue(dumps, bootstrap=BOOTSTRAP).sources
+    return Catalogue(dumps, settings=SETTINGS).sources
 
 
 @pytest.fixture(scope="module")
 def family(dumps):
     pairs = [tuple(chosen(dumps, task, "base")[1::-1]) for task in ("RTE", "STS-B")]
-    return compare_family(pairs, bootstrap=BOOTSTRAP)
+    return compare_family(pairs, settings=SETTINGS)
 
 
 @pytest.fixture(scope="module")
@@ -235,5 +236,5 @@ def test_refusals(dumps, sources, family):
 
 def test_measures_are_named_as_words(dumps):
     sides = [chosen(dumps, "coreference", name)[0] for name in ("base", "cda_incr")]
-    item = compare_pair(*sides, "bias_correlation", bootstrap=BOOTSTRAP)
+    item = compare_pair(*sides, "bias_correlation", settings=SETTINGS)
     assert bootstrap_figure(item).axes[0].get_ylabel() == "bias correlation"

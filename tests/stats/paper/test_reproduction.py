@@ -3,24 +3,24 @@
 import csv
 import dataclasses
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from multiberts.runs.errors import UserError
-from multiberts.stats.bootstrap.arms import DataError
-from multiberts.stats.paper.catalogue import Catalogue, Roles
+from multiberts.stats.errors import DataError
+from multiberts.stats.paper.catalogue import PUBLISHED, Catalogue, Roles
 from multiberts.stats.paper.figures import seeds_figure
 from multiberts.stats.paper.reproduction import NUMBERED, paper_report
-from multiberts.stats.report.dumps import Bootstrap
 
-BOOTSTRAP = Bootstrap(num_bootstrap=100)
+SETTINGS = replace(PUBLISHED, num_bootstrap=100)
 
 
 @pytest.fixture(scope="module")
 def written(dumps, tmp_path_factory):
     folder = tmp_path_factory.mktemp("paper") / "report"
-    return folder, paper_report(dumps, folder, bootstrap=BOOTSTRAP, parts={"hans": "heuristic"})
+    return folder, paper_report(dumps, folder, settings=SETTINGS, parts={"hans": "heuristic"})
 
 
 def test_every_table_and_figure_is_there(written):
@@ -69,7 +69,7 @@ def test_comparisons_stand_in_full_in_one_file(written):
 
 def test_few_dumps_give_what_they_can(dumps, tmp_path):
     few = [dump for dump in dumps if dump.task == "RTE" and dump.procedure == "base"]
-    report = paper_report(few, tmp_path / "few", bootstrap=BOOTSTRAP, early_step=500_000)
+    report = paper_report(few, tmp_path / "few", settings=SETTINGS, early_step=500_000)
     assert set(report.written) == {
         "scores", "agreement", "components", "figure_scores", "figure_training_rte-dev",
         "figure_agreement", "figure_variance",
@@ -86,7 +86,7 @@ def test_the_same_bytes_again_over_the_old_folder(dumps, tmp_path):
     few = [dump for dump in dumps if dump.task == "RTE"]
     contents = []
     for _ in range(2):
-        paper_report(few, tmp_path / "report", bootstrap=BOOTSTRAP)
+        paper_report(few, tmp_path / "report", settings=SETTINGS)
         files = sorted((tmp_path / "report").rglob("*.*"))
         contents.append({file.name: file.read_bytes() for file in files})
     assert contents[0] == contents[1]
@@ -107,7 +107,7 @@ def test_every_numbered_table_and_figure_of_the_paper_has_a_maker(written, dumps
     assert list(NUMBERED) == numbers
     winogender = [dump for dump in dumps if dump.task == "coreference"]
     extra = dataclasses.replace(winogender[0], procedure="base_extra_seeds")
-    more = paper_report([*winogender, extra], tmp_path / "more", bootstrap=BOOTSTRAP)
+    more = paper_report([*winogender, extra], tmp_path / "more", settings=SETTINGS)
     assert set(NUMBERED.values()) <= {*written[1].written, *more.written}
     page = (written[0] / "index.md").read_text() + (tmp_path / "more" / "index.md").read_text()
     for number in numbers:

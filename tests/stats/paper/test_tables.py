@@ -3,14 +3,15 @@
 import csv
 import dataclasses
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from multiberts.stats import compare
-from multiberts.stats.bootstrap.arms import DataError
+from multiberts.stats.errors import DataError
 from multiberts.stats.instances.run_agreement import agreement
-from multiberts.stats.paper.catalogue import Catalogue, compare_family, compare_pair
+from multiberts.stats.paper.catalogue import PUBLISHED, Catalogue, compare_family, compare_pair
 from multiberts.stats.paper.tables import (
     agreement_table,
     comparison_table,
@@ -18,7 +19,6 @@ from multiberts.stats.paper.tables import (
     family_table,
     score_table,
 )
-from multiberts.stats.report.dumps import Bootstrap
 from multiberts.stats.report.selection import (
     FinishedRun,
     LearningRateChoice,
@@ -26,7 +26,7 @@ from multiberts.stats.report.selection import (
     learning_rate_table,
 )
 
-BOOTSTRAP = Bootstrap(num_bootstrap=200)
+SETTINGS = replace(PUBLISHED, num_bootstrap=200)
 
 
 def chosen(dumps, task, procedure):
@@ -35,7 +35,7 @@ def chosen(dumps, task, procedure):
 
 @pytest.fixture(scope="module")
 def bias(dumps):
-    paper = Catalogue(dumps, bootstrap=BOOTSTRAP)
+    paper = Catalogue(dumps, settings=SETTINGS)
     return [paper.unpaired[0], *paper.sources]
 
 
@@ -84,7 +84,7 @@ def test_comparisons_are_written_in_full(bias):
 
 def test_columns_that_differ_are_kept(dumps, pairs):
     table = comparison_table(
-        [compare_pair(*pair, pair[0].measures[0], bootstrap=BOOTSTRAP) for pair in pairs]
+        [compare_pair(*pair, pair[0].measures[0], settings=SETTINGS) for pair in pairs]
     )
     assert [row["Set"] for row in read(table)] == ["RTE/dev", "STS-B/dev"]
     assert table.title == "experiment 2M steps, base 1M steps"
@@ -92,7 +92,7 @@ def test_columns_that_differ_are_kept(dumps, pairs):
 
 
 def test_a_family_with_its_corrections(pairs):
-    family = compare_family(pairs, bootstrap=BOOTSTRAP)
+    family = compare_family(pairs, settings=SETTINGS)
     table = family_table(family)
     check_notations(table)
     rows = read(table)

@@ -1,6 +1,7 @@
 """Groups on Winogender: mean and deviation over seeds as the published notebook prints them."""
 
 import dataclasses
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -8,8 +9,9 @@ import pytest
 
 from multiberts.evaluate.metrics.winogender_bias import occupation_scores
 from multiberts.runs.figure_style import MARKERS
-from multiberts.stats.bootstrap.arms import DataError
+from multiberts.stats.errors import DataError
 from multiberts.stats.paper.catalogue import (
+    PUBLISHED,
     Catalogue,
     compare_checkpoints,
     group_panels,
@@ -17,7 +19,6 @@ from multiberts.stats.paper.catalogue import (
 )
 from multiberts.stats.paper.figures import score_figure
 from multiberts.stats.paper.tables import score_table
-from multiberts.stats.report.dumps import Bootstrap
 
 GROUPS = ["base", "base_extra_seeds", "cda_incr", "cda_full"]
 
@@ -35,7 +36,7 @@ def with_extra(dumps):
 
 @pytest.fixture
 def paper(with_extra):
-    return Catalogue(with_extra, bootstrap=Bootstrap(num_bootstrap=100))
+    return Catalogue(with_extra, settings=replace(PUBLISHED, num_bootstrap=100))
 
 
 def test_means_and_deviations_are_those_over_seeds(paper):
@@ -80,9 +81,9 @@ def test_the_figure_has_a_panel_a_measure_and_every_group(paper):
 def test_two_checkpoints_are_those_with_many_runs(paper, dumps):
     """Table 4 is of the first two seeds of `base_extra_seeds`; without them, of the base."""
     extra = next(dump for dump in paper.dumps if dump.procedure == "base_extra_seeds")
-    expected = compare_checkpoints(extra, 0, 1, bootstrap=paper.bootstrap)
+    expected = compare_checkpoints(extra, 0, 1, settings=paper.settings)
     np.testing.assert_array_equal(paper.checkpoints.samples, expected.samples)
-    alone = Catalogue(dumps, bootstrap=paper.bootstrap)
+    alone = Catalogue(dumps, settings=paper.settings)
     assert alone.checkpoints.estimate == pytest.approx(paper.checkpoints.estimate)
 
 

@@ -9,6 +9,7 @@ import pytest
 import xarray
 
 from multiberts.stats import compare
+from multiberts.stats.formats import format_cell
 from multiberts.stats.intervals import Interval, PValues
 from multiberts.stats.presentation.comparison_tables import (
     FULL_COLUMNS,
@@ -16,7 +17,7 @@ from multiberts.stats.presentation.comparison_tables import (
     full_table,
     summary_table,
 )
-from multiberts.stats.presentation.table_writer import format_cell
+from multiberts.stats.presentation.reported import judged
 from multiberts.stats.presentation.wording import finding, warnings
 
 
@@ -76,19 +77,19 @@ def test_csv_holds_every_interval_test_and_effect(comparison):
 
 
 def test_markdown_has_as_many_cells_in_every_row(comparison):
-    lines = summary_table([comparison, comparison]).markdown().splitlines()
+    lines = summary_table(judged([comparison, comparison])).markdown().splitlines()
     assert len(lines) == 4
-    assert {line.replace("\\|", "").count("|") for line in lines} == {9}
+    assert {line.replace("\\|", "").count("|") for line in lines} == {11}
     assert "a\\|b" in lines[2]
     assert "-0.250 (-0.250 to -0.250)" in lines[2]
     assert "Difference (95% CI)" in lines[0]
 
 
 def test_latex_is_escaped(comparison):
-    text = summary_table([comparison]).latex()
+    text = summary_table(judged([comparison])).latex()
     assert r"x\_y \& z" in text
     assert "$-$0.250 ($-$0.250 to $-$0.250)" in text
-    assert text.count("&") == 2 * 7 + 1
+    assert text.count("&") == 2 * 9 + 1
     assert r"95\% CI" in text
 
 

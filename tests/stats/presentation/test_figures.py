@@ -74,8 +74,8 @@ def test_no_band_leaves_the_bounds_of_the_metric():
 def test_fit_and_truth_lines():
     share = np.linspace(0, 1, 11)
     clouds = [
-        figures.Cloud("base", share, 0.5 * share, 0.4),
-        figures.Cloud("new", share, -0.001 * share),  # 0.00, without a sign
+        figures.OccupationScores("base", share, 0.5 * share, 0.4),
+        figures.OccupationScores("new", share, -0.001 * share),  # 0.00, without a sign
     ]
     first, second = figures.bias_figure(clouds, "bias").axes
     texts = [
@@ -89,7 +89,7 @@ def test_the_band_of_the_fit_is_that_of_least_squares():
     random = np.random.default_rng(0)
     share = random.random(20)
     values = 0.4 * share + random.normal(0, 0.1, 20)
-    (axes,) = figures.bias_figure([figures.Cloud("base", share, values)], "bias").axes
+    (axes,) = figures.bias_figure([figures.OccupationScores("base", share, values)], "bias").axes
     (band,) = [item for item in axes.collections if item.get_label() == "95% band over occupations"]
     corners = band.get_paths()[0].vertices
     fit = statsmodels.api.OLS(values, statsmodels.api.add_constant(share)).fit()

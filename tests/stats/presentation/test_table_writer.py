@@ -6,8 +6,9 @@ import io
 import numpy as np
 import pytest
 
+from multiberts.stats.formats import format_cell
 from multiberts.stats.intervals import Interval
-from multiberts.stats.presentation.table_writer import Table, format_cell
+from multiberts.stats.presentation.table_writer import Table
 
 
 @pytest.fixture

@@ -7,10 +7,11 @@ import pytest
 import xarray
 
 from multiberts.stats import compare, compare_arms
-from multiberts.stats.planning.sequential import early_look
 from multiberts.stats.presentation.metric_names import higher_is_better, metric_label
 from multiberts.stats.presentation.ranking_words import notes
-from multiberts.stats.presentation.wording import answer, finding, verdict, warnings
+from multiberts.stats.presentation.reported import answer
+from multiberts.stats.presentation.wording import finding, verdict, warnings
+from multiberts.stats.results.sequential import early_look
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from multiberts.evaluate.dumps.prediction_file import write_predictions
 from multiberts.evaluate.dumps.predictions import read_predictions
 from multiberts.evaluate.dumps.run_file import find_runs
 from multiberts.evaluate.metrics.register import METRICS
-from multiberts.stats.bootstrap.comparison import compare
+from multiberts.stats.compare.question import compare
 from multiberts.stats.instances.run_agreement import agreement
 from multiberts.stats.report.reporting import report
 from multiberts.stats.report.selection import dumps_of_runs, finished_runs

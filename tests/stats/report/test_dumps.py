@@ -10,10 +10,10 @@ import pytest
 from multiberts.evaluate.dumps.prediction_file import write_predictions
 from multiberts.runs.files import sha256_of_file
 from multiberts.stats import compare
-from multiberts.stats.bootstrap.arms import DataError
-from multiberts.stats.planning.components import nested_variance_components, variance_components
+from multiberts.stats.errors import DataError
 from multiberts.stats.report.dumps import curve_of_dumps, dumps_of_datasets, step_name
 from multiberts.stats.report.selection import dumps_of_runs, finished_runs
+from multiberts.stats.variance.components import nested_variance_components, variance_components
 
 
 def dump_of(dumps, task, procedure, step, evaluation_set=None):

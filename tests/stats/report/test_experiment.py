@@ -18,10 +18,10 @@ import pytest
 
 from multiberts.runs.errors import UserError
 from multiberts.stats import compare
-from multiberts.stats.planning.sequential import early_look, sequential_decision
 from multiberts.stats.presentation.wording import short_answers_in_words
 from multiberts.stats.report.experiment import experiment_of
 from multiberts.stats.report.reporting import report
+from multiberts.stats.results.sequential import early_look, sequential_decision
 from multiberts.tests.stats.report.test_reporting import COMPARISONS, SEEDS, write_world
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -11,15 +11,18 @@ import pytest
 import xarray
 
 from multiberts.runs.errors import UserError
-from multiberts.stats.bootstrap.comparison import compare
+from multiberts.stats.compare.question import compare
 from multiberts.stats.presentation import figures
+from multiberts.stats.presentation.reported import judged
 from multiberts.stats.presentation.sections import ReportSection
 from multiberts.stats.presentation.sections import write_report as write_sections
 from multiberts.stats.presentation.table_writer import Table
-from multiberts.stats.report.analysis import ComparedProcedures, ReportContent
-from multiberts.stats.report.dumps import Bootstrap, Dump
+from multiberts.stats.report.analysis import ReportContent
+from multiberts.stats.report.dumps import Dump
+from multiberts.stats.report.evidence import ComparedProcedures
 from multiberts.stats.report.examples_by_seed import example_grid
 from multiberts.stats.report.page import write_page
+from multiberts.stats.settings import ComparisonSettings
 from multiberts.tests.browser import CONTRASTS, Browser
 
 pytestmark = pytest.mark.slow
@@ -64,12 +67,15 @@ def write_report(folder: Path, num_seeds: int, num_examples: int) -> Path:
         ReportSection("seeds", HOSTILE, partial(figures.seed_figure, item)),
         ReportSection("difference", HOSTILE, partial(figures.sources_figure, [item])),
     ]
-    compared = ComparedProcedures(HOSTILE, "paired", [item], [pictures])
-    compared.add_grid(item, dumps)
-    assert len(compared.grids) == 1
+    compared = ComparedProcedures(HOSTILE, "paired", judged([item], figures=[pictures]))
+    grid = example_grid(dumps, names, "paired")
+    assert grid is not None
+    compared.grids[HOSTILE, HOSTILE] = grid
     folder.mkdir()
     content = ReportContent([compared], [], [], [], [])
-    write_page(folder, HOSTILE, content, Bootstrap(50, draws="keyed"), "dev", {"Command": HOSTILE})
+    write_page(
+        folder, HOSTILE, content, ComparisonSettings(num_bootstrap=50), "dev", {"Command": HOSTILE}
+    )
     return folder / "index.html"
 
 

@@ -14,11 +14,13 @@ from multiberts.runs.errors import UserError
 from multiberts.runs.files import sha256_of_file
 from multiberts.stats import compare
 from multiberts.stats.paper.reproduction import paper
-from multiberts.stats.report.analysis import ComparedProcedures, ReportContent, analyse
-from multiberts.stats.report.dumps import Bootstrap
+from multiberts.stats.presentation.reported import judged
+from multiberts.stats.report.analysis import ReportContent, analyse
+from multiberts.stats.report.evidence import ComparedProcedures
 from multiberts.stats.report.page import _effect, _warnings
 from multiberts.stats.report.reporting import report
 from multiberts.stats.report.selection import finished_runs
+from multiberts.stats.settings import ComparisonSettings
 
 SEEDS = range(5)
 SHARES = np.linspace(3, 97, 24)  # percent of women by occupation
@@ -217,7 +219,6 @@ def test_the_paper_command_makes_what_it_can_and_says_what_it_cannot(world, tmp_
         run_dir=str(tmp_path / "paper"),
         predictions=str(world / "runs"),
         num_bootstrap=100,
-        draws="keyed",
     )
     said = capsys.readouterr().out
     assert "left out original: " in said
@@ -226,8 +227,8 @@ def test_the_paper_command_makes_what_it_can_and_says_what_it_cannot(world, tmp_
     assert (tmp_path / "paper" / "DONE").is_file()
     with pytest.raises(UserError, match="found no dumps of the base procedure 'other'"):
         paper(run_dir=str(tmp_path / "b"), predictions=str(world / "runs"), base="other")
-    with pytest.raises(UserError, match=r"paper\.draws is 'new'"):
-        paper(run_dir=str(tmp_path / "b"), predictions=str(world / "runs"), draws="new")
+    with pytest.raises(UserError, match=r"paper\.confidence is 95"):
+        paper(run_dir=str(tmp_path / "b"), predictions=str(world / "runs"), confidence=95)
     assert not (tmp_path / "b").exists()
 
 
@@ -289,7 +290,7 @@ def test_the_page_allows_nothing_from_elsewhere(written):
 
 def test_curves_have_a_band_and_axes_with_units(world):
     runs = finished_runs(str(world / "runs"))
-    content = analyse(runs, [], {}, Bootstrap(20, draws="keyed"), "dev")
+    content = analyse(runs, [], {}, ComparisonSettings(num_bootstrap=40), "dev")
     labels = []
     for picture in content.curves:
         (axes,) = picture.make().axes
@@ -338,7 +339,7 @@ def test_a_warning_of_several_comparisons_stands_once():
     items = [
         compare(base, better, "mean", num_bootstrap=50, evaluation_set=name) for name in ("a", "b")
     ]
-    content = ReportContent([ComparedProcedures("x", "paired", items)], [], [], [], [])
+    content = ReportContent([ComparedProcedures("x", "paired", judged(items))], [], [], [], [])
     ((text, concerned),) = _warnings(content).items()
     assert "1/8 = 0.12" in text
     assert concerned == items

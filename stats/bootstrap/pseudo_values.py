@@ -1,0 +1,189 @@
+"""The table of scores [seeds, examples] of an arm under a metric, computed block by block.
+
+For a metric that is a mean, a cell is the score of the example. For any other metric it is a
+pseudo-value: the run's score plus the influence of the example on it (the infinitesimal jackknife),
+so that the same variance formulas give the delta method's variance. The influence on a plain
+function is found by leaving examples out (the jackknife).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import cast
+
+import numpy as np
+
+from multiberts.evaluate.metrics.column_metric import Metric
+from multiberts.evaluate.metrics.ranks import RankMetric
+from multiberts.stats.bootstrap.replicates import Columns, FunctionScores, ScoreJob
+from multiberts.stats.errors import DataError
+from multiberts.stats.metrics import FunctionMetric, MetricLike
+from multiberts.stats.runs_table import Arm
+from multiberts.stats.variance.score_tables import Array, ScoreTable, clustered_table, score_table
+
+# A function is called for each left-out unit of each run, for at most this many units.
+_MAX_UNITS = 1000
+# Pseudo-values of at most this many bytes are computed once and kept, others in every pass.
+_KEPT_BYTES = 2**24
+# The step of a numerical derivative, relative to the spread of the variable.
+_RELATIVE_STEP = float(np.finfo(np.float64).eps) ** (1 / 3)
+# Its largest error, relative to the score and to the terms that it is made of.
+_DERIVATIVE_ERROR = 1e-7
+
+
+def arm_table(arm: Arm, metric: MetricLike) -> ScoreTable:
+    """Computes pseudo-values of an arm, averaged over the runs of each seed.
+
+    Returns:
+      A table [seeds, examples], or [seeds, clusters] where examples are drawn in clusters. The
+      mean of a row is the seed's score.
+    """
+    return job_table(ScoreJob(arm, metric, None, None))
+
+
+def job_table(job: ScoreJob) -> ScoreTable:
+    """Computes `arm_table` of a job's arm and metric, from the columns that the job keeps."""
+    arm = job.arm
+    if isinstance(job.score, FunctionMetric):
+        return score_table(arm.seed_weights.T @ _jackknife(arm, job.score))
+    if isinstance(job.score, RankMetric):
+        table = score_table(arm.seed_weights.T @ _rank_pseudo_values(arm, job.score))
+    else:
+        table = _column_table(arm, job.score, cast("Columns", job.run_scores))
+    if arm.clusters is None:
+        return table
+    return score_table(clustered_table(table, arm.clusters))
+
+
+def _rank_pseudo_values(arm: Arm, metric: RankMetric) -> Array:
+    """Computes pseudo-values [runs, examples]; missing cells have no influence, others more."""
+    if arm.observed is None:
+        scores = metric.score(arm.labels, arm.predictions)
+        return scores[:, None] + metric.influence(arm.labels, arm.predictions)
+    values = np.empty(arm.predictions.shape)
+    for row, (predictions, seen) in enumerate(zip(arm.predictions, arm.observed, strict=True)):
+        values[row] = metric.score(arm.labels[seen], predictions[seen])
+        influence = metric.influence(arm.labels[seen], predictions[seen])
+        values[row, seen] += influence * (len(seen) / int(seen.sum()))
+    return values
+
+
+def scored_counts(job: ScoreJob) -> tuple[float, ...]:
+    """Counts the examples (or clusters) behind each share that a score is made of.
+
+    Returns:
+      A mean over runs for each share that any example counts in, such as one number of positives for
+      recall, or one for each class of a macro average; nothing where all examples count.
+    """
+    arm, metric = job.arm, job.score
+    if isinstance(metric, FunctionMetric) or metric.scored is None:
+        return ()
+    if isinstance(metric, RankMetric):
+        flags = metric.scored(arm.labels)
+        if arm.clusters is not None:
+            sums = np.zeros((arm.num_units, flags.shape[-1]))
+            np.add.at(sums, arm.clusters, flags)
+            flags = sums > 0
+        counts = flags.sum(axis=0, dtype=np.float64)
+    else:
+        total: Array | float = 0.0  # [runs, shares]
+        for block in cast("Columns", job.run_scores).example_columns():
+            columns = np.stack(np.broadcast_arrays(*block), axis=-1)
+            total = total + metric.scored(columns).sum(axis=-2)
+        counts = np.mean(total, axis=0)
+    return tuple(counts[counts > 0].tolist())
+
+
+def _jackknife(arm: Arm, metric: FunctionMetric) -> Array:
+    """Computes pseudo-values [runs, units] of a function, by leaving out one unit after another.
+
+    Units are clusters or examples, or `_MAX_UNITS` random groups of these where there are more: the
+    function is called once per run and unit. A unit of m of n examples moves the score by
+    G (n - m) / n (score - score without it), as it does where the score is a mean.
+    """
+    codes = np.arange(arm.num_examples) if arm.clusters is None else arm.clusters
+    if arm.num_units > _MAX_UNITS:
+        shuffled = np.random.Generator(np.random.Philox(key=arm.num_units))
+        codes = (shuffled.permutation(arm.num_units) % _MAX_UNITS)[codes]
+    number = int(codes.max()) + 1
+    scores = FunctionScores(arm, metric.function)
+    values = np.empty((len(arm.run_seeds), number))
+    everything = np.arange(arm.num_examples)
+    for run, row in enumerate(values):
+        seen = everything if arm.observed is None else np.flatnonzero(arm.observed[run])
+        plain = scores.score(run, seen)
+        row[:] = plain
+        sizes = np.bincount(codes[seen], minlength=number)
+        if sizes.max() == len(seen):
+            raise DataError(
+                f"{metric.name}: found all examples of a run in one group, expected two or more"
+            )
+        for unit in np.flatnonzero(sizes):
+            without = scores.score(run, seen[codes[seen] != unit])
+            row[unit] += number * (1 - sizes[unit] / len(seen)) * (plain - without)
+        row += plain - row.mean()  # so that the mean of the row is the score
+    if not np.isfinite(values).all():
+        raise DataError(
+            f"{metric.name} returned {values[~np.isfinite(values)][0]} where examples were left out, "
+            "expected a number; define its value where it is 0/0"
+        )
+    return values
+
+
+def _column_table(arm: Arm, metric: Metric, columns: Columns) -> ScoreTable:
+    """Makes the table of a metric of columns, block by block."""
+    weights = arm.seed_weights.T  # [seeds, runs]
+    shape = (len(weights), arm.num_examples)
+    if metric.mean_of is not None and arm.observed is None:
+        column = metric.mean_of
+
+        def seed_means() -> Iterator[Array]:
+            for block in columns.example_columns():
+                table = weights @ block[column]
+                del block  # not in memory while the table is used
+                yield table
+                del table
+
+        return ScoreTable(shape, seed_means)
+    score, means, gradient = _linearised(columns, arm.num_examples)
+
+    def blocks() -> Iterator[Array]:
+        for block in columns.example_columns():
+            influence = np.zeros((len(score), block[0].shape[1]))  # [runs, block]
+            size = np.repeat(np.abs(score)[:, None], influence.shape[1], axis=1)
+            for column, found in enumerate(block):
+                centred = found - means[:, column, None]
+                term = centred * (gradient[:, column, None] * arm.num_examples)
+                influence += term
+                size += np.abs(term)
+            # Terms that cancel but for the derivatives' errors: right answers where all are right.
+            influence[np.abs(influence) < _DERIVATIVE_ERROR * size] = 0.0
+            yield weights @ (score[:, None] + influence)
+
+    if 8 * shape[0] * shape[1] <= _KEPT_BYTES:
+        kept = list(blocks())
+        return ScoreTable(shape, lambda: iter(kept))
+    return ScoreTable(shape, blocks)
+
+
+def _linearised(columns: Columns, number: int) -> tuple[Array, Array, Array]:
+    """Computes scores [runs], means of columns, and the score's derivative by each sum [runs, K]."""
+    finish, totals = columns.bound.finish, columns.totals()  # [runs, K]
+    squares = np.zeros_like(totals)
+    for block in columns.example_columns():
+        for column, values in enumerate(block):
+            squares[:, column] += np.einsum("rc,rc->r", values, values, dtype=np.float64)
+    spreads = np.sqrt(np.maximum(squares / number - (totals / number) ** 2, 0.0))
+    gradient = np.zeros_like(totals)
+    for column in range(totals.shape[-1]):
+        step = _RELATIVE_STEP * spreads[:, column] * number
+        above, below = totals.copy(), totals.copy()
+        above[:, column] += step
+        below[:, column] -= step
+        width = above[:, column] - below[:, column]
+        # A column without spread has no influence, whatever its derivative.
+        moved = width > 0
+        gradient[:, column] = np.where(
+            moved, (finish(above) - finish(below)) / np.where(moved, width, 1), 0
+        )
+    return finish(totals), totals / number, gradient

@@ -1,0 +1,485 @@
+"""The Multi-Bootstrap: draws of seeds and examples, and scores of the replicates.
+
+A known metric is scored by one product of the matrix of counts (how often each example was drawn)
+with its columns, block by block, so that memory stays bounded at a million examples. Any other
+function is called once per replicate. Neither the size of a block nor the number of replicates in
+memory changes a draw.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multiberts.evaluate.metrics.column_metric import Metric
+from multiberts.evaluate.metrics.ranks import RankMetric
+from multiberts.stats.metrics import FunctionMetric, MetricLike, ScoreFunction
+from multiberts.stats.runs_table import Arm
+from multiberts.stats.settings import Aggregate, ComparisonSettings
+from multiberts.stats.variance.aggregation import over_seeds
+
+# Bytes of counts in memory at a time (one per example and replicate).
+_CHUNK_BYTES = 2**24
+# Elements of a block in a product: of columns, and of counts converted to floats.
+_BLOCK_ELEMENTS = 2**21
+# Columns of at most this many bytes are computed once and kept, others once per chunk.
+_KEPT_BYTES = 2**26
+# Integers below this are exact in float32, which is twice as fast.
+_EXACT_FLOAT32 = 2**24
+
+
+@dataclass(frozen=True)
+class ScoreJob:
+    """A score to bootstrap: the mean, or another average, over an arm's seeds.
+
+    Attributes:
+      arm: runs of one procedure on one set of examples.
+      score: a metric.
+      pool: jobs that name the same pool of seeds share its draws; None holds the seeds fixed.
+      examples: jobs that name the same set of examples share its draws; None holds them fixed.
+      aggregate: the average over seeds.
+    """
+
+    arm: Arm
+    score: MetricLike
+    pool: str | None
+    examples: str | None
+    aggregate: Aggregate = "mean"
+    # By bootstrap seed and number of replicates: what `bootstrap` found. Keyed draws of a pool and a set do
+    # not depend on the other jobs, so an arm of many comparisons is scored once.
+    replicates: dict[tuple[int, int], tuple[NDArray[np.float64], NDArray[np.bool_]]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+
+    @cached_property
+    def run_scores(self) -> Columns | _RankScores | FunctionScores:
+        """Scores the runs; made once, as it sorts or keeps what it needs."""
+        if isinstance(self.score, Metric):
+            return Columns(self.arm, self.score)
+        if isinstance(self.score, FunctionMetric):
+            return FunctionScores(self.arm, self.score.function)
+        return _RankScores(self.arm, self.score)
+
+    def by_seed(self, counts: NDArray | None) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Scores every seed, its runs averaged.
+
+        Args:
+          counts: how often each example or cluster was drawn [size, units]; None for once each.
+
+        Returns:
+          Scores, and whether they are 0/0: [size, seeds] each.
+        """
+        weights = self.arm.seed_weights  # [runs, seeds]
+        scores, degenerate = self.run_scores(counts)  # [size, runs] each
+        return scores @ weights, degenerate @ (weights > 0)
+
+    @cached_property
+    def plain(self) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Returns `by_seed` on all examples."""
+        return self.by_seed(None)
+
+    def __call__(self, chunk: Chunk) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Averages scores over the drawn seeds; also returns where a drawn run was 0/0."""
+        if isinstance(self.run_scores, FunctionScores):
+            return self._by_function(chunk, self.run_scores)
+        if self.examples is None:
+            scores, degenerate = self.plain
+        else:
+            scores, degenerate = self.by_seed(chunk.counts[self.examples])
+        number = len(self.arm.seeds)
+        drawn = np.ones((chunk.size, number)) if self.pool is None else chunk.seed_counts(self.pool)
+        undefined = np.asarray(((drawn > 0) & degenerate).any(axis=1))
+        if self.aggregate != "mean":
+            scores = np.broadcast_to(scores, (chunk.size, number))
+            if self.pool is not None:
+                scores = np.take_along_axis(scores, chunk.seeds[self.pool], axis=1)
+            return over_seeds(scores, self.aggregate), undefined
+        return (drawn * scores).sum(axis=1) / number, undefined
+
+    def _by_function(
+        self, chunk: Chunk, run_scores: FunctionScores
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Calls a function for every run of every drawn seed, on the examples in drawn order."""
+        weights, values = self.arm.seed_weights, np.empty(chunk.size)
+        everything, scores = np.arange(self.arm.num_examples), dict[int, float]()
+        for replicate in range(chunk.size):
+            chosen = everything
+            if self.examples is not None:
+                chosen, scores = run_scores.members(chunk.indices[self.examples][replicate]), {}
+            drawn = list(range(len(self.arm.seeds)))
+            if self.pool is not None:
+                drawn = chunk.seeds[self.pool][replicate].tolist()
+            for seed in dict.fromkeys(drawn):
+                if seed not in scores:
+                    scores[seed] = 0.0
+                    for run in np.flatnonzero(weights[:, seed]).tolist():
+                        score = run_scores.score(run, chosen)
+                        scores[seed] += float(weights[run, seed]) * score
+            values[replicate] = over_seeds(
+                np.array([scores[seed] for seed in drawn]), self.aggregate
+            )
+        return values, np.zeros(chunk.size, dtype=bool)
+
+
+@dataclass(frozen=True)
+class Replicates:
+    """Bootstrap scores.
+
+    Attributes:
+      scores: float64 [replicates, jobs].
+      undefined: bool [replicates, jobs], where the metric was 0/0 for a drawn run and took its
+        defined value.
+      one_seed: bool [replicates], where all draws of a pool were of one seed.
+    """
+
+    scores: NDArray[np.float64]
+    undefined: NDArray[np.bool_]
+    one_seed: NDArray[np.bool_]
+
+
+class DrawSource(Protocol):
+    """A source of draws; called for one replicate after another, in a fixed order."""
+
+    def __call__(self, kind: str, name: str, number: int, /) -> NDArray[np.int64]:
+        """Draws `number` indices below `number` with replacement, for the named pool or set."""
+
+
+class PublishedDraws:
+    """The stream of the published library: within a replicate seeds first, then examples.
+
+    Args:
+      rng: has `choice(n, size, replace)`: a RandomState, a Generator or the module
+        `numpy.random`.
+    """
+
+    def __init__(self, rng: Any):
+        self._rng = rng
+        # The same bits as `choice`, without its overhead.
+        self._integers = rng.randint if isinstance(rng, np.random.RandomState) else None
+
+    def __call__(self, _kind: str, _name: str, number: int) -> NDArray[np.int64]:
+        """Draws from the one stream, whatever the pool or set."""
+        if self._integers is not None:
+            return self._integers(0, number, size=number)
+        return np.asarray(self._rng.choice(number, size=number, replace=True))
+
+
+class KeyedDraws:
+    """A separate stream for every pool and every set, keyed by the bootstrap seed.
+
+    So the draws of a comparison do not depend on what else is compared.
+    """
+
+    def __init__(self, bootstrap_seed: int):
+        self.bootstrap_seed = bootstrap_seed
+        self._streams: dict[tuple[str, str], np.random.Generator] = {}
+
+    def __call__(self, kind: str, name: str, number: int) -> NDArray[np.int64]:
+        """Draws from the stream of that pool or set."""
+        stream = self._streams.get((kind, name))
+        if stream is None:
+            key = [self.bootstrap_seed, zlib.crc32(kind.encode()), zlib.crc32(name.encode())]
+            stream = np.random.Generator(np.random.PCG64(np.random.SeedSequence(key)))
+            self._streams[kind, name] = stream
+        return stream.integers(0, number, size=number)
+
+
+def draws_of(settings: ComparisonSettings) -> DrawSource:
+    """Returns the source of a comparison's draws."""
+    if settings.draws == "keyed":
+        return KeyedDraws(settings.bootstrap_seed)
+    return PublishedDraws(np.random.RandomState(settings.bootstrap_seed))
+
+
+@dataclass
+class Chunk:
+    """Consecutive replicates.
+
+    Attributes:
+      start: number of the first.
+      size: how many.
+      seeds: by pool, indices [size, seeds].
+      counts: by set, how often each example (or cluster) was drawn, uint8 [size, units].
+      indices: by set, the drawn indices [size, units], where a function needs them.
+    """
+
+    start: int
+    size: int
+    seeds: dict[str, NDArray[np.int64]] = field(default_factory=dict)
+    counts: dict[str, NDArray] = field(default_factory=dict)
+    indices: dict[str, NDArray[np.int64]] = field(default_factory=dict)
+
+    def seed_counts(self, pool: str) -> NDArray[np.float64]:
+        """Counts how often each seed of a pool was drawn: float64 [size, seeds]."""
+        drawn = self.seeds[pool]
+        number = drawn.shape[1]
+        flat = (drawn + number * np.arange(self.size)[:, None]).ravel()
+        return np.bincount(flat, minlength=self.size * number).reshape(self.size, -1).astype(float)
+
+
+def bootstrap(
+    jobs: Sequence[ScoreJob],
+    draws: DrawSource,
+    num_bootstrap: int,
+    *,
+    progress: Callable[[Iterable[int]], Iterable[int]] = lambda replicates: replicates,
+    on_chunk: Callable[[Chunk], None] | None = None,
+) -> Replicates:
+    """Scores bootstrap replicates of all jobs with shared draws.
+
+    Args:
+      jobs: what to score.
+      draws: the source of draws; called for pools in the order in which jobs name them, then
+        for sets of examples, replicate by replicate.
+      num_bootstrap: replicates.
+      progress: wraps the range of replicates, as tqdm does.
+      on_chunk: called with every chunk of draws, for statistics computed from the draws.
+    """
+    pools = {job.pool: len(job.arm.seeds) for job in jobs if job.pool is not None}
+    sets = {job.examples: job.arm.num_units for job in jobs if job.examples is not None}
+    for job in jobs:
+        assert job.pool is None or pools[job.pool] == len(job.arm.seeds)
+        assert job.examples is None or sets[job.examples] == job.arm.num_units
+    wanted = {job.examples for job in jobs if isinstance(job.score, FunctionMetric)}
+    scores = np.empty((num_bootstrap, len(jobs)))
+    undefined = np.zeros((num_bootstrap, len(jobs)), dtype=bool)
+    one_seed = np.zeros(num_bootstrap, dtype=bool)
+    key = (draws.bootstrap_seed, num_bootstrap) if isinstance(draws, KeyedDraws) else None
+    known = [key in job.replicates for job in jobs]
+    for chunk in _chunks(draws, pools, sets, wanted, progress(range(num_bootstrap))):
+        rows = slice(chunk.start, chunk.start + chunk.size)
+        for column, job in enumerate(jobs):
+            if not known[column]:
+                scores[rows, column], undefined[rows, column] = job(chunk)
+        for drawn in chunk.seeds.values():
+            one_seed[rows] |= (drawn == drawn[:, :1]).all(axis=1)
+        if on_chunk is not None:
+            on_chunk(chunk)
+        del chunk  # before the next one is made: only one is in memory at a time
+    for column, job in enumerate(jobs):
+        if key is not None and known[column]:
+            scores[:, column], undefined[:, column] = job.replicates[key]
+        elif key is not None:
+            job.replicates[key] = scores[:, column].copy(), undefined[:, column].copy()
+    return Replicates(scores, undefined, one_seed)
+
+
+def _chunks(
+    draws: DrawSource,
+    pools: Mapping[str, int],
+    sets: Mapping[str, int],
+    wanted: set[str | None],
+    replicates: Iterable[int],
+) -> Iterator[Chunk]:
+    """Yields draws in chunks; `wanted` names the sets whose drawn indices are kept."""
+    bytes_per_replicate = sum(
+        number * (9 if name in wanted else 1) for name, number in sets.items()
+    )
+    largest = max(1, _CHUNK_BYTES // max(1, bytes_per_replicate))
+    iterator, start = iter(replicates), 0
+    while True:
+        chunk = Chunk(start, 0)
+        seeds: dict[str, list[NDArray]] = {pool: [] for pool in pools}
+        counts = {name: _Counts(number, largest) for name, number in sets.items()}
+        indices: dict[str, list[NDArray]] = {name: [] for name in sets if name in wanted}
+        for _ in iterator:
+            for pool, number in pools.items():
+                seeds[pool].append(draws("seeds", pool, number))
+            for name, number in sets.items():
+                drawn = draws("examples", name, number)
+                if name in indices:
+                    indices[name].append(drawn)
+                counts[name].append(drawn)
+            chunk.size += 1
+            if chunk.size == largest:
+                break
+        if not chunk.size:
+            return
+        chunk.seeds = {pool: np.stack(rows) for pool, rows in seeds.items()}
+        chunk.counts = {name: rows.filled for name, rows in counts.items()}
+        chunk.indices = {name: np.stack(rows) for name, rows in indices.items()}
+        yield chunk
+        start += chunk.size
+
+
+class _Counts:
+    """Rows of counts [replicates, units], filled one by one."""
+
+    def __init__(self, number: int, largest: int):
+        self._number = number
+        # Rows that are never filled take no memory.
+        self._rows = np.empty((largest, number), dtype=np.uint8)
+        self._size = 0
+
+    def append(self, drawn: NDArray[np.int64]) -> None:
+        counts = np.bincount(drawn, minlength=self._number)
+        if counts.max() > np.iinfo(self._rows.dtype).max:
+            self._rows = self._rows.astype(np.int64)
+        self._rows[self._size] = counts
+        self._size += 1
+
+    @property
+    def filled(self) -> NDArray:
+        return self._rows[: self._size]
+
+
+class _RankScores:
+    """Scores of runs by a presorted metric, [size, runs], from counts [size, units]."""
+
+    def __init__(self, arm: Arm, metric: RankMetric):
+        self._clusters = arm.clusters
+        self._num_examples = arm.num_examples
+        self._bound = metric.bind(arm.labels, arm.predictions, arm.observed)
+
+    def __call__(self, counts: NDArray | None) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        if counts is None:
+            return self._bound.weighted(np.ones((1, self._num_examples)))
+        rows = max(1, _BLOCK_ELEMENTS // self._num_examples)
+        scores, degenerate = [], []
+        for start in range(0, len(counts), rows):
+            weights = counts[start : start + rows]
+            if self._clusters is not None:
+                weights = weights[:, self._clusters]
+            part = self._bound.weighted(weights.astype(np.float64))
+            scores.append(part[0])
+            degenerate.append(part[1])
+        return np.concatenate(scores), np.concatenate(degenerate)
+
+
+class Columns:
+    """The columns of a metric for all runs of an arm, computed block by block; scores runs by them.
+
+    Attributes:
+      bound: the metric, bound to all labels and predictions.
+    """
+
+    def __init__(self, arm: Arm, metric: Metric):
+        self._arm = arm
+        self.bound = metric.bind(arm.labels, arm.predictions)
+        # Where cells are missing, even columns of labels differ by run.
+        self._num_shared = self.bound.num_label_columns if arm.observed is None else 0
+        self._num_runs = len(arm.run_seeds)
+        self._num_own = self.bound.num_columns - self._num_shared
+        self._dtype = np.dtype(np.float32 if self._float32_is_exact(metric) else np.float64)
+        # Long blocks for few columns, by the number of runs and columns only.
+        self._block = max(1024, _BLOCK_ELEMENTS // (self._num_runs * self.bound.num_columns))
+        width = self._num_runs * self._num_own + self._num_shared
+        self._kept: list[tuple[slice, NDArray]] | None = None
+        if arm.clusters is not None:
+            self._kept = [(slice(0, arm.num_units), self._of_clusters(width))]
+        elif width * arm.num_examples * self._dtype.itemsize <= _KEPT_BYTES:
+            self._kept = list(self._make())
+
+    def _float32_is_exact(self, metric: Metric) -> bool:
+        # A sum of integer columns is at most 255 times the draws; clusters sum their examples.
+        return (
+            metric.whole
+            and self._arm.clusters is None
+            and 255 * self._arm.num_examples < _EXACT_FLOAT32
+        )
+
+    def __call__(self, counts: NDArray | None) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Scores runs [size, runs] by products of counts [size, units] with the columns."""
+        sums = self.totals()[None] if counts is None else self.weighted_sums(counts)
+        return self.bound.finish(sums), self.bound.degenerate(sums)  # of [size, runs, K]
+
+    def example_columns(self) -> Iterator[list[NDArray]]:
+        """Yields the columns of each block, [runs, block], or [1, block] where all runs share one.
+
+        A column is zero where a cell is missing.
+        """
+        for _, rows in self._make() if self._arm.clusters is not None else self._blocks():
+            own = rows[self._num_shared :].reshape(self._num_own, self._num_runs, -1)
+            columns = [*rows[: self._num_shared, None], *own]
+            del rows, own  # the one who asked decides how long they are needed
+            yield columns
+            del columns
+
+    def _make(self) -> Iterator[tuple[slice, NDArray]]:
+        """Yields rows of shared and own columns, [shared + own * runs, block]."""
+        arm, shared = self._arm, self._num_shared
+        for start in range(0, arm.num_examples, self._block):
+            block = slice(start, min(start + self._block, arm.num_examples))
+            table = self.bound.columns(arm.labels[block], arm.predictions[:, block])
+            if arm.observed is not None:
+                table = table * arm.observed[:, block, None]
+            length = table.shape[1]
+            rows = np.empty((shared + self._num_own * self._num_runs, length), dtype=self._dtype)
+            rows[:shared] = table[0, :, :shared].T
+            # The order in which columns lie in memory.
+            own = rows[shared:].reshape(self._num_own, self._num_runs, length)
+            own[...] = table[:, :, shared:].transpose(2, 0, 1)
+            del table, own  # not in memory while the rows are used
+            yield block, rows
+            del rows  # before the next ones are made
+
+    def _of_clusters(self, width: int) -> NDArray:
+        """Sums the columns within clusters, [shared + own * runs, clusters]."""
+        assert self._arm.clusters is not None
+        sums = np.zeros((self._arm.num_units, width))
+        for block, rows in self._make():
+            np.add.at(sums, self._arm.clusters[block], rows.T)
+        return np.ascontiguousarray(sums.T)
+
+    def _blocks(self) -> Iterable[tuple[slice, NDArray]]:
+        return self._make() if self._kept is None else self._kept
+
+    def _by_run(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Reshapes [..., shared + own * runs] to [..., runs, K]."""
+        own = sums[..., self._num_shared :].reshape(*sums.shape[:-1], -1, self._num_runs)
+        table = np.empty((*sums.shape[:-1], self._num_runs, self.bound.num_columns))
+        table[..., : self._num_shared] = sums[..., None, : self._num_shared]
+        table[..., self._num_shared :] = np.swapaxes(own, -1, -2)
+        return table
+
+    def totals(self) -> NDArray[np.float64]:
+        """Sums the columns over all examples: float64 [runs, K]."""
+        return self._by_run(
+            np.add.reduce([rows.sum(axis=1, dtype=np.float64) for _, rows in self._blocks()])
+        )
+
+    def weighted_sums(self, counts: NDArray) -> NDArray[np.float64]:
+        """Sums the columns weighted by counts [size, units]: float64 [size, runs, K]."""
+        sums = np.zeros((len(counts), self._num_shared + self._num_runs * self._num_own))
+        for block, rows in self._blocks():
+            step = max(1, _BLOCK_ELEMENTS // rows.shape[1])
+            for start in range(0, len(counts), step):
+                piece = counts[start : start + step, block].astype(self._dtype)
+                sums[start : start + step] += piece @ rows.T
+            del rows, piece  # before the next ones are made
+        return self._by_run(sums)
+
+
+class FunctionScores:
+    """Scores of runs by calling a function."""
+
+    def __init__(self, arm: Arm, function: ScoreFunction):
+        self._arm, self._function = arm, function
+        self._clusters: list[NDArray[np.int64]] | None = None
+        if arm.clusters is not None:
+            self._clusters = [np.flatnonzero(arm.clusters == g) for g in range(arm.num_units)]
+
+    def __call__(self, counts: NDArray | None) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Scores runs on all examples [1, runs]."""
+        assert counts is None, "a function takes examples, not counts"
+        everything = np.arange(self._arm.num_examples)
+        scores = [self.score(run, everything) for run in range(len(self._arm.run_seeds))]
+        return np.array([scores]), np.zeros((1, len(scores)), dtype=bool)
+
+    def members(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns the examples of drawn clusters, in drawn order; of drawn examples, these."""
+        if self._clusters is None:
+            return units
+        return np.concatenate([self._clusters[unit] for unit in units])
+
+    def score(self, run: int, chosen: NDArray[np.int64]) -> float:
+        """Scores a run on chosen examples, without those that it lacks."""
+        arm = self._arm
+        kept = chosen if arm.observed is None else chosen[arm.observed[run, chosen]]
+        return float(self._function(arm.labels[kept], arm.predictions[run, kept]))

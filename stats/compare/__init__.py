@@ -1,0 +1,1 @@
+"""Compares arms: two, many, or two on several tasks."""

@@ -1,0 +1,364 @@
+"""Compares many procedures, all with each other or all with one: who is ahead, and who is tied.
+
+Every difference has the variance of the crossed design (see `stats.variance.crossing`). Of few seeds
+that is known badly, and among many differences some variance is far too small by chance. The
+variances between seeds are therefore moderated: each counts together with their mean over all arms,
+and that mean counts for more the more alike the variances are, at most as much as the arm's own
+seeds. Intervals and ranks are simultaneous by Bonferroni's correction, which is nearly exact for
+differences that have variances of their own.
+
+Reference: Smyth (2004), Linear models and empirical Bayes methods, for moderated variances; Mogstad,
+Romano, Shaikh & Wilhelm (2024), Inference for Ranks, for ranks from simultaneous differences.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Unpack
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from multiberts.runs.errors import counted
+from multiberts.stats.bootstrap.pseudo_values import job_table, scored_counts
+from multiberts.stats.bootstrap.replicates import ScoreJob, bootstrap, draws_of
+from multiberts.stats.compare.checks import check_sources
+from multiberts.stats.compare.conclude import interval_and_test
+from multiberts.stats.compare.question import (
+    TaskData,
+    bounded_mean,
+    check_finite,
+    kind_of,
+    prepare_arms,
+    summarise_side,
+)
+from multiberts.stats.compare.ranking import ArmComparisons, ranked
+from multiberts.stats.compare.shared import SharedArms
+from multiberts.stats.corrections import adjusted_p_values
+from multiberts.stats.errors import DataError, check_choice
+from multiberts.stats.metrics import MetricLike, ScoreFunction, named_metric
+from multiberts.stats.reading import labelled
+from multiberts.stats.results.comparison import ArmSummary, Pairing
+from multiberts.stats.results.ranking import ArmDifference
+from multiberts.stats.runs_table import Arm, sorted_seeds, with_common_seeds
+from multiberts.stats.settings import ComparisonOptions, ComparisonSettings, Missing
+from multiberts.stats.variance.aggregation import aggregated_table, seed_freedom
+from multiberts.stats.variance.crossing import Crossing, Term
+from multiberts.stats.variance.score_tables import TablePart
+
+ManyDesign = Literal["unpaired", "paired"]
+
+# Of fewer arms, too little is known about how alike their variances are (see `seed_prior`).
+_LEAST_ARMS = 4
+
+
+def compare_arms(
+    arms: Any,
+    metric: str | MetricLike | ScoreFunction | None = None,
+    design: ManyDesign = "unpaired",
+    *,
+    against: str | None = None,
+    labels: Any = None,
+    clusters: Any = None,
+    missing: Missing = "refuse",
+    name: str = "",
+    evaluation_set: str = "",
+    **options: Unpack[ComparisonOptions],
+) -> ArmComparisons:
+    """Compares many procedures on the same examples: differences, ranks and ties.
+
+    Args:
+      arms: by name, predictions or scores as `stats.compare` takes them; or a long data frame with a
+        column `arm` (see `stats.from_frame` for other names).
+      metric: as in `stats.compare`.
+      design: `unpaired` draws the seeds of each arm separately, as those of different models;
+        `paired` is for arms whose runs of one seed descend from one checkpoint: it uses the seeds
+        that all arms have, and draws them together.
+      against: name of the arm that every other is compared with; by default all pairs are compared.
+      labels: as in `stats.compare`.
+      clusters: as in `stats.compare`; values are those of the first arm's examples.
+      missing: as in `stats.compare`.
+      name: of the comparison in tables and texts.
+      evaluation_set: its name there.
+      **options: as in `stats.compare`; examples are shared.
+
+    Raises:
+      DataError: there are fewer than two arms, none is called `against`, they do not fit together,
+        or one has too few seeds.
+
+    Example:
+      >>> import numpy as np
+      >>> from multiberts import stats
+      >>> random = np.random.default_rng(0)
+      >>> skills = {"small": 0.6, "large": 0.8, "large, again": 0.8}
+      >>> arms = {name: random.random((5, 400)) < skill for name, skill in skills.items()}
+      >>> result = stats.compare_arms(arms)
+      >>> for arm in result.arms:
+      ...     print(arm.name, arm.rank_low, arm.rank_high, *arm.groups)
+      large 1 2 a
+      large, again 1 2 a
+      small 3 3 b
+      >>> result.differences[-1].base, result.differences[-1].clear
+      ('small', True)
+    """
+    check_choice("design", design, ManyDesign)
+    settings = ComparisonSettings(design, **options)
+    if settings.examples == "separate":
+        raise DataError("found separate examples, expected arms with the same examples")
+    given = _by_name(arms)
+    if len(given) < 2:
+        raise DataError(
+            f"found {counted(len(given), 'arm')} ({', '.join(given) or 'none'}), expected two or more; "
+            "stats.compare with design='single' describes one"
+        )
+    if against is not None and against not in given:
+        raise DataError(f"found no arm {against!r} to compare with, only {', '.join(given)}")
+    result = compare_given(
+        given, TaskData(None, None, metric, labels, clusters, missing), settings, against
+    )
+    return replace(result, name=name, evaluation_set=evaluation_set)
+
+
+def compare_given(
+    given: Mapping[str, Any],
+    task: TaskData,
+    settings: ComparisonSettings,
+    against: str | None = None,
+    shared: SharedArms | None = None,
+) -> ArmComparisons:
+    """Compares arms by name; see `compare_arms`.
+
+    Args:
+      given: labelled arrays, or what else `compare` takes, by name.
+      task: metric, labels, clusters and how missing cells count.
+      settings: how.
+      against: as in `compare_arms`.
+      shared: with comparisons of these arms.
+    """
+    shared = shared or SharedArms()
+    prepared, used = _prepared(given, task, settings, shared)
+    return compare_prepared(prepared, used, settings, against, shared)
+
+
+def compare_prepared(
+    arms: Mapping[str, Arm],
+    metric: MetricLike,
+    settings: ComparisonSettings,
+    against: str | None = None,
+    shared: SharedArms | None = None,
+) -> ArmComparisons:
+    """Compares arms that are checked and aligned, and in a paired design have the same seeds.
+
+    Args:
+      arms: by name.
+      metric: their score.
+      settings: of the comparison; the design is `paired` or `unpaired`.
+      against: as in `compare_arms`.
+      shared: with comparisons of these arms.
+    """
+    sides = _sides(arms, metric, settings, shared or SharedArms())
+    replicates = bootstrap(
+        [side.job for side in sides.values()], draws_of(settings), settings.num_bootstrap
+    )
+    check_finite(replicates, [metric])
+    summaries = {
+        name: summarise_side(side.job, Crossing([side.part]), drawn, name, settings)
+        for (name, side), drawn in zip(sides.items(), replicates.scores.T, strict=True)
+    }
+    higher = getattr(metric, "higher_is_better", True)
+    sign = 1 if higher is False else -1
+    order = sorted(arms, key=lambda name: sign * summaries[name].estimate)
+    pairs = [(worse, better) for better, worse in itertools.combinations(order, 2)]
+    if against is not None:
+        pairs = [(against, other) for other in order if other != against]
+    differences, weight = _differences(pairs, sides, summaries, settings)
+    places = [list(arms).index(name) for name in order]
+    return ArmComparisons(
+        name="",
+        evaluation_set="",
+        metric=metric.name,
+        higher_is_better=higher,
+        design=settings.design,
+        resample=settings.resample,
+        against=against,
+        arms=ranked([summaries[name] for name in order], differences, higher is not False),
+        differences=tuple(differences),
+        confidence=settings.confidence,
+        shared_degrees_of_freedom=weight,
+        pairing=_pairing(arms) if settings.design == "paired" else None,
+        num_bootstrap=settings.num_bootstrap,
+        bootstrap_seed=settings.bootstrap_seed,
+        samples=replicates.scores[:, places],
+    )
+
+
+def seed_prior(variances: ArrayLike, degrees_of_freedom: ArrayLike) -> Term:
+    """Estimates the variance that seeds have in common, and for how many seeds it counts.
+
+    Were all true variances the same, the logarithms of the estimated ones would vary by a known
+    amount (trigamma of half their degrees of freedom). What they vary beyond that is the spread of
+    the true ones, and determines the weight of their mean; the weight is at most that of an arm's
+    own seeds.
+
+    Args:
+      variances: between the seeds of each arm, or of the differences of each pair of arms [n].
+      degrees_of_freedom: of each [n].
+
+    Returns:
+      The mean variance, and the degrees of freedom that it counts for: 0 where some variance is 0.
+
+    Reference: Smyth (2004), section 6.2.
+    """
+    from scipy.optimize import brentq
+    from scipy.special import polygamma
+
+    found, freedoms = np.asarray(variances, float), np.asarray(degrees_of_freedom, float)
+    if not found.all():
+        return 0.0, 0.0
+    mean, most = float(freedoms @ found / freedoms.sum()), float(freedoms.min())
+    spread = float(np.log(found).var(ddof=1) - polygamma(1, freedoms / 2).mean())
+    if spread <= polygamma(1, most / 2):
+        return mean, most
+    return mean, float(brentq(lambda weight: polygamma(1, weight / 2) - spread, 1e-6, most))
+
+
+@dataclass(frozen=True)
+class _Side:
+    """One arm: the bootstrap of its score, and its table."""
+
+    job: ScoreJob
+    part: TablePart
+
+
+def _by_name(arms: Any) -> dict[str, Any]:
+    if hasattr(arms, "columns"):
+        if "arm" not in arms.columns:
+            raise DataError(
+                f"found no column 'arm' in the frame, only {', '.join(map(str, arms.columns))}; give "
+                "stats.from_frame(frame, ..., arm=...)"
+            )
+        return {str(name): rows for name, rows in arms.groupby("arm", sort=False)}
+    if not isinstance(arms, Mapping):
+        raise DataError(
+            f"found {type(arms).__name__}, expected arms by name, such as {{'a': ..., 'b': ...}}, or a "
+            "long data frame with a column 'arm'"
+        )
+    return {str(name): data for name, data in arms.items()}
+
+
+def _prepared(
+    given: Mapping[str, Any], task: TaskData, settings: ComparisonSettings, shared: SharedArms
+) -> tuple[dict[str, Arm], MetricLike]:
+    """Aligns all arms with the first one, and keeps the seeds that all have where these are paired."""
+    known = None if task.metric is None else named_metric(task.metric)
+    sources = {name: labelled(name, data, known) for name, data in given.items()}
+    (first, base), *others = sources.items()
+    check_sources(sources, settings.design)
+    unpaired = replace(settings, design="unpaired")
+    prepared: dict[str, Arm] = {}
+    for name, data in others:
+        try:
+            found = prepare_arms(replace(task, base=base, experiment=data), unpaired, shared).arms
+        except ValueError as error:
+            raise DataError(f"{name} (experiment) against {first} (base): {error}") from error
+        prepared |= dict(zip((first, name), found, strict=True))
+    arms = {name: prepared[name] for name in given}
+    if settings.design == "paired":
+        common = sorted_seeds(list(set.intersection(*(set(arm.seeds) for arm in arms.values()))))
+        if not common:
+            raise DataError(
+                f"found no seed that all of {', '.join(arms)} have; give design='unpaired'"
+            )
+        arms = {name: with_common_seeds(arm, common) for name, arm in arms.items()}
+    for name, arm in arms.items():
+        if len(arm.seeds) < 2 and settings.resample != "examples":
+            raise DataError(
+                f"{name} has one seed ({arm.seeds[0]!r}){' to pair' * (settings.design == 'paired')}, "
+                "expected two or more to estimate how seeds vary; add seeds, or use "
+                "resample='examples' and claim nothing beyond these seeds"
+            )
+    every = list(arms.values())
+    score = named_metric("mean" if task.metric is None else task.metric, every)
+    return arms, bounded_mean(score, every, sources.values())
+
+
+def _sides(
+    arms: Mapping[str, Arm], metric: MetricLike, settings: ComparisonSettings, shared: SharedArms
+) -> dict[str, _Side]:
+    """Makes the table of each arm; all draw the same examples, and the same seeds where paired."""
+    examples = None if settings.resample == "seeds" else " examples"
+    sides = {}
+    for name, arm in arms.items():
+        pool: str | None = "seeds" if settings.design == "paired" else f"seeds of {name}"
+        if settings.resample == "examples":
+            pool = None
+        job = shared.job(arm, metric, pool, examples, settings.aggregate)
+        table = aggregated_table(job_table(job), job.aggregate)
+        freedom = seed_freedom(len(arm.seeds), job.aggregate)
+        part = TablePart(table, 1.0, pool, examples, freedom, scored_counts(job))
+        sides[name] = _Side(job, part)
+    return sides
+
+
+def _differences(
+    pairs: Sequence[tuple[str, str]],
+    sides: Mapping[str, _Side],
+    summaries: Mapping[str, ArmSummary],
+    settings: ComparisonSettings,
+) -> tuple[list[ArmDifference], float]:
+    """Compares pairs of (base, experiment); also returns the degrees of freedom of the prior."""
+    prior = _prior(sides, settings)
+    level = 1 - (1 - settings.confidence) / len(pairs)
+    kind = kind_of(next(iter(sides.values())).job.score)
+    found = []
+    for base, experiment in pairs:
+        pair = [summaries[base], summaries[experiment]]
+        crossing = Crossing([replace(sides[base].part, weight=-1.0), sides[experiment].part])
+        variance = crossing.unbiased_variance(prior)
+        interval, p_values = interval_and_test(
+            pair, crossing, kind, settings.resample, level, prior
+        )
+        p = p_values.two_sided
+        found.append(
+            ArmDifference(
+                base,
+                experiment,
+                estimate=pair[1].estimate - pair[0].estimate,
+                standard_error=math.sqrt(variance.variance),
+                degrees_of_freedom=variance.cautious_degrees_of_freedom,
+                interval=interval,
+                p=p,
+                p_simultaneous=min(1.0, len(pairs) * p),
+                p_holm=p,
+            )
+        )
+    holm = adjusted_p_values([item.p for item in found], "holm")
+    corrected = [replace(item, p_holm=float(p)) for item, p in zip(found, holm, strict=True)]
+    return corrected, prior[1]
+
+
+def _prior(sides: Mapping[str, _Side], settings: ComparisonSettings) -> Term:
+    """Returns what all arms (of a paired design all pairs) say about the variance of seeds."""
+    if len(sides) < _LEAST_ARMS or settings.resample == "examples":
+        return 0.0, 0.0
+    parts = [side.part for side in sides.values()]
+    deviations = [next(iter(Crossing([part]).seeds.values())) for part in parts]
+    freedoms = [float(part.seed_freedom or part.table.shape[0] - 1) for part in parts]
+    if settings.design == "paired":
+        deviations = [second - first for first, second in itertools.combinations(deviations, 2)]
+        freedoms = [freedoms[0]] * len(deviations)
+    variances = [float(found @ found) / (len(found) - 1) for found in deviations]
+    return seed_prior(variances, freedoms)
+
+
+def _pairing(arms: Mapping[str, Arm]) -> Pairing:
+    """Returns what pairs the seeds: a parent that the runs of each seed share, or its number alone."""
+    first = next(iter(arms.values()))
+    common = [
+        frozenset.intersection(*(arm.lineage_of(seed) for arm in arms.values()))
+        for seed in first.seeds
+    ]
+    return "parent" if all(common) else "seed number"

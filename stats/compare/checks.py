@@ -1,0 +1,234 @@
+"""Checks that the sides of a comparison are of one kind, and notes what readers must know of them.
+
+Every comparison passes here, from files or from arrays (`stats.compare.question.prepare_arms`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multiberts.evaluate.metrics.classification import (
+    CLASS_METRICS,
+    MOST_CLASSES,
+    unlike_classes,
+)
+from multiberts.evaluate.readers.columns import FACT_NAMES, NUMBERED, POSITION
+from multiberts.runs.errors import counted
+from multiberts.stats.errors import DataError
+from multiberts.stats.metrics import MetricLike
+from multiberts.stats.runs_table import Arm
+
+# Said of missing predictions, unless bounds are given in place of that assumption.
+LEFT_OUT = (
+    "are missing and left out, as if they were missing at random; --missing=bound assumes nothing of "
+    "them"
+)
+# With fewer examples two good models may well agree on all.
+_FEWEST_EXAMPLES = 20
+
+
+def check_sources(sources: Mapping[str, Any], design: str) -> None:
+    """Refuses labelled arrays that cannot be sides of one comparison.
+
+    Args:
+      sources: by side, labelled arrays; of files, `attrs` have what was read as what.
+      design: of the comparison.
+
+    Raises:
+      DataError: one side has predictions and the other scores, or seeds are to be paired that only
+        their order names, and the sides have different ones.
+    """
+    if len(sources) < 2:
+        return
+    kinds = {
+        name: "prediction" if "prediction" in data else "score"
+        for name, data in sources.items()
+        if hasattr(data, "data_vars")
+    }
+    if len({*kinds.values()}) > 1:
+        found = " and ".join(
+            f"{kind}s of {name}{_column(sources[name], kind)}" for name, kind in kinds.items()
+        )
+        raise DataError(
+            f"found {found}, expected the same of all; give predictions and labels of both "
+            "(--prediction, --label), or each example's own score of both (--score)"
+        )
+    numbers = {name: seeds_of(data) for name, data in sources.items()}
+    unnamed = [name for name, data in sources.items() if seeds_by(data) in (POSITION, NUMBERED)]
+    if not all(numbers.values()):
+        return  # refused later
+    if design == "paired" and unnamed and len({*map(frozenset, numbers.values())}) > 1:
+        found = ", ".join(f"{counted(len(own), 'seed')} of {name}" for name, own in numbers.items())
+        raise DataError(
+            f"found {found}, and nothing names those of {', '.join(unnamed)} but their order, so that "
+            "pairs may be of different seeds; name the seeds (a column or coordinate, files seed_0.csv), "
+            "or use design='unpaired'"
+        )
+
+
+def seeds_of(data: Any) -> list:
+    """Returns the distinct seeds of labelled arrays, in their order."""
+    if "pretrain_seed" not in data.coords:
+        return []
+    return list(dict.fromkeys(data["pretrain_seed"].to_numpy().ravel().tolist()))
+
+
+def seeds_by(data: Any) -> str:
+    """Returns what names the seeds: a column, or `POSITION` or `NUMBERED`; "" where it is not known."""
+    return str(data.attrs.get("columns", {}).get("seed", ""))
+
+
+def _column(data: Any, role: str) -> str:
+    name = data.attrs.get("columns", {}).get(role)
+    return f" ({name!r})" if name else ""
+
+
+def check_aligned(sources: Mapping[str, Any], arms: Sequence[Arm]) -> None:
+    """Refuses sides that give one id to different examples.
+
+    Args:
+      sources: as in `check_sources`; `attrs["identifying"]` of files has coordinates that both sides
+        must have alike, such as the harness's hash of the document.
+      arms: of the sources, with their examples in one order.
+
+    Raises:
+      DataError: such values differ.
+    """
+    if len(arms) < 2:
+        return
+    datas = list(sources.values())
+    common = [
+        name
+        for name in datas[0].attrs.get("identifying", ())
+        if name in datas[1].attrs.get("identifying", ())
+    ]
+    for name in common:
+        own, other = (
+            values_in_order(data, name, arm) for data, arm in zip(datas, arms, strict=True)
+        )
+        different = np.flatnonzero(own != other)
+        # Texts that differ as a set, such as prompts, do not say which examples belong together.
+        is_fact = name in FACT_NAMES or {*own.tolist()} == {*other.tolist()}
+        if different.size and is_fact:
+            place = int(different[0])
+            ids = arms[0].example_ids
+            shown = place if ids is None else ids.tolist()[place]
+            raise DataError(
+                f"base and experiment have different {name!r} for {counted(different.size, 'example')} of "
+                f"one id, first {shown!r}: {own[place]!r} and {other[place]!r}; compare runs on the same "
+                "data, or name the column of ids with --example"
+            )
+
+
+def values_in_order(data: Any, name: str, arm: Arm) -> NDArray:
+    """Returns a coordinate of examples in the order of an arm's, whose ids are those of the data."""
+    values = np.asarray(data[name].to_numpy())
+    if arm.example_ids is None or "example_id" not in data.coords:
+        return values
+    place = {example: row for row, example in enumerate(data["example_id"].to_numpy().tolist())}
+    return np.asarray(values[[place[example] for example in arm.example_ids.tolist()]])
+
+
+def check_scales(arms: Sequence[Arm], metric: MetricLike) -> None:
+    """Refuses scores from 0 to 1 beside scores from 0 to 100.
+
+    Raises:
+      DataError: the scores of one side, or of one run, are per cent and those of another are not.
+    """
+    if metric.uses_labels or any(arm.predictions.dtype.kind not in "biuf" for arm in arms):
+        return
+    scales: dict[str, list[str]] = {"0 to 1": [], "0 to 100": []}
+    for side, arm in zip(("base", "experiment"), arms, strict=False):
+        for seed, values in zip(arm.run_seeds, arm.predictions, strict=True):
+            low, high = float(values.min()), float(values.max())
+            if low >= 0 and 0.5 < high <= 1:
+                scales["0 to 1"].append(f"{side}, seed {seed}")
+            if low >= 0 and 50 < high <= 100:
+                scales["0 to 100"].append(f"{side}, seed {seed}")
+    runs = sum(len(arm.run_seeds) for arm in arms)
+    if all(scales.values()) and sum(map(len, scales.values())) == runs:
+        found = " and ".join(f"from {scale} ({names[0]})" for scale, names in scales.items())
+        raise DataError(f"found scores {found}, expected one scale; divide per cent by 100")
+
+
+def check_classes(arms: Sequence[Arm], metric: MetricLike) -> list[str]:
+    """Refuses classes that are written differently in predictions and labels.
+
+    Returns:
+      A note for each label that no run predicts.
+
+    Raises:
+      DataError: see `evaluate.metrics.classification.unlike_classes`.
+    """
+    if metric.name not in CLASS_METRICS or any(arm.predictions.ndim != 2 for arm in arms):
+        return []
+    counts = Counter(arms[0].labels.tolist())
+    predicted: set[Any] = set()
+    for arm in arms:
+        given = arm.predictions if arm.observed is None else arm.predictions[arm.observed]
+        predicted |= {*given.ravel().tolist()}
+    unlike = unlike_classes(counts, predicted)
+    if unlike:
+        raise DataError(unlike)
+    if not 2 <= len(counts) <= MOST_CLASSES:
+        return []
+    return [
+        f"No run of {'either side' if len(arms) > 1 else '{side}'} predicts the label {label!r}, which "
+        f"{counted(counts[label], 'example')} of {len(arms[0].labels)} "
+        f"{'has' if counts[label] == 1 else 'have'}."
+        for label in sorted({*counts} - predicted, key=str)
+    ]
+
+
+def notes_of(data: Any, arm: Arm, design: str) -> list[str]:
+    """Returns what a reader must know of a side; `{side}` stands for its name."""
+    found = []
+    columns = data.attrs.get("columns", {})
+    if columns.get("seed") in (POSITION, NUMBERED) and "files" in data.attrs and design == "paired":
+        found.append(
+            f"Seeds of {{side}} are paired by the {columns['seed']}: nothing else names them."
+        )
+    if columns.get("example") == POSITION and "files" in data.attrs:
+        found.append(
+            "Examples of {side} are known by the order of rows: no column has one value for each example "
+            "of every run; name one with --example if there is."
+        )
+    if arm.observed is not None:
+        missing = int((~arm.observed).sum())
+        found.append(f"{missing:,} of {arm.observed.size:,} predictions of {{side}} {LEFT_OUT}.")
+    return [*found, *_copies(arm)]
+
+
+def notes_of_score(metric: str, estimate: float) -> list[str]:
+    """Notes a score that is worse than chance."""
+    if metric != "auc" or estimate >= 0.5:
+        return []
+    return [
+        f"AUC of {{side}} is {estimate:.3g}, below chance (0.5): its scores may be of the other class."
+    ]
+
+
+def _copies(arm: Arm) -> list[str]:
+    """Notes different seeds whose runs have the same predictions throughout."""
+    if arm.num_examples < _FEWEST_EXAMPLES:
+        return []
+    seeds: dict[Any, list] = {}
+    for seed, values in zip(arm.run_seeds, arm.predictions, strict=True):
+        is_constant = len({*values.ravel().tolist()}) == 1
+        if is_constant or (values.shape == arm.labels.shape and (values == arm.labels).all()):
+            continue
+        key = tuple(values.tolist()) if values.dtype.kind == "O" else values.tobytes()
+        own = seeds.setdefault(key, [])
+        if seed not in own:
+            own.append(seed)
+    return [
+        f"Seeds {', '.join(map(str, alike[:-1]))} and {alike[-1]} of {{side}} have the same predictions on "
+        f"all {arm.num_examples} examples; if they are copies of one run, keep one."
+        for alike in seeds.values()
+        if len(alike) > 1
+    ]

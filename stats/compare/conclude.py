@@ -1,0 +1,400 @@
+"""The result of a comparison, concluded from samples, exact variances and seed scores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multiberts.evaluate.metrics.column_metric import UNBOUNDED
+from multiberts.stats.compare.result import Comparison
+from multiberts.stats.intervals import (
+    Interval,
+    PValues,
+    acceleration,
+    basic_interval,
+    bca_interval,
+    bootstrap_p_values,
+    bounded_t_interval,
+    clipped_interval,
+    fisher_t_interval,
+    is_near_bounds,
+    near_bounds_difference,
+    percentile_interval,
+    permutation_p_values,
+    published_p_values,
+    sign_flip_p_values,
+    studentised_interval,
+    t_interval,
+    t_p_values,
+)
+from multiberts.stats.results.comparison import ArmSummary, Pairing, WithoutFailed
+from multiberts.stats.settings import ComparisonSettings, Resample
+from multiberts.stats.variance.crossing import Crossing, Term, VarianceEstimate
+from multiberts.stats.variance.effect_size import EffectSizes, effect_sizes
+from multiberts.stats.variance.score_tables import Array, ScoreTable
+
+# A standard error that is smaller relative to the scores is what rounding leaves of equal differences.
+_ROUNDING = 1e-12
+# With fewer examples on which two sides differ, their difference is not near enough to normal.
+_FEW_DISCORDANT = 30
+
+
+@dataclass(frozen=True)
+class ScoreKind:
+    """What is known of a score beside its value.
+
+    Attributes:
+      metric: its name.
+      is_correlation: whether it is a correlation.
+      bounds: the smallest and the largest score there can be.
+      is_mean: whether it is the mean of the examples' own scores.
+    """
+
+    metric: str
+    is_correlation: bool = False
+    bounds: tuple[float, float] = UNBOUNDED
+    is_mean: bool = False
+
+
+@dataclass(frozen=True)
+class Names:
+    """Names of a comparison and its sides in tables and texts."""
+
+    name: str = ""
+    evaluation_set: str = ""
+    base: str = "base"
+    experiment: str = "experiment"
+
+
+def concluded(
+    sides: Sequence[ArmSummary],
+    crossing: Crossing,
+    samples: NDArray[np.float64],
+    undefined: NDArray[np.bool_],
+    replicate_variances: NDArray[np.float64] | None,
+    settings: ComparisonSettings,
+    names: Names,
+    kind: ScoreKind,
+    unpaired: Crossing | None = None,
+    pairing: Pairing | None = None,
+    rest: Crossing | None = None,
+) -> Comparison:
+    """Computes intervals and tests from samples, exact variances and the scores of seeds.
+
+    Args:
+      sides: base, and the experiment unless the design is single.
+      crossing: the tables whose sum is the estimate.
+      samples: [replicates, sides].
+      undefined: where a score was 0/0 [replicates, jobs].
+      replicate_variances: [replicates], or None for no studentised interval.
+      settings: of the comparison.
+      names: of the comparison and its sides.
+      kind: of the score.
+      unpaired: of a paired design, the tables with the seeds of each side in a pool of its own.
+      pairing: see `Comparison`.
+      rest: where seeds failed, the tables of the others.
+    """
+    base = sides[0]
+    experiment = sides[1] if len(sides) > 1 else None
+    differences = samples[:, 0] if experiment is None else samples[:, 1] - samples[:, 0]
+    estimate = base.estimate if experiment is None else experiment.estimate - base.estimate
+    unbiased, parts = crossing.unbiased_variance(), crossing.variance_parts()
+    standard_error = math.sqrt(unbiased.variance)
+    level = settings.confidence
+    bounds = kind.bounds
+    width = bounds[1] - bounds[0]
+    span = bounds if experiment is None else (-width, width)
+    studentised = None
+    if replicate_variances is not None:
+        studentised = studentised_interval(
+            differences, np.sqrt(replicate_variances), estimate, standard_error, level
+        )
+        studentised = clipped_interval(studentised, span)
+    p_t = p_percentile = p_published = None
+    if experiment is not None:
+        p_percentile = bootstrap_p_values(differences)
+        p_published = published_p_values(differences)
+    unpaired_t = p_unpaired_t = None
+    if unpaired is not None:
+        unpaired_t, p_unpaired_t = interval_and_test(
+            sides, unpaired, kind, settings.resample, level
+        )
+    sign_flip, permutation = _seed_tests(sides, settings)
+    floor = _seed_floor(settings, [len(side.seeds) for side in sides])
+    mean = float(differences.mean())
+    if experiment is None:
+        t = side_interval(
+            crossing, estimate, level, correlation=kind.is_correlation, bounds=bounds,
+            units=base.num_scored,
+        )  # fmt: skip
+    else:
+        t, p_t = interval_and_test(sides, crossing, kind, settings.resample, level)
+    return Comparison(
+        name=names.name,
+        evaluation_set=names.evaluation_set,
+        metric=kind.metric,
+        design=settings.design,
+        resample=settings.resample,
+        base=base,
+        experiment=experiment,
+        num_examples=base.num_examples,
+        estimate=estimate,
+        bootstrap_mean=mean,
+        bias=mean - estimate,
+        standard_error=standard_error,
+        degrees_of_freedom=unbiased.cautious_degrees_of_freedom,
+        bootstrap_standard_error=math.sqrt(crossing.bootstrap_variance()),
+        confidence=level,
+        t=t,
+        percentile=percentile_interval(differences, level),
+        basic=clipped_interval(basic_interval(differences, estimate, level), span),
+        bca=bca_interval(differences, estimate, acceleration(crossing.influences()), level),
+        studentised=studentised,
+        p_t=p_t,
+        p_percentile=p_percentile,
+        p_published=p_published,
+        p_sign_flip=sign_flip,
+        p_permutation=permutation,
+        effect=_effect(sides, settings),
+        seed_floor=floor,
+        below_seed_floor=(
+            floor is not None
+            and p_t is not None
+            and parts.seed_share > 0.5
+            and p_t.two_sided < 1 - level
+            and min(p_t.greater, p_t.less) < floor
+        ),
+        num_bootstrap=settings.num_bootstrap,
+        bootstrap_seed=settings.bootstrap_seed,
+        samples=samples,
+        degenerate_replicates=int(undefined.any(axis=1).sum()),
+        examples=settings.examples,
+        pairing=pairing,
+        unpaired_t=unpaired_t,
+        p_unpaired_t=p_unpaired_t,
+        variance_parts=parts,
+        pooled_seeds=unbiased.pooled and len(parts.seeds) == 2,
+        without_failed=None if rest is None else without_failed(rest, level, span, len(sides) > 1),
+    )
+
+
+def interval_and_test(
+    sides: Sequence[ArmSummary],
+    crossing: Crossing,
+    kind: ScoreKind,
+    resample: Resample,
+    level: float,
+    prior: Term = (0.0, 0.0),
+) -> tuple[Interval, PValues]:
+    """Computes the recommended interval and test of a difference.
+
+    It is the t interval unless the scores are bounded and few examples decide:
+
+    - Where seeds and examples are paired, and the sides differ on fewer than thirty examples, the
+      difference is that of two small shares: of answers gained and of answers lost. What all seeds have
+      in common plays no part in them. For a score that is not a mean, both sides must be near the bounds.
+    - Elsewhere where both sides are near their bounds, judged by what examples add to their standard
+      errors with the seeds held fixed.
+
+    Then it comes from the score intervals of the two (`stats.intervals.near_bounds_difference`).
+
+    Args:
+      sides: base and experiment.
+      crossing: the tables whose sum is the difference.
+      kind: of the score.
+      resample: what is resampled.
+      level: of the interval, in (0, 1).
+      prior: as in `Crossing.unbiased_variance`.
+    """
+    base, experiment = sides
+    variance = crossing.unbiased_variance(prior)
+    estimate = experiment.estimate - base.estimate
+    error, freedom = math.sqrt(variance.variance), variance.cautious_degrees_of_freedom
+    if error <= _ROUNDING * max(abs(base.estimate), abs(experiment.estimate)):
+        error = 0.0
+    width = kind.bounds[1] - kind.bounds[0]
+    if math.isfinite(width) and not kind.is_correlation and resample != "seeds":
+        paired = len(crossing.parts) == 1
+        if paired and (kind.is_mean or estimate == error == 0):
+            if error == 0 or _differ_seldom(crossing, width, level):
+                two = _lost_and_gained(crossing, min(side.num_scored for side in sides))
+                return _of_near_bounds(two, variance, (0.0, width), level)
+        elif all(
+            is_near_bounds(side.estimate, side.example_error, math.inf, level, kind.bounds)
+            for side in sides
+        ) and not (paired and _num_discordant(crossing.parts[0].table) >= _FEW_DISCORDANT):
+            return _of_near_bounds(sides, variance, kind.bounds, level)
+    if error == 0:
+        return _nothing_varies((-width, width))
+    plain = t_interval(estimate, error, freedom, level)
+    return clipped_interval(plain, (-width, width)), t_p_values(estimate, error, freedom)
+
+
+class _Share(NamedTuple):
+    """What `_of_near_bounds` reads of a side."""
+
+    estimate: float
+    standard_error: float
+    degrees_of_freedom: float
+    num_scored: float
+
+
+def _of_near_bounds(
+    sides: Sequence[ArmSummary | _Share],
+    variance: VarianceEstimate,
+    bounds: tuple[float, float],
+    level: float,
+) -> tuple[Interval, PValues]:
+    first, second = sides
+    product = first.standard_error * second.standard_error
+    shared = first.standard_error**2 + second.standard_error**2 - variance.variance
+    correlation = min(max(shared / (2 * product), -1.0), 1.0) if product else 0.0
+    # The largest: with few seeds the smaller ones are over-conservative near a bound.
+    freedom = max(
+        variance.cautious_degrees_of_freedom, first.degrees_of_freedom, second.degrees_of_freedom
+    )
+    return near_bounds_difference(
+        (first.estimate, first.standard_error),
+        (second.estimate, second.standard_error),
+        freedom,
+        correlation,
+        bounds,
+        (first.num_scored, second.num_scored),
+        level,
+    )
+
+
+def _differ_seldom(crossing: Crossing, width: float, level: float) -> bool:
+    """Returns whether sides differ on so few examples that the share of these is near 0."""
+    (part,) = crossing.parts
+    if _num_discordant(part.table) >= _FEW_DISCORDANT:
+        return False
+    share = _mapped(crossing, np.abs)
+    return is_near_bounds(share.mean, share.example_error, math.inf, level, (0.0, width))
+
+
+def _mapped(crossing: Crossing, function: Callable[[Array], Array]) -> Crossing:
+    """Returns the crossing of a function of the cells of one table."""
+    (part,) = crossing.parts
+    table = ScoreTable(part.table.shape, lambda: map(function, part.table.blocks()))
+    return Crossing([replace(part, table=table)])
+
+
+def _num_discordant(differences: ScoreTable) -> int:
+    """Counts examples on which the sides of any seed differ; stops once they are not few."""
+    number = 0
+    for block in differences.blocks():
+        number += int(block.any(axis=0).sum())
+        if number >= _FEW_DISCORDANT:
+            break
+    return number
+
+
+def _lost_and_gained(crossing: Crossing, units: float) -> list[_Share]:
+    """Splits a table of differences into answers lost and gained; gained less lost is the difference."""
+    found = []
+    for part_of in (lambda cells: np.maximum(-cells, 0.0), lambda cells: np.maximum(cells, 0.0)):
+        own = _mapped(crossing, part_of)
+        spread = own.unbiased_variance()
+        error = math.sqrt(spread.variance)
+        found.append(_Share(own.mean, error, spread.cautious_degrees_of_freedom, units))
+    return found
+
+
+def _nothing_varies(span: tuple[float, float]) -> tuple[Interval, PValues]:
+    """Returns what is known where all seeds and examples have one difference: nothing about others."""
+    return Interval(*span), PValues(1.0, 1.0, 1.0)
+
+
+def without_failed(
+    rest: Crossing, confidence: float, span: tuple[float, float], tested: bool
+) -> WithoutFailed:
+    """Returns the result of the seeds that did not fail.
+
+    Args:
+      rest: the crossing without failed seeds.
+      confidence: level of the interval.
+      span: the smallest and the largest estimate there can be.
+      tested: whether the estimate is a difference, which has a p-value.
+    """
+    found = rest.unbiased_variance()
+    t_of = rest.mean, math.sqrt(found.variance), found.cautious_degrees_of_freedom
+    interval, p_values = clipped_interval(t_interval(*t_of, confidence), span), t_p_values(*t_of)
+    if found.variance == 0:
+        interval, p_values = _nothing_varies(span)
+    return WithoutFailed(rest.mean, interval, p_values if tested else None)
+
+
+def side_interval(
+    crossing: Crossing,
+    estimate: float,
+    confidence: float,
+    *,
+    correlation: bool = False,
+    bounds: tuple[float, float] = UNBOUNDED,
+    units: float = 1,
+) -> Interval:
+    """Computes the recommended interval of one side's score, whose table is the crossing's.
+
+    The spread of a correlation depends on its size (that of a difference of two hardly does), so it
+    is computed on Fisher's z; see `stats.intervals.bounded_t_interval` for other scores.
+
+    Args:
+      crossing: of the side.
+      estimate: its score.
+      confidence: level, in (0, 1).
+      correlation: whether the score is a correlation.
+      bounds: the smallest and the largest score there can be.
+      units: the number of its examples, clusters or seeds, whichever are drawn.
+    """
+    error, freedom = side_spread(crossing)
+    drawn = bool(crossing.seeds or crossing.examples)
+    at_bound = estimate in bounds and math.isfinite(bounds[1] - bounds[0])
+    if drawn and error == 0 and (correlation or not at_bound):
+        return Interval(*bounds)  # nothing varies, and nothing follows from that
+    if correlation:
+        return fisher_t_interval(estimate, error, freedom, confidence)
+    tails = crossing.tail_freedom() if error else math.inf
+    return bounded_t_interval(estimate, error, freedom, confidence, bounds, units, tails)
+
+
+def side_spread(crossing: Crossing) -> tuple[float, float]:
+    """Returns a side's standard error and degrees of freedom: 0 and infinity where nothing is drawn."""
+    if not crossing.seeds and not crossing.examples:
+        return 0.0, math.inf
+    found = crossing.unbiased_variance()
+    return math.sqrt(found.variance), found.cautious_degrees_of_freedom
+
+
+def _seed_tests(
+    sides: Sequence[ArmSummary], settings: ComparisonSettings
+) -> tuple[PValues | None, PValues | None]:
+    """Tests by sign flips and by permutations of seeds, where the design has them."""
+    if len(sides) < 2 or settings.resample == "examples":
+        return None, None
+    first, second = sides[0].seed_scores, sides[1].seed_scores
+    if settings.design == "paired":
+        return sign_flip_p_values(second - first), None
+    if settings.design == "unpaired":
+        return None, permutation_p_values(first, second)
+    return None, None
+
+
+def _effect(sides: Sequence[ArmSummary], settings: ComparisonSettings) -> EffectSizes | None:
+    if len(sides) < 2 or min(len(side.seeds) for side in sides) < 2:
+        return None
+    paired = settings.design == "paired"
+    return effect_sizes(sides[0].seed_scores, sides[1].seed_scores, paired)
+
+
+def _seed_floor(settings: ComparisonSettings, numbers: Sequence[int]) -> float | None:
+    if settings.design == "single" or settings.resample == "examples":
+        return None
+    if settings.design == "unpaired":
+        return 1 / math.comb(sum(numbers), numbers[0])
+    return 2.0 ** -numbers[-1]

@@ -1,0 +1,613 @@
+"""Compares two procedures over seeds and examples: estimate, intervals and tests in one object."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Unpack
+
+import numpy as np
+
+from multiberts.evaluate.metrics.classification import is_binary
+from multiberts.evaluate.metrics.column_metric import Metric
+from multiberts.evaluate.metrics.register import METRICS
+from multiberts.runs.errors import counted
+from multiberts.stats.bootstrap.pseudo_values import job_table, scored_counts
+from multiberts.stats.bootstrap.replicates import Chunk, Replicates, ScoreJob, bootstrap, draws_of
+from multiberts.stats.compare.checks import (
+    check_aligned,
+    check_classes,
+    check_scales,
+    check_sources,
+    notes_of,
+    notes_of_score,
+)
+from multiberts.stats.compare.conclude import (
+    Names,
+    ScoreKind,
+    concluded,
+    side_interval,
+    side_spread,
+)
+from multiberts.stats.compare.failures import failures_of
+from multiberts.stats.compare.missing_bounds import extreme_arms, with_bounds
+from multiberts.stats.compare.result import Comparison
+from multiberts.stats.compare.shared import SharedArms
+from multiberts.stats.errors import DataError
+from multiberts.stats.intervals import percentile_interval
+from multiberts.stats.metrics import FunctionMetric, MetricLike, ScoreFunction, named_metric
+from multiberts.stats.reading import labelled, values_of_clusters
+from multiberts.stats.results.comparison import ArmSummary, Pairing
+from multiberts.stats.runs_table import Arm, align, pair
+from multiberts.stats.settings import ComparisonOptions, ComparisonSettings, Design, Missing
+from multiberts.stats.variance.aggregation import aggregated_table, over_seeds, seed_freedom
+from multiberts.stats.variance.crossing import Crossing
+from multiberts.stats.variance.score_tables import Array, ScoreTable, TablePart, rows_of
+
+
+@dataclass(frozen=True)
+class TaskData:
+    """The predictions of two procedures on one task; `stats.Task` to users.
+
+    Attributes:
+      base, experiment: predictions or scores, as in `stats.compare`; no experiment in a `single`
+        design.
+      metric, labels, clusters, missing: as in `stats.compare`.
+      examples_of: tasks that give the same name here share their draws of examples (as one
+        evaluation set under two metrics does); by default the task's own name.
+
+    Example:
+      >>> from xarray import DataArray
+      >>> from multiberts import stats
+      >>> rows, dims = [[1, 0, 1, 1], [1, 1, 1, 0]], ("pretrain_seed", "example")
+      >>> right = DataArray(rows, {"pretrain_seed": [0, 1]}, dims)
+      >>> labels = DataArray([1, 1, 1, 1], dims="example")
+      >>> stats.Task(right, None, "accuracy", labels).missing
+      'refuse'
+    """
+
+    base: Any
+    experiment: Any
+    metric: str | MetricLike | ScoreFunction | None = None
+    labels: Any = None
+    clusters: Any = None
+    missing: Missing = "refuse"
+    examples_of: str | None = None
+
+
+def compare(
+    base: Any,
+    experiment: Any,
+    metric: str | MetricLike | ScoreFunction | None = None,
+    design: Design = "paired",
+    *,
+    labels: Any = None,
+    clusters: Any = None,
+    missing: Missing = "refuse",
+    name: str = "",
+    evaluation_set: str = "",
+    base_name: str = "base",
+    experiment_name: str = "experiment",
+    **options: Unpack[ComparisonOptions],
+) -> Comparison:
+    """Compares two procedures, or describes one.
+
+    Args:
+      base: predictions, or each example's own scores: an xarray Dataset (as
+        `evaluate.dumps.predictions.read_predictions` returns it) or DataArray with dims run or
+        pretrain_seed, and example; an array or nested list [seeds, examples] or [seeds, runs,
+        examples]; a data frame, wide (rows are seeds, columns examples) or long (see
+        `stats.from_frame`). Runs of one pre-training seed are averaged, level by level; seeds may
+        have different numbers of runs.
+      experiment: the same for the other side, aligned by example id; None in a `single` design.
+      metric: a key of `evaluate.metrics.register.METRICS`, a metric, or a function of (labels
+        [examples], predictions [examples]), which is slow: it is called for every run of every
+        replicate and without each example in turn. By default `mean` of scores without labels.
+      design: `paired` uses the seeds that both sides have; `unpaired` draws the seeds of each side
+        separately; `fixed_baseline` takes the base's runs as they are; `single` has no experiment.
+      labels: one per example, where the sides do not hold them. A DataArray with example ids, a
+        Series with an index or a mapping is put in the order of the predictions by these; other
+        values count by position.
+      clusters: examples that belong together (such as sentences of one template) and are drawn
+        together: the name of a coordinate or variable along `example`, or one value per example
+        of the base, given as labels are.
+      missing: `omit` takes a NaN prediction as a missing cell, which its run's score leaves out, as if
+        cells were missing at random; `bound` assumes nothing of them: interval and p hold whatever they
+        are (Imbens and Manski, 2004), of a metric that is a mean over examples.
+      name: name of the comparison in tables and texts.
+      evaluation_set: name of the evaluation set there.
+      base_name: name of the base there.
+      experiment_name: name of the experiment there.
+      **options: any of
+        `examples` ("shared"): "separate" where the two sides were scored on different test sets,
+        which are then drawn separately;
+        `resample` ("both"): or "seeds" or "examples" alone, with the other held fixed;
+        `num_bootstrap` (1000): replicates;
+        `bootstrap_seed` (42): identifies the draws;
+        `confidence` (0.95): level of the intervals, in (0, 1);
+        `draws` ("keyed"): streams of their own for each pool (see
+        `stats.bootstrap.replicates.KeyedDraws`), or the single stream of the "published" library,
+        whose samples `stats.multibootstrap` returns too;
+        `aggregate` ("mean"): the average over seeds, or "median" or "iqm" (the interquartile mean:
+        without the quarter of the seeds at either end), which failed seeds hardly move, with their
+        own intervals and p; tests of the seeds' order and effect sizes stay those of the mean;
+        `studentised` (True): whether to compute the studentised interval, which takes about as
+        long as everything else; never of a function, or of another average than the mean.
+
+    Raises:
+      DataError: the arrays do not fit together, or an arm has too few seeds to estimate how seeds
+        vary.
+
+    Example:
+      >>> from multiberts import stats
+      >>> base = [[1, 1, 1, 1], [0, 0, 1, 0], [1, 0, 0, 0]]  # seeds x examples
+      >>> experiment = [[1, 0, 1, 1], [1, 0, 1, 0], [1, 0, 1, 0]]
+      >>> result = stats.compare(base, experiment, "accuracy", labels=[1, 0, 1, 0])
+      >>> result.estimate, result.p_sign_flip.greater
+      (0.25, 0.125)
+    """
+    settings = ComparisonSettings(design, **options)
+    task = TaskData(base, experiment, metric, labels, clusters, missing)
+    return compare_task(task, settings, Names(name, evaluation_set, base_name, experiment_name))
+
+
+def compare_task(
+    task: TaskData,
+    settings: ComparisonSettings,
+    names: Names,
+    shared: SharedArms | None = None,
+) -> Comparison:
+    """Compares the two sides of one task; see `compare`.
+
+    Args:
+      task: the sides.
+      settings: how.
+      names: of the comparison and its sides.
+      shared: with comparisons that have a side in common.
+    """
+    shared = shared or SharedArms()
+    bound = task.missing == "bound"
+    prepared = prepare_arms(replace(task, missing="omit") if bound else task, settings, shared)
+
+    def compared(sides: PreparedArms) -> Comparison:
+        return compare_specs([ComparisonSpec(sides, settings, "", shared)], settings, [names])[0][0]
+
+    found = compared(prepared)
+    if not bound:
+        return found
+    ends = extreme_arms(prepared.arms, prepared.metric)
+    return with_bounds(
+        found, *(compared(PreparedArms(tuple(end), METRICS["mean"])) for end in ends)
+    )
+
+
+class PreparedArms(NamedTuple):
+    """The sides of a comparison, checked, with their examples in one order.
+
+    Attributes:
+      arms: base, then experiment.
+      metric: their score.
+      notes: of each side, for readers; `{side}` stands for its name.
+    """
+
+    arms: tuple[Arm, ...]
+    metric: MetricLike
+    notes: tuple[tuple[str, ...], ...] = ((), ())
+
+
+def prepare_arms(
+    task: TaskData, settings: ComparisonSettings, shared: SharedArms | None = None
+) -> PreparedArms:
+    """Checks the sides of a task, aligns their examples and pairs seeds where the design does.
+
+    Raises:
+      DataError: the sides do not fit the design or each other.
+    """
+    design, experiment, made = settings.design, task.experiment, shared or SharedArms()
+    if (experiment is None) != (design == "single"):
+        raise DataError(
+            f"found design {design!r} {'without' if experiment is None else 'with'} an experiment; "
+            "a single design has none, the others have one"
+        )
+    given = (
+        {"base": task.base} if experiment is None else {"base": task.base, "experiment": experiment}
+    )
+    metric = None if task.metric is None else named_metric(task.metric)
+    sources = {name: labelled(name, data, metric) for name, data in given.items()}
+    if metric is None:
+        if task.labels is not None or any(
+            "label" in getattr(d, "data_vars", ()) for d in sources.values()
+        ):
+            raise DataError("found labels without a metric; name one, such as metric='accuracy'")
+        metric = METRICS["mean"]
+    check_sources(sources, design)
+    arms = [
+        made.read(name, data, task.labels, metric, task.missing) for name, data in sources.items()
+    ]
+    aligned = len(arms) > 1 and settings.examples == "shared"
+    if aligned:
+        arms = list(align(arms[0], arms[1]))
+        check_aligned(sources, arms)
+    check_scales(arms, metric)
+    unseen = check_classes(arms, metric)
+    notes = [
+        tuple(notes_of(data, arm, design)) for data, arm in zip(sources.values(), arms, strict=True)
+    ]
+    notes[0] = (*unseen, *notes[0])
+    if task.clusters is not None:
+        arms = _in_clusters(task.clusters, sources, arms, made, aligned=aligned)
+    if design == "paired":
+        unpaired, arms = arms, list(pair(*arms))
+        if not arms[0].seeds:
+            raise DataError(
+                f"base has seeds {list(unpaired[0].seeds)} and experiment {list(unpaired[1].seeds)}, "
+                "none in common; use the unpaired design"
+            )
+    used = bounded_mean(named_metric(task.metric or metric, arms), arms, sources.values())
+    return PreparedArms(tuple(arms), used, tuple(notes))
+
+
+def bounded_mean(
+    metric: MetricLike, arms: Sequence[Arm], sources: Iterable[Any] = ()
+) -> MetricLike:
+    """Returns the mean of scores with the bounds that are known of them; another metric as it is.
+
+    Scores that are all 0 or 1 are answers, right or wrong. Others have the bounds of the metric that
+    their column is named after, unless one lies beyond them.
+
+    Args:
+      metric: of the scores.
+      arms: whose scores they are.
+      sources: of the arms, whose attribute `columns` names the column of scores by `score`.
+    """
+    if metric is not METRICS["mean"]:
+        return metric
+    if all(is_binary(arm.predictions) for arm in arms):
+        return replace(METRICS["mean"], bounds=(0.0, 1.0))
+    columns = [getattr(data, "attrs", {}).get("columns", {}).get("score") for data in sources]
+    named = METRICS.get(columns[0]) if len({*columns}) == 1 else None
+    if named is not None:
+        low, high = named.bounds
+        if all(
+            low <= np.nanmin(arm.predictions) and np.nanmax(arm.predictions) <= high for arm in arms
+        ):
+            return replace(METRICS["mean"], bounds=named.bounds)
+    return metric
+
+
+def _in_clusters(
+    clusters: Any,
+    sources: Mapping[str, Any],
+    arms: Sequence[Arm],
+    made: SharedArms,
+    *,
+    aligned: bool,
+) -> list[Arm]:
+    """Groups the examples of all sides; clusters of shared examples may be those of one side.
+
+    Raises:
+      DataError: there are none, or those of the two sides differ.
+    """
+    import pandas
+
+    is_name = isinstance(clusters, str)
+    if len(arms) > 1 and not aligned and not is_name:
+        raise DataError(
+            "found clusters as values for separate examples; name a coordinate of both sides"
+        )
+    if not aligned:
+        groups = [
+            values_of_clusters(name, data, clusters, arm)
+            for (name, data), arm in zip(sources.items(), arms, strict=True)
+        ]
+    else:
+        # Examples are in one order by now. The base is asked where no side has the coordinate.
+        held = [
+            number
+            for number, data in enumerate(sources.values())
+            if is_name and (clusters in data.coords or clusters in getattr(data, "data_vars", ()))
+        ] or [0]
+        names, datas = list(sources), list(sources.values())
+        found = [
+            values_of_clusters(names[number], datas[number], clusters, arms[number])
+            for number in held
+        ]
+        groupings = [pandas.factorize(values)[0] for values, _ in found]  # names may differ
+        if (groupings[0] != groupings[-1]).any():
+            places = np.flatnonzero(groupings[0] != groupings[-1])
+            raise DataError(
+                f"base and experiment have different clusters {clusters!r} for "
+                f"{counted(places.size, 'example')}; use one column of clusters for both, or leave it out "
+                "of one"
+            )
+        groups = [found[0]] * 2
+    return [
+        made.clustered(arm, values, name, called)
+        for arm, (values, called), name in zip(arms, groups, sources, strict=True)
+    ]
+
+
+class ComparisonSpec:
+    """Arms, a metric and a design, as jobs for the bootstrap and as a crossing of tables.
+
+    Attributes:
+      arms: the sides, prepared.
+      metric: their score.
+      sets: for each side the set its examples are drawn from, or None.
+      jobs: for each side the bootstrap of its score.
+      crossing: tables whose sum is the estimate.
+      sides: for each side the crossing of its table alone.
+      unpaired: of a paired design, the crossing with the seeds of each side in a pool of its own.
+      pairing: see `Comparison`.
+    """
+
+    unpaired: Crossing | None
+    pairing: Pairing | None
+
+    def __init__(
+        self,
+        prepared: PreparedArms,
+        settings: ComparisonSettings,
+        examples: str,
+        shared: SharedArms | None = None,
+    ):
+        """Builds the jobs and the tables.
+
+        Args:
+          prepared: the sides, and the metric of their score.
+          settings: design and what is resampled.
+          examples: name of the set of examples; specs with the same name share its draws.
+          shared: with specs that have a side in common.
+
+        Raises:
+          DataError: an arm whose seeds are to be drawn has one seed, or one whose examples are has one.
+        """
+        arms, metric, self._notes = prepared
+        _check_seeds(arms, settings)
+        if settings.resample != "seeds" and min(arm.num_examples for arm in arms) < 2:
+            raise DataError(
+                "found one example, expected two or more to estimate their spread; add some"
+            )
+        self.arms, self.metric = tuple(arms), metric
+        pools_of: dict[Design, list[str | None]] = {
+            "single": ["seeds"],
+            "paired": ["seeds", "seeds"],
+            "unpaired": ["seeds of base", "seeds of experiment"],
+            "fixed_baseline": [None, "seeds"],
+        }
+        pools = pools_of[settings.design]
+        sets: list[str | None] = [f"{examples} examples", f"{examples} examples"]
+        if settings.examples == "separate":
+            sets = [f"{examples} examples of base", f"{examples} examples of experiment"]
+        if settings.resample == "examples":
+            pools = [None, None]
+        if settings.resample == "seeds":
+            sets = [None, None]
+        self.sets = sets[: len(arms)]
+        job = (shared or SharedArms()).job
+        self.jobs = [
+            job(arm, metric, pool, name, settings.aggregate)
+            for arm, pool, name in zip(arms, pools, sets, strict=False)
+        ]
+        parts = self._parts([job_table(job) for job in self.jobs])
+        self.crossing = Crossing(parts)
+        self.sides = [Crossing([replace(part, weight=1.0)]) for part in parts]
+        self.unpaired, self.pairing = None, None
+        if settings.design == "paired" and settings.resample != "examples":
+            self.unpaired = Crossing(
+                [
+                    replace(part, pool=pool)
+                    for part, pool in zip(parts, pools_of["unpaired"], strict=True)
+                ]
+            )
+            self.pairing = _pairing(*arms)
+
+    def _parts(self, tables: Sequence[ScoreTable]) -> list[TablePart]:
+        """Weights the tables of the sides [seeds, examples]."""
+        weights = [1.0] if len(tables) == 1 else [-1.0, 1.0]
+        return [
+            TablePart(
+                aggregated_table(table, job.aggregate),
+                weight,
+                job.pool,
+                job.examples,
+                seed_freedom(table.shape[0], job.aggregate),
+                scored_counts(job),
+            )
+            for table, job, weight in zip(tables, self.jobs, weights, strict=True)
+        ]
+
+    def without(self, summaries: Sequence[ArmSummary]) -> Crossing | None:
+        """Returns the crossing without failed seeds; None where none failed, or too few are left."""
+        failed = [set(side.failed_seeds) for side in summaries]
+        if self.jobs[0].pool is not None and len({job.pool for job in self.jobs}) == 1:
+            failed = [set().union(*failed)] * len(failed)  # pairs
+        if not any(failed):
+            return None
+        tables = []
+        for job, lost in zip(self.jobs, failed, strict=True):
+            kept = [place for place, seed in enumerate(job.arm.seeds) if seed not in lost]
+            if len(kept) < (1 if job.pool is None else 2):
+                return None
+            tables.append(rows_of(job_table(job), kept))
+        return Crossing(self._parts(tables))
+
+    def notes(self, summaries: Sequence[ArmSummary]) -> tuple[str, ...]:
+        """Returns what readers must know of the sides, by their names."""
+        return tuple(
+            text.replace("{side}", side.name)
+            for own, side in zip(self._notes, summaries, strict=False)
+            for text in (*own, *notes_of_score(self.metric.name, side.estimate))
+        )
+
+    def summaries(
+        self, samples: Array, names: Names, settings: ComparisonSettings
+    ) -> list[ArmSummary]:
+        """Summarises each side, from its samples [replicates, arms]."""
+        called = (names.base, names.experiment)
+        return [
+            summarise_side(job, side, drawn, name, settings)
+            for job, side, drawn, name in zip(
+                self.jobs, self.sides, samples.T, called, strict=False
+            )
+        ]
+
+
+def summarise_side(
+    job: ScoreJob, side: Crossing, samples: Array, name: str, settings: ComparisonSettings
+) -> ArmSummary:
+    """Summarises one side.
+
+    Args:
+      job: the bootstrap of its score.
+      side: the crossing of its table alone.
+      samples: of its bootstrap [replicates].
+      name: its name in tables and texts.
+      settings: of the comparison.
+    """
+    arm, scores, confidence = job.arm, job.plain[0][0], settings.confidence
+    estimate = float(over_seeds(scores, job.aggregate))
+    units = len(arm.seeds) if settings.resample == "seeds" else _num_scored(job, estimate)
+    return ArmSummary(
+        name,
+        estimate,
+        percentile_interval(samples, confidence),
+        side_interval(
+            side,
+            estimate,
+            confidence,
+            correlation=job.score.is_correlation,
+            bounds=job.score.bounds,
+            units=units,
+        ),
+        arm.seeds,
+        scores,
+        len(arm.run_seeds),
+        arm.num_examples,
+        None if arm.clusters is None else arm.num_units,
+        arm.cluster_name,
+        arm.left_out,
+        *failures_of(job, side, scores, confidence),
+        *side_spread(side),
+        side.example_error,
+        units,
+    )
+
+
+def _num_scored(job: ScoreJob, estimate: float) -> float:
+    """Returns how many examples a score rests on near its bounds.
+
+    An average of shares rests on as many as each share would have, were all as few as the fewest. Near
+    the lower bound an F1 grows faster than the share of right ones, as if there were fewer.
+    """
+    counts = scored_counts(job)
+    if not counts or isinstance(job.score, FunctionMetric):
+        return job.arm.num_units
+    low, high = job.score.bounds
+    steepness = job.score.steepness if estimate < (low + high) / 2 else 1.0
+    return max(1.0, len(counts) * min(counts) / steepness)
+
+
+def check_finite(replicates: Replicates, metrics: Sequence[MetricLike]) -> None:
+    """Refuses bootstrap scores that are not numbers.
+
+    Raises:
+      DataError: a score is NaN or infinite.
+    """
+    if not np.isfinite(replicates.scores).all():
+        names = sorted({metric.name for metric in metrics})
+        raise DataError(
+            f"found nan or infinite scores in bootstrap samples of {', '.join(names)}; define the "
+            "score's value where it is 0/0"
+        )
+
+
+def _pairing(base: Arm, experiment: Arm) -> Pairing:
+    """Returns what pairs the seeds: a common parent of every pair, or their number alone."""
+    common = all(base.shares_parent(experiment, seed) for seed in base.seeds)
+    return "parent" if common else "seed number"
+
+
+def kind_of(metric: MetricLike) -> ScoreKind:
+    """Returns what intervals need to know of a metric."""
+    is_mean = isinstance(metric, Metric) and metric.mean_of is not None
+    return ScoreKind(metric.name, metric.is_correlation, metric.bounds, is_mean)
+
+
+def _check_seeds(arms: Sequence[Arm], settings: ComparisonSettings) -> None:
+    """Refuses an arm with a single seed where seeds are resampled."""
+    if settings.resample == "examples":
+        return
+    for position, (name, arm) in enumerate(zip(("base", "experiment"), arms, strict=False)):
+        if settings.design == "fixed_baseline" and position == 0:
+            continue
+        if len(arm.seeds) < 2:
+            to_pair = " to pair" if settings.design == "paired" else ""
+            or_fixed = " (or design='fixed_baseline')" * (name == "base" and len(arms) > 1)
+            raise DataError(
+                f"{name} has one seed ({arm.seeds[0]!r}){to_pair}, expected two or more to estimate "
+                "how seeds vary; add seeds, or, in Python, use resample='examples' and claim nothing "
+                f"beyond this seed{or_fixed}"
+            )
+
+
+def compare_specs(
+    specs: Sequence[ComparisonSpec],
+    settings: ComparisonSettings,
+    names: Sequence[Names],
+    total: Crossing | None = None,
+) -> tuple[list[Comparison], Replicates, list[Array | None]]:
+    """Compares the sides of each spec, with bootstrap draws that all specs share.
+
+    Args:
+      specs: what to score.
+      settings: of all comparisons.
+      names: of each comparison.
+      total: a sum of their tables whose replicates' variances are wanted too.
+
+    Returns:
+      The comparisons, the replicates of all jobs, and for each spec, then for `total`, the
+      unbiased variance of each replicate [replicates] (None where no studentised interval is
+      wanted).
+    """
+    crossings = [spec.crossing for spec in specs] + ([total] if total else [])
+    # A function's table is of groups of examples, which have no counts of their own, and other
+    # averages than the mean have pseudo-values of their own in every replicate.
+    whole = settings.aggregate == "mean" and not any(
+        isinstance(spec.metric, FunctionMetric) for spec in specs
+    )
+    variances: list[list[Array]] = [[] for _ in crossings]
+
+    def observe(chunk: Chunk) -> None:
+        seed_counts = {pool: chunk.seed_counts(pool) for pool in chunk.seeds}
+        for crossing, found in zip(crossings, variances, strict=True):
+            found.append(crossing.replicate_variances(seed_counts, chunk.counts))
+
+    replicates = bootstrap(
+        [job for spec in specs for job in spec.jobs],
+        draws_of(settings),
+        settings.num_bootstrap,
+        on_chunk=observe if settings.studentised and whole else None,
+    )
+    check_finite(replicates, [spec.metric for spec in specs])
+    joined = [np.concatenate(found) if found else None for found in variances]
+    comparisons, sides = [], len(specs[0].jobs)
+    for number, (spec, called) in enumerate(zip(specs, names, strict=True)):
+        columns = slice(sides * number, sides * (number + 1))
+        samples = replicates.scores[:, columns]
+        summaries = spec.summaries(samples, called, settings)
+        result = concluded(
+            summaries,
+            spec.crossing,
+            samples,
+            replicates.undefined[:, columns],
+            joined[number],
+            settings,
+            called,
+            kind_of(spec.metric),
+            spec.unpaired,
+            spec.pairing,
+            spec.without(summaries),
+        )
+        comparisons.append(replace(result, notes=spec.notes(summaries)))
+    return comparisons, replicates, joined

@@ -1,0 +1,149 @@
+"""The result of comparing many arms: their differences, their ranks, and which are tied."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multiberts.stats.compare.result import Readable
+from multiberts.stats.errors import check_choice
+from multiberts.stats.presentation import ranking_words
+from multiberts.stats.presentation.ranking_figure import draw_ranking
+from multiberts.stats.presentation.table_writer import Table
+from multiberts.stats.results.comparison import ArmSummary
+from multiberts.stats.results.content import flat_values
+from multiberts.stats.results.ranking import ArmDifference, RankedArm, RankingResult
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
+
+Rows = Literal["differences", "arms"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ArmComparisons(RankingResult, Readable):
+    """Many arms, ranked, with the differences of all pairs or of all against one.
+
+    `print(result)` gives the finding in words and the ranking; `to_frame()` (a row per difference;
+    `to_frame("arms")` per arm), `differences_table()`, `to_dict()` (for JSON), `latex()`, `plot()` and
+    `methods()` (a paragraph for a paper) give the rest.
+
+    Its attributes are those of `stats.results.ranking.RankingResult`.
+
+    Example:
+      >>> import numpy as np
+      >>> from multiberts import stats
+      >>> random = np.random.default_rng(0)
+      >>> skills = {"small": 0.6, "medium": 0.79, "large": 0.8}
+      >>> arms = {name: random.random((5, 400)) < skill for name, skill in skills.items()}
+      >>> result = stats.compare_arms(arms, name="sizes")
+      >>> result.groups
+      (('medium', 'large'), ('small',))
+      >>> print(result.table().markdown())
+      | rank | 95% ranks | arm    | mean  | 95% CI         | seeds | group |
+      |-----:|-----------|--------|------:|---------------:|------:|-------|
+      | 1    | 1 to 2    | medium | 0.797 | 0.770 to 0.824 | 5     | a     |
+      | 2    | 1 to 2    | large  | 0.787 | 0.758 to 0.816 | 5     | a     |
+      | 3    | 3         | small  | 0.605 | 0.560 to 0.649 | 5     | b     |
+      <BLANKLINE>
+    """
+
+    def table(self) -> Table:
+        """Returns the ranking: each arm's score with its own interval, rank, rank interval and group."""
+        return ranking_words.arms_table(self)
+
+    def differences_table(self) -> Table:
+        """Returns the differences with their simultaneous intervals and corrected p-values."""
+        return ranking_words.differences_table(self)
+
+    def _texts(self) -> tuple[list[str], list[str]]:
+        notes = [f"Note: {note}" for note in ranking_words.notes(self)]
+        return [ranking_words.finding(self)], notes
+
+    def __repr__(self) -> str:
+        """Returns the type and the ranking; `print` shows the finding."""
+        found = [f"{arm.rank}. {arm.name} {arm.estimate:.4g}" for arm in self.arms]
+        return f"<{type(self).__name__} {'; '.join(found)}>"
+
+    def methods(self) -> str:
+        """Returns the paragraph on methods for a paper, with references."""
+        return ranking_words.methods(self)
+
+    def plot(self) -> Figure:
+        """Draws the scores, or the differences from one arm, beside the rank intervals."""
+        return draw_ranking(self)
+
+    def to_frame(self, rows: Rows = "differences") -> pandas.DataFrame:
+        """Returns a data frame with a row per difference, or per arm.
+
+        Args:
+          rows: what a row is.
+
+        Raises:
+          DataError: `rows` is neither.
+        """
+        import pandas
+
+        check_choice("rows", rows, Rows)
+        return pandas.DataFrame([flat_values(row) for row in self.to_dict()[rows]])
+
+
+def ranked(
+    arms: Sequence[ArmSummary], differences: Sequence[ArmDifference], higher_is_better: bool
+) -> tuple[RankedArm, ...]:
+    """Ranks arms by their scores, with intervals of the ranks and groups of ties.
+
+    Args:
+      arms: best first.
+      differences: of all pairs, or of all arms against one (which leaves the groups empty).
+      higher_is_better: which way the score points.
+
+    Reference: Mogstad, Romano, Shaikh & Wilhelm (2024), Inference for Ranks with Applications to
+    Mobility across Neighbourhoods and Academic Achievement across Countries; Piepho (2004), An
+    Algorithm for a Letter-Based Representation of All-Pairwise Comparisons.
+    """
+    place = {arm.name: number for number, arm in enumerate(arms)}
+    better = np.zeros((len(arms), len(arms)), dtype=bool)  # [better, worse]
+    for item in differences:
+        if item.clear:
+            pair = (item.experiment, item.base)
+            winner, loser = pair if (item.estimate > 0) == higher_is_better else pair[::-1]
+            better[place[winner], place[loser]] = True
+    groups: list[tuple[str, ...]] = [()] * len(arms)
+    if len(differences) == len(arms) * (len(arms) - 1) // 2:
+        groups = _letters(better | better.T)
+    sign = 1 if higher_is_better else -1
+    scores = sign * np.array([arm.estimate for arm in arms])
+    return tuple(
+        RankedArm(
+            **vars(arm),
+            rank=1 + int((scores > scores[number]).sum()),
+            rank_low=1 + int(better[:, number].sum()),
+            rank_high=len(arms) - int(better[number].sum()),
+            groups=groups[number],
+        )
+        for number, arm in enumerate(arms)
+    )
+
+
+def _letters(differ: NDArray[np.bool_]) -> list[tuple[str, ...]]:
+    """Returns letters for each arm: two arms differ where they have none in common.
+
+    The groups are the largest sets without a clear difference: starting from one set of all, each
+    clear difference splits the sets that hold both of its arms, and sets within others are dropped.
+    """
+    sets = [frozenset(range(len(differ)))]
+    for pair in map(frozenset, np.argwhere(np.triu(differ)).tolist()):
+        split = [found - {arm} for found in sets for arm in sorted(pair) if pair <= found]
+        sets = [found for found in sets if not pair <= found]
+        sets += [part for part in dict.fromkeys(split) if not any(part <= kept for kept in sets)]
+    letters: list[list[str]] = [[] for _ in differ]
+    for number, found in enumerate(sorted(sets, key=sorted)):
+        for arm in found:
+            letters[arm].append(chr(ord("a") + number % 26) + str(number // 26 or ""))
+    return [tuple(found) for found in letters]

@@ -1,0 +1,284 @@
+"""Compares several tasks at once: common draws of seeds, a macro-average, corrected p-values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multiberts.stats.compare.conclude import (
+    Names,
+    ScoreKind,
+    concluded,
+    side_interval,
+    side_spread,
+)
+from multiberts.stats.compare.question import (
+    ComparisonSpec,
+    PreparedArms,
+    TaskData,
+    compare_specs,
+    prepare_arms,
+)
+from multiberts.stats.compare.result import Comparison, Readable
+from multiberts.stats.corrections import adjusted_p_values, check_replicates, max_t_p_values
+from multiberts.stats.errors import DataError
+from multiberts.stats.intervals import percentile_interval
+from multiberts.stats.results.comparison import ArmSummary
+from multiberts.stats.results.content import EqualByContent
+from multiberts.stats.runs_table import Arm, sorted_seeds
+from multiberts.stats.settings import ComparisonOptions, ComparisonSettings, Design
+from multiberts.stats.variance.crossing import Crossing
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TaskComparisons(EqualByContent, Readable):
+    """Comparisons of a family of tasks over one set of seeds.
+
+    Attributes:
+      comparisons: by task.
+      macro_average: of the mean over tasks of their scores, each task with the same weight.
+      adjusted: two-sided p-values of the tasks corrected for their number, by method:
+        `holm` (recommended), `bonferroni`, `bh`, `by` from the recommended p; with
+        `studentised=True` also `max_t`, from the shared draws. Replicates that drew one seed only
+        have no spread of seeds and count against it, so that of two or three seeds it rejects
+        nothing. Each [tasks], in the order of `comparisons`. Empty in a `single` design.
+      left_out: seeds of each task that other tasks lack, and which no task therefore uses.
+
+    Example:
+      >>> from xarray import DataArray
+      >>> from multiberts import stats
+      >>> rows, dims = [[1, 0, 1, 1], [1, 1, 1, 0], [0, 0, 1, 1]], ("pretrain_seed", "example")
+      >>> labels = DataArray([1, 1, 1, 1], dims="example")
+      >>> full = DataArray(rows, {"pretrain_seed": [0, 1, 2]}, dims)
+      >>> sides = {"A": full, "B": full[:2]}
+      >>> tasks = {name: stats.Task(side, None, "accuracy", labels) for name, side in sides.items()}
+      >>> family = stats.compare_tasks(tasks, "single")
+      >>> family.comparisons["A"].base.seeds, family.left_out, family.adjusted
+      ((0, 1), {'A': (2,)}, {})
+    """
+
+    comparisons: dict[str, Comparison]
+    macro_average: Comparison
+    adjusted: dict[str, NDArray[np.float64]]
+    left_out: dict[str, tuple]
+
+    def comparisons_shown(self) -> list[Comparison]:
+        """Returns the comparisons of all tasks, then that of their mean."""
+        return [*self.comparisons.values(), self.macro_average]
+
+
+def compare_tasks(
+    tasks: Mapping[str, TaskData],
+    design: Design = "paired",
+    *,
+    base_name: str = "base",
+    experiment_name: str = "experiment",
+    **options: Unpack[ComparisonOptions],
+) -> TaskComparisons:
+    """Compares two procedures on several tasks with common draws of seeds.
+
+    A seed that does well on one task may do well on another. One draw of seeds for all tasks keeps
+    that dependence in the macro-average and in the max-T correction.
+
+    Args:
+      tasks: by name.
+      design: as in `stats.compare`.
+      base_name: name of the base in tables and texts.
+      experiment_name: name of the experiment there.
+      **options: as in `stats.compare`; `studentised` is False unless given.
+
+    Raises:
+      DataError: a task's arrays do not fit together, tasks have no seeds in common, tasks that
+        share examples differ in their number, or there are too few replicates for the
+        correction.
+
+    Example:
+      >>> from xarray import DataArray
+      >>> from multiberts import stats
+      >>> seeds, dims = {"pretrain_seed": [0, 1, 2]}, ("pretrain_seed", "example")
+      >>> labels = DataArray([1, 0, 1, 0], dims="example")
+      >>> base = DataArray([[1, 1, 1, 1], [0, 0, 1, 0], [1, 0, 0, 0]], seeds, dims)
+      >>> experiment = DataArray([[1, 0, 1, 1], [1, 0, 1, 0], [1, 0, 1, 0]], seeds, dims)
+      >>> names = ("accuracy", "matthews")
+      >>> tasks = {name: stats.Task(base, experiment, name, labels) for name in names}
+      >>> family = stats.compare_tasks(tasks)
+      >>> family.comparisons["accuracy"].estimate, len(family.adjusted["holm"])
+      (0.25, 2)
+    """
+    options.setdefault("studentised", False)
+    settings = ComparisonSettings(design, **options)
+    return compare_family(tasks, settings, (base_name, experiment_name))
+
+
+def compare_family(
+    tasks: Mapping[str, TaskData], settings: ComparisonSettings, names: tuple[str, str]
+) -> TaskComparisons:
+    """Compares the two sides of several tasks; see `compare_tasks`.
+
+    Args:
+      tasks: by name.
+      settings: of all comparisons.
+      names: of the two sides.
+    """
+    design = settings.design
+    if not tasks:
+        raise DataError("found no tasks, expected at least one")
+    if design != "single":
+        check_replicates(settings.num_bootstrap, len(tasks), 1 - settings.confidence)
+    prepared = {name: _arms(name, task, settings) for name, task in tasks.items()}
+    arms, left_out = _common_seeds({name: list(one.arms) for name, one in prepared.items()})
+    specs = {
+        name: ComparisonSpec(
+            prepared[name]._replace(arms=tuple(arms[name])), settings, task.examples_of or name
+        )
+        for name, task in tasks.items()
+    }
+    _check_shared_sets(specs)
+    average = Crossing(
+        [
+            replace(part, weight=part.weight / len(specs))
+            for spec in specs.values()
+            for part in spec.crossing.parts
+        ]
+    )
+    found, replicates, variances = compare_specs(
+        list(specs.values()), settings, [Names(name, name, *names) for name in tasks], average
+    )
+    shares = [
+        Crossing(
+            [
+                replace(part, weight=part.weight / len(specs))
+                for spec in specs.values()
+                for part in spec.sides[side].parts
+            ]
+        )
+        for side in range(1 if design == "single" else 2)
+    ]
+    macro_average = _macro_average(
+        average, shares, found, replicates.undefined, variances[-1], settings
+    )
+    comparisons = dict(zip(tasks, found, strict=True))
+    return TaskComparisons(
+        comparisons, macro_average, _adjusted(found, variances[:-1], replicates.one_seed), left_out
+    )
+
+
+def _arms(name: str, task: TaskData, settings: ComparisonSettings) -> PreparedArms:
+    try:
+        return prepare_arms(task, settings)
+    except ValueError as error:
+        raise DataError(f"task {name!r}: {error}") from error
+
+
+def _common_seeds(
+    arms: Mapping[str, list[Arm]],
+) -> tuple[dict[str, list[Arm]], dict[str, tuple]]:
+    """Keeps, for each side, the seeds that every task has."""
+    num_sides = len(next(iter(arms.values())))
+    common = []
+    for side in range(num_sides):
+        of_tasks = [set(sides[side].seeds) for sides in arms.values()]
+        kept = sorted_seeds(list(set.intersection(*of_tasks)))
+        if not kept:
+            raise DataError(
+                f"tasks {', '.join(arms)} have no seed of the {('base', 'experiment')[side]} in "
+                "common; compare them separately"
+            )
+        common.append(kept)
+    kept_arms, left_out = {}, {}
+    for name, sides in arms.items():
+        kept_arms[name] = [arm.with_seeds(seeds) for arm, seeds in zip(sides, common, strict=True)]
+        pairs = zip(sides, common, strict=True)
+        if lost := [seed for arm, seeds in pairs for seed in arm.seeds if seed not in seeds]:
+            left_out[name] = sorted_seeds(lost)
+    return kept_arms, left_out
+
+
+def _check_shared_sets(specs: Mapping[str, ComparisonSpec]) -> None:
+    seen: dict[str, tuple[str, int]] = {}
+    for name, spec in specs.items():
+        for key, arm in zip(spec.sets, spec.arms, strict=True):
+            other, number = seen.setdefault(key or "", (name, arm.num_units))
+            if key is not None and number != arm.num_units:
+                raise DataError(
+                    f"tasks {other!r} and {name!r} share their examples by examples_of and have "
+                    f"{number} and {arm.num_units}; give them different names in examples_of"
+                )
+
+
+def _macro_average(
+    crossing: Crossing,
+    shares: list[Crossing],
+    comparisons: list[Comparison],
+    undefined: NDArray[np.bool_],
+    variances: NDArray[np.float64] | None,
+    settings: ComparisonSettings,
+) -> Comparison:
+    samples = np.mean([item.samples for item in comparisons], axis=0)
+    sides = [_mean_side([item.base for item in comparisons], samples[:, 0], shares[0], settings)]
+    experiments = [item.experiment for item in comparisons if item.experiment is not None]
+    if experiments:
+        sides.append(_mean_side(experiments, samples[:, 1], shares[1], settings))
+    names = Names(
+        "macro-average", f"mean of {len(comparisons)} tasks", sides[0].name, sides[-1].name
+    )
+    return concluded(
+        sides,
+        crossing,
+        samples,
+        undefined,
+        variances,
+        settings,
+        names,
+        ScoreKind("mean of scores"),
+    )
+
+
+def _mean_side(
+    sides: list[ArmSummary],
+    samples: NDArray[np.float64],
+    crossing: Crossing,
+    settings: ComparisonSettings,
+) -> ArmSummary:
+    scores = np.mean([side.seed_scores for side in sides], axis=0)
+    estimate = float(np.mean([side.estimate for side in sides]))
+    return ArmSummary(
+        sides[0].name,
+        estimate,
+        percentile_interval(samples, settings.confidence),
+        side_interval(crossing, estimate, settings.confidence),
+        sides[0].seeds,
+        scores,
+        sum(side.num_runs for side in sides),
+        sum(side.num_examples for side in sides),
+        standard_error=side_spread(crossing)[0],
+        degrees_of_freedom=side_spread(crossing)[1],
+    )
+
+
+def _adjusted(
+    items: list[Comparison],
+    variances: list[NDArray[np.float64] | None],
+    one_seed: NDArray[np.bool_],
+) -> dict[str, NDArray[np.float64]]:
+    p_values = [item.p_t.two_sided for item in items if item.p_t is not None]
+    if not p_values:
+        return {}
+    adjusted = {
+        method: adjusted_p_values(p_values, method) for method in ("bonferroni", "holm", "bh", "by")
+    }
+    known = [found for found in variances if found is not None]
+    if len(known) == len(items):
+        shared = max_t_p_values(
+            np.array([item.estimate for item in items]),
+            np.array([item.standard_error for item in items]),
+            np.stack([item.differences for item in items], axis=1),
+            np.sqrt(np.where(one_seed[:, None], 0.0, np.stack(known, axis=1))),
+        )
+        # A correction must not fall below the p that it corrects.
+        adjusted["max_t"] = np.maximum(shared, p_values)
+    return adjusted

@@ -1,0 +1,21 @@
+"""The one error of bad data, below everything else in `stats`."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from multiberts.runs.errors import UserError
+
+
+class DataError(UserError, ValueError):
+    """Arrays that cannot be compared; a `ValueError` in a library, one line in a command."""
+
+
+def check_choice(name: str, value: object, choices: Any) -> None:
+    """Refuses a value that is not one of a `Literal`'s.
+
+    Raises:
+      DataError: it is not one of the choices.
+    """
+    if value not in get_args(choices):
+        raise DataError(f"found {name} {value!r}, expected one of {', '.join(get_args(choices))}")

@@ -1,1 +1,0 @@
-"""Variance components and sequential looks."""

@@ -1,0 +1,103 @@
+"""Comparisons as a report lists them: each with its corrected p, its result in words, and its figures."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from multiberts.stats.corrections import adjusted_p_values
+from multiberts.stats.formats import NONE
+from multiberts.stats.presentation import wording
+from multiberts.stats.presentation.metric_names import (
+    higher_is_better,
+    metric_name,
+    score_text,
+)
+from multiberts.stats.presentation.sections import ReportSection
+from multiberts.stats.results.comparison import ComparisonResult
+from multiberts.stats.results.sequential import EarlyLook, early_look
+
+
+@dataclass(frozen=True)
+class ReportedComparison:
+    """One comparison of a list, judged among all of the list.
+
+    Attributes:
+      comparison: its numbers.
+      adjusted: its recommended two-sided p, corrected for the length of the list (Holm); None in a
+        `single` design.
+      result: in a word or two, by the corrected p; a dash in a `single` design.
+      early: fewer seeds than planned; None where all are there, or no plan is known.
+      figures: of this comparison.
+    """
+
+    comparison: ComparisonResult
+    adjusted: float | None
+    result: str
+    early: EarlyLook | None = None
+    figures: Sequence[ReportSection] = ()
+
+
+def judged(
+    comparisons: Sequence[ComparisonResult],
+    planned_seeds: Sequence[int | None] | None = None,
+    figures: Sequence[Sequence[ReportSection]] | None = None,
+) -> list[ReportedComparison]:
+    """Judges each comparison of a list by its p, corrected for the length of the list.
+
+    Args:
+      comparisons: of one design.
+      planned_seeds: how many seeds of each are planned, None where no plan is known.
+      figures: of each.
+    """
+    number = len(comparisons)
+    tested = [item.p_t.two_sided for item in comparisons if item.p_t is not None]
+    corrected = iter(adjusted_p_values(tested, "holm").tolist() if tested else [])
+    rows = zip(comparisons, planned_seeds or [None] * number, figures or [()] * number, strict=True)
+    found = []
+    for item, planned, own in rows:
+        if item.p_t is None:
+            found.append(ReportedComparison(item, None, NONE, figures=own))
+            continue
+        p, look = float(next(corrected)), None
+        seeds = min(len(side.seeds) for side in (item.base, item.experiment) if side)
+        if planned is not None and 2 <= seeds < planned:
+            look = early_look(p, seeds, planned, round(1 - item.confidence, 12))
+        result = wording.verdict(item, p, higher_is_better(item.metric), look)
+        found.append(ReportedComparison(item, p, result, look, own))
+    return found
+
+
+def answer(items: Sequence[ReportedComparison]) -> str:
+    """Returns one or two sentences on a list of comparisons: how many are clear, and the clearest."""
+    first = items[0]
+    if first.adjusted is None:
+        return wording.finding(first.comparison)
+    clearest = min(items, key=lambda one: one.adjusted or 0.0)
+    item, counts = clearest.comparison, Counter(one.result for one in items)
+    assert item.experiment is not None and clearest.adjusted is not None
+    tally = ", ".join(
+        f"{word} on {counts[word]}"
+        for word in ("better", "worse", "higher", "lower", "not clear")
+        if counts[word]
+    )
+    arms = {one.comparison.experiment.name for one in items if one.comparison.experiment}
+    sides, named = f"{item.experiment.name} against {item.base.name}", ""
+    if len(arms) > 1:
+        sides, named = f"{len(arms)} arms against {item.base.name}", f"{item.experiment.name}, "
+    several = len(items) > 1
+    lead = f"{len(items)} comparisons: {tally}; the clearest is" if several else f"{first.result}:"
+    sentence = (
+        f"{sides}, {lead} {named}{metric_name(item.metric)} on {item.evaluation_set}, "
+        f"{score_text(item.experiment.estimate, item.metric)} against "
+        f"{score_text(item.base.estimate, item.metric)}: difference "
+        f"{wording.estimate_text(item, item.estimate)} ({wording.level_text(item.confidence)} "
+        f"{wording.estimate_text(item, item.t)}, {wording.p_text(clearest.adjusted)}"
+        f"{' after correction' * several}), from {wording.scope(item)}."
+    )
+    return (
+        sentence
+        if clearest.early is None
+        else (f"{sentence} {wording.early_answer(clearest.early)}")
+    )

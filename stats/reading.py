@@ -1,0 +1,577 @@
+"""Reads the runs of one side from labelled arrays, plain arrays, nested lists or data frames.
+
+Everything becomes labelled arrays first (`labelled`), and these an arm (`arm_from_arrays`). What has
+coordinates or an index is put in order by them; only what has none counts by position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multiberts.evaluate.metrics.register import metric_input, metric_variables
+from multiberts.evaluate.readers.columns import POSITION
+from multiberts.runs.errors import counted
+from multiberts.stats.errors import DataError
+from multiberts.stats.metrics import MetricLike
+from multiberts.stats.runs_table import Arm, check_kinds, make_arm
+from multiberts.stats.settings import Missing
+
+if TYPE_CHECKING:
+    import pandas
+    import xarray
+
+    from multiberts.evaluate.metrics.column_metric import Metric
+
+# Coordinates along examples that identify them, and along runs what two runs can have in common.
+_ID_NAMES = ("example_id", "example")
+_LINEAGE_NAMES = ("parent", "procedure", "lineage")
+# Names of columns by which a long data frame is recognised.
+_LONG_NAMES: dict[str, tuple[str, ...]] = {
+    "seed": ("seed", "pretrain_seed"),
+    "example": ("example", "example_id"),
+    "prediction": ("prediction",),
+    "score": ("score",),
+    "label": ("label",),
+    "run": ("run", "finetune_seed"),
+}
+
+
+# --- Data frames ---------------------------------------------------------------------------------
+
+
+@overload
+def from_frame(
+    frame: pandas.DataFrame,
+    *,
+    seed: str,
+    example: str,
+    prediction: str | None = ...,
+    score: str | None = ...,
+    label: str | None = ...,
+    run: str | None = ...,
+    arm: None = ...,
+    cluster: str | None = ...,
+) -> xarray.Dataset: ...
+
+
+@overload
+def from_frame(
+    frame: pandas.DataFrame,
+    *,
+    seed: str,
+    example: str,
+    prediction: str | None = ...,
+    score: str | None = ...,
+    label: str | None = ...,
+    run: str | None = ...,
+    arm: str,
+    cluster: str | None = ...,
+) -> dict[Any, xarray.Dataset]: ...
+
+
+def from_frame(
+    frame: pandas.DataFrame,
+    *,
+    seed: str,
+    example: str,
+    prediction: str | None = None,
+    score: str | None = None,
+    label: str | None = None,
+    run: str | None = None,
+    arm: str | None = None,
+    cluster: str | None = None,
+) -> xarray.Dataset | dict[Any, xarray.Dataset]:
+    """Reads a long data frame, one row per run and example, for `compare`.
+
+    Args:
+      frame: the rows, in any order.
+      seed: name of the column of pre-training seeds.
+      example: of the column of example ids.
+      prediction: of the column of predictions; give this or `score`.
+      score: of the column of each example's own score, such as 1 where the answer is right.
+      label: of the column of labels, the same in all rows of an example.
+      run: of the column that tells runs of one seed apart, which are averaged.
+      arm: of the column that names the procedure of each row.
+      cluster: of a column of clusters of examples, the same in all rows of an example; give its
+        name to `compare` as `clusters`.
+
+    Returns:
+      A Dataset of the runs, or with `arm` one for each procedure, by name. A row that is missing is
+      a cell that is NaN (see `missing` of `compare`).
+
+    Raises:
+      DataError: a column is missing, a key is empty, a run has two rows for one example, or an
+        example has two labels or clusters.
+
+    Example:
+      >>> import pandas as pd
+      >>> from multiberts import stats
+      >>> rows = [
+      ...     (arm, seed, example, arm == "new" or seed != example)
+      ...     for arm in ("old", "new") for seed in range(3) for example in range(3)
+      ... ]
+      >>> frame = pd.DataFrame(rows, columns=["arm", "seed", "example", "right"])
+      >>> arms = stats.from_frame(frame, seed="seed", example="example", score="right", arm="arm")
+      >>> list(arms), dict(arms["old"].sizes)
+      (['old', 'new'], {'run': 3, 'example': 3})
+      >>> round(stats.compare(arms["old"], arms["new"]).estimate, 3)
+      0.333
+    """
+    if (prediction is None) == (score is None):
+        raise DataError("give the column of predictions or the column of scores, and not both")
+    kind, value = ("score", score) if score else ("prediction", cast("str", prediction))
+    keys = [seed, *([run] if run else []), example]
+    wanted = [*keys, value, *(name for name in (label, arm, cluster) if name)]
+    unknown = [name for name in wanted if name not in frame.columns]
+    if unknown:
+        raise DataError(
+            f"found no column {unknown[0]!r} in the frame, only {', '.join(map(str, frame.columns))}"
+        )
+    for name in [*keys, *([arm] if arm else [])]:
+        if frame[name].isna().any():
+            raise DataError(
+                f"column {name!r}: found {counted(int(frame[name].isna().sum()), 'row')} without a "
+                "value; fill them in or leave these rows out"
+            )
+    if arm:
+        return {
+            name: from_frame(
+                rows, seed=seed, example=example, prediction=prediction, score=score,
+                label=label, run=run, cluster=cluster,
+            )
+            for name, rows in frame.groupby(arm, sort=False)
+        }  # fmt: skip
+    return _dataset_of_rows(frame, keys, kind, value, label, cluster)
+
+
+def _dataset_of_rows(
+    frame: pandas.DataFrame,
+    keys: list[str],
+    kind: str,
+    value: str,
+    label: str | None,
+    cluster: str | None,
+) -> xarray.Dataset:
+    """Arranges rows as a Dataset; `keys` are the columns of the seed, the run if any, the example."""
+    import pandas
+    import xarray
+
+    twice = frame.duplicated(keys)
+    if twice.any():
+        places = [f"{key} {frame.loc[twice, key].tolist()[0]!r}" for key in keys]
+        raise DataError(
+            f"found two rows of {', '.join(places)}; "
+            "name the column that tells them apart with run= or arm="
+        )
+    run_codes = frame.groupby(keys[:-1], sort=False).ngroup().to_numpy()
+    first = np.unique(run_codes, return_index=True)[1]  # a row of each run
+    example_codes, ids = pandas.factorize(frame[keys[-1]])
+    values, shape = _plain(frame[value]), (len(first), len(ids))
+    if len(frame) == len(first) * len(ids):
+        table = np.empty(shape, dtype=values.dtype)
+    else:  # rows that are missing
+        numeric = values.dtype.kind in "biuf"
+        table = np.full(shape, np.nan) if numeric else np.full(shape, None, dtype=object)
+    table[run_codes, example_codes] = values
+    coordinates: dict[str, Any] = {"example_id": ("example", np.asarray(ids))}
+    for name, column in zip(("pretrain_seed", "finetune_seed"), keys[:-1], strict=False):
+        coordinates[name] = ("run", np.asarray(frame[column])[first])
+    variables: dict[str, Any] = {kind: (("run", "example"), table)}
+    for column in filter(None, (label, cluster)):
+        column_values = _plain(frame[column])
+        of_examples = np.empty(len(ids), dtype=column_values.dtype)
+        of_examples[example_codes] = column_values
+        different = np.asarray(of_examples[example_codes] != column_values)
+        different &= ~np.asarray(frame[column].isna())
+        if different.any():
+            where = np.asarray(ids).tolist()[example_codes[int(np.argmax(different))]]
+            raise DataError(
+                f"column {column!r}: found several values for the example {where!r}, expected "
+                "the same in all its rows"
+            )
+        if column == label:
+            variables["label"] = ("example", of_examples)
+        if column == cluster:
+            coordinates[column] = ("example", of_examples)
+    return xarray.Dataset(variables, coords=coordinates)
+
+
+def _plain(column: pandas.Series | pandas.DataFrame) -> NDArray:
+    """Returns values as NumPy's own types, NaN where a number is missing."""
+    values = column.to_numpy()
+    if values.dtype.kind == "O":
+        kinds = [column.dtype] if column.ndim == 1 else list(column.dtypes)
+        if all(hasattr(kind, "kind") and kind.kind in "biuf" for kind in kinds):
+            return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
+    return np.asarray(values)
+
+
+# --- Everything else as labelled arrays ----------------------------------------------------------
+
+
+def labelled(
+    name: str, data: Any, metric: MetricLike | None = None
+) -> xarray.Dataset | xarray.DataArray:
+    """Returns predictions or scores of any form as labelled arrays.
+
+    Args:
+      name: name of the arm in error messages.
+      data: a Dataset or DataArray, as it is; a long data frame with columns seed, example, and
+        prediction or score (and label, run); a wide one, whose rows are seeds (the index, with
+        the run as second level if there are several per seed) and whose columns are examples; or
+        an array or nested list [seeds, examples] or [seeds, runs, examples] (of class
+        probabilities with one more axis at the end), whose seeds are numbered from 0.
+      metric: decides whether the last axis is classes.
+
+    Raises:
+      DataError: the shape does not fit.
+    """
+    if hasattr(data, "coords"):
+        return cast("xarray.Dataset | xarray.DataArray", data)
+    import xarray
+
+    if hasattr(data, "columns"):
+        found = {
+            key: next((column for column in names if column in data.columns), None)
+            for key, names in _LONG_NAMES.items()
+        }
+        if found["seed"] and found["example"]:
+            if found["prediction"]:
+                found["score"] = None
+            read: xarray.Dataset = from_frame(data, **cast("dict[str, Any]", found))
+            return read
+        return _from_wide(name, data)
+    if isinstance(data, str | bytes | Mapping) or not np.iterable(data):
+        raise DataError(
+            f"{name}: found {type(data).__name__}, expected an xarray Dataset or DataArray, a data "
+            "frame, or an array [seeds, examples]"
+        )
+    try:
+        values = np.asarray(data)
+    except ValueError as error:
+        raise DataError(
+            f"{name}: found rows of different lengths, expected [seeds, examples]; put NaN where a "
+            "prediction is missing and give missing='omit'"
+        ) from error
+    classes = ["class"] if metric is not None and metric.uses == "scores" else []
+    dims_of = {
+        2: ["pretrain_seed", "example"],
+        3: ["pretrain_seed", "finetune_seed", "example"],
+    }
+    if classes:
+        dims_of[4], dims_of[3] = [*dims_of[3], "class"], ["pretrain_seed", "example", "class"]
+    if values.ndim not in dims_of:
+        cure = "; for one score per seed give [seeds, 1] and resample='seeds'" * (values.ndim == 1)
+        shapes = " or ".join(f"[{', '.join(names)}]" for names in dims_of.values())
+        raise DataError(f"{name}: found an array of shape {values.shape}, expected {shapes}{cure}")
+    if values.ndim == 2:
+        _refuse_tall(name, values.shape)
+    coordinates = {"pretrain_seed": np.arange(len(values))}
+    by_order = {"columns": {"seed": POSITION}}
+    return xarray.DataArray(values, dims=dims_of[values.ndim], coords=coordinates, attrs=by_order)
+
+
+def _from_wide(name: str, frame: pandas.DataFrame) -> xarray.DataArray:
+    import xarray
+
+    names = {*_LONG_NAMES["seed"]}
+    if set(frame.columns.names) & names or set(frame.index.names) & {*_LONG_NAMES["example"]}:
+        raise DataError(f"{name}: found seeds as columns, expected them as rows; give frame.T")
+    if not set(frame.index.names) & names and set(frame.index.names) == {None}:
+        _refuse_tall(name, frame.shape)
+    coordinates: dict[str, Any] = {}
+    for place, level in enumerate(("pretrain_seed", "finetune_seed")[: frame.index.nlevels]):
+        coordinates[level] = ("run", np.asarray(frame.index.get_level_values(place)))
+    if not _is_default(frame.columns):
+        coordinates["example_id"] = ("example", np.asarray(frame.columns))
+    unnamed = _is_default(frame.index) and frame.index.name is None
+    attrs = {"columns": {"seed": POSITION}} if unnamed else {}
+    return xarray.DataArray(_plain(frame), coordinates, ("run", "example"), attrs=attrs)
+
+
+def _is_default(index: pandas.Index) -> bool:
+    """Returns whether an index only counts from 0, as pandas does where none was given."""
+    import pandas
+
+    return isinstance(index, pandas.RangeIndex) and index.start == 0 and index.step == 1
+
+
+def _refuse_tall(name: str, shape: tuple[int, ...]) -> None:
+    """Refuses more seeds than examples, which is nearly always a transposed array."""
+    if shape[0] > shape[1] > 1:
+        raise DataError(
+            f"{name}: found an array of shape {shape}, which would be {shape[0]} seeds x {shape[1]} "
+            "examples; transpose it, or name its axes: xarray.DataArray(values, dims="
+            "('pretrain_seed', 'example'))"
+        )
+
+
+# --- Values along the examples -------------------------------------------------------------------
+
+
+def along_examples(what: str, values: Any, ids: NDArray | None, number: int) -> NDArray:
+    """Returns one value per example, in the order of the predictions.
+
+    Args:
+      what: names the values in error messages.
+      values: a DataArray, with a coordinate example_id or example or without; a Series, whose index
+        is example ids unless it only counts from 0; a mapping by example id; or values in the
+        order of the predictions.
+      ids: of the predictions' examples, or None where these are known by position alone.
+      number: of the examples.
+
+    Raises:
+      DataError: the values have other dims, or ids that differ from those of the predictions.
+    """
+    own: NDArray | None = None
+    if hasattr(values, "coords"):
+        if values.dims != ("example",):
+            raise DataError(f"{what} have dims {values.dims}, expected (example,)")
+        array = values.to_numpy()
+        own = _coordinate_ids(values)
+    elif hasattr(values, "index") and hasattr(values, "to_numpy"):
+        array = _plain(values)
+        counted = _is_default(values.index)
+        if not counted or (ids is not None and set(ids.tolist()) == set(range(len(array)))):
+            own = np.asarray(values.index)
+    elif isinstance(values, Mapping):
+        own, array = _array_of(list(values)), _array_of(list(values.values()))
+    else:
+        array = values if isinstance(values, np.ndarray) else _array_of(list(values))
+    if ids is None or own is None:
+        if isinstance(values, Mapping):
+            raise DataError(
+                f"{what} are given by example id, but the predictions have none; give them a "
+                "coordinate example_id, or values in their order"
+            )
+        return np.asarray(array)
+    if own.shape == ids.shape and (own == ids).all():
+        return np.asarray(array)
+    place = {example: position for position, example in enumerate(own.tolist())}
+    if len(place) != len(own):
+        raise DataError(f"{what}: an example id appears twice; make the ids unique")
+    wanted, known = ids.tolist(), set(ids.tolist())
+    lacking = [example for example in wanted if example not in place]
+    surplus = [example for example in place if example not in known]
+    if lacking or surplus:
+        raise DataError(
+            f"{what}: {len(lacking)} of {number} examples have none"
+            + (f" (such as {lacking[0]!r})" if lacking else "")
+            + f", and {len(surplus)} are of other examples"
+            + (f" (such as {surplus[0]!r})" if surplus else "")
+            + "; give one for each example of the predictions"
+        )
+    return np.asarray(array)[[place[example] for example in wanted]]
+
+
+def _array_of(values: list[Any]) -> NDArray:
+    """Returns a one-dimensional array; tuples and lists stay whole, as references do."""
+    if any(isinstance(value, list | tuple) for value in values):
+        array = np.empty(len(values), dtype=object)
+        array[:] = [tuple(value) if isinstance(value, list) else value for value in values]
+        return array
+    kinds = {isinstance(value, str) for value in values}
+    return np.array(values, dtype=object if len(kinds) > 1 else None)
+
+
+def _coordinate_ids(array: xarray.DataArray | xarray.Dataset) -> NDArray | None:
+    return next((array.coords[k].to_numpy() for k in _ID_NAMES if k in array.coords), None)
+
+
+def values_of_clusters(name: str, data: Any, clusters: Any, arm: Arm) -> tuple[NDArray, str]:
+    """Returns the cluster of each example of an arm, and what the clusters are called.
+
+    Args:
+      name: name of the arm in error messages.
+      data: the arm's labelled arrays.
+      clusters: the name of a coordinate or variable of them, or values (see `along_examples`).
+      arm: made of the data.
+
+    Raises:
+      DataError: there is no such coordinate, or the values do not fit.
+    """
+    called = str(getattr(clusters, "name", None) or "")
+    if isinstance(clusters, str):
+        # A coordinate of either kind of array, or a variable of a Dataset.
+        if clusters not in data.coords and clusters not in getattr(data, "data_vars", ()):
+            raise DataError(
+                f"{name}: found no coordinate {clusters!r} to cluster by, only "
+                f"{', '.join(map(str, data.coords))}"
+            )
+        called, clusters = clusters, data[clusters]
+    what = f"{name}: clusters {called!r}" if called else f"{name}: clusters"
+    return along_examples(what, clusters, arm.example_ids, arm.num_examples), called
+
+
+# --- An arm --------------------------------------------------------------------------------------
+
+
+def arm_from_arrays(
+    name: str,
+    data: xarray.Dataset | xarray.DataArray,
+    labels: Any = None,
+    *,
+    metric: MetricLike | None = None,
+    missing: Missing = "refuse",
+) -> Arm:
+    """Builds an arm from labelled arrays.
+
+    Args:
+      name: name of the arm in error messages.
+      data: a Dataset with `prediction` (or `scores`) and `label` as `evaluate.dumps.predictions`
+        reads it, or a DataArray of predictions. Dims: `example`, and `run` with a coordinate
+        `pretrain_seed`, or `pretrain_seed` and any further dims (such as `finetune_seed`),
+        whose cells are runs. `scores` (logits) have one more dim, `class`. A cell that is NaN
+        on every example is a missing run. A Dataset with `score` instead of `prediction` holds
+        what the metric reads, as a DataArray does.
+      labels: one per example, instead of the Dataset's own (see `along_examples`).
+      metric: selects the variables of a Dataset, scores or texts where the metric reads these (see
+        `evaluate.metrics.register.metric_input` and `metric_variables`). A DataArray already holds
+        what the metric reads.
+      missing: the meaning of a NaN prediction in a run that is not missing (see `make_arm`).
+
+    Raises:
+      DataError: a dim, coordinate or value is missing or wrong.
+    """
+    predictions, labels = _predictions_and_labels(name, data, labels, metric)
+    dims = {str(dim) for dim in predictions.dims}
+    if "example" not in dims or not {"run", "pretrain_seed"} & dims:
+        raise DataError(
+            f"{name}: found dims {predictions.dims}, expected example and run (with a coordinate "
+            "pretrain_seed) or pretrain_seed; name the dims so, or give an array [seeds, examples]"
+        )
+    if not predictions.size:
+        raise DataError(f"{name}: found no runs or no examples; give at least one of each")
+    lineages = [(key, predictions[key]) for key in _LINEAGE_NAMES if key in predictions.coords]
+    # Other coordinates may have types that cannot be sliced, such as pandas' Arrow strings.
+    known = {"pretrain_seed", "finetune_seed", *_ID_NAMES}
+    predictions = predictions.drop_vars([key for key in predictions.coords if key not in known])
+    ids = _coordinate_ids(predictions)
+    number = predictions.sizes["example"]
+    given = np.zeros(number)
+    if labels is not None:
+        given = along_examples(f"{name}: labels", labels, ids, number)
+    last = ["example", "class"] if "class" in dims else ["example"]
+    run_dims = [dim for dim in predictions.dims if dim not in last]
+    # The seed comes first, so that the dims below it are the levels to average over.
+    run_dims.sort(key=lambda dim: dim not in ("pretrain_seed", "run"))
+    values = predictions.transpose(*run_dims, *last).to_numpy()
+    run_shape = values.shape[: len(run_dims)]
+    values = values.reshape(-1, *values.shape[len(run_dims) :])  # [runs, examples, ...]
+    cells = predictions.isel(dict.fromkeys(last, 0), drop=True).transpose(*run_dims)
+    seeds = _of_runs(cells, "pretrain_seed")
+    if seeds is None:
+        raise DataError(f"{name}: found no coordinate pretrain_seed; add it along {run_dims[0]}")
+    levels = _inner_levels(cells, run_shape)
+    inner = len(values) // run_shape[0]  # runs per place along the first of the runs' dims
+    lineage: list[frozenset] = [frozenset()] * len(values)
+    for key, found in lineages:
+        if found.dims == (run_dims[0],):
+            ways = [
+                _descent(key, value) for value in found.to_numpy().tolist() for _ in range(inner)
+            ]
+            lineage = [known | way for known, way in zip(lineage, ways, strict=True)]
+    square = values.ndim == 2 and values.shape[0] == values.shape[1]
+    if square and metric is not None and metric.uses == "scores":
+        # P(class 1) [runs, examples], which would be taken for [examples, classes].
+        values = np.stack([1 - values, values], axis=-1)
+    rows = list(range(len(values)))
+    if len(run_dims) > 1 and values.dtype.kind == "f":
+        made = ~np.isnan(values.reshape(len(values), -1)).all(axis=1)
+        values, rows = values[made], np.flatnonzero(made).tolist()
+    arm = make_arm(
+        name,
+        values,
+        given,
+        [seeds[row] for row in rows],
+        ids,
+        inner_levels=levels and [levels[row] for row in rows],
+        missing=missing,
+    )
+    if metric is not None and metric.uses_labels:
+        check_kinds(name, arm)
+    return replace(arm, lineage=tuple(lineage[row] for row in rows))
+
+
+def _descent(key: str, value: Any) -> set[tuple[str, Hashable]]:
+    """Returns the (kind, name) of what a value of a coordinate of lineage states."""
+    if key != "lineage":
+        return {(key, value)}
+    found: set[tuple[str, Hashable]] = set()
+    for procedure, seed, step, sha256 in value:  # as evaluate.dumps.run_file.lineage_of returns it
+        if procedure is not None and seed is not None:
+            found.add(("training", (procedure, seed)))
+        if sha256 is not None:
+            found |= {("checkpoint", sha256), ("named", ((procedure, seed, step), sha256))}
+    return found
+
+
+def _predictions_and_labels(
+    name: str, data: Any, labels: Any, metric: MetricLike | None
+) -> tuple[xarray.DataArray, Any]:
+    """Returns what the metric reads, and the labels, None where it needs none and none are given."""
+    is_dataset = hasattr(data, "data_vars")  # a check by type would import xarray
+    if is_dataset and not {"prediction", "score"} & set(data.data_vars):
+        raise DataError(
+            f"{name}: found the variables {', '.join(map(str, data.data_vars)) or 'none'}, expected "
+            "prediction (or score) and label"
+        )
+    if is_dataset and metric is not None and "prediction" in data:
+        names = metric_variables(cast("Metric", metric), data)
+    else:
+        names = ("label", "prediction")
+    if labels is None and is_dataset and names[0] in data:
+        own = data[names[0]]
+        is_needed = metric is None or metric.uses_labels
+        labels = own if is_needed or not own.isnull().all() else None
+    if labels is None and (metric is None or metric.uses_labels):
+        raise DataError(
+            f"{name}: found no labels, which {metric.name if metric else 'a metric'} compares with "
+            "the predictions; give labels (of a file, --label=COLUMN), or each example's own score "
+            "(--score=COLUMN) and metric='mean'"
+        )
+    if not is_dataset:
+        return data, labels
+    if "prediction" not in data:
+        return data["score"], labels
+    predictions = data[names[1]]
+    if metric is None or metric.uses in ("prediction", "text"):
+        return predictions, labels
+    import xarray
+
+    scores = None
+    if "scores" in data:
+        scores = data["scores"].transpose(*predictions.dims, "class")
+    try:
+        given = metric_input(cast("Metric", metric), predictions, scores)
+    except ValueError as error:
+        raise DataError(f"{name}: {error}") from error
+    dims = [*predictions.dims, "class"][: given.ndim]
+    coords = {key: predictions.coords[key] for key in predictions.coords}
+    return xarray.DataArray(given, dims=dims, coords=coords), labels
+
+
+def _of_runs(cells: xarray.DataArray, coordinate: str) -> list[Hashable] | None:
+    """Returns a coordinate of the runs, or None where there is none."""
+    import xarray
+
+    if coordinate not in cells.coords:
+        return None
+    values = xarray.broadcast(cells[coordinate], cells)[0].transpose(*cells.dims)
+    return list(values.to_numpy().ravel().tolist())
+
+
+def _inner_levels(
+    cells: xarray.DataArray, run_shape: tuple[int, ...]
+) -> list[tuple[Hashable, ...]] | None:
+    """Returns the places below the seed: the dims after it, or the fine-tuning seeds of a list."""
+    if len(run_shape) == 1:
+        finetune_seeds = _of_runs(cells, "finetune_seed")
+        return None if finetune_seeds is None else [(place,) for place in finetune_seeds]
+    indices = np.indices(run_shape)[1:].reshape(len(run_shape) - 1, -1).T
+    return [tuple(place) for place in indices.tolist()]

@@ -1,0 +1,293 @@
+"""The comparisons of a report: which pairs of arms, what each shows, its figures, and rankings.
+
+The command `compare` and the report of finished runs both pass here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import cast, get_args
+
+from multiberts.evaluate.metrics.winogender_bias import OCCUPATION_MEASURES
+from multiberts.stats.compare.arms import ManyDesign, compare_given
+from multiberts.stats.compare.question import TaskData
+from multiberts.stats.compare.ranking import ArmComparisons
+from multiberts.stats.compare.result import Comparison
+from multiberts.stats.compare.shared import SharedArms
+from multiberts.stats.errors import DataError
+from multiberts.stats.presentation import figures, ranking_words, wording
+from multiberts.stats.presentation.metric_names import metric_label, metric_name
+from multiberts.stats.presentation.ranking_figure import draw_ranking
+from multiberts.stats.presentation.reported import ReportedComparison, answer, judged
+from multiberts.stats.presentation.sections import ReportSection, slug
+from multiberts.stats.report.dumps import Dump, compare_dumps
+from multiberts.stats.report.examples_by_seed import ExampleGrid, example_grid
+from multiberts.stats.settings import ComparisonSettings
+
+# Said where three arms or more are not ranked.
+NO_RANKING = (
+    "no ranking of all arms: it needs two seeds that all arms have, or design='unpaired', "
+    "which draws each arm's own seeds"
+)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A base and an experiment to compare by a metric, or a base alone to describe.
+
+    Attributes:
+      dumps: of the base, then of the experiment.
+      measure: a key of `METRICS` or `OCCUPATION_MEASURES`.
+      names: of the sides.
+      name: of the comparison.
+      place: its figures' files begin with this.
+      planned_seeds: how many seeds are planned; None where no plan is known.
+      arms: names of the dumps in a ranking, where they are not their own.
+    """
+
+    dumps: Sequence[Dump]
+    measure: str
+    names: tuple[str, str]
+    name: str
+    place: str
+    planned_seeds: int | None = None
+    arms: Sequence[str] = ()
+
+    def by_arm(self) -> dict[str, Dump]:
+        """Returns the dumps by their names in a ranking."""
+        names = self.arms or [dump.name for dump in self.dumps]
+        return dict(zip(names, self.dumps, strict=True))
+
+
+@dataclass(frozen=True)
+class Request:
+    """Comparisons that are listed together, their p-values corrected for their number.
+
+    Attributes:
+      name: heading.
+      settings: of all of them.
+      pairs: what is compared.
+      prefix: the files of figures of all of them begin with this.
+    """
+
+    name: str
+    settings: ComparisonSettings
+    pairs: Sequence[Pair]
+    prefix: str = ""
+
+
+@dataclass
+class ComparedProcedures:
+    """The answer to a request.
+
+    Attributes:
+      name, design: as requested.
+      items: one per pair.
+      overview: figures of all of them.
+      rankings: of all arms, where more than two have one base; those of a report's
+        family are with the last of its comparisons.
+      unranked: notes on what could not be ranked.
+      grids: examples by seeds, by name of the comparison and evaluation set.
+    """
+
+    name: str
+    design: str
+    items: list[ReportedComparison]
+    overview: list[ReportSection] = field(default_factory=list)
+    rankings: list[ArmComparisons] = field(default_factory=list)
+    unranked: list[str] = field(default_factory=list)
+    grids: dict[tuple[str, str], ExampleGrid] = field(default_factory=dict)
+
+    @property
+    def comparisons(self) -> list[Comparison]:
+        """Returns the comparisons without what is said of them."""
+        return [cast("Comparison", item.comparison) for item in self.items]
+
+    @property
+    def answer(self) -> str:
+        """Returns one sentence on all comparisons."""
+        return answer(self.items)
+
+
+def compare_all(
+    requests: Sequence[Request],
+    truth_of: Callable[[Dump, str], float | None] | None = None,
+) -> list[ComparedProcedures]:
+    """Makes every comparison, with its figures, and ranks three arms or more that have one base.
+
+    Pairs on the same data are made together, so that a base of several experiments is read and
+    bootstrapped once.
+
+    Args:
+      requests: what to compare.
+      truth_of: the known value of a measure of a dump, for figures.
+
+    Raises:
+      DataError: two sides do not fit together.
+    """
+    from multiberts.runs.console import ProgressBar
+
+    made: list[dict[int, Comparison]] = [{} for _ in requests]
+    grids: list[dict[tuple[str, str], ExampleGrid]] = [{} for _ in requests]
+    rankings: list[tuple[int, ArmComparisons | str, str]] = []
+    together: dict[tuple, list[tuple[int, int]]] = {}
+    for number, request in enumerate(requests):
+        for place, pair in enumerate(request.pairs):
+            base = pair.dumps[0]
+            key = base.task, base.set_name, pair.measure
+            together.setdefault(key, []).append((number, place))
+    for places in ProgressBar(list(together.values()), desc="comparisons"):
+        shared = SharedArms()
+        for number, place in places:
+            request, pair = requests[number], requests[number].pairs[place]
+            made[number][place] = item = compare_dumps(
+                pair.dumps[0], pair.dumps[1] if len(pair.dumps) > 1 else None, pair.measure,
+                request.settings, pair.names, pair.name, shared,
+            )  # fmt: skip
+            if (item.name, item.evaluation_set) not in grids[number]:
+                names = pair.names[: len(pair.dumps)]
+                grid = example_grid(pair.dumps, names, request.settings.design, shared)
+                if grid is not None:
+                    grids[number][item.name, item.evaluation_set] = grid
+        rankings += _rankings(
+            [(number, requests[number].pairs[place]) for number, place in places], requests, shared
+        )
+    found = []
+    for number, request in enumerate(requests):
+        items = [made[number][place] for place in range(len(request.pairs))]
+        pictures = [
+            list(_pictures(item, pair, truth_of))
+            for item, pair in zip(items, request.pairs, strict=True)
+        ]
+        planned = [pair.planned_seeds for pair in request.pairs]
+        compared = ComparedProcedures(
+            request.name, request.settings.design, judged(items, planned, pictures)
+        )
+        compared.overview += _forests(request, items)
+        compared.grids |= _in_order(items, grids[number])
+        found.append(compared)
+    for number, ranking, file in rankings:
+        if isinstance(ranking, str):
+            found[number].unranked.append(ranking)
+            continue
+        found[number].rankings.append(ranking)
+        caption = ranking_words.caption(ranking)
+        found[number].overview.append(ReportSection(file, caption, partial(draw_ranking, ranking)))
+    return found
+
+
+def _in_order(
+    items: Sequence[Comparison], grids: Mapping[tuple[str, str], ExampleGrid]
+) -> dict[tuple[str, str], ExampleGrid]:
+    keys = dict.fromkeys((item.name, item.evaluation_set) for item in items)
+    return {key: grids[key] for key in keys if key in grids}
+
+
+def _rankings(
+    pairs: Sequence[tuple[int, Pair]], requests: Sequence[Request], shared: SharedArms
+) -> Iterator[tuple[int, ArmComparisons | str, str]]:
+    """Yields, of pairs on the same data, the last request of each family of arms with one base, its
+    ranking (or why there is none), and the name of the ranking's figure.
+    """
+    families: dict[tuple, list[tuple[int, Pair]]] = {}
+    for number, pair in pairs:
+        if len(pair.dumps) > 1:
+            settings = requests[number].settings
+            key = next(iter(pair.by_arm())), settings.design, settings.resample
+            families.setdefault(key, []).append((number, pair))
+    for family in families.values():
+        number, last = family[-1]
+        arms = {name: dump for _, pair in family for name, dump in pair.by_arm().items()}
+        if len(arms) < 3:
+            continue
+        base = last.dumps[0]
+        ranking = _rank(arms, last.measure, requests[number].settings, shared)
+        if ranking is None:
+            text = f"{base.set_name}, {metric_name(last.measure)}: {NO_RANKING}."
+            yield number, text, ""
+            continue
+        prefix = f"{requests[number].prefix}-" * bool(requests[number].prefix)
+        yield number, ranking, f"{prefix}ranking-{slug(base.set_name)}-{slug(last.measure)}"
+
+
+def _rank(
+    arms: Mapping[str, Dump], measure: str, settings: ComparisonSettings, shared: SharedArms
+) -> ArmComparisons | None:
+    """Ranks three arms or more; None where the design has no ranking, or no two seeds are common."""
+    seeds = [set(dump.data["pretrain_seed"].to_numpy().ravel().tolist()) for dump in arms.values()]
+    too_few = settings.design == "paired" and len(set.intersection(*seeds)) < 2
+    if settings.design not in get_args(ManyDesign) or too_few:
+        return None
+    first = next(iter(arms.values()))
+    measured = {name: dump.measured(measure) for name, dump in arms.items()}
+    clusters = next((dump.clusters for dump in arms.values() if dump.clusters), None)
+    task = TaskData(
+        None, None, measured[next(iter(arms))][1], clusters=clusters,
+        missing="refuse" if first.missing == "refuse" else "omit",
+    )  # fmt: skip
+    try:
+        found = compare_given(
+            {name: data for name, (data, _) in measured.items()}, task, settings, None, shared
+        )
+    except ValueError as error:
+        raise DataError(f"ranking {first.set_name}: {error}") from error
+    return replace(found, name=first.set_name)
+
+
+def _forests(request: Request, items: Sequence[Comparison]) -> Iterator[ReportSection]:
+    """Yields a figure of all differences of each metric: on one axis, a slope would hide a share."""
+    names = {item.name for item in items}
+    for metric in dict.fromkeys(item.metric for item in items if item.experiment is not None):
+        rows = {
+            item.evaluation_set if len(names) == 1 else item.name: item
+            for item in items
+            if item.metric == metric
+        }
+        if len(rows) > 1:
+            name = metric_name(metric)
+            what = "on all evaluation sets: " if len(names) == 1 else "of all arms: "
+            prefix = f"{request.prefix}-" * bool(request.prefix)
+            yield ReportSection(
+                f"{prefix}all-{slug(name)}",
+                f"Differences of {name} {what}{request.name}",
+                partial(figures.forest_figure, rows, f"{request.name}: {name}"),
+            )
+
+
+def _pictures(
+    item: Comparison, pair: Pair, truth_of: Callable[[Dump, str], float | None] | None
+) -> Iterator[ReportSection]:
+    yield ReportSection(
+        f"{pair.place}-seeds",
+        f"{metric_label(item.metric)} of every seed on {item.evaluation_set}",
+        partial(figures.seed_figure, item),
+    )
+    yield ReportSection(
+        f"{pair.place}-difference",
+        f"Bootstrap distribution and {item.confidence:.0%} intervals of {metric_name(item.metric)} on "
+        f"{item.evaluation_set}: t {wording.estimate_text(item, item.t)}, "
+        f"percentile {wording.estimate_text(item, item.percentile)}",
+        partial(figures.sources_figure, [item]),
+    )
+    # A correlation would show the same dots as the slope before it.
+    measure = pair.measure
+    slope = measure.replace("correlation", "slope")
+    if measure not in OCCUPATION_MEASURES or (slope != measure and slope in pair.dumps[0].measures):
+        return
+    arms = []
+    for dump, arm in zip(pair.dumps, (item.base, item.experiment), strict=False):
+        assert arm is not None
+        truth = truth_of(dump, measure) if truth_of and measure.endswith("slope") else None
+        interval = arm.t if measure.endswith("slope") else None
+        arms.append(dump.occupation_scores(measure, arm.name, arm.seeds, truth, interval))
+    bias = OCCUPATION_MEASURES[measure][0] == "bias"
+    label = "bias score of the occupation" if bias else "P(feminine pronoun)"
+    names = " and ".join(arm.name for arm in arms)
+    heading = f"{item.evaluation_set}: occupations, mean of seeds"
+    yield ReportSection(
+        f"{pair.place}-occupations",
+        f"{label} against the share of women in the occupation, for {names}",
+        partial(figures.bias_figure, arms, label, heading),
+    )

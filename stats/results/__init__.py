@@ -1,0 +1,1 @@
+"""What a comparison found, as data: no words, tables or figures."""

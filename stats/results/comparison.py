@@ -1,0 +1,279 @@
+"""The result of a comparison, as data."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multiberts.stats.errors import DataError
+from multiberts.stats.intervals import Interval, PValues
+from multiberts.stats.results.content import EqualByContent
+from multiberts.stats.settings import Design, Examples, Resample
+from multiberts.stats.variance.answers import ShortAnswers, opposite_chance, short_answers
+from multiberts.stats.variance.crossing import VarianceParts
+from multiberts.stats.variance.effect_size import EffectSizes
+from multiberts.stats.variance.plan import TARGET_POWER, Plan, estimated_plan, too_few_to_plan
+
+Pairing = Literal["parent", "seed number"]
+
+
+@dataclass(frozen=True, eq=False)
+class ArmSummary(EqualByContent):
+    """One side of a comparison.
+
+    Attributes:
+      name: the procedure.
+      estimate: mean over seeds of the mean over runs of the score on all examples.
+      percentile: the bootstrap's percentile interval of it.
+      t: the recommended interval of it, for new seeds and examples as far as the comparison draws
+        them.
+      seeds: pre-training seeds [R].
+      seed_scores: score of each seed, its runs averaged [R].
+      num_runs: fine-tuning runs.
+      num_examples: examples.
+      num_clusters: clusters of examples, or None where examples are drawn one by one.
+      cluster_name: what the clusters are called, or nothing.
+      left_out: seeds that pairing left out, because the other side lacks them.
+      failed_seeds: seeds that look as if their training had failed, see `failed_seeds`.
+      failure_rate: Clopper and Pearson's interval of the share of seeds that fail. None where none
+        failed and nothing follows from that: a failed seed could not be told from others
+        (`failures_show`), every seed is constant, seeds are not drawn, or their average is one that
+        failures hardly move.
+      constant_seeds: seeds all of whose runs give every example one answer: they predict one class (of
+        correlations and the AUC, one value), or score the same below 1 on every example where scores
+        are given. Where others do not, they are failed seeds, too.
+      standard_error, degrees_of_freedom: of the estimate, as in `Comparison`.
+      example_error: the standard error that examples alone give, with the seeds held fixed.
+      num_scored: examples (or clusters) that the score rests on near its bounds: all of them for an
+        accuracy, the positives for a recall (`evaluate.metrics.column_metric.Metric.scored`).
+    """
+
+    name: str
+    estimate: float
+    percentile: Interval
+    t: Interval
+    seeds: tuple
+    seed_scores: NDArray[np.float64]
+    num_runs: int
+    num_examples: int
+    num_clusters: int | None = None
+    cluster_name: str = ""
+    left_out: tuple = ()
+    failed_seeds: tuple = ()
+    failure_rate: Interval | None = None
+    constant_seeds: tuple = ()
+    standard_error: float = 0.0
+    degrees_of_freedom: float = math.inf
+    example_error: float = 0.0
+    num_scored: float = math.inf
+
+    @property
+    def num_units(self) -> int:
+        """Returns the number of clusters, or of examples where these are drawn one by one."""
+        return self.num_clusters or self.num_examples
+
+
+@dataclass(frozen=True)
+class WithoutFailed:
+    """The result of the seeds that did not fail; see `Comparison`."""
+
+    estimate: float
+    t: Interval
+    p_t: PValues | None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ComparisonResult(EqualByContent):
+    """The numbers of a `stats.Comparison`, which adds words, tables and figures.
+
+    Attributes:
+      name, evaluation_set, metric: what is compared, on what, by which score.
+      design: `paired` (the same seeds, drawn together), `unpaired` (own seeds),
+        `fixed_baseline` (the base is exactly that set of runs, such as one published checkpoint)
+        or `single` (base alone).
+      resample: what the intervals generalise to: `both` new seeds and new examples, or one of them.
+      base, experiment: the two sides; `experiment` is None in a `single` design.
+      num_examples: examples of the base; shared by both sides unless `examples` is `separate`.
+      estimate: the plug-in estimate: the difference of the two sides' scores; the base's score in a
+        `single` design.
+      bootstrap_mean: mean of its bootstrap samples.
+      bias: the bootstrap's estimate of the bias of `estimate`: bootstrap_mean - estimate.
+      standard_error: of `estimate`, the root of an unbiased variance (see
+        `stats.variance.crossing`).
+      degrees_of_freedom: of the t: the cautious ones of
+        `stats.variance.crossing.VarianceEstimate`.
+      bootstrap_standard_error: the exact standard deviation of the bootstrap distribution (of
+        its linear part, where the metric is not a mean).
+      confidence: level of all intervals.
+      t: the recommended interval: estimate -+ t x standard error, within the metric's bounds. For
+        one procedure it is computed on Fisher's z (correlations) or, near the bounds, is Wilson's
+        score interval (`stats.intervals.score_interval`); where all answers are right, or wrong, it
+        is Clopper and Pearson's on the examples. Where so few examples are wrong on both sides of a
+        difference, or so few differ between paired sides, that it is far from normal, it comes from
+        score intervals, see `interval_and_test`. It reaches from one end of the range to the other
+        where nothing varies and nothing follows from that.
+      percentile: the published interval. Too narrow with few seeds.
+      basic, bca: other intervals from the same samples. Also too narrow with few seeds.
+      studentised: from each replicate's own standard error. Wide with few seeds. None where it
+        was not requested.
+      p_t: the recommended p-values, of the same interval; None in a `single` design, as all p-values.
+      p_percentile: (k + 1) / (B + 1) from the samples.
+      p_published: k / B, at least 1 / B: the published form.
+      p_sign_flip: randomisation test of the signs of paired seeds, on these examples only: it does
+        not ask whether new examples would agree. None in other designs, or where seeds are not
+        resampled.
+      p_permutation: the same of the seeds of unpaired sides; None likewise.
+      effect: effect sizes over seeds; None in a `single` design or with one seed per side.
+      seed_floor: the smallest one-sided p that the order of the seeds alone can give: 2**-R paired
+        or against a fixed baseline, else one over the number of ways to assign the seeds to the
+        two sides; None where seeds are not resampled.
+      below_seed_floor: whether the difference is significant, seeds carry it (more than half of
+        the variance) and the t's p lies under that floor, so that it relies on seeds being normally
+        distributed.
+      num_bootstrap, bootstrap_seed: replicates and the seed of their draws.
+      samples: bootstrap scores [replicates, 2] of (base, experiment), or [replicates, 1].
+      degenerate_replicates: replicates where a score was 0/0 and took its defined value.
+      examples: whether the two sides share their examples.
+      pairing: what pairs the seeds of a paired design: `parent` where the data say that runs of one
+        seed descend from one checkpoint (by a coordinate `parent`, `procedure` or `lineage` that
+        both sides have in common), else `seed number`, which may be chance. None in other designs.
+      without_failed: estimate, `t` and `p_t` without the seeds that look as if their training had
+        failed (of a paired design, without their pairs); None where there are none, or too few
+        others.
+      notes: what readers must know of the data, such as copies of one run under two seeds.
+      variance_parts: the mean squares behind the standard error.
+      pooled_seeds: whether the seeds of unpaired sides were alike enough for their mean squares to be
+        pooled, which gives 2R - 2 degrees of freedom where Welch's formula gives fewer.
+      unpaired_t, p_unpaired_t: what `t` and `p_t` would be, were the seeds unrelated. None in
+        other designs, and for a macro-average.
+    """
+
+    name: str
+    evaluation_set: str
+    metric: str
+    design: Design
+    resample: Resample
+    base: ArmSummary
+    experiment: ArmSummary | None
+    num_examples: int
+    estimate: float
+    bootstrap_mean: float
+    bias: float
+    standard_error: float
+    degrees_of_freedom: float
+    bootstrap_standard_error: float
+    confidence: float
+    t: Interval
+    percentile: Interval
+    basic: Interval
+    bca: Interval
+    studentised: Interval | None
+    p_t: PValues | None
+    p_percentile: PValues | None
+    p_published: PValues | None
+    p_sign_flip: PValues | None
+    p_permutation: PValues | None
+    effect: EffectSizes | None
+    seed_floor: float | None
+    below_seed_floor: bool
+    num_bootstrap: int
+    bootstrap_seed: int
+    samples: NDArray[np.float64]
+    degenerate_replicates: int
+    examples: Examples = "shared"
+    pairing: Pairing | None = None
+    unpaired_t: Interval | None = None
+    p_unpaired_t: PValues | None = None
+    variance_parts: VarianceParts | None = None
+    without_failed: WithoutFailed | None = None
+    pooled_seeds: bool = False
+    notes: tuple[str, ...] = ()
+
+    def plan(
+        self,
+        num_seeds: int | None = None,
+        num_examples: int | None = None,
+        effect: float | None = None,
+        target_power: float = TARGET_POWER,
+        sides: int = 2,
+    ) -> Plan:
+        """Plans a study like this one: its power, what it can detect, the seeds or examples it needs.
+
+        Args:
+          num_seeds: of each arm (of the one with fewer); None: as here.
+          num_examples: None: as here.
+          effect: the true difference to be found; None: the estimate, unless it is within one standard
+            error of 0, where not even its sign is known.
+          target_power: the probability with which it is to be found.
+          sides: of the test.
+
+        Raises:
+          DataError: an arm whose seeds are drawn has fewer than three, which are too few to plan from;
+            or a number is not valid.
+
+        Example:
+          >>> import numpy as np
+          >>> from multiberts import stats
+          >>> base, experiment = np.random.default_rng(0).normal(0, 1, (2, 5, 100))
+          >>> plan = stats.compare(base, experiment, "mean").plan(num_seeds=10, effect=0.2)
+          >>> 0 < plan.power() < 1
+          True
+        """
+        if self.variance_parts is None:
+            raise DataError("found a result without mean squares, expected one of stats.compare")
+        drawn = self._drawn_arms()
+        found = estimated_plan(
+            self.variance_parts,
+            min(len(side.seeds) for side in drawn),
+            self.num_examples,
+            self.design,
+            1 - self.confidence,
+            self.estimate,
+            round(sum(side.num_runs for side in drawn) / sum(len(side.seeds) for side in drawn)),
+        )
+        return replace(
+            found.at(num_seeds, num_examples),
+            sides=sides,
+            target_power=target_power,
+            effect=found.effect if effect is None else effect,
+        )
+
+    def _drawn_arms(self) -> list[ArmSummary]:
+        """Returns the arms whose seeds the design draws."""
+        if self.experiment is None:
+            return [self.base]
+        return (
+            [self.experiment] if self.design == "fixed_baseline" else [self.base, self.experiment]
+        )
+
+    @cached_property
+    def answers(self) -> ShortAnswers | None:
+        """Returns short answers, which `print` gives in words; None in a `single` design."""
+        if self.experiment is None or self.variance_parts is None:
+            return None
+        base, scores = self.base.seed_scores, self.experiment.seed_scores
+        by_design = {
+            "paired": [scores - base] if len(scores) == len(base) else [],
+            "unpaired": [base, scores],
+            "fixed_baseline": [scores],
+        }
+        opposite = opposite_chance(self.estimate, by_design[self.design])
+        if too_few_to_plan(self.variance_parts):
+            fewest = min(len(side.seeds) for side in self._drawn_arms())
+            return ShortAnswers(opposite, fewest, self.num_examples)
+        return short_answers(self.plan(), opposite, self.significant)
+
+    @property
+    def differences(self) -> NDArray[np.float64]:
+        """Bootstrap samples of `estimate` [replicates]."""
+        return self.samples[:, -1] - self.samples[:, 0] if self.experiment else self.samples[:, 0]
+
+    @property
+    def significant(self) -> bool:
+        """Returns whether the recommended two-sided p is below 1 - confidence."""
+        return self.p_t is not None and self.p_t.two_sided < 1 - self.confidence

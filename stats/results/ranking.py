@@ -1,0 +1,110 @@
+"""The result of comparing many arms, as data: their differences, their ranks, and which are tied."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multiberts.stats.intervals import Interval
+from multiberts.stats.results.comparison import ArmSummary, Pairing
+from multiberts.stats.results.content import EqualByContent
+from multiberts.stats.settings import Design, Resample
+
+
+@dataclass(frozen=True)
+class ArmDifference:
+    """The difference of two of many arms.
+
+    Attributes:
+      base, experiment: their names.
+      estimate: score of the experiment minus that of the base.
+      standard_error: of the estimate, from variances of seeds that are moderated by those of all arms.
+      degrees_of_freedom: of its t.
+      interval: simultaneous: all intervals of the family hold the truth at the level of confidence.
+      p: two-sided, of this difference alone.
+      p_simultaneous: corrected for the number of differences as the interval is (Bonferroni): below
+        1 - confidence where the interval excludes 0.
+      p_holm: corrected by Holm; never larger, so that it may show what the interval does not.
+    """
+
+    base: str
+    experiment: str
+    estimate: float
+    standard_error: float
+    degrees_of_freedom: float
+    interval: Interval
+    p: float
+    p_simultaneous: float
+    p_holm: float
+
+    @property
+    def clear(self) -> bool:
+        """Returns whether the simultaneous interval excludes 0."""
+        return self.interval.low > 0 or self.interval.high < 0
+
+
+@dataclass(frozen=True, eq=False)
+class RankedArm(ArmSummary):
+    """One of many arms: its score with its own interval, and its place among the arms.
+
+    Attributes:
+      rank: 1 plus the number of arms with a better score.
+      rank_low, rank_high: the ranks that it may truly have, simultaneously for all arms: 1 plus the
+        number of arms that are clearly better, up to the last place but for those clearly worse.
+      groups: letters of the groups that it belongs to; two arms differ clearly where they have none in
+        common. Empty where all are compared with one arm only.
+    """
+
+    rank: int = 1
+    rank_low: int = 1
+    rank_high: int = 1
+    groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RankingResult(EqualByContent):
+    """The numbers of `stats.ArmComparisons`, which adds words, tables and figures.
+
+    Attributes:
+      name, evaluation_set, metric: what is compared, on what, by which score.
+      higher_is_better: which way the score points; None where neither way is better, and the highest
+        comes first.
+      design: `unpaired` (own seeds) or `paired` (the same seeds, drawn together).
+      resample: what the intervals generalise to, as in `Comparison`.
+      against: name of the arm that all others are compared with; None where all pairs are compared.
+      arms: best first.
+      differences: the better arm minus the worse one, pairs of the best arms first; or each arm minus
+        the one they are compared with.
+      confidence: level of all intervals; those of differences and ranks hold for all together.
+      shared_degrees_of_freedom: for how many degrees of freedom the mean variance of all arms counts
+        in each arm's own (in a paired design, of all pairs in each pair's).
+      pairing: what pairs the seeds of a paired design, as in `Comparison`.
+      num_bootstrap, bootstrap_seed: replicates and the seed of their draws.
+      samples: bootstrap scores [replicates, arms], each row from one draw of seeds and examples.
+    """
+
+    name: str
+    evaluation_set: str
+    metric: str
+    higher_is_better: bool | None
+    design: Design
+    resample: Resample
+    against: str | None
+    arms: tuple[RankedArm, ...]
+    differences: tuple[ArmDifference, ...]
+    confidence: float
+    shared_degrees_of_freedom: float
+    pairing: Pairing | None
+    num_bootstrap: int
+    bootstrap_seed: int
+    samples: NDArray[np.float64]
+
+    @property
+    def groups(self) -> tuple[tuple[str, ...], ...]:
+        """Returns the largest sets of arms none of which differ clearly, by name, best first."""
+        letters = dict.fromkeys(letter for arm in self.arms for letter in arm.groups)
+        return tuple(
+            tuple(arm.name for arm in self.arms if letter in arm.groups) for letter in letters
+        )

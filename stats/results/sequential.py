@@ -1,0 +1,300 @@
+"""Sequential tests: interim looks while seeds arrive, at one overall level."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multiberts.stats.corrections import check_level
+from multiberts.stats.errors import DataError
+
+Array = NDArray[np.float64]
+
+# A number is the exponent of the power family alpha t**exponent.
+Spending = Literal["obrien_fleming", "pocock"] | float
+
+# The probability beyond this many standard deviations is below 1e-18.
+_REACH = 9.0
+_NODES_PER_PANEL = 12
+# A look that may spend less than this has no boundary.
+_LEAST_SPENT = 1e-15
+
+
+@dataclass(frozen=True)
+class Boundaries:
+    """Stopping boundaries, one per look.
+
+    Attributes:
+      information: the share of the planned information at each look [K].
+      spent: the level spent up to each look, both sides together [K].
+      z: stop where |z| (one-sided: z) reaches this [K]; infinite where the look spends nothing.
+      nominal_p: the same as a p-value: stop where p is at most this [K].
+    """
+
+    information: Array
+    spent: Array
+    z: Array
+    nominal_p: Array
+
+
+def spent_level(information: float, alpha: float, spending: Spending) -> float:
+    """Computes how much of a one-sided level may be spent up to a share of the information.
+
+    Args:
+      information: t, from 0 to 1.
+      alpha: the overall level.
+      spending: `obrien_fleming` 2 - 2 Phi(z_{alpha/2} / sqrt(t)), almost nothing early;
+        `pocock` alpha log(1 + (e - 1) t), about evenly; or a number r > 0 for alpha t**r.
+
+    Reference: Lan & DeMets (1983); Kim & DeMets (1987) for the power family.
+    """
+    from scipy.special import ndtr, ndtri
+
+    if spending == "obrien_fleming":
+        return float(2 * ndtr(ndtri(alpha / 2) / math.sqrt(information))) if information else 0.0
+    if spending == "pocock":
+        return alpha * math.log1p((math.e - 1) * information)
+    if isinstance(spending, str) or not spending > 0:
+        raise DataError(
+            f"found spending {spending!r}, expected 'obrien_fleming', 'pocock' or the positive "
+            "exponent of the power family"
+        )
+    return float(alpha * information**spending)
+
+
+def spending_boundaries(
+    information_fractions: Sequence[float],
+    alpha: float = 0.05,
+    spending: Spending = "obrien_fleming",
+    sides: int = 2,
+) -> Boundaries:
+    """Computes boundaries that spend the level as the information grows.
+
+    The looks need not be planned: a boundary depends only on the looks up to it.
+
+    Args:
+      information_fractions: at each look the share of the planned information, growing, the last
+        at most 1. Where seeds dominate the variance it is the share of the planned seeds.
+      alpha: the overall level, both sides together.
+      spending: see `spent_level`; with two sides each spends alpha / 2.
+      sides: 1 or 2.
+
+    Raises:
+      DataError: the fractions do not grow within (0, 1], or the level is not valid.
+
+    Reference: Armitage, McPherson & Rowe (1969), Repeated significance tests, for the recursion;
+        Lan & DeMets (1983), Discrete sequential boundaries for clinical trials.
+    """
+    from scipy.special import ndtr
+
+    information = np.asarray(information_fractions, dtype=np.float64)
+    if (
+        information.ndim != 1
+        or not information.size
+        or not (np.diff(information, prepend=0.0) > 0).all()
+        or information[-1] > 1 + 1e-12
+    ):
+        raise DataError(
+            f"found information fractions {information.tolist()}, expected growing shares above 0 "
+            "and at most 1"
+        )
+    check_level(alpha, sides)
+    one_side = np.array(
+        [spent_level(min(1.0, float(t)), alpha / sides, spending) for t in information]
+    )
+    z = np.empty(len(information))
+    path = _Path(sides)
+    steps = np.sqrt(np.diff(information, prepend=0.0))
+    for look, increment in enumerate(np.diff(one_side, prepend=0.0)):
+        next_step = steps[look + 1] if look + 1 < len(steps) else math.inf
+        z[look] = path.boundary(float(steps[look]), float(increment), float(next_step))
+    return Boundaries(information, sides * one_side, z, sides * ndtr(-z))
+
+
+@dataclass(frozen=True)
+class SequentialDecision:
+    """The decision after the latest look.
+
+    Attributes:
+      stop: whether to stop: the difference is shown, or the plan is complete.
+      shown: whether a boundary was crossed.
+      look: the first look that crossed one, counted from 1; None where none did.
+      boundaries: of the looks so far.
+    """
+
+    stop: bool
+    shown: bool
+    look: int | None
+    boundaries: Boundaries
+
+
+def sequential_decision(
+    p_values: Sequence[float],
+    seeds_at_looks: Sequence[int],
+    planned_seeds: int,
+    alpha: float = 0.05,
+    spending: Spending = "obrien_fleming",
+    sides: int = 2,
+) -> SequentialDecision:
+    """Decides whether to stop, from the p-values of the looks so far.
+
+    Each p-value, of a t-test on all seeds up to its look, is compared with the nominal level of
+    that look. The boundaries are those of normal scores with known variance; their levels are a
+    good approximation for t from about five seeds.
+
+    Args:
+      p_values: one per look, of a test with as many sides as `sides` [K].
+      seeds_at_looks: the seeds (of each side) at each look [K].
+      planned_seeds: the number of seeds at the planned last look.
+      alpha: see `spending_boundaries`.
+      spending: see `spending_boundaries`.
+      sides: see `spending_boundaries`.
+
+    Raises:
+      DataError: there is not one p-value per look, one is outside [0, 1], no seed is planned, or a
+        look is beyond the plan.
+    """
+    if len(p_values) != len(seeds_at_looks) or not all(0 <= p <= 1 for p in p_values):
+        raise DataError(
+            f"found p-values {list(p_values)} at {len(seeds_at_looks)} looks, expected one from 0 "
+            "to 1 per look"
+        )
+    if planned_seeds < 1:
+        raise DataError(f"found {planned_seeds} planned seeds, expected one or more")
+    if max(seeds_at_looks, default=0) > planned_seeds:
+        raise DataError(
+            f"found a look at {max(seeds_at_looks)} seeds, expected at most the {planned_seeds} "
+            "planned; the level is spent at the planned number"
+        )
+    boundaries = spending_boundaries(
+        [number / planned_seeds for number in seeds_at_looks], alpha, spending, sides
+    )
+    crossed = np.flatnonzero(np.asarray(p_values) <= boundaries.nominal_p)
+    look = int(crossed[0]) + 1 if crossed.size else None
+    finished = seeds_at_looks[-1] == planned_seeds
+    return SequentialDecision(look is not None or finished, look is not None, look, boundaries)
+
+
+@dataclass(frozen=True)
+class EarlyLook:
+    """What the seeds so far show of a plan of more.
+
+    Attributes:
+      seeds: that are there, of each side.
+      planned_seeds: of each side.
+      level: the two-sided p at or below which they are enough.
+      is_enough: whether p is.
+      seeds_to_boundary: with how many seeds, at most the planned ones, the boundary would be reached if the
+        difference and its noise stayed as they are; None where the planned ones would not do.
+    """
+
+    seeds: int
+    planned_seeds: int
+    level: float
+    is_enough: bool
+    seeds_to_boundary: int | None
+
+
+def early_look(p_value: float, seeds: int, planned_seeds: int, alpha: float = 0.05) -> EarlyLook:
+    """Judges a result of fewer seeds than planned, as if it had been looked at after every seed from two.
+
+    So the level holds however often somebody looks. See `sequential_decision` for the approximation.
+
+    Args:
+      p_value: two-sided, of all seeds so far.
+      seeds: of each side, from 2.
+      planned_seeds: of each side.
+      alpha: the overall level, both sides together.
+
+    Raises:
+      DataError: fewer seeds than two or more than planned, or the p-value is outside [0, 1].
+
+    Example:
+      >>> look = early_look(0.004, seeds=7, planned_seeds=10)
+      >>> look.is_enough, round(look.level, 4)
+      (True, 0.0123)
+      >>> early_look(0.04, seeds=7, planned_seeds=10).seeds_to_boundary
+      9
+    """
+    from scipy.special import ndtri
+
+    if not 2 <= seeds <= planned_seeds or not 0 <= p_value <= 1:
+        raise DataError(
+            f"found p {p_value} of {seeds} seeds, expected p from 0 to 1 of 2 to {planned_seeds} seeds"
+        )
+    boundaries = _after_every_seed(planned_seeds, alpha)
+    level = float(boundaries.nominal_p[seeds - 2])
+    numbers = np.arange(seeds, planned_seeds + 1)
+    # The score grows with the root of the information.
+    grown = -ndtri(p_value / 2) * np.sqrt(numbers / seeds)
+    reached = numbers[grown >= boundaries.z[seeds - 2 :]].tolist()
+    is_enough = p_value <= level
+    needed = seeds if is_enough else min((n for n in reached if n > seeds), default=None)
+    return EarlyLook(seeds, planned_seeds, level, is_enough, needed)
+
+
+@functools.lru_cache(maxsize=16)
+def _after_every_seed(planned_seeds: int, alpha: float) -> Boundaries:
+    """Returns the boundaries of looks after every seed from two."""
+    return spending_boundaries([n / planned_seeds for n in range(2, planned_seeds + 1)], alpha)
+
+
+class _Path:
+    """A Brownian motion that has not stopped: its density at the last look, as masses on nodes."""
+
+    def __init__(self, sides: int) -> None:
+        self.sides = sides
+        self.information = 0.0
+        # All the mass at 0, before the first look.
+        self.nodes, self.mass = np.zeros(1), np.ones(1)
+
+    def boundary(self, step: float, increment: float, next_step: float) -> float:
+        """Advances to the next look.
+
+        Args:
+          step: standard deviation of the motion between the previous look and this one.
+          increment: the probability of crossing each side at this look.
+          next_step: as `step`, for the look after this one.
+
+        Returns:
+          The boundary's z.
+        """
+        from scipy.optimize import brentq
+        from scipy.special import ndtr
+
+        self.information += step**2
+        root = math.sqrt(self.information)
+
+        def excess(z: float) -> float:
+            return float(self.mass @ ndtr((self.nodes - z * root) / step)) - increment
+
+        z = math.inf
+        if increment >= _LEAST_SPENT:
+            z = float(brentq(excess, -_REACH, 2 * _REACH, xtol=1e-12))
+        self._stop_beyond(min(z, _REACH) * root, root, step, next_step)
+        return z
+
+    def _stop_beyond(self, high: float, root: float, step: float, next_step: float) -> None:
+        low = -high if self.sides == 2 else -_REACH * root
+        # The density varies on the scale of this step, the integrand of the next look on that of
+        # the next step.
+        nodes, weights = _panels(low, high, min(step, next_step))
+        kernel = np.exp(-0.5 * ((nodes[:, None] - self.nodes) / step) ** 2)
+        self.mass = weights * (kernel @ self.mass) / (step * math.sqrt(2 * math.pi))
+        self.nodes = nodes
+
+
+def _panels(low: float, high: float, width: float) -> tuple[Array, Array]:
+    """Returns nodes and weights of Gauss-Legendre quadrature on panels of at most `width`."""
+    points, weights = np.polynomial.legendre.leggauss(_NODES_PER_PANEL)
+    number = max(1, math.ceil((high - low) / width))
+    edges = np.linspace(low, high, number + 1)
+    half = (high - low) / number / 2
+    nodes = (edges[:-1, None] + half * (points + 1)).ravel()
+    return nodes, np.tile(half * weights, number)

@@ -1,0 +1,569 @@
+"""Variance components: pre-training seeds, fine-tuning runs, examples, and the residual."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from multiberts.runs.errors import counted
+from multiberts.stats.errors import DataError, check_choice
+from multiberts.stats.variance.crossing import Term, VarianceParts
+from multiberts.stats.variance.plan import (
+    TARGET_POWER,
+    Plan,
+    PlannedDesign,
+    check_costs,
+    check_sizes,
+    fiducial_draws,
+    num_arms,
+    too_few_to_plan,
+)
+from multiberts.stats.variance.score_tables import Scores, deviations, score_table
+
+Array = NDArray[np.float64]
+Targets = Literal["examples", "seeds"]
+Runs = Mapping[Any, ArrayLike] | Sequence[ArrayLike]  # for each seed [F_i, C]
+_NAMES = ("seed", "example", "residual", "run", "run_residual")
+
+
+@dataclass(frozen=True)
+class VarianceComponents:
+    """Variances of the parts of the score of one run on one example.
+
+    X = mean + seed + run within seed + example + (seed by example) + (run by example).
+
+    Attributes:
+      seed: of the pre-training seed's own mean.
+      example: of the example's own mean.
+      residual: of a seed on an example, beyond both.
+      run: of a fine-tuning run's mean within its seed; 0 where runs were averaged before.
+      run_residual: of a run on an example, beyond all other parts.
+      truncated: the names of those whose estimate was negative and is set to 0.
+      mean_squares: those of the data, by name; empty where the components are known otherwise.
+      coefficients: by component, by how much it counts each mean square.
+
+    Raises:
+      DataError: a component is NaN or infinite.
+    """
+
+    seed: float
+    example: float
+    residual: float
+    run: float = 0.0
+    run_residual: float = 0.0
+    truncated: tuple[str, ...] = ()
+    mean_squares: Mapping[str, Term] = field(default_factory=dict, repr=False, compare=False)
+    coefficients: Mapping[str, Mapping[str, float]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+
+    def __post_init__(self) -> None:
+        for name in _NAMES:
+            if not math.isfinite(getattr(self, name)):
+                raise DataError(f"found component {name} {getattr(self, name)}, expected a number")
+
+    @property
+    def total(self) -> float:
+        """Returns the variance of one run on one example."""
+        return self.seed + self.example + self.residual + self.run + self.run_residual
+
+    @property
+    def seed_share(self) -> float:
+        """Returns the seed's share of the total, from 0 to 1; 0 where nothing varies."""
+        return self.seed / self.total if self.total else 0.0
+
+    def of_mean(
+        self, num_seeds: float, num_runs: float = 1, num_examples: float = math.inf
+    ) -> dict[str, float]:
+        """Returns, by component, its share of the variance of a mean: sa/R, sf/(R F), sb/C, ..."""
+        return _of_mean(self._values(), num_seeds, num_runs, num_examples)
+
+    def plan(
+        self,
+        num_seeds: int,
+        num_runs: float = 1,
+        num_examples: float = math.inf,
+        design: PlannedDesign = "paired",
+        alpha: float = 0.05,
+        sides: int = 2,
+        target_power: float = TARGET_POWER,
+        effect: float | None = None,
+    ) -> Plan:
+        """Plans a study. Its numbers have ranges where the components were estimated from data.
+
+        Args:
+          num_seeds: R, of each arm.
+          num_runs: F, fine-tuning runs per seed, which are averaged.
+          num_examples: C; infinity leaves the variance of examples out.
+          design: with `unpaired` these are the components of one arm, with both arms taken as equal,
+            but `example` of the difference (see `unpaired_components`); otherwise of the difference,
+            or of the procedure in a `single` design.
+          alpha: level of the test.
+          sides: of the test, 1 or 2.
+          target_power: the probability with which a difference is to be found.
+          effect: the true difference to be found; it can be given later, too.
+
+        Raises:
+          DataError: a size, a component or another number is not valid, or the components are from
+            data of two seeds, or two examples, which are too few to plan from.
+
+        Warns:
+          UserWarning: a component was estimated below 0 and is planned as 0.
+
+        Example:
+          >>> from multiberts.stats.variance.components import VarianceComponents
+          >>> plan = VarianceComponents(seed=0.0001, example=0.1, residual=0.05).plan(5, 1, 1000)
+          >>> plan.seeds_needed(0.03)
+          11
+        """
+        check_choice("design", design, PlannedDesign)
+        check_sizes(num_seeds, num_runs, num_examples)
+        for name, value in self._values().items():
+            if value < 0:
+                raise DataError(
+                    f"found component {name} {value:g}, expected 0 or more; estimate it with "
+                    "truncate=True, or plan with an upper limit"
+                )
+        if self.truncated:
+            warnings.warn(
+                f"the components {', '.join(self.truncated)} were estimated below 0 and are planned "
+                "as 0: if they are not, the power is lower than computed",
+                stacklevel=2,
+            )
+        sizes = num_seeds, num_runs, num_examples
+        draws = self._draws()
+        return Plan(
+            _parts(self._values(), *sizes, design),
+            num_seeds,
+            num_examples,
+            num_runs,
+            design,
+            alpha,
+            sides,
+            target_power,
+            effect,
+            None if draws is None else _parts(draws, *sizes, design),
+        )
+
+    def _draws(self) -> dict[str, Array] | None:
+        """Returns components [D] that could have led to the data; None where there were no data."""
+        if not self.mean_squares:
+            return None
+        seeds = tuple(term for name, term in self.mean_squares.items() if name.startswith("seed"))
+        reason = too_few_to_plan(VarianceParts(seeds, (self.mean_squares["example"],), ()))
+        if reason:
+            raise DataError(reason)
+        drawn = fiducial_draws(VarianceParts(tuple(self.mean_squares.values()), (), ())).seeds
+        squares = dict(zip(self.mean_squares, (value for value, _ in drawn), strict=True))
+        return {
+            name: np.maximum(sum(times * squares[square] for square, times in by.items()), 0.0)
+            for name, by in self.coefficients.items()
+        }
+
+    def best_runs_per_seed(
+        self, cost_pretrain: float, cost_finetune: float, num_examples: float = math.inf
+    ) -> int:
+        """Finds the fine-tuning runs per seed that give the smallest variance for the cost.
+
+        The variance falls as (A + B / F) / R, with A of a seed and B of a run, and R seeds cost
+        R (cost_pretrain + F cost_finetune). The best F is sqrt(cost_pretrain B / (cost_finetune A));
+        of the whole numbers next to it, the one with the smaller product is returned.
+
+        Args:
+          cost_pretrain: of one seed, in any unit; 0 where the checkpoints exist.
+          cost_finetune: of one run, in the same unit.
+          num_examples: C.
+
+        Raises:
+          DataError: a cost is negative or fine-tuning free, or seeds do not differ, so that more
+            runs are always better; `best_plan` finds the best numbers within a budget.
+        """
+        check_costs(cost_pretrain, cost_finetune)
+        of_seed, of_run = self._of_seed_and_run(num_examples)
+        if of_run == 0:
+            return 1
+        if of_seed == 0 and cost_pretrain > 0:
+            raise DataError(
+                "found no variance between seeds, so that one seed with ever more runs is best; use "
+                "best_plan with a budget"
+            )
+        ideal = (
+            math.sqrt(cost_pretrain * of_run / (cost_finetune * of_seed)) if cost_pretrain else 0
+        )
+
+        def product(number: int) -> float:
+            return (of_seed + of_run / number) * (cost_pretrain + number * cost_finetune)
+
+        below = max(1, math.floor(ideal))
+        return min((below, below + 1), key=product)
+
+    def best_plan(
+        self,
+        budget: float,
+        cost_pretrain: float,
+        cost_finetune: float,
+        num_examples: float = math.inf,
+        design: PlannedDesign = "paired",
+        **settings: Any,
+    ) -> Plan:
+        """Finds the numbers of seeds and runs with the smallest variance within a budget.
+
+        Args:
+          budget: for all runs of all arms.
+          cost_pretrain: of one seed of one arm.
+          cost_finetune: of one run of one arm.
+          num_examples: as in `plan`.
+          design: as in `plan`.
+          **settings: others of `plan`.
+
+        Returns:
+          The plan with these numbers; `variance` and `cost` describe it.
+
+        Raises:
+          DataError: the budget is below the cost of two seeds.
+        """
+        check_costs(cost_pretrain, cost_finetune)
+        if not math.isfinite(budget):
+            raise DataError(f"found a budget of {budget}, expected a number")
+        of_arm = budget / num_arms(design)
+        most_runs = math.floor((of_arm / 2 - cost_pretrain) / cost_finetune * (1 + 1e-12))
+        if most_runs < 1:
+            raise DataError(
+                f"found a budget of {budget:g}, expected at least "
+                f"{2 * num_arms(design) * (cost_pretrain + cost_finetune):g} for two seeds of one run"
+            )
+        runs = np.arange(1, most_runs + 1)
+        seeds = np.floor(of_arm / (cost_pretrain + runs * cost_finetune) * (1 + 1e-12))
+        of_seed, of_run = self._of_seed_and_run(num_examples)
+        best = int(np.argmin((of_seed + of_run / runs) / seeds))
+        return self.plan(int(seeds[best]), int(runs[best]), num_examples, design, **settings)
+
+    def _of_seed_and_run(self, num_examples: float) -> tuple[float, float]:
+        """Returns the variance of a seed's score that more runs do not reduce, and that of a run."""
+        terms = self.of_mean(1, 1, num_examples)
+        return terms["seed"] + terms["residual"], terms["run"] + terms["run_residual"]
+
+    def _values(self) -> dict[str, float]:
+        return {name: getattr(self, name) for name in _NAMES}
+
+
+def _of_mean(
+    values: Mapping[str, Any], num_seeds: float, num_runs: float, num_examples: float
+) -> dict[str, Any]:
+    """Returns what each component, a number or draws [D], adds to the variance of a mean."""
+    numbers = {
+        "seed": num_seeds,
+        "run": num_seeds * num_runs,
+        "example": num_examples,
+        "residual": num_seeds * num_examples,
+        "run_residual": num_seeds * num_runs * num_examples,
+    }
+    return {name: values.get(name, 0.0) / number for name, number in numbers.items()}
+
+
+def _parts(
+    values: Mapping[str, Any],
+    num_seeds: int,
+    num_runs: float,
+    num_examples: float,
+    design: PlannedDesign,
+) -> VarianceParts:
+    """Returns the mean squares to be expected, from components that are numbers or draws [D]."""
+    terms = _of_mean(values, num_seeds, num_runs, num_examples)
+    pools = 2 if design == "unpaired" else 1
+    rest = terms["residual"] + terms["run_residual"]
+    seeds = ((terms["seed"] + terms["run"] + rest, num_seeds - 1),) * pools
+    if math.isinf(num_examples):
+        return VarianceParts(seeds, (), ())
+    examples = ((terms["example"] + pools * rest, num_examples - 1),)
+    residual = ((rest, (num_seeds - 1) * (num_examples - 1)),) * pools
+    return VarianceParts(seeds, examples, residual)
+
+
+@dataclass(frozen=True)
+class MeanSquares:
+    """The mean squares of seeds, examples and residual of a table [R, C]."""
+
+    seed: float
+    example: float
+    residual: float
+
+
+def mean_squares(scores: Scores) -> MeanSquares:
+    """Computes C sum r^2 / (R - 1), R sum c^2 / (C - 1) and sum d^2 / ((R - 1) (C - 1)).
+
+    Args:
+      scores: [R, C], the runs of a seed averaged.
+
+    Raises:
+      DataError: fewer than two seeds or examples.
+    """
+    parts = deviations(scores)
+    num_seeds, num_examples = len(parts.seed), len(parts.example)
+    _at_least_two(num_seeds, num_examples)
+    return MeanSquares(
+        num_examples * float(parts.seed @ parts.seed) / (num_seeds - 1),
+        num_seeds * float(parts.example @ parts.example) / (num_examples - 1),
+        parts.residual_squares / ((num_seeds - 1) * (num_examples - 1)),
+    )
+
+
+def _at_least_two(num_seeds: int, num_examples: int) -> None:
+    if num_seeds < 2 or num_examples < 2:
+        raise DataError(
+            f"found {counted(num_seeds, 'seed')} and {counted(num_examples, 'example')}, expected two "
+            "or more of each to separate their variances"
+        )
+
+
+def variance_components(scores: Scores, truncate: bool = True) -> VarianceComponents:
+    """Estimates components of seeds crossed with examples, from the expected mean squares.
+
+    Args:
+      scores: [R, C], the runs of a seed averaged.
+      truncate: whether a negative estimate is set to 0. Without truncation every estimate is
+        unbiased, as needed where many are averaged.
+
+    Raises:
+      DataError: fewer than two seeds or examples.
+    """
+    num_seeds, num_examples = score_table(scores).shape
+    return _components(
+        truncate,
+        _terms(mean_squares(scores), num_seeds, num_examples),
+        seed={"seed": 1 / num_examples, "residual": -1 / num_examples},
+        example={"example": 1 / num_seeds, "residual": -1 / num_seeds},
+        residual={"residual": 1.0},
+    )
+
+
+def _terms(squares: MeanSquares, num_seeds: int, num_examples: int) -> dict[str, Term]:
+    """Returns the mean squares of a table with their degrees of freedom."""
+    return {
+        "seed": (squares.seed, num_seeds - 1),
+        "example": (squares.example, num_examples - 1),
+        "residual": (squares.residual, (num_seeds - 1) * (num_examples - 1)),
+    }
+
+
+def unpaired_components(
+    base: Scores, experiment: Scores, truncate: bool = True
+) -> VarianceComponents:
+    """Estimates the components of a plan for unpaired seeds.
+
+    Args:
+      base: [R, C].
+      experiment: [R', C], on the same examples.
+      truncate: as in `variance_components`.
+
+    Returns:
+      Seed and residual of one side (the mean of both), and the example component of the
+      difference.
+
+    Raises:
+      DataError: fewer than two seeds or examples, or different numbers of examples.
+    """
+    sides = [deviations(base), deviations(experiment)]
+    if len(sides[0].example) != len(sides[1].example):
+        raise DataError(
+            f"found {len(sides[0].example)} and {len(sides[1].example)} examples, expected the "
+            "same on both sides"
+        )
+    size = len(sides[0].example)
+    difference = sides[1].example - sides[0].example
+    squares: dict[str, Term] = {"example": (float(difference @ difference) / (size - 1), size - 1)}
+    coefficients: dict[str, dict[str, float]] = {
+        "seed": {},
+        "example": {"example": 1.0},
+        "residual": {},
+    }
+    for place, (scores, side) in enumerate(zip((base, experiment), sides, strict=True)):
+        own = _terms(mean_squares(scores), len(side.seed), size)
+        seed, residual = f"seed {place}", f"residual {place}"
+        squares |= {seed: own["seed"], residual: own["residual"]}
+        coefficients["seed"] |= {seed: 0.5 / size, residual: -0.5 / size}
+        coefficients["example"][residual] = -1 / len(side.seed)
+        coefficients["residual"][residual] = 0.5
+    return _components(truncate, squares, **coefficients)
+
+
+def _components(
+    truncate: bool, squares: Mapping[str, Term], **coefficients: Mapping[str, float]
+) -> VarianceComponents:
+    """Returns components that are sums of mean squares, each times its coefficient."""
+    estimates = {
+        name: sum(times * squares[square][0] for square, times in by.items())
+        for name, by in coefficients.items()
+    }
+    negative = tuple(name for name, value in estimates.items() if value < 0 and truncate)
+    kept: dict[str, Any] = {
+        name: 0.0 if name in negative else value for name, value in estimates.items()
+    }
+    return VarianceComponents(
+        **kept, truncated=negative, mean_squares=squares, coefficients=coefficients
+    )
+
+
+def nested_variance_components(runs: Runs, truncate: bool = True) -> VarianceComponents:
+    """Estimates components of runs nested in seeds, crossed with examples.
+
+    From the expected mean squares. Where seeds have different numbers of runs F_i (N in total),
+    n0 = (N - sum F_i^2 / N) / (R - 1) takes the place of F.
+
+    Args:
+      runs: for each seed its runs' scores [F_i, C].
+      truncate: as in `variance_components`.
+
+    Raises:
+      DataError: fewer than two seeds or examples, or no seed with two runs.
+
+    Reference: Searle, Casella & McCulloch, Variance Components (1992), chapter 3.6.
+    """
+    tables = _run_tables(runs)
+    counts = np.array([len(table) for table in tables])
+    num_seeds, num_examples, number = len(tables), tables[0].shape[1], int(counts.sum())
+    _at_least_two(num_seeds, num_examples)
+    if number == num_seeds:
+        raise DataError(
+            "found one run per seed, expected a seed with two or more to separate runs from seeds; "
+            "add fine-tuning runs or use variance_components"
+        )
+    within = [deviations(table) for table in tables]
+    seed_rows = np.array([table.mean(axis=0) for table in tables])  # [R, C]
+    example = counts @ seed_rows / number
+    mean = example.mean()
+    seed = seed_rows.mean(axis=1) - mean
+    interaction = seed_rows - seed[:, None] - example
+    ms_run = (
+        num_examples
+        * sum(float(found.seed @ found.seed) for found in within)
+        / (number - num_seeds)
+    )
+    ms_run_residual = sum(found.residual_squares for found in within)
+    ms_run_residual /= (number - num_seeds) * (num_examples - 1)
+    ms_seed = num_examples * float(counts @ seed**2) / (num_seeds - 1)
+    ms_example = number * float(((example - mean) ** 2).sum()) / (num_examples - 1)
+    ms_residual = float(counts @ (interaction**2).sum(axis=1))
+    ms_residual /= (num_seeds - 1) * (num_examples - 1)
+    crowding = float((counts**2).sum()) / number  # F where all seeds have F runs
+    runs_per_seed = (number - crowding) / (num_seeds - 1)  # n0
+    of_run, of_seed = number - num_seeds, num_seeds - 1
+    squares = {
+        "seed": (ms_seed, of_seed),
+        "example": (ms_example, num_examples - 1),
+        "residual": (ms_residual, of_seed * (num_examples - 1)),
+        "run": (ms_run, of_run),
+        "run residual": (ms_run_residual, of_run * (num_examples - 1)),
+    }
+    crowded, each = crowding / runs_per_seed / number, 1 / (num_examples * runs_per_seed)
+    return _components(
+        truncate,
+        squares,
+        seed={"seed": each, "run": -each, "residual": -each, "run residual": each},
+        example={
+            "example": 1 / number, "residual": -crowded, "run residual": crowded - 1 / number
+        },
+        residual={"residual": 1 / runs_per_seed, "run residual": -1 / runs_per_seed},
+        run={"run": 1 / num_examples, "run residual": -1 / num_examples},
+        run_residual={"run residual": 1.0},
+    )  # fmt: skip
+
+
+def _run_tables(runs: Runs) -> list[Array]:
+    rows = runs.values() if isinstance(runs, Mapping) else runs
+    tables = [np.asarray(table, dtype=np.float64) for table in rows]
+    shapes = [table.shape for table in tables]
+    if (
+        not tables
+        or any(len(shape) != 2 or 0 in shape for shape in shapes)
+        or len({shape[1] for shape in shapes}) > 1
+    ):
+        raise DataError(
+            f"found runs of shapes {shapes}, expected [runs, examples] for each seed, with the same examples"
+        )
+    return tables
+
+
+@dataclass(frozen=True)
+class IntraclassCorrelation:
+    """Agreement of raters on targets, two-way random effects.
+
+    Attributes:
+      single: ICC(2,1): the share of the targets' variance in one rating.
+      average: ICC(2,k): the same in the mean of all k ratings.
+      single_interval, average_interval: confidence intervals (low, high) by F quantiles.
+    """
+
+    single: float
+    average: float
+    single_interval: tuple[float, float]
+    average_interval: tuple[float, float]
+
+
+def intraclass_correlation(
+    scores: Scores, targets: Targets = "examples", confidence: float = 0.95
+) -> IntraclassCorrelation:
+    """Computes ICC(2,1) and ICC(2,k) of a table of scores.
+
+    With examples as targets it measures how far seeds agree on which examples are hard; with seeds
+    as targets ICC(2,1) is the seeds' share of the total variance. Negative estimates are kept, as is
+    usual for ICCs. Where targets do not differ at all, every value is 0.
+
+    Args:
+      scores: [R, C], the runs of a seed averaged.
+      targets: `examples` (seeds rate them) or `seeds` (examples rate them).
+      confidence: level of the intervals.
+
+    Raises:
+      DataError: fewer than two seeds or examples, or an unknown word for targets.
+
+    Reference: Shrout & Fleiss (1979); McGraw & Wong (1996), table 7.
+    """
+    from scipy.special import fdtri
+
+    check_choice("targets", targets, Targets)
+    if not 0 < confidence < 1:
+        raise DataError(f"found confidence {confidence}, expected a number between 0 and 1")
+    squares = mean_squares(scores)
+    num_seeds, num_examples = score_table(scores).shape
+    k, n = (num_seeds, num_examples) if targets == "examples" else (num_examples, num_seeds)
+    rows, columns = squares.example, squares.seed
+    if targets == "seeds":
+        rows, columns = columns, rows
+    rest = squares.residual
+    scale = rows + (k - 1) * rest + k * (columns - rest) / n
+    if scale <= 0 or rows == rest == 0:  # nothing varies, or raters alone
+        return IntraclassCorrelation(0.0, 0.0, (0.0, 0.0), (0.0, 0.0))
+    single = (rows - rest) / scale
+    if single >= 1:
+        return IntraclassCorrelation(1.0, 1.0, (1.0, 1.0), (1.0, 1.0))
+    tail = (1 - confidence) / 2
+    # Satterthwaite's degrees of freedom of the raters' and the residual's mean square.
+    a = k * single / (n * (1 - single))
+    b = 1 + a * (n - 1)
+    freedom = (a * columns + b * rest) ** 2 / (
+        (a * columns) ** 2 / (k - 1) + (b * rest) ** 2 / ((n - 1) * (k - 1))
+    )
+    lower_f = float(fdtri(n - 1, freedom, 1 - tail))
+    upper_f = float(fdtri(freedom, n - 1, 1 - tail))
+    raters = k * columns + (k * n - k - n) * rest
+    low = n * (rows - lower_f * rest) / (lower_f * raters + n * rows)
+    high = n * (upper_f * rows - rest) / (raters + n * upper_f * rows)
+    low, high = float(low), float(high)
+    return IntraclassCorrelation(
+        float(single),
+        _of_average(float(single), k),
+        (low, high),
+        (_of_average(low, k), _of_average(high, k)),
+    )
+
+
+def _of_average(single: float, number: int) -> float:
+    """Computes the reliability of the mean of `number` ratings by Spearman and Brown."""
+    return number * single / (1 + (number - 1) * single)

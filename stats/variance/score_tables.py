@@ -1,0 +1,262 @@
+"""Tables of scores [seeds, examples], whole or in blocks, and their deviations.
+
+Everything here passes over a table block by block, so that a table of a million examples never has
+to be in memory as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from multiberts.stats.errors import DataError
+
+Array = NDArray[np.float64]
+
+# Elements of a block that is cut from an array: 2 MiB.
+_BLOCK_ELEMENTS = 2**18
+_NONE = np.zeros((0, 0))
+
+
+@dataclass(frozen=True)
+class ScoreTable:
+    """Scores [R, C] that are computed block by block.
+
+    Attributes:
+      shape: numbers of seeds and examples.
+      blocks: yields blocks [R, c] in order over the examples; every call starts from the first.
+    """
+
+    shape: tuple[int, int]
+    blocks: Callable[[], Iterator[Array]]
+
+
+Scores = ArrayLike | ScoreTable
+
+
+def score_table(scores: Scores, block_size: int | None = None) -> ScoreTable:
+    """Converts an array [R, C] of any real dtype to a table; returns a table unchanged.
+
+    Args:
+      scores: the array or table.
+      block_size: examples per block of an array; by default blocks have 2 MiB.
+
+    Raises:
+      DataError: the scores do not have two axes, or are empty.
+    """
+    values = np.empty(0) if isinstance(scores, ScoreTable) else np.asarray(scores)
+    shape = scores.shape if isinstance(scores, ScoreTable) else values.shape
+    if len(shape) != 2 or 0 in shape:
+        raise DataError(f"found scores of shape {shape}, expected [seeds, examples]")
+    if isinstance(scores, ScoreTable):
+        return scores
+    step = block_size or max(1, _BLOCK_ELEMENTS // shape[0])
+
+    def blocks() -> Iterator[Array]:
+        for start in range(0, shape[1], step):
+            yield np.asarray(values[:, start : start + step], dtype=np.float64)
+
+    return ScoreTable((shape[0], shape[1]), blocks)
+
+
+def summed_table(tables: Sequence[ScoreTable], weights: Sequence[float]) -> ScoreTable:
+    """Returns a weighted sum of tables of one shape; their blocks may have different widths."""
+
+    def blocks() -> Iterator[Array]:
+        for found in aligned_blocks(*tables):
+            total = weights[0] * found[0]
+            for weight, block in zip(weights[1:], found[1:], strict=True):
+                total += weight * block
+            yield total
+
+    return ScoreTable(tables[0].shape, blocks)
+
+
+def rows_of(table: ScoreTable, rows: Sequence[int]) -> ScoreTable:
+    """Returns some seeds of a table, in this order."""
+    chosen = list(rows)
+    return ScoreTable(
+        (len(chosen), table.shape[1]), lambda: (block[chosen] for block in table.blocks())
+    )
+
+
+def aligned_blocks(*tables: ScoreTable) -> Iterator[tuple[Array, ...]]:
+    """Yields blocks of several tables over the same examples, cut where any table ends a block.
+
+    Raises:
+      DataError: the tables have different numbers of examples.
+    """
+    numbers = [table.shape[1] for table in tables]
+    if len(set(numbers)) > 1:
+        raise DataError(
+            f"base has {numbers[0]} examples and experiment {numbers[-1]}, expected the same"
+        )
+    sources = [table.blocks() for table in tables]
+    held = [next(source) for source in sources]
+    done = 0
+    while True:
+        width = min(block.shape[1] for block in held)
+        yield tuple(block[:, :width] for block in held)
+        done += width
+        if done == numbers[0]:
+            return
+        for place, source in enumerate(sources):
+            held[place] = held[place][:, width:] if held[place].shape[1] > width else _NONE
+            if not held[place].size:  # the old block is gone before the next one is made
+                held[place] = next(source)
+
+
+@dataclass(frozen=True)
+class Deviations:
+    """The parts of a table X [R, C]: X = mean + seed + example + residual.
+
+    Of the residual d only its sums of squares are kept.
+
+    Attributes:
+      mean: the grand mean.
+      seed: deviations of seeds [R].
+      example: deviations of examples [C].
+      seed_squares: sum of d**2 over examples [R].
+    """
+
+    mean: float
+    seed: Array
+    example: Array
+    seed_squares: Array
+
+    @property
+    def residual_squares(self) -> float:
+        """Returns the sum of d**2."""
+        return float(self.seed_squares.sum())
+
+    @property
+    def size(self) -> int:
+        """Returns the number of seeds times examples."""
+        return len(self.seed) * len(self.example)
+
+
+def deviations(scores: Scores) -> Deviations:
+    """Splits scores [R, C] into their parts, in two passes over their blocks.
+
+    Raises:
+      DataError: the scores do not have two axes, are empty, or not all finite.
+    """
+    table = score_table(scores)
+    mean, seed, example = _marginal_deviations(table)
+    seed_squares = np.zeros_like(seed)
+    for residual in _residual_blocks(table, mean, seed, example):
+        seed_squares += (residual * residual).sum(axis=1)
+    if not np.isfinite(mean + seed_squares.sum()):
+        raise DataError(
+            "found scores that are NaN or infinite (or too large to square), expected numbers; leave "
+            "out runs that diverged"
+        )
+    return Deviations(mean, seed, example, seed_squares)
+
+
+def _marginal_deviations(table: ScoreTable) -> tuple[float, Array, Array]:
+    """Computes the grand mean, and the deviations of seeds [R] and examples [C] from it."""
+    num_seeds, num_examples = table.shape
+    sums, example = np.zeros(num_seeds), np.empty(num_examples)
+    start, first = 0, None
+    for block in table.blocks():
+        # Relative to one value, so that a table without spread has none after rounding either.
+        first = block[0, 0] if first is None else first
+        shifted = block - first
+        sums += shifted.sum(axis=1)
+        example[start : start + block.shape[1]] = shifted.mean(axis=0)
+        start += block.shape[1]
+    if start != num_examples:
+        raise DataError(
+            f"found blocks of {start} examples in total, expected {num_examples} by the table's shape"
+        )
+    means = sums / num_examples
+    mean = means.mean()
+    return float(cast(float, first) + mean), means - mean, example - mean
+
+
+def _residual_blocks(
+    table: ScoreTable, mean: float, seed: Array, example: Array
+) -> Iterator[Array]:
+    """Yields blocks [R, c] of the residual."""
+    start = 0
+    for block in table.blocks():
+        expected = example[start : start + block.shape[1]] + mean
+        residual = block - expected
+        residual -= seed[:, None]
+        start += block.shape[1]
+        del block, expected  # not in memory while the residual is used
+        yield residual
+        del residual
+
+
+def residual_table(table: ScoreTable, parts: Deviations) -> ScoreTable:
+    """Returns the residual of a table, as a table."""
+    return ScoreTable(
+        table.shape, lambda: _residual_blocks(table, parts.mean, parts.seed, parts.example)
+    )
+
+
+def clustered_table(scores: Scores, clusters: ArrayLike) -> Array:
+    """Sums up a table by clusters of examples, for everything that takes a table of scores.
+
+    Once whole clusters are drawn, the score of seed i is a ratio: the sum of the clusters' scores
+    over the sum of their sizes. Its linear part gives cluster g the value
+    mean_i + (G / C) sum_{j in g} (X_ij - mean_i). With clusters of equal size that is exactly the
+    mean of the cluster.
+
+    Args:
+      scores: [R, C].
+      clusters: the cluster of each example [C], numbers or strings.
+
+    Returns:
+      float64 [R, G], clusters in sorted order. Its mean over clusters is the mean over examples.
+
+    Raises:
+      DataError: the number of clusters differs from that of examples, or there is one cluster.
+    """
+    table = score_table(scores)
+    num_seeds, num_examples = table.shape
+    names, codes = np.unique(np.asarray(clusters), return_inverse=True)
+    if codes.shape != (num_examples,):
+        raise DataError(
+            f"found clusters of shape {codes.shape}, expected one for each of {num_examples} examples"
+        )
+    if len(names) < 2:
+        raise DataError("found one cluster of examples, expected several; give finer clusters")
+    mean, seed, _ = _marginal_deviations(table)
+    result = np.zeros((num_seeds, len(names)))
+    start = 0
+    for block in table.blocks():
+        members = codes[start : start + block.shape[1]]
+        for sums, values, seed_mean in zip(result, block, mean + seed, strict=True):
+            np.add.at(sums, members, values - seed_mean)
+        start += block.shape[1]
+    result *= len(names) / num_examples
+    return result + (mean + seed)[:, None]
+
+
+@dataclass(frozen=True)
+class TablePart:
+    """One weighted table of a sum.
+
+    Attributes:
+      table: scores [R, C].
+      weight: factor of the table in the sum.
+      pool: name of the pool its seeds are drawn from; None where they are fixed.
+      examples: name of the set its examples (or clusters) are drawn from; None where they are fixed.
+      seed_freedom: degrees of freedom of the spread of its seeds, where they are not R - 1.
+      scored: numbers of examples behind each share that the scores are made of, where not all examples
+        count, such as the positives of a recall.
+    """
+
+    table: ScoreTable
+    weight: float
+    pool: str | None
+    examples: str | None
+    seed_freedom: int | None = None
+    scored: tuple[float, ...] = ()

@@ -1,0 +1,308 @@
+"""`stats.compare_arms`: differences that agree with `compare`, ranks, ties, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.typing import NDArray
+from scipy.special import polygamma
+
+from multiberts import stats
+from multiberts.benchmarks.leaderboard_calibration import (
+    LeaderboardCondition,
+    LeaderboardOutcome,
+    leaderboard_table,
+)
+from multiberts.stats.compare.arms import seed_prior
+from multiberts.stats.compare.ranking import ranked
+from multiberts.stats.errors import DataError
+from multiberts.stats.intervals import Interval, clopper_pearson_interval, t_interval
+from multiberts.stats.results.comparison import ArmSummary
+from multiberts.stats.results.ranking import ArmDifference
+from multiberts.stats.variance.crossing import crossing_of_tables
+
+Tables = dict[str, NDArray[np.float64]]
+FEW = {"num_bootstrap": 50}
+
+
+def leaderboard(skills: dict[str, float], seeds: int = 5, examples: int = 200) -> Tables:
+    """Right and wrong answers [seeds, examples] of each arm."""
+    random = np.random.default_rng(len(skills))
+    difficulty = random.normal(size=examples)
+    return {
+        name: (random.normal(skill, 0.1, (seeds, 1)) + random.normal(size=(seeds, examples)) > difficulty)
+        .astype(float)
+        for name, skill in skills.items()
+    }  # fmt: skip
+
+
+SIX = leaderboard({"a": -1.5, "b": -0.2, "c": 0.0, "d": 0.0, "e": 1.2, "f": 1.3})
+
+
+@pytest.mark.parametrize("resample", ["both", "seeds", "examples"])
+@pytest.mark.parametrize("design", ["paired", "unpaired"])
+@pytest.mark.parametrize("aggregate", ["mean", "iqm"])
+@pytest.mark.parametrize("metric", ["accuracy", "matthews"])
+def test_two_arms_agree_with_compare(design, resample, aggregate, metric):
+    arms = {name: SIX[name].astype(int) for name in ("a", "c")}
+    labels = (np.arange(200) % 2).astype(int)
+    options = {"labels": labels, "resample": resample, "aggregate": aggregate, **FEW}
+    pair = stats.compare(arms["a"], arms["c"], metric, design, **options)
+    found = stats.compare_arms(arms, metric, design, against="a", **options)
+    (difference,) = found.differences
+    assert difference.estimate == pair.estimate
+    assert difference.interval == pytest.approx(pair.t, rel=1e-12)
+    assert difference.p == difference.p_holm == pytest.approx(pair.p_t.two_sided, rel=1e-9)
+    assert {arm.name: arm.t for arm in found.arms} == {"a": pair.base.t, "c": pair.experiment.t}
+
+
+@pytest.mark.parametrize("design", ["paired", "unpaired"])
+def test_names_and_order_of_arms_change_nothing(design):
+    found = stats.compare_arms(SIX, design=design, **FEW)
+    renamed = {f"model {name}": SIX[name] for name in "fdbeca"}
+    again = stats.compare_arms(renamed, design=design, **FEW)
+    ranks = [(f"model {a.name}", a.rank, a.rank_low, a.rank_high, a.groups) for a in found.arms]
+    assert ranks == [(a.name, a.rank, a.rank_low, a.rank_high, a.groups) for a in again.arms]
+    for first, second in zip(found.differences, again.differences, strict=True):
+        assert f"model {first.base}" == second.base
+        assert first.interval == pytest.approx(second.interval, rel=1e-9)
+        assert first.p_holm == pytest.approx(second.p_holm, rel=1e-6)
+
+
+def test_ranks_and_ties_of_arms_far_apart():
+    found = stats.compare_arms(SIX, **FEW)
+    places = {arm.name: (arm.rank_low, arm.rank_high) for arm in found.arms}
+    assert places == {
+        "e": (1, 2), "f": (1, 2), "b": (3, 5), "c": (3, 5), "d": (3, 5), "a": (6, 6),
+    }  # fmt: skip
+    assert [set(group) for group in found.groups] == [{"e", "f"}, {"b", "c", "d"}, {"a"}]
+    clear = {frozenset((item.base, item.experiment)) for item in found.differences if item.clear}
+    assert len(clear) == 15 - 1 - 3
+
+
+def test_equal_scores_share_their_rank():
+    copies = {"one": SIX["c"], "two": SIX["c"], "three": SIX["e"]}
+    found = stats.compare_arms(copies, design="paired", **FEW)
+    assert {arm.name: arm.rank for arm in found.arms} == {"three": 1, "one": 2, "two": 2}
+    same = next(item for item in found.differences if "three" not in (item.base, item.experiment))
+    reach = clopper_pearson_interval(0, 200, 1 - 0.05 / 3).high  # no example differs
+    assert (same.estimate, same.p_holm) == (0.0, 1.0)
+    assert same.interval == pytest.approx((-reach, reach))
+    assert not same.clear
+
+
+def test_where_less_is_better_the_least_comes_first():
+    labels = np.ones(200)
+    by_accuracy = stats.compare_arms(SIX, "accuracy", labels=labels, **FEW)
+    by_error = stats.compare_arms(SIX, "error", labels=labels, **FEW)
+    assert [arm.name for arm in by_error.arms] == [arm.name for arm in by_accuracy.arms]
+    for first, second in zip(by_accuracy.arms, by_error.arms, strict=True):
+        assert (first.rank_low, first.rank_high) == (second.rank_low, second.rank_high)
+        assert first.groups == second.groups
+    assert all(item.estimate <= 0 for item in by_error.differences)
+
+
+def test_against_one_arm_corrects_for_fewer_differences():
+    every, against = stats.compare_arms(SIX, **FEW), stats.compare_arms(SIX, against="c", **FEW)
+    assert {item.base for item in against.differences} == {"c"} and len(against.differences) == 5
+    widths = {
+        frozenset((item.base, item.experiment)): item.interval.high - item.interval.low
+        for item in every.differences
+    }
+    for item in against.differences:
+        width = item.interval.high - item.interval.low
+        assert width < widths[frozenset((item.base, item.experiment))]
+    assert against.groups == () and not against.arms[0].groups
+    places = {arm.name: (arm.rank_low, arm.rank_high) for arm in against.arms}
+    # Nothing is known of pairs without c, so that the best are only known to be better than c.
+    assert places["c"] == (3, 5) and places["e"] == (1, 5) and places["a"] == (2, 6)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_letters_are_the_largest_sets_of_tied_arms(seed):
+    random = np.random.default_rng(seed)
+    names = list("uvwxyz")
+    plain = stats.compare_arms(dict.fromkeys(names, SIX["a"]), resample="seeds", **FEW).arms
+    tied = {pair: random.random() < 0.5 for pair in itertools.combinations(names, 2)}
+    differences = [
+        ArmDifference(worse, better, 1.0, 1.0, 9.0, Interval(-1.0 if same else 0.5, 3.0), 1, 1, 1)
+        for (better, worse), same in tied.items()
+    ]
+    fields = [field.name for field in dataclasses.fields(ArmSummary)]
+    summaries = [ArmSummary(**{key: getattr(arm, key) for key in fields}) for arm in plain]
+    found = ranked(summaries, differences, True)
+    for (better, worse), same in tied.items():
+        groups = [set(arm.groups) for arm in found if arm.name in (better, worse)]
+        assert bool(groups[0] & groups[1]) == same
+    cliques = {
+        frozenset(chosen)
+        for size in range(1, 7)
+        for chosen in itertools.combinations(names, size)
+        if all(tied[pair] for pair in itertools.combinations(chosen, 2))
+    }
+    largest = {clique for clique in cliques if not any(clique < other for other in cliques)}
+    letters = {letter for arm in found for letter in arm.groups}
+    sets = {frozenset(a.name for a in found if letter in a.groups) for letter in letters}
+    assert sets == largest and len(letters) == len(largest)
+    for arm in found:
+        better = sum(not tied[pair] for pair in tied if pair[1] == arm.name)
+        worse = sum(not tied[pair] for pair in tied if pair[0] == arm.name)
+        assert (arm.rank_low, arm.rank_high) == (1 + better, 6 - worse)
+
+
+def test_variances_that_are_alike_are_shared_at_most_half():
+    alike = np.random.default_rng(0).normal(0, 2, (10, 5)).var(axis=1, ddof=1)
+    freedoms = np.full(10, 4)
+    variance, weight = seed_prior(alike, freedoms)
+    assert (variance, weight) == (pytest.approx(alike.mean()), 4)
+    unlike = alike * np.exp(np.linspace(-12, 12, 10))
+    _, weight = seed_prior(unlike, freedoms)
+    assert 0 < weight < 0.5
+    spread = np.log(unlike).var(ddof=1) - polygamma(1, 2)
+    assert polygamma(1, weight / 2) == pytest.approx(spread)
+    assert seed_prior([*alike, 0.0], np.full(11, 4)) == (0.0, 0.0)
+
+
+def test_intervals_are_moderated_and_bonferronis():
+    found = stats.compare_arms(SIX, resample="seeds", **FEW)
+    variances = {name: table.mean(axis=1).var(ddof=1) for name, table in SIX.items()}
+    assert found.shared_degrees_of_freedom == 4
+    mean = np.mean(list(variances.values()))
+    moderated = {name: (variance + mean) / 2 for name, variance in variances.items()}
+    for item in found.differences:
+        pair = [moderated[item.base] / 5, moderated[item.experiment] / 5]
+        freedom = sum(pair) ** 2 / sum(share**2 / 8 for share in pair)
+        expected = t_interval(item.estimate, math.sqrt(sum(pair)), freedom, 1 - 0.05 / 15)
+        assert item.interval == pytest.approx(expected, rel=1e-9)
+        assert item.p_simultaneous == min(1.0, 15 * item.p)
+        assert item.clear == (item.p_simultaneous < 0.05)
+
+
+def test_three_arms_share_no_variances():
+    three = {name: SIX[name] for name in "abc"}
+    found = stats.compare_arms(three, **FEW)
+    assert found.shared_degrees_of_freedom == 0
+    for item in found.differences:
+        variance = crossing_of_tables(
+            [three[item.base], three[item.experiment]]
+        ).unbiased_variance()
+        assert item.standard_error == pytest.approx(math.sqrt(variance.variance))
+
+
+def test_arms_whose_answers_are_all_right_have_no_interval_of_one_point():
+    perfect = {"one": np.ones((5, 50)), "two": np.ones((5, 50)), "three": np.zeros((5, 50))}
+    found = stats.compare_arms(perfect, "accuracy", labels=np.ones(50), **FEW)
+    for item in found.differences:
+        assert item.interval.low < item.estimate < item.interval.high or abs(item.estimate) == 1
+        assert item.interval.high - item.interval.low > 0.05
+
+
+def test_clusters_and_ids_are_those_of_compare():
+    frame = pd.concat(
+        pd.DataFrame(
+            {
+                "arm": name, "seed": seed, "example": [f"q{i}" for i in range(200)],
+                "score": table[seed], "family": np.arange(200) // 4,
+            }
+        ).sample(frac=1, random_state=seed)
+        for name, table in list(SIX.items())[:3]
+        for seed in range(5)
+    )  # fmt: skip
+    arms = stats.from_frame(
+        frame, seed="seed", example="example", score="score", arm="arm", cluster="family"
+    )
+    found = stats.compare_arms(arms, design="paired", clusters="family", against="a", **FEW)
+    for item in found.differences:
+        pair = stats.compare(arms["a"], arms[item.experiment], clusters="family", **FEW)
+        assert item.estimate == pytest.approx(pair.estimate)
+        assert item.standard_error == pytest.approx(pair.standard_error)
+    long = stats.compare_arms(frame.drop(columns="family"), **FEW)
+    assert [arm.estimate for arm in long.arms] == pytest.approx([a.estimate for a in found.arms])
+
+
+def test_paired_arms_keep_the_seeds_that_all_have():
+    seeds = pd.Index(range(5), name="seed")
+    named = {name: pd.DataFrame(table, index=seeds) for name, table in SIX.items()}
+    short = {**named, "c": named["c"][:3]}
+    found = stats.compare_arms(short, design="paired", **FEW)
+    assert {arm.name: arm.seeds for arm in found.arms} == dict.fromkeys(SIX, (0, 1, 2))
+    assert found.arms[0].left_out == (3, 4) and "Left out of e" in str(found)
+    assert found.pairing == "seed number" and "give design='unpaired'" in str(found)
+    every = stats.compare_arms(short, **FEW)
+    assert {arm.name: len(arm.seeds) for arm in every.arms} == {**dict.fromkeys(SIX, 5), "c": 3}
+
+
+def test_readers_get_words_tables_figures_and_json():
+    found = stats.compare_arms(SIX, name="six", **FEW)
+    text = str(found)
+    assert text.startswith("Of 6 arms with 5 seeds each and 200 shared examples, ")
+    assert "cannot be told apart from it. 11 of 15 differences are clear" in text
+    assert "| 6    | 6         | a " in text
+    assert "<table>" in found._repr_html_() and "\\toprule" in found.latex()
+    assert "Mogstad" in found.methods() and "Smyth" in found.methods()
+    assert len(found.to_frame()) == 15 and len(found.to_frame("arms")) == 6
+    values = json.loads(json.dumps(found.to_dict()))
+    assert values["arms"][-1]["rank_low"] == 6 and "samples" not in values
+    assert found.samples.shape == (50, 6)
+    labels = [text.get_text() for text in found.plot().axes[0].get_yticklabels()]
+    assert labels == [arm.name for arm in found.arms]
+    against = stats.compare_arms(SIX, against="c", **FEW)
+    assert "Worse than c: a." in str(against)
+    assert len(against.plot().axes[0].lines) == 2 * 5 + 1
+    same = stats.compare_arms(SIX, name="six", **FEW)
+    assert same == found and hash(same) == hash(found) and against != found
+
+
+def test_unusable_arms_are_refused_in_one_line():
+    table = SIX["a"]
+    refusals = [
+        ({"a": table}, {}, "found 1 arm .a., expected two or more"),
+        (SIX, {"against": "x"}, "found no arm 'x' to compare with, only a, b, c, d, e, f"),
+        (SIX, {"design": "single"}, "found design 'single', expected one of unpaired, paired"),
+        (SIX, {"examples": "separate"}, "found separate examples"),
+        ([table, table], {}, "found list, expected arms by name"),
+        (pd.DataFrame({"model": [1]}), {}, "found no column 'arm' in the frame, only model"),
+        ({"a": table, "b": table[:1]}, {}, "b has one seed .0., expected two or more"),
+        ({"a": table, "b": table[:, :9]}, {}, "b .experiment. against a .base.: .* 200 examples and"),
+    ]  # fmt: skip
+    for arms, options, line in refusals:
+        with pytest.raises(DataError, match=line) as refused:
+            stats.compare_arms(arms, **options)
+        assert "\n" not in str(refused.value)
+    table, other = (
+        pd.DataFrame(table, index=pd.Index(range(first, first + 5), name="seed"))
+        for first in (0, 7)
+    )
+    with pytest.raises(DataError, match="found no seed that all of a, b have"):
+        stats.compare_arms({"a": pd.DataFrame(table), "b": other}, design="paired")
+    with pytest.raises(DataError, match="found rows 'pairs', expected one of"):
+        stats.compare_arms(SIX, **FEW).to_frame("pairs")
+
+
+@pytest.mark.parametrize("design", ["paired", "unpaired"])
+@pytest.mark.parametrize("dominant", ["seeds", "both", "examples"])
+def test_made_up_leaderboards_have_the_true_accuracy_that_they_name(design, dominant):
+    condition = LeaderboardCondition(design, "different", dominant, 400)
+    tables = condition.tables(np.random.default_rng(0))
+    # The error is that of 400 seeds and 500 examples, of which examples have the larger one.
+    assert tables.mean(axis=(1, 2)) == pytest.approx(condition.truth, abs=0.08)
+    assert np.abs(tables.mean(axis=(1, 2)) - condition.truth).mean() < 0.04
+
+
+def test_ten_models_of_five_seeds_are_judged_rightly():
+    condition = LeaderboardCondition("unpaired", "different", "seeds", 5)
+    outcome = LeaderboardOutcome()
+    for trial in range(25):
+        outcome.add_trial(condition, trial, 39)
+    # Of 25 trials at .95 and above, 20 or fewer are right in fewer than 1 of 100 studies.
+    assert outcome.ranks >= outcome.differences > 20
+    assert outcome.width < outcome.own_width
+    assert 0 < outcome.clear < outcome.different == 25 * 40
+    table = leaderboard_table([(condition, outcome)])
+    assert table.rows[0][5] == outcome.differences / 25

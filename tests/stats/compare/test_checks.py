@@ -1,0 +1,143 @@
+"""Sides that cannot be compared are refused, and what readers must know of the data is noted."""
+
+import numpy as np
+import pytest
+import xarray
+
+from multiberts import stats
+from multiberts.stats import compare
+from multiberts.stats.errors import DataError
+
+RANDOM = np.random.default_rng(0)
+LABELS = np.arange(40) % 2
+
+
+def answers(accuracy: float, seeds: int = 4) -> np.ndarray:
+    return np.where(RANDOM.random((seeds, 40)) < accuracy, LABELS, 1 - LABELS)
+
+
+def dataset(values: np.ndarray, kind: str = "prediction", **examples: np.ndarray) -> xarray.Dataset:
+    coordinates = {"pretrain_seed": ("run", np.arange(len(values)))}
+    coordinates |= {name: ("example", column) for name, column in examples.items()}
+    variables = {kind: (("run", "example"), values)}
+    if kind == "prediction":
+        variables["label"] = ("example", LABELS)
+    return xarray.Dataset(variables, coordinates)
+
+
+def test_predictions_are_not_compared_with_scores() -> None:
+    base, new = dataset(answers(0.7)), dataset(answers(0.9) == LABELS, "score")
+    with pytest.raises(DataError, match="predictions of base and scores of experiment"):
+        compare(base, new, "mean")
+
+
+@pytest.mark.parametrize(
+    ("written", "lists"),
+    [
+        (lambda value: value + 1, r"the label 0, and no label is the prediction 2"),
+        (lambda value: value + 1.0, r"the label 0, and no label is the prediction 2.0"),
+    ],
+)
+def test_classes_that_are_written_differently_are_refused(written, lists: str) -> None:
+    with pytest.raises(DataError, match=lists):
+        compare(written(answers(0.7)), written(answers(0.8)), "accuracy", labels=LABELS)
+
+
+def test_texts_that_are_nearly_the_labels_are_refused_with_both_lists() -> None:
+    words = np.array(["no", "yes"])
+    base, new = (np.char.add(words[answers(0.8)], ".") for _ in range(2))
+    with pytest.raises(DataError, match="labels 'no', 'yes', .* predictions 'no.', 'yes.'"):
+        compare(base, new, "accuracy", labels=words[LABELS])
+
+
+def test_a_label_that_nobody_predicts_is_a_warning_with_its_count() -> None:
+    labels = LABELS.copy()
+    labels[:3] = 2
+    found = compare(answers(0.7), answers(0.8), "accuracy", labels=labels)
+    assert any("predicts the label 2, which 3 examples of 40 have" in note for note in found.notes)
+    assert not compare(answers(0.7), answers(0.8), "accuracy", labels=LABELS).notes
+
+
+def test_free_answers_need_not_be_labels() -> None:
+    """Of 40 questions with an answer each, no model knows all."""
+    gold = np.array([f"place {number}" for number in range(40)])
+    base, new = (np.where(answers(0.6) == LABELS, gold, "nowhere") for _ in range(2))
+    base[:, 0] = new[:, 0] = "nowhere"
+    assert compare(base, new, "accuracy", labels=gold).estimate < 0.5
+
+
+def test_one_side_in_per_cent_is_refused() -> None:
+    base, new = 1.0 * (answers(0.7) == LABELS), 100.0 * (answers(0.8) == LABELS)
+    with pytest.raises(DataError, match=r"from 0 to 1 \(base, seed 0\) and from 0 to 100"):
+        compare(base, new)
+    mixed = base.copy()
+    mixed[2] *= 100
+    with pytest.raises(DataError, match=r"from 0 to 100 \(base, seed 2\)"):
+        compare(mixed, base)
+    losses = RANDOM.random((4, 40))
+    assert compare(losses, losses * 3 + RANDOM.random((4, 40))).estimate > 0
+
+
+def test_seeds_without_names_are_paired_only_where_there_are_equally_many() -> None:
+    base, new = answers(0.7, 5), answers(0.8, 4)
+    with pytest.raises(
+        DataError, match="found 5 seeds of base, 4 seeds of experiment, and nothing"
+    ):
+        compare(base, new, "accuracy", labels=LABELS)
+    with pytest.raises(DataError, match="5 seeds of a, 4 seeds of b"):
+        arms = {"a": base, "b": new, "c": base}
+        stats.compare_arms(arms, "accuracy", "paired", labels=LABELS)
+    assert compare(base, new, "accuracy", "unpaired", labels=LABELS).base.seeds == (0, 1, 2, 3, 4)
+    named = compare(dataset(base), dataset(new), "accuracy")
+    assert named.base.left_out == (4,)
+
+
+def test_clusters_are_those_of_both_sides() -> None:
+    ids = np.arange(40)
+    base = dataset(answers(0.7), example_id=ids, family=ids // 5)
+    other = dataset(answers(0.8), example_id=ids, family=ids // 4)
+    plain = dataset(answers(0.8), example_id=ids)
+    with pytest.raises(DataError, match="different clusters 'family' for 30 examples"):
+        compare(base, other, "accuracy", clusters="family")
+    for sides in ((base, plain), (plain, base)):
+        found = compare(*sides, "accuracy", clusters="family")
+        assert (found.base.num_clusters, found.experiment.num_clusters) == (8, 8)
+    renamed = other.assign_coords(family=("example", np.char.add("f", (ids // 5).astype(str))))
+    assert compare(base, renamed, "accuracy", clusters="family").base.num_clusters == 8
+    turned = base.isel(example=slice(None, None, -1))
+    assert compare(base, turned, "accuracy", clusters="family").base.num_clusters == 8
+
+
+def test_facts_that_differ_under_one_id_are_refused() -> None:
+    ids = np.arange(40)
+    hashes = np.array([f"h{number}" for number in ids])
+    base = dataset(answers(0.7), example_id=ids, doc_hash=hashes)
+    other = dataset(answers(0.7), example_id=ids, doc_hash=np.roll(hashes, 1))
+    for data in (base, other):
+        data.attrs["identifying"] = ["doc_hash"]
+    with pytest.raises(DataError, match="different 'doc_hash' for 40 examples of one id, first 0"):
+        compare(base, other, "accuracy")
+    assert compare(base, base.isel(example=slice(None, None, -1)), "accuracy").estimate == 0
+
+
+def test_copies_of_a_run_under_two_seeds_are_named() -> None:
+    base, new = answers(0.7), answers(0.8)
+    new[3] = new[1]
+    found = compare(base, new, "accuracy", labels=LABELS, experiment_name="new")
+    [note] = found.notes
+    assert note.startswith("Seeds 1 and 3 of new have the same predictions on all 40 examples")
+    assert f"Note: {note}" in str(found) or note in str(found)
+
+
+def test_missing_cells_are_counted_for_each_side() -> None:
+    base, new = 1.0 * (answers(0.7) == LABELS), 1.0 * (answers(0.8) == LABELS)
+    base[0, :3] = new[1, 5] = np.nan
+    notes = " ".join(compare(base, new, missing="omit").notes)
+    assert "3 of 160 predictions of base are missing" in notes
+    assert "1 of 160 predictions of experiment are missing" in notes and "at random" in notes
+
+
+def test_an_area_below_chance_is_noted() -> None:
+    scores = 1 - 0.6 * LABELS + 0.5 * RANDOM.random((4, 40))
+    found = compare(scores, None, "auc", "single", labels=LABELS)
+    assert found.notes[0].startswith("AUC of base is") and "below chance" in found.notes[0]

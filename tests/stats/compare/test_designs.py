@@ -1,0 +1,393 @@
+"""Designs beyond two arms on one set: each against a plain loop over the draws it says it makes,
+and the exact standard error against the samples."""
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+import scipy.stats
+import sklearn.metrics
+import xarray
+
+from multiberts.runs.errors import UserError
+from multiberts.stats import Task, compare, compare_tasks
+from multiberts.stats.bootstrap.replicates import KeyedDraws
+from multiberts.stats.variance.crossing import crossing_of_tables
+
+NUM_BOOTSTRAP = 300
+
+
+def arm(
+    skill=0.7, seeds=5, runs=2, num_examples=40, key=0, first_seed=0, labels_key=9, continuous=False
+):
+    random = np.random.default_rng([key, 5])
+    labels = np.random.default_rng(labels_key).integers(0, 2, num_examples)
+    number = seeds * runs
+    seed_effect = np.repeat(random.normal(scale=0.05, size=seeds), runs)[:, None]
+    right = random.random((number, num_examples)) < skill + seed_effect
+    predictions = np.where(right, labels, 1 - labels)
+    if continuous:
+        predictions = predictions + random.normal(scale=0.5, size=predictions.shape)
+    return xarray.Dataset(
+        {"prediction": (("run", "example"), predictions), "label": ("example", labels)},
+        coords={
+            "pretrain_seed": ("run", first_seed + np.repeat(np.arange(seeds), runs)),
+            "finetune_seed": ("run", np.tile(np.arange(runs), seeds)),
+            "example_id": ("example", [f"{labels_key}/{n}" for n in range(num_examples)]),
+        },
+    )
+
+
+def score_of_seeds(data, score, seeds, examples):
+    """Mean over drawn seeds of the mean over their runs, on drawn examples."""
+    labels, predictions = data["label"].to_numpy(), data["prediction"].to_numpy()
+    of_run = data["pretrain_seed"].to_numpy()
+    distinct = np.unique(of_run)
+    return np.mean(
+        [
+            np.mean(
+                [
+                    score(labels[examples], predictions[run, examples])
+                    for run in np.flatnonzero(of_run == distinct[seed])
+                ]
+            )
+            for seed in seeds
+        ]
+    )
+
+
+def accuracy(labels, predictions):
+    return np.mean(labels == predictions)
+
+
+def plain_loop(sides, score, pools, sets, bootstrap_seed=42):
+    """Draws as `KeyedDraws` names them, scores one at a time.
+
+    `sets`: for each side the name of its draw and the members of its units.
+    """
+    draws = KeyedDraws(bootstrap_seed)
+    samples = []
+    for _ in range(NUM_BOOTSTRAP):
+        seeds_of, units_of, row = {}, {}, []
+        for data, pool, (name, members) in zip(sides, pools, sets, strict=True):
+            number = len(np.unique(data["pretrain_seed"]))
+            if pool is None:
+                seeds = np.arange(number)
+            else:
+                if pool not in seeds_of:
+                    seeds_of[pool] = draws("seeds", pool, number)
+                seeds = seeds_of[pool]
+            if name not in units_of:
+                units_of[name] = draws("examples", name, len(members))
+            examples = np.concatenate([members[unit] for unit in units_of[name]])
+            row.append(score_of_seeds(data, score, seeds, examples))
+        samples.append(row)
+    return np.array(samples)
+
+
+def singles(data):
+    return [[n] for n in range(data.sizes["example"])]
+
+
+def agrees_with_exact_error(item):
+    measured = item.differences.std(ddof=1)
+    return abs(measured / item.bootstrap_standard_error - 1) < 4 / math.sqrt(2 * NUM_BOOTSTRAP)
+
+
+def test_fixed_baseline_holds_the_base_and_shares_examples():
+    base, experiment = arm(0.6, seeds=1, runs=3), arm(0.75, key=1, first_seed=10)
+    item = compare(base, experiment, "accuracy", "fixed_baseline", num_bootstrap=NUM_BOOTSTRAP)
+    examples = (" examples", singles(base))
+    expected = plain_loop((base, experiment), accuracy, (None, "seeds"), (examples, examples))
+    np.testing.assert_allclose(item.samples, expected, atol=1e-12)
+    assert agrees_with_exact_error(item)
+    # The base is a constant of each example, so the difference is one table.
+    right = [(side["prediction"] == side["label"]).to_numpy() for side in (base, experiment)]
+    table = right[1].reshape(5, 2, -1).mean(axis=1) - right[0].mean(axis=0)
+    assert item.bootstrap_standard_error == pytest.approx(
+        np.sqrt(crossing_of_tables([table]).bootstrap_variance())
+    )
+    assert item.standard_error == pytest.approx(
+        np.sqrt(crossing_of_tables([table]).unbiased_variance().variance)
+    )
+    assert item.seed_floor == 1 / 32 and item.p_sign_flip is None and item.effect is None
+
+
+def test_different_test_sets_are_drawn_apart():
+    base, experiment = arm(0.6), arm(0.75, key=1, num_examples=25, labels_key=3)
+    for design, pools in (
+        ("unpaired", ("seeds of base", "seeds of experiment")),
+        ("paired", ("seeds", "seeds")),
+    ):
+        item = compare(
+            base, experiment, "accuracy", design, examples="separate", num_bootstrap=NUM_BOOTSTRAP
+        )
+        sets = (
+            (" examples of base", singles(base)),
+            (" examples of experiment", singles(experiment)),
+        )
+        expected = plain_loop((base, experiment), accuracy, pools, sets)
+        np.testing.assert_allclose(item.samples, expected, atol=1e-12)
+        assert agrees_with_exact_error(item)
+    right = [
+        (side["prediction"] == side["label"]).to_numpy().reshape(5, 2, -1).mean(axis=1)
+        for side in (base, experiment)
+    ]
+    unpaired = compare(base, experiment, "accuracy", "unpaired", examples="separate")
+    variance = crossing_of_tables([*right], shared_examples=False).unbiased_variance().variance
+    assert unpaired.standard_error == pytest.approx(np.sqrt(variance))
+    # Paired on sets of their own: the seeds' part is that of the differences of their means.
+    paired = compare(base, experiment, "accuracy", examples="separate", resample="seeds")
+    means = right[1].mean(axis=1) - right[0].mean(axis=1)
+    assert paired.standard_error == pytest.approx(means.std(ddof=1) / np.sqrt(5))
+
+
+def test_clusters_are_drawn_whole():
+    base, experiment = arm(0.6), arm(0.75, key=1)
+    template = np.array([f"t{n}" for n in np.repeat(np.arange(9), [1, 2, 3, 4, 5, 6, 7, 8, 4])])
+    members = [np.flatnonzero(template == name) for name in np.unique(template)]
+    by_values = compare(base, experiment, "f1", clusters=template, num_bootstrap=NUM_BOOTSTRAP)
+    f1 = sklearn.metrics.f1_score
+    examples = (" examples", members)
+    expected = plain_loop((base, experiment), f1, ("seeds", "seeds"), (examples, examples))
+    np.testing.assert_allclose(by_values.samples, expected, atol=1e-12)
+    assert by_values.base.num_clusters == 9
+    sides = [side.assign_coords(template=("example", template)) for side in (base, experiment)]
+    by_name = compare(*sides, "f1", clusters="template", num_bootstrap=NUM_BOOTSTRAP)
+    np.testing.assert_array_equal(by_name.samples, by_values.samples)
+    # Sentences of a template that go wrong together: clusters must widen the error.
+    together = base.isel(example=np.repeat(np.arange(10), 4))
+    together = together.assign_coords(example_id=("example", np.arange(40)))
+    options = {"resample": "examples", "num_bootstrap": NUM_BOOTSTRAP}
+    alone = compare(together, None, "accuracy", "single", **options)
+    whole = compare(
+        together, None, "accuracy", "single", clusters=np.repeat(np.arange(10), 4),
+        **options,
+    )  # fmt: skip
+    # Four copies of ten examples: 40 x 39 pairs of examples stand for 4 x 10 x 9.
+    ratio = np.sqrt(40 * 39 / (4 * 10 * 9))
+    assert whole.standard_error == pytest.approx(ratio * alone.standard_error)
+    assert agrees_with_exact_error(whole)
+    # Equal clusters: the same as examples that are the clusters' means.
+    right = (together["prediction"] == together["label"]).to_numpy()
+    table = right.reshape(5, 2, 10, 4).mean(axis=(1, 3))
+    variance = crossing_of_tables([table], "examples").unbiased_variance().variance
+    assert whole.standard_error == pytest.approx(np.sqrt(variance))
+
+
+@pytest.mark.parametrize("metric", ["auc", "average_precision", "spearman"])
+def test_ranks_take_clusters_and_equal_the_libraries(metric):
+    base, experiment = (arm(skill, key=key, continuous=True) for key, skill in ((0, 0.6), (1, 0.8)))
+    functions = {
+        "auc": lambda labels, scores: (
+            sklearn.metrics.roc_auc_score(labels, scores) if len(set(labels)) == 2 else 0.5
+        ),
+        "average_precision": sklearn.metrics.average_precision_score,
+        "spearman": lambda labels, scores: scipy.stats.spearmanr(labels, scores)[0],
+    }
+    codes = np.arange(40) // 2
+    members = [np.flatnonzero(codes == code) for code in range(20)]
+    item = compare(
+        base["prediction"], experiment["prediction"], metric, labels=base["label"], clusters=codes,
+        num_bootstrap=NUM_BOOTSTRAP, bootstrap_seed=3,
+    )  # fmt: skip
+    sets = ((" examples", members),) * 2
+    expected = plain_loop(
+        (base, experiment), functions[metric], ("seeds", "seeds"), sets, bootstrap_seed=3
+    )
+    np.testing.assert_allclose(item.samples, expected, atol=1e-10)
+
+
+def test_missing_cells_leave_only_their_run():
+    data = arm(0.7, continuous=True)
+    holes = np.random.default_rng(4).random(data["prediction"].shape) < 0.2
+    holes[:, 0] = True  # an example that nobody answered
+    broken = data.assign(prediction=data["prediction"].where(~holes))
+    with pytest.raises(UserError, match="found nan"):
+        compare(broken, None, "mse", "single")
+    for metric, function in (
+        ("mse", sklearn.metrics.mean_squared_error),
+        ("pearson", lambda labels, values: scipy.stats.pearsonr(labels, values)[0]),
+        ("spearman", lambda labels, values: scipy.stats.spearmanr(labels, values)[0]),
+    ):
+        item = compare(broken, None, metric, "single", missing="omit", num_bootstrap=NUM_BOOTSTRAP)
+        scores = [
+            function(data["label"].to_numpy()[~gone], values[~gone])
+            for values, gone in zip(data["prediction"].to_numpy(), holes, strict=True)
+        ]
+        assert item.estimate == pytest.approx(np.mean(scores))
+
+        def observed(labels, values, function=function):
+            seen = ~np.isnan(values)
+            return function(labels[seen], values[seen])
+
+        expected = plain_loop((broken,), observed, ("seeds",), ((" examples", singles(data)),))
+        np.testing.assert_allclose(item.samples, expected, atol=1e-10)
+        if metric == "mse":
+            assert agrees_with_exact_error(item)
+
+
+def test_runs_are_averaged_level_by_level():
+    """A fine-tuning run with three checkpoints weighs no more than one with a single checkpoint."""
+    random = np.random.default_rng(0)
+    values = random.normal(size=(2, 2, 3, 7))  # seed, fine-tuning run, checkpoint, example
+    values[0, 0, 1:] = np.nan
+    values[1, 1] = np.nan
+    grid = xarray.DataArray(
+        values,
+        dims=("pretrain_seed", "finetune_seed", "checkpoint", "example"),
+        coords={"pretrain_seed": [4, 9]},
+    )
+    labels = xarray.DataArray(np.zeros(7), dims="example")
+    expected = [
+        np.mean([values[0, 0, 0].mean(), values[0, 1].mean()]),
+        values[1, 0].mean(),
+    ]
+    for order in (("checkpoint", "example"), ("example", "checkpoint")):
+        given = grid.transpose("finetune_seed", *order, "pretrain_seed")
+        item = compare(given, None, "mean", "single", labels=labels, num_bootstrap=40)
+        np.testing.assert_allclose(item.base.seed_scores, expected)
+        assert item.base.num_runs == 7
+
+
+def test_probabilities_come_from_the_logits_of_a_dataset():
+    data = arm(0.7, num_examples=30)
+    logits = np.random.default_rng(1).normal(size=(10, 30, 2))
+    data = data.assign(scores=(("run", "example", "class"), logits))
+    item = compare(data, None, "log_loss", "single", num_bootstrap=40)
+    probabilities = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
+    expected = np.mean([sklearn.metrics.log_loss(data["label"], p) for p in probabilities])
+    assert item.estimate == pytest.approx(expected)
+    ranked = compare(data, None, "auc", "single", num_bootstrap=40)
+    areas = [sklearn.metrics.roc_auc_score(data["label"], row[:, 1] - row[:, 0]) for row in logits]
+    assert ranked.estimate == pytest.approx(np.mean(areas))
+
+
+def tasks_of(**options):
+    return {
+        name: Task(arm(0.6, key=key, **options), arm(0.75, key=key + 1, **options), metric)
+        for name, key, metric in (("one", 0, "accuracy"), ("two", 10, "f1"))
+    }
+
+
+def test_tasks_share_their_seeds_and_each_equals_its_own_comparison():
+    tasks = tasks_of()
+    family = compare_tasks(tasks, num_bootstrap=NUM_BOOTSTRAP)
+    average = family.macro_average
+    estimates = [item.estimate for item in family.comparisons.values()]
+    assert average.estimate == pytest.approx(np.mean(estimates))
+    stacked = np.mean([item.differences for item in family.comparisons.values()], axis=0)
+    np.testing.assert_allclose(average.differences, stacked)
+    # Seeds of one replicate are the same in both tasks, examples are not.
+    seeds_only = compare_tasks(tasks, resample="seeds", num_bootstrap=NUM_BOOTSTRAP)
+    draws = KeyedDraws(42)
+    for replicate in range(5):
+        drawn = draws("seeds", "seeds", 5)
+        for item in seeds_only.comparisons.values():
+            scores = item.experiment.seed_scores - item.base.seed_scores
+            assert item.differences[replicate] == pytest.approx(scores[drawn].mean())
+    mean_of_seeds = np.mean(
+        [i.experiment.seed_scores - i.base.seed_scores for i in seeds_only.comparisons.values()],
+        axis=0,
+    )
+    assert seeds_only.macro_average.standard_error == pytest.approx(
+        mean_of_seeds.std(ddof=1) / np.sqrt(5)
+    )
+    alone = compare(tasks["one"].base, tasks["one"].experiment, "accuracy")
+    assert family.comparisons["one"].t == pytest.approx(alone.t)
+
+
+def test_macro_average_of_one_task_twice_is_that_task():
+    """Examples in common are drawn once, and residuals with them: doubling wins nothing."""
+    task = tasks_of()["one"]
+    twice = {name: Task(task.base, task.experiment, "accuracy", examples_of="set") for name in "ab"}
+    family = compare_tasks(twice, num_bootstrap=NUM_BOOTSTRAP, studentised=True)
+    average, one = family.macro_average, family.comparisons["a"]
+    np.testing.assert_allclose(average.samples, one.samples)
+    assert average.standard_error == pytest.approx(one.standard_error)
+    assert average.degrees_of_freedom == pytest.approx(one.degrees_of_freedom)
+    assert average.studentised == pytest.approx(one.studentised)
+    apart = compare_tasks(
+        {name: Task(task.base, task.experiment, "accuracy") for name in "ab"}, num_bootstrap=100
+    )
+    assert apart.macro_average.bootstrap_standard_error < 0.9 * one.bootstrap_standard_error
+
+
+@pytest.mark.parametrize("design", ["paired", "unpaired", "fixed_baseline", "single"])
+def test_macro_average_has_the_exact_error_of_its_samples(design):
+    tasks = tasks_of(runs=1)
+    if design == "single":
+        tasks = {name: Task(task.base, None, "accuracy") for name, task in tasks.items()}
+    else:
+        tasks = {name: Task(t.base, t.experiment, "accuracy") for name, t in tasks.items()}
+    family = compare_tasks(tasks, design, num_bootstrap=NUM_BOOTSTRAP, bootstrap_seed=5)
+    assert agrees_with_exact_error(family.macro_average)
+    assert bool(family.adjusted) == (design != "single")
+
+
+def test_p_values_are_corrected_for_the_number_of_tasks():
+    family = compare_tasks(tasks_of(), num_bootstrap=NUM_BOOTSTRAP)
+    raw = [item.p_t.two_sided for item in family.comparisons.values()]
+    np.testing.assert_allclose(family.adjusted["bonferroni"], np.minimum(1, 2 * np.array(raw)))
+    assert set(family.adjusted) == {"bonferroni", "holm", "bh", "by"}
+    with_max_t = compare_tasks(tasks_of(), num_bootstrap=NUM_BOOTSTRAP, studentised=True)
+    assert (with_max_t.adjusted["max_t"] >= raw).all()
+    with pytest.raises(UserError, match="19"):
+        compare_tasks(tasks_of(), num_bootstrap=19)
+
+
+def test_seeds_that_a_task_lacks_are_left_out_and_named():
+    tasks = tasks_of()
+    tasks["three"] = Task(
+        arm(0.6, seeds=3, first_seed=1), arm(0.7, seeds=3, first_seed=1, key=1), "accuracy"
+    )
+    family = compare_tasks(tasks, num_bootstrap=200)
+    assert {item.base.seeds for item in family.comparisons.values()} == {(1, 2, 3)}
+    assert family.left_out["one"] == (0, 4)
+    assert "three" not in family.left_out
+
+
+def test_bad_tasks_are_refused_by_name():
+    tasks = tasks_of()
+    broken = Task(tasks["one"].base, tasks["one"].experiment.isel(example=slice(5)), "accuracy")
+    with pytest.raises(UserError, match="task 'bad': base has 40 examples and experiment 5"):
+        compare_tasks({**tasks, "bad": broken}, num_bootstrap=200)
+    far = Task(arm(first_seed=50), arm(first_seed=50, key=1), "accuracy")
+    with pytest.raises(UserError, match="no seed of the base in common"):
+        compare_tasks({**tasks, "far": far}, num_bootstrap=200)
+    short = arm(num_examples=12)
+    sharing = {
+        "one": Task(tasks["one"].base, None, "accuracy", examples_of="dev"),
+        "two": Task(short, None, "accuracy", examples_of="dev"),
+    }
+    with pytest.raises(UserError, match="share their examples by examples_of and have 40 and 12"):
+        compare_tasks(sharing, "single", num_bootstrap=200)
+
+
+def test_bad_designs_are_refused():
+    base, experiment = arm(), arm(key=1)
+    with pytest.raises(UserError, match="separate examples in a single design"):
+        compare(base, None, "accuracy", "single", examples="separate")
+    with pytest.raises(UserError, match="no coordinate 'template' to cluster by"):
+        compare(base, experiment, "accuracy", clusters="template")
+    with pytest.raises(UserError, match="all examples are in the cluster"):
+        compare(base, experiment, "accuracy", clusters=np.zeros(40))
+    with pytest.raises(UserError, match="one for each of 40 examples"):
+        compare(base, experiment, "accuracy", clusters=np.zeros(39))
+    with pytest.raises(UserError, match="has one seed.*fixed_baseline"):
+        compare(arm(seeds=1), experiment, "accuracy", "unpaired")
+    with (
+        warnings.catch_warnings(),
+        pytest.raises(UserError, match="found one example, expected two"),
+    ):
+        warnings.simplefilter("error")
+        compare(np.ones((3, 1)), np.zeros((3, 1)))
+    with pytest.raises(UserError, match="auc needs the scores of all classes"):
+        compare(base, experiment, "auc")
+    with pytest.raises(UserError, match="found metric 3, expected a name, a Metric or a function"):
+        compare(base, experiment, 3)
+    empty = base.assign(prediction=base["prediction"].astype(float))
+    empty["prediction"][3] = np.nan
+    with pytest.raises(UserError, match="run 3 has no prediction at all"):
+        compare(empty, None, "mean", "single", missing="omit")

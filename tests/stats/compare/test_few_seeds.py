@@ -1,0 +1,532 @@
+"""What few seeds do to intervals and tests: the published figures, simulated again.
+
+Seeds alone vary (they dominate): a trial is R normal scores, and its bootstrap draws R of them.
+"""
+
+import numpy as np
+import pytest
+import scipy.stats
+from scipy.special import ndtri, stdtr, stdtrit
+
+from multiberts.stats import compare
+from multiberts.stats.compare.conclude import side_interval
+from multiberts.stats.compare.failures import failed_seeds
+from multiberts.stats.intervals import (
+    bca_interval,
+    bootstrap_p_values,
+    near_bounds_difference,
+    percentile_interval,
+    permutation_p_values,
+    published_p_values,
+    sign_flip_p_values,
+    studentised_interval,
+    t_interval,
+    t_p_values,
+)
+from multiberts.stats.presentation.wording import warnings
+from multiberts.stats.variance.crossing import crossing_of_tables
+
+TRIALS, REPLICATES = 6000, 1000
+
+
+def bootstrap(num_seeds: int) -> tuple[np.ndarray, np.ndarray]:
+    """Scores [trials, R] with mean zero and bootstrap means [trials, replicates]."""
+    random = np.random.default_rng(num_seeds)
+    scores = random.normal(size=(TRIALS, num_seeds))
+    means = np.empty((TRIALS, REPLICATES))
+    for start in range(0, TRIALS, 250):  # every 250 trials draws of their own
+        draws = random.integers(0, num_seeds, size=(REPLICATES, num_seeds))
+        counts = (draws[:, :, None] == np.arange(num_seeds)).sum(axis=1) / num_seeds
+        means[start : start + 250] = scores[start : start + 250] @ counts.T
+    return scores, means
+
+
+def near(share: float, published: float) -> bool:
+    """Within four standard errors of this simulation and the published third digit."""
+    return abs(share - published) < 4 * np.sqrt(published * (1 - published) / TRIALS) + 0.002
+
+
+@pytest.mark.parametrize(
+    ("num_seeds", "published"), [(3, 0.749), (5, 0.846), (10, 0.904), (25, 0.933)]
+)
+def test_percentile_intervals_cover_too_little(num_seeds, published):
+    _, means = bootstrap(num_seeds)
+    low, high = np.quantile(means, [0.025, 0.975], axis=1)
+    assert near(((low <= 0) & (high >= 0)).mean(), published)
+    assert percentile_interval(means[0], 0.95) == pytest.approx((low[0], high[0]))
+
+
+def test_of_two_seeds_the_interval_covers_where_they_differ_in_sign():
+    """Exactly half of the time. The published .602 has a little of examples beside the seeds, a
+    tenth of a seed's standard deviation, which spreads the quarter of replicates that drew one
+    seed twice."""
+    _, means = bootstrap(2)
+    low, high = np.quantile(means, [0.025, 0.975], axis=1)
+    assert near(((low <= 0) & (high >= 0)).mean(), 0.5)
+    random = np.random.default_rng(0)
+    examples = 0.1 * (random.normal(size=(TRIALS, 1)) + random.normal(size=means.shape))
+    low, high = np.quantile(means + examples, [0.025, 0.975], axis=1)
+    assert ((low <= 0) & (high >= 0)).mean() == pytest.approx(0.602, abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("num_seeds", "at_05", "at_01"),
+    [(3, 0.172, 0.113), (5, 0.123, 0.077), (10, 0.086, 0.033), (25, 0.048, 0.017)],
+)
+def test_the_published_p_errs_too_often(num_seeds, at_05, at_01):
+    _, means = bootstrap(num_seeds)
+    p_values = np.maximum((means <= 0).mean(axis=1), 1 / REPLICATES)
+    for level, published in ((0.05, at_05), (0.01, at_01)):
+        share = (p_values <= level).mean()
+        # The published shares carry the error of about a thousand trials.
+        assert abs(share - published) < 3 * np.sqrt(published * (1 - published) / 1000)
+        if num_seeds <= 10:
+            assert share > level + 4 * np.sqrt(level * (1 - level) / TRIALS)
+    assert published_p_values(means[0]).greater == p_values[0]
+
+
+@pytest.mark.parametrize("num_seeds", [2, 3, 5])
+def test_one_sign_comes_by_chance_with_two_to_the_minus_r(num_seeds):
+    scores, means = bootstrap(num_seeds)
+    one_sign = (scores > 0).all(axis=1)
+    assert near(one_sign.mean(), 2.0**-num_seeds)
+    # Then no bootstrap sample contradicts, and its p is far below that floor; sign flips are at it.
+    trial = int(np.argmax(one_sign))
+    assert published_p_values(means[trial]).greater == 1 / REPLICATES < 2.0**-num_seeds
+    assert bootstrap_p_values(means[trial]).greater == pytest.approx(1 / (REPLICATES + 1))
+    assert sign_flip_p_values(scores[trial]).greater == 2.0**-num_seeds
+
+
+@pytest.mark.parametrize("num_seeds", [2, 3, 5, 10, 25])
+def test_student_t_covers_and_keeps_its_level(num_seeds):
+    scores, _ = bootstrap(num_seeds)
+    errors = scores.std(axis=1, ddof=1) / np.sqrt(num_seeds)
+    reach = stdtrit(num_seeds - 1, 0.975) * errors
+    assert near((np.abs(scores.mean(axis=1)) <= reach).mean(), 0.95)
+    p_values = stdtr(num_seeds - 1, -scores.mean(axis=1) / errors)
+    assert near((p_values <= 0.05).mean(), 0.05) and near((p_values <= 0.01).mean(), 0.01)
+    # The library's own interval and p of a trial are these.
+    found = crossing_of_tables([np.repeat(scores[:1].T, 4, axis=1)], "seeds").unbiased_variance()
+    error = np.sqrt(found.variance)
+    interval = t_interval(scores[0].mean(), error, found.degrees_of_freedom, 0.95)
+    assert interval == pytest.approx((scores[0].mean() - reach[0], scores[0].mean() + reach[0]))
+    greater = t_p_values(scores[0].mean(), error, found.degrees_of_freedom).greater
+    assert greater == pytest.approx(p_values[0])
+
+
+def test_of_five_seeds_bca_is_as_narrow_and_the_studentised_interval_wide_enough():
+    """Corrections of bias and skew do not make up for few seeds; the studentised scale does."""
+    scores, means = bootstrap(5)
+    random = np.random.default_rng(0)
+    number, covered = 1500, np.zeros(2)
+    draws = random.integers(0, 5, size=(REPLICATES, 5))
+    counts = (draws[:, :, None] == np.arange(5)).sum(axis=1)
+    for trial in range(number):
+        mean, values = scores[trial].mean(), scores[trial]
+        samples = counts @ values / 5
+        spread = np.maximum(counts @ values**2 - 5 * samples**2, 0.0)
+        spread[(counts == 5).any(axis=1)] = 0.0
+        error = values.std(ddof=1) / np.sqrt(5)
+        intervals = (
+            bca_interval(means[trial], mean, 0.0, 0.95),
+            studentised_interval(samples, np.sqrt(spread / 20), mean, error, 0.95),
+        )
+        covered += [low <= 0 <= high for low, high in intervals]
+    bca, studentised = covered / number
+    assert bca < 0.88 < 0.93 < studentised
+
+
+def test_permutations_of_unpaired_seeds_keep_their_level():
+    random = np.random.default_rng(1)
+    p_values = np.array([permutation_p_values(*random.normal(size=(2, 5)))[:] for _ in range(1500)])
+    # Of 252 deals 12 are 4.8 %.
+    for alternative in p_values.T:
+        assert (alternative <= 0.05).mean() < 0.05 + 4 * np.sqrt(0.05 * 0.95 / 1500)
+        assert (alternative <= 0.5).mean() == pytest.approx(0.5, abs=4 * np.sqrt(0.25 / 1500))
+
+
+def test_cautious_degrees_of_freedom_keep_the_level_where_three_seeds_look_alike_by_chance():
+    """Nine tenths of the variance from three seeds, a tenth from many examples.
+
+    Satterthwaite's own degrees of freedom jump when the three happen to lie close; Monte Carlo
+    error of a share of .05 is .003 here.
+    """
+    random = np.random.default_rng(11)
+    errors = {"satterthwaite": 0, "cautious": 0}
+    num_trials = 5000
+    for _ in range(num_trials):
+        seeds = random.normal(scale=np.sqrt(3 * 0.9), size=(3, 1))
+        table = seeds + random.normal(scale=np.sqrt(60 * 0.1), size=(1, 60))
+        found = crossing_of_tables([table]).unbiased_variance()
+        error = np.sqrt(found.variance)
+        for name, freedom in (
+            ("satterthwaite", found.degrees_of_freedom),
+            ("cautious", found.cautious_degrees_of_freedom),
+        ):
+            errors[name] += t_p_values(table.mean(), error, freedom).two_sided < 0.05
+    assert errors["satterthwaite"] / num_trials > 0.065
+    assert 0.035 < errors["cautious"] / num_trials < 0.06
+
+
+def test_cautious_degrees_of_freedom_are_satterthwaites_where_one_kind_varies():
+    table = np.random.default_rng(12).normal(size=(6, 30))
+    for resample, freedom in (("seeds", 5), ("examples", 29)):
+        found = crossing_of_tables([table], resample).unbiased_variance()
+        assert found.cautious_degrees_of_freedom == found.degrees_of_freedom
+        assert found.degrees_of_freedom == pytest.approx(freedom)
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "num_seeds", "plain_coverage"),
+    [(0.993, 5, 0.79), (0.97, 10, 0.90), (0.993, 25, 0.81)],
+)
+def test_the_interval_of_a_high_accuracy_covers_and_stays_below_one(
+    accuracy, num_seeds, plain_coverage
+):
+    """Answers by a probit with effects of seeds and of 50 examples; 400 trials."""
+    random = np.random.default_rng(8)
+    trials, covered, plain = 400, 0, 0
+    centre = ndtri(accuracy) * np.sqrt(1 + 0.3**2 + 1)
+    for _ in range(trials):
+        seeds, examples = random.normal(0, 0.3, (num_seeds, 1)), random.normal(size=(1, 50))
+        right = random.normal(size=(num_seeds, 50)) < centre + seeds + examples
+        crossing = crossing_of_tables([right])
+        estimate = float(right.mean())
+        found = side_interval(crossing, estimate, 0.95, bounds=(0, 1), units=50)
+        assert 0 <= found.low < found.high <= 1
+        covered += found.low <= accuracy <= found.high
+        variance = crossing.unbiased_variance()
+        low, high = t_interval(
+            estimate, np.sqrt(variance.variance), variance.cautious_degrees_of_freedom, 0.95
+        )
+        plain += low <= accuracy <= high
+    assert covered / trials >= 0.93
+    assert plain / trials == pytest.approx(plain_coverage, abs=0.06)
+
+
+def test_sides_that_are_all_right_still_leave_room_for_new_examples():
+    right = np.ones((3, 40))
+    found = compare(right, right, "accuracy", labels=np.ones(40), num_bootstrap=40)
+    reach = 1 - 0.025 ** (1 / 40)
+    assert found.base.t == pytest.approx((1 - reach, 1))
+    assert found.t == pytest.approx((-reach, reach))
+    wrong = compare(0 * right, right, "accuracy", labels=np.ones(40), num_bootstrap=40)
+    assert wrong.t == pytest.approx((1 - np.hypot(reach, reach), 1))
+    assert "Clopper" in str(found)
+
+
+def test_no_interval_leaves_the_range_of_the_metric():
+    random = np.random.default_rng(9)
+    labels = random.integers(0, 2, 12)
+    base, experiment = (
+        np.where(random.random((3, 12)) < skill, labels, 1 - labels) for skill in (0.1, 0.95)
+    )
+    for metric, low in (("accuracy", 0), ("f1", 0), ("matthews", -1), ("error", 0)):
+        alone = compare(experiment, None, metric, "single", labels=labels, num_bootstrap=60)
+        both = compare(base, experiment, metric, "unpaired", labels=labels, num_bootstrap=60)
+        for kind in ("t", "percentile", "basic", "bca"):
+            assert low - 1e-12 <= getattr(alone, kind).low <= getattr(alone, kind).high <= 1 + 1e-12
+            assert max(map(abs, getattr(both, kind))) <= 1 - low + 1e-12
+
+
+def answers(random, accuracy, spread, num_seeds, num_examples, fails):
+    """Answers by a probit; seeds that fail answer at chance."""
+    centre = ndtri(accuracy) * np.sqrt(2 + spread**2)
+    seeds, examples = random.normal(0, spread, (num_seeds, 1)), random.normal(size=num_examples)
+    right = random.normal(size=(num_seeds, num_examples)) < centre + seeds + examples
+    right[fails] = random.random((int(fails.sum()), num_examples)) < 0.5
+    return right.astype(float)
+
+
+@pytest.mark.parametrize("num_seeds", [3, 5, 10])
+def test_failed_seeds_are_flagged_and_others_hardly_ever(num_seeds):
+    random = np.random.default_rng(10)
+    found, false, trials = 0, 0, 300
+    for trial in range(trials):
+        fails = np.arange(num_seeds) == trial % num_seeds
+        right = answers(random, 0.9, 0.1, num_seeds, 200, fails)
+        flags = failed_seeds(crossing_of_tables([right]), right.mean(axis=1), 0.5)
+        found += bool((flags == fails).all())
+        accuracy, spread = [(0.9, 0.1), (0.65, 0.15), (0.6, 0.3)][trial % 3]
+        right = answers(random, accuracy, spread, num_seeds, 277, fails & False)
+        false += bool(failed_seeds(crossing_of_tables([right]), right.mean(axis=1), 0.5).any())
+    assert found / trials >= 0.9
+    assert false / trials <= 0.02
+
+
+def test_a_failed_seed_is_named_with_the_rate_and_the_rest():
+    random = np.random.default_rng(11)
+    labels = random.integers(0, 2, 200)
+    right = answers(random, 0.9, 0.1, 5, 200, np.arange(5) == 3).astype(bool)
+    found = compare(
+        np.where(right, labels, 1 - labels), None, "accuracy", "single", labels=labels,
+        num_bootstrap=40,
+    )  # fmt: skip
+    assert found.base.failed_seeds == (3,)
+    text = str(found)
+    assert (
+        "1 (seed 3) scored far from the others or at chance" in text and "0.0051 to 0.716" in text
+    )
+    assert f"the others score {100 * np.delete(right, 3, axis=0).mean():.2f} % on average" in text
+
+
+@pytest.mark.parametrize(("spread", "least", "most"), [(0.8, 0.9, 1), (0.0, 0, 0.02)])
+def test_the_floor_of_seeds_is_named_where_seeds_carry_the_result(spread, least, most):
+    """Five seeds and a large difference, by seeds whose scores differ or by examples alone."""
+    random, flags = np.random.default_rng(12), 0
+    for _ in range(100):
+        effects = 3 + spread * random.normal(size=(5, 1))
+        table = effects + random.normal(size=50) + 0.3 * random.normal(size=(5, 50))
+        flags += compare(np.zeros((5, 50)), table, num_bootstrap=40).below_seed_floor
+    assert least <= flags / 100 <= most
+
+
+def test_the_floor_of_seeds_is_not_named_where_nothing_is_claimed():
+    """Of two seeds every second difference without a truth has p below the floor of .25."""
+    random, flags, below = np.random.default_rng(13), 0, 0
+    for _ in range(100):
+        table = random.normal(size=(2, 1)) + 0.1 * random.normal(size=(2, 20))
+        found = compare(np.zeros((2, 20)), table, num_bootstrap=40)
+        flags += found.below_seed_floor
+        below += min(found.p_t[:2]) < found.seed_floor
+    assert below > 35
+    assert flags <= 12
+
+
+@pytest.mark.parametrize(
+    ("skills", "num_seeds", "num_examples"),
+    [
+        ((0.999, 0.97), 5, 50),
+        ((0.9995, 0.99), 10, 100),
+        ((0.993, 0.993), 2, 50),
+        ((0.999, 0.95), 3, 100),
+    ],
+)
+@pytest.mark.parametrize("design", ["paired", "unpaired"])
+def test_the_interval_of_a_difference_near_the_ends_covers(skills, num_seeds, num_examples, design):
+    """300 trials; the plain t interval of the first two covers .88 to .93, that of the last finds less."""
+    random, trials, covered, plain, found_by_t = np.random.default_rng(13), 300, 0, 0, 0
+    significant = 0
+    for _ in range(trials):
+        hard, effects = random.normal(size=num_examples), random.normal(size=(2, num_seeds, 1))
+        tables = [
+            random.normal(size=(num_seeds, num_examples))
+            < ndtri(skill) * np.sqrt(2 + 0.3**2 + 0.5**2)
+            + 0.3 * effects[side if design == "unpaired" else 0]
+            + hard
+            + 0.5 * random.normal(size=num_examples)
+            for side, skill in enumerate(skills)
+        ]
+        found = compare(
+            *tables, "accuracy", design, labels=np.ones(num_examples, bool), num_bootstrap=40,
+            studentised=False,
+        )  # fmt: skip
+        truth = skills[1] - skills[0]
+        covered += found.t.low <= truth <= found.t.high
+        assert -1 <= found.t.low <= found.t.high <= 1
+        assert (found.t.low <= 0 <= found.t.high) == (found.p_t.two_sided >= 0.05)
+        significant += found.significant
+        low, high = t_interval(found.estimate, found.standard_error, found.degrees_of_freedom, 0.95)
+        plain += low <= truth <= high
+        found_by_t += not low <= 0 <= high
+    assert covered / trials >= 0.93
+    if truth == 0:
+        assert significant / trials <= 0.05
+    elif num_seeds == 3:  # one answer lost would outweigh more than the normal interval allows
+        assert significant > found_by_t or (significant == found_by_t and design == "paired")
+    else:
+        assert plain / trials < 0.95
+
+
+def test_the_test_near_the_ends_is_its_interval_turned_round():
+    sides, rest = ((0.96, 0.012), (0.99, 0.006)), (9.0, 0.3, (0, 1), (100, 100))
+    _, p_values = near_bounds_difference(*sides, *rest, 0.95)
+    for tail, ends in ((p_values.two_sided, 0), (p_values.two_sided * 0.9, -1)):
+        interval, _ = near_bounds_difference(*sides, *rest, 1 - tail)
+        assert interval.low == pytest.approx(0, abs=1e-9) if ends == 0 else interval.low < 0
+    assert p_values.greater == p_values.two_sided / 2 == 1 - p_values.less
+    mirrored = near_bounds_difference(*sides[::-1], *rest, 0.95)[1]
+    assert mirrored.less == pytest.approx(p_values.greater)
+    same = near_bounds_difference(sides[0], sides[0], *rest, 0.95)[1]
+    assert same.two_sided == 1
+
+
+@pytest.mark.parametrize(("num_seeds", "limit"), [(2, "84 %"), (5, "52 %"), (36, None)])
+def test_few_seeds_without_a_failure_say_how_many_may_fail(num_seeds, limit):
+    """Below 36 seeds the limit is above one in ten, the rate of the calibration."""
+    random = np.random.default_rng(17)
+    labels = random.integers(0, 2, 400)
+    right = answers(random, 0.9, 0.1, num_seeds, 400, np.zeros(num_seeds, bool)).astype(bool)
+    predictions = np.where(right, labels, 1 - labels)
+    both = compare(predictions, predictions[::-1], "accuracy", labels=labels, num_bootstrap=40)
+    alone = compare(predictions, None, "accuracy", "single", labels=labels, num_bootstrap=40)
+    exact = scipy.stats.binomtest(0, num_seeds).proportion_ci(0.95, method="exact")
+    for found in (both, alone):
+        assert found.base.failed_seeds == ()
+        assert found.base.failure_rate == pytest.approx(tuple(exact))
+        assert found.to_dict()["base"]["failure_rate"]["high"] == pytest.approx(exact.high)
+        line = (
+            f"None of the {num_seeds} seeds failed to train, which is compatible with a failure rate of up "
+            f"to {limit} (95 % CI). The interval does not cover failed runs."
+        )
+        for text in (str(found), found.methods()):
+            assert text.count("failed to train") == (0 if limit is None else 1)
+            assert limit is None or line in text
+        assert not warnings(found)
+
+
+def test_seeds_of_which_none_can_be_seen_to_fail_say_nothing_of_a_rate():
+    random = np.random.default_rng(18)
+    labels = random.integers(0, 2, 100)
+    near_chance = np.where(random.random((5, 100)) < 0.6, labels, 1 - labels)
+    scores = random.random((5, 100))
+    sides = {
+        "near chance": compare(near_chance, None, "accuracy", "single", labels=labels),
+        "no chance level": compare(scores, None, None, "single"),
+    }
+    right = answers(random, 0.95, 0.1, 5, 100, np.zeros(5, bool)).astype(bool)
+    predictions = np.where(right, labels, 1 - labels)
+    options = {"labels": labels, "num_bootstrap": 40}
+    sides["these seeds alone"] = compare(
+        predictions, None, "accuracy", "single", resample="examples", **options
+    )
+    sides["an average that failures hardly move"] = compare(
+        predictions, None, "accuracy", "single", aggregate="iqm", **options
+    )
+    for name, found in sides.items():
+        assert found.base.failure_rate is None and "failed to train" not in str(found), name
+    fixed = compare(predictions, predictions, "accuracy", "fixed_baseline", **options)
+    assert fixed.base.failure_rate is None and fixed.experiment.failure_rate is not None
+    unlike = compare(predictions, predictions[:3], "accuracy", "unpaired", **options)
+    assert (
+        "None of the 5 seeds of base and none of the 3 seeds of experiment failed to train"
+        in str(unlike)
+    )
+    assert "failure rates of up to 52 % and 71 % (95 % CI)" in str(unlike)
+    failed = predictions.copy()
+    failed[2] = 1
+    some = compare(predictions, failed, "accuracy", "unpaired", **options)
+    assert some.experiment.failure_rate == pytest.approx((0.0050507634, 0.716417936))
+    assert "None of the 5 seeds of base failed to train" in str(some)
+    assert "seeds of experiment failed to train" not in str(some)
+
+
+def test_a_seed_of_one_class_is_flagged_among_any_number():
+    random = np.random.default_rng(14)
+    labels = random.integers(0, 2, 60)
+    predictions = np.where(random.random((2, 60)) < 0.7, labels, 1 - labels)
+    predictions[1] = 1
+    found = compare(predictions, None, "accuracy", "single", labels=labels, num_bootstrap=40)
+    assert found.base.failed_seeds == (1,)
+    constant = np.ones((2, 60), int)
+    found = compare(constant, predictions, "accuracy", labels=labels, num_bootstrap=40)
+    assert found.base.failed_seeds == ()  # a rule, perhaps
+    assert (found.base.constant_seeds, found.experiment.constant_seeds) == ((0, 1), (1,))
+    assert found.experiment.failed_seeds == (1,)
+    assert found.without_failed is None  # one seed is left
+
+
+def one_side_constant(texts: bool):
+    """Five seeds at accuracy .9, and five that answer 1 (`yes`) to each of 200 examples."""
+    random, labels = np.random.default_rng(15), (np.arange(200) % 20 < 9) * 1
+    trained = np.where(random.random((5, 200)) < 0.9, labels, 1 - labels)
+    names = np.array(["no", "yes"]) if texts else np.array([0, 1])
+    return names[trained], np.full((5, 200), names[1]), names[labels]
+
+
+@pytest.mark.parametrize("texts", [False, True])
+@pytest.mark.parametrize("metric", ["accuracy", "f1_macro", "matthews"])
+def test_a_side_of_one_class_is_named_and_not_called_trained(texts, metric):
+    trained, constant, labels = one_side_constant(texts)
+    options = {"labels": labels, "num_bootstrap": 40, "base_name": "old", "experiment_name": "new"}
+    found = compare(trained, constant, metric, **options)
+    assert found.experiment.constant_seeds == (0, 1, 2, 3, 4) and not found.base.constant_seeds
+    assert found.experiment.failure_rate is None and found.base.failure_rate.high < 0.53
+    assert found.to_dict()["experiment"]["constant_seeds"] == [0, 1, 2, 3, 4]
+    text = str(found)
+    assert "All 5 seeds of new predict one class" in text
+    assert "None of the 5 seeds of old failed to train" in text
+    assert "None of the 5 seeds failed" not in text and "seeds of new failed" not in text
+    both = compare(constant, constant, metric, **options)
+    assert "failed to train" not in str(both).replace("training failed", "")
+    assert "All 5 seeds of old predict" in str(both) and "All 5 seeds of new predict" in str(both)
+
+
+def test_a_seed_of_one_class_is_said_to_predict_it():
+    trained, constant, labels = one_side_constant(texts=True)
+    mixed = np.concatenate([trained[:4], constant[:1]])
+    found = compare(trained, mixed, "accuracy", labels=labels, num_bootstrap=40)
+    assert found.experiment.failed_seeds == found.experiment.constant_seeds == (4,)
+    assert "Of 5 seeds of experiment, 1 (seed 4) predicts one class, and may have failed" in str(
+        found
+    )
+    assert "None of the 5 seeds of base failed to train" in str(found)
+
+
+def test_own_scores_of_a_seed_that_is_wrong_on_every_example():
+    """All wrong is a sign of failure where seeds like the others would hardly ever be; all right is none."""
+    trained, _, labels = one_side_constant(texts=False)
+    right = (trained == labels).astype(float)
+    some = right.copy()
+    some[2], some[3] = 0, 1
+    found = compare(right, some, num_bootstrap=40)
+    assert found.experiment.constant_seeds == found.experiment.failed_seeds == (2,)
+    assert "1 (seed 2) scores 0 on every example" in str(found)
+    found = compare(right, 0 * right, num_bootstrap=40)
+    assert found.experiment.constant_seeds == (0, 1, 2, 3, 4)
+    assert "All 5 seeds of experiment score 0 on every example" in str(found)
+    assert not compare(right, 1 + 0 * right, num_bootstrap=40).experiment.constant_seeds
+    of_seeds = np.repeat([[0.2], [0.4], [0.5]], 20, axis=1)  # one score per seed
+    assert not compare(of_seeds, of_seeds, num_bootstrap=40).base.constant_seeds
+    hard = np.zeros((5, 20))
+    hard[range(1, 5), range(1, 5)] = 1  # one in twenty is right: all wrong in a third of seeds
+    assert not compare(hard, hard, num_bootstrap=40).base.constant_seeds
+
+
+@pytest.mark.parametrize("num_seeds", [5, 8, 25])
+def test_a_seed_far_from_all_others_is_flagged_and_others_hardly_ever(num_seeds):
+    """Half way to chance, of a metric without a chance level; 400 trials each."""
+    random, found, false, trials = np.random.default_rng(15), 0, 0, 400
+    for _ in range(trials):
+        table = 0.9 + 0.01 * random.normal(size=(num_seeds, 1)) + 0.3 * random.normal(size=200)
+        table = table + 0.1 * random.normal(size=(num_seeds, 200))
+        nan = float("nan")
+        false += failed_seeds(crossing_of_tables([table]), table.mean(axis=1), nan).any()
+        table[2] -= 0.5
+        flags = failed_seeds(crossing_of_tables([table]), table.mean(axis=1), nan)
+        found += bool(flags[2] and flags.sum() == 1)
+    assert found / trials >= 0.9
+    assert false / trials <= 0.02
+
+
+def test_two_sides_of_five_normal_seeds_are_hardly_ever_flagged():
+    """The seeds carry everything; 1,500 trials."""
+    random, false, trials = np.random.default_rng(16), 0, 1500
+    for _ in range(trials):
+        sides = random.normal(size=(2, 5, 1)) + np.zeros((2, 5, 3))
+        false += any(
+            failed_seeds(crossing_of_tables([side]), side.mean(axis=1), float("nan")).any()
+            for side in sides
+        )
+    assert 0 < false / trials <= 0.02
+
+
+def test_the_result_of_the_rest_is_that_without_failed_seeds():
+    random = np.random.default_rng(16)
+    base, experiment = ((random.random((6, 200)) < skill) + 0.0 for skill in (0.8, 0.9))
+    labels = np.arange(200) % 2.0
+    experiment[3] = random.random(200) < 0.5
+    sides = [np.where(side == 1, labels, 1 - labels) for side in (base, experiment)]
+    kept = [0, 1, 2, 4, 5]
+    for design, first in (("paired", kept), ("unpaired", range(6))):
+        found = compare(*sides, "accuracy", design, labels=labels, num_bootstrap=40)
+        assert found.experiment.failed_seeds == (3,)
+        alone = compare(
+            sides[0][first], sides[1][kept], "accuracy", design, labels=labels, num_bootstrap=40
+        )
+        assert found.without_failed.estimate == pytest.approx(alone.estimate)
+        assert found.without_failed.t == pytest.approx(alone.t)
+        assert found.without_failed.p_t == pytest.approx(alone.p_t)
+        difference = f"{100 * alone.estimate:.2f} points"
+        assert f"Without failed seeds the difference is {difference}" in str(found)
+    assert alone.without_failed is None

@@ -1,0 +1,148 @@
+"""Boundaries of repeated looks against published tables, quadrature-free cases and simulation."""
+
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from multiberts.stats.errors import DataError
+from multiberts.stats.results.sequential import (
+    sequential_decision,
+    spending_boundaries,
+    spent_level,
+)
+
+FIVE_LOOKS = [0.2, 0.4, 0.6, 0.8, 1.0]
+
+
+def test_published_obrien_fleming_boundaries():
+    """Lan & DeMets' function at five equal looks, two-sided .05."""
+    boundaries = spending_boundaries(FIVE_LOOKS)
+    assert boundaries.z == pytest.approx([4.877, 3.357, 2.680, 2.290, 2.031], abs=0.0006)
+    assert boundaries.spent[-1] == pytest.approx(0.05)
+    assert boundaries.nominal_p == pytest.approx(2 * scipy.stats.norm.sf(boundaries.z))
+    one_sided = spending_boundaries(FIVE_LOOKS, 0.025, sides=1)
+    # Crossing the other side first and then this one is all but impossible.
+    assert one_sided.z == pytest.approx(boundaries.z, abs=1e-4)
+
+
+def test_published_pocock_boundaries():
+    """Lan & DeMets' Pocock type at five equal looks, two-sided .05, is near 2.41 throughout."""
+    z = spending_boundaries(FIVE_LOOKS, spending="pocock").z
+    assert z == pytest.approx([2.438, 2.427, 2.410, 2.397, 2.386], abs=0.0006)
+
+
+def test_spending_functions_by_hand():
+    for t in (0.1, 0.5, 1.0):
+        z = scipy.stats.norm.ppf(1 - 0.05 / 2)
+        expected = 2 - 2 * scipy.stats.norm.cdf(z / math.sqrt(t))
+        assert spent_level(t, 0.05, "obrien_fleming") == pytest.approx(expected)
+        expected = 0.05 * math.log(1 + (math.e - 1) * t)
+        assert spent_level(t, 0.05, "pocock") == pytest.approx(expected)
+        assert spent_level(t, 0.05, 3) == pytest.approx(0.05 * t**3)
+    for spending in ("obrien_fleming", "pocock", 1.5):
+        assert spent_level(0.0, 0.05, spending) == 0
+        assert spent_level(1.0, 0.05, spending) == pytest.approx(0.05)
+
+
+def test_one_look_is_the_plain_test():
+    assert spending_boundaries([1.0]).z == pytest.approx([scipy.stats.norm.ppf(0.975)])
+    assert spending_boundaries([1.0], 0.1, 2.0, sides=1).z == pytest.approx(
+        [scipy.stats.norm.ppf(0.9)]
+    )
+
+
+@pytest.mark.parametrize("spending", ["obrien_fleming", "pocock", 2.0])
+@pytest.mark.parametrize("alpha", [0.05, 0.6])
+@pytest.mark.parametrize("first", [0.3, 0.7])
+def test_two_looks_equal_the_bivariate_normal(spending, alpha, first):
+    """No crossing at either look is a corner, or a rectangle, of the normal plane."""
+    covariance = [[1, math.sqrt(first)], [math.sqrt(first), 1]]
+    plane = scipy.stats.multivariate_normal(cov=covariance)
+    corner = spending_boundaries([first, 1.0], alpha, spending, sides=1).z
+    assert 1 - plane.cdf(corner) == pytest.approx(alpha, abs=5e-6)
+    # With two sides, each spends half; large alphas also cross one side first, then the other.
+    high = spending_boundaries([first, 1.0], alpha, spending).z
+    assert 1 - plane.cdf(high, lower_limit=-high) == pytest.approx(alpha, abs=5e-6)
+
+
+@pytest.mark.parametrize("sides", [1, 2])
+@pytest.mark.parametrize("spending", ["obrien_fleming", "pocock", 1.0])
+def test_a_brownian_motion_crosses_with_the_level(spending, sides):
+    """Looks at uneven times; the share that has crossed by each is what may be spent by then."""
+    looks = np.array([0.15, 0.4, 0.45, 0.8, 1.0])
+    boundaries = spending_boundaries(looks, 0.1, spending, sides)
+    trials = 200_000
+    steps = np.random.default_rng(sides).normal(size=(trials, 5)) * np.sqrt(
+        np.diff(looks, prepend=0)
+    )
+    z = steps.cumsum(axis=1) / np.sqrt(looks)
+    crossed = (np.abs(z) if sides == 2 else z) >= boundaries.z
+    by_look = np.maximum.accumulate(crossed, axis=1).mean(axis=0)
+    error = np.sqrt(boundaries.spent * (1 - boundaries.spent) / trials)
+    assert (np.abs(by_look - boundaries.spent) < 4 * error + 1e-9).all()
+
+
+def test_a_boundary_does_not_know_of_later_looks():
+    many = spending_boundaries(np.arange(1, 41) / 40, spending="pocock").z
+    few = spending_boundaries([1 / 40, 2 / 40, 3 / 40], spending="pocock").z
+    assert many[:3] == pytest.approx(few, abs=1e-8)
+    # More looks cost a higher last boundary, still below that of sharing the level out evenly.
+    assert spending_boundaries(FIVE_LOOKS, spending="pocock").z[-1] < many[-1]
+    assert many[-1] < scipy.stats.norm.ppf(1 - 0.05 / 2 / 40)
+
+
+def test_very_early_looks_spend_nothing():
+    boundaries = spending_boundaries([0.01, 0.02, 1.0])
+    assert boundaries.z[0] == np.inf and boundaries.nominal_p[0] == 0
+    assert boundaries.z[-1] == pytest.approx(scipy.stats.norm.ppf(0.975), abs=1e-3)
+    assert np.isfinite(boundaries.spent).all()
+
+
+def test_a_trial_of_seeds_stops_when_it_may():
+    looks = [5, 10, 15, 20, 25]
+    levels = spending_boundaries(FIVE_LOOKS).nominal_p
+    waiting = sequential_decision([0.01, 0.02], looks[:2], 25)
+    assert not waiting.stop and not waiting.shown and waiting.look is None
+    assert waiting.boundaries.nominal_p == pytest.approx(levels[:2])
+    shown = sequential_decision([0.01, 0.0007], looks[:2], 25)
+    assert shown.stop and shown.shown and shown.look == 2
+    # Once crossed, a later look does not take it back.
+    assert sequential_decision([0.01, 0.0007, 0.4], looks[:3], 25).look == 2
+    unshown = sequential_decision([0.5, 0.4, 0.3, 0.2, 0.05], looks, 25)
+    assert unshown.stop and not unshown.shown
+    assert sequential_decision([0.5, 0.4, 0.3, 0.2, 0.04], looks, 25).shown
+
+
+def test_repeated_t_tests_of_seeds_keep_the_level():
+    """Plain p <= .05 at five looks would err in 14 % of trials."""
+    random = np.random.default_rng(3)
+    trials, looks = 20_000, [5, 10, 15, 20, 25]
+    scores = random.normal(size=(trials, 25))
+    p_values = np.stack(
+        [scipy.stats.ttest_1samp(scores[:, :n], 0, axis=1).pvalue for n in looks], axis=1
+    )
+    plain = (p_values <= 0.05).any(axis=1).mean()
+    levels = sequential_decision(p_values[0], looks, 25).boundaries.nominal_p
+    kept = (p_values <= levels).any(axis=1).mean()
+    assert plain == pytest.approx(0.14, abs=0.01)
+    assert kept == pytest.approx(0.05, abs=4 * math.sqrt(0.05 / trials))
+
+
+def test_looks_that_make_no_sense():
+    for wrong in ([], [0.0, 1.0], [0.5, 0.5], [0.6, 0.3], [0.5, 1.1]):
+        with pytest.raises(DataError, match="expected growing shares"):
+            spending_boundaries(wrong)
+    with pytest.raises(DataError, match="found spending 'haybittle'"):
+        spending_boundaries([1.0], spending="haybittle")
+    with pytest.raises(DataError, match="found alpha 0.05 and 3 sides"):
+        spending_boundaries([1.0], sides=3)
+    with pytest.raises(DataError, match="a look at 30 seeds, expected at most the 25 planned"):
+        sequential_decision([0.1], [30], 25)
+    with pytest.raises(DataError, match="found 0 planned seeds, expected one or more"):
+        sequential_decision([0.5], [0], 0)
+    with pytest.raises(DataError, match="expected one from 0 to 1 per look"):
+        sequential_decision([0.1, 0.2], [10], 25)
+    with pytest.raises(DataError, match="expected growing shares"):
+        sequential_decision([], [], 25)

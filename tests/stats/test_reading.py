@@ -1,0 +1,322 @@
+"""What `compare` takes: the same numbers from every form, put in order by coordinates."""
+
+import itertools
+
+import numpy as np
+import pandas
+import pytest
+import sklearn.metrics
+import xarray
+
+from multiberts.runs.errors import UserError
+from multiberts.stats import Task, compare, compare_tasks, from_frame
+from multiberts.stats.errors import DataError
+
+SEEDS, EXAMPLES = 4, 30
+LABELS = np.random.default_rng(0).integers(0, 2, EXAMPLES)
+IDS = [f"id {place}" for place in range(EXAMPLES)]
+OPTIONS = {"num_bootstrap": 50}
+
+
+def predictions(skill, key, runs=None):
+    random = np.random.default_rng([key, 1])
+    shape = (SEEDS, EXAMPLES) if runs is None else (SEEDS, runs, EXAMPLES)
+    return np.where(random.random(shape) < skill, LABELS, 1 - LABELS)
+
+
+BASE, EXPERIMENT = predictions(0.6, 0), predictions(0.8, 1)
+
+
+def with_ids(values, order=slice(None)):
+    return xarray.DataArray(
+        values[:, order],
+        {"pretrain_seed": range(SEEDS), "example_id": ("example", np.array(IDS)[order])},
+        ("pretrain_seed", "example"),
+    )
+
+
+def long(values, arm="", runs=1):
+    rows = [
+        (arm, seed, run, IDS[place], values.reshape(SEEDS, runs, EXAMPLES)[seed, run, place],
+         LABELS[place], f"t{place // 3}")
+        for seed, run, place in itertools.product(range(SEEDS), range(runs), range(EXAMPLES))
+    ]  # fmt: skip
+    frame = pandas.DataFrame(
+        rows, columns=["arm", "seed", "run", "example", "prediction", "label", "template"]
+    )
+    return frame.sample(frac=1, random_state=3)
+
+
+def same(one, other):
+    np.testing.assert_allclose(one.differences, other.differences, atol=1e-12)
+    assert one.t == pytest.approx(other.t) and one.estimate == pytest.approx(other.estimate)
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return compare(BASE, EXPERIMENT, "accuracy", labels=LABELS, **OPTIONS)
+
+
+def test_every_form_gives_the_numbers_of_arrays(expected):
+    assert expected.estimate == pytest.approx(
+        (EXPERIMENT == LABELS).mean() - (BASE == LABELS).mean()
+    )
+    forms = [
+        (lambda values: values.tolist(), LABELS.tolist()),
+        (with_ids, LABELS),
+        (pandas.DataFrame, pandas.Series(LABELS)),
+        (lambda values: pandas.DataFrame(values, columns=IDS), pandas.Series(LABELS, IDS)),
+        (lambda values: pandas.DataFrame(values).astype("Int64"), LABELS),
+        (lambda values: values[:, None], LABELS),
+    ]
+    for make, labels in forms:
+        same(compare(make(BASE), make(EXPERIMENT), "accuracy", labels=labels, **OPTIONS), expected)
+
+
+def test_long_frames_give_the_numbers_of_arrays_in_any_order_of_rows(expected):
+    names = {"seed": "seed", "example": "example", "prediction": "prediction", "label": "label"}
+    frame = pandas.concat([long(BASE, "old"), long(EXPERIMENT, "new")])
+    arms = from_frame(frame, arm="arm", **names)
+    assert list(arms) == ["old", "new"]
+    found = compare(arms["old"], arms["new"], "accuracy", **OPTIONS)
+    assert found.t == pytest.approx(expected.t)  # examples come in another order, so draws differ
+    same(compare(long(BASE), long(EXPERIMENT), "accuracy", **OPTIONS), found)
+    clusters = from_frame(long(BASE), cluster="template", **names)
+    single = compare(clusters, None, "accuracy", "single", clusters="template", **OPTIONS)
+    assert single.base.num_clusters == 10
+    plain = [f"t{place // 3}" for place in range(EXAMPLES)]
+    other = compare(BASE, None, "accuracy", "single", labels=LABELS, clusters=plain, **OPTIONS)
+    assert single.t == pytest.approx(other.t)
+
+
+def test_runs_of_a_seed_are_averaged_in_every_form():
+    values = predictions(0.7, 5, runs=3)
+    frame = long(values, runs=3)
+    index = pandas.MultiIndex.from_product([range(SEEDS), range(3)], names=["seed", "run"])
+    wide = pandas.DataFrame(values.reshape(-1, EXAMPLES), index)
+    for form, labels in ((values, LABELS), (frame, None), (wide, LABELS)):
+        found = compare(form, None, "accuracy", "single", labels=labels, **OPTIONS)
+        np.testing.assert_allclose(found.base.seed_scores, (values == LABELS).mean(axis=(1, 2)))
+        assert found.base.num_runs == 12
+
+
+def test_scores_need_no_labels():
+    right = [(values == LABELS).astype(float) for values in (BASE, EXPERIMENT)]
+    expected = compare(BASE, EXPERIMENT, "accuracy", labels=LABELS, **OPTIONS)
+    same(compare(*right, **OPTIONS), expected)
+    same(compare(*map(with_ids, right), "mean", **OPTIONS), expected)
+    frames = [
+        long(values).drop(columns="label").rename(columns={"prediction": "score"})
+        for values in right
+    ]
+    assert compare(*frames, **OPTIONS).t == pytest.approx(expected.t)
+    family = compare_tasks({"one": Task(*right), "two": Task(*right)}, num_bootstrap=50)
+    assert family.macro_average.estimate == pytest.approx(expected.estimate)
+    with pytest.raises(UserError, match="found no labels, which f1 compares"):
+        compare(*right, "f1")
+    with pytest.raises(UserError, match="found labels without a metric"):
+        compare(BASE, EXPERIMENT, labels=LABELS)
+
+
+def test_labels_and_clusters_are_put_in_order_by_their_coordinates(expected):
+    """By position, accuracy .7 would become about .5 without a word."""
+    order = np.random.default_rng(2).permutation(EXAMPLES)
+    arms = with_ids(BASE), with_ids(EXPERIMENT, order)
+    coordinates = {"example_id": ("example", np.array(IDS)[order])}
+    for labels in (
+        xarray.DataArray(LABELS[order], coordinates, "example"),
+        pandas.Series(LABELS[order], np.array(IDS)[order]),
+        dict(zip(np.array(IDS)[order], LABELS[order], strict=True)),
+    ):
+        same(compare(*arms, "accuracy", labels=labels, **OPTIONS), expected)
+    template = np.arange(EXAMPLES) // 5
+    for clusters in (
+        template,
+        xarray.DataArray(template[order], coordinates, "example"),
+        pandas.Series(template[order], np.array(IDS)[order]),
+    ):
+        found = compare(
+            *arms,
+            "accuracy",
+            labels=dict(zip(IDS, LABELS, strict=True)),
+            clusters=clusters,
+            **OPTIONS,
+        )
+        assert found.t == pytest.approx(
+            compare(BASE, EXPERIMENT, "accuracy", labels=LABELS, clusters=template, **OPTIONS).t
+        )
+    numbers = pandas.Series(LABELS[order], order)
+    arms = [values.assign_coords(example_id=("example", np.arange(EXAMPLES))) for values in
+            (with_ids(BASE), with_ids(EXPERIMENT))]  # fmt: skip
+    same(compare(*arms, "accuracy", labels=numbers, **OPTIONS), expected)
+
+
+def test_ids_that_do_not_agree_are_refused():
+    base, experiment = with_ids(BASE), with_ids(EXPERIMENT)
+    short = pandas.Series(LABELS[:-2], IDS[:-2])
+    with pytest.raises(UserError, match=r"labels: 2 of 30 examples have none \(such as 'id 28'\)"):
+        compare(base, experiment, "accuracy", labels=short)
+    more = pandas.Series([*LABELS, 1], [*IDS, "id 99"])
+    with pytest.raises(UserError, match=r"1 are of other examples \(such as 'id 99'\)"):
+        compare(base, experiment, "accuracy", labels=more)
+    with pytest.raises(UserError, match="example id appears twice"):
+        compare(base, experiment, "accuracy", labels=pandas.Series([*LABELS, 1], [*IDS, "id 3"]))
+    with pytest.raises(UserError, match="clusters: 2 of 30 examples have none"):
+        compare(base, experiment, "accuracy", labels=LABELS, clusters=short)
+    with pytest.raises(UserError, match="base alone has example ids"):
+        compare(base, EXPERIMENT, "accuracy", labels=LABELS)
+    with pytest.raises(UserError, match=r"have dims \('x',\), expected \(example,\)"):
+        compare(base, experiment, "accuracy", labels=xarray.DataArray(LABELS, dims="x"))
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (3, 0)])
+def test_empty_sides_are_refused(shape):
+    with pytest.raises(DataError, match="base: found no runs or no examples"):
+        compare(np.ones(shape), np.ones((3, 4)))
+
+
+def test_kinds_that_cannot_agree_are_refused():
+    compared = {"labels": LABELS, **OPTIONS}
+    with pytest.raises(ValueError, match=r"accuracy is for classes, found the fraction 0.3"):
+        compare(BASE * 0.3, EXPERIMENT, "accuracy", **compared)
+    texts = BASE.astype(str).astype(object)
+    with pytest.raises(UserError, match="labels that are numbers and predictions that are texts"):
+        compare(texts, EXPERIMENT.astype(str).astype(object), "accuracy", **compared)
+    mixed = BASE.astype(object)
+    mixed[0, 0] = "1"
+    with pytest.raises(UserError, match="base predictions: found numbers and texts mixed"):
+        compare(mixed, EXPERIMENT, "accuracy", **compared)
+    with pytest.raises(UserError, match="labels: found nan.*give every example a label"):
+        compare(BASE, EXPERIMENT, "accuracy", labels=np.where(LABELS == 1, np.nan, LABELS))
+    with pytest.raises(UserError, match="clusters: found numbers and texts mixed"):
+        compare(BASE, EXPERIMENT, "accuracy", clusters=["a"] * 15 + [1] * 15, **compared)
+    with pytest.raises(UserError, match="found missing 'drop', expected one of refuse, omit"):
+        compare(BASE, EXPERIMENT, "accuracy", missing="drop", **compared)
+
+
+def test_a_square_matrix_of_probabilities_is_not_taken_for_classes():
+    random = np.random.default_rng(4)
+    labels, values = np.arange(6) % 2, random.random((6, 6))
+    found = compare(values, None, "log_loss", "single", labels=labels, **OPTIONS)
+    losses = [sklearn.metrics.log_loss(labels, row) for row in values]
+    np.testing.assert_allclose(found.base.seed_scores, losses)
+
+
+def test_wrong_shapes_get_a_message_with_the_right_one():
+    with pytest.raises(UserError, match="which would be 30 seeds x 4 examples; transpose it"):
+        compare(BASE.T, EXPERIMENT.T)
+    with pytest.raises(UserError, match="found predictions of shape .4, 30., expected 4 runs x 29"):
+        compare(BASE, EXPERIMENT, "accuracy", labels=LABELS[:-1])
+    with pytest.raises(
+        UserError, match=r"expected \[pretrain_seed, example\] or .*resample='seeds'"
+    ):
+        compare(BASE[0], EXPERIMENT[0])
+    with pytest.raises(UserError, match="rows of different lengths"):
+        compare([[1, 2], [1]], BASE)
+    with pytest.raises(UserError, match="found str, expected an xarray Dataset"):
+        compare("predictions.csv", BASE)
+    with pytest.raises(UserError, match=r"found seeds as columns.*give frame.T"):
+        compare(pandas.DataFrame(BASE.T, columns=pandas.Index(range(4), name="seed")), BASE)
+    with pytest.raises(UserError, match="found the variables x"):
+        compare(xarray.Dataset({"x": ("example", LABELS)}), BASE)
+
+
+def test_frames_that_cannot_be_read_are_refused():
+    frame = long(BASE)
+    names = {"seed": "seed", "example": "example", "prediction": "prediction"}
+    with pytest.raises(UserError, match="found no column 'guess' in the frame, only arm, seed"):
+        from_frame(frame, seed="seed", example="example", score="guess")
+    with pytest.raises(UserError, match="and not both"):
+        from_frame(frame, score="label", **names)
+    with pytest.raises(UserError, match="found two rows of seed 0, example 'id 1'"):
+        from_frame(
+            pandas.concat([frame, frame[(frame.seed == 0) & (frame.example == "id 1")]]), **names
+        )
+    broken = frame.assign(label=[2, *frame["label"][1:]])
+    with pytest.raises(UserError, match="column 'label': found several values for the example"):
+        from_frame(broken, label="label", **names)
+    with pytest.raises(UserError, match="column 'seed': found 1 row without a value"):
+        from_frame(frame.assign(seed=[np.nan, *frame["seed"][1:]]), **names)
+
+
+def test_rows_that_are_missing_are_missing_cells():
+    frame = long(BASE)
+    lacking = frame[~((frame.seed == 2) & (frame.example == "id 7"))]
+    with pytest.raises(UserError, match="found nan.*missing='omit'"):
+        compare(lacking, None, "accuracy", "single")
+    found = compare(lacking, None, "accuracy", "single", missing="omit", **OPTIONS)
+    right = BASE == LABELS
+    assert found.base.seed_scores[2] == pytest.approx(np.delete(right[2], 7).mean())
+
+
+def share_right(labels, values):
+    return float((labels == values).mean())
+
+
+def test_a_function_that_is_a_mean_has_the_error_of_the_mean():
+    """Pseudo-values of a mean are the scores themselves, by examples, by clusters, with holes."""
+    for clusters in (None, np.arange(EXAMPLES) // 4):
+        for design in ("paired", "unpaired"):
+            ours, exact = (
+                compare(
+                    BASE, EXPERIMENT, metric, design, labels=LABELS, clusters=clusters, **OPTIONS
+                )
+                for metric in (share_right, "accuracy")
+            )
+            same(ours, exact)
+            assert ours.standard_error == pytest.approx(exact.standard_error)
+            assert ours.studentised is None and ours.metric == "share_right"
+    holes = BASE.astype(float)
+    holes[1, 3:9] = np.nan
+    ours, exact = (
+        compare(holes, None, metric, "single", labels=LABELS, missing="omit", **OPTIONS)
+        for metric in (share_right, "accuracy")
+    )
+    assert ours.standard_error == pytest.approx(exact.standard_error, rel=1e-9)
+
+
+def test_a_function_of_another_library_is_our_metric():
+    fast = compare(BASE, EXPERIMENT, sklearn.metrics.f1_score, labels=LABELS, **OPTIONS)
+    same(fast, compare(BASE, EXPERIMENT, "f1", labels=LABELS, **OPTIONS))
+    assert fast.studentised is not None
+
+
+def test_the_jackknife_of_a_correlation_is_near_its_delta_method():
+    random = np.random.default_rng(6)
+    labels = random.normal(size=400)
+    values = 0.6 * labels + random.normal(size=(3, 400))
+    ours, exact = (
+        compare(values, None, metric, "single", labels=labels, resample="examples", **OPTIONS)
+        for metric in (lambda x, y: np.corrcoef(x, y)[0, 1], "pearson")
+    )
+    assert ours.standard_error == pytest.approx(exact.standard_error, rel=0.02)
+
+
+def test_many_examples_are_left_out_in_groups():
+    random = np.random.default_rng(7)
+    scores = random.normal(size=(3, 2500))
+    ours, exact = (
+        compare(
+            scores, None, metric, "single", labels=np.zeros(2500), resample="examples", **OPTIONS
+        )
+        for metric in (lambda _labels, values: values.mean(), "mean")
+    )
+    assert ours.standard_error == pytest.approx(exact.standard_error, rel=4 / np.sqrt(2 * 1000))
+    with pytest.raises(UserError, match="found nan or infinite scores|returned nan"):
+        compare(scores[:, :9], None, lambda _x, _y: np.nan, "single", labels=np.zeros(9), **OPTIONS)
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"num_bootstrap": 38}, {"num_bootstrap": 100.5}, {"num_bootstrap": "100"},
+        {"num_bootstrap": True}, {"bootstrap_seed": -1}, {"bootstrap_seed": 1.5},
+        {"confidence": 95}, {"confidence": "95"}, {"confidence": np.nan}, {"aggregate": "average"},
+        {"missing": "drop"}, {"resample": "seed"}, {"examples": "apart"}, {"draws": "own"},
+    ],
+)  # fmt: skip
+def test_impossible_options_are_refused_by_name(option):
+    scores = np.random.default_rng(0).random((3, 8))
+    (name,) = option
+    with pytest.raises(DataError, match=f"found {name} .*expected"):
+        compare(scores, scores + 0.1, **option)

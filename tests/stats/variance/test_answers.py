@@ -1,0 +1,146 @@
+"""The short answers: what is planned from a comparison, what is not, and how they are said."""
+
+import json
+import math
+import re
+
+import numpy as np
+import pytest
+
+from multiberts.stats import compare
+from multiberts.stats.presentation.wording import short_answers_in_words
+from multiberts.stats.variance.answers import opposite_chance, short_answers
+from multiberts.stats.variance.components import VarianceComponents
+from multiberts.stats.variance.crossing import VarianceParts
+from multiberts.stats.variance.plan import estimated_plan
+
+
+def plan_of(seed, example, residual, estimate, num_seeds=6, num_examples=60):
+    """The plan of a study whose mean squares are those of the components."""
+    parts = VarianceComponents(seed, example, residual).plan(num_seeds, 1, num_examples).parts
+    return estimated_plan(parts, num_seeds, num_examples, "paired", 0.05, estimate)
+
+
+def test_scaled_parts_are_the_parts_of_the_larger_study():
+    components = VarianceComponents(0.3, 2.0, 0.7)
+    parts = components.plan(6, 1, 60).parts
+    larger = components.plan(18, 1, 120).parts.estimate()
+    scaled = parts.scaled(3, 2)
+    assert scaled.variance == pytest.approx(larger.variance, rel=1e-12)
+    assert scaled.cautious_degrees_of_freedom == pytest.approx(
+        larger.cautious_degrees_of_freedom, rel=1e-12
+    )
+    assert parts.seed_share == pytest.approx(0.05 / parts.scaled(1, 1).variance)
+
+
+def test_what_no_number_can_do_is_said_and_what_buys_more():
+    answers = short_answers(plan_of(0.0, 4.0, 0.1, 0.4), None, False)
+    assert answers.seeds_needed is None and answers.seeds_needed_range is None
+    assert answers.examples_needed > 60
+    low, high = answers.examples_needed_range
+    assert 60 < low < answers.examples_needed < high
+    assert answers.error_of_twice_the_examples < answers.error_of_twice_the_seeds
+    of_seeds = VarianceParts(((0.1, 4),), (), ())
+    answers = short_answers(estimated_plan(of_seeds, 5, 60, "paired", 0.05, 0.4), None, False)
+    assert answers.examples_needed is answers.error_of_twice_the_examples is None
+    assert answers.seeds_needed > 5
+    assert of_seeds.seed_share == 1
+
+
+def test_numbers_are_only_given_where_more_are_needed_for_a_difference_that_is_there():
+    """It was "5 seeds in place of 5", and thousands of seeds for a null estimate."""
+    error = math.sqrt(plan_of(1.0, 1.0, 0.5, 1.0).variance)
+    for estimate, found in ((0.9 * error, False), (6 * error, False), (2 * error, True)):
+        answers = short_answers(plan_of(1.0, 1.0, 0.5, estimate), None, found)
+        assert answers.seeds_needed is answers.examples_needed is None
+        assert answers.detectable_difference > 2 * error
+    answers = short_answers(plan_of(1.0, 1.0, 0.5, 2 * error), None, False)
+    assert answers.seeds_needed > 6
+
+
+@pytest.mark.parametrize("sizes", [(5,), (3, 8)])
+def test_one_random_seed_has_the_opposite_sign_as_often_as_predicted(sizes):
+    """Differences between -5 and 5 standard deviations of a seed are as likely; 20,000 studies."""
+    random = np.random.default_rng(0)
+    predicted, opposite = [], []
+    for _ in range(20_000):
+        effect = random.uniform(-5, 5)
+        samples = [random.normal(size=size) for size in sizes]
+        estimate = effect + sum(sample.mean() for sample in samples)
+        one_seed = effect + sum(random.normal() for _ in sizes)
+        predicted.append(opposite_chance(estimate, samples))
+        opposite.append(one_seed * estimate < 0)
+    assert np.mean(predicted) == pytest.approx(np.mean(opposite), abs=0.012)
+    near = np.array(predicted) > 0.3
+    assert np.mean(np.array(opposite)[near]) == pytest.approx(
+        np.mean(np.array(predicted)[near]), abs=0.03
+    )
+
+
+def test_the_chance_by_hand():
+    assert opposite_chance(0.2, [np.array([0.1])]) is None
+    assert opposite_chance(0.0, [np.array([-0.1, 0.1])]) == 0.5
+    assert opposite_chance(0.2, [np.array([0.2, 0.2])]) == 0.0
+    # t with one degree of freedom is Cauchy: 1/2 - arctan(1) / pi is a quarter.
+    half = np.array([0.0, 2.0])
+    assert opposite_chance(np.sqrt(3.0), [half]) == pytest.approx(0.25)
+
+
+def arms(seeds, shift, spread=0.3):
+    """Paired arms of 60 examples; `spread` is of the difference between seeds."""
+    random = np.random.default_rng(1)
+    base = random.normal(size=60) + random.normal(scale=0.2, size=(seeds, 1))
+    base = base + random.normal(scale=0.5, size=(seeds, 60))
+    own = random.normal(scale=spread, size=(seeds, 1))
+    experiment = base + own - own.mean() + shift + random.normal(scale=0.5, size=(seeds, 60))
+    return base, experiment
+
+
+def test_every_comparison_has_the_answers_in_print_and_json():
+    for design in ("paired", "unpaired", "fixed_baseline"):
+        found = compare(*arms(5, 0.2), design=design, num_bootstrap=50)
+        text, answers = str(found), found.answers
+        chance = f"opposite sign with probability {100 * answers.opposite_chance:.0f} %"
+        assert chance in text and chance in found._repr_html_()
+        low, high = answers.detectable_difference_range
+        assert low < answers.detectable_difference < high
+        assert re.search(
+            r"detectable with 80 % power is about 0\.\d+ \(80 % range 0\.\d+ to \d\.\d+\)", text
+        )
+        assert re.search(r"Doubling the seeds would reduce the standard error from \S+ to", text)
+        kept = json.loads(json.dumps(found.to_dict()))["answers"]
+        assert kept["detectable_difference"] == answers.detectable_difference
+        assert kept["detectable_difference_range"] == {"low": low, "high": high}
+    alone = compare(arms(5, 0.2)[0], None, design="single", num_bootstrap=50)
+    assert alone.answers is None and alone.to_dict()["answers"] is None
+    fixed = compare(*arms(5, 0.2), resample="examples", num_bootstrap=50)
+    assert fixed.answers.seeds_needed is None and "doubling the seeds" not in str(fixed).lower()
+
+
+def test_numbers_needed_are_printed_with_their_range():
+    found = compare(*arms(5, 0.25), num_bootstrap=50)
+    assert not found.significant and abs(found.estimate) > found.standard_error
+    (text,) = short_answers_in_words(found)[:1]
+    (low, number, high) = (
+        int(part.replace(",", ""))
+        for part in re.search(
+            r"with 80 % power takes about (?P<number>\S+) seeds \(80 % range (?P<low>\S+) to (\S+)\)",
+            text,
+        ).group("low", "number", 3)
+    )
+    assert number == found.answers.seeds_needed == found.plan().seeds_needed()
+    assert number > 5 and low < number < high
+    assert [low, high] == list(found.plan().needed_range("seeds"))
+
+
+def test_nothing_is_planned_from_two_seeds_or_for_an_estimate_near_zero():
+    two = compare(*arms(2, 0.3), num_bootstrap=50)
+    assert two.answers.detectable_difference is two.answers.error_of_twice_the_seeds is None
+    assert two.answers.opposite_chance is not None
+    (text,) = short_answers_in_words(two)[:1]
+    assert text.endswith("planned from 2 seeds, which do not show how much seeds vary.")
+    null = compare(*arms(5, 0.05), num_bootstrap=50)
+    assert abs(null.estimate) < null.standard_error
+    (text,) = short_answers_in_words(null)[:1]
+    assert "within one standard error of zero" in text and "takes" not in text
+    assert "smallest difference detectable" in text

@@ -1,0 +1,251 @@
+"""Variance components against hand computations, statsmodels, published figures and simulation."""
+
+import itertools
+
+import numpy as np
+import pytest
+import statsmodels.formula.api
+from statsmodels.stats.anova import anova_lm
+
+from multiberts.stats.errors import DataError
+from multiberts.stats.variance.components import (
+    intraclass_correlation,
+    mean_squares,
+    nested_variance_components,
+    unpaired_components,
+    variance_components,
+)
+from multiberts.stats.variance.crossing import crossing_of_tables
+
+# Six targets (rows) by four judges, the example of Shrout & Fleiss (1979).
+SHROUT_FLEISS = np.array(
+    [[9, 2, 5, 8], [6, 1, 3, 2], [8, 4, 6, 8], [7, 1, 2, 6], [10, 5, 6, 9], [6, 2, 4, 7]]
+)
+
+
+def test_mean_squares_equal_statsmodels():
+    import pandas
+
+    table = np.random.default_rng(0).normal(size=(4, 6))
+    rows = [(i, j, table[i, j]) for i, j in itertools.product(range(4), range(6))]
+    frame = pandas.DataFrame(rows, columns=["seed", "example", "score"])
+    fit = statsmodels.formula.api.ols("score ~ C(seed) + C(example)", frame).fit()
+    anova = anova_lm(fit)
+    ours = mean_squares(table)
+    expected = anova["mean_sq"].tolist()
+    assert [ours.seed, ours.example, ours.residual] == pytest.approx(expected)
+
+
+def test_components_by_hand():
+    """Mean squares 32.49, 11.24, 1.02 of the published example."""
+    squares = mean_squares(SHROUT_FLEISS.T)
+    assert (squares.seed, squares.example, squares.residual) == pytest.approx(
+        (32.49, 11.24, 1.02), abs=0.005
+    )
+    parts = variance_components(SHROUT_FLEISS.T)
+    assert parts.seed == pytest.approx((squares.seed - squares.residual) / 6)
+    assert parts.example == pytest.approx((squares.example - squares.residual) / 4)
+    assert parts.residual == pytest.approx(squares.residual)
+    assert parts.truncated == ()
+    assert parts.total == pytest.approx(parts.seed + parts.example + parts.residual)
+
+
+def test_components_are_those_of_the_unbiased_variance():
+    """sa/R + sb/C + se/(RC) of the estimates is the unbiased variance, where nothing is cut off."""
+    random = np.random.default_rng(1)
+    table = random.normal(size=(5, 1)) + random.normal(size=(1, 30)) + random.normal(size=(5, 30))
+    parts = variance_components(table)
+    total = parts.seed / 5 + parts.example / 30 + parts.residual / 150
+    assert total == pytest.approx(
+        crossing_of_tables([table]).unbiased_variance().variance, rel=1e-12
+    )
+
+
+def test_a_negative_estimate_is_cut_off_and_named():
+    # Every seed has the same mean: less spread between seeds than chance alone gives.
+    table = np.array([[1.0, 0.0, 1.0, 0.0], [0.0, 1.0, 1.0, 0.0], [1.0, 0.0, 0.0, 1.0]])
+    parts = variance_components(table)
+    assert parts.seed == 0 and "seed" in parts.truncated
+    nothing = variance_components(np.full((3, 4), 0.3))
+    assert nothing.total == 0 and nothing.seed_share == 0 and nothing.truncated == ()
+    with pytest.raises(
+        DataError, match="found 1 seed and 4 examples, expected two or more of each"
+    ):
+        variance_components(table[:1])
+
+
+PARTS = ("seed", "run", "example", "residual", "run_residual")
+
+
+def unit_effects(counts, num_examples):
+    """For each part every effect of size one that it can have, as runs [F_i, C] for each seed."""
+    number = sum(counts)
+    seed_of_run = np.repeat(np.arange(len(counts)), counts)
+    of_seed = np.eye(len(counts))[:, seed_of_run]  # [effects, runs]
+    of_run, of_example = np.eye(number), np.eye(num_examples)
+    ones = np.ones((1, num_examples))
+    products = {
+        "seed": (of_seed, ones),
+        "run": (of_run, ones),
+        "example": (np.ones((1, number)), of_example),
+        "residual": (of_seed, of_example),
+        "run_residual": (of_run, of_example),
+    }
+    cuts = np.cumsum(counts)[:-1]
+    return {
+        part: [np.split(np.outer(row, column), cuts) for row in rows for column in columns]
+        for part, (rows, columns) in products.items()
+    }
+
+
+@pytest.mark.parametrize("counts", [(3, 3, 3), (2, 2, 2, 2), (1, 2, 5), (4, 1, 1, 3)])
+def test_nested_components_are_unbiased(counts):
+    """An estimate is a quadratic form, so its expectation under independent effects of variance
+    one is the sum of its values at each effect alone: 1 for their own part and 0 for the others."""
+    for part, effects in unit_effects(counts, 3).items():
+        found = [nested_variance_components(runs, truncate=False) for runs in effects]
+        for name in PARTS:
+            expected = float(name == part)
+            assert sum(getattr(one, name) for one in found) == pytest.approx(expected, abs=1e-12)
+
+
+def test_crossed_components_are_unbiased():
+    for part, effects in unit_effects((1,) * 4, 3).items():
+        found = [variance_components(np.concatenate(runs), truncate=False) for runs in effects]
+        for name in ("seed", "example", "residual"):
+            expected = float(
+                name == part or (name, part) in {("seed", "run"), ("residual", "run_residual")}
+            )
+            assert sum(getattr(one, name) for one in found) == pytest.approx(expected, abs=1e-12)
+
+
+def simulated_runs(random, counts, num_examples, sa, sf, sb, sab, sfb):
+    """For each seed [F_i, C]."""
+    examples = random.normal(scale=np.sqrt(sb), size=num_examples)
+    return [
+        random.normal(scale=np.sqrt(sa))
+        + random.normal(scale=np.sqrt(sf), size=(count, 1))
+        + examples
+        + random.normal(scale=np.sqrt(sab), size=num_examples)
+        + random.normal(scale=np.sqrt(sfb), size=(count, num_examples))
+        for count in counts
+    ]
+
+
+def test_nested_and_crossed_meet_where_runs_are_balanced():
+    """The components of seeds' means: a mean of F runs keeps 1/F of what runs add."""
+    runs = simulated_runs(np.random.default_rng(3), (4,) * 6, 40, 2.0, 0.5, 1.0, 0.6, 0.3)
+    nested = nested_variance_components(dict(enumerate(runs)))
+    crossed = variance_components(np.array([run.mean(axis=0) for run in runs]))
+    assert nested.truncated == () == crossed.truncated
+    assert crossed.seed == pytest.approx(nested.seed + nested.run / 4, rel=1e-10)
+    assert crossed.example == pytest.approx(nested.example, rel=1e-10)
+    assert crossed.residual == pytest.approx(nested.residual + nested.run_residual / 4, rel=1e-10)
+
+
+def test_nested_components_of_run_means_equal_statsmodels():
+    """Balanced and with positive estimates, restricted likelihood is the ANOVA estimate: a mixed
+    model of the runs' means, whose variances are sa + sab/C, and sf + sfb/C."""
+    import pandas
+
+    runs = simulated_runs(np.random.default_rng(4), (5,) * 8, 30, 2.0, 0.5, 1.0, 0.6, 0.3)
+    rows = [(i, score) for i, run in enumerate(runs) for score in run.mean(axis=1)]
+    frame = pandas.DataFrame(rows, columns=["seed", "score"])
+    fit = statsmodels.formula.api.mixedlm("score ~ 1", frame, groups="seed").fit(reml=True)
+    ours = nested_variance_components(runs)
+    assert ours.seed + ours.residual / 30 == pytest.approx(float(fit.cov_re.iloc[0, 0]), rel=1e-4)
+    assert ours.run + ours.run_residual / 30 == pytest.approx(float(fit.scale), rel=1e-4)
+
+
+def test_runs_that_cannot_be_told_apart_are_refused():
+    with pytest.raises(DataError, match="found one run per seed"):
+        nested_variance_components([np.zeros((1, 4)), np.zeros((1, 4))])
+    with pytest.raises(DataError, match="with the same examples"):
+        nested_variance_components([np.zeros((2, 4)), np.zeros((2, 5))])
+
+
+def test_icc_of_the_published_example():
+    """Shrout & Fleiss (1979): ICC(2,1) = .29 and ICC(2,4) = .62; intervals as R's psych has them."""
+    icc = intraclass_correlation(SHROUT_FLEISS.T)
+    assert icc.single == pytest.approx(0.29, abs=0.005)
+    assert icc.average == pytest.approx(0.62, abs=0.005)
+    assert icc.single_interval == pytest.approx((0.019, 0.761), abs=0.0005)
+    assert icc.average_interval == pytest.approx((0.071, 0.927), abs=0.0005)
+
+
+def test_icc_is_a_share_of_the_components():
+    random = np.random.default_rng(7)
+    table = random.normal(size=(6, 1)) + random.normal(size=(1, 50)) + random.normal(size=(6, 50))
+    parts = variance_components(table)
+    assert intraclass_correlation(table).single == pytest.approx(parts.example / parts.total)
+    of_seeds = intraclass_correlation(table, targets="seeds")
+    assert of_seeds.single == pytest.approx(parts.seed_share)
+    spread = parts.seed + (parts.example + parts.residual) / 50
+    assert of_seeds.average == pytest.approx(parts.seed / spread)
+    transposed = intraclass_correlation(table.T)
+    assert of_seeds.single == pytest.approx(transposed.single)
+    assert of_seeds.single_interval == pytest.approx(transposed.single_interval)
+
+
+def test_the_interval_of_the_icc_covers():
+    random = np.random.default_rng(8)
+    covered, trials = 0, 800
+    for _ in range(trials):
+        table = (
+            random.normal(size=(5, 1)) + random.normal(size=(1, 20)) + random.normal(size=(5, 20))
+        )
+        low, high = intraclass_correlation(table, confidence=0.9).single_interval
+        covered += low <= 1 / 3 <= high
+    assert covered / trials == pytest.approx(0.9, abs=4 * np.sqrt(0.09 / trials))
+
+
+def test_icc_without_spread_is_defined():
+    assert intraclass_correlation(np.full((3, 4), 0.5)).single == 0
+    alike = intraclass_correlation(np.tile([0.0, 1.0, 0.0], (4, 1)))
+    assert alike.single == 1 and alike.average_interval == (1.0, 1.0)
+    # Seeds differ and examples do not: nothing to agree on.
+    apart = intraclass_correlation(np.tile([[0.0], [1.0], [3.0]], (1, 5)))
+    assert (
+        apart.single == 0 and np.isfinite([*apart.single_interval, *apart.average_interval]).all()
+    )
+
+
+def test_unpaired_components_are_those_of_one_side_and_of_the_examples_difference():
+    """Without seeds' noise the example part is the variance of the difference; with it, unbiased."""
+    random = np.random.default_rng(8)
+    base, experiment = random.normal(size=(2, 300))
+    still = unpaired_components(np.tile(base, (3, 1)), np.tile(experiment, (4, 1)))
+    assert still.example == pytest.approx((experiment - base).var(ddof=1))
+    assert still.seed == pytest.approx(0) and still.residual == pytest.approx(0)
+    found = []
+    for _ in range(400):
+        sides = [
+            example
+            + random.normal(scale=0.3, size=(seeds, 1))
+            + random.normal(scale=2.0, size=(seeds, 300))
+            for example, seeds in ((base, 3), (experiment, 4))
+        ]
+        parts = unpaired_components(*sides, truncate=False)
+        found.append((parts.seed, parts.example, parts.residual))
+    expected = (0.09, (experiment - base).var(ddof=1), 4.0)
+    error = np.std(found, axis=0) / np.sqrt(len(found))
+    assert np.all(np.abs(np.mean(found, axis=0) - expected) < 4 * error)
+    with pytest.raises(DataError, match="found 300 and 299 examples"):
+        unpaired_components(np.zeros((3, 300)), np.zeros((3, 299)))
+
+
+def test_scores_that_are_not_numbers_are_refused():
+    table = np.ones((3, 5))
+    table[1, 2] = np.nan
+    for estimate in (
+        variance_components,
+        mean_squares,
+        lambda scores: unpaired_components(np.ones((2, 5)), scores),
+        lambda scores: nested_variance_components([scores, np.ones((2, 5))]),
+    ):
+        with pytest.raises(DataError, match="found scores that are NaN"):
+            estimate(table)
+    with pytest.raises(DataError, match="found targets 'runs', expected one of examples, seeds"):
+        intraclass_correlation(SHROUT_FLEISS, "runs")
+    with pytest.raises(DataError, match="found confidence nan"):
+        intraclass_correlation(SHROUT_FLEISS, confidence=float("nan"))

@@ -1,0 +1,153 @@
+"""Tables in blocks: the same answers whatever the blocks are, and little memory."""
+
+import tracemalloc
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from multiberts.stats.errors import DataError
+from multiberts.stats.variance.crossing import crossing_of_tables
+from multiberts.stats.variance.score_tables import (
+    ScoreTable,
+    aligned_blocks,
+    clustered_table,
+    deviations,
+    score_table,
+    summed_table,
+)
+
+
+@pytest.mark.parametrize("block_size", [1, 7, 100, 1000])
+def test_results_do_not_depend_on_the_blocks(block_size):
+    random = np.random.default_rng(0)
+    base, experiment = random.normal(5, 1, size=(4, 100)), random.normal(5, 1, size=(6, 100))
+    first, second = score_table(base, block_size), score_table(experiment, 13)
+    exact = crossing_of_tables([first]).bootstrap_variance()
+    assert exact == pytest.approx(crossing_of_tables([base]).bootstrap_variance(), rel=1e-12)
+    whole, blocks = (
+        crossing_of_tables([base]).unbiased_variance(),
+        crossing_of_tables([first]).unbiased_variance(),
+    )
+    assert blocks.variance == pytest.approx(whole.variance, rel=1e-12)
+    assert blocks.degrees_of_freedom == pytest.approx(whole.degrees_of_freedom, rel=1e-12)
+    both = crossing_of_tables([first, second]).unbiased_variance().variance
+    assert both == pytest.approx(
+        crossing_of_tables([base, experiment]).unbiased_variance().variance, rel=1e-12
+    )
+    exact = crossing_of_tables([first, second]).bootstrap_variance()
+    assert exact == pytest.approx(
+        crossing_of_tables([base, experiment]).bootstrap_variance(), rel=1e-12
+    )
+
+
+def test_difference_of_tables_with_other_blocks():
+    random = np.random.default_rng(1)
+    base, experiment = random.normal(size=(2, 3, 50))
+    table = summed_table([score_table(base, 7), score_table(experiment, 11)], [-1.0, 1.0])
+    blocks = list(table.blocks())
+    np.testing.assert_array_equal(np.concatenate(blocks, axis=1), experiment - base)
+    assert table.shape == (3, 50)
+    widths = [
+        first.shape[1] for first, _ in aligned_blocks(*map(score_table, (base, base), (7, 11)))
+    ]
+    assert sum(widths) == 50 and max(widths) <= 7
+    with pytest.raises(DataError, match="3 examples and experiment 4, expected the same"):
+        list(aligned_blocks(score_table(base[:, :3], 2), score_table(base[:, :4], 2)))
+
+
+def test_parts_and_their_sums():
+    table = np.random.default_rng(2).normal(size=(5, 30)) + 1000
+    parts = deviations(table)
+    residual = table - parts.mean - parts.seed[:, None] - parts.example
+    assert parts.mean == pytest.approx(table.mean(), rel=1e-14)
+    for sums in (parts.seed, parts.example, residual.sum(axis=0), residual.sum(axis=1)):
+        assert abs(sums.sum()) < 1e-9
+    np.testing.assert_allclose(parts.seed_squares, (residual**2).sum(axis=1), rtol=1e-10)
+
+
+def test_no_digits_are_lost_beside_a_large_mean():
+    table = np.random.default_rng(3).integers(-8, 9, size=(4, 64)) / 16  # exact after the shift too
+    shifted = crossing_of_tables([table + 2**30]).unbiased_variance()
+    assert shifted.variance == pytest.approx(
+        crossing_of_tables([table]).unbiased_variance().variance, rel=1e-8
+    )
+
+
+def test_a_constant_table_has_exactly_no_spread():
+    for value in (0.1, 1 / 3, 0.7):
+        assert crossing_of_tables([np.full((7, 1001), value)]).unbiased_variance().variance == 0
+        assert deviations(np.full((7, 1001), value)).residual_squares == 0
+        assert deviations(np.full((7, 1001), value)).mean == value
+
+
+def test_blocks_that_do_not_make_the_shape_are_refused():
+    short = ScoreTable((2, 5), lambda: iter([np.zeros((2, 4))]))
+    with pytest.raises(DataError, match="found blocks of 4 examples in total, expected 5"):
+        deviations(short)
+
+
+def test_equal_clusters_are_their_means():
+    table = np.random.default_rng(4).normal(size=(3, 24))
+    clusters = np.array(list("bacd") * 6)
+    result = clustered_table(table, clusters)
+    means = [table[:, clusters == name].mean(axis=1) for name in "abcd"]
+    np.testing.assert_allclose(result, np.transpose(means), rtol=1e-12)
+
+
+def test_unequal_clusters_are_the_linear_part_of_the_ratio():
+    """Against the ratio itself under counts of clusters that hardly differ from one."""
+    random = np.random.default_rng(5)
+    table = random.normal(3, 1, size=(3, 40))
+    clusters = random.integers(0, 6, size=40)
+    result = clustered_table(score_table(table, 7), clusters)
+    np.testing.assert_allclose(result.mean(axis=1), table.mean(axis=1), rtol=1e-12)
+    names = np.unique(clusters)
+    shift = 1e-5 * random.normal(size=len(names))
+
+    def ratio(weights: np.ndarray) -> np.ndarray:
+        of_examples = weights[np.searchsorted(names, clusters)]
+        return table @ of_examples / of_examples.sum()
+
+    change = (ratio(1 + shift) - ratio(1 - shift)) / 2
+    linear = (result - result.mean(axis=1, keepdims=True)) @ shift / len(names)
+    np.testing.assert_allclose(change, linear, rtol=1e-6, atol=1e-12)
+
+
+def test_the_variance_of_a_bootstrap_of_unequal_clusters():
+    random = np.random.default_rng(6)
+    clusters = np.repeat(np.arange(60), random.integers(1, 12, size=60))
+    table = random.normal(size=(1, 60))[:, clusters] + random.normal(size=(4, len(clusters)))
+    counts = random.multinomial(60, np.full(60, 1 / 60), size=20_000)[:, clusters]
+    replicates = (counts @ table.mean(axis=0)) / counts.sum(axis=1)
+    exact = crossing_of_tables([clustered_table(table, clusters)], "examples").bootstrap_variance()
+    plain = crossing_of_tables([table], "examples").bootstrap_variance()
+    assert replicates.var() == pytest.approx(exact, rel=0.08)
+    assert exact > 3 * plain  # what taking the examples for independent would miss
+
+
+def test_clusters_that_do_not_fit():
+    with pytest.raises(DataError, match="expected one for each of 4 examples"):
+        clustered_table(np.zeros((2, 4)), [0, 1, 1])
+    with pytest.raises(DataError, match="found one cluster"):
+        clustered_table(np.zeros((2, 4)), ["a"] * 4)
+
+
+def test_a_million_examples_take_little_memory():
+    """25 seeds by 1,000,000 examples, 25 MB as bytes and 200 MB as floats."""
+
+    source = np.random.default_rng(7).integers(0, 2, size=(25, 1_000_000), dtype=np.uint8)
+
+    def blocks() -> Iterator[np.ndarray]:
+        for start in range(0, source.shape[1], 20_000):
+            yield source[:, start : start + 20_000].astype(np.float64)
+
+    table = ScoreTable(source.shape, blocks)
+    tracemalloc.start()
+    both = crossing_of_tables([table]).unbiased_variance()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 60e6  # a few floats an example and a few blocks
+    seeds = crossing_of_tables([table], "seeds").unbiased_variance().variance
+    assert seeds == pytest.approx(source.mean(axis=1).var(ddof=1) / 25, rel=1e-9)
+    assert both.variance >= seeds
