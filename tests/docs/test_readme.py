@@ -1,4 +1,4 @@
-"""The README's commands, run literally and in order in an empty folder, and its Python."""
+"""The commands of the README, then of the page on the stages, run literally and in order in an empty folder."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+PAGES = ("README.md", "docs/pipeline.md")
 # Installs, runs of make, and what needs the demo, which tests of its own run in small.
 NOT_RUN = ("pip install", "make ", "multiberts launch")
 
 
 def blocks() -> list[tuple[str, str]]:
-    """Returns the README's blocks in order, as ("sh" or "python", text)."""
+    """Returns the pages' blocks in order, as ("sh" or "python", text)."""
     found: list[tuple[str, str]] = []
     kind, lines = "", []
-    for line in [*(ROOT / "README.md").read_text(encoding="utf-8").splitlines(), ""]:
+    texts = [(ROOT / page).read_text(encoding="utf-8") for page in PAGES]
+    for line in [line for text in texts for line in (*text.splitlines(), "")]:
         if line.startswith("```"):
             if kind == "python":
                 found.append((kind, "\n".join(lines)))
@@ -48,6 +50,11 @@ def test_the_blocks_are_found() -> None:
     ]
     for command in ("compare", "prepare", "pretrain", "finetune", "sweep", "evaluate", "stats"):
         assert any(f"multiberts {command} " in text for text in texts), command
+
+
+def test_the_readme_is_one_screen() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 120 and len(text.split()) <= 900
 
 
 @pytest.mark.slow
