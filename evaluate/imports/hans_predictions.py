@@ -18,6 +18,7 @@ import numpy as np
 from multiberts.evaluate.imports.imported_runs import (
     ImportedRun,
     ImportedSet,
+    answers_to,
     facts_of,
     predictions_of,
 )
@@ -68,14 +69,8 @@ def _read(
     pairs, labels, extras, texts = read_pairs(evaluation_set)
     rows = read_rows(file, ("pairID", "gold_label"), separator=",", unique=("pairID",))
     answers = {row["pairID"]: row.one_of("gold_label", _CLASSES) == _ENTAILMENT for row in rows}
-    missing = [pair for pair in pairs if pair not in answers]
-    if missing:
-        raise UserError(
-            f"{file} lacks pair {missing[0]} of {evaluation_set} ({len(missing)} missing); write the "
-            "file again"
-        )
     ids = [f"hans/{pair}" for pair in pairs]
-    given = np.array([answers[pair] for pair in pairs])
+    given = np.array(answers_to(pairs, answers, file, evaluation_set))
     columns = predictions_of(ids, labels, given, extras=extras)
     return [ImportedSet("hans", columns, ("accuracy",), texts=texts)]
 

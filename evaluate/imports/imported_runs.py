@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -24,8 +24,10 @@ from multiberts.evaluate.dumps.run_file import (
 )
 from multiberts.evaluate.dumps.text_file import write_texts
 from multiberts.runs.directory import RunDirectory
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import PathLike, is_name_inside, read_bytes
+
+_Answer = TypeVar("_Answer")
 
 # Pre-training steps of the published checkpoints (Sellam et al., 2022, sections 2 and 4).
 STEPS = 2_000_000
@@ -128,6 +130,34 @@ def predictions_of(
         dict(extras or {}),
         dict(outputs or {}),
     )
+
+
+def answers_to(
+    examples: Iterable[str], answers: Mapping[str, _Answer], file: PathLike, asked: PathLike
+) -> list[_Answer]:
+    """Returns the answers of `file` in the order of the examples of `asked`; each must have one."""
+    examples = list(examples)
+    missing = [example for example in examples if example not in answers]
+    if missing:
+        raise UserError(
+            f"{file} lacks {missing[0]!r} of {asked} ({len(missing)} missing); give the predictions of this "
+            "evaluation set"
+        )
+    return [answers[example] for example in examples]
+
+
+def read_table(
+    file: PathLike, asked: PathLike, num_examples: int, num_classes: int | None = None
+) -> np.ndarray:
+    """Reads numbers of the examples of `asked`: a row per example, a column per class if they are known."""
+    table = read_numbers(file)
+    if table.shape != (num_examples, num_classes or table.shape[1]):
+        columns = f" of {num_classes}" if num_classes else ""
+        raise UserError(
+            f"{file}: found {counted(len(table), 'row')} of {table.shape[1]}, expected "
+            f"{num_examples}{columns} as {asked}; fetch both again"
+        )
+    return table
 
 
 def as_logits(scores: np.ndarray) -> np.ndarray:

@@ -26,12 +26,14 @@ import numpy as np
 from multiberts.evaluate.imports.imported_runs import (
     ImportedRun,
     ImportedSet,
+    answers_to,
     as_logits,
     facts_of,
     predictions_of,
     read_numbers,
+    read_table,
 )
-from multiberts.runs.errors import UserError, counted
+from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, check_fields, read_json_fields
 from multiberts.runs.tables import TableRow, read_rows
 
@@ -118,12 +120,8 @@ def _labels(path: Path) -> np.ndarray:
 def _read_glue(
     read_labels: Callable[[Path], np.ndarray], file: Path, labels_file: Path, task: str
 ) -> list[ImportedSet]:
-    labels, table = read_labels(labels_file), read_numbers(file)
-    if len(table) != len(labels):
-        raise UserError(
-            f"{file}: found {counted(len(table), 'row')}, expected {len(labels)} as {labels_file}; "
-            "fetch both again"
-        )
+    labels = read_labels(labels_file)
+    table = read_table(file, labels_file, len(labels))
     if table.shape[1] == 1:
         answers, scores = table[:, 0], None
     else:
@@ -142,13 +140,9 @@ def _read_squad(
 ) -> list[ImportedSet]:
     """Reads a prediction file; where it need not be complete, other questions are answered ''."""
     (references, questions), answers = read_references(questions_file), _squad_answers(file)
-    missing = [example_id for example_id in references if example_id not in answers]
-    if complete and missing:
-        raise UserError(
-            f"{file} lacks question {missing[0]!r} of {questions_file} ({len(missing)} missing); give "
-            "the predictions of this development set"
-        )
-    texts = [answers.get(example_id, "") for example_id in references]
+    if not complete:
+        answers = {**dict.fromkeys(references, ""), **answers}
+    texts = answers_to(references, answers, file, questions_file)
     reference_column, answer_column = np.empty((2, len(texts)), object)
     reference_column[:], answer_column[:] = list(references.values()), texts
     columns = predictions_of(

@@ -32,9 +32,9 @@ from multiberts.evaluate.imports.imported_runs import (
     as_logits,
     facts_of,
     predictions_of,
-    read_numbers,
+    read_table,
 )
-from multiberts.runs.errors import UserError, counted
+from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, check_fields, read_json_fields
 
 _FILE = re.compile(r"s([a-z]+)p(\d+)f(\d+)epoch(\d+)over3\.tsv(?:\.gz)?")
@@ -104,13 +104,9 @@ def _read(
     for thirds, files in sorted(by_thirds.items()):
         probabilities = []
         for path, data_file in zip(files, data, strict=True):
-            table, expected = read_numbers(path), datapoints(data_file)
-            if table.shape != (len(expected.guids), len(expected.labels)):
-                raise UserError(
-                    f"{path}: found {counted(len(table), 'row')} of {table.shape[1]}, expected "
-                    f"{len(expected.guids)} of {len(expected.labels)} as {data_file}; fetch both again"
-                )
-            probabilities.append(table)
+            expected = datapoints(data_file)
+            size = len(expected.guids), len(expected.labels)
+            probabilities.append(read_table(path, data_file, *size))
         guids = [guid for file in data for guid in datapoints(file).guids]
         gold = [label for file in data for label in datapoints(file).gold]
         texts = [shown for file in data for shown in datapoints(file).texts]

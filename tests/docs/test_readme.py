@@ -1,4 +1,4 @@
-"""The commands of the README, then of the page on the stages, run literally and in order in an empty folder."""
+"""The commands of the README and of the page on the stages, run literally and in order in an empty folder."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def test_release_of_squad(tmp_path: Path):
     assert data["label"].values.tolist() == data["prediction"].values[0].tolist() == [0, 1]
     assert data.attrs["task"] == "squad-v2.0"
     (folder / file).write_text('{"b": "in Rome"}')
-    with pytest.raises(UserError, match="lacks question 'a'"):
+    with pytest.raises(UserError, match="lacks 'a' of"):
         imported_array(read_release(folder), "dev")
 
 
@@ -149,7 +149,7 @@ def test_release_of_squad(tmp_path: Path):
     ("name", "text", "message"),
     [
         ("index.tsv", "file\ttask\nx\tRTE\n", "index.tsv line 1: found the columns file, task"),
-        ("RTE_dev_labels", "0\n1\n", "found 5 rows, expected 2 as"),
+        ("RTE_dev_labels", "0\n1\n", "found 5 rows of 2, expected 2 as"),
         ("RTE_dev_labels", "entailment\n", "RTE_dev_labels: expected rows of numbers"),
     ],
 )
@@ -418,7 +418,7 @@ def test_hans_files_that_do_not_fit_are_refused(tmp_path: Path):
             "pairID,gold_label\nex0,neutral\nex0,neutral\n",
             "line 3: pairID 'ex0' is in line 2 already",
         ),
-        ("pairID,gold_label\nex1,neutral\n", "lacks pair ex0"),
+        ("pairID,gold_label\nex1,neutral\n", "lacks 'ex0' of"),
         ("pairID\tgold_label\nex0\tneutral\n", "line 1: found the columns"),
     ):
         file.write_text(text)
