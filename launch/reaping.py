@@ -24,11 +24,12 @@ from typing import Any
 import psutil
 
 from multiberts.launch.markers.attempts import EngineName, attempts_of, end_attempt
-from multiberts.launch.markers.lease import Holder, Lease
+from multiberts.launch.markers.lease import Lease
 from multiberts.launch.workers.guardian import VARIABLE, Watch
 from multiberts.runs.console import report
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import PathLike
+from multiberts.runs.lease_holder import Holder
 from multiberts.runs.processes import creation_time, process_is_alive
 
 # For processes to save and exit after they were asked to; then they are killed.

@@ -237,7 +237,8 @@ def experiment(root: Path) -> None:
     ]  # fmt: skip
     plan = {"version": 1, "written": 0.0, "runs": runs}
     (root / "launch/plan.json").write_text(json.dumps(plan))
-    holder = {"owner": "u", "host": "h", "pid": 1, "created": None, "started": 1.0, "renewed": 1.0}
+    holder = {"owner": "u", "host": "h", "machine": "m", "pid": 1, "created": None, "started": 1.0,
+              "renewed": 1.0, "seconds_until_stale": 90.0}  # fmt: skip
     (root / "launch/lease.json").write_text(json.dumps(holder))
     attempt = {"attempt": 1, "path": "pretrain/a", "engine": "local", "host": "h", "pid": 1,
                "job": None, "device": "cpu", "zone": None, "dollars_per_hour": 1.0,

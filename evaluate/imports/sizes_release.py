@@ -178,8 +178,8 @@ class _Datapoints:
 
 def _datapoints(path: Path) -> _Datapoints:
     cure = "fetch the file again"
-    kinds = {"label_list": Sequence[str | int], "predict": Sequence[Mapping[str, Any]]}
-    content = read_json_fields(path, kinds, cure)
+    lists = {"label_list": Sequence[str | int], "predict": Sequence[Mapping[str, Any]]}
+    content = read_json_fields(path, lists, cure)
     entries = content["predict"]
     for number, entry in enumerate(entries, start=1):
         kinds = {"guid": str | int, "label": str | int}

@@ -15,10 +15,10 @@ import psutil
 from multiberts.launch.doctor.findings import OK, PROBLEM, WARNING, CheckResult
 from multiberts.launch.estimate.quantities import moment
 from multiberts.launch.markers.lease import Lease
-from multiberts.launch.markers.planned import done_paths, read_plan
 from multiberts.launch.reaping import left_processes
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
+from multiberts.runs.plan_marker import done_paths, read_plan
 
 # A base-size run keeps moments and a few checkpoints.
 BYTES_FREE_AT_LEAST = 10e9

@@ -18,9 +18,9 @@ from multiberts.launch.estimate.accelerators import ask_driver, visible_gpus
 from multiberts.launch.estimate.measured import Measurements, measure
 from multiberts.launch.estimate.prices import Device, Prices, load_prices
 from multiberts.launch.estimate.work import Work, finetuning_work, pretraining_work, shape_of
-from multiberts.launch.markers.planned import done_paths
 from multiberts.launch.plan.planned_run import Output, PlannedRun
 from multiberts.runs.errors import UserError
+from multiberts.runs.plan_marker import done_paths
 
 # These stages are carried out on the device, the others on the machine that launches.
 DEVICE_STAGES = frozenset({"pretrain", "finetune"})

@@ -16,12 +16,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from multiberts.launch.markers.planned import done_paths, read_listed_runs
 from multiberts.launch.plan.graph import identity_of
 from multiberts.launch.plan.planned_run import CHECKPOINT_STAGE, PREDICTIONS_STAGE, PlannedRun
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, replaced, sha256_of_file, write_atomically
+from multiberts.runs.plan_marker import done_paths, read_listed_runs
 
 FILE = "launch/imported.json"
 VERSION = 1

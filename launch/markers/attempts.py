@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
-from multiberts.launch.markers.lease import Holder, UnixSeconds
 from multiberts.runs.console import warn
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import UNFINISHED_SUFFIX, PathLike, is_name_inside, parse_json_fields
+from multiberts.runs.lease_holder import Holder, UnixSeconds
 from multiberts.runs.processes import creation_time, process_is_alive
 
 FOLDER = "launch/attempts"

@@ -1,71 +1,30 @@
 """The lease: one launcher per experiment, across processes and machines.
 
 On one machine a file lock decides, which the kernel drops with the process. Across machines
-`launch/lease.json` does, which the holder renews: {"owner", "host", "pid", "created", "started",
-"renewed"}. Whether it is renewed is seen by its changes, over the monotonic clock of who looks: the
-clocks of two machines are never compared. Workers that see no renewal leave.
+`launch/lease.json` does, which the holder renews (`runs.lease_holder`). Liveness: the file changed
+recently, on the observer's monotonic clock, as clocks of two machines are never compared.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import fcntl
-import json
 import os
-import socket
 import threading
 import time
 import uuid
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
 
 from multiberts.runs.console import progress
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import PathLike, read_json_fields, write_atomically
-from multiberts.runs.parameters import Range
-from multiberts.runs.processes import creation_time, process_is_alive
+from multiberts.runs.files import PathLike, read_bytes, write_atomically
+from multiberts.runs.lease_holder import Holder
 
 FILE = "launch/lease.json"
 LOCK = "launch/.lock"
 SECONDS_BETWEEN_RENEWALS = 15.0
 SECONDS_UNTIL_STALE = 90.0
 SECONDS_BETWEEN_LOOKS = 0.5
-
-# Up to the year 4147; calendars end soon after.
-UnixSeconds = Annotated[float, Range(least=0, most=2**36)]
-
-
-@dataclass(frozen=True)
-class Holder:
-    """The launcher that has the lease.
-
-    Attributes:
-      owner: a UUID, another one for each launch.
-      host, pid: of the launcher.
-      started, renewed: Unix seconds by the launcher's clock, which may be wrong.
-      created: the process's `runs.processes.creation_time`; None where it is not known.
-    """
-
-    owner: str
-    host: str
-    pid: int
-    started: UnixSeconds
-    renewed: UnixSeconds
-    created: float | None = None
-
-    @property
-    def is_here(self) -> bool:
-        """Returns whether the launcher is on this machine."""
-        return self.host == socket.gethostname()
-
-    def is_gone(self) -> bool:
-        """Returns whether the launcher was a process of this machine that has ended."""
-        return self.is_here and not process_is_alive(self.pid, self.created)
-
-
-_KINDS = get_type_hints(Holder, include_extras=True)
 
 
 class LeaseWatch:
@@ -227,16 +186,8 @@ class Lease:
                 self._write()
 
     def _write(self) -> None:
-        pid = os.getpid()
-        holder = Holder(
-            owner=self.owner,
-            host=socket.gethostname(),
-            pid=pid,
-            started=self._started,
-            renewed=time.time(),
-            created=creation_time(pid),
-        )
-        write_atomically(self._root / FILE, json.dumps(dataclasses.asdict(holder)) + "\n")
+        holder = Holder.of_this_process(self.owner, self._started, SECONDS_UNTIL_STALE)
+        write_atomically(self._root / FILE, holder.to_json())
 
     def _unlock(self) -> None:
         if self._lock is not None:
@@ -263,10 +214,9 @@ def read_lease(root: PathLike) -> Holder | None:
     if not path.is_file():
         return None
     try:
-        found = read_json_fields(path, _KINDS, "if no launcher runs, remove it")
+        content = read_bytes(path)
     except UserError:
         if path.is_file():
             raise
         return None  # it was removed meanwhile
-    fields: dict[str, Any] = {name: found.get(name) for name in _KINDS}
-    return Holder(**fields)
+    return Holder.parse(content, str(path), "if no launcher runs, remove it")

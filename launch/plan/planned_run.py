@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import importlib
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import PathLike, is_name_inside
+from multiberts.runs.files import is_name_inside
 from multiberts.runs.identity import Identity
+from multiberts.runs.plan_marker import is_done
 
 # Where each stage's function lives. The modules import nothing heavy until the function is called.
 STAGES = {
@@ -85,14 +85,6 @@ class PlannedRun:
     def done(self, root: str | Path) -> bool:
         """Returns whether the run's DONE marker is there, and not empty."""
         return is_done(Path(root) / self.path)
-
-
-def is_done(directory: PathLike) -> bool:
-    """Returns whether a run's directory has a DONE marker that is not empty."""
-    try:
-        return os.stat(os.path.join(directory, "DONE")).st_size > 0
-    except OSError:
-        return False
 
 
 def apart(imported: Sequence[PlannedRun]) -> tuple[list[PlannedRun], list[PlannedRun]]:

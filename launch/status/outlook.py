@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from multiberts.launch.estimate.estimate import wall_seconds
 from multiberts.launch.markers.attempts import Attempt
-from multiberts.launch.markers.planned import MarkedRun
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.status.progress import seconds_of
+from multiberts.runs.plan_marker import MarkedRun
 
 
 @dataclass(frozen=True)

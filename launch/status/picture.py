@@ -21,13 +21,7 @@ from multiberts.launch.markers.attempts import (
     orphaned,
 )
 from multiberts.launch.markers.failures import last_lines
-from multiberts.launch.markers.lease import Holder, Lease
-from multiberts.launch.markers.planned import (
-    MarkedRun,
-    done_paths,
-    read_plan,
-    unplanned_directories,
-)
+from multiberts.launch.markers.lease import Lease
 from multiberts.launch.plan.planned_run import STAGES
 from multiberts.launch.status.outlook import Outlook, outlook_of
 from multiberts.launch.status.progress import (
@@ -41,6 +35,8 @@ from multiberts.launch.status.task_scores import TaskScores, score_tasks
 from multiberts.runs.console import printable
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
+from multiberts.runs.lease_holder import Holder
+from multiberts.runs.plan_marker import MarkedRun, done_paths, read_plan, unplanned_directories
 
 # What a run can be, each run one of them:
 #   done      its DONE marker is there

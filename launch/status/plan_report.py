@@ -16,11 +16,11 @@ from multiberts.launch.estimate.estimate import (
 from multiberts.launch.estimate.prices import load_prices
 from multiberts.launch.estimate.quantities import duration
 from multiberts.launch.markers.attempts import EngineName
-from multiberts.launch.markers.planned import done_paths
 from multiberts.launch.plan.planned_run import STAGES, PlannedRun
 from multiberts.runs.console import report
 from multiberts.runs.errors import counted
 from multiberts.runs.parameters import NonNegativeFloat, PositiveInt, fits
+from multiberts.runs.plan_marker import done_paths
 
 
 def show_plan(

@@ -12,8 +12,8 @@ from typing import Any
 
 from multiberts.bert.training.log import HELD_OUT, tail_of_metrics, whole_lines
 from multiberts.launch.markers.attempts import Attempt
-from multiberts.launch.markers.planned import MarkedRun
 from multiberts.runs.files import PathLike
+from multiberts.runs.plan_marker import MarkedRun
 
 METRICS = "metrics.jsonl"
 # Where checkpoints and training states lie within a run.

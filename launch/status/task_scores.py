@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from multiberts.launch.markers.planned import MarkedRun
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
+from multiberts.runs.plan_marker import MarkedRun
 
 if TYPE_CHECKING:
     from multiberts.stats.results.comparison import ArmSummary

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from multiberts.launch.markers.planned import MarkedRun, done_paths, read_plan
 from multiberts.launch.tpu.client import DELETING, EXPERIMENT, Provisioner, TpuError
 from multiberts.launch.tpu.places import Places
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
+from multiberts.runs.plan_marker import MarkedRun, done_paths, read_plan
 
 _OPTIONS = ("project", "zones", "bucket")
 

@@ -18,7 +18,7 @@ from multiberts.launch.estimate.estimate import checked_estimates
 from multiberts.launch.markers.attempts import attempts_at, end_attempt
 from multiberts.launch.markers.failures import FailedRun
 from multiberts.launch.markers.lease import Lease
-from multiberts.launch.markers.planned import done_paths, write_plan
+from multiberts.launch.markers.planned import write_plan
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.status.page import PAGE, write_status_page
 from multiberts.launch.status.picture import collect_status
@@ -29,6 +29,7 @@ from multiberts.launch.workers.pool import SECONDS_TO_END, LostWorkerError, Pool
 from multiberts.launch.workers.worker import DISK_FULL, Call, Error, Place
 from multiberts.runs.console import progress, report
 from multiberts.runs.errors import UserError
+from multiberts.runs.plan_marker import done_paths
 from multiberts.runs.preemption import PreemptedError, preemption_notice
 
 SECONDS_BETWEEN_LOOKS = 0.5

@@ -8,30 +8,19 @@ between.
 
 from __future__ import annotations
 
-import json
-import os
-import socket
 import threading
 import time
 import uuid
-from pathlib import Path
-from typing import Any
 
 from multiberts.runs.bucket.objects import Bucket
 from multiberts.runs.console import progress
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import parse_json_fields
-from multiberts.runs.processes import creation_time, process_is_alive
+from multiberts.runs.lease_holder import Holder
 
 LEASE = "LEASE.json"
 SECONDS_UNTIL_STALE = 60.0
 # A lease asks to be waited for itself; nobody's is for longer.
 _LONGEST_PATIENCE = 900.0
-_KINDS = {
-    **dict.fromkeys(("owner", "host", "machine"), str),
-    "pid": int,
-    **dict.fromkeys(("created", "renewed", "seconds_until_stale"), float),
-}
 
 
 class LeaseLostError(UserError):
@@ -58,6 +47,7 @@ class BucketLease:
         self._seconds = seconds_until_stale
         self._version: str | None = None
         self._renewed = 0.0  # monotonic
+        self._started = time.time()
         self._using = threading.Lock()
         self._ended = threading.Event()
 
@@ -73,22 +63,22 @@ class BucketLease:
         began, has_reported = time.monotonic(), False
         while True:
             holder = None if found is None else self._holder(found[0])
-            patience = min(holder["seconds_until_stale"], _LONGEST_PATIENCE) if holder else 0.0
+            patience = min(holder.seconds_until_stale, _LONGEST_PATIENCE) if holder else 0.0
             is_changed = found is not None and found[1] != first_version
             is_silent = not is_changed and time.monotonic() - began > patience
-            if holder is None or is_silent or _has_ended(holder):
+            if holder is None or is_silent or holder.is_gone():
                 version = self._bucket.write_if(LEASE, self._content(), found and found[1])
                 if version is not None:
                     break
             elif is_changed:
                 raise UserError(
-                    f"{self._bucket.url} is being written by process {holder['pid']} on "
-                    f"{holder['host']}; wait for it, stop it, or choose another run_dir"
+                    f"{self._bucket.url} is being written by process {holder.pid} on "
+                    f"{holder.host}; wait for it, stop it, or choose another run_dir"
                 )
             elif not has_reported:
                 has_reported = True
                 progress(
-                    f"{self._bucket.url} was written by process {holder['pid']} on {holder['host']}: "
+                    f"{self._bucket.url} was written by process {holder.pid} on {holder.host}: "
                     f"waiting up to {patience:.0f} s for its next sign of life"
                 )
             time.sleep(self._seconds / 60)
@@ -135,31 +125,9 @@ class BucketLease:
                         self._version = None
 
     def _content(self) -> bytes:
-        fields = {
-            "owner": self.owner,
-            "host": socket.gethostname(),
-            "machine": _machine(),
-            "pid": os.getpid(),
-            "created": creation_time(os.getpid()),
-            "renewed": time.time(),
-            "seconds_until_stale": self._seconds,
-        }
-        return (json.dumps(fields) + "\n").encode()
+        holder = Holder.of_this_process(self.owner, self._started, self._seconds)
+        return holder.to_json().encode()
 
-    def _holder(self, content: bytes) -> dict[str, Any]:
+    def _holder(self, content: bytes) -> Holder:
         where = f"{self._bucket.url}/{LEASE}"
-        return parse_json_fields(content, where, _KINDS, "if nothing writes this run, remove it")
-
-
-def _has_ended(holder: dict[str, Any]) -> bool:
-    """Returns whether the holder of a lease was a process of this machine that has ended."""
-    is_here = holder["machine"] == _machine()
-    return is_here and not process_is_alive(holder["pid"], holder["created"])
-
-
-def _machine() -> str:
-    """Returns this machine's boot id: cloud providers reuse machine names."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return socket.gethostname()
+        return Holder.parse(content, where, "if nothing writes this run, remove it")

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
-from multiberts.runs.files import PathLike, check_fields, is_name_inside, read_json_fields
+from multiberts.runs.files import PathLike
+from multiberts.runs.plan_marker import FILE, MarkedRun, read_plan
 
-PLAN = "launch/plan.json"
 STATUS_PAGE = "status.html"
-_CURE = "the next `multiberts launch run` writes it anew"
-_KINDS = {"path": str, "stage": str, "name": str, "facts": Mapping[str, Any]}
 
 
 @dataclass(frozen=True)
@@ -45,7 +42,7 @@ class ReportedExperiment:
 
     root: Path
     up: str
-    plan: Sequence[Mapping[str, Any]]
+    plan: Sequence[MarkedRun]
 
     @property
     def status(self) -> str:
@@ -56,10 +53,10 @@ class ReportedExperiment:
         """Returns the planned seeds of a procedure on a task, at one step; none where it is not planned."""
         wanted = {"task": task, "procedure": procedure, "checkpoint_step": step}
         return frozenset(
-            run["facts"].get("pretrain_seed")
+            run.facts.get("pretrain_seed")
             for run in self.plan
-            if run["stage"] == "finetune"
-            and all(run["facts"].get(name) == value for name, value in wanted.items())
+            if run.stage == "finetune"
+            and all(run.facts.get(name) == value for name, value in wanted.items())
         )
 
     def missing(self, directories: Iterable[Path]) -> str:
@@ -69,7 +66,7 @@ class ReportedExperiment:
           directories: of finished runs.
         """
         root = self.root.resolve()
-        planned = {root / run["path"] for run in self.plan if run["stage"] == "finetune"}
+        planned = {root / run.path for run in self.plan if run.stage == "finetune"}
         there = len(planned & {path.resolve() for path in directories})
         few = f"{there:,} of {len(planned):,} planned fine-tuning runs"
         return few if there < len(planned) else ""
@@ -78,14 +75,14 @@ class ReportedExperiment:
         """Returns the runs whose directories are there, in the order of the plan."""
         return [
             LinkedRun(
-                run["name"],
-                run["stage"],
-                self._address(run["path"]),
-                self._existing(f"logs/{run['path'].replace('/', '-')}.log"),
-                self._existing(f"{run['path']}/tensorboard"),
+                run.name,
+                run.stage,
+                self._address(run.path),
+                self._existing(f"logs/{run.path.replace('/', '-')}.log"),
+                self._existing(f"{run.path}/tensorboard"),
             )
             for run in self.plan
-            if run["stage"] in ("pretrain", "finetune") and (self.root / run["path"]).is_dir()
+            if run.stage in ("pretrain", "finetune") and (self.root / run.path).is_dir()
         ]
 
     def _existing(self, place: str) -> str:
@@ -106,11 +103,7 @@ def experiment_of(run_dir: PathLike) -> ReportedExperiment | None:
       True
     """
     here = Path(run_dir).absolute()
-    marker = here.parent / PLAN
-    if not marker.is_file():
+    if not (here.parent / FILE).is_file():
         return None
-    plan = read_json_fields(marker, {"runs": list[Mapping[str, Any]]}, _CURE)["runs"]
-    for run in plan:
-        check_fields(run, _KINDS, f"{marker}, a run", _CURE)
-    inside = [run for run in plan if is_name_inside(run["path"])]
-    return ReportedExperiment(here.parent, os.path.relpath(here.parent, here), inside)
+    up = os.path.relpath(here.parent, here)
+    return ReportedExperiment(here.parent, up, read_plan(here.parent))

@@ -13,6 +13,7 @@ from multiberts.launch.markers.attempts import begin_attempt, end_attempt, file_
 from multiberts.launch.markers.lease import FILE as LEASE
 from multiberts.launch.markers.planned import write_plan
 from multiberts.launch.plan.planned_run import Output, PlannedRun
+from multiberts.runs.lease_holder import Holder, boot_id
 
 NUM_STEPS = 2_000_000
 TASKS = ("MNLI", "QNLI", "SST-2", "CoLA", "STS-B")
@@ -133,10 +134,18 @@ class MadeUp:
         owner: str = "made-up",
     ) -> None:
         """The lease of a launcher that started so many seconds ago."""
-        holder = {"owner": owner, "host": host or socket.gethostname(), "pid": process}
-        times = {"started": self.now - since, "renewed": self.now}
+        holder = Holder(
+            owner=owner,
+            host=host or socket.gethostname(),
+            machine=boot_id(),
+            pid=process,
+            created=None,
+            started=self.now - since,
+            renewed=self.now,
+            seconds_until_stale=90.0,
+        )
         (self.root / "launch").mkdir(parents=True, exist_ok=True)
-        (self.root / LEASE).write_text(json.dumps({**holder, **times}))
+        (self.root / LEASE).write_text(holder.to_json())
 
     def write_plan(self) -> None:
         """Writes the marker of the plan."""

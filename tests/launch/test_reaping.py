@@ -205,7 +205,8 @@ def test_a_launcher_elsewhere_is_watched_before_its_processes_are_ended(
     def renew() -> None:
         for number in itertools.count():
             times = {"started": 1.0, "renewed": time.time() - 86400 + number}
-            holder = {"owner": "elsewhere", "host": "elsewhere", "pid": 1, **times}
+            known = {"machine": "m", "created": None, "seconds_until_stale": 90.0}
+            holder = {"owner": "elsewhere", "host": "elsewhere", "pid": 1, **times, **known}
             (tmp_path / "fresh").write_text(json.dumps(holder))
             (tmp_path / "launch").mkdir(exist_ok=True)
             os.replace(tmp_path / "fresh", tmp_path / "launch" / "lease.json")

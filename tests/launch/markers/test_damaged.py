@@ -13,11 +13,14 @@ from multiberts.launch.estimate.measured import examples_in
 from multiberts.launch.imports.register import imported_runs
 from multiberts.launch.markers.attempts import attempts_of, begin_attempt, read_attempt
 from multiberts.launch.markers.lease import Lease
-from multiberts.launch.markers.planned import read_plan
 from multiberts.launch.status.picture import collect_status
 from multiberts.runs.errors import UserError
+from multiberts.runs.plan_marker import read_plan
 
-LEASE = {"owner": "x", "host": "elsewhere", "pid": 1, "started": 1.0, "renewed": 1.0}
+LEASE = {
+    "owner": "x", "host": "elsewhere", "machine": "m", "pid": 1, "created": None, "started": 1.0,
+    "renewed": 1.0, "seconds_until_stale": 90.0,
+}  # fmt: skip
 ATTEMPT: dict[str, Any] = {
     "attempt": 1, "path": "prepare", "engine": "local", "host": "elsewhere", "pid": 1, "job": None,
     "device": "cpu", "zone": None, "dollars_per_hour": None, "started": 1.0, "ended": None,

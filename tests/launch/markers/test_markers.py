@@ -23,9 +23,10 @@ from multiberts.launch.markers.attempts import (
     end_attempt,
 )
 from multiberts.launch.markers.lease import SECONDS_UNTIL_STALE, Lease, LeaseWatch, read_lease
-from multiberts.launch.markers.planned import done_paths, facts_of, read_plan, write_plan
+from multiberts.launch.markers.planned import facts_of, write_plan
 from multiberts.launch.plan.planned_run import Output, PlannedRun
 from multiberts.runs.errors import UserError
+from multiberts.runs.plan_marker import done_paths, read_plan
 from multiberts.tests.launch.launchers import wait_until
 
 PRETRAINING = PlannedRun(
@@ -171,7 +172,8 @@ def of_elsewhere(root: Path, seconds_ahead: float) -> None:
     """Writes the lease of a launcher on another machine, whose clock is wrong."""
     now = time.time() + seconds_ahead
     times = {"started": now - 99, "renewed": now}
-    put(root, {"owner": "x", "host": "elsewhere", "pid": 1, **times})
+    known = {"machine": "m", "created": None, "seconds_until_stale": 90.0}
+    put(root, {"owner": "x", "host": "elsewhere", "pid": 1, **times, **known})
 
 
 @pytest.mark.parametrize("seconds_ahead", [-86400.0, -91.0, 0.0, 86400.0])

@@ -15,7 +15,6 @@ import pytest
 
 from multiberts.launch.markers.attempts import attempts_at, begin_attempt
 from multiberts.launch.markers.lease import Lease
-from multiberts.launch.markers.planned import read_plan
 from multiberts.launch.plan.graph import complete
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.tpu.client import LABEL, OUR_LABEL, Provisioner
@@ -27,6 +26,7 @@ from multiberts.runs.bucket.mirror import Mirror
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import write_atomically
+from multiberts.runs.plan_marker import read_plan
 from multiberts.tests.patience import PATIENCE
 
 MakeService = Callable[..., Any]

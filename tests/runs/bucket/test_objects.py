@@ -151,6 +151,7 @@ ELSEWHERE = {
     "machine": "m",
     "pid": 1,
     "created": 1.0,
+    "started": 1.0,
     "seconds_until_stale": 1.0,
 }
 

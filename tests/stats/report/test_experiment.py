@@ -33,16 +33,17 @@ def write_plan(root: Path, seeds: range) -> None:
     for procedure, step in (("base", 0), ("base", 600), ("cda_incr", 700)):
         for seed in seeds:
             path = f"pretrain/{procedure}/seed_{seed}"
-            runs.append({"path": path, "stage": "pretrain", "name": path, "facts": {}})
+            rest: dict[str, Any] = {"identity": "1", "parents": [], "estimate": None}
+            runs.append({"path": path, "stage": "pretrain", "name": path, "facts": {}, **rest})
             facts = {"procedure": procedure, "checkpoint_step": step, "pretrain_seed": seed}
             for task, ends in (("pairs", ("0.0001", "0.0003")), ("coreference", ("",))):
                 for finetune_seed in range(2):
                     for end in ends:
                         place = f"runs/{task}/{procedure}/{step}/{seed}/{finetune_seed}/{end}"
                         run = {"path": place.rstrip("/"), "stage": "finetune", "name": place}
-                        runs.append(run | {"facts": {"task": task, **facts}})
+                        runs.append(run | {"facts": {"task": task, **facts}} | rest)
     (root / "launch").mkdir(exist_ok=True)
-    (root / "launch" / "plan.json").write_text(json.dumps({"runs": runs}))
+    (root / "launch" / "plan.json").write_text(json.dumps({"version": 1, "runs": runs}))
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +168,7 @@ def test_the_page_says_where_its_numbers_come_from(root: Path, page: str) -> Non
 def test_a_damaged_plan_is_refused(tmp_path: Path) -> None:
     assert experiment_of(tmp_path / "report") is None
     (tmp_path / "launch").mkdir()
-    (tmp_path / "launch" / "plan.json").write_text('{"runs": [{"path": 3}]}')
+    (tmp_path / "launch" / "plan.json").write_text('{"version": 1, "runs": [{"path": 3}]}')
     with pytest.raises(UserError, match=r"plan\.json, a run: path is 3, expected"):
         experiment_of(tmp_path / "report")
 

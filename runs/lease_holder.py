@@ -1,0 +1,92 @@
+"""The holder of a lease, as the lease's marker has it: of an experiment's root, or of a run in a bucket."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import socket
+import time
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+from multiberts.runs.files import parse_json_fields
+from multiberts.runs.parameters import Range
+from multiberts.runs.processes import creation_time, process_is_alive
+
+# Up to the year 4147; calendars end soon after.
+UnixSeconds = Annotated[float, Range(least=0, most=2**36)]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Holder:
+    """A process that holds a lease.
+
+    Attributes:
+      owner: another name for each time that the lease was taken.
+      host, pid: of the process.
+      machine: its boot id, as cloud providers reuse the names of machines.
+      created: the process's `runs.processes.creation_time`; None where it is not known.
+      started, renewed: Unix seconds by the holder's clock, which may be wrong.
+      seconds_until_stale: others may take the lease over after this time without a renewal.
+    """
+
+    owner: str
+    host: str
+    machine: str
+    pid: int
+    created: float | None
+    started: UnixSeconds
+    renewed: UnixSeconds
+    seconds_until_stale: float
+
+    @classmethod
+    def of_this_process(cls, owner: str, started: float, seconds_until_stale: float) -> Holder:
+        """Returns this process as the holder, renewed now."""
+        pid = os.getpid()
+        return cls(
+            owner=owner,
+            host=socket.gethostname(),
+            machine=boot_id(),
+            pid=pid,
+            created=creation_time(pid),
+            started=started,
+            renewed=time.time(),
+            seconds_until_stale=seconds_until_stale,
+        )
+
+    @classmethod
+    def parse(cls, content: str | bytes, where: str, cure: str) -> Holder:
+        """Reads the marker.
+
+        Raises:
+          UserError: it is damaged.
+        """
+        found = parse_json_fields(content, where, _KINDS, cure)
+        fields: dict[str, Any] = {name: found.get(name) for name in _KINDS}
+        return cls(**fields)
+
+    def to_json(self) -> str:
+        """Returns the marker's content."""
+        return json.dumps(dataclasses.asdict(self)) + "\n"
+
+    @property
+    def is_here(self) -> bool:
+        """Returns whether the process is, or was, on this machine."""
+        # Containers of one machine have its boot id, and see no processes of each other.
+        return (self.host, self.machine) == (socket.gethostname(), boot_id())
+
+    def is_gone(self) -> bool:
+        """Returns whether it was a process of this machine that has ended."""
+        return self.is_here and not process_is_alive(self.pid, self.created)
+
+
+_KINDS = get_type_hints(Holder, include_extras=True)
+
+
+def boot_id() -> str:
+    """Returns what names this machine since it was started."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return socket.gethostname()

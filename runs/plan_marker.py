@@ -1,0 +1,184 @@
+"""The marker of an experiment's plan, `<root>/launch/plan.json`: which runs there are, and which are done.
+
+The launcher writes it (`launch.markers.planned`); status and reports read it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import (
+    UNFINISHED_SUFFIX,
+    PathLike,
+    check_fields,
+    is_name_inside,
+    read_json_fields,
+)
+
+FILE = "launch/plan.json"
+VERSION = 1
+
+# Folders of an experiment in which no run lies.
+FOLDERS_WITHOUT_RUNS = {"launch", "logs"}
+MARKERS_OF_A_RUN = {"DONE", "config.gin"}
+
+
+@dataclass(frozen=True)
+class MarkedRun:
+    """A run as the marker of the plan has it.
+
+    Attributes:
+      path: its directory, relative to the root.
+      stage, name, identity: as in `launch.plan.planned_run.PlannedRun`.
+      parents: paths of the runs before it.
+      facts: what it is, by the names of `facts_of`.
+      estimate: `device`, `seconds` and `dollars`, or None.
+    """
+
+    path: str
+    stage: str
+    name: str
+    identity: str
+    parents: tuple[str, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    estimate: Mapping[str, Any] | None = None
+
+
+_KINDS = get_type_hints(MarkedRun) | {"parents": list[str]}
+_ESTIMATE = {"device": str, "seconds": float, "dollars": float}
+# Facts of runs, as far as a stage has them.
+FACTS = {
+    **dict.fromkeys(("procedure", "task", "checkpoint_run"), str | None),
+    **dict.fromkeys(
+        ("pretrain_seed", "num_steps", "finetune_seed", "checkpoint_step", "step"), int | None
+    ),
+    "checkpoint_steps": list[int] | None,
+    "learning_rate": float | None,
+}
+
+
+def read_plan(root: PathLike) -> list[MarkedRun]:
+    """Returns the plan that was launched last.
+
+    Raises:
+      UserError: nothing was launched there, or the marker is damaged or of another version.
+    """
+    path = Path(root) / FILE
+    if not path.is_file():
+        raise UserError(
+            f"{path} does not exist: nothing was launched in {root}; check launch.root, or start "
+            "`multiberts launch run`"
+        )
+    return [
+        MarkedRun(**{**{name: run[name] for name in _KINDS}, "parents": tuple(run["parents"])})
+        for run in plan_entries(path)
+    ]
+
+
+def plan_entries(path: Path) -> list[dict[str, Any]]:
+    """Returns the runs in the marker as it has them, checked, each after its parents."""
+    cure = "the next `multiberts launch run` writes it anew"
+    runs = read_listed_runs(path, VERSION, _KINDS, "facts", cure)
+    to_come = {run["path"] for run in runs}
+    for run in runs:
+        run.setdefault("estimate", None)
+        later = to_come.intersection(run["parents"])
+        if later:
+            raise UserError(
+                f"{path}: {run['path']} continues {min(later)}, which does not come before it; {cure}"
+            )
+        to_come.discard(run["path"])
+        if run["estimate"] is not None:
+            check_fields(run["estimate"], _ESTIMATE, f"{path}, {run['path']}, estimate", cure)
+    return runs
+
+
+def read_listed_runs(
+    path: Path, version: int, kinds: Mapping[str, Any], facts: str, cure: str
+) -> list[dict[str, Any]]:
+    """Returns the runs that a marker of this program lists, checked.
+
+    Args:
+      path: of the marker, which holds `version` and `runs`.
+      version: that this program writes.
+      kinds: annotations of the fields of a run, `path` among them.
+      facts: the field with facts of the run, by the names in `FACTS`.
+      cure: what to do about a damaged marker.
+
+    Raises:
+      UserError: the marker is damaged or of another version, or a path in it leaves the root.
+    """
+    marker = read_json_fields(path, {"version": int, "runs": list[Mapping[str, Any]]}, cure)
+    if marker["version"] != version:
+        raise UserError(f"{path} has version {marker['version']}, expected {version}; {cure}")
+    runs: list[dict[str, Any]] = marker["runs"]
+    for run in runs:
+        check_fields(run, kinds, f"{path}, a run", cure)
+        check_fields(run[facts], FACTS, f"{path}, {run['path']}", cure)
+        for place in (run["path"], *run.get("parents", ())):
+            if not is_name_inside(place):
+                raise UserError(f"{path}: {place!r} is not a path below the root; {cure}")
+    return runs
+
+
+def is_done(directory: PathLike) -> bool:
+    """Returns whether a run's directory has a DONE marker that is not empty."""
+    try:
+        return os.stat(os.path.join(directory, "DONE")).st_size > 0
+    except OSError:
+        return False
+
+
+def done_paths(root: PathLike, paths: Iterable[str]) -> set[str]:
+    """Returns which of the runs at `paths`, relative to the root, have a DONE marker that is not empty.
+
+    Each folder is listed once, and of the runs in it only those that exist are looked into.
+    """
+    folders: dict[str, list[str]] = {}
+    for path in paths:
+        folder, _, name = path.rpartition("/")
+        folders.setdefault(folder, []).append(name)
+    done = set()
+    for folder, names in folders.items():
+        place = os.path.join(root, folder)
+        try:
+            with os.scandir(place) as entries:
+                present = {entry.name for entry in entries}
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        prefix = f"{folder}/" if folder else ""
+        done |= {prefix + name for name in names if name in present and is_done(f"{place}/{name}")}
+    return done
+
+
+def unplanned_directories(root: PathLike, planned: Collection[str]) -> list[str]:
+    """Directories of runs below the root that no plan names, relative to it and sorted.
+
+    Nothing within a run's directory is looked at, and no link is followed.
+    """
+    inner = {str(parent) for path in planned for parent in Path(path).parents}
+    return sorted(_unplanned(str(root), "", set(planned), inner))
+
+
+def _unplanned(root: str, folder: str, planned: set[str], inner: set[str]) -> Iterator[str]:
+    try:
+        with os.scandir(os.path.join(root, folder)) as entries:
+            present = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    except OSError:
+        return
+    # The root itself may be a run, but not of this plan's making.
+    if folder and folder not in inner and any(name in MARKERS_OF_A_RUN for name, _ in present):
+        yield folder
+        return
+    for name, is_folder in present:
+        path = f"{folder}/{name}" if folder else name
+        if not is_folder or name.endswith(UNFINISHED_SUFFIX) or path in planned:
+            continue
+        if name.startswith(".") or (not folder and name in FOLDERS_WITHOUT_RUNS):
+            continue
+        yield from _unplanned(root, path, planned, inner)
