@@ -37,7 +37,7 @@ from tokenizers import BertWordPieceTokenizer
 from transformers import BertTokenizerLegacy
 
 from multiberts.bert.tokenization import Tokenizer
-from multiberts.bert.training.train import batches_ahead
+from multiberts.bert.training.training_loop import batches_ahead
 from multiberts.pretrain.batches.corpus_batches import open_batches, steps_per_job
 from multiberts.pretrain.batches.masking import Masking, pretraining_batch
 from multiberts.pretrain.corpus.instances import InstanceTable

@@ -30,7 +30,7 @@ from multiberts.runs.preemption import EXIT_PREEMPTED, exit_when_preempted
 
 # Imported once, by the process that the runs are forked from.
 IMPORTED = (
-    "multiberts.bert.training.train",
+    "multiberts.bert.training.training_loop",
     "multiberts.bert.model.heads",
     "multiberts.bert.checkpoint.checkpoint",
     "multiberts.pretrain.training.held_out_evaluation",

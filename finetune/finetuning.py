@@ -217,7 +217,7 @@ def _train(
     """Trains to the last step and predicts; returns the entries in run.json, early ones first."""
     from multiberts.bert.model.optimization import learning_rate_schedule
     from multiberts.bert.training.state import save_state, saved_step
-    from multiberts.bert.training.train import Callbacks, Saving, Schedule, train
+    from multiberts.bert.training.training_loop import Callbacks, Saving, Schedule, train
 
     assert learner.trainer is not None
     run_dir = Path(settings.run_dir)

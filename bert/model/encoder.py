@@ -160,21 +160,22 @@ def gather_tokens(values: Array, places: Array | int | None) -> Array:
     return ops.take(ops.reshape(values, (-1, width)), places + first, axis=0)
 
 
-def pool(parameters: Parameters, sequence_output: Array) -> Array:
+def pool(parameters: Parameters, sequence_output: Array, backend: BackendOps = PLAIN) -> Array:
     """Pools the first token: dense and tanh.
 
     Args:
       parameters: arrays by released name.
       sequence_output: float32 or bfloat16 [batch, length, hidden].
+      backend: as `encode` takes it.
 
     Returns:
       float32 [batch, hidden].
     """
-    first = dense(parameters, "bert/pooler/dense", sequence_output[:, 0])
+    first = dense(parameters, "bert/pooler/dense", sequence_output[:, 0], backend)
     return ops.tanh(ops.cast(first, "float32"))
 
 
-def dense(parameters: Parameters, name: str, inputs: Array, backend: BackendOps = PLAIN) -> Array:
+def dense(parameters: Parameters, name: str, inputs: Array, backend: BackendOps) -> Array:
     """Computes inputs @ `<name>/kernel` + `<name>/bias`, of the inputs' type."""
     kernel, bias = (
         ops.cast(parameters[f"{name}/{part}"], inputs.dtype) for part in ("kernel", "bias")

@@ -201,7 +201,7 @@ def pretraining_loss(
     labels, weights = batch["masked_lm_ids"], batch["masked_lm_weights"]
     total = ops.sum(weights) + 1e-5
     masked_lm_loss = ops.sum(weights * cross_entropy(logits, labels, backend)) / total
-    next_logits = next_sentence_logits(parameters, pool(parameters, states))
+    next_logits = next_sentence_logits(parameters, pool(parameters, states, backend))
     next_labels = batch["next_sentence_labels"]
     next_loss = ops.mean(cross_entropy(next_logits, next_labels, backend))
     return masked_lm_loss + next_loss, {

@@ -374,7 +374,7 @@ def _engines(
             packing=Packing(*(batch[name] for name in PACKING)) if is_packed else None,
             backend=backend,
         )
-        states = ops.cast(sequence, "float32") if per_token else pool(parameters, sequence)
+        states = ops.cast(sequence, "float32") if per_token else pool(parameters, sequence, backend)
         return classification_logits(parameters, states, rate, dropout_key)
 
     def loss(

@@ -34,7 +34,7 @@ from multiberts.runs.preemption import preemption_notice
 if TYPE_CHECKING:
     from multiberts.bert.checkpoint.checkpoint import Checkpoint
     from multiberts.bert.training.engine import Trainer, TrainerSettings
-    from multiberts.bert.training.train import Callbacks, Schedule
+    from multiberts.bert.training.training_loop import Callbacks, Schedule
     from multiberts.pretrain.batches.corpus_batches import Batches
 
 # `checkpoint_path` is where others look for what this stage makes.
@@ -98,7 +98,7 @@ def pretrain(settings: PretrainingSettings) -> None:
             start = read_initial_checkpoint(settings.initial_checkpoint)
         kept = _kept_checkpoints(settings, run, data, start)
 
-        from multiberts.bert.training.train import Saving, train
+        from multiberts.bert.training.training_loop import Saving, train
 
         # Of several processes that train together, one owns the directory.
         with run if processes.is_chief else contextlib.nullcontext():
@@ -217,7 +217,7 @@ def _kept_checkpoints(
 def _schedule(settings: PretrainingSettings, data: _Data, start: Checkpoint | None) -> Schedule:
     """Returns what each step does, from the initialisation or the initial checkpoint on."""
     from multiberts.bert.model.initialization import initial_parameters
-    from multiberts.bert.training.train import Schedule
+    from multiberts.bert.training.training_loop import Schedule
     from multiberts.pretrain.batches.corpus_batches import steps_per_job
 
     treatment = settings.learning_rate_treatment
@@ -252,7 +252,7 @@ def _callbacks(
     should_stop: Callable[[], bool],
 ) -> Callbacks:
     """Returns what the loop calls: evaluation and checkpoints, and what it logs and watches."""
-    from multiberts.bert.training.train import Callbacks
+    from multiberts.bert.training.training_loop import Callbacks
 
     return Callbacks(
         at_steps=settings.evaluated_steps,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from multiberts.bert.training.train import batches_ahead
+from multiberts.bert.training.training_loop import batches_ahead
 
 BLOCKS = [range(2, 4), range(4, 8), range(8, 9), range(9, 12), range(12, 16), range(16, 17)]
 

@@ -28,7 +28,8 @@ def seen(
 ) -> tuple[Path, list[dict[str, Any]], list[float]]:
     """A run, and the batches and learning rates that its engine was given."""
     run = tmp_path_factory.mktemp("shown") / "run"
-    batches, rates = [], []
+    batches: list[dict[str, Any]] = []
+    rates: list[float] = []
     real = Trainer.steps
 
     def noting(self: Trainer, given: Any, learning_rates: Any, *others: Any) -> Any:
@@ -88,7 +89,7 @@ def test_imported_instances_are_shown_as_their_records_have_them(
     corpus: Path, tmp_path: Path
 ) -> None:
     records, imported = tmp_path / "records", tmp_path / "imported"
-    masks = {"num_files": 1, "max_predictions_per_sequence": 5}
+    masks: dict[str, Any] = {"num_files": 1, "max_predictions_per_sequence": 5}
     export_records(run_dir=str(records), corpus=str(corpus), **masks)
     files = [str(records / "*.tfrecord")]
     import_records(run_dir=str(imported), sources=files, vocabulary=str(corpus / "vocab.txt"))

@@ -19,7 +19,7 @@ from multiberts.pretrain.training.recipe import IDENTITY, PretrainingSettings, l
 from multiberts.runs.errors import UserError
 
 Arguments = Callable[..., dict[str, Any]]
-CDA_INCR = {"learning_rate": 1e-4, "num_steps": 50_000, "warmup_steps": 10_000}
+CDA_INCR: dict[str, Any] = {"learning_rate": 1e-4, "num_steps": 50_000, "warmup_steps": 10_000}
 
 
 def test_restart_is_the_schedule_of_training_from_scratch() -> None:
@@ -54,8 +54,8 @@ def test_treatments_of_a_run(arguments: Arguments, tmp_path: Path) -> None:
 
     def rates(treatment: str) -> list[float]:
         run = tmp_path / treatment
-        call = arguments(run, num_steps=4, initial_checkpoint=start, log_every_steps=1)
-        pretrain(**call, learning_rate_treatment=treatment)
+        given = {"initial_checkpoint": start, "learning_rate_treatment": treatment}
+        pretrain(**arguments(run, num_steps=4, log_every_steps=1, **given))
         return [line["learning_rate"] for line in read_metrics(run / "metrics.jsonl")]
 
     assert rates("restart") == pytest.approx([2e-3, 1.5e-3, 1e-3, 0.5e-3])
@@ -77,7 +77,7 @@ def test_senseless_treatment_is_refused(
     arguments: Arguments, tmp_path: Path, treatment: str, message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
-        pretrain(**arguments(tmp_path / "run", num_steps=4), learning_rate_treatment=treatment)
+        pretrain(**arguments(tmp_path / "run", num_steps=4, learning_rate_treatment=treatment))
     assert not (tmp_path / "run").exists()
 
 

@@ -143,11 +143,11 @@ def test_seeds_of_continued_training_are_paired_by_their_parent(
             [f"{base}_{seed}_{step}" for seed in (0, 1)],
             [f"more_{seed}_2" for seed in (0, 1)],
         ]
-        sides = [
+        base_side, experiment_side = (
             read_predictions([tmp_path / "finetuned" / name for name in side], "dev")
             for side in names
-        ]
-        result = compare(*sides, "accuracy", num_bootstrap=40)
+        )
+        result = compare(base_side, experiment_side, "accuracy", num_bootstrap=40)
         assert ("by seed number only" in str(result)) == (result.pairing == "seed number")
         return result.pairing
 

@@ -249,7 +249,8 @@ def test_a_state_that_is_not_finite_is_damaged(tmp_path: Path) -> None:
 
     from multiberts.bert.training.state import TrainingState
 
-    good, bad = {"kernel": np.zeros(3, np.float32)}, {"kernel": np.float32([0, np.nan, 0])}
+    good = {"kernel": np.zeros(3, np.float32)}
+    bad = {"kernel": np.array([0, np.nan, 0], np.float32)}
     TrainingState(good, good, bad, 1).save(tmp_path / "step_1.npz")
     with pytest.raises(UserError, match=r"damaged \(v of kernel are not finite\)"):
         TrainingState.load(tmp_path / "step_1.npz")

@@ -125,7 +125,7 @@ def train(
     step. Their states are compared at the start, at each saved state and at each of `at_steps`.
 
     Args:
-      trainer: the engine.
+      trainer: makes the updates.
       schedule: what each step does.
       saving: what is written, where and how often.
       callbacks: what is called at steps.
