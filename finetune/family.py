@@ -12,6 +12,7 @@ import numpy as np
 from multiberts.bert.checkpoint.fine_tuned import TaskHead
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.finetune.content import FileContent
+from multiberts.finetune.training_options import TrainingOptions
 
 if TYPE_CHECKING:
     from multiberts.bert.checkpoint.checkpoint import Checkpoint
@@ -111,7 +112,13 @@ class Data(Protocol):
         ...
 
     def learner(
-        self, checkpoint: Checkpoint, *, fingerprint: str, finetune_seed: int, compile_step: bool
+        self,
+        checkpoint: Checkpoint,
+        *,
+        fingerprint: str,
+        finetune_seed: int,
+        compile_step: bool,
+        training: TrainingOptions,
     ) -> Learner:
         """Joins the data with a checkpoint.
 
@@ -120,6 +127,8 @@ class Data(Protocol):
           fingerprint: of the checkpoint, a key for caches.
           finetune_seed: of the head's initial weights.
           compile_step: whether XLA compiles training and prediction.
+          training: the user's options; `training.trainer(loss, ...)` makes a trainer that follows them.
+            The recipe's where the encoder is frozen or nothing is trained.
         """
         ...
 

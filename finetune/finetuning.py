@@ -99,14 +99,12 @@ def finetune(settings: FinetuningSettings) -> None:
     data = family.read(config, FileContent.of(checkpoint / VOCABULARY))
     rows = _training_rows(settings, data.train_groups) if trains else None
     start = FileContent.of(checkpoint)
-    options = settings.training_options()
     learner = data.learner(
         _checkpoint(start),
         fingerprint=start.checksum,
         finetune_seed=settings.finetune_seed if trains else 0,
         compile_step=settings.compile_step,
-        # A family of the user's own may know of none.
-        **({} if options == RECIPE or not trains else {"training": options}),
+        training=settings.training_options() if trains else RECIPE,
     )
     evaluated = _Evaluated.of(learner, rows, settings.task)
     held_out = HELD_OUT if len(evaluated.held_out) else None

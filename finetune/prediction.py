@@ -31,6 +31,7 @@ from multiberts.finetune.family import EvaluationSet
 from multiberts.finetune.new_data import LINES_SUFFIX
 from multiberts.finetune.run_outputs import provenance_of_prediction, write_sets
 from multiberts.finetune.tasks import KIND, DataArguments, Task, registered_tasks, task_named
+from multiberts.finetune.training_options import RECIPE
 from multiberts.runs import console
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError, counted
@@ -125,6 +126,7 @@ def predict(
             fingerprint=FileContent.of(directory).checksum,
             finetune_seed=0,
             compile_step=compile_step,
+            training=RECIPE,
         )
         sets = _timed(learner.evaluate(_weights(directory, checkpoint, record, learner, task)))
         if run is None:

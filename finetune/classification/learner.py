@@ -34,7 +34,7 @@ from multiberts.finetune.features import (
     sequence_batch,
     text_features,
 )
-from multiberts.finetune.output_layer import TrainingStart, WholeEncoderData
+from multiberts.finetune.output_layer import with_output_layer
 from multiberts.finetune.packing import PACKING, Shape, packed_batch, packed_shapes
 from multiberts.finetune.text_examples import TextExamples, TextSource, outcome
 from multiberts.finetune.training_options import RECIPE, TrainingOptions
@@ -42,6 +42,7 @@ from multiberts.runs.console import progress, warn
 from multiberts.runs.errors import UserError, counted
 
 if TYPE_CHECKING:
+    from multiberts.bert.checkpoint.checkpoint import Checkpoint
     from multiberts.bert.training.engine import Predictor, Trainer
 
 EVALUATION_BATCH_SIZE = 64
@@ -188,7 +189,7 @@ def _check_empty(source: TextSource, examples: TextExamples, features: SequenceF
 
 
 @dataclasses.dataclass(frozen=True)
-class ClassificationData(WholeEncoderData):
+class ClassificationData:
     """Training and evaluation examples with their token ids."""
 
     task: GlueTask
@@ -200,14 +201,20 @@ class ClassificationData(WholeEncoderData):
         """Returns the number of the example that each training row belongs to."""
         return np.arange(0 if self.train is None else len(self.train.features))
 
-    def joined(self, start: TrainingStart) -> Learner:
+    def learner(
+        self,
+        checkpoint: Checkpoint,
+        *,
+        fingerprint: str,
+        finetune_seed: int,
+        compile_step: bool,
+        training: TrainingOptions = RECIPE,
+    ) -> Learner:
         """Joins the data with a checkpoint."""
+        del fingerprint  # the encoder is trained: nothing of it can be kept between runs
+        num_outputs = self.task.num_outputs
         trainer, predictor = _engines(
-            start.checkpoint.config,
-            self.task.num_outputs,
-            self.task.kind,
-            start.compile_step,
-            start.training,
+            checkpoint.config, num_outputs, self.task.kind, compile_step, training
         )
 
         @functools.cache
@@ -217,7 +224,7 @@ class ClassificationData(WholeEncoderData):
         @functools.cache
         def shapes(batch_size: int) -> tuple[Shape, ...]:
             # Tags are by row, and shards are cut from rows, so that each has its own.
-            is_by_row = self.task.kind == TOKENS or start.training.gradient_shards > 1
+            is_by_row = self.task.kind == TOKENS or training.gradient_shards > 1
             return () if is_by_row else packed_shapes(self._trained().features, batch_size)
 
         def batch(rows: np.ndarray) -> Arrays:
@@ -245,7 +252,9 @@ class ClassificationData(WholeEncoderData):
 
         return Learner(
             trainer=trainer,
-            initial_parameters=start.parameters(self.task.num_outputs, "finetune"),
+            initial_parameters=lambda: with_output_layer(
+                checkpoint, num_outputs, "finetune", finetune_seed
+            ),
             batch=batch,
             evaluate=evaluate,
             evaluate_rows=evaluate_rows,

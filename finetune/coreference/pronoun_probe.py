@@ -33,6 +33,7 @@ from multiberts.finetune.features import (
     stacked_sequences,
 )
 from multiberts.finetune.tasks import DataArguments, Task
+from multiberts.finetune.training_options import RECIPE, TrainingOptions
 from multiberts.runs.errors import UserError
 
 if TYPE_CHECKING:
@@ -126,10 +127,16 @@ class PronounProbeData:
         return np.zeros(0, np.int64)
 
     def learner(
-        self, checkpoint: Checkpoint, *, fingerprint: str, finetune_seed: int, compile_step: bool
+        self,
+        checkpoint: Checkpoint,
+        *,
+        fingerprint: str,
+        finetune_seed: int,
+        compile_step: bool,
+        training: TrainingOptions = RECIPE,
     ) -> Learner:
         """Joins the data with a checkpoint."""
-        del fingerprint, finetune_seed
+        del fingerprint, finetune_seed, training  # nothing is trained
         if "cls/predictions/output_bias" not in checkpoint.parameters:
             raise UserError(
                 f"{checkpoint.vocabulary_path.parent} has no masked-LM head (cls/predictions/...), "

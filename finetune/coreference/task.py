@@ -42,6 +42,7 @@ from multiberts.finetune.data_files import split_file
 from multiberts.finetune.family import HELD_OUT, Arrays, EvaluationSet, Learner
 from multiberts.finetune.features import check_sequence_length
 from multiberts.finetune.tasks import DataArguments, Task
+from multiberts.finetune.training_options import RECIPE, TrainingOptions
 from multiberts.runs.errors import UserError
 from multiberts.runs.parameters import PositiveInt
 
@@ -152,9 +153,16 @@ class CoreferenceData:
         return np.unique(documents, return_inverse=True)[1].astype(np.int64)
 
     def learner(
-        self, checkpoint: Checkpoint, *, fingerprint: str, finetune_seed: int, compile_step: bool
+        self,
+        checkpoint: Checkpoint,
+        *,
+        fingerprint: str,
+        finetune_seed: int,
+        compile_step: bool,
+        training: TrainingOptions = RECIPE,
     ) -> Learner:
         """Joins the data with a checkpoint."""
+        del training  # options of training a whole encoder
         representation = self.options.span_representation
         trainer, predictor = engines(representation, compile_step)
         encoder = FrozenEncoder(checkpoint, fingerprint)

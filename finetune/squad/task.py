@@ -27,7 +27,7 @@ from multiberts.finetune.features import (
     evaluation_lengths,
     sequence_batch,
 )
-from multiberts.finetune.output_layer import TrainingStart, WholeEncoderData
+from multiberts.finetune.output_layer import with_output_layer
 from multiberts.finetune.squad.answers import (
     AnswerFinder,
     AnswerSettings,
@@ -41,6 +41,7 @@ from multiberts.finetune.training_options import RECIPE, TrainingOptions
 from multiberts.runs.errors import UserError
 
 if TYPE_CHECKING:
+    from multiberts.bert.checkpoint.checkpoint import Checkpoint
     from multiberts.bert.training.engine import Predictor, Trainer
 
 METRICS = ("squad_f1", "squad_exact_match")
@@ -130,7 +131,7 @@ class SquadFamily:
 
 
 @dataclasses.dataclass(frozen=True)
-class SquadData(WholeEncoderData):
+class SquadData:
     """Training windows, and the evaluation sets by name."""
 
     family: SquadFamily
@@ -143,9 +144,18 @@ class SquadData(WholeEncoderData):
         """Returns the number of the example that each training row belongs to."""
         return np.zeros(0, np.int64) if self.train is None else self.train.windows.question
 
-    def joined(self, start: TrainingStart) -> Learner:
+    def learner(
+        self,
+        checkpoint: Checkpoint,
+        *,
+        fingerprint: str,
+        finetune_seed: int,
+        compile_step: bool,
+        training: TrainingOptions = RECIPE,
+    ) -> Learner:
         """Joins the data with a checkpoint."""
-        trainer, predictor = engines(start.checkpoint.config, start.compile_step, start.training)
+        del fingerprint  # the encoder is trained: nothing of it can be kept between runs
+        trainer, predictor = engines(checkpoint.config, compile_step, training)
 
         def batch(rows: np.ndarray) -> Arrays:
             windows = self._trained().windows
@@ -167,7 +177,9 @@ class SquadData(WholeEncoderData):
 
         return Learner(
             trainer=trainer,
-            initial_parameters=start.parameters(2, "finetune squad"),
+            initial_parameters=lambda: with_output_layer(
+                checkpoint, 2, "finetune squad", finetune_seed
+            ),
             batch=batch,
             evaluate=evaluate,
             evaluate_rows=evaluate_rows,

@@ -586,14 +586,12 @@ def test_dropout_is_drawn_from_the_seed(
     tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path, monkeypatch
 ) -> None:
     """With the head of one seed and in the order of one seed, nothing but dropout is left of another."""
-    from multiberts.finetune import output_layer, training_rows
+    from multiberts.finetune import training_rows
+    from multiberts.finetune.classification import learner
 
-    with_output_layer, permuted_index = (
-        output_layer.with_output_layer,
-        training_rows.permuted_index,
-    )
+    with_output_layer, permuted_index = learner.with_output_layer, training_rows.permuted_index
     monkeypatch.setattr(
-        output_layer,
+        learner,
         "with_output_layer",
         lambda checkpoint, outputs, *_address: with_output_layer(checkpoint, outputs, "one seed"),
     )

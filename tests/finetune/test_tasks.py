@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -225,6 +226,44 @@ def test_the_configurations_of_the_document_work(
     main_metric = {"reviews.gin": "f1_macro", "similarity.gin": "spearman",
                    "marks.gin": "multilabel_f1_macro", "names.gin": "span_f1"}[name]  # fmt: skip
     assert scores[main_metric] > 0.8  # of two values, ranks of four agree to 0.89 at most
+
+
+def test_a_task_of_ones_own_gets_the_options_of_training(
+    tmp_path: Path,
+    make_checkpoint: Callable[..., Path],
+    pair_data: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its data have the protocol `Data` and no more."""
+    from multiberts.finetune.finetuning import finetune
+    from multiberts.finetune.training_options import TrainingOptions
+
+    (tmp_path / "own_training.py").write_text(
+        "import dataclasses\n"
+        "from multiberts.finetune.tasks import task_named\n"
+        "PAIR, SEEN = task_named('pair'), []\n"
+        "class OwnData:\n"
+        "    def __init__(self, data): self.data, self.train_groups = data, data.train_groups\n"
+        "    def learner(self, checkpoint, *, fingerprint, finetune_seed, compile_step, training):\n"
+        "        SEEN.append(training)\n"
+        "        return self.data.learner(checkpoint, fingerprint=fingerprint, training=training,\n"
+        "                                 finetune_seed=finetune_seed, compile_step=compile_step)\n"
+        "class OwnFamily:\n"
+        "    def __init__(self, family): self.family = family\n"
+        "    def inputs(self): return self.family.inputs()\n"
+        "    def parameters(self): return self.family.parameters()\n"
+        "    def read(self, config, vocabulary): return OwnData(self.family.read(config, vocabulary))\n"
+        "TASKS = (dataclasses.replace(PAIR, name='own', family=lambda a: OwnFamily(PAIR.family(a))),)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    given: list[dict[str, Any]] = [{}, {"frozen_layers": 1}]
+    for number, options in enumerate(given):
+        finetune(
+            run_dir=str(tmp_path / f"run_{number}"), checkpoint=str(make_checkpoint()), task="own",
+            task_modules=["own_training"], data_dir=str(pair_data), max_steps=1, sequence_length=16,
+            compile_step=False, **options,
+        )  # fmt: skip
+    assert [TrainingOptions(**options) for options in given] == sys.modules["own_training"].SEEN
 
 
 def test_modules_of_tasks_are_frozen_only_where_given(
