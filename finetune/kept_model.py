@@ -24,10 +24,9 @@ from multiberts.bert.checkpoint.tensorflow_format import FILES
 from multiberts.evaluate.dumps.run_file import set_at
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.evaluate.scoring import scores_of
-from multiberts.finetune.family import Learner
-from multiberts.finetune.recipe import FinetuningSettings
-from multiberts.finetune.run_outputs import Entries
-from multiberts.finetune.tasks import Task
+from multiberts.finetune.outputs import Entries
+from multiberts.finetune.settings import FinetuningSettings
+from multiberts.finetune.task import Learner, Task
 from multiberts.runs.errors import UserError, nearest
 
 if TYPE_CHECKING:

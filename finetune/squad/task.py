@@ -17,9 +17,7 @@ from multiberts.bert.checkpoint.fine_tuned import TaskHead
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.serving.question_settings import QuestionOptions
 from multiberts.evaluate.dumps.prediction_file import ANSWERS
-from multiberts.finetune.content import FileContent, tokenizer_of
-from multiberts.finetune.data_files import split_file
-from multiberts.finetune.family import HELD_OUT, Arrays, EvaluationSet, Learner
+from multiberts.finetune.data_files import FileContent, split_file, tokenizer_of
 from multiberts.finetune.features import (
     check_sequence_length,
     encoder_inputs,
@@ -36,7 +34,7 @@ from multiberts.finetune.squad.answers import (
 )
 from multiberts.finetune.squad.questions import SquadSet, SquadSource, WindowSettings, prepared
 from multiberts.finetune.squad.windows import SquadWindows
-from multiberts.finetune.tasks import DataArguments, Task
+from multiberts.finetune.task import HELD_OUT, Arrays, DataArguments, EvaluationSet, Learner, Task
 from multiberts.finetune.training_options import RECIPE, TrainingOptions
 from multiberts.runs.errors import UserError
 
@@ -379,6 +377,7 @@ def _task(
     suffix: str,
     num_examples: tuple[int | None, int | None],
     settings: type[SquadOptions] = SquadOptions,
+    **facts: Any,
 ) -> Task:
     """Returns a task whose files in a folder are `train<suffix>.json` and `dev<suffix>.json`."""
     with_unanswerable = settings is UnanswerableOptions
@@ -390,13 +389,15 @@ def _task(
         num_train_examples=num_examples[0],
         num_dev_examples=num_examples[1],
         data_files=(f"train{suffix}.json", f"dev{suffix}.json"),
+        **facts,
     )
 
 
+_FOLDERS = ("squad", ".")
 # Numbers of windows of 384 tokens with a stride of 128, rounded: a step trains on windows.
 TASKS = (
-    _task("squad-v1.1", "-v1.1", (88_600, 10_800)),
-    _task("squad-v2.0", "-v2.0", (132_000, 12_200), UnanswerableOptions),
+    _task("squad-v1.1", "-v1.1", (88_600, 10_800), data_folders=_FOLDERS),
+    _task("squad-v2.0", "-v2.0", (132_000, 12_200), UnanswerableOptions, data_folders=_FOLDERS),
     # Questions of the user's own in the layout of SQuAD 1.1; also those of the synthetic world.
-    _task("questions", "", (None, None)),
+    _task("questions", "", (None, None), foreign_head="question_answering"),
 )

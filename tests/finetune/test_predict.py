@@ -16,8 +16,8 @@ from multiberts.bert.checkpoint.commands import main as checkpoint_command
 from multiberts.evaluate.dumps.predictions import read_predictions
 from multiberts.evaluate.dumps.run_checks import find_all
 from multiberts.evaluate.dumps.run_file import find_runs, lineage_of
-from multiberts.finetune.finetuning import finetune
-from multiberts.finetune.prediction import predict
+from multiberts.finetune.finetune import finetune
+from multiberts.finetune.predict import predict
 from multiberts.runs.errors import UserError
 
 SMALL = {"batch_size": 16, "num_epochs": 3, "compile_step": False, "learning_rate": 2e-3}
@@ -322,7 +322,7 @@ def test_modules_that_a_model_names_are_imported_only_where_the_command_names_th
     """A downloaded model is data; its `checkpoint.json` may name any module that Python finds."""
     (tmp_path / "of_a_stranger.py").write_text(
         "import dataclasses, pathlib\n"
-        "from multiberts.finetune.classification.own_tasks import TASKS as OURS\n"
+        "from multiberts.finetune.text.own import TASKS as OURS\n"
         "pathlib.Path(__file__).with_name('was_imported').touch()\n"
         "pair = next(task for task in OURS if task.name == 'pair')\n"
         "TASKS = (dataclasses.replace(pair, name='weather'),)\n"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from multiberts.finetune.classification.challenge_sets import evaluation_sources
-from multiberts.finetune.classification.glue import GLUE_TASKS, pair_task
-from multiberts.finetune.text_examples import TextExamples
+from multiberts.finetune.text.challenge_sets import evaluation_sources
+from multiberts.finetune.text.glue import GLUE_TASKS
+from multiberts.finetune.text.task import TextExamples, table_task
 from multiberts.runs.errors import UserError
 
 PAIRS = (
@@ -134,7 +134,7 @@ def test_other_names_are_files_in_the_tasks_own_layout(tmp_path: Path) -> None:
     assert read("MNLI", "ax", path).example_ids == ["AX/test/0"]
     with pytest.raises(UserError, match="lacking gold_label"):
         read("MNLI", "dev_mismatched", path)
-    with pytest.raises(UserError, match="ax is for a model of MNLI"):
+    with pytest.raises(UserError, match="ax is for models with the labels"):
         read("RTE", "ax", path)
 
 
@@ -181,7 +181,7 @@ def test_other_names_are_files_in_the_tasks_own_layout(tmp_path: Path) -> None:
         ),
         ("QQP", "twitter_ppdb", "a.txt", "a\tb\t(1, 5)\tu\n", "found judgement '(1,5)'"),
         ("QQP", "twitter_ppdb", "a.txt", "a\tb\t(3, 6)\tu\n", "left out 1 of 1 pairs, judged 3"),
-        ("RTE", "twitter_ppdb", "a.txt", TWEETS, "for models of MRPC or QQP, and the task is RTE"),
+        ("RTE", "twitter_ppdb", "a.txt", TWEETS, "for models of paraphrases, and task RTE is"),
         ("MRPC", "paws", "a.tsv", "id\tsentence1\tsentence2\tlabel\n1\ta\tb\t2\n", "label '2'"),
         (
             "MRPC",
@@ -217,7 +217,7 @@ def test_missing_files_and_datasets_for_file_readers_are_refused(tmp_path: Path)
 
 
 def test_own_labels_of_inference_count_as_inference(tmp_path: Path) -> None:
-    task = pair_task("own", ["entailment", "contradiction", "neutral"])
+    task = table_task("own", ["entailment", "contradiction", "neutral"])
     (source,) = evaluation_sources(task, {"snli": str(as_jsonl(tmp_path))}, None)
     labels = source.read().labels
     assert labels is not None

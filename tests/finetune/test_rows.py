@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multiberts.finetune.training_rows import TrainingRows
+from multiberts.finetune.rows import TrainingRows
 from multiberts.runs.errors import UserError
 
 

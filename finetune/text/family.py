@@ -1,34 +1,73 @@
-"""GLUE as tasks, and what tasks of texts have in common: their files and their evaluation sets."""
+"""The sets of a text task from the user's arguments: its files, its evaluation sets, new texts."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
-from multiberts.finetune.classification.challenge_sets import (
-    dataset_source,
-    evaluation_sources,
-    file_source,
-)
-from multiberts.finetune.classification.glue import (
-    AX,
-    GLUE_TASKS,
-    GlueTask,
-)
-from multiberts.finetune.classification.glue_readers import GlueDatasetReader
-from multiberts.finetune.classification.learner import ClassificationFamily
-from multiberts.finetune.classification.new_texts import NewTextReader
-from multiberts.finetune.data_files import existing_split_file, split_file
-from multiberts.finetune.tasks import DataArguments, Task
-from multiberts.finetune.text_examples import TextSource
+from multiberts.bert.model.configuration import BertConfig
+from multiberts.finetune.data_files import FileContent, existing_split_file, split_file
+from multiberts.finetune.features import check_sequence_length
+from multiberts.finetune.task import DataArguments
+from multiberts.finetune.text.challenge_sets import dataset_source, evaluation_sources, file_source
+from multiberts.finetune.text.learner import TextData
+from multiberts.finetune.text.new_texts import NewTextReader
+from multiberts.finetune.text.readers import DatasetReader
+from multiberts.finetune.text.task import TextSource, TextTask
 from multiberts.runs.errors import UserError, counted
 
 
 @dataclasses.dataclass(frozen=True)
-class GlueOptions:
-    """The options of GLUE's tasks.
+class TextFamily:
+    """Texts or pairs of texts with a class or a number.
+
+    Attributes:
+      task: what the classes are.
+      train: the texts to train on; None for a trained model.
+      evaluation: the sets to predict, such as `dev`, in the order of the outputs.
+      sequence_length: the largest number of tokens in an example.
+      labels: as given by the user; None where the task's are known.
+      columns: options of a task of the user's own.
+    """
+
+    task: TextTask
+    train: TextSource | None
+    evaluation: tuple[TextSource, ...]
+    sequence_length: int
+    labels: list[str] | None = None
+    columns: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def inputs(self) -> dict[str, Path | list[Path]]:
+        """Returns the input files by the argument of `finetune` that names them."""
+        dev = [file for source in self._sets(dev=True) for file in source.files]
+        further = [file for source in self._sets(dev=False) for file in source.files]
+        train = [] if self.train is None else list(self.train.files)
+        named = (("train_files", train), ("dev_files", dev), ("evaluation_files", further))
+        return {name: files for name, files in named if files}
+
+    def parameters(self) -> dict[str, Any]:
+        """Returns the arguments that decide the numbers of this family only."""
+        found: dict[str, Any] = {} if self.labels is None else {"labels": self.labels}
+        if self._sets(dev=False):
+            found["evaluation_sets"] = [source.name for source in self.evaluation]
+        return {**found, **self.columns}
+
+    def _sets(self, *, dev: bool) -> list[TextSource]:
+        return [source for source in self.evaluation if (source.name == "dev") == dev]
+
+    def read(self, config: BertConfig, vocabulary: FileContent) -> TextData:
+        """Reads and checks the data; imports no TensorFlow."""
+        check_sequence_length(self.sequence_length, config.max_position_embeddings)
+        given = (self.train, self.evaluation, vocabulary, self.sequence_length)
+        return TextData.read(self.task, *given)
+
+
+@dataclasses.dataclass(frozen=True)
+class TextOptions:
+    """The options of text tasks with published files.
 
     Attributes:
       predict_test: whether the test sets are predicted, too. They are large (QQP's has 390,965 pairs)
@@ -38,11 +77,7 @@ class GlueOptions:
     predict_test: bool = False
 
 
-def _glue_new_texts(arguments: DataArguments) -> ClassificationFamily:
-    return new_texts(GLUE_TASKS[arguments.task], arguments)
-
-
-def new_texts(task: GlueTask, arguments: DataArguments) -> ClassificationFamily:
+def new_texts(task: TextTask, arguments: DataArguments) -> TextFamily:
     """Returns new texts, and evaluation sets in published layouts, for a trained model.
 
     Args:
@@ -66,7 +101,7 @@ def new_texts(task: GlueTask, arguments: DataArguments) -> ClassificationFamily:
         given=bool(arguments.text_columns),
         label_given=arguments.label_column is not None,
     )
-    return ClassificationFamily(
+    return TextFamily(
         task=task,
         train=None,
         evaluation=(
@@ -80,19 +115,9 @@ def new_texts(task: GlueTask, arguments: DataArguments) -> ClassificationFamily:
     )
 
 
-def _glue_family(arguments: DataArguments) -> ClassificationFamily:
-    task = GLUE_TASKS[arguments.task]
-    if arguments.labels not in (None, task.labels):
-        raise UserError(
-            f"labels of task {task.name} are {list(arguments.labels or ())}, expected {task.labels}; "
-            "leave finetune.labels out or choose another task name"
-        )
-    return text_family(task, arguments)
-
-
 def text_family(
-    task: GlueTask, arguments: DataArguments, find: Callable[[Path, str], Path] = split_file
-) -> ClassificationFamily:
+    task: TextTask, arguments: DataArguments, find: Callable[[Path, str], Path] = split_file
+) -> TextFamily:
     """Finds the sets of a task.
 
     Args:
@@ -115,7 +140,7 @@ def text_family(
                 f"evaluation set {name} is given by finetune.evaluation_files, but the task's data have "
                 "one already; choose another name"
             )
-    return ClassificationFamily(
+    return TextFamily(
         task=task,
         train=train,
         evaluation=evaluation,
@@ -125,7 +150,7 @@ def text_family(
 
 
 def _own_sets(
-    task: GlueTask, arguments: DataArguments, find: Callable[[Path, str], Path]
+    task: TextTask, arguments: DataArguments, find: Callable[[Path, str], Path]
 ) -> tuple[TextSource, tuple[TextSource, ...]]:
     """Returns the training set, and the evaluation sets that come with it, `dev` first."""
     given = (arguments.train_files, arguments.dev_files)
@@ -161,50 +186,27 @@ def _own_sets(
 
 
 def _from_folder(
-    task: GlueTask, find: Callable[[str], Path], folder: Path, predict_test: bool
+    task: TextTask, find: Callable[[str], Path], folder: Path, predict_test: bool
 ) -> tuple[TextSource, tuple[TextSource, ...]]:
     train = file_source(task, "train", find("train"), "train")
-    sets = [file_source(task, "dev", find(task.dev_split), "dev")]
-    for split in task.further_dev_splits:
+    sets = [file_source(task, "dev", find(task.files.dev_split), "dev")]
+    for split in task.files.further_dev_splits:
         path = existing_split_file(folder, split)
         if path is not None:
             sets.append(file_source(task, split, path, split))
     if predict_test:
-        sets.extend(file_source(task, split, find(split), split) for split in task.test_splits)
+        sets.extend(
+            file_source(task, split, find(split), split) for split in task.files.test_splits
+        )
     return train, tuple(sets)
 
 
 def _from_dataset(
-    task: GlueTask, dataset: str, datasets_dir: str | None, predict_test: bool
+    task: TextTask, dataset: str, datasets_dir: str | None, predict_test: bool
 ) -> tuple[TextSource, tuple[TextSource, ...]]:
     def source(split: str) -> TextSource:
-        return dataset_source(GlueDatasetReader(dataset, datasets_dir, task, split), split)
+        return dataset_source(DatasetReader(dataset, datasets_dir, task, split), split)
 
-    splits = ["dev", *task.further_dev_splits, *(task.test_splits if predict_test else ())]
+    further = task.files.further_dev_splits
+    splits = ["dev", *further, *(task.files.test_splits if predict_test else ())]
     return source("train"), tuple(source(split) for split in splits)
-
-
-def _refused_ax(_arguments: DataArguments) -> ClassificationFamily:
-    raise UserError(
-        "task AX has no training data: it is answered by a model of MNLI; train task MNLI with "
-        'finetune.evaluation_files = {"ax": "the file"}'
-    )
-
-
-TASKS: tuple[Task, ...] = (
-    *(
-        Task(
-            name=task.name,
-            family=_glue_family,
-            new_data=_glue_new_texts,
-            settings=GlueOptions,
-            num_train_examples=task.num_examples[0],
-            num_dev_examples=task.num_examples[1],
-            data_files=tuple(
-                f"{split}.tsv" for split in ("train", task.dev_split, *task.further_dev_splits)
-            ),
-        )
-        for task in GLUE_TASKS.values()
-    ),
-    Task(name=AX.name, family=_refused_ax),
-)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ast
 import importlib
 import json
 import os
@@ -12,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from multiberts.finetune.tasks import MODULES, DataArguments, Task, registered_tasks, task_named
+from multiberts.finetune.task import MODULES, DataArguments, Task, registered_tasks, task_named
 from multiberts.runs.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
+ROOMS = ("runs", "bert", "pretrain", "evaluate", "finetune", "stats", "launch")
 DOCUMENT = ROOT / "docs" / "tasks.md"
 
 
@@ -77,7 +79,7 @@ def test_superfluous_data_arguments_are_named() -> None:
 
 def test_the_register_loads_without_tensorflow() -> None:
     program = (
-        "import sys\nfrom multiberts.finetune.tasks import registered_tasks\nregistered_tasks()\n"
+        "import sys\nfrom multiberts.finetune.task import registered_tasks\nregistered_tasks()\n"
         "print([name for name in ('tensorflow', 'keras', 'torch') if name in sys.modules])\n"
     )
     result = subprocess.run(
@@ -93,7 +95,7 @@ def test_the_register_loads_without_tensorflow() -> None:
         ("import no_such_module", r"cannot be used \(No module named 'no_such_module'\)"),
         ("TASKS = ('RTE',)", r"outside_tasks.TASKS is \('RTE',\), expected a tuple of multiberts"),
         (
-            "from multiberts.finetune.tasks import Task\nTASKS = (Task('RTE', None),)",
+            "from multiberts.finetune.task import Task\nTASKS = (Task('RTE', None),)",
             "registers task 'RTE', but there is a task of that name already; give it another name",
         ),
     ],
@@ -121,7 +123,7 @@ def test_the_worked_example_of_the_document_works(
     from multiberts.evaluate.dumps.predictions import read_predictions
     from multiberts.evaluate.metrics.register import METRICS
     from multiberts.evaluate.scoring import scores_of
-    from multiberts.finetune.finetuning import finetune
+    from multiberts.finetune.finetune import finetune
 
     blocks = code_blocks()
     metric: dict = {}
@@ -235,12 +237,12 @@ def test_a_task_of_ones_own_gets_the_options_of_training(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its data have the protocol `Data` and no more."""
-    from multiberts.finetune.finetuning import finetune
+    from multiberts.finetune.finetune import finetune
     from multiberts.finetune.training_options import TrainingOptions
 
     (tmp_path / "own_training.py").write_text(
         "import dataclasses\n"
-        "from multiberts.finetune.tasks import task_named\n"
+        "from multiberts.finetune.task import task_named\n"
         "PAIR, SEEN = task_named('pair'), []\n"
         "class OwnData:\n"
         "    def __init__(self, data): self.data, self.train_groups = data, data.train_groups\n"
@@ -269,7 +271,7 @@ def test_a_task_of_ones_own_gets_the_options_of_training(
 def test_modules_of_tasks_are_frozen_only_where_given(
     tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path, monkeypatch
 ) -> None:
-    from multiberts.finetune.finetuning import finetune
+    from multiberts.finetune.finetune import finetune
 
     (tmp_path / "no_tasks.py").write_text("TASKS = ()\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -292,12 +294,12 @@ def test_runs_of_a_task_outside_the_tree_are_scored_without_its_module(
     tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path, monkeypatch
 ) -> None:
     """What is only read runs no code of others: neither finished runs nor their configurations."""
-    from multiberts.finetune.finetuning import finetune
+    from multiberts.finetune.finetune import finetune
 
     module = tmp_path / "outside_pairs.py"
     module.write_text(
         "import dataclasses, pathlib\n"
-        "from multiberts.finetune.classification.own_tasks import TASKS as OURS\n"
+        "from multiberts.finetune.text.own import TASKS as OURS\n"
         "pathlib.Path(__file__).with_name('was_imported').touch()\n"
         "pair = next(task for task in OURS if task.name == 'pair')\n"
         "TASKS = (dataclasses.replace(pair, name='weather'),)\n"
@@ -339,3 +341,20 @@ def test_runs_of_a_task_outside_the_tree_are_scored_without_its_module(
         )
         assert "weather,dev,accuracy" in (tmp_path / name / "scores.csv").read_text()
     assert not (tmp_path / "was_imported").exists()
+
+
+def test_tasks_are_named_in_their_own_modules_alone() -> None:
+    """Names that are words elsewhere too, such as `facts`, are left out; so is what reads others' results."""
+    names = {name for name in registered_tasks() if not (name.isalpha() and name.islower())}
+    ours = {Path(*module.split(".")[1:]).with_suffix(".py") for module in MODULES}
+    found = set()
+    paths = [path for room in ROOMS for path in (ROOT / room).rglob("*.py")]
+    assert len(paths) > 200 and len(names) > 10
+    for path in paths:
+        place = path.relative_to(ROOT)
+        if place not in ours and not place.is_relative_to("evaluate/imports"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Constant) and node.value in names:
+                    found.add((str(place), node.value))
+    # A row of the table of evaluation sets: GLUE's own set without training data.
+    assert found == {("finetune/text/challenge_sets.py", "AX")}

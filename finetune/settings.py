@@ -11,11 +11,10 @@ from typing import Annotated, Any, Literal
 
 from multiberts.bert.checkpoint.hub import check_name, checkpoint_directory, is_name
 from multiberts.evaluate.dumps.run_file import set_at
-from multiberts.finetune.classification.challenge_sets import DATASET_PREFIX
-from multiberts.finetune.family import Family
-from multiberts.finetune.tasks import DataArguments, Task, task_named
+from multiberts.finetune.data_files import DATASET_PREFIX
+from multiberts.finetune.rows import NUM_FOLDS
+from multiberts.finetune.task import DataArguments, Family, Task, task_named
 from multiberts.finetune.training_options import TrainingOptions
-from multiberts.finetune.training_rows import NUM_FOLDS
 from multiberts.runs.errors import UserError
 from multiberts.runs.identity import Identity, Values
 from multiberts.runs.parameters import NonNegativeInt, PositiveFloat, PositiveInt, Range
@@ -30,7 +29,7 @@ class FinetuningSettings:
       checkpoint: a checkpoint directory, of this project or a released one; or its name on the Hugging Face
         Hub, such as `hub:google/multiberts-seed_0`, with `@<revision>` where it is not the newest; or
         `tf-release:seed_0` of the published archives.
-      task: a name of `finetune.tasks`, or any other one together with `labels` or an option `kind`.
+      task: a name of `finetune.task`, or any other one together with `labels` or an option `kind`.
       data_dir: a folder with the task's files: `train.tsv` and `dev.tsv` (or `.tsv.gz`) of a GLUE task,
         `train.conll` and `dev.conll` (or `.conll.gz`) of coreference, the Winogender files of the probe.
         With `dataset`: the folder of TensorFlow Datasets.

@@ -6,11 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from multiberts.finetune.classification.glue import GLUE_TASKS, pair_task
-from multiberts.finetune.classification.glue_readers import read_examples
 from multiberts.finetune.data_files import split_file
+from multiberts.finetune.text.glue import GLUE_TASKS
+from multiberts.finetune.text.readers import read_examples
+from multiberts.finetune.text.task import table_task
 from multiberts.runs.errors import UserError
 
+STS_B_COLUMNS = (
+    *("index", "genre", "filename", "year", "old_index", "source1", "source2"),
+    *("sentence1", "sentence2", "score"),
+)
 PAIR_HEADER = "index\tsentence1\tsentence2\tlabel\n"
 
 
@@ -49,8 +54,9 @@ def test_cola_has_no_header(tmp_path: Path) -> None:
 
 
 def test_scores_of_a_regression_are_numbers(tmp_path: Path) -> None:
-    columns = GLUE_TASKS["STS-B"].columns
-    path = written(tmp_path, "\t".join(columns) + "\n" + "\t".join("0gfyoab") + "\ts\tt\t3.80\n")
+    path = written(
+        tmp_path, "\t".join(STS_B_COLUMNS) + "\n" + "\t".join("0gfyoab") + "\ts\tt\t3.80\n"
+    )
     assert read_examples(path, GLUE_TASKS["STS-B"], "dev").labels.tolist() == [np.float32(3.8)]
 
 
@@ -74,7 +80,7 @@ def test_scores_of_a_regression_are_numbers(tmp_path: Path) -> None:
         ("CoLA", "sentence\tlabel\n", "line 1: found 2 columns, expected 4"),
         (
             "STS-B",
-            "\t".join(GLUE_TASKS["STS-B"].columns) + "\n" + "\t".join("0gfyoabst") + "\tnan\n",
+            "\t".join(STS_B_COLUMNS) + "\n" + "\t".join("0gfyoabst") + "\tnan\n",
             "line 2: found score 'nan', expected a number",
         ),
     ],
@@ -90,12 +96,13 @@ def test_bad_files_are_refused_with_their_line(
 
 
 def test_own_labels_make_a_pair_task() -> None:
-    task = pair_task("weather", ["wet", "dry", "mixed"])
+    task = table_task("weather", ["wet", "dry", "mixed"])
     assert task.labels == ("wet", "dry", "mixed")
     assert task.num_outputs == 3
-    assert task.columns == GLUE_TASKS["RTE"].columns
+    assert task.text_columns == GLUE_TASKS["RTE"].text_columns
+    assert task.files == GLUE_TASKS["RTE"].files
     with pytest.raises(UserError, match="two or more"):
-        pair_task("weather", ["wet", "wet"])
+        table_task("weather", ["wet", "wet"])
 
 
 def test_gzip_stands_in_for_the_plain_file(tmp_path: Path) -> None:
@@ -130,7 +137,7 @@ def test_official_files_have_the_published_sizes(
 def test_official_mnli_and_qnli_development_files(shared_data: Path) -> None:
     for task, count in (("MNLI", 9815), ("QNLI", 5463)):
         description = GLUE_TASKS[task]
-        path = split_file(shared_data / "glue" / task, description.dev_split)
+        path = split_file(shared_data / "glue" / task, description.files.dev_split)
         assert len(read_examples(path, description, "dev").labels) == count
 
 
@@ -164,7 +171,7 @@ def test_test_files_number_their_rows(tmp_path: Path, task: str, text: str, mess
 
 def test_only_qqp_may_have_cut_rows(tmp_path: Path) -> None:
     """In QQP a longer row is still a fault, as is a shorter one elsewhere."""
-    columns = GLUE_TASKS["QQP"].columns
+    columns = ("id", "qid1", "qid2", "question1", "question2", "is_duplicate")
     path = written(tmp_path, "\t".join(columns) + "\n" + "\t".join("012ab0x") + "\n")
     with pytest.raises(UserError, match="line 2: found 7 columns, expected 6"):
         read_examples(path, GLUE_TASKS["QQP"], "train")

@@ -26,11 +26,17 @@ from multiberts.bert.checkpoint.checkpoint import (
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
 from multiberts.bert.checkpoint.hub import checkpoint_directory
 from multiberts.evaluate.dumps.run_file import RUN_FILE, files_of, write_run
-from multiberts.finetune.content import FileContent
-from multiberts.finetune.family import EvaluationSet
-from multiberts.finetune.new_data import LINES_SUFFIX
-from multiberts.finetune.run_outputs import provenance_of_prediction, write_sets
-from multiberts.finetune.tasks import KIND, DataArguments, Task, registered_tasks, task_named
+from multiberts.finetune.data_files import LINES_SUFFIX, FileContent
+from multiberts.finetune.outputs import provenance_of_prediction, write_sets
+from multiberts.finetune.task import (
+    KIND,
+    DataArguments,
+    EvaluationSet,
+    Task,
+    registered_tasks,
+    task_named,
+)
+from multiberts.finetune.text.task import CLASSIFICATION, MULTI_LABEL, TOKENS
 from multiberts.finetune.training_options import RECIPE
 from multiberts.runs import console
 from multiberts.runs.directory import RunDirectory
@@ -38,17 +44,12 @@ from multiberts.runs.errors import UserError, counted
 
 if TYPE_CHECKING:
     from multiberts.bert.checkpoint.checkpoint import Checkpoint
-    from multiberts.finetune.family import Learner
+    from multiberts.finetune.task import Learner
 
 STANDARD_INPUT = "-"
 _NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]*)=(.+)")
 # By the number of texts of an example.
 _TAKEN = {1: "single texts", 2: "pairs of texts", None: "something else"}
-# The task of a model that another program fine-tuned, by the kind of its head; None: texts with its labels.
-_FOREIGN_TASKS = {
-    **dict.fromkeys(("classification", "multi_label_classification", "token_classification")),
-    "question_answering": "questions",
-}
 
 
 def predict(
@@ -173,20 +174,22 @@ def _task(
     """
     given, head = record["arguments"], record["head"]
     name, labels = record["task"], given.get("labels")
+    known = registered_tasks(modules)
     if not given:  # by another program, whose names of tasks and order of labels are its own
-        if head["kind"] not in _FOREIGN_TASKS:
+        labels = head["labels"]
+        answered = [task.name for task in known.values() if task.foreign_head == head["kind"]]
+        if answered:
+            name = answered[0]
+        elif head["kind"] in (CLASSIFICATION, MULTI_LABEL, TOKENS):
+            # Whether single texts or pairs is not recorded: no columns, and the files decide.
+            columns = ["text"] if head["kind"] == TOKENS else []
+            name, given = "texts", {"options": {KIND: head["kind"], "text_columns": columns}}
+        else:
             raise UserError(
                 f"{directory} was fine-tuned by another program for {head['kind']}, which `predict` does not "
                 "read; use transformers"
             )
-        name, labels = _FOREIGN_TASKS[head["kind"]] or "texts", head["labels"]
-        if (
-            name == "texts"
-        ):  # whether single or pairs is not recorded: no columns, and the files decide
-            columns = ["text"] if head["kind"] == "token_classification" else []
-            given = {"options": {KIND: head["kind"], "text_columns": columns}}
     options = given.get("options") or {}
-    known = registered_tasks(modules)
     is_own = name not in known
     named = [module for module in given.get("task_modules") or () if module not in modules]
     if named:

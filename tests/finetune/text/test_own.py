@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from multiberts.evaluate.dumps.predictions import read_predictions
-from multiberts.finetune.classification.learner import ClassificationFamily, _class_weights
-from multiberts.finetune.finetuning import finetune
-from multiberts.finetune.prediction import predict
-from multiberts.finetune.tasks import DataArguments, task_named
+from multiberts.finetune.finetune import finetune
+from multiberts.finetune.predict import predict
+from multiberts.finetune.task import DataArguments, task_named
+from multiberts.finetune.text.family import TextFamily
+from multiberts.finetune.text.learner import _class_weights
 from multiberts.runs.errors import UserError
 
 SMALL = {
@@ -86,13 +87,13 @@ FORMS = {
 }
 
 
-def family(**arguments: Any) -> ClassificationFamily:
+def family(**arguments: Any) -> TextFamily:
     options = arguments.pop("options", {})
     chosen = task_named("tone", arguments.get("labels"), (), options)
     found = chosen.family(
         DataArguments(task="tone", options=chosen.completed(options), **arguments)
     )
-    assert isinstance(found, ClassificationFamily)
+    assert isinstance(found, TextFamily)
     return found
 
 

@@ -14,11 +14,12 @@ from multiberts.bert.checkpoint.commands import main as checkpoint_command
 from multiberts.bert.tokenization import Tokenizer
 from multiberts.evaluate.dumps.predictions import read_predictions
 from multiberts.evaluate.scoring import score, scores_of
-from multiberts.finetune.classification.label_kinds import first_pieces, tags_of_pieces
-from multiberts.finetune.classification.learner import ClassificationFamily, _class_weights
-from multiberts.finetune.finetuning import finetune
-from multiberts.finetune.prediction import predict
-from multiberts.finetune.tasks import DataArguments, task_named
+from multiberts.finetune.finetune import finetune
+from multiberts.finetune.predict import predict
+from multiberts.finetune.task import DataArguments, task_named
+from multiberts.finetune.text.family import TextFamily
+from multiberts.finetune.text.labels import first_pieces, tags_of_pieces
+from multiberts.finetune.text.learner import _class_weights
 from multiberts.runs.errors import UserError
 
 SMALL: dict[str, Any] = {
@@ -160,10 +161,10 @@ def test_it_goes_to_transformers_and_back(
     ]
 
 
-def family(options: dict[str, Any], **arguments: Any) -> ClassificationFamily:
+def family(options: dict[str, Any], **arguments: Any) -> TextFamily:
     task = task_named("mine", None, (), options)
     found = task.family(DataArguments(task="mine", options=task.completed(options), **arguments))
-    assert isinstance(found, ClassificationFamily)
+    assert isinstance(found, TextFamily)
     return found
 
 

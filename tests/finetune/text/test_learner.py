@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from multiberts.finetune.content import FileContent
+from multiberts.finetune.data_files import FileContent
 from multiberts.finetune.packing import Shape, packed_batch
-from multiberts.finetune.tasks import DataArguments, task_named
+from multiberts.finetune.task import DataArguments, task_named
 
 
 def opened(checkpoint: Path, folder: Path, sequence_length: int = 48, task_name: str = "pair"):

@@ -8,26 +8,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from multiberts.bert.checkpoint.fine_tuned import TaskHead
 from multiberts.bert.model.configuration import BertConfig
-from multiberts.finetune.classification.glue import MULTI_LABEL, TOKENS, GlueTask
-from multiberts.finetune.classification.label_kinds import (
-    NO_TAG,
-    first_pieces,
-    predicted_tags,
-    tags_of_pieces,
-    text_columns_of_dump,
-)
-from multiberts.finetune.content import FileContent, tokenizer_of
-from multiberts.finetune.family import HELD_OUT, Arrays, EvaluationSet, Learner
+from multiberts.finetune.data_files import FileContent, tokenizer_of
 from multiberts.finetune.features import (
     SequenceFeatures,
-    check_sequence_length,
     encoder_inputs,
     evaluation_batches,
     evaluation_lengths,
@@ -36,7 +25,22 @@ from multiberts.finetune.features import (
 )
 from multiberts.finetune.output_layer import with_output_layer
 from multiberts.finetune.packing import PACKING, Shape, packed_batch, packed_shapes
-from multiberts.finetune.text_examples import TextExamples, TextSource, outcome
+from multiberts.finetune.task import HELD_OUT, Arrays, EvaluationSet, Learner
+from multiberts.finetune.text.labels import (
+    NO_TAG,
+    first_pieces,
+    predicted_tags,
+    tags_of_pieces,
+    text_columns_of_dump,
+)
+from multiberts.finetune.text.task import (
+    MULTI_LABEL,
+    TOKENS,
+    TextExamples,
+    TextSource,
+    TextTask,
+    outcome,
+)
 from multiberts.finetune.training_options import RECIPE, TrainingOptions
 from multiberts.runs.console import progress, warn
 from multiberts.runs.errors import UserError, counted
@@ -48,60 +52,7 @@ if TYPE_CHECKING:
 EVALUATION_BATCH_SIZE = 64
 
 
-@dataclasses.dataclass(frozen=True)
-class ClassificationFamily:
-    """Texts or pairs of texts with a class or a number.
-
-    Attributes:
-      task: what the classes are.
-      train: the texts to train on; None for a trained model.
-      evaluation: the sets to predict, such as `dev`, in the order of the outputs.
-      sequence_length: the largest number of tokens in an example.
-      labels: as given by the user; None where the task's are known.
-      columns: options of a task of the user's own.
-    """
-
-    task: GlueTask
-    train: TextSource | None
-    evaluation: tuple[TextSource, ...]
-    sequence_length: int
-    labels: list[str] | None = None
-    columns: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-    def inputs(self) -> dict[str, Path | list[Path]]:
-        """Returns the input files by the argument of `finetune` that names them."""
-        dev = [file for source in self._sets(dev=True) for file in source.files]
-        further = [file for source in self._sets(dev=False) for file in source.files]
-        train = [] if self.train is None else list(self.train.files)
-        named = (("train_files", train), ("dev_files", dev), ("evaluation_files", further))
-        return {name: files for name, files in named if files}
-
-    def parameters(self) -> dict[str, Any]:
-        """Returns the arguments that decide the numbers of this family only."""
-        found: dict[str, Any] = {} if self.labels is None else {"labels": self.labels}
-        if self._sets(dev=False):
-            found["evaluation_sets"] = [source.name for source in self.evaluation]
-        return {**found, **self.columns}
-
-    def _sets(self, *, dev: bool) -> list[TextSource]:
-        return [source for source in self.evaluation if (source.name == "dev") == dev]
-
-    def read(self, config: BertConfig, vocabulary: FileContent) -> ClassificationData:
-        """Reads and checks the data; imports no TensorFlow."""
-        check_sequence_length(self.sequence_length, config.max_position_embeddings)
-
-        def read(source: TextSource) -> _Texts:
-            contents = tuple(map(FileContent.of, source.files))
-            return _read(contents, source, vocabulary, self.sequence_length)
-
-        train = None if self.train is None else read(self.train)
-        evaluation = tuple(map(read, self.evaluation))
-        if train is not None:
-            _refuse_one_label(train.source, train.examples.labels, self.task)
-        return ClassificationData(self.task, train, evaluation)
-
-
-def _refuse_one_label(source: TextSource, labels: np.ndarray | None, task: GlueTask) -> None:
+def _refuse_one_label(source: TextSource, labels: np.ndarray | None, task: TextTask) -> None:
     """Refuses training examples from which nothing but one answer can be learned."""
     if labels is not None and task.kind == TOKENS:
         labels = labels[labels != NO_TAG]
@@ -189,12 +140,37 @@ def _check_empty(source: TextSource, examples: TextExamples, features: SequenceF
 
 
 @dataclasses.dataclass(frozen=True)
-class ClassificationData:
+class TextData:
     """Training and evaluation examples with their token ids."""
 
-    task: GlueTask
+    task: TextTask
     train: _Texts | None
     evaluation: tuple[_Texts, ...]
+
+    @classmethod
+    def read(
+        cls,
+        task: TextTask,
+        train: TextSource | None,
+        evaluation: Sequence[TextSource],
+        vocabulary: FileContent,
+        sequence_length: int,
+    ) -> TextData:
+        """Reads, checks and tokenises the sets of a task; imports no TensorFlow.
+
+        Raises:
+          UserError: bad data, naming file and line.
+        """
+
+        def read(source: TextSource) -> _Texts:
+            contents = tuple(map(FileContent.of, source.files))
+            return _read(contents, source, vocabulary, sequence_length)
+
+        texts = None if train is None else read(train)
+        predicted = tuple(map(read, evaluation))
+        if texts is not None:
+            _refuse_one_label(texts.source, texts.examples.labels, task)
+        return cls(task, texts, predicted)
 
     @property
     def train_groups(self) -> np.ndarray:
@@ -329,7 +305,7 @@ class ClassificationData:
         )
 
 
-def _class_weights(task: GlueTask, labels: np.ndarray | None) -> np.ndarray | None:
+def _class_weights(task: TextTask, labels: np.ndarray | None) -> np.ndarray | None:
     """Returns the weights of the classes' losses, float32 [classes], 1 on average over the labels."""
     if task.class_weights is None or task.labels is None or labels is None:
         return None

@@ -16,33 +16,26 @@ import numpy as np
 
 from multiberts.evaluate.metrics.label_sets import SEPARATOR
 from multiberts.evaluate.metrics.register import METRICS, metric_input
-from multiberts.finetune.classification.glue import (
+from multiberts.finetune.data_files import SPLITS, FileContent, open_split, table_of_split
+from multiberts.finetune.task import DataArguments, Task
+from multiberts.finetune.text.family import TextFamily, TextOptions, new_texts, text_family
+from multiberts.finetune.text.labels import check_tags, names_in, texts_of_labels
+from multiberts.finetune.text.new_texts import columns_of_files
+from multiberts.finetune.text.readers import dataset_row, table_of_files
+from multiberts.finetune.text.task import (
     ENTAILMENT_LABELS,
     MULTI_LABEL,
     TOKENS,
-    GlueTask,
-    own_layout,
-    pair_task,
+    TextTask,
+    table_task,
 )
-from multiberts.finetune.classification.glue_readers import dataset_row, table_of_files
-from multiberts.finetune.classification.glue_tasks import GlueOptions, new_texts, text_family
-from multiberts.finetune.classification.label_kinds import (
-    check_tags,
-    names_in,
-    texts_of_labels,
-)
-from multiberts.finetune.classification.learner import ClassificationFamily
-from multiberts.finetune.classification.new_texts import columns_of_files
-from multiberts.finetune.content import FileContent
-from multiberts.finetune.data_files import SPLITS, open_split, table_of_split
-from multiberts.finetune.tasks import DataArguments, Task
 from multiberts.runs.errors import UserError, counted, nearest
 from multiberts.runs.parameters import PositiveFloat
 from multiberts.runs.tables import read_rows, table_files
 
 
 @dataclasses.dataclass(frozen=True)
-class OwnOptions(GlueOptions):
+class OwnOptions(TextOptions):
     """The options of texts and pairs of the user's own.
 
     Attributes:
@@ -62,8 +55,8 @@ class OwnOptions(GlueOptions):
         labels, the weight of a label is that of its part of every example's loss.
     """
 
-    text_columns: Sequence[str] = ("sentence1", "sentence2")
-    label_column: str = "label"
+    text_columns: Sequence[str] = TextTask.text_columns
+    label_column: str = TextTask.label_column
     kind: (
         Literal[
             "classification", "regression", "multi_label_classification", "token_classification"
@@ -84,14 +77,11 @@ def own_data_task(name: str, labels: Sequence[str] | None) -> Task:
     Raises:
       UserError: unfit labels.
     """
-    if labels is not None:
-        pair_task(name, labels)  # refuses unfit labels
+    table_task(name, labels)  # refuses unfit labels
     return Task(name=name, family=_own_family, settings=OwnOptions, new_data=_own_new_texts)
 
 
-def _own_family(
-    arguments: DataArguments, labels: tuple[str, ...] | None = None
-) -> ClassificationFamily:
+def _own_family(arguments: DataArguments, labels: tuple[str, ...] | None = None) -> TextFamily:
     """Returns a task of the user's own; `labels` hold where none are given.
 
     The columns that are read also decide the numbers.
@@ -106,9 +96,7 @@ def _own_family(
     return dataclasses.replace(family, columns=stated)
 
 
-def _own_new_texts(
-    arguments: DataArguments, labels: tuple[str, ...] | None = None
-) -> ClassificationFamily:
+def _own_new_texts(arguments: DataArguments, labels: tuple[str, ...] | None = None) -> TextFamily:
     options = arguments.options
     if not options["text_columns"]:  # of a model that does not record what it takes
         columns = arguments.text_columns or columns_of_files([*arguments.new_files.values()])
@@ -116,7 +104,7 @@ def _own_new_texts(
     return new_texts(_own_task(arguments, labels), arguments)
 
 
-def _own_task(arguments: DataArguments, labels: tuple[str, ...] | None) -> GlueTask:
+def _own_task(arguments: DataArguments, labels: tuple[str, ...] | None) -> TextTask:
     """Returns what the options describe; `labels` hold where none are given."""
     options = arguments.options
     found = arguments.labels or labels
@@ -129,7 +117,7 @@ def _own_task(arguments: DataArguments, labels: tuple[str, ...] | None) -> GlueT
         found = None
     elif found is None:
         found = _labels_to_train_on(arguments)
-    task = own_layout(arguments.task, found, list(options["text_columns"]), options["label_column"])
+    task = table_task(arguments.task, found, options["text_columns"], options["label_column"])
     task = _of_kind(task, arguments)
     task = _with_weights(task, options["class_weights"])
     if options["metrics"] is not None:
@@ -146,7 +134,7 @@ _METRICS = {
 }
 
 
-def _of_kind(task: GlueTask, arguments: DataArguments) -> GlueTask:
+def _of_kind(task: TextTask, arguments: DataArguments) -> TextTask:
     """Returns a task whose labels are sets or tags where the option says so.
 
     Raises:
@@ -177,8 +165,8 @@ def _plain(value: Any) -> Any:
 
 
 def _with_weights(
-    task: GlueTask, weights: Literal["balanced"] | Sequence[float] | None
-) -> GlueTask:
+    task: TextTask, weights: Literal["balanced"] | Sequence[float] | None
+) -> TextTask:
     if weights is None:
         return task
     number = 0 if task.labels is None else len(task.labels)
@@ -193,7 +181,7 @@ def _with_weights(
     )
 
 
-def _checked_metrics(task: GlueTask, names: Sequence[str]) -> tuple[str, ...]:
+def _checked_metrics(task: TextTask, names: Sequence[str]) -> tuple[str, ...]:
     """Returns the metrics, each tried on answers of the task's form.
 
     Raises:

@@ -1,8 +1,8 @@
-"""The register of tasks: each task's name, its facts, and how arguments become data to train on.
+"""What a task is, and the register of tasks: each one's name, its facts, and how arguments become data.
 
 A task is one file that ends in `TASKS`. Its module is listed in `MODULES`, or in the user's
-`finetune.task_modules`; docs/tasks.md adds one. Nothing else in the tree names tasks. Importing the
-register imports neither TensorFlow nor Keras.
+`finetune.task_modules`; docs/tasks.md adds one. Nothing else names tasks, but readers of results that others
+published (`evaluate.imports`). Importing the register imports neither TensorFlow nor Keras.
 """
 
 from __future__ import annotations
@@ -10,26 +10,174 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
-from multiberts.finetune.family import Family
+import numpy as np
+
+from multiberts.bert.checkpoint.fine_tuned import TaskHead
+from multiberts.bert.model.configuration import BertConfig
+from multiberts.finetune.data_files import FileContent
+from multiberts.finetune.training_options import TrainingOptions
 from multiberts.runs.command import parameter_lines
 from multiberts.runs.errors import UserError, nearest
 from multiberts.runs.parameters import annotations_of, described, fits
 
+if TYPE_CHECKING:
+    from multiberts.bert.checkpoint.checkpoint import Checkpoint
+    from multiberts.bert.training.engine import Trainer
+
+# Tasks of the user's own.
+_OWN = "multiberts.finetune.text.own"
 # Imported when a task is looked up, so that a task's module may import this one.
 MODULES = (
-    "multiberts.finetune.classification.glue_tasks",
-    "multiberts.finetune.classification.own_tasks",
+    "multiberts.finetune.text.glue",
+    _OWN,
     "multiberts.finetune.squad.task",
     "multiberts.finetune.coreference.task",
     "multiberts.finetune.coreference.pronoun_probe",
 )
-
-
 # The option by which a name of the user's own is a task.
 KIND = "kind"
+
+Arrays = dict[str, np.ndarray]
+
+# The evaluation set of the training examples that a run leaves out.
+HELD_OUT = "held_out"
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationSet:
+    """The predictions on one evaluation set.
+
+    Attributes:
+      name: such as `dev` or `winogender`.
+      example_ids: [examples].
+      labels: [examples]; None where they are not published, as in test sets.
+      predictions: [examples].
+      scores: [examples, classes], or None.
+      metrics: names of the metrics that score it, the main one first; none without labels.
+      extras: further columns that describe the examples, as in evaluate.dumps.predictions.
+      outputs: further columns of this run's answers, likewise.
+      texts: by name, texts [examples] by which a reader recognises an example, such as its `premise`
+        and `hypothesis`; names as of columns.
+      classes: the names of the classes that predictions number; None where they have none.
+
+    Example:
+      >>> dev = EvaluationSet(
+      ...     name="dev",
+      ...     example_ids=["reviews/dev/0", "reviews/dev/1"],
+      ...     labels=np.array([0, 1]),
+      ...     predictions=np.array([0, 0]),
+      ...     scores=np.array([[2.0, -1.0], [0.5, 0.0]]),
+      ...     metrics=("accuracy",),
+      ... )
+      >>> dev.labels == dev.predictions
+      array([ True, False])
+    """
+
+    name: str
+    example_ids: Sequence[str]
+    labels: np.ndarray | None
+    predictions: np.ndarray
+    scores: np.ndarray | None
+    metrics: tuple[str, ...]
+    extras: Mapping[str, Sequence[Any] | np.ndarray] = dataclasses.field(default_factory=dict)
+    outputs: Mapping[str, Sequence[Any] | np.ndarray] = dataclasses.field(default_factory=dict)
+    texts: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    classes: Sequence[str] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Learner:
+    """What the routine trains and asks for predictions.
+
+    Attributes:
+      trainer: the compiled trainer, shared by runs of the same shapes; None where nothing is trained.
+      initial_parameters: the trained weights before the first step, by name.
+      batch: training rows int64 [batch] -> the trainer's batch.
+      evaluate: trained weights -> the evaluation sets one by one.
+      evaluate_rows: trained weights and training rows int64 [rows] -> the predictions on them, named
+        `held_out`; None where a family cannot.
+      head: what the layers above the encoder are, for the record of a model that is kept.
+      evaluation_metrics: names of the evaluation sets, with the metrics that score each.
+
+    Example:
+      >>> untrained = Learner(
+      ...     trainer=None,
+      ...     initial_parameters=dict,
+      ...     batch=lambda rows: {},
+      ...     evaluate=lambda weights: iter([]),
+      ... )
+      >>> untrained.evaluate_rows is None, list(untrained.evaluate({}))
+      (True, [])
+    """
+
+    trainer: Trainer | None
+    initial_parameters: Callable[[], Arrays]
+    batch: Callable[[np.ndarray], Arrays]
+    evaluate: Callable[[Mapping[str, np.ndarray]], Iterator[EvaluationSet]]
+    evaluate_rows: Callable[[Mapping[str, np.ndarray], np.ndarray], EvaluationSet] | None = None
+    head: TaskHead = dataclasses.field(default_factory=TaskHead)
+    evaluation_metrics: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+
+
+class Data(Protocol):
+    """Data that was read and found good, before TensorFlow is there."""
+
+    @property
+    def train_groups(self) -> np.ndarray:
+        """Returns int64 [rows]: training rows of the same example share a number; none if nothing is trained.
+
+        Such as the windows of one question: a held-out part of the examples has all of them or none.
+        """
+        ...
+
+    def learner(
+        self,
+        checkpoint: Checkpoint,
+        *,
+        fingerprint: str,
+        finetune_seed: int,
+        compile_step: bool,
+        training: TrainingOptions,
+    ) -> Learner:
+        """Joins the data with a checkpoint.
+
+        Args:
+          checkpoint: the encoder's weights.
+          fingerprint: of the checkpoint, a key for caches.
+          finetune_seed: of the head's initial weights.
+          compile_step: whether XLA compiles training and prediction.
+          training: the user's options; `training.trainer(loss, ...)` makes a trainer that follows them.
+            The recipe's where the encoder is frozen or nothing is trained.
+        """
+        ...
+
+
+class Family(Protocol):
+    """A kind of task, with the paths of its data."""
+
+    def inputs(self) -> dict[str, Path | list[Path]]:
+        """Returns the files that decide the run's numbers, by the argument of `finetune` that names them.
+
+        Raises:
+          UserError: one is missing.
+        """
+        ...
+
+    def parameters(self) -> dict[str, Any]:
+        """Arguments of `finetune` that decide the numbers of this family only."""
+        ...
+
+    def read(self, config: BertConfig, vocabulary: FileContent) -> Data:
+        """Reads and checks the data; imports no TensorFlow.
+
+        Raises:
+          UserError: bad data, or a model that cannot take it.
+        """
+        ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,6 +247,9 @@ class Task:
       num_train_examples: in the published training set; None: not known.
       num_dev_examples: predicted in the published evaluation sets; None: not known.
       data_files: names of the files that a folder of the task's data holds.
+      data_folders: where that folder may lie in a folder with the data of all tasks, the usual place first.
+      foreign_head: the kind of head whose models, fine-tuned by other programs, answer this task; None where
+        they do not, and for tasks of texts, which labels describe.
       place_options: options that say where something is kept; they do not identify a run.
       new_data: as `family`, but for a trained model: the family has the new files and the evaluation
         files and nothing to train on. None: the task's models cannot be asked about new data.
@@ -117,6 +268,8 @@ class Task:
     num_train_examples: int | None = None
     num_dev_examples: int | None = None
     data_files: tuple[str, ...] = ()
+    data_folders: tuple[str, ...] = ()
+    foreign_head: str | None = None
     place_options: tuple[str, ...] = ()
     settings: type | None = None
     new_data: Callable[[DataArguments], Family] | None = None
@@ -190,8 +343,7 @@ def task_named(
             f"finetune.labels = [...] or an option {KIND!r} a name of your own is a task of your own); "
             f"{nearest(name, known)}"
         )
-    makers = (getattr(importlib.import_module(module), "own_data_task", None) for module in MODULES)
-    found: Task = next(maker for maker in makers if maker is not None)(name, labels)
+    found: Task = importlib.import_module(_OWN).own_data_task(name, labels)
     return found
 
 
@@ -247,7 +399,7 @@ def _tasks_outside(module: str) -> Sequence[Task]:
         ) from error
     if not (isinstance(tasks, (list, tuple)) and all(isinstance(task, Task) for task in tasks)):
         raise UserError(
-            f"{module}.TASKS is {tasks!r}, expected a tuple of multiberts.finetune.tasks.Task; "
+            f"{module}.TASKS is {tasks!r}, expected a tuple of multiberts.finetune.task.Task; "
             "correct the module"
         )
     return tasks

@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from multiberts.evaluate.readers.columns import TEXT_NAMES
-from multiberts.finetune.classification.glue import TOKENS, GlueTask
-from multiberts.finetune.classification.label_kinds import label_array, label_of, words_of
-from multiberts.finetune.new_data import LINES_SUFFIX, check_form, read_new_rows
-from multiberts.finetune.text_examples import TextExamples
+from multiberts.finetune.data_files import LINES_SUFFIX, check_form, read_new_rows
+from multiberts.finetune.text.labels import label_array, label_of, words_of
+from multiberts.finetune.text.task import TOKENS, TextExamples, TextTask
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import PathLike, read_lines
 from multiberts.runs.tables import TableRow, column_names
@@ -40,7 +39,7 @@ class NewTextReader:
       label_given: whether the user named the label's column.
     """
 
-    task: GlueTask
+    task: TextTask
     text_columns: tuple[tuple[str, ...], ...]
     given: bool = False
     label_given: bool = False
@@ -112,7 +111,7 @@ class NewTextReader:
             path, names, f"{wanted}, as the model takes {taken}", "name it with --text_columns"
         )
 
-    def _labels(self, task: GlueTask, rows: list[TableRow]) -> np.ndarray | None:
+    def _labels(self, task: TextTask, rows: list[TableRow]) -> np.ndarray | None:
         """Returns labels as `label_array` does; None where the file has none."""
         column = task.label_column
         if all(row.get(column, "") in _NO_LABEL and column not in row.lists for row in rows):

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from multiberts.evaluate.dumps.predictions import read_predictions
-from multiberts.finetune.classification.learner import ClassificationFamily
-from multiberts.finetune.finetuning import finetune
-from multiberts.finetune.tasks import DataArguments, registered_tasks, task_named
+from multiberts.finetune.finetune import finetune
+from multiberts.finetune.task import DataArguments, registered_tasks, task_named
+from multiberts.finetune.text.family import TextFamily
 from multiberts.runs.errors import UserError
 
 SMALL = {
@@ -76,16 +76,16 @@ def mnli(tmp_path: Path) -> Path:
     return folder
 
 
-def family(task: str, **arguments: Any) -> ClassificationFamily:
+def family(task: str, **arguments: Any) -> TextFamily:
     labels = arguments.get("labels")
     chosen = task_named(task, labels)
     options = chosen.completed(arguments.pop("options", {}))
     found = chosen.family(DataArguments(task=task, options=options, **arguments))
-    assert isinstance(found, ClassificationFamily)
+    assert isinstance(found, TextFamily)
     return found
 
 
-def sets(found: ClassificationFamily) -> dict[str, str]:
+def sets(found: TextFamily) -> dict[str, str]:
     return {source.name: source.files[0].name for source in found.evaluation}
 
 

@@ -11,13 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from multiberts.finetune.classification.challenge_sets import evaluation_sources
-from multiberts.finetune.classification.glue import ENTAILMENT_LABELS, GLUE_TASKS, pair_task
-from multiberts.finetune.classification.glue_readers import (
-    GlueDatasetReader,
-    GlueTsvReader,
-    read_examples,
-)
+from multiberts.finetune.text.challenge_sets import evaluation_sources
+from multiberts.finetune.text.glue import GLUE_TASKS
+from multiberts.finetune.text.readers import DatasetReader, TableReader, read_examples
+from multiberts.finetune.text.task import ENTAILMENT_LABELS, table_task
 from multiberts.runs.errors import UserError
 
 # Unbalanced quotes, other line separators, and no ASCII.
@@ -173,7 +170,7 @@ def datasets_dir(release: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
     data_dir = tmp_path_factory.mktemp("datasets")
     for task, splits in RELEASE.items():
-        config = GLUE_TASKS[task].dataset
+        config = GLUE_TASKS[task].dataset.name
         assert config is not None
         builder = tfds.builder(f"glue/{config}", data_dir=str(data_dir / "none"), try_gcs=False)
         store(
@@ -210,10 +207,10 @@ def test_both_ways_give_the_same_examples(
     description = GLUE_TASKS[task]
     file = release / task / f"{split}.tsv"
     # Our `dev` of MNLI is the matched one.
-    ours = "dev" if split == description.dev_split else split
-    reader = GlueDatasetReader(f"glue/{description.dataset}", str(datasets_dir), description, ours)
+    ours = "dev" if split == description.files.dev_split else split
+    reader = DatasetReader(f"glue/{description.dataset.name}", str(datasets_dir), description, ours)
     from_dataset = reader(reader.open().files, "any")
-    from_file = GlueTsvReader(description, ours)((file,), "any")
+    from_file = TableReader(description, ours)((file,), "any")
     assert_same(from_file, from_dataset)
     assert (from_file.labels is None) == split.startswith("test")
     assert from_file.example_ids[0] == f"{task}/{ours}/0"
@@ -276,7 +273,7 @@ def test_mrpc_from_its_original_files(tmp_path: Path) -> None:
     for split, content in official.items():
         file = tmp_path / f"{split}.tsv"
         file.write_bytes(content.encode())
-        reader = GlueDatasetReader("glue/mrpc", str(tmp_path), GLUE_TASKS["MRPC"], split)
+        reader = DatasetReader("glue/mrpc", str(tmp_path), GLUE_TASKS["MRPC"], split)
         from_file = read_examples(file, GLUE_TASKS["MRPC"], split)
         assert_same(from_file, reader((), "any"))
         assert from_file.example_ids[-1] == f"MRPC/{split}/{len(from_file.example_ids) - 1}"
@@ -285,13 +282,13 @@ def test_mrpc_from_its_original_files(tmp_path: Path) -> None:
 def test_the_diagnostic_set(tmp_path: Path) -> None:
     import tensorflow_datasets as tfds
 
-    from multiberts.finetune.classification.glue import AX
+    from multiberts.finetune.text.challenge_sets import AX
 
     file = tmp_path / "AX.tsv"
     file.write_text(pairs(PAIR, (), 6))
     builder = tfds.builder("glue/ax", data_dir=str(tmp_path / "none"), try_gcs=False)
     store(tmp_path, "ax", {"test": list(builder._generate_examples(str(file), "test"))})
-    reader = GlueDatasetReader("glue/ax", str(tmp_path), AX, "test")
+    reader = DatasetReader("glue/ax", str(tmp_path), AX, "test")
     from_file = read_examples(file, AX, "test")
     assert_same(from_file, reader((), "any"))
     assert from_file.labels is None
@@ -326,8 +323,8 @@ def test_a_dataset_of_ones_own_needs_no_idx(tmp_path: Path) -> None:
         disable_shuffling=True,
     )
     # The classes are named in another order than in the dataset.
-    task = pair_task("weather", ["dry", "wet"])
-    examples = GlueDatasetReader("weather", str(tmp_path), task, "train")((), "train")
+    task = table_task("weather", ["dry", "wet"])
+    examples = DatasetReader("weather", str(tmp_path), task, "train")((), "train")
     assert examples.first_texts == ["a0", "a1", "a2", "a3", "a4"]
     assert examples.labels is not None
     assert examples.labels.tolist() == [1, 0, 1, 0, 1]
@@ -348,8 +345,8 @@ def test_what_does_not_fit_is_refused_in_one_line(datasets_dir: Path) -> None:
         ("glue/rte", where, "RTE", "dev_mismatched", "has no split validation_mismatched, only"),
         ("no_such", where, "RTE", "train", "cannot give no_such from"),
     ):
-        description = GLUE_TASKS.get(task) or pair_task(task, ENTAILMENT_LABELS)
-        reader = GlueDatasetReader(dataset, folder, description, split)
+        description = GLUE_TASKS.get(task) or table_task(task, ENTAILMENT_LABELS)
+        reader = DatasetReader(dataset, folder, description, split)
         with pytest.raises(UserError) as error:
             reader(reader.open().files, "train")
         assert message in str(error.value)
@@ -390,4 +387,4 @@ def test_bad_datasets_are_refused(
         },
     )
     with pytest.raises(UserError, match=message):
-        GlueDatasetReader("bad", str(tmp_path), GLUE_TASKS["RTE"], "train")((), "train")
+        DatasetReader("bad", str(tmp_path), GLUE_TASKS["RTE"], "train")((), "train")

@@ -15,7 +15,7 @@ from multiberts.bert.checkpoint.hub import origin_of
 from multiberts.evaluate.dumps.prediction_file import write_predictions
 from multiberts.evaluate.dumps.run_file import evaluation_entry, problem_of_entries, set_at
 from multiberts.evaluate.dumps.text_file import write_texts
-from multiberts.finetune.family import EvaluationSet
+from multiberts.finetune.task import EvaluationSet
 from multiberts.runs.directory import fingerprint
 from multiberts.runs.environment import JAX, TENSORFLOW, engine
 from multiberts.runs.errors import UserError

@@ -16,7 +16,7 @@ import pytest
 
 from multiberts.evaluate.dumps.predictions import read_predictions
 from multiberts.evaluate.dumps.run_file import find_runs
-from multiberts.finetune.finetuning import finetune
+from multiberts.finetune.finetune import finetune
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import EXIT_PREEMPTED
 
@@ -119,10 +119,10 @@ def test_a_finished_run_is_left_alone_and_other_parameters_refused(
 def test_used_examples_are_the_same_for_every_seed(
     tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path, monkeypatch
 ) -> None:
-    from multiberts.finetune.classification.learner import ClassificationData
+    from multiberts.finetune.text.learner import TextData
 
     seen: dict[int, set[int]] = {}
-    original = ClassificationData.learner
+    original = TextData.learner
 
     def spying(self, checkpoint, *, finetune_seed, **arguments):
         learner = original(self, checkpoint, finetune_seed=finetune_seed, **arguments)
@@ -135,7 +135,7 @@ def test_used_examples_are_the_same_for_every_seed(
         object.__setattr__(learner, "batch", batch)
         return learner
 
-    monkeypatch.setattr(ClassificationData, "learner", spying)
+    monkeypatch.setattr(TextData, "learner", spying)
     for seed in (1, 2):
         finetune(
             run_dir=str(tmp_path / str(seed)),
@@ -159,8 +159,8 @@ def test_logits_equal_those_of_transformers(
     transformers = pytest.importorskip("transformers")
     from multiberts.bert.checkpoint.checkpoint import read_checkpoint
     from multiberts.bert.model.configuration import BertConfig
-    from multiberts.finetune.content import FileContent
-    from multiberts.finetune.tasks import DataArguments, task_named
+    from multiberts.finetune.data_files import FileContent
+    from multiberts.finetune.task import DataArguments, task_named
 
     checkpoint = read_checkpoint(make_checkpoint())
     task = task_named("pair")
@@ -401,7 +401,7 @@ def test_learning_and_predictions_do_not_depend_on_padding(
 ) -> None:
     """Packed or each padded to the longest, dropout and scores are the same up to rounding."""
     from multiberts.finetune import features, packing
-    from multiberts.finetune.classification import learner as classification
+    from multiberts.finetune.text import learner as classification
 
     file = pair_data / "train.tsv"
     header, *lines = file.read_text().splitlines()
@@ -568,7 +568,7 @@ def test_bad_data_are_refused_by_the_command_before_tensorflow(
     file.write_text(file.read_text() + "99\tonly two\n")
     program = (
         "import sys\nfrom multiberts.runs.command import run_command\n"
-        "from multiberts.finetune.finetuning import finetune\n"
+        "from multiberts.finetune.finetune import finetune\n"
         "try:\n    run_command(finetune)\nfinally:\n    print('tensorflow' in sys.modules)\n"
     )
     arguments = command(tmp_path / "run", checkpoint, pair_data)[3:]
@@ -586,17 +586,17 @@ def test_dropout_is_drawn_from_the_seed(
     tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path, monkeypatch
 ) -> None:
     """With the head of one seed and in the order of one seed, nothing but dropout is left of another."""
-    from multiberts.finetune import training_rows
-    from multiberts.finetune.classification import learner
+    from multiberts.finetune import rows
+    from multiberts.finetune.text import learner
 
-    with_output_layer, permuted_index = learner.with_output_layer, training_rows.permuted_index
+    with_output_layer, permuted_index = learner.with_output_layer, rows.permuted_index
     monkeypatch.setattr(
         learner,
         "with_output_layer",
         lambda checkpoint, outputs, *_address: with_output_layer(checkpoint, outputs, "one seed"),
     )
     monkeypatch.setattr(
-        training_rows,
+        rows,
         "permuted_index",
         lambda index, size, *_address: permuted_index(index, size, "one seed"),
     )

@@ -14,13 +14,9 @@ import numpy as np
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
 from multiberts.bert.randomness import hash_bits
 from multiberts.evaluate.dumps.run_file import RUN_FILE, files_of, write_run
-from multiberts.finetune.content import FileContent
-from multiberts.finetune.data_files import refuse_repeated_files
-from multiberts.finetune.family import HELD_OUT, EvaluationSet, Learner
+from multiberts.finetune.data_files import FileContent, refuse_repeated_files
 from multiberts.finetune.kept_model import MODEL, MODEL_FILES, KeptModel
-from multiberts.finetune.recipe import IDENTITY as IDENTITY
-from multiberts.finetune.recipe import FinetuningSettings, family_of, run_parameters, task_of
-from multiberts.finetune.run_outputs import (
+from multiberts.finetune.outputs import (
     STATE,
     Entries,
     note_early,
@@ -28,8 +24,11 @@ from multiberts.finetune.run_outputs import (
     write_sets,
     written_early,
 )
+from multiberts.finetune.rows import TrainingRows
+from multiberts.finetune.settings import IDENTITY as IDENTITY
+from multiberts.finetune.settings import FinetuningSettings, family_of, run_parameters, task_of
+from multiberts.finetune.task import HELD_OUT, EvaluationSet, Learner
 from multiberts.finetune.training_options import RECIPE, TrainingOptions
-from multiberts.finetune.training_rows import TrainingRows
 from multiberts.runs.console import progress
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError, counted

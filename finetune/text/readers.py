@@ -19,21 +19,16 @@ from typing import Any
 
 import numpy as np
 
-from multiberts.finetune.classification.glue import TOKENS, GlueTask
-from multiberts.finetune.classification.label_kinds import (
-    label_array,
-    label_of,
-    words_of,
-)
 from multiberts.finetune.data_files import SPLITS, DatasetSplit, open_split
-from multiberts.finetune.text_examples import TextExamples
+from multiberts.finetune.text.labels import label_array, label_of, words_of
+from multiberts.finetune.text.task import TOKENS, TextExamples, TextTask
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import PathLike
 from multiberts.runs.tables import TableRow, column_names, read_rows
 
 
 @dataclasses.dataclass(frozen=True)
-class GlueTsvReader:
+class TableReader:
     """Reads one table of a task: the release's TSV, or for the user's own any form of `runs.tables`.
 
     Attributes:
@@ -41,7 +36,7 @@ class GlueTsvReader:
       split: the split's name in example ids, such as `train` or `dev_mismatched`.
     """
 
-    task: GlueTask
+    task: TextTask
     split: str
 
     def __call__(self, files: tuple[Path, ...], _name: str) -> TextExamples:
@@ -54,7 +49,7 @@ def table_of_files(files: tuple[Path, ...]) -> Path:
     return files[0].parent if files[0].suffix == ".arrow" else files[0]
 
 
-def read_examples(path: PathLike, task: GlueTask, split: str) -> TextExamples:
+def read_examples(path: PathLike, task: TextTask, split: str) -> TextExamples:
     """Reads one table; a file of a test split may have no labels.
 
     Returns:
@@ -65,11 +60,11 @@ def read_examples(path: PathLike, task: GlueTask, split: str) -> TextExamples:
         file whose first column does not number its rows.
     """
     label_column: str | None = task.label_column
-    if split in task.test_splits and label_column not in column_names(path):
+    if split in task.files.test_splits and label_column not in column_names(path):
         label_column = None
-    id_column = task.id_column
-    if label_column is None and task.test_columns[0] not in task.text_columns:
-        id_column = task.test_columns[0]
+    id_column = task.files.id_column
+    if label_column is None:
+        id_column = task.files.test_id_column
     short_rows: list[int] = []
     rows: list[int] = []
     texts: list[list[str]] = [[] for _ in task.text_columns]
@@ -82,9 +77,9 @@ def read_examples(path: PathLike, task: GlueTask, split: str) -> TextExamples:
             path,
             [*([id_column] if id_column else []), *([] if typed else task.text_columns)],
             values=[*typed, *([label_column] if label_column else [])],
-            header=task.columns if label_column and not task.header else None,
+            header=task.files.header if label_column else None,
             unique=[id_column] if id_column else (),
-            short_rows=short_rows if task.drops_incomplete_rows else None,
+            short_rows=short_rows if task.files.drops_incomplete_rows else None,
             cure=f"export the file again in the layout of task {task.name}",
         )
     ):
@@ -120,7 +115,7 @@ _ROW = "idx"
 
 
 @dataclasses.dataclass(frozen=True)
-class GlueDatasetReader:
+class DatasetReader:
     """Reads one split of a dataset.
 
     Attributes:
@@ -133,7 +128,7 @@ class GlueDatasetReader:
 
     dataset: str
     datasets_dir: str | None
-    task: GlueTask
+    task: TextTask
     split: str
     there: str | None = None
 
@@ -152,7 +147,7 @@ class GlueDatasetReader:
         return read_dataset(self.open(), self.task, self.split)
 
 
-def read_dataset(source: DatasetSplit, task: GlueTask, split: str) -> TextExamples:
+def read_dataset(source: DatasetSplit, task: TextTask, split: str) -> TextExamples:
     """Reads one split.
 
     Returns:
@@ -170,7 +165,7 @@ def read_dataset(source: DatasetSplit, task: GlueTask, split: str) -> TextExampl
     rows = list(range(len(examples)))
     if has_rows:
         examples.sort(key=lambda example: int(example[_ROW]))
-        if not task.dataset_rows_are_ranks:
+        if not task.dataset.rows_are_ranks:
             rows = [int(example[_ROW]) for example in examples]
     repeated = next((row for row, after in itertools.pairwise(rows) if row == after), None)
     if repeated is not None:
@@ -190,10 +185,10 @@ def read_dataset(source: DatasetSplit, task: GlueTask, split: str) -> TextExampl
     )
 
 
-def _of_sets_or_tags(rows: Sequence[TableRow], task: GlueTask, split: str) -> TextExamples:
+def _of_sets_or_tags(rows: Sequence[TableRow], task: TextTask, split: str) -> TextExamples:
     """Returns examples whose labels are sets of names, or tags for words."""
     texts = [[row[column] for row in rows] for column in task.text_columns]
-    is_known = split not in task.test_splits or any(row[task.label_column] for row in rows)
+    is_known = split not in task.files.test_splits or any(row[task.label_column] for row in rows)
     cure = "; correct finetune.labels"
     return TextExamples(
         example_ids=[f"{task.name}/{split}/{row.line}" for row in rows],
@@ -246,9 +241,9 @@ def dataset_row(
     return DatasetRow(source.name, row, cells, lists)
 
 
-def _label_feature(source: DatasetSplit, task: GlueTask) -> str:
+def _label_feature(source: DatasetSplit, task: TextTask) -> str:
     """Returns the feature with the label: `label` in the library's GLUE, a column's name in others."""
-    return "label" if task.dataset and "label" in source.features else task.label_column
+    return "label" if task.dataset.name and "label" in source.features else task.label_column
 
 
 def label_texts(source: DatasetSplit, feature: str, values: list[Any]) -> list[str]:
@@ -259,13 +254,14 @@ def label_texts(source: DatasetSplit, feature: str, values: list[Any]) -> list[s
     return [value.decode() if isinstance(value, bytes) else f"{value}" for value in values]
 
 
-def _check_name(dataset: str, task: GlueTask) -> None:
+def _check_name(dataset: str, task: TextTask) -> None:
     """Refuses the GLUE data of another task, which might have the same features."""
     family, _, rest = dataset.partition("/")
     config = rest.partition(":")[0].partition("/")[0]
-    known = {task.dataset, *(f"{task.dataset}_{kind}" for kind in ("matched", "mismatched"))}
+    name = task.dataset.name
+    known = {name, *(f"{name}_{kind}" for kind in ("matched", "mismatched"))}
     if family.partition(":")[0] == "glue" and config not in known:
-        expected = f"glue/{task.dataset}" if task.dataset else "another dataset"
+        expected = f"glue/{name}" if name else "another dataset"
         raise UserError(
             f"dataset {dataset} is not the one of task {task.name}, expected {expected}; correct "
             "finetune.dataset or finetune.task"
@@ -283,13 +279,17 @@ def _text(source: DatasetSplit, row: int, value: Any) -> str:
 
 
 def _labels(
-    source: DatasetSplit, task: GlueTask, split: str, rows: list[int], values: list[Any]
+    source: DatasetSplit, task: TextTask, split: str, rows: list[int], values: list[Any]
 ) -> np.ndarray | None:
     """Returns class numbers of the task, or scores; None for a test split without labels."""
     feature = _label_feature(source, task)
-    if source.label_names(feature) is None and task.labels is not None and task.dataset is None:
+    if (
+        source.label_names(feature) is None
+        and task.labels is not None
+        and task.dataset.name is None
+    ):
         texts = label_texts(source, feature, values)
-        if split in task.test_splits and set(texts) <= {"", "-1"}:
+        if split in task.files.test_splits and set(texts) <= {"", "-1"}:
             return None
         for row, text in zip(rows, texts, strict=True):
             if text not in task.labels:
@@ -299,7 +299,7 @@ def _labels(
                 )
         return np.array([task.labels.index(text) for text in texts], np.float32)
     numbers = np.array(values, np.float32)
-    if split in task.test_splits and (numbers == -1).all():
+    if split in task.files.test_splits and (numbers == -1).all():
         return None
     unknown = np.flatnonzero(~np.isfinite(numbers) if task.labels is None else numbers == -1)
     if len(unknown):
@@ -310,7 +310,7 @@ def _labels(
     if task.labels is None:
         return numbers
     names = source.label_names(feature)
-    expected = task.dataset_labels
+    expected = task.dataset.labels or task.labels
     if names is None or set(names) not in (set(expected), set(task.labels)):
         raise UserError(
             f"dataset {source.name} has the labels {', '.join(names or ['(no names)'])}, expected "

@@ -16,7 +16,7 @@ from multiberts.bert.tokenization import Tokenizer
 from multiberts.evaluate.dumps.prediction_file import ANSWERS, PREDICTION_TEXT
 from multiberts.evaluate.metrics.label_sets import SEPARATOR
 from multiberts.evaluate.metrics.tagged_spans import spans
-from multiberts.finetune.classification.glue import MULTI_LABEL, TOKENS, GlueTask
+from multiberts.finetune.text.task import MULTI_LABEL, TOKENS, TextTask
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.tables import TableRow
 
@@ -51,7 +51,7 @@ def names_in(row: TableRow, column: str, kind: str | None) -> list[str]:
     return row[column].split(SEPARATOR) if row[column] else []
 
 
-def label_of(row: TableRow, task: GlueTask, cure: str) -> float | list[float]:
+def label_of(row: TableRow, task: TextTask, cure: str) -> float | list[float]:
     """Returns the label of a row as numbers.
 
     Args:
@@ -90,7 +90,7 @@ def label_of(row: TableRow, task: GlueTask, cure: str) -> float | list[float]:
     return numbers
 
 
-def label_array(labels: Sequence[Any], task: GlueTask) -> np.ndarray:
+def label_array(labels: Sequence[Any], task: TextTask) -> np.ndarray:
     """Returns the labels of all rows as one array.
 
     Args:
@@ -109,7 +109,7 @@ def label_array(labels: Sequence[Any], task: GlueTask) -> np.ndarray:
     return found
 
 
-def check_tags(task: GlueTask) -> None:
+def check_tags(task: TextTask) -> None:
     """Refuses tags that are not in BIO.
 
     Raises:
@@ -170,7 +170,7 @@ def tags_of_pieces(labels: np.ndarray, places: np.ndarray, length: int) -> np.nd
     return found
 
 
-def predicted_tags(logits: np.ndarray, places: np.ndarray, task: GlueTask) -> np.ndarray:
+def predicted_tags(logits: np.ndarray, places: np.ndarray, task: TextTask) -> np.ndarray:
     """Returns the tag of each word, that of its first piece; `O` for a word without one.
 
     Args:
@@ -186,7 +186,7 @@ def predicted_tags(logits: np.ndarray, places: np.ndarray, task: GlueTask) -> np
     return np.where(places >= 0, tags, task.labels.index(OUTSIDE))
 
 
-def texts_of_labels(labels: np.ndarray, task: GlueTask) -> list[str]:
+def texts_of_labels(labels: np.ndarray, task: TextTask) -> list[str]:
     """Returns sets or tags as text.
 
     Args:
@@ -203,7 +203,7 @@ def texts_of_labels(labels: np.ndarray, task: GlueTask) -> list[str]:
 
 
 def text_columns_of_dump(
-    labels: np.ndarray | None, answers: np.ndarray, task: GlueTask
+    labels: np.ndarray | None, answers: np.ndarray, task: TextTask
 ) -> tuple[np.ndarray | None, np.ndarray, dict[str, list[str]], dict[str, list[str]]]:
     """Returns what a dump holds of answers in words.
 
@@ -224,7 +224,7 @@ def text_columns_of_dump(
     return _is_any(texts, task), _is_any(answer_texts, task), {ANSWERS: texts}, outputs
 
 
-def _is_any(texts: Sequence[str], task: GlueTask) -> np.ndarray:
+def _is_any(texts: Sequence[str], task: TextTask) -> np.ndarray:
     if task.kind == TOKENS:
         return np.array([any(tag != OUTSIDE for tag in text.split()) for text in texts], np.float32)
     return np.array([bool(text) for text in texts], np.float32)

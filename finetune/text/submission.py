@@ -7,7 +7,6 @@ it is written when all eleven are there.
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import zipfile
 from collections.abc import Sequence
@@ -17,7 +16,8 @@ import numpy as np
 
 from multiberts.evaluate.dumps.predictions import read_run_predictions
 from multiberts.evaluate.dumps.run_file import read_run
-from multiberts.finetune.classification.glue import AX, GLUE_TASKS, GlueTask
+from multiberts.finetune.text.glue import GLUE_TASKS, TEST_SETS, LeaderboardFile
+from multiberts.finetune.text.task import TextTask
 from multiberts.runs.console import report
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
@@ -28,45 +28,6 @@ ARCHIVE = "submission.zip"
 _LOWEST_SCORE, _HIGHEST_SCORE = 0.0, 5.0
 # The earliest date a zip file can hold: the archive is the same whenever it is written.
 _NO_DATE = (1980, 1, 1, 0, 0, 0)
-
-
-@dataclasses.dataclass(frozen=True)
-class LeaderboardFile:
-    """One file of a submission.
-
-    Attributes:
-      file: its name without `.tsv`.
-      task: the task of the runs that answer it.
-      evaluation_set: the name of the set in their dumps.
-      ids: what the ids of its examples begin with.
-      num_rows: how many rows the leaderboard expects.
-    """
-
-    file: str
-    task: str
-    evaluation_set: str
-    ids: str
-    num_rows: int
-
-
-def _leaderboard_file(task: str, num_rows: int) -> LeaderboardFile:
-    return LeaderboardFile(task, task, "test", f"{task}/test", num_rows)
-
-
-# Wang et al. 2019, table 1, and the leaderboard's sample submission; QNLI is its second version.
-TEST_SETS: tuple[LeaderboardFile, ...] = (
-    _leaderboard_file("CoLA", 1063),
-    _leaderboard_file("SST-2", 1821),
-    _leaderboard_file("MRPC", 1725),
-    _leaderboard_file("STS-B", 1379),
-    _leaderboard_file("QQP", 390965),
-    LeaderboardFile("MNLI-m", "MNLI", "test_matched", "MNLI/test_matched", 9796),
-    LeaderboardFile("MNLI-mm", "MNLI", "test_mismatched", "MNLI/test_mismatched", 9847),
-    _leaderboard_file("QNLI", 5463),
-    _leaderboard_file("RTE", 3000),
-    _leaderboard_file("WNLI", 146),
-    LeaderboardFile("AX", "MNLI", "ax", f"{AX.name}/test", 1104),
-)
 
 
 def submission(*, run_dir: str, runs: str | Sequence[str]) -> None:
@@ -157,7 +118,7 @@ def submission_text(run_dir: Path, test_set: LeaderboardFile) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _names(task: GlueTask, predictions: np.ndarray) -> list[str]:
+def _names(task: TextTask, predictions: np.ndarray) -> list[str]:
     """Returns labels' names, or scores within their range."""
     if task.labels is None:
         return [f"{score:.3f}" for score in predictions.clip(_LOWEST_SCORE, _HIGHEST_SCORE)]

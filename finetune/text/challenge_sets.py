@@ -2,8 +2,8 @@
 
     hans*                             HANS, for models of inference
     snli*, multinli*, stress*         SNLI, MultiNLI, NLI stress tests, for models of inference
-    twitter_ppdb*, paws*              for models of MRPC and QQP
-    ax                                GLUE's diagnostic set, for models of MNLI
+    twitter_ppdb*, paws*              for models of paraphrases
+    ax                                GLUE's diagnostic set, for models of inference with three labels
     test, dev_mismatched, ...         a split of the task, in its own layout
     any other                         labelled examples in the task's own layout
 
@@ -24,14 +24,20 @@ from pathlib import Path
 
 import numpy as np
 
-from multiberts.finetune.classification.glue import AX, ENTAILMENT_LABELS, NLI_LABELS, GlueTask
-from multiberts.finetune.classification.glue_readers import GlueDatasetReader, GlueTsvReader
-from multiberts.finetune.data_files import SPLITS
-from multiberts.finetune.text_examples import TextExamples, TextSource
+from multiberts.finetune.data_files import DATASET_PREFIX, SPLITS
+from multiberts.finetune.text.readers import DatasetReader, TableReader
+from multiberts.finetune.text.task import (
+    ENTAILMENT_LABELS,
+    NLI_LABELS,
+    GlueDataset,
+    TaskFiles,
+    TextExamples,
+    TextSource,
+    TextTask,
+)
 from multiberts.runs.errors import UserError
 from multiberts.runs.tables import read_rows, table_files
 
-DATASET_PREFIX = "tfds:"
 _SET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _LEAVE_OUT = "leave it out of finetune.evaluation_files"
 # Class numbers of sets that distinguish entailment from the rest only.
@@ -113,6 +119,17 @@ TWITTER_PPDB = PairReader(
 )
 
 
+# GLUE's diagnostic set: it has a test file only, and a model of inference answers it.
+AX = TextTask(
+    "AX",
+    labels=NLI_LABELS,
+    metrics=("matthews", "accuracy"),
+    files=TaskFiles(id_column="index"),
+    label_column="gold_label",
+    dataset=GlueDataset("ax", texts=("premise", "hypothesis")),
+)
+
+
 def inference_reader(classes: Mapping[str, int]) -> PairReader:
     """Returns the reader of SNLI, MultiNLI and the stress tests, in TSV or JSON lines."""
     return PairReader(
@@ -123,7 +140,7 @@ def inference_reader(classes: Mapping[str, int]) -> PairReader:
 
 
 def evaluation_sources(
-    task: GlueTask, files: Mapping[str, str], datasets_dir: str | None
+    task: TextTask, files: Mapping[str, str], datasets_dir: str | None
 ) -> tuple[TextSource, ...]:
     """Returns the sets that a user gives in addition to the task's own.
 
@@ -156,13 +173,13 @@ def evaluation_sources(
     return tuple(sources)
 
 
-def _own_layout(task: GlueTask, name: str, path: str, datasets_dir: str | None) -> TextSource:
+def _own_layout(task: TextTask, name: str, path: str, datasets_dir: str | None) -> TextSource:
     """Returns a set in the task's own layout; `ax` has a layout of its own."""
     is_ax = name == AX.name.lower()
     if is_ax and task.labels != NLI_LABELS:
         raise UserError(
-            f"evaluation set ax is for a model of MNLI, and task {task.name} has other labels; "
-            f"{_LEAVE_OUT}"
+            f"evaluation set ax is for models with the labels {', '.join(NLI_LABELS)}, and task {task.name} "
+            f"has others; {_LEAVE_OUT}"
         )
     layout, split = (AX, "test") if is_ax else (task, name)
     if path.startswith(DATASET_PREFIX):
@@ -171,18 +188,18 @@ def _own_layout(task: GlueTask, name: str, path: str, datasets_dir: str | None) 
             raise UserError(
                 f"evaluation set {name} is {path!r}, which names no split; write {path}:validation"
             )
-        reader = GlueDatasetReader(dataset, datasets_dir, layout, split, given or None)
+        reader = DatasetReader(dataset, datasets_dir, layout, split, given or None)
         return dataset_source(reader, name)
     is_saved = Path(path).is_dir()  # by `datasets`
     return file_source(layout, split, Path(path) if is_saved else _existing(name, path), name)
 
 
-def file_source(task: GlueTask, split: str, path: Path, name: str) -> TextSource:
+def file_source(task: TextTask, split: str, path: Path, name: str) -> TextSource:
     """Returns the set `name`, read from a table in a task's layout."""
-    return TextSource(name, table_files(path), GlueTsvReader(task, split), task.metrics)
+    return TextSource(name, table_files(path), TableReader(task, split), task.metrics)
 
 
-def dataset_source(reader: GlueDatasetReader, name: str) -> TextSource:
+def dataset_source(reader: DatasetReader, name: str) -> TextSource:
     """Returns the set `name`, read from a split of a dataset, which is prepared if necessary.
 
     Raises:
@@ -199,7 +216,7 @@ def _existing(name: str, path: str) -> Path:
     return Path(path)
 
 
-def _stress_sources(task: GlueTask, name: str, folder: Path) -> list[TextSource]:
+def _stress_sources(task: TextTask, name: str, folder: Path) -> list[TextSource]:
     """Returns every `.jsonl` file below the folder of the NLI stress tests as a set of its own."""
     found: dict[str, Path] = {}
     for path in sorted(folder.rglob("*.jsonl*")):
@@ -216,7 +233,7 @@ def _stress_sources(task: GlueTask, name: str, folder: Path) -> list[TextSource]
     return [_inference(task, set_name, path) for set_name, path in found.items()]
 
 
-def _inference_labels(task: GlueTask, set_name: str) -> tuple[str, ...]:
+def _inference_labels(task: TextTask, set_name: str) -> tuple[str, ...]:
     """Returns the labels of a model of inference: entailment against two others, or against the rest."""
     labels = task.labels or ()
     if set(labels) not in (set(NLI_LABELS), set(ENTAILMENT_LABELS)):
@@ -228,7 +245,7 @@ def _inference_labels(task: GlueTask, set_name: str) -> tuple[str, ...]:
     return labels
 
 
-def _hans(task: GlueTask, name: str, path: Path) -> TextSource:
+def _hans(task: TextTask, name: str, path: Path) -> TextSource:
     """Returns HANS, whose non-entailment stands for every output but entailment."""
     labels = _inference_labels(task, name)
     rest = tuple(number for number, label in enumerate(labels) if label != "entailment")
@@ -236,7 +253,7 @@ def _hans(task: GlueTask, name: str, path: Path) -> TextSource:
     return TextSource(name, (path,), HANS, ("accuracy",), merge)
 
 
-def _inference(task: GlueTask, name: str, path: Path) -> TextSource:
+def _inference(task: TextTask, name: str, path: Path) -> TextSource:
     """Returns a three-way set; neutral and contradiction are the rest for a two-way model."""
     labels = _inference_labels(task, name)
     rest = 1 - labels.index("entailment")
@@ -244,16 +261,16 @@ def _inference(task: GlueTask, name: str, path: Path) -> TextSource:
     return TextSource(name, (path,), inference_reader(classes), ("accuracy",))
 
 
-def _paraphrase(reader: PairReader, task: GlueTask, name: str, path: Path) -> TextSource:
-    if task.name not in ("MRPC", "QQP"):
+def _paraphrase(reader: PairReader, task: TextTask, name: str, path: Path) -> TextSource:
+    if not task.is_paraphrase:
         raise UserError(
-            f"evaluation set {name} is for models of MRPC or QQP, and the task is {task.name}; "
-            f"{_LEAVE_OUT}"
+            f"evaluation set {name} is for models of paraphrases, and task {task.name} is about something "
+            f"else; {_LEAVE_OUT}"
         )
     return TextSource(name, (path,), reader, ("accuracy", "f1"))
 
 
-_KINDS: dict[str, Callable[[GlueTask, str, Path], TextSource]] = {
+_KINDS: dict[str, Callable[[TextTask, str, Path], TextSource]] = {
     "hans": _hans,
     "snli": _inference,
     "multinli": _inference,

@@ -7,9 +7,9 @@ import pytest
 
 from multiberts.evaluate.dumps.prediction_file import read_file, write_predictions
 from multiberts.evaluate.scoring import parts_of
-from multiberts.finetune.classification.challenge_sets import HANS, evaluation_sources
-from multiberts.finetune.classification.glue import GLUE_TASKS
-from multiberts.finetune.text_examples import outcome
+from multiberts.finetune.text.challenge_sets import HANS, evaluation_sources
+from multiberts.finetune.text.glue import GLUE_TASKS
+from multiberts.finetune.text.task import outcome
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import read_lines
 
