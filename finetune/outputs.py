@@ -1,21 +1,18 @@
-"""What a fine-tuning run writes: predictions on each evaluation set, and `run.json`."""
+"""What a fine-tuning run records: early predictions that are written, and the origin of its numbers."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import json
 import platform
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from multiberts.bert.checkpoint.checkpoint import VOCABULARY
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
 from multiberts.bert.checkpoint.hub import origin_of
-from multiberts.evaluate.dumps.prediction_file import write_predictions
-from multiberts.evaluate.dumps.run_file import evaluation_entry, problem_of_entries, set_at
-from multiberts.evaluate.dumps.text_file import write_texts
-from multiberts.finetune.task import EvaluationSet
+from multiberts.evaluate.dumps.run_file import problem_of_entries, set_at
 from multiberts.runs.directory import fingerprint
 from multiberts.runs.environment import JAX, TENSORFLOW, engine
 from multiberts.runs.errors import UserError
@@ -26,52 +23,6 @@ _VERSIONS_OF = ("keras", "numpy", "tokenizers")
 _VERSIONS_OF_ENGINES = {TENSORFLOW: ("tensorflow", "tensorflow-cpu"), JAX: ("jax", "jaxlib")}
 
 Entries = dict[str, dict[str, Any]]
-
-
-def write_sets(
-    run_dir: Path,
-    evaluation_sets: Iterable[EvaluationSet],
-    *,
-    epochs: float | None = None,
-    after_each: Callable[[], None] = lambda: None,
-) -> Entries:
-    """Writes the predictions of a trained model, or of one on its way.
-
-    Args:
-      run_dir: the run's directory.
-      evaluation_sets: predictions, one set after the other.
-      epochs: how long it has been trained; None at the end of training.
-      after_each: called after each set.
-
-    Returns:
-      The entries of `evaluation_sets` in run.json, by name.
-    """
-    entries: Entries = {}
-    for predicted in evaluation_sets:
-        name = predicted.name if epochs is None else set_at(predicted.name, epochs)
-        file = f"predictions/{name}.tfrecord"
-        write_predictions(
-            run_dir / file,
-            example_ids=predicted.example_ids,
-            labels=predicted.labels,
-            predictions=predicted.predictions,
-            scores=predicted.scores,
-            extras=predicted.extras,
-            outputs=predicted.outputs,
-        )
-        entries[name] = evaluation_entry(
-            run_dir,
-            file,
-            examples=len(predicted.example_ids),
-            metrics=predicted.metrics,
-            evaluation_set=None if epochs is None else predicted.name,
-            epochs=epochs,
-            texts=write_texts(run_dir, predicted.name, predicted.example_ids, predicted.texts)
-            if predicted.texts
-            else None,
-        )
-        after_each()
-    return entries
 
 
 def written_early(run_dir: Path, epochs: float) -> Entries | None:

@@ -12,12 +12,14 @@ from typing import Annotated, Any, Literal
 from multiberts.bert.checkpoint.hub import check_name, checkpoint_directory, is_name
 from multiberts.evaluate.dumps.run_file import set_at
 from multiberts.finetune.data_files import DATASET_PREFIX
-from multiberts.finetune.rows import NUM_FOLDS
 from multiberts.finetune.task import DataArguments, Family, Task, task_named
-from multiberts.finetune.training_options import TrainingOptions
+from multiberts.finetune.training_options import RECIPE, TrainingOptions
 from multiberts.runs.errors import UserError
 from multiberts.runs.identity import Identity, Values
 from multiberts.runs.parameters import NonNegativeInt, PositiveFloat, PositiveInt, Range
+
+# A run that holds out a part of its training data leaves out one fifth (Zhong et al. 2021, section 2).
+NUM_FOLDS = 5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -157,6 +159,24 @@ class FinetuningSettings:
         if not self.task_modules:  # a file that names modules is refused, as their code would run
             del call["task_modules"]
         return call
+
+    def check_task(self, task: Task) -> None:
+        """Refuses settings that have no effect on a task.
+
+        Raises:
+          UserError: a model is to be kept, or an option of training is given, where nothing is trained by it.
+        """
+        if self.keep != "none" and not task.trains:
+            raise UserError(
+                f"finetune.keep is {self.keep!r}, but task {self.task} trains nothing that could be "
+                "kept; leave it out"
+            )
+        if task.frozen_encoder and task.trains and self.training_options() != RECIPE:
+            names = ", ".join(field.name for field in dataclasses.fields(TrainingOptions))
+            raise UserError(
+                f"task {self.task} trains a head on the states of a frozen encoder, which takes none of the "
+                f"options {names}; leave them out"
+            )
 
     def training_options(self) -> TrainingOptions:
         """Returns how the run trains."""

@@ -6,27 +6,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multiberts.finetune.rows import TrainingRows
+from multiberts.finetune.settings import FinetuningSettings
 from multiberts.runs.errors import UserError
 
 
 def rows_of(groups: np.ndarray, **changes) -> TrainingRows:
-    arguments = {
-        "task": "RTE",
-        "finetune_seed": 0,
-        "max_train_examples": None,
-        "held_out_fold": None,
-        **changes,
-    }
-    return TrainingRows.of(groups, **arguments)
+    changes = {"batch_size": 1, **changes}
+    settings = FinetuningSettings(run_dir="run", checkpoint="checkpoint", task="RTE", **changes)
+    return TrainingRows.of(groups, settings)
 
 
 def test_every_epoch_has_each_row_once_in_an_order_of_its_own() -> None:
-    rows = rows_of(np.arange(60))
-    epochs = [np.concatenate([rows.batch(4 * epoch + n, 15) for n in range(4)]) for epoch in (0, 1)]
+    rows = rows_of(np.arange(60), batch_size=15)
+    epochs = [np.concatenate([rows.batch(4 * epoch + n) for n in range(4)]) for epoch in (0, 1)]
     for epoch in epochs:
         assert sorted(epoch.tolist()) == list(range(60))
     assert epochs[0].tolist() != epochs[1].tolist()
-    assert rows_of(np.arange(60), finetune_seed=1).batch(0, 15).tolist() != epochs[0][:15].tolist()
+    other = rows_of(np.arange(60), batch_size=15, finetune_seed=1)
+    assert other.batch(0).tolist() != epochs[0][:15].tolist()
 
 
 @given(st.lists(st.integers(1, 4), min_size=5, max_size=40), st.integers(0, 4))
@@ -50,8 +47,8 @@ def test_the_folds_together_are_all_examples() -> None:
 
 
 def test_training_stays_outside_the_fold_and_within_the_most() -> None:
-    rows = rows_of(np.arange(50), held_out_fold=2, max_train_examples=12)
-    drawn = np.concatenate([rows.batch(step, 6) for step in range(8)])
+    rows = rows_of(np.arange(50), held_out_fold=2, max_train_examples=12, batch_size=6)
+    drawn = np.concatenate([rows.batch(step) for step in range(8)])
     assert len(set(drawn.tolist())) == rows.used == 12
     assert not set(drawn.tolist()) & set(rows.held_out.tolist())
 
@@ -69,4 +66,5 @@ def test_too_few_examples_for_a_fifth_are_refused() -> None:
 def test_steps_are_whole_batches_of_the_epochs(
     examples: int, epochs: float, batch_size: int, steps: int
 ) -> None:
-    assert rows_of(np.arange(examples)).num_steps(epochs, batch_size) == steps
+    rows = np.arange(examples)
+    assert TrainingRows("RTE", 0, rows, rows[:0], examples, batch_size).num_steps(epochs) == steps
