@@ -6,15 +6,13 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from multiberts.evaluate.readers.columns import TEXT_NAMES
 from multiberts.finetune.data_files import LINES_SUFFIX, check_form, read_new_rows
-from multiberts.finetune.text.labels import label_array, label_of, words_of
+from multiberts.finetune.text.readers import examples_of
 from multiberts.finetune.text.task import TOKENS, TextExamples, TextTask
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import PathLike, read_lines
-from multiberts.runs.tables import TableRow, column_names
+from multiberts.runs.tables import column_names
 
 # What stands for "there is no label"; the number is that of `datasets`.
 _NO_LABEL = ("", "-1")
@@ -52,29 +50,23 @@ class NewTextReader:
     def __call__(self, files: tuple[Path, ...], name: str) -> TextExamples:
         """Reads the file of the set `name`."""
         (path,) = files
-        words = None
         if path.name.removesuffix(".gz").endswith(LINES_SUFFIX):
-            texts, labels = self._lines(path), None
-            if self.task.kind == TOKENS:
-                words = [text.split() for text in texts[0]]
-        else:
-            columns = self._columns(path)
-            task = dataclasses.replace(self.task, text_columns=columns)
-            label = [task.label_column]
-            if task.kind == TOKENS:
-                rows = read_new_rows(path, (), values=columns, optional=label)
-                words = [words_of(row, columns[0]) for row in rows]
-            else:
-                rows = read_new_rows(path, columns, optional=label)
-            texts = [[row[column] for row in rows] for column in columns]
-            labels = self._labels(task, rows)
-        return TextExamples(
-            example_ids=[f"{self.task.name}/{name}/{row}" for row in range(len(texts[0]))],
-            first_texts=texts[0],
-            second_texts=texts[1] if self.pairs else None,
-            labels=labels,
-            words=words,
-        )
+            texts = self._lines(path)
+            return TextExamples(
+                example_ids=[f"{self.task.name}/{name}/{row}" for row in range(len(texts[0]))],
+                first_texts=texts[0],
+                second_texts=texts[1] if self.pairs else None,
+                labels=None,
+                words=[text.split() for text in texts[0]] if self.task.kind == TOKENS else None,
+            )
+        columns, label = self._columns(path), self.task.label_column
+        # Words may be lists, where cells have types.
+        texts_and_lists = ((), columns) if self.task.kind == TOKENS else (columns, ())
+        rows = read_new_rows(path, texts_and_lists[0], values=texts_and_lists[1], optional=[label])
+        is_labelled = any(row.get(label, "") not in _NO_LABEL or label in row.lists for row in rows)
+        task = dataclasses.replace(self.task, text_columns=columns)
+        cure = ", as the model has; correct it, or leave the column out"
+        return examples_of(enumerate(rows), task, name, cure, is_labelled=is_labelled)
 
     def _lines(self, path: Path) -> list[list[str]]:
         """Returns the texts of a file with an example per line; a tab parts the texts of a pair."""
@@ -110,14 +102,6 @@ class NewTextReader:
         raise _lacking(
             path, names, f"{wanted}, as the model takes {taken}", "name it with --text_columns"
         )
-
-    def _labels(self, task: TextTask, rows: list[TableRow]) -> np.ndarray | None:
-        """Returns labels as `label_array` does; None where the file has none."""
-        column = task.label_column
-        if all(row.get(column, "") in _NO_LABEL and column not in row.lists for row in rows):
-            return None
-        cure = ", as the model has; correct it, or leave the column out"
-        return label_array([label_of(row, task, cure) for row in rows], task)
 
 
 def columns_of_files(files: Sequence[PathLike]) -> tuple[str, ...]:

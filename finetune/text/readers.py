@@ -1,8 +1,8 @@
-"""Readers of GLUE tasks, and of tasks of the user's own: tables by columns, and TensorFlow Datasets.
+"""Readers of texts with labels: tables by columns, and TensorFlow Datasets.
 
 TSV files are raw tab-separated lines: quotes are text, balanced or not, and a byte order mark may come
-first. A file is read by the names in its header, so MNLI may have the 12 columns of train, the 16 of
-dev, or just those that are needed.
+first. A file is read by the names in its header, so it may have more columns than those that are needed (of
+MNLI, train has 12 and dev 16).
 
 The examples of TensorFlow Datasets, their order and their ids are those of the TSV files: rows are put
 in the order of `idx`, and classes are matched by their names, as the numbers differ (MNLI's class 0 is
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,59 +59,84 @@ def read_examples(path: PathLike, task: TextTask, split: str) -> TextExamples:
       UserError: missing or empty file, other columns, an unknown label, a repeated id, or a test
         file whose first column does not number its rows.
     """
-    label_column: str | None = task.label_column
-    if split in task.files.test_splits and label_column not in column_names(path):
-        label_column = None
-    id_column = task.files.id_column
-    if label_column is None:
-        id_column = task.files.test_id_column
+    files = task.files
+    is_labelled = split not in files.test_splits or task.label_column in column_names(path)
+    id_column = files.id_column if is_labelled else files.test_id_column
     short_rows: list[int] = []
-    rows: list[int] = []
+    # Words may be lists, where cells have types.
+    is_typed = task.kind == TOKENS
+    rows = read_rows(
+        path,
+        [*([id_column] if id_column else []), *(() if is_typed else task.text_columns)],
+        values=[*(task.text_columns if is_typed else ()), *([task.label_column] * is_labelled)],
+        header=files.header if is_labelled else None,
+        unique=[id_column] if id_column else (),
+        short_rows=short_rows if files.drops_incomplete_rows else None,
+        cure=f"export the file again in the layout of task {task.name}",
+    )
+
+    def numbered() -> Iterator[tuple[int, TableRow]]:
+        for count, row in enumerate(rows):
+            number = count + len(short_rows)  # rows that are left out keep their numbers
+            if not is_labelled and id_column and row[id_column] != str(number):
+                raise row.refused(
+                    id_column, f"{number}, as a test file without labels numbers its rows from 0"
+                )
+            yield number, row
+
+    cure = "; correct the line, or give finetune.labels for a task of your own"
+    examples = examples_of(numbered(), task, split, cure, is_labelled=is_labelled)
+    if not short_rows:
+        return examples
+    remark = f"{path}: left out {counted(len(short_rows), 'row')} with fewer columns than the header (line "
+    remark += f"{', '.join(map(str, short_rows[:5]))}{', ...' if len(short_rows) > 5 else ''})"
+    return dataclasses.replace(examples, remarks=(remark,))
+
+
+def examples_of(
+    rows: Iterable[tuple[int, TableRow]],
+    task: TextTask,
+    split: str,
+    cure: str,
+    *,
+    is_labelled: bool,
+) -> TextExamples:
+    """Returns the examples of numbered rows, whose cells are named as the task's columns.
+
+    Args:
+      rows: with their numbers.
+      task: its columns and labels.
+      split: the set's name in the ids `<task>/<split>/<number>`.
+      cure: for the message on an unknown label.
+      is_labelled: whether the rows have labels.
+
+    Raises:
+      UserError: an unknown label.
+    """
+    example_ids: list[str] = []
     texts: list[list[str]] = [[] for _ in task.text_columns]
     words: list[list[str]] = []
     labels: list[float | list[float]] = []
-    # Words may be lists, where cells have types.
-    typed = [*(task.text_columns if task.kind == TOKENS else ())]
-    for count, row in enumerate(
-        read_rows(
-            path,
-            [*([id_column] if id_column else []), *([] if typed else task.text_columns)],
-            values=[*typed, *([label_column] if label_column else [])],
-            header=task.files.header if label_column else None,
-            unique=[id_column] if id_column else (),
-            short_rows=short_rows if task.files.drops_incomplete_rows else None,
-            cure=f"export the file again in the layout of task {task.name}",
-        )
-    ):
-        # Rows that are left out keep their numbers.
-        rows.append(count + len(short_rows))
+    for number, row in rows:
+        example_ids.append(f"{task.name}/{split}/{number}")
         for column, text in zip(task.text_columns, texts, strict=True):
             text.append(row[column])
-        if typed:
-            words.append(words_of(row, typed[0]))
-        if label_column:
-            labels.append(
-                label_of(
-                    row, task, "; correct the line, or give finetune.labels for a task of your own"
-                )
-            )
-        elif id_column and row[id_column] != str(rows[-1]):
-            raise row.refused(
-                id_column, f"{rows[-1]}, as a test file without labels numbers its rows from 0"
-            )
-    remark = f"{path}: left out {counted(len(short_rows), 'row')} with fewer columns than the header (line "
-    remark += f"{', '.join(map(str, short_rows[:5]))}{', ...' if len(short_rows) > 5 else ''})"
+        if task.kind == TOKENS:
+            words.append(words_of(row, task.text_columns[0]))
+        if is_labelled:
+            labels.append(label_of(row, task, cure))
     return TextExamples(
-        example_ids=[f"{task.name}/{split}/{row}" for row in rows],
+        example_ids=example_ids,
         first_texts=texts[0],
         second_texts=texts[1] if len(texts) == 2 else None,
-        labels=label_array(labels, task) if label_column else None,
+        labels=label_array(labels, task) if is_labelled else None,
         words=words or None,
-        remarks=(remark,) if short_rows else (),
     )
 
 
 _ROW = "idx"
+# In place of a label: nothing, or the number of `datasets` for that.
+_NO_LABEL = ("", "-1", "-1.0")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,53 +177,66 @@ def read_dataset(source: DatasetSplit, task: TextTask, split: str) -> TextExampl
 
     Returns:
       The examples in the order of `idx`, or as stored if there is no `idx`; labels are None for a test
-      split that has -1 throughout.
+      split that has none throughout.
 
     Raises:
       UserError: missing features, other label names, or an example without a label.
     """
-    texts = task.dataset_texts
-    label = _label_feature(source, task)
-    source.require((*texts, label), f"choose the dataset of task {task.name}")
+    # `label` in the library's GLUE, a column's name in others.
+    label = "label" if task.dataset.name and "label" in source.features else task.label_column
+    wanted = (*task.dataset_texts, label)
+    source.require(wanted, f"choose the dataset of task {task.name}")
     has_rows = _ROW in source.features
-    examples = list(source.examples([*texts, label, *([_ROW] if has_rows else [])]))
-    rows = list(range(len(examples)))
+    examples = list(source.examples([*wanted, *([_ROW] if has_rows else [])]))
+    numbers = list(range(len(examples)))
     if has_rows:
         examples.sort(key=lambda example: int(example[_ROW]))
         if not task.dataset.rows_are_ranks:
-            rows = [int(example[_ROW]) for example in examples]
-    repeated = next((row for row, after in itertools.pairwise(rows) if row == after), None)
+            numbers = [int(example[_ROW]) for example in examples]
+    repeated = next((row for row, after in itertools.pairwise(numbers) if row == after), None)
     if repeated is not None:
         raise UserError(
             f"dataset {source.name} has {_ROW} {repeated} twice, expected each once; prepare it again"
         )
-    numbered = list(zip(rows, examples, strict=True))
-    if task.has_texts:
-        cells = [dataset_row(source, row, example, label) for row, example in numbered]
-        return _of_sets_or_tags(cells, task, split)
-    columns = [[_text(source, row, example[text]) for row, example in numbered] for text in texts]
-    return TextExamples(
-        example_ids=[f"{task.name}/{split}/{row}" for row in rows],
-        first_texts=columns[0],
-        second_texts=columns[1] if len(columns) == 2 else None,
-        labels=_labels(source, task, split, rows, [example[label] for example in examples]),
+    there = dataclasses.replace(
+        task,
+        text_columns=task.dataset_texts,
+        label_column=label,
+        labels=_labels_there(source, task, label),
     )
-
-
-def _of_sets_or_tags(rows: Sequence[TableRow], task: TextTask, split: str) -> TextExamples:
-    """Returns examples whose labels are sets of names, or tags for words."""
-    texts = [[row[column] for row in rows] for column in task.text_columns]
-    is_known = split not in task.files.test_splits or any(row[task.label_column] for row in rows)
+    rows = [
+        dataset_row(source, number, example, label)
+        for number, example in zip(numbers, examples, strict=True)
+    ]
+    lacking = [row for row in rows if row[label] in _NO_LABEL]
+    is_labelled = split not in task.files.test_splits or len(lacking) < len(rows)
+    if is_labelled and lacking and task.labels is not None and not task.has_texts:
+        raise UserError(
+            f"{lacking[0].where}: found label -1, which means that there is none; choose another split or "
+            "correct the dataset"
+        )
     cure = "; correct finetune.labels"
-    return TextExamples(
-        example_ids=[f"{task.name}/{split}/{row.line}" for row in rows],
-        first_texts=texts[0],
-        second_texts=texts[1] if len(texts) == 2 else None,
-        labels=label_array([label_of(row, task, cure) for row in rows], task) if is_known else None,
-        words=[words_of(row, task.text_columns[0]) for row in rows]
-        if task.kind == TOKENS
-        else None,
-    )
+    numbered = zip(numbers, rows, strict=True)
+    return examples_of(numbered, there, split, cure, is_labelled=is_labelled)
+
+
+def _labels_there(source: DatasetSplit, task: TextTask, label: str) -> tuple[str, ...] | None:
+    """Returns the label names in a dataset, in the order of the task's.
+
+    Raises:
+      UserError: the dataset's classes are called otherwise.
+    """
+    names = source.label_names(label)
+    is_own = task.dataset.name is None and names is None
+    if task.labels is None or task.has_texts or is_own or set(names or ()) == set(task.labels):
+        return task.labels
+    expected = task.dataset.labels or task.labels
+    if set(names or ()) != set(expected):
+        raise UserError(
+            f"dataset {source.name} has the labels {', '.join(names or ['(no names)'])}, expected "
+            f"{', '.join(expected)}; choose the dataset of task {task.name}, or give finetune.labels"
+        )
+    return expected
 
 
 class DatasetRow(TableRow):
@@ -219,7 +257,7 @@ def dataset_row(
       source: the split.
       row: the example's number.
       example: values by feature, as `DatasetSplit.examples` yields them.
-      label: the feature with the labels, where -1 is none.
+      label: the feature with the labels; that of an example without one is "" or -1.
 
     Raises:
       UserError: a text is not UTF-8.
@@ -227,11 +265,15 @@ def dataset_row(
     cells: dict[str, str] = {}
     lists: dict[str, list[str]] = {}
     for name, value in example.items():
-        is_list = isinstance(value, np.ndarray)
+        is_list, names = isinstance(value, np.ndarray), source.label_names(name)
         texts = [
             _text(source, row, each)
             if isinstance(each, bytes)
-            else label_texts(source, name, [each])[0]
+            else str(each)
+            if names is None
+            else ""
+            if each < 0
+            else names[each]
             for each in (value.tolist() if is_list else [value])
         ]
         given = [text for text in texts if text]
@@ -239,19 +281,6 @@ def dataset_row(
         if is_list:
             lists[name] = given if name == label else texts
     return DatasetRow(source.name, row, cells, lists)
-
-
-def _label_feature(source: DatasetSplit, task: TextTask) -> str:
-    """Returns the feature with the label: `label` in the library's GLUE, a column's name in others."""
-    return "label" if task.dataset.name and "label" in source.features else task.label_column
-
-
-def label_texts(source: DatasetSplit, feature: str, values: list[Any]) -> list[str]:
-    """Returns labels as text: the names of classes, or what is stored; "" where there is none."""
-    names = source.label_names(feature)
-    if names is not None:
-        return ["" if value < 0 else names[value] for value in values]
-    return [value.decode() if isinstance(value, bytes) else f"{value}" for value in values]
 
 
 def _check_name(dataset: str, task: TextTask) -> None:
@@ -276,46 +305,3 @@ def _text(source: DatasetSplit, row: int, value: Any) -> str:
             f"dataset {source.name} row {row}: found {value!r}, expected UTF-8 text; correct the "
             "dataset"
         ) from error
-
-
-def _labels(
-    source: DatasetSplit, task: TextTask, split: str, rows: list[int], values: list[Any]
-) -> np.ndarray | None:
-    """Returns class numbers of the task, or scores; None for a test split without labels."""
-    feature = _label_feature(source, task)
-    if (
-        source.label_names(feature) is None
-        and task.labels is not None
-        and task.dataset.name is None
-    ):
-        texts = label_texts(source, feature, values)
-        if split in task.files.test_splits and set(texts) <= {"", "-1"}:
-            return None
-        for row, text in zip(rows, texts, strict=True):
-            if text not in task.labels:
-                raise UserError(
-                    f"dataset {source.name} row {row}: found {feature} {text!r}, expected one of "
-                    f"{', '.join(task.labels)}; correct finetune.labels"
-                )
-        return np.array([task.labels.index(text) for text in texts], np.float32)
-    numbers = np.array(values, np.float32)
-    if split in task.files.test_splits and (numbers == -1).all():
-        return None
-    unknown = np.flatnonzero(~np.isfinite(numbers) if task.labels is None else numbers == -1)
-    if len(unknown):
-        raise UserError(
-            f"dataset {source.name} row {rows[unknown[0]]}: found label {numbers[unknown[0]]:g}, "
-            "which means that there is none; choose another split or correct the dataset"
-        )
-    if task.labels is None:
-        return numbers
-    names = source.label_names(feature)
-    expected = task.dataset.labels or task.labels
-    if names is None or set(names) not in (set(expected), set(task.labels)):
-        raise UserError(
-            f"dataset {source.name} has the labels {', '.join(names or ['(no names)'])}, expected "
-            f"{', '.join(expected)}; choose the dataset of task {task.name}, or give finetune.labels"
-        )
-    ours = expected if set(names) == set(expected) else task.labels
-    class_of = np.array([ours.index(name) for name in names], np.float32)
-    return class_of[numbers.astype(np.int64)]
