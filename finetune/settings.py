@@ -194,7 +194,7 @@ def _literal(value: Any) -> Any:
 
 
 # Arguments that train something: they do not count where a task trains nothing.
-_OF_TRAINING = (
+_TRAINING_PARAMETERS = (
     "learning_rate", "finetune_seed", "batch_size", "num_epochs", "warmup_proportion",
     "sequence_length", "max_train_examples", "held_out_fold", "prediction_epochs", "keep", "keep_set",
     "keep_metric", "patience", "max_steps", "gradient_shards", "bias_correction", "frozen_layers",
@@ -202,7 +202,7 @@ _OF_TRAINING = (
 )  # fmt: skip
 
 
-_OF_DATA = ("data_dir", "train_files", "dev_files", "evaluation_files", "winogender_dir")
+_DATA_PARAMETERS = ("data_dir", "train_files", "dev_files", "evaluation_files", "winogender_dir")
 
 
 def _settle(parameters: Values, inputs: Values) -> None:
@@ -213,7 +213,7 @@ def _settle(parameters: Values, inputs: Values) -> None:
         name: value for name, value in options.items() if name not in chosen.place_options
     }
     if not chosen.trains:
-        for name in _OF_TRAINING:
+        for name in _TRAINING_PARAMETERS:
             parameters.pop(name, None)
     if parameters["dataset"] is not None:
         del inputs["data_dir"]  # where TensorFlow Datasets keeps its data sets
@@ -233,14 +233,14 @@ def _find_files(arguments: Mapping[str, Any], inputs: Values) -> None:
     """
     if is_name(inputs.get("checkpoint")):
         inputs["checkpoint"] = str(checkpoint_directory(inputs["checkpoint"]))
-    data = {name: inputs[name] for name in _OF_DATA if name in inputs}
+    data = {name: inputs[name] for name in _DATA_PARAMETERS if name in inputs}
     named = (
         arguments["dataset"] is not None
         or data.get("evaluation_files") != arguments["evaluation_files"]
     )
     if named or not all(map(_is_path, data.values())):
         return
-    decisive = {name: arguments.get(name) for name in (*_OF_DATA, *_OF_TASK)}
+    decisive = {name: arguments.get(name) for name in (*_DATA_PARAMETERS, *_TASK_PARAMETERS)}
     for name in data:
         del inputs[name]
     inputs["files"] = _files_of(json.dumps(decisive))
@@ -301,12 +301,12 @@ def family_of(arguments: Mapping[str, Any]) -> Family:
 
 
 # Besides the data: what decides which of them are read.
-_OF_TASK = (
+_TASK_PARAMETERS = (
     "task", "dataset", "labels", "options", "task_modules", "sequence_length", "held_out_fold",
 )  # fmt: skip
 
 IDENTITY = Identity(
-    inputs=("checkpoint", *_OF_DATA),
+    inputs=("checkpoint", *_DATA_PARAMETERS),
     speed=("save_state_every_steps", "log_every_steps", "compile_step", "devices", "tensorboard"),
     settle=_settle,
     find_files=_find_files,
@@ -316,7 +316,7 @@ IDENTITY = Identity(
 def run_parameters(call: Mapping[str, Any], family: Family) -> dict[str, Any]:
     """Returns the parameters that a run's directory and its run.json record."""
     counted, _ = IDENTITY.of(call)
-    names = [name for name in (*_OF_TRAINING, "task_modules") if name in counted]
+    names = [name for name in (*_TRAINING_PARAMETERS, "task_modules") if name in counted]
     return {
         "task": call["task"],
         **family.parameters(),

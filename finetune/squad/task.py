@@ -21,8 +21,7 @@ from multiberts.finetune.data_files import FileContent, split_file, tokenizer_of
 from multiberts.finetune.features import (
     check_sequence_length,
     encoder_inputs,
-    evaluation_batches,
-    evaluation_lengths,
+    predicted_batches,
     sequence_batch,
 )
 from multiberts.finetune.output_layer import with_output_layer
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     from multiberts.bert.training.engine import Predictor, Trainer
 
 METRICS = ("squad_f1", "squad_exact_match")
-EVALUATION_BATCH_SIZE = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -240,14 +238,11 @@ def window_logits(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns scores of every word piece as start and as end; float32 [windows, longest] each."""
     found = np.zeros((2, *windows.features.input_ids.shape), np.float32)
-    lengths = windows.features.lengths
-    batches = evaluation_batches(lengths, EVALUATION_BATCH_SIZE)
-    padded = evaluation_lengths(lengths, batches)
-    for (rows, count), length in zip(batches, padded, strict=True):
-        outputs = predictor(parameters, sequence_batch(windows.features, rows, length))
+    batches = predicted_batches(predictor, parameters, windows.features, np.arange(len(windows)))
+    for rows, outputs in batches:
         for place, name in enumerate(("start_logits", "end_logits")):
             width = min(found.shape[2], outputs[name].shape[1])
-            found[place, rows[:count], :width] = outputs[name][:count, :width]
+            found[place, rows, :width] = outputs[name][:, :width]
     return found[0], found[1]
 
 

@@ -18,9 +18,7 @@ from multiberts.finetune.data_files import FileContent, tokenizer_of
 from multiberts.finetune.features import (
     SequenceFeatures,
     encoder_inputs,
-    evaluation_batches,
-    evaluation_lengths,
-    sequence_batch,
+    predicted_batches,
     text_features,
 )
 from multiberts.finetune.output_layer import with_output_layer
@@ -48,8 +46,6 @@ from multiberts.runs.errors import UserError, counted
 if TYPE_CHECKING:
     from multiberts.bert.checkpoint.checkpoint import Checkpoint
     from multiberts.bert.training.engine import Predictor, Trainer
-
-EVALUATION_BATCH_SIZE = 64
 
 
 def _refuse_one_label(source: TextSource, labels: np.ndarray | None, task: TextTask) -> None:
@@ -262,12 +258,8 @@ class TextData:
         # Logits, or the numbers of the words' tags.
         shape = self.task.num_outputs if per_word is None else per_word.shape[1]
         answers = np.zeros((len(rows), shape), np.float32)
-        lengths = features.lengths[rows]
-        batches = evaluation_batches(lengths, EVALUATION_BATCH_SIZE)
-        padded = evaluation_lengths(lengths, batches)
-        for (places, count), length in zip(batches, padded, strict=True):
-            found = predictor(parameters, sequence_batch(features, rows[places], length))
-            places, logits = places[:count], found["logits"][:count]
+        for places, found in predicted_batches(predictor, parameters, features, rows):
+            logits = found["logits"]
             answers[places] = (
                 logits
                 if per_word is None
