@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 # step is compiled a few times only, close enough that little is spent on padding.
 BUCKET_LENGTHS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
-# Compiling for one more length costs about what so many batches of evaluation do.
+# Compiling for one more length costs about as much as this number of batches of evaluation.
 _BATCHES_A_LENGTH = 8
 
 _EVALUATION_BATCH_SIZE = 64
 
 
 class TextEncoder(Protocol):
-    """What is needed of bert.tokenization.Tokenizer."""
+    """The part of `bert.tokenization.Tokenizer` that features need."""
 
     cls_id: int
     sep_id: int

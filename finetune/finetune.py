@@ -63,7 +63,7 @@ def finetune(settings: FinetuningSettings) -> None:
     Reference: Sellam et al. 2022, sections 3 and 4; Devlin et al. 2019, appendix A.3; Webster et al.
     2020, section 4 (coreference); Zhong et al. 2021, section 2 (early and held-out predictions).
     """
-    # What is asked for, and the directory whose name and parameters say so.
+    # Everything that identifies the run is in the directory's name and parameters.
     call = settings.call()
     task = task_of(call)
     settings.check_task(task)
@@ -126,7 +126,7 @@ def finetune(settings: FinetuningSettings) -> None:
         else:
             entries = _train(settings, learner, rows, predicted, kept, should_stop)
 
-        # What was predicted by whom; the marker `DONE` comes last.
+        # The marker `DONE` comes last: a run without it is not finished.
         record = {
             "task": settings.task,
             "evaluation_sets": entries,

@@ -91,7 +91,7 @@ class _Selection:
       evaluation_set: of the predictions that are scored.
       metric: its name.
       higher_is_better: its direction.
-      patience: training ends after so many scores that are not better than the best; None: never.
+      patience: training ends after this number of scores that are not better than the best; None: never.
     """
 
     evaluation_set: str

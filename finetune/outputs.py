@@ -1,4 +1,4 @@
-"""What a fine-tuning run records: early predictions that are written, and the origin of its numbers."""
+"""Records of a fine-tuning run: early predictions that are written, and the origin of its numbers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def written_early(run_dir: Path, epochs: float) -> Entries | None:
 
 
 def note_early(run_dir: Path, epochs: float, entries: Entries) -> None:
-    """Notes that all early predictions after so many epochs are written."""
+    """Notes that all early predictions after these epochs are written."""
     write_atomically(_early_file(run_dir, epochs), json.dumps(entries))
 
 

@@ -324,7 +324,7 @@ def _lines(sets: Iterable[EvaluationSet]) -> Iterator[str]:
                 line["scores"] = predicted.scores[row].tolist()
             line |= {name: _plain(column[row]) for name, column in predicted.outputs.items()}
             text = json.dumps(line, ensure_ascii=False)
-            # What the console would escape in its own way is escaped as JSON has it.
+            # Characters that the console cannot show are escaped as in JSON.
             is_shown = console.printable(text) == text
             yield text if is_shown else json.dumps(line)
 

@@ -104,11 +104,11 @@ class TrainingRows:
             epoch,
         )
         if self.used < len(self.kept):
-            # Which examples are used is the same for every seed.
+            # The same examples for every seed.
             row = permuted_index(row, len(self.kept), "max_train_examples", self.task)
         found: np.ndarray = self.kept[row]
         return found
 
     def num_steps(self, epochs: float) -> int:
-        """Returns the number of full batches in so many passes over the used rows."""
+        """Returns the number of full batches in these passes over the used rows."""
         return int(self.used * epochs / self.batch_size)

@@ -54,7 +54,7 @@ class FinetuningSettings:
       warmup_proportion: share of the steps with rising learning rate.
       sequence_length: the largest number of tokens in a sequence; longer texts are cut, longer documents
         are split.
-      max_train_examples: trains on so many examples only, the same for every seed; None: all.
+      max_train_examples: the number of examples to train on, the same ones for every seed; None: all.
       held_out_fold: 0 to 4: trains on the other four fifths of the training examples and predicts this
         one too, as evaluation set `held_out`; the fifths are the same for every seed. None: trains on all.
       prediction_epochs: numbers of epochs (may be fractions) after which the same predictions are made
@@ -63,14 +63,14 @@ class FinetuningSettings:
         after prediction_epochs and the last, whose predictions are then the run's.
       keep_set: for `best`, the evaluation set that is scored; None: the first.
       keep_metric: for `best`, the metric; None: the first of that set.
-      patience: for `best`: training ends after so many predictions in a row that are not better than the
-        best before; None: it does not.
-      max_steps: training ends after so many steps where its epochs have more, and the learning rate falls to
-        0 there; None: epochs decide.
+      patience: for `best`: training ends after this number of predictions in a row that are not better than
+        the best before; None: it does not.
+      max_steps: the largest number of steps: training ends there, and the learning rate falls to 0 there,
+        even where its epochs have more; None: epochs decide.
       gradient_shards: parts of a batch, one after the other in the memory of one, whose gradients are clipped
         apart and then summed.
       bias_correction: whether Adam's moments are corrected for their start at zero, as the recipe's are not.
-      frozen_layers: the embeddings and so many layers of the encoder stay as they are; None: all is trained.
+      frozen_layers: freeze the embeddings and the first N layers of the encoder; None: train everything.
       layer_decay: the learning rate of a layer is that of the layer above it times this; the pooler and the
         head have learning_rate.
       compute_dtype: `float32` or `bfloat16`, of the products; weights and optimiser are float32.

@@ -1,4 +1,4 @@
-"""What a task is, and the register of tasks: each one's name, its facts, and how arguments become data.
+"""Tasks and their register: each task's name, its facts, and how arguments become data.
 
 A task is one file that ends in `TASKS`. Its module is listed in `MODULES`, or in the user's
 `finetune.task_modules`; docs/tasks.md adds one. Nothing else names tasks, but readers of results that others
@@ -91,7 +91,7 @@ class EvaluationSet:
 
 @dataclasses.dataclass(frozen=True)
 class Learner:
-    """What the routine trains and asks for predictions.
+    """Data joined with a checkpoint: trained by the routine, and asked for predictions.
 
     Attributes:
       trainer: the compiled trainer, shared by runs of the same shapes; None where nothing is trained.

@@ -237,7 +237,7 @@ class SquadSource:
 
 @dataclasses.dataclass(frozen=True)
 class WindowSettings:
-    """How questions become sequences.
+    """Settings for cutting questions and paragraphs into sequences.
 
     Attributes:
       sequence_length: the largest number of tokens in a sequence.

@@ -1,4 +1,4 @@
-"""What the labels of a task of texts are: a class, a number, a set of labels, or a tag for each word.
+"""Labels of text tasks: a class, a number, a set of labels, or a tag for each word.
 
 A set is written as the names of its labels with `|` between them, tags with spaces between them; where cells
 have types (JSON lines, Parquet, `datasets`), both may be lists, too. So do dumps have them: as `answers` and

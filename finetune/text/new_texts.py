@@ -14,7 +14,7 @@ from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import PathLike, read_lines
 from multiberts.runs.tables import column_names
 
-# What stands for "there is no label"; the number is that of `datasets`.
+# In place of a label: nothing, or the number of `datasets` for that.
 _NO_LABEL = ("", "-1")
 _USUAL_WORDS = (("tokens",), ("words",))
 _USUAL_PAIRS: tuple[tuple[str, ...], ...] = (
