@@ -184,7 +184,8 @@ def test_leaving_questions_unanswered_is_learnt(
         assert files["other"]["predictions"][name] == ("" if odds[name] > -1.5 else best["text"])
     process = run_python(
         "-m",
-        "finetune.squad_export",
+        "multiberts",
+        "squad-export",
         f"--gin_param=squad_export.run_dir = '{tmp_path / 'third'}'",
         f"--gin_param=squad_export.predictions = '{tmp_path / 'nowhere'}'",
     )
