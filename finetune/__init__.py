@@ -1,7 +1,7 @@
 """Fine-tuning of checkpoints on tasks; every run ends in per-example predictions.
 
-One routine (`finetune.finetuning.finetune`), one file a family of tasks: classification and
-regression on GLUE, gold-mention coreference on a frozen encoder, and a masked-LM pronoun probe.
+One routine (`finetune.finetune`), one folder per kind of task: `text` (GLUE, and texts of the user's own),
+`squad`, and `coreference` on a frozen encoder, with a masked-LM pronoun probe.
 """
 
 from multiberts.runs import environment as environment

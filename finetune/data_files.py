@@ -1,4 +1,4 @@
-"""Splits of a task's data: files in a folder, or prepared by TensorFlow Datasets.
+"""Files of a task's data: splits in a folder or prepared by TensorFlow Datasets, and tables of new examples.
 
 TensorFlow is imported when a dataset is opened, and not before.
 """
@@ -6,17 +6,23 @@ TensorFlow is imported when a dataset is opened, and not before.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from multiberts.bert.tokenization import Tokenizer
 from multiberts.runs.dataset_builder import open_builder
 from multiberts.runs.directory import fingerprint
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
-from multiberts.runs.tables import TABLE_SUFFIXES
+from multiberts.runs.tables import TABLE_SUFFIXES, TableRow, is_columnar, read_rows
 
+# Lines of text, and not a table.
+LINES_SUFFIX = ".txt"
+# In place of a file: a name in TensorFlow Datasets.
+DATASET_PREFIX = "tfds:"
 # The names of a split in TensorFlow Datasets, by our name; several where data sets differ.
 SPLITS = {
     "train": ("train",),
@@ -26,6 +32,34 @@ SPLITS = {
     "test_matched": ("test_matched",),
     "test_mismatched": ("test_mismatched",),
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class FileContent:
+    """A file, equal to any other of the same bytes; a key for caches.
+
+    Attributes:
+      path: where it lies; for reading and for errors.
+      checksum: SHA-256 of its bytes.
+    """
+
+    path: Path = dataclasses.field(compare=False)
+    checksum: str
+
+    @classmethod
+    def of(cls, path: PathLike) -> FileContent:
+        """Reads the file's checksum.
+
+        Raises:
+          UserError: there is no such file.
+        """
+        return cls(Path(path), fingerprint(path))
+
+
+@functools.lru_cache(maxsize=2)
+def tokenizer_of(vocabulary: FileContent) -> Tokenizer:
+    """Returns the tokeniser of a vocabulary, shared by all checkpoints that have it."""
+    return Tokenizer(vocabulary.path)
 
 
 def split_file(data_dir: PathLike, split: str, suffix: str = ".tsv") -> Path:
@@ -184,3 +218,46 @@ def open_split(dataset: str, splits: Sequence[str], datasets_dir: str | None) ->
         builder=builder,
         split=split,
     )
+
+
+def read_new_rows(
+    path: PathLike,
+    columns: Sequence[str],
+    *,
+    values: Sequence[str] = (),
+    optional: Sequence[str] = (),
+) -> list[TableRow]:
+    r"""Reads a table with named columns in any form of `runs.tables`.
+
+    Args:
+      path: the file.
+      columns: those with text that must be there.
+      values: further ones that must be there, which may hold numbers or lists.
+      optional: further ones, which need not be there.
+
+    Raises:
+      UserError: the file is missing, empty, of another form, or lacks a column.
+
+    Example:
+      >>> path = getfixture("tmp_path") / "new.jsonl"
+      >>> _ = path.write_text('{"text": "A cake.", "stars": 4}\n')
+      >>> [(row["text"], row["stars"]) for row in read_new_rows(path, ["text"], optional=["stars"])]
+      [('A cake.', '4')]
+    """
+    check_form(path)
+    cure = "correct the file"
+    return list(read_rows(path, columns, values=values, optional=optional, cure=cure))
+
+
+def check_form(path: PathLike) -> None:
+    """Refuses a file whose name is not that of a table.
+
+    Raises:
+      UserError: it is not.
+    """
+    name = Path(path).name.removesuffix(".gz")
+    if not (is_columnar(path) or name.endswith(TABLE_SUFFIXES)):
+        raise UserError(
+            f"{path} is of no known form; give a file whose name ends in .tsv, .csv, .jsonl or .parquet, "
+            f"or {LINES_SUFFIX} with one text per line"
+        )

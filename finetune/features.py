@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from multiberts.runs.errors import UserError
 
+if TYPE_CHECKING:
+    from multiberts.bert.training.engine import Predictor
+
 # Batches are padded to the smallest of these that holds their longest example: few enough that a
 # step is compiled a few times only, close enough that little is spent on padding.
 BUCKET_LENGTHS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
-# Compiling for one more length costs about what so many batches of evaluation do.
+# Compiling for one more length costs about as much as this number of batches of evaluation.
 _BATCHES_A_LENGTH = 8
+
+_EVALUATION_BATCH_SIZE = 64
 
 
 class TextEncoder(Protocol):
-    """What is needed of bert.tokenization.Tokenizer."""
+    """The part of `bert.tokenization.Tokenizer` that features need."""
 
     cls_id: int
     sep_id: int
@@ -202,3 +207,22 @@ def evaluation_lengths(lengths: np.ndarray, batches: list[tuple[np.ndarray, int]
     run = _BATCHES_A_LENGTH
     # The last batch of each run of batches is the longest one.
     return [longest[min(len(batches), (n // run + 1) * run) - 1] for n in range(len(batches))]
+
+
+def predicted_batches(
+    predictor: Predictor,
+    parameters: Mapping[str, np.ndarray],
+    features: SequenceFeatures,
+    rows: np.ndarray,
+) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
+    """Yields what a model answers on the rows of some sequences, those of like length together.
+
+    Yields:
+      int64 [batch], places among `rows`; and the model's outputs there [batch, ...], by name.
+    """
+    lengths = features.lengths[rows]
+    batches = evaluation_batches(lengths, _EVALUATION_BATCH_SIZE)
+    padded = evaluation_lengths(lengths, batches)
+    for (places, count), length in zip(batches, padded, strict=True):
+        outputs = predictor(parameters, sequence_batch(features, rows[places], length))
+        yield places[:count], {name: values[:count] for name, values in outputs.items()}

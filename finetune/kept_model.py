@@ -7,7 +7,7 @@ and a record of what they were trained on (`bert/checkpoint/fine_tuned.py`).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ import numpy as np
 from multiberts.bert.checkpoint.checkpoint import (
     PROVENANCE,
     ancestor,
+    read_checkpoint,
     read_provenance,
     write_checkpoint,
 )
@@ -24,10 +25,9 @@ from multiberts.bert.checkpoint.tensorflow_format import FILES
 from multiberts.evaluate.dumps.run_file import set_at
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.evaluate.scoring import scores_of
-from multiberts.finetune.family import Learner
-from multiberts.finetune.recipe import FinetuningSettings
-from multiberts.finetune.run_outputs import Entries
-from multiberts.finetune.tasks import Task
+from multiberts.finetune.outputs import Entries, written_early
+from multiberts.finetune.settings import FinetuningSettings
+from multiberts.finetune.task import Learner, Task
 from multiberts.runs.errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class _Selection:
       evaluation_set: of the predictions that are scored.
       metric: its name.
       higher_is_better: its direction.
-      patience: training ends after so many scores that are not better than the best; None: never.
+      patience: training ends after this number of scores that are not better than the best; None: never.
     """
 
     evaluation_set: str
@@ -141,12 +141,14 @@ class KeptModel:
       start: where the training started.
       provenance: as from `fine_tuned_provenance`.
       selection: how the best one is chosen; None: the last one is kept.
+      early: after how many epochs models before the last one are evaluated.
     """
 
     run_dir: Path
     start: Checkpoint
     provenance: Mapping[str, Any]
     selection: _Selection | None
+    early: Sequence[float]
 
     @classmethod
     def of(
@@ -177,7 +179,8 @@ class KeptModel:
         if settings.keep == "best":
             selection = _Selection.of(settings, learner, held_out)
         provenance = fine_tuned_provenance(settings, task, learner.head, start, fingerprint)
-        return cls(Path(settings.run_dir), start, provenance, selection)
+        early = sorted(settings.prediction_epochs)
+        return cls(Path(settings.run_dir), start, provenance, selection, early)
 
     @property
     def path(self) -> Path:
@@ -189,16 +192,72 @@ class KeptModel:
         found: float = read_provenance(self.path)[FINE_TUNED]["epochs"]
         return found
 
-    def write(self, weights: Mapping[str, np.ndarray], epochs: float) -> None:
-        """Writes the model after so many epochs, in place of an earlier one.
+    def offer(
+        self,
+        weights: Mapping[str, np.ndarray],
+        entries: Entries,
+        epochs: float,
+        *,
+        is_last: bool = False,
+    ) -> bool:
+        """Keeps a model if it is better than all before it, or the last one where that is asked for.
 
         Args:
           weights: float32 arrays by name, those that were trained.
-          epochs: of training.
+          entries: of its predictions, as in run.json.
+          epochs: of training before them.
+          is_last: whether training has ended.
+
+        Returns:
+          Whether it was kept, in place of an earlier one.
 
         Raises:
           UserError: the disk is full or the directory cannot be written.
         """
+        if self.selection is None:
+            is_better = is_last
+        else:
+            before = self._scores()
+            score = self._score(entries, None if is_last else epochs)
+            is_better = self.selection.best([*before, score]) == len(before)
+        if is_better:
+            self._write(weights, epochs)
+        return is_better
+
+    def read(self, names: Iterable[str]) -> dict[str, np.ndarray]:
+        """Returns the weights of the model that was kept, those of some names."""
+        best = read_checkpoint(self.path)
+        return {name: {**best.parameters, **best.head}[name] for name in names}
+
+    def has_lost_patience(self) -> bool:
+        """Returns whether training ends here, as too many models were no better than the best one."""
+        if self.selection is None or self.selection.patience is None:
+            return False
+        scores = self._scores()
+        if not scores:
+            return False
+        return len(scores) - 1 - self.selection.best(scores) >= self.selection.patience
+
+    def _scores(self) -> list[float]:
+        """Returns the scores of the early models so far, in their order."""
+        written = [(epochs, written_early(self.run_dir, epochs)) for epochs in self.early]
+        return [self._score(entries, epochs) for epochs, entries in written if entries is not None]
+
+    def _score(self, entries: Entries, epochs: float | None) -> float:
+        """Returns the score by which models are compared; `epochs` None: of the last one."""
+        assert self.selection is not None
+        name = self.selection.evaluation_set
+        name = name if epochs is None else set_at(name, epochs)
+        parent = self.provenance["parent"]
+        content = {
+            "task": self.provenance[FINE_TUNED]["task"],
+            "evaluation_sets": entries,
+            **{name: parent.get(name) for name in ("procedure", "pretrain_seed", "step")},
+            **dict.fromkeys(("data_seed", "learning_rate", "finetune_seed")),
+        }
+        return scores_of(self.run_dir, name, content)[self.selection.metric]
+
+    def _write(self, weights: Mapping[str, np.ndarray], epochs: float) -> None:
         encoder = {
             name: values
             for name, values in self.start.parameters.items()
@@ -216,42 +275,3 @@ class KeptModel:
             self.start.vocabulary_path,
             {**self.provenance, FINE_TUNED: {**record, "head": head, "epochs": epochs}},
         )
-
-    def score(self, entries: Entries, epochs: float | None) -> float:
-        """Returns the score by which models are compared.
-
-        Args:
-          entries: of the predictions, as in run.json.
-          epochs: of training before them; None: at the end.
-        """
-        assert self.selection is not None
-        name = self.selection.evaluation_set
-        name = name if epochs is None else set_at(name, epochs)
-        parent = self.provenance["parent"]
-        content = {
-            "task": self.provenance[FINE_TUNED]["task"],
-            "evaluation_sets": entries,
-            **{name: parent.get(name) for name in ("procedure", "pretrain_seed", "step")},
-            **dict.fromkeys(("data_seed", "learning_rate", "finetune_seed")),
-        }
-        return scores_of(self.run_dir, name, content)[self.selection.metric]
-
-    def is_better(self, score: float, before: Sequence[float]) -> bool:
-        """Returns whether a model is better than all before it.
-
-        Args:
-          score: of the model.
-          before: of the models before it.
-        """
-        assert self.selection is not None
-        return self.selection.best([*before, score]) == len(before)
-
-    def has_lost_patience(self, scores: Sequence[float]) -> bool:
-        """Returns whether training ends here.
-
-        Args:
-          scores: of all models so far, in their order.
-        """
-        if self.selection is None or self.selection.patience is None or not scores:
-            return False
-        return len(scores) - 1 - self.selection.best(scores) >= self.selection.patience

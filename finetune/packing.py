@@ -1,4 +1,4 @@
-"""How a training batch is packed into fewer rows, so that short sequences are not padded to the longest.
+"""Packs a training batch into fewer rows, so that short sequences are not padded to the longest.
 
 In a batch of random sequences one is nearly always long, and padding all to it doubles the work. So several
 short ones lie in one row, none attending to another: the loss is that of the whole batch, and every token
@@ -23,19 +23,19 @@ from multiberts.bert.randomness import generator
 from multiberts.finetune.features import SequenceFeatures, sequence_batch
 
 _NUM_SAMPLES = 256
-# What is left of the work, for packing to be worth its compilation.
+# Packing is worth its compilation where it leaves less than this share of the work.
 _WORTH_IT = 0.9
-# The larger shape has so many rows more than any sampled batch needs: then hardly any needs a third shape.
+# Rows that the larger shape has beyond what any sampled batch needs, so that hardly any needs a third shape.
 _SPARE_ROWS = 1
 # Sequences that may lie in one row.
 _MOST = (2, 3, 4, 6, 8, 12, 16)
 
-# Of a packed batch, besides the encoder's inputs; see `encoder.Packing`.
+# Arrays of a packed batch besides the encoder's inputs; see `encoder.Packing`.
 PACKING = ("sequences", "positions", "firsts", "chosen")
 
 
 class Shape(NamedTuple):
-    """Of a packed batch.
+    """The shape of a packed batch.
 
     Attributes:
       rows: how many.

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingOptions:
-    """How a fine-tuning run trains; the defaults are the recipe's.
+    """Options of training; the defaults are the published recipe's.
 
     Attributes:
       gradient_shards: parts of a batch, one after the other in the memory of one, whose gradients are
         clipped apart and then summed.
       bias_correction: whether Adam's moments are corrected for their start at zero.
-      frozen_layers: the embeddings and so many layers stay as they are; None: nothing does.
+      frozen_layers: freeze the embeddings and the first N layers; None: train everything.
       layer_decay: the learning rate of a layer is that of the layer above it times this.
       compute_dtype: `float32` or `bfloat16`, of the products in training and prediction.
       devices: how many share a step; `auto`: all accelerators. TensorFlow trains on one.

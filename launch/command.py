@@ -27,7 +27,7 @@ from typing import Any
 import gin
 from absl import flags
 
-from multiberts.finetune.tasks import registered_tasks
+from multiberts.finetune.task import registered_tasks
 from multiberts.launch.imports.register import imported_runs
 from multiberts.launch.markers.failures import exit_with
 from multiberts.launch.plan.experiment import Experiment, make_plan

@@ -24,8 +24,8 @@ from tqdm import tqdm
 
 from multiberts.bert.checkpoint.checkpoint import check_checkpoint
 from multiberts.bert.checkpoint.hub import checkpoint_directory
-from multiberts.finetune.finetuning import finetune
-from multiberts.finetune.tasks import registered_tasks
+from multiberts.finetune.finetune import finetune
+from multiberts.finetune.task import registered_tasks
 from multiberts.launch.markers.failures import FailedRun, exit_with
 from multiberts.launch.plan.experiment import Axes, Folds, finetuning_runs, is_trained, of_task
 from multiberts.launch.plan.graph import Graph

@@ -127,10 +127,10 @@ COMMANDS = {
         words=("inspect", "convert", "compare"),
     ),
     "finetune": Command(
-        "finetune.finetuning:finetune",
+        "finetune.finetune:finetune",
         "fine-tune one checkpoint on one task",
         report="evaluate.scoring:describe_run",
-        notes="finetune.tasks:described_options",
+        notes="finetune.task:described_options",
         computes=True,
     ),
     "sweep": Command(
@@ -140,13 +140,13 @@ COMMANDS = {
         computes=True,
     ),
     "predict": Command(
-        "finetune.prediction:predict",
+        "finetune.predict:predict",
         "predict with a fine-tuned model on new data",
         ("model", "files"),
         computes=True,
     ),
     "submission": Command(
-        "finetune.classification.glue_submission:submission",
+        "finetune.text.submission:submission",
         "write predictions on GLUE's test sets as the leaderboard takes them",
         report="runs.directory:describe_outputs",
     ),

@@ -1,4 +1,4 @@
-"""Words in a graph: a tag for each, as `finetune/classification/` gives them."""
+"""Words in a graph: a tag for each, as `finetune/text/` gives them."""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ def _encoded(
         values = np.lib.format.open_memmap(file, mode="w+", dtype=np.float32, shape=shape)
     for spans, tokens, ends in _span_tokens(pairs, predictor, checkpoint, name):
         if kept == TOKENS:
-            # Of every token, the row: its span's first, and its place in the span.
+            # The row of every token: its span's first row plus its place in the span.
             begins = ends - (pairs.spans[spans, 2] - pairs.spans[spans, 1] + 1)
             shift = np.repeat(offsets[spans] - begins, ends - begins)
             values[np.arange(len(tokens)) + shift] = tokens

@@ -28,8 +28,8 @@ import numpy as np
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.finetune.coreference.frozen_states import ENDPOINTS, MEAN, TOKENS, SpanStates
 from multiberts.finetune.coreference.mention_pairs import MentionPairs
-from multiberts.finetune.family import Arrays
 from multiberts.finetune.features import evaluation_batches
+from multiberts.finetune.task import Arrays
 
 if TYPE_CHECKING:
     from multiberts.bert.training.engine import Predictor, Trainer

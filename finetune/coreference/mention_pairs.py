@@ -23,10 +23,10 @@ import numpy as np
 
 from multiberts.bert.randomness import generator
 from multiberts.bert.tokenization import Tokenizer
-from multiberts.finetune.content import FileContent, tokenizer_of
 from multiberts.finetune.coreference.conll import Document, Mention, read_conll
 from multiberts.finetune.coreference.gap import GapExample, read_gap
 from multiberts.finetune.coreference.winogender_schemas import Sentence, Span, read_winogender
+from multiberts.finetune.data_files import FileContent, tokenizer_of
 from multiberts.finetune.features import SequenceFeatures, stacked_sequences
 from multiberts.runs.console import progress
 from multiberts.runs.errors import UserError, counted

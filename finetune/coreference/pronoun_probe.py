@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from multiberts.bert.model.configuration import BertConfig
-from multiberts.finetune.content import FileContent, tokenizer_of
 from multiberts.finetune.coreference.winogender_schemas import (
     instantiate,
     read_winogender,
     winogender_files,
     winogender_folder,
 )
-from multiberts.finetune.family import Arrays, EvaluationSet, Learner
+from multiberts.finetune.data_files import FileContent, tokenizer_of
 from multiberts.finetune.features import (
     SequenceFeatures,
     encoder_inputs,
@@ -32,7 +31,8 @@ from multiberts.finetune.features import (
     sequence_batch,
     stacked_sequences,
 )
-from multiberts.finetune.tasks import DataArguments, Task
+from multiberts.finetune.task import Arrays, DataArguments, EvaluationSet, Learner, Task
+from multiberts.finetune.training_options import RECIPE, TrainingOptions
 from multiberts.runs.errors import UserError
 
 if TYPE_CHECKING:
@@ -126,10 +126,16 @@ class PronounProbeData:
         return np.zeros(0, np.int64)
 
     def learner(
-        self, checkpoint: Checkpoint, *, fingerprint: str, finetune_seed: int, compile_step: bool
+        self,
+        checkpoint: Checkpoint,
+        *,
+        fingerprint: str,
+        finetune_seed: int,
+        compile_step: bool,
+        training: TrainingOptions = RECIPE,
     ) -> Learner:
         """Joins the data with a checkpoint."""
-        del fingerprint, finetune_seed
+        del fingerprint, finetune_seed, training  # nothing is trained
         if "cls/predictions/output_bias" not in checkpoint.parameters:
             raise UserError(
                 f"{checkpoint.vocabulary_path.parent} has no masked-LM head (cls/predictions/...), "

@@ -21,7 +21,6 @@ import numpy as np
 from multiberts.bert.checkpoint.fine_tuned import TaskHead
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.evaluate.metrics.winogender_bias import gotcha_column
-from multiberts.finetune.content import FileContent, tokenizer_of
 from multiberts.finetune.coreference.conll import conll_files
 from multiberts.finetune.coreference.frozen_states import FrozenEncoder, SpanStates, span_states
 from multiberts.finetune.coreference.heads import (
@@ -38,10 +37,10 @@ from multiberts.finetune.coreference.mention_pairs import (
     read_pairs,
 )
 from multiberts.finetune.coreference.winogender_schemas import winogender_files, winogender_folder
-from multiberts.finetune.data_files import split_file
-from multiberts.finetune.family import HELD_OUT, Arrays, EvaluationSet, Learner
+from multiberts.finetune.data_files import FileContent, split_file, tokenizer_of
 from multiberts.finetune.features import check_sequence_length
-from multiberts.finetune.tasks import DataArguments, Task
+from multiberts.finetune.task import HELD_OUT, Arrays, DataArguments, EvaluationSet, Learner, Task
+from multiberts.finetune.training_options import RECIPE, TrainingOptions
 from multiberts.runs.errors import UserError
 from multiberts.runs.parameters import PositiveInt
 
@@ -152,9 +151,16 @@ class CoreferenceData:
         return np.unique(documents, return_inverse=True)[1].astype(np.int64)
 
     def learner(
-        self, checkpoint: Checkpoint, *, fingerprint: str, finetune_seed: int, compile_step: bool
+        self,
+        checkpoint: Checkpoint,
+        *,
+        fingerprint: str,
+        finetune_seed: int,
+        compile_step: bool,
+        training: TrainingOptions = RECIPE,
     ) -> Learner:
         """Joins the data with a checkpoint."""
+        del training  # options of training a whole encoder
         representation = self.options.span_representation
         trainer, predictor = engines(representation, compile_step)
         encoder = FrozenEncoder(checkpoint, fingerprint)

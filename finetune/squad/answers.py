@@ -33,7 +33,7 @@ _AT_ONCE = 2048
 
 @dataclasses.dataclass(frozen=True)
 class AnswerSettings:
-    """How answers are found.
+    """Settings for finding answers.
 
     Attributes:
       n_best_size: starts and ends of a window that are combined, and answers kept of a question.
@@ -71,7 +71,7 @@ class Candidate:
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What a model answers to one question.
+    """A model's answer to one question.
 
     Attributes:
       chosen: the answer given; that of text "" for none.

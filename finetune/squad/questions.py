@@ -14,9 +14,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from multiberts.finetune.content import FileContent, tokenizer_of
-from multiberts.finetune.data_files import SPLITS, DatasetSplit, open_split
-from multiberts.finetune.new_data import read_new_rows
+from multiberts.finetune.data_files import (
+    SPLITS,
+    DatasetSplit,
+    FileContent,
+    open_split,
+    read_new_rows,
+    tokenizer_of,
+)
 from multiberts.finetune.squad.windows import (
     Context,
     SquadExamples,
@@ -232,7 +237,7 @@ class SquadSource:
 
 @dataclasses.dataclass(frozen=True)
 class WindowSettings:
-    """How questions become sequences.
+    """Settings for cutting questions and paragraphs into sequences.
 
     Attributes:
       sequence_length: the largest number of tokens in a sequence.

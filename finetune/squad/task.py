@@ -17,17 +17,14 @@ from multiberts.bert.checkpoint.fine_tuned import TaskHead
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.serving.question_settings import QuestionOptions
 from multiberts.evaluate.dumps.prediction_file import ANSWERS
-from multiberts.finetune.content import FileContent, tokenizer_of
-from multiberts.finetune.data_files import split_file
-from multiberts.finetune.family import HELD_OUT, Arrays, EvaluationSet, Learner
+from multiberts.finetune.data_files import FileContent, split_file, tokenizer_of
 from multiberts.finetune.features import (
     check_sequence_length,
     encoder_inputs,
-    evaluation_batches,
-    evaluation_lengths,
+    predicted_batches,
     sequence_batch,
 )
-from multiberts.finetune.output_layer import TrainingStart, WholeEncoderData
+from multiberts.finetune.output_layer import with_output_layer
 from multiberts.finetune.squad.answers import (
     AnswerFinder,
     AnswerSettings,
@@ -36,15 +33,15 @@ from multiberts.finetune.squad.answers import (
 )
 from multiberts.finetune.squad.questions import SquadSet, SquadSource, WindowSettings, prepared
 from multiberts.finetune.squad.windows import SquadWindows
-from multiberts.finetune.tasks import DataArguments, Task
+from multiberts.finetune.task import HELD_OUT, Arrays, DataArguments, EvaluationSet, Learner, Task
 from multiberts.finetune.training_options import RECIPE, TrainingOptions
 from multiberts.runs.errors import UserError
 
 if TYPE_CHECKING:
+    from multiberts.bert.checkpoint.checkpoint import Checkpoint
     from multiberts.bert.training.engine import Predictor, Trainer
 
 METRICS = ("squad_f1", "squad_exact_match")
-EVALUATION_BATCH_SIZE = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,7 +127,7 @@ class SquadFamily:
 
 
 @dataclasses.dataclass(frozen=True)
-class SquadData(WholeEncoderData):
+class SquadData:
     """Training windows, and the evaluation sets by name."""
 
     family: SquadFamily
@@ -143,9 +140,18 @@ class SquadData(WholeEncoderData):
         """Returns the number of the example that each training row belongs to."""
         return np.zeros(0, np.int64) if self.train is None else self.train.windows.question
 
-    def joined(self, start: TrainingStart) -> Learner:
+    def learner(
+        self,
+        checkpoint: Checkpoint,
+        *,
+        fingerprint: str,
+        finetune_seed: int,
+        compile_step: bool,
+        training: TrainingOptions = RECIPE,
+    ) -> Learner:
         """Joins the data with a checkpoint."""
-        trainer, predictor = engines(start.checkpoint.config, start.compile_step, start.training)
+        del fingerprint  # the encoder is trained: nothing of it can be kept between runs
+        trainer, predictor = engines(checkpoint.config, compile_step, training)
 
         def batch(rows: np.ndarray) -> Arrays:
             windows = self._trained().windows
@@ -167,7 +173,9 @@ class SquadData(WholeEncoderData):
 
         return Learner(
             trainer=trainer,
-            initial_parameters=start.parameters(2, "finetune squad"),
+            initial_parameters=lambda: with_output_layer(
+                checkpoint, 2, "finetune squad", finetune_seed
+            ),
             batch=batch,
             evaluate=evaluate,
             evaluate_rows=evaluate_rows,
@@ -230,14 +238,11 @@ def window_logits(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns scores of every word piece as start and as end; float32 [windows, longest] each."""
     found = np.zeros((2, *windows.features.input_ids.shape), np.float32)
-    lengths = windows.features.lengths
-    batches = evaluation_batches(lengths, EVALUATION_BATCH_SIZE)
-    padded = evaluation_lengths(lengths, batches)
-    for (rows, count), length in zip(batches, padded, strict=True):
-        outputs = predictor(parameters, sequence_batch(windows.features, rows, length))
+    batches = predicted_batches(predictor, parameters, windows.features, np.arange(len(windows)))
+    for rows, outputs in batches:
         for place, name in enumerate(("start_logits", "end_logits")):
             width = min(found.shape[2], outputs[name].shape[1])
-            found[place, rows[:count], :width] = outputs[name][:count, :width]
+            found[place, rows, :width] = outputs[name][:, :width]
     return found[0], found[1]
 
 
@@ -367,6 +372,7 @@ def _task(
     suffix: str,
     num_examples: tuple[int | None, int | None],
     settings: type[SquadOptions] = SquadOptions,
+    **facts: Any,
 ) -> Task:
     """Returns a task whose files in a folder are `train<suffix>.json` and `dev<suffix>.json`."""
     with_unanswerable = settings is UnanswerableOptions
@@ -378,13 +384,15 @@ def _task(
         num_train_examples=num_examples[0],
         num_dev_examples=num_examples[1],
         data_files=(f"train{suffix}.json", f"dev{suffix}.json"),
+        **facts,
     )
 
 
+_FOLDERS = ("squad", ".")
 # Numbers of windows of 384 tokens with a stride of 128, rounded: a step trains on windows.
 TASKS = (
-    _task("squad-v1.1", "-v1.1", (88_600, 10_800)),
-    _task("squad-v2.0", "-v2.0", (132_000, 12_200), UnanswerableOptions),
+    _task("squad-v1.1", "-v1.1", (88_600, 10_800), data_folders=_FOLDERS),
+    _task("squad-v2.0", "-v2.0", (132_000, 12_200), UnanswerableOptions, data_folders=_FOLDERS),
     # Questions of the user's own in the layout of SQuAD 1.1; also those of the synthetic world.
-    _task("questions", "", (None, None)),
+    _task("questions", "", (None, None), foreign_head="question_answering"),
 )

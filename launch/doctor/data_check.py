@@ -5,20 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from multiberts.finetune.task import registered_tasks
 from multiberts.launch.doctor.findings import OK, PROBLEM, WARNING, CheckResult
 from multiberts.runs.files import PathLike
 
-# For each task the folders that it may lie in, and its files; a name may end in .gz besides.
-_GLUE = {
-    **dict.fromkeys(
-        ("CoLA", "SST-2", "MRPC", "QQP", "STS-B", "QNLI", "RTE", "WNLI"), ("train.tsv", "dev.tsv")
-    ),
-    "MNLI": ("train.tsv", "dev_matched.tsv", "dev_mismatched.tsv"),
-}
-TASKS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    **{task: ((f"glue/{task}", task), files) for task, files in _GLUE.items()},
-    "SQuAD 1.1": (("squad", "."), ("train-v1.1.json", "dev-v1.1.json")),
-    "SQuAD 2.0": (("squad", "."), ("train-v2.0.json", "dev-v2.0.json")),
+# Data that are not those of one task: the folders that they may lie in, and their files.
+OTHERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "HANS": (("hans", "."), ("heuristics_evaluation_set.txt",)),
     "GAP": (
         ("coref/gap", "gap", "."),
@@ -69,7 +61,11 @@ def tasks_by_state(folder: Path) -> tuple[list[str], dict[str, list[str]], list[
     complete: list[str] = []
     partial: dict[str, list[str]] = {}
     absent: list[str] = []
-    for task, (places, files) in TASKS.items():
+    tasks = registered_tasks().values()
+    of_tasks = {
+        task.name: (task.data_folders, task.data_files) for task in tasks if task.data_folders
+    }
+    for task, (places, files) in (of_tasks | OTHERS).items():
         missing = min((_missing(folder / place, files) for place in places), key=len)
         if not missing:
             complete.append(task)

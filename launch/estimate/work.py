@@ -12,7 +12,7 @@ from typing import Any
 
 from multiberts.bert.model.configuration import BertConfig, num_parameters
 from multiberts.bert.model.operations import model_flops_per_step
-from multiberts.finetune.tasks import task_named
+from multiberts.finetune.task import task_named
 from multiberts.launch.plan.planned_run import Output, PlannedRun, vocabulary_size
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import read_json_fields

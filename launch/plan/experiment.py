@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from multiberts.bert.checkpoint.hub import is_name
-from multiberts.finetune.tasks import task_named
+from multiberts.finetune.task import task_named
 from multiberts.launch.plan.graph import DATA, WORLD, Graph, complete, placed_in
 from multiberts.launch.plan.input_digests import InputDigests
 from multiberts.launch.plan.planned_run import (

@@ -34,7 +34,7 @@ Key = tuple[str, str]  # task, evaluation set
 Pairs = Sequence[tuple[Dump, Dump]]
 ACCURACY = "accuracy"
 BIAS = "bias_correlation"
-HANS, NOT_ENTAILED = "hans", 0  # the label of `finetune.classification.challenge_pairs.TWO_WAY`
+HANS, NOT_ENTAILED = "hans", 0  # the label of `finetune.text.challenge_sets.TWO_WAY`
 # Its draws, so that the same predictions give the same samples; it has no studentised interval.
 PUBLISHED = ComparisonSettings(draws="published", studentised=False)
 GROUP_MEASURES = (ACCURACY, *OCCUPATION_MEASURES)

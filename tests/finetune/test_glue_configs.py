@@ -11,7 +11,7 @@ from typing import Any
 import gin
 import pytest
 
-from multiberts.finetune.finetuning import finetune
+from multiberts.finetune.finetune import finetune
 from multiberts.runs.command import parse_gin, require_arguments
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,8 +14,8 @@ from multiberts.bert.checkpoint.checkpoint import read_checkpoint
 from multiberts.bert.checkpoint.commands import main as checkpoint_command
 from multiberts.evaluate.dumps.predictions import read_predictions
 from multiberts.evaluate.scoring import scores_of
-from multiberts.finetune import finetuning
-from multiberts.finetune.finetuning import finetune
+from multiberts.finetune import finetune as finetuning
+from multiberts.finetune.finetune import finetune
 from multiberts.finetune.kept_model import MODEL_FILES
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import PreemptedError

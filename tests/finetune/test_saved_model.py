@@ -15,8 +15,8 @@ import pytest
 from multiberts.bert.checkpoint.commands import main as checkpoint_command
 from multiberts.bert.checkpoint.saved_model import export_saved_model
 from multiberts.finetune.features import truncated_lengths
-from multiberts.finetune.finetuning import finetune
-from multiberts.finetune.prediction import predict
+from multiberts.finetune.finetune import finetune
+from multiberts.finetune.predict import predict
 from multiberts.runs.errors import UserError
 
 pytest.importorskip("tensorflow_text", reason="needs requirements.txt")

@@ -1,7 +1,7 @@
 """`multiberts list` names what parameters take."""
 
 from multiberts.evaluate.metrics.register import METRICS
-from multiberts.finetune.tasks import registered_tasks
+from multiberts.finetune.task import registered_tasks
 from multiberts.launch.listing import list_names
 
 

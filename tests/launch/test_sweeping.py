@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from multiberts.finetune.finetuning import finetune
+from multiberts.finetune.finetune import finetune
 from multiberts.launch.sweeping import sweep, sweep_plan
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import EXIT_PREEMPTED
@@ -86,10 +86,10 @@ def test_data_and_weights_are_read_once(
     tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path, monkeypatch
 ) -> None:
     from multiberts.bert.checkpoint import checkpoint as checkpoints
-    from multiberts.finetune.classification.glue_readers import GlueTsvReader
+    from multiberts.finetune.text.readers import TableReader
 
     reads: list[str] = []
-    read_checkpoint, read_texts = checkpoints.read_checkpoint, GlueTsvReader.__call__
+    read_checkpoint, read_texts = checkpoints.read_checkpoint, TableReader.__call__
 
     def reading(path):
         reads.append(Path(path).name)
@@ -100,7 +100,7 @@ def test_data_and_weights_are_read_once(
         return read_texts(self, files, name)
 
     monkeypatch.setattr(checkpoints, "read_checkpoint", reading)
-    monkeypatch.setattr(GlueTsvReader, "__call__", reading_texts)
+    monkeypatch.setattr(TableReader, "__call__", reading_texts)
     paths = [make_checkpoint(5), make_checkpoint(6)]
     assert sweep(**arguments(tmp_path / "sweep", paths, pair_data)) == []
     assert sorted(reads) == ["checkpoint_5", "checkpoint_6", "dev", "train"]
@@ -274,7 +274,7 @@ def test_configurations_plan_the_papers_runs(
     """In a process of its own: Gin's configuration is one per process."""
     program = (
         "import gin, json, sys\n"
-        "from multiberts.finetune import finetuning\n"
+        "from multiberts.finetune import finetune as finetuning\n"
         "from multiberts.launch import sweeping as sweep\n"
         "from multiberts.runs.gin_files import in_data_folder, parse_gin\n"
         "from multiberts.runs.gin_files import scoped_bindings\n"

@@ -8,7 +8,7 @@ import pytest
 
 from multiberts.evaluate.dumps.predictions import read_predictions
 from multiberts.evaluate.dumps.run_file import read_run
-from multiberts.finetune.finetuning import finetune
+from multiberts.finetune.finetune import finetune
 from multiberts.runs.errors import UserError
 
 
@@ -79,8 +79,8 @@ def test_release_has_47_nominative_templates_of_occupations(
     shared_data: Path, tmp_path: Path, vocabulary: Path
 ) -> None:
     from multiberts.bert.model.configuration import BertConfig
-    from multiberts.finetune.content import FileContent
     from multiberts.finetune.coreference.pronoun_probe import PronounProbeFamily
+    from multiberts.finetune.data_files import FileContent
 
     family = PronounProbeFamily(shared_data / "winogender")
     config = BertConfig(vocab_size=30522)

@@ -10,12 +10,12 @@ import pytest
 from multiberts.bert.checkpoint.checkpoint import read_checkpoint
 from multiberts.evaluate.dumps.predictions import read_predictions
 from multiberts.evaluate.dumps.run_file import read_run
-from multiberts.finetune.content import FileContent
 from multiberts.finetune.coreference.frozen_states import FrozenEncoder, span_states
 from multiberts.finetune.coreference.heads import HEADS, engines, pair_logits
 from multiberts.finetune.coreference.task import TASKS
-from multiberts.finetune.finetuning import finetune
-from multiberts.finetune.tasks import DataArguments
+from multiberts.finetune.data_files import FileContent
+from multiberts.finetune.finetune import finetune
+from multiberts.finetune.task import DataArguments
 from multiberts.runs.errors import UserError
 
 SMALL = {"sequence_length": 48, "options": {"num_hidden_units": 32}, "compile_step": False}

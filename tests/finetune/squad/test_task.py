@@ -15,11 +15,11 @@ from multiberts.evaluate.dumps.prediction_file import read_file
 from multiberts.evaluate.dumps.predictions import read_predictions
 from multiberts.evaluate.dumps.run_file import read_run
 from multiberts.evaluate.scoring import scores_of
-from multiberts.finetune.content import FileContent
-from multiberts.finetune.finetuning import finetune
+from multiberts.finetune.data_files import FileContent
+from multiberts.finetune.finetune import finetune
 from multiberts.finetune.squad.scorer_files import squad_export
 from multiberts.finetune.squad.task import SquadData, engines, window_logits
-from multiberts.finetune.tasks import DataArguments, task_named
+from multiberts.finetune.task import DataArguments, task_named
 from multiberts.runs.errors import UserError
 
 OPTIONS = {"max_query_length": 4, "doc_stride": 6, "n_best_size": 8}
@@ -184,7 +184,8 @@ def test_leaving_questions_unanswered_is_learnt(
         assert files["other"]["predictions"][name] == ("" if odds[name] > -1.5 else best["text"])
     process = run_python(
         "-m",
-        "finetune.squad_export",
+        "multiberts",
+        "squad-export",
         f"--gin_param=squad_export.run_dir = '{tmp_path / 'third'}'",
         f"--gin_param=squad_export.predictions = '{tmp_path / 'nowhere'}'",
     )

@@ -51,5 +51,7 @@ def test_the_optimiser_is_six_files_from_the_command_line_and_the_loop_is_one_of
         *flags,
         **{ENGINE: engine},
     )
-    assert {"runs/command.py", "bert/training/training_loop.py", "bert/model/optimization.py"} <= {*files}
+    assert {"runs/command.py", "bert/training/training_loop.py", "bert/model/optimization.py"} <= {
+        *files
+    }
     assert len(files) <= 6, sorted(files)

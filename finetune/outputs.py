@@ -1,0 +1,117 @@
+"""Records of a fine-tuning run: early predictions that are written, and the origin of its numbers."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from multiberts.bert.checkpoint.checkpoint import VOCABULARY
+from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
+from multiberts.bert.checkpoint.hub import origin_of
+from multiberts.evaluate.dumps.run_file import problem_of_entries, set_at
+from multiberts.runs.directory import fingerprint
+from multiberts.runs.environment import JAX, TENSORFLOW, engine
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import read_json_fields, sha256_of_file, write_atomically
+
+STATE = "state"
+_VERSIONS_OF = ("keras", "numpy", "tokenizers")
+_VERSIONS_OF_ENGINES = {TENSORFLOW: ("tensorflow", "tensorflow-cpu"), JAX: ("jax", "jaxlib")}
+
+Entries = dict[str, dict[str, Any]]
+
+
+def written_early(run_dir: Path, epochs: float) -> Entries | None:
+    """Returns the entries of early predictions that this run wrote before it was stopped, or None."""
+    path = _early_file(run_dir, epochs)
+    if not path.is_file():
+        return None
+    cure = "remove it, and the same command starts the run's predictions again"
+    entries = read_json_fields(path, cure=cure)
+    if problem := problem_of_entries(entries):
+        raise UserError(f"{path}: {problem}; {cure}")
+    return entries
+
+
+def note_early(run_dir: Path, epochs: float, entries: Entries) -> None:
+    """Notes that all early predictions after these epochs are written."""
+    write_atomically(_early_file(run_dir, epochs), json.dumps(entries))
+
+
+def _early_file(run_dir: Path, epochs: float) -> Path:
+    # Beside the states: with them it goes when the run is done, and run.json has the entries.
+    return run_dir / STATE / f"{set_at('predictions', epochs)}.json"
+
+
+def provenance(
+    checkpoint: Path,
+    checkpoint_provenance: Mapping[str, Any],
+    parameters: Mapping[str, Any],
+    inputs: Mapping[str, Path | list[Path]],
+) -> dict[str, Any]:
+    """Returns the origin of a run's numbers, for its run.json."""
+    known = ("procedure", "pretrain_seed", "data_seed", "step")
+    parent = checkpoint_provenance.get("parent")
+    return {
+        **{name: checkpoint_provenance.get(name) for name in known},
+        "checkpoint": _fingerprint(checkpoint),
+        **({"parent": parent} if parent else {}),
+        "vocabulary_sha256": sha256_of_file(checkpoint / VOCABULARY),
+        "parameters": dict(parameters),
+        "inputs": {
+            name: [_fingerprint(path) for path in (paths if isinstance(paths, list) else [paths])]
+            for name, paths in inputs.items()
+        },
+        "engine": engine(),
+        "versions": _versions(),
+    }
+
+
+def provenance_of_prediction(
+    model: Path, known: Mapping[str, Any], inputs: Mapping[str, Path | list[Path]]
+) -> dict[str, Any]:
+    """Returns the origin of predictions of a kept model, for a run.json: that of the run that kept it.
+
+    Args:
+      model: the checkpoint.
+      known: its provenance.
+      inputs: data files, by the argument that names them.
+    """
+    record, parent = known[FINE_TUNED], known.get("parent") or known
+    start = {"name": origin_of(model), "sha256": parent["sha256"]} if "sha256" in parent else None
+    return {
+        **{name: parent.get(name) for name in ("procedure", "pretrain_seed", "step")},
+        "data_seed": known.get("data_seed"),
+        "learning_rate": record["learning_rate"],
+        "finetune_seed": record["finetune_seed"],
+        **({"checkpoint": start} if start else {}),
+        **({"parent": parent["parent"]} if parent.get("parent") else {}),
+        "vocabulary_sha256": sha256_of_file(model / VOCABULARY),
+        "parameters": {"sequence_length": record["sequence_length"], **record["arguments"]},
+        "model": _fingerprint(model),
+        "files": {
+            name: [_fingerprint(path) for path in (paths if isinstance(paths, list) else [paths])]
+            for name, paths in inputs.items()
+        },
+        "engine": engine(),
+        "versions": _versions(),
+    }
+
+
+def _fingerprint(path: Path) -> dict[str, str]:
+    return {"name": origin_of(path), "sha256": fingerprint(path)}
+
+
+def _versions() -> dict[str, str]:
+    """Returns versions of what computed the numbers."""
+    found = {"python": platform.python_version()}
+    for distribution in sorted((*_VERSIONS_OF, *_VERSIONS_OF_ENGINES[engine()])):
+        try:
+            found[distribution] = importlib.metadata.version(distribution)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,114 @@
+"""Rows of the training data: which a run trains on, in which order, and which it leaves out."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+
+from multiberts.bert.randomness import permuted_index
+from multiberts.finetune.settings import NUM_FOLDS, FinetuningSettings
+from multiberts.runs.errors import UserError, counted
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TrainingRows:
+    """The rows that a run uses.
+
+    Attributes:
+      task: the task's name; with the seed, the address of the order.
+      finetune_seed: of the order.
+      kept: int64 [rows]: of all rows those that may be trained on.
+      held_out: int64 [rows]: those left out for prediction.
+      used: how many of `kept` are trained on.
+      batch_size: rows in a batch.
+    """
+
+    task: str
+    finetune_seed: int
+    kept: np.ndarray
+    held_out: np.ndarray
+    used: int
+    batch_size: int
+
+    @classmethod
+    def of(cls, groups: np.ndarray, settings: FinetuningSettings) -> TrainingRows:
+        """Cuts the data; the same for every seed.
+
+        Args:
+          groups: int64 [rows]: the number of the example that each belongs to.
+          settings: of the run.
+
+        Raises:
+          UserError: too few examples to hold out a fifth or to fill a batch, or they are passed over for less
+            than one.
+        """
+        task, held_out_fold = settings.task, settings.held_out_fold
+        rows = np.arange(len(groups))
+        kept, held_out = rows, rows[:0]
+        if held_out_fold is not None:
+            _, number = np.unique(groups, return_inverse=True)
+            count = int(number.max()) + 1
+            if count < NUM_FOLDS:
+                raise UserError(
+                    f"task {task} has {counted(count, 'training example')}, too few to hold out one "
+                    "fifth; leave finetune.held_out_fold out"
+                )
+            place = permuted_index(np.arange(count), count, "held-out folds", task)
+            is_out = (place * NUM_FOLDS // count == held_out_fold)[number]
+            kept, held_out = rows[~is_out], rows[is_out]
+        used = min(len(kept), settings.max_train_examples or len(kept))
+        found = cls(task, settings.finetune_seed, kept, held_out, used, settings.batch_size)
+        found._check(settings)
+        return found
+
+    def _check(self, settings: FinetuningSettings) -> None:
+        if self.batch_size > self.used:
+            raise UserError(
+                f"finetune.batch_size is {self.batch_size}, but there are "
+                f"{counted(self.used, 'example')} to train "
+                f"on, so that a batch would repeat some; give {self.used} or less"
+            )
+        for epochs in settings.prediction_epochs:
+            steps = self.num_steps(epochs)
+            if settings.max_steps is not None and steps >= settings.max_steps:
+                raise UserError(
+                    f"finetune.prediction_epochs has {epochs:g}, which is step {steps}, but "
+                    f"finetune.max_steps is {settings.max_steps}, and at the end predictions are made "
+                    "anyway; correct either"
+                )
+        given = [("num_epochs", settings.num_epochs)]
+        given += [("prediction_epochs", epochs) for epochs in settings.prediction_epochs]
+        for name, epochs in given:
+            if self.num_steps(epochs) < 1:
+                raise UserError(
+                    f"finetune.{name} has {epochs:g}, but an epoch of {counted(self.used, 'example')} is "
+                    f"{self.used / self.batch_size:g} steps, so that nothing would be trained; give "
+                    f"{math.ceil(1000 * self.batch_size / self.used) / 1000:g} or more"
+                )
+
+    def batch(self, step: int) -> np.ndarray:
+        """Returns int64 [batch_size]: the rows of a step's batch.
+
+        A batch may reach into the next epoch, so every batch has the same size.
+        """
+        position = step * self.batch_size + np.arange(self.batch_size)
+        epoch = position // self.used
+        row = permuted_index(
+            position % self.used,
+            self.used,
+            "finetune order",
+            self.task,
+            self.finetune_seed,
+            epoch,
+        )
+        if self.used < len(self.kept):
+            # The same examples for every seed.
+            row = permuted_index(row, len(self.kept), "max_train_examples", self.task)
+        found: np.ndarray = self.kept[row]
+        return found
+
+    def num_steps(self, epochs: float) -> int:
+        """Returns the number of full batches in these passes over the used rows."""
+        return int(self.used * epochs / self.batch_size)

@@ -1,0 +1,324 @@
+"""Parameters of a fine-tuning run: the settings, their checks, and which of them identify the run."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from multiberts.bert.checkpoint.hub import check_name, checkpoint_directory, is_name
+from multiberts.evaluate.dumps.run_file import set_at
+from multiberts.finetune.data_files import DATASET_PREFIX
+from multiberts.finetune.task import DataArguments, Family, Task, task_named
+from multiberts.finetune.training_options import RECIPE, TrainingOptions
+from multiberts.runs.errors import UserError
+from multiberts.runs.identity import Identity, Values
+from multiberts.runs.parameters import NonNegativeInt, PositiveFloat, PositiveInt, Range
+
+# A run that holds out a part of its training data leaves out one fifth (Zhong et al. 2021, section 2).
+NUM_FOLDS = 5
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FinetuningSettings:
+    """Settings of a fine-tuning run.
+
+    Attributes:
+      run_dir: the run's directory.
+      checkpoint: a checkpoint directory, of this project or a released one; or its name on the Hugging Face
+        Hub, such as `hub:google/multiberts-seed_0`, with `@<revision>` where it is not the newest; or
+        `tf-release:seed_0` of the published archives.
+      task: a name of `finetune.task`, or any other one together with `labels` or an option `kind`.
+      data_dir: a folder with the task's files: `train.tsv` and `dev.tsv` (or `.tsv.gz`) of a GLUE task,
+        `train.conll` and `dev.conll` (or `.conll.gz`) of coreference, the Winogender files of the probe.
+        With `dataset`: the folder of TensorFlow Datasets.
+      dataset: a name in TensorFlow Datasets, such as `glue/rte`, in place of files.
+      train_files: in place of data_dir; coreference takes several (GAP where the name ends in `.tsv` or
+        `.tsv.gz`, else CoNLL-2012), other tasks one.
+      dev_files: likewise, for evaluation; texts and pairs do not need them with a held_out_fold.
+      evaluation_files: further evaluation sets by name, such as {"hans": "path"}.
+      winogender_dir: for coreference and the probe, a folder with the Winogender files, or the list of
+        the three.
+      labels: label names of a task of the user's own.
+      options: the task's own, such as {"num_hidden_units": 64} of coreference;
+        `multiberts list tasks` has them all.
+      task_modules: names of modules outside the tree that register further tasks, such as
+        ["my_tasks.reviews"]; Python must find them (PYTHONPATH). See docs/tasks.md.
+      learning_rate: peak of the schedule.
+      finetune_seed: of the order of the examples, the head's initial weights and dropout.
+      batch_size: examples (coreference: pairs, SQuAD: windows) per step.
+      num_epochs: passes over the training examples; may be a fraction.
+      warmup_proportion: share of the steps with rising learning rate.
+      sequence_length: the largest number of tokens in a sequence; longer texts are cut, longer documents
+        are split.
+      max_train_examples: the number of examples to train on, the same ones for every seed; None: all.
+      held_out_fold: 0 to 4: trains on the other four fifths of the training examples and predicts this
+        one too, as evaluation set `held_out`; the fifths are the same for every seed. None: trains on all.
+      prediction_epochs: numbers of epochs (may be fractions) after which the same predictions are made
+        early, as `dev@2.5`; training then continues unchanged.
+      keep: which fine-tuned model stays, as a checkpoint in `model/`: `none`; `last`; or `best`, of those
+        after prediction_epochs and the last, whose predictions are then the run's.
+      keep_set: for `best`, the evaluation set that is scored; None: the first.
+      keep_metric: for `best`, the metric; None: the first of that set.
+      patience: for `best`: training ends after this number of predictions in a row that are not better than
+        the best before; None: it does not.
+      max_steps: the largest number of steps: training ends there, and the learning rate falls to 0 there,
+        even where its epochs have more; None: epochs decide.
+      gradient_shards: parts of a batch, one after the other in the memory of one, whose gradients are clipped
+        apart and then summed.
+      bias_correction: whether Adam's moments are corrected for their start at zero, as the recipe's are not.
+      frozen_layers: freeze the embeddings and the first N layers of the encoder; None: train everything.
+      layer_decay: the learning rate of a layer is that of the layer above it times this; the pooler and the
+        head have learning_rate.
+      compute_dtype: `float32` or `bfloat16`, of the products; weights and optimiser are float32.
+      devices: how many share a step: a number, or `auto` for all accelerators. TensorFlow trains on one; with
+        JAX, the bytes on CPUs are those of one.
+      tensorboard: whether to write the log to `run_dir/tensorboard` too.
+      save_state_every_steps: the largest number of steps that a kill can cost.
+      log_every_steps: steps between lines of `metrics.jsonl`.
+      compile_step: whether XLA compiles the step: some seconds per process, then faster steps.
+    """
+
+    run_dir: str
+    checkpoint: str
+    task: str
+    data_dir: str | None = None
+    dataset: str | None = None
+    train_files: Sequence[str] | None = None
+    dev_files: Sequence[str] | None = None
+    evaluation_files: Mapping[str, str] | None = None
+    winogender_dir: str | Sequence[str] | None = None
+    labels: Sequence[str] | None = None
+    options: Mapping[str, Any] | None = None
+    task_modules: Sequence[str] = ()
+    learning_rate: PositiveFloat = 5e-5
+    finetune_seed: NonNegativeInt = 0
+    batch_size: PositiveInt = 32
+    num_epochs: PositiveFloat = 3
+    warmup_proportion: Annotated[float, Range(least=0, most=1)] = 0.1
+    sequence_length: PositiveInt = 128
+    max_train_examples: PositiveInt | None = None
+    held_out_fold: Annotated[int, Range(least=0, below=NUM_FOLDS)] | None = None
+    prediction_epochs: Sequence[PositiveFloat] = ()
+    keep: Literal["none", "last", "best"] = "none"
+    keep_set: str | None = None
+    keep_metric: str | None = None
+    patience: PositiveInt | None = None
+    max_steps: PositiveInt | None = None
+    gradient_shards: PositiveInt = 1
+    bias_correction: bool = False
+    frozen_layers: NonNegativeInt | None = None
+    layer_decay: Annotated[float, Range(above=0, most=1)] = 1.0
+    compute_dtype: Literal["float32", "bfloat16"] = "float32"
+    devices: PositiveInt | Literal["auto"] = 1
+    tensorboard: bool = False
+    save_state_every_steps: PositiveInt = 500
+    log_every_steps: PositiveInt = 50
+    compile_step: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuses early predictions that are not before the end, or repeated, and a choice of none."""
+        check_name(self.checkpoint)
+        for epochs in self.prediction_epochs:
+            if epochs >= self.num_epochs:
+                raise UserError(
+                    f"finetune.prediction_epochs holds {epochs}, expected numbers above 0 and below "
+                    f"num_epochs, {self.num_epochs}: at the end predictions are made anyway; correct the "
+                    "list"
+                )
+        names = [set_at("dev", epochs) for epochs in self.prediction_epochs]
+        if len(set(names)) < len(names):
+            raise UserError(
+                f"finetune.prediction_epochs is {self.prediction_epochs}, expected each number once (to "
+                "four digits); remove the repeated one"
+            )
+        if self.keep == "best" and not self.prediction_epochs:
+            raise UserError(
+                "finetune.keep is 'best', but there are no finetune.prediction_epochs after which models "
+                "are compared; give some, such as [1, 2], or keep = 'last'"
+            )
+        for name in ("keep_set", "keep_metric", "patience"):
+            if self.keep != "best" and getattr(self, name) is not None:
+                raise UserError(
+                    f"finetune.{name} is {getattr(self, name)!r}, which counts with keep = 'best' only, "
+                    f"and keep is {self.keep!r}; leave it out, or keep the best"
+                )
+        if self.batch_size % self.gradient_shards:
+            raise UserError(
+                f"finetune.batch_size is {self.batch_size}, expected a multiple of finetune.gradient_shards, "
+                f"{self.gradient_shards}; correct either"
+            )
+
+    def call(self) -> dict[str, Any]:
+        """Returns the arguments that make the run again, as values that Gin can spell."""
+        names = [field.name for field in dataclasses.fields(self) if field.name != "run_dir"]
+        call = {name: _literal(getattr(self, name)) for name in names}
+        if not self.task_modules:  # a file that names modules is refused, as their code would run
+            del call["task_modules"]
+        return call
+
+    def check_task(self, task: Task) -> None:
+        """Refuses settings that have no effect on a task.
+
+        Raises:
+          UserError: a model is to be kept, or an option of training is given, where nothing is trained by it.
+        """
+        if self.keep != "none" and not task.trains:
+            raise UserError(
+                f"finetune.keep is {self.keep!r}, but task {self.task} trains nothing that could be "
+                "kept; leave it out"
+            )
+        if task.frozen_encoder and task.trains and self.training_options() != RECIPE:
+            names = ", ".join(field.name for field in dataclasses.fields(TrainingOptions))
+            raise UserError(
+                f"task {self.task} trains a head on the states of a frozen encoder, which takes none of the "
+                f"options {names}; leave them out"
+            )
+
+    def training_options(self) -> TrainingOptions:
+        """Returns how the run trains."""
+        names = [field.name for field in dataclasses.fields(TrainingOptions)]
+        return TrainingOptions(**{name: getattr(self, name) for name in names})
+
+
+def _literal(value: Any) -> Any:
+    """Returns an argument as the plain Python value that Gin can spell."""
+    if isinstance(value, Mapping):
+        return {key: _literal(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_literal(item) for item in value]
+    return value
+
+
+# Arguments that train something: they do not count where a task trains nothing.
+_TRAINING_PARAMETERS = (
+    "learning_rate", "finetune_seed", "batch_size", "num_epochs", "warmup_proportion",
+    "sequence_length", "max_train_examples", "held_out_fold", "prediction_epochs", "keep", "keep_set",
+    "keep_metric", "patience", "max_steps", "gradient_shards", "bias_correction", "frozen_layers",
+    "layer_decay", "compute_dtype",
+)  # fmt: skip
+
+
+_DATA_PARAMETERS = ("data_dir", "train_files", "dev_files", "evaluation_files", "winogender_dir")
+
+
+def _settle(parameters: Values, inputs: Values) -> None:
+    """Leaves out what has no effect, and takes names in TensorFlow Datasets for names."""
+    chosen = task_of(parameters)
+    options = chosen.completed(parameters["options"] or {})
+    parameters["options"] = {
+        name: value for name, value in options.items() if name not in chosen.place_options
+    }
+    if not chosen.trains:
+        for name in _TRAINING_PARAMETERS:
+            parameters.pop(name, None)
+    if parameters["dataset"] is not None:
+        del inputs["data_dir"]  # where TensorFlow Datasets keeps its data sets
+    further = inputs["evaluation_files"] or {}
+    names = {name: path for name, path in further.items() if str(path).startswith(DATASET_PREFIX)}
+    if names:
+        parameters["evaluation_sets"] = names
+        inputs["evaluation_files"] = {
+            name: path for name, path in further.items() if name not in names
+        }
+
+
+def _find_files(arguments: Mapping[str, Any], inputs: Values) -> None:
+    """Replaces folders of data by the files that the task reads, where all data are on this machine.
+
+    A checkpoint that is given by name is fetched.
+    """
+    if is_name(inputs.get("checkpoint")):
+        inputs["checkpoint"] = str(checkpoint_directory(inputs["checkpoint"]))
+    data = {name: inputs[name] for name in _DATA_PARAMETERS if name in inputs}
+    named = (
+        arguments["dataset"] is not None
+        or data.get("evaluation_files") != arguments["evaluation_files"]
+    )
+    if named or not all(map(_is_path, data.values())):
+        return
+    decisive = {name: arguments.get(name) for name in (*_DATA_PARAMETERS, *_TASK_PARAMETERS)}
+    for name in data:
+        del inputs[name]
+    inputs["files"] = _files_of(json.dumps(decisive))
+
+
+def _is_path(value: Any) -> bool:
+    """Returns whether all of a value are paths, rather than something that another run will make."""
+    if isinstance(value, Mapping):
+        return all(map(_is_path, value.values()))
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_path, value))
+    return value is None or isinstance(value, str)
+
+
+# So that a plan of thousands of runs looks once.
+@functools.lru_cache(maxsize=64)
+def _files_of(arguments: str) -> dict[str, Path | list[Path]]:
+    return family_of(json.loads(arguments)).inputs()
+
+
+def task_of(arguments: Mapping[str, Any]) -> Task:
+    """Returns the task of a call of `finetune`.
+
+    Raises:
+      UserError: there is no such task.
+    """
+    return task_named(
+        arguments["task"],
+        arguments["labels"],
+        arguments.get("task_modules") or (),
+        arguments.get("options"),
+    )
+
+
+def family_of(arguments: Mapping[str, Any]) -> Family:
+    """Finds the data of a call of `finetune`.
+
+    Raises:
+      UserError: a missing file, or arguments that do not fit the task.
+    """
+    chosen = task_of(arguments)
+    labels = arguments["labels"]
+    return chosen.family(
+        DataArguments(
+            task=arguments["task"],
+            data_dir=arguments["data_dir"],
+            dataset=arguments["dataset"],
+            train_files=tuple(arguments["train_files"] or ()),
+            dev_files=tuple(arguments["dev_files"] or ()),
+            evaluation_files=dict(arguments["evaluation_files"] or {}),
+            winogender_dir=arguments["winogender_dir"],
+            labels=None if labels is None else tuple(labels),
+            sequence_length=arguments["sequence_length"],
+            options=chosen.completed(arguments["options"] or {}),
+            holds_out=arguments["held_out_fold"] is not None,
+        )
+    )
+
+
+# Besides the data: what decides which of them are read.
+_TASK_PARAMETERS = (
+    "task", "dataset", "labels", "options", "task_modules", "sequence_length", "held_out_fold",
+)  # fmt: skip
+
+IDENTITY = Identity(
+    inputs=("checkpoint", *_DATA_PARAMETERS),
+    speed=("save_state_every_steps", "log_every_steps", "compile_step", "devices", "tensorboard"),
+    settle=_settle,
+    find_files=_find_files,
+)
+
+
+def run_parameters(call: Mapping[str, Any], family: Family) -> dict[str, Any]:
+    """Returns the parameters that a run's directory and its run.json record."""
+    counted, _ = IDENTITY.of(call)
+    names = [name for name in (*_TRAINING_PARAMETERS, "task_modules") if name in counted]
+    return {
+        "task": call["task"],
+        **family.parameters(),
+        **{name: counted[name] for name in names},
+    }

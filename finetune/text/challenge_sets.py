@@ -1,0 +1,280 @@
+"""Further evaluation sets: the beginning of a set's name determines how its file is read.
+
+    hans*                             HANS, for models of inference
+    snli*, multinli*, stress*         SNLI, MultiNLI, NLI stress tests, for models of inference
+    twitter_ppdb*, paws*              for models of paraphrases
+    ax                                GLUE's diagnostic set, for models of inference with three labels
+    test, dev_mismatched, ...         a split of the task, in its own layout
+    any other                         labelled examples in the task's own layout
+
+So `{"hans": ..., "snli_dev": ..., "snli_test": ...}` are three sets with two readers.
+
+References: McCoy et al. 2019 (HANS); Bowman et al. 2015, section 2.3 (SNLI; the label `-` means that
+annotators did not agree); Williams et al. 2018 (MultiNLI); Naik et al. 2018 (stress tests); Lan et al.
+2017 (Twitter URL corpus, TwitterPPDB); Zhang et al. 2019 (PAWS).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from multiberts.finetune.data_files import DATASET_PREFIX, SPLITS
+from multiberts.finetune.text.readers import DatasetReader, TableReader
+from multiberts.finetune.text.task import (
+    ENTAILMENT_LABELS,
+    NLI_LABELS,
+    GlueDataset,
+    TaskFiles,
+    TextExamples,
+    TextSource,
+    TextTask,
+)
+from multiberts.runs.errors import UserError
+from multiberts.runs.tables import read_rows, table_files
+
+_SET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_LEAVE_OUT = "leave it out of finetune.evaluation_files"
+# Class numbers of sets that distinguish entailment from the rest only.
+TWO_WAY = {"non-entailment": 0, "entailment": 1}
+
+
+@dataclasses.dataclass(frozen=True)
+class PairReader:
+    """Reads one file of pairs; ids are `<set>/<id>`, or `<set>/<row>` counted from 0.
+
+    Attributes:
+      published_as: the data set's name, for messages.
+      classes: the class number of each label; pairs with a label of class None are left out.
+      id_column: holds an id that no two pairs share; None: pairs are numbered, also those left out.
+      label_column: holds the label; spaces in it do not matter.
+      header: the columns of a file without a line that names them; None: the first line does.
+      extras: further columns that describe the pairs.
+      left_out: why pairs are left out, for the user to see.
+    """
+
+    published_as: str
+    classes: tuple[tuple[str, int | None], ...]
+    id_column: str | None = None
+    label_column: str = "gold_label"
+    header: tuple[str, ...] | None = None
+    extras: tuple[str, ...] = ()
+    left_out: str = ""
+
+    def __call__(self, files: tuple[Path, ...], name: str) -> TextExamples:
+        """Reads the file of the set `name`."""
+        (path,) = files
+        classes = dict(self.classes)
+        ids = [self.id_column] if self.id_column else []
+        rows = list(
+            read_rows(
+                path,
+                [*ids, self.label_column, "sentence1", "sentence2", *self.extras],
+                header=self.header,
+                unique=ids,
+                cure=f"fetch the file again as published for {self.published_as}",
+            )
+        )
+        for row in rows:
+            row[self.label_column] = row[self.label_column].replace(" ", "")
+            row.one_of(self.label_column, classes)
+        labels = [classes[row[self.label_column]] for row in rows]
+        kept = [number for number, label in enumerate(labels) if label is not None]
+        remark = f"left out {len(rows) - len(kept)} of {len(rows)} pairs, {self.left_out}"
+        if not kept:
+            raise UserError(f"{path}: {remark}; give a file with others")
+        pairs = [rows[number] for number in kept]
+        return TextExamples(
+            example_ids=[
+                f"{name}/{row[self.id_column] if self.id_column else number}"
+                for number, row in zip(kept, pairs, strict=True)
+            ],
+            first_texts=[row["sentence1"] for row in pairs],
+            second_texts=[row["sentence2"] for row in pairs],
+            labels=np.array([labels[number] for number in kept], np.float32),
+            extras={column: [row[column] for row in pairs] for column in self.extras},
+            remarks=(f"{path}: {remark}",) if len(kept) < len(rows) else (),
+        )
+
+
+HANS = PairReader(
+    "HANS",
+    tuple(TWO_WAY.items()),
+    id_column="pairID",
+    extras=("heuristic", "subcase", "template"),
+)
+PAWS = PairReader("PAWS", (("0", 0), ("1", 1)), id_column="id", label_column="label")
+# Six judges each; four votes and more make a paraphrase, two and fewer none.
+TWITTER_PPDB = PairReader(
+    "the Twitter URL corpus",
+    tuple((f"({votes},6)", None if votes == 3 else int(votes > 3)) for votes in range(7)),
+    label_column="judgement",
+    header=("sentence1", "sentence2", "judgement", "url"),
+    left_out="judged 3 against 3",
+)
+
+
+# GLUE's diagnostic set: it has a test file only, and a model of inference answers it.
+AX = TextTask(
+    "AX",
+    labels=NLI_LABELS,
+    metrics=("matthews", "accuracy"),
+    files=TaskFiles(id_column="index"),
+    label_column="gold_label",
+    dataset=GlueDataset("ax", texts=("premise", "hypothesis")),
+)
+
+
+def inference_reader(classes: Mapping[str, int]) -> PairReader:
+    """Returns the reader of SNLI, MultiNLI and the stress tests, in TSV or JSON lines."""
+    return PairReader(
+        "SNLI, MultiNLI or the stress tests",
+        (*classes.items(), ("-", None)),
+        left_out="which have no gold label",
+    )
+
+
+def evaluation_sources(
+    task: TextTask, files: Mapping[str, str], datasets_dir: str | None
+) -> tuple[TextSource, ...]:
+    """Returns the sets that a user gives in addition to the task's own.
+
+    Args:
+      task: the task that the model is trained on.
+      files: the file of each set by the set's name, in the order of the dumps; in place of a file
+        `tfds:<dataset>` for sets in the task's own layout and for `ax`; a folder for `stress`.
+      datasets_dir: the folder of prepared datasets; None: the default of TensorFlow Datasets.
+
+    Raises:
+      UserError: a file is missing, a name is not allowed, or a set does not fit the task.
+    """
+    sources: list[TextSource] = []
+    for name, path in files.items():
+        if not _SET_NAME.fullmatch(name):
+            raise UserError(
+                f"finetune.evaluation_files names a set {name!r}; give letters, digits, _, - and ."
+            )
+        make = next((make for kind, make in _KINDS.items() if name.startswith(kind)), None)
+        if make is None:
+            sources.append(_own_layout(task, name, path, datasets_dir))
+        elif name.startswith("stress") and Path(path).is_dir():
+            sources.extend(_stress_sources(task, name, Path(path)))
+        elif path.startswith(DATASET_PREFIX):
+            raise UserError(
+                f"evaluation set {name} is {path!r}, but it is read from a file; give its path"
+            )
+        else:
+            sources.append(make(task, name, _existing(name, path)))
+    return tuple(sources)
+
+
+def _own_layout(task: TextTask, name: str, path: str, datasets_dir: str | None) -> TextSource:
+    """Returns a set in the task's own layout; `ax` has a layout of its own."""
+    is_ax = name == AX.name.lower()
+    if is_ax and task.labels != NLI_LABELS:
+        raise UserError(
+            f"evaluation set ax is for models with the labels {', '.join(NLI_LABELS)}, and task {task.name} "
+            f"has others; {_LEAVE_OUT}"
+        )
+    layout, split = (AX, "test") if is_ax else (task, name)
+    if path.startswith(DATASET_PREFIX):
+        dataset, _, given = path.removeprefix(DATASET_PREFIX).partition(":")
+        if not given and split not in SPLITS:
+            raise UserError(
+                f"evaluation set {name} is {path!r}, which names no split; write {path}:validation"
+            )
+        reader = DatasetReader(dataset, datasets_dir, layout, split, given or None)
+        return dataset_source(reader, name)
+    is_saved = Path(path).is_dir()  # by `datasets`
+    return file_source(layout, split, Path(path) if is_saved else _existing(name, path), name)
+
+
+def file_source(task: TextTask, split: str, path: Path, name: str) -> TextSource:
+    """Returns the set `name`, read from a table in a task's layout."""
+    return TextSource(name, table_files(path), TableReader(task, split), task.metrics)
+
+
+def dataset_source(reader: DatasetReader, name: str) -> TextSource:
+    """Returns the set `name`, read from a split of a dataset, which is prepared if necessary.
+
+    Raises:
+      UserError: it cannot be opened.
+    """
+    return TextSource(name, reader.open().files, reader, reader.task.metrics)
+
+
+def _existing(name: str, path: str) -> Path:
+    if not Path(path).is_file():
+        raise UserError(
+            f"{path}, evaluation set {name}, does not exist or is not a file; check the path"
+        )
+    return Path(path)
+
+
+def _stress_sources(task: TextTask, name: str, folder: Path) -> list[TextSource]:
+    """Returns every `.jsonl` file below the folder of the NLI stress tests as a set of its own."""
+    found: dict[str, Path] = {}
+    for path in sorted(folder.rglob("*.jsonl*")):
+        stem = path.name.removesuffix(".gz").removesuffix(".jsonl")
+        set_name = f"{name}_{stem.removeprefix('multinli_0.9_')}"
+        if set_name in found:
+            raise UserError(
+                f"{found[set_name]} and {path} would both be the evaluation set {set_name}; give them "
+                "one by one in finetune.evaluation_files"
+            )
+        found[set_name] = path
+    if not found:
+        raise UserError(f"{folder} has no .jsonl files; give the folder of the NLI stress tests")
+    return [_inference(task, set_name, path) for set_name, path in found.items()]
+
+
+def _inference_labels(task: TextTask, set_name: str) -> tuple[str, ...]:
+    """Returns the labels of a model of inference: entailment against two others, or against the rest."""
+    labels = task.labels or ()
+    if set(labels) not in (set(NLI_LABELS), set(ENTAILMENT_LABELS)):
+        raise UserError(
+            f"evaluation set {set_name} is for models of inference, with the labels "
+            f"{', '.join(NLI_LABELS)} or {', '.join(ENTAILMENT_LABELS)}, but task {task.name} has "
+            f"{', '.join(labels) or 'numbers'}; {_LEAVE_OUT}"
+        )
+    return labels
+
+
+def _hans(task: TextTask, name: str, path: Path) -> TextSource:
+    """Returns HANS, whose non-entailment stands for every output but entailment."""
+    labels = _inference_labels(task, name)
+    rest = tuple(number for number, label in enumerate(labels) if label != "entailment")
+    merge = (rest, (labels.index("entailment"),))
+    return TextSource(name, (path,), HANS, ("accuracy",), merge)
+
+
+def _inference(task: TextTask, name: str, path: Path) -> TextSource:
+    """Returns a three-way set; neutral and contradiction are the rest for a two-way model."""
+    labels = _inference_labels(task, name)
+    rest = 1 - labels.index("entailment")
+    classes = {label: labels.index(label) if label in labels else rest for label in NLI_LABELS}
+    return TextSource(name, (path,), inference_reader(classes), ("accuracy",))
+
+
+def _paraphrase(reader: PairReader, task: TextTask, name: str, path: Path) -> TextSource:
+    if not task.is_paraphrase:
+        raise UserError(
+            f"evaluation set {name} is for models of paraphrases, and task {task.name} is about something "
+            f"else; {_LEAVE_OUT}"
+        )
+    return TextSource(name, (path,), reader, ("accuracy", "f1"))
+
+
+_KINDS: dict[str, Callable[[TextTask, str, Path], TextSource]] = {
+    "hans": _hans,
+    "snli": _inference,
+    "multinli": _inference,
+    "stress": _inference,
+    "twitter_ppdb": functools.partial(_paraphrase, TWITTER_PPDB),
+    "paws": functools.partial(_paraphrase, PAWS),
+}

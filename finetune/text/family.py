@@ -1,0 +1,212 @@
+"""The sets of a text task from the user's arguments: its files, its evaluation sets, new texts."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from multiberts.bert.model.configuration import BertConfig
+from multiberts.finetune.data_files import FileContent, existing_split_file, split_file
+from multiberts.finetune.features import check_sequence_length
+from multiberts.finetune.task import DataArguments
+from multiberts.finetune.text.challenge_sets import dataset_source, evaluation_sources, file_source
+from multiberts.finetune.text.learner import TextData
+from multiberts.finetune.text.new_texts import NewTextReader
+from multiberts.finetune.text.readers import DatasetReader
+from multiberts.finetune.text.task import TextSource, TextTask
+from multiberts.runs.errors import UserError, counted
+
+
+@dataclasses.dataclass(frozen=True)
+class TextFamily:
+    """Texts or pairs of texts with a class or a number.
+
+    Attributes:
+      task: what the classes are.
+      train: the texts to train on; None for a trained model.
+      evaluation: the sets to predict, such as `dev`, in the order of the outputs.
+      sequence_length: the largest number of tokens in an example.
+      labels: as given by the user; None where the task's are known.
+      columns: options of a task of the user's own.
+    """
+
+    task: TextTask
+    train: TextSource | None
+    evaluation: tuple[TextSource, ...]
+    sequence_length: int
+    labels: list[str] | None = None
+    columns: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def inputs(self) -> dict[str, Path | list[Path]]:
+        """Returns the input files by the argument of `finetune` that names them."""
+        dev = [file for source in self._sets(dev=True) for file in source.files]
+        further = [file for source in self._sets(dev=False) for file in source.files]
+        train = [] if self.train is None else list(self.train.files)
+        named = (("train_files", train), ("dev_files", dev), ("evaluation_files", further))
+        return {name: files for name, files in named if files}
+
+    def parameters(self) -> dict[str, Any]:
+        """Returns the arguments that decide the numbers of this family only."""
+        found: dict[str, Any] = {} if self.labels is None else {"labels": self.labels}
+        if self._sets(dev=False):
+            found["evaluation_sets"] = [source.name for source in self.evaluation]
+        return {**found, **self.columns}
+
+    def _sets(self, *, dev: bool) -> list[TextSource]:
+        return [source for source in self.evaluation if (source.name == "dev") == dev]
+
+    def read(self, config: BertConfig, vocabulary: FileContent) -> TextData:
+        """Reads and checks the data; imports no TensorFlow."""
+        check_sequence_length(self.sequence_length, config.max_position_embeddings)
+        given = (self.train, self.evaluation, vocabulary, self.sequence_length)
+        return TextData.read(self.task, *given)
+
+
+@dataclasses.dataclass(frozen=True)
+class TextOptions:
+    """The options of text tasks with published files.
+
+    Attributes:
+      predict_test: whether the test sets are predicted, too. They are large (QQP's has 390,965 pairs)
+        and only a leaderboard can score them (`multiberts submission`).
+    """
+
+    predict_test: bool = False
+
+
+def new_texts(task: TextTask, arguments: DataArguments) -> TextFamily:
+    """Returns new texts, and evaluation sets in published layouts, for a trained model.
+
+    Args:
+      task: its layout.
+      arguments: of the user.
+
+    Raises:
+      UserError: other columns than the task has, or a missing file.
+    """
+    number = len(task.text_columns)
+    if arguments.text_columns and len(arguments.text_columns) != number:
+        raise UserError(
+            f"predict.text_columns has {counted(len(arguments.text_columns), 'name')}, expected "
+            f"{number}, as task {task.name} has; correct it"
+        )
+    reader = NewTextReader(
+        task=dataclasses.replace(task, label_column=arguments.label_column or task.label_column),
+        text_columns=(arguments.text_columns,)
+        if arguments.text_columns
+        else (task.text_columns, task.dataset_texts),
+        given=bool(arguments.text_columns),
+        label_given=arguments.label_column is not None,
+    )
+    return TextFamily(
+        task=task,
+        train=None,
+        evaluation=(
+            *(
+                TextSource(name, (Path(path),), reader, task.metrics)
+                for name, path in arguments.new_files.items()
+            ),
+            *evaluation_sources(task, arguments.evaluation_files, None),
+        ),
+        sequence_length=arguments.sequence_length,
+    )
+
+
+def text_family(
+    task: TextTask, arguments: DataArguments, find: Callable[[Path, str], Path] = split_file
+) -> TextFamily:
+    """Finds the sets of a task.
+
+    Args:
+      task: its layout.
+      arguments: of the user.
+      find: returns the file of a split in a folder.
+
+    Raises:
+      UserError: missing or superfluous data arguments, or a missing file.
+    """
+    arguments.refuse("winogender_dir")
+    train, own_sets = _own_sets(task, arguments, find)
+    datasets_dir = arguments.data_dir if arguments.dataset is not None else None
+    further = evaluation_sources(task, arguments.evaluation_files, datasets_dir)
+    evaluation = (*own_sets, *further)
+    names = [source.name for source in evaluation]
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(
+                f"evaluation set {name} is given by finetune.evaluation_files, but the task's data have "
+                "one already; choose another name"
+            )
+    return TextFamily(
+        task=task,
+        train=train,
+        evaluation=evaluation,
+        sequence_length=arguments.sequence_length,
+        labels=None if arguments.labels is None else list(arguments.labels),
+    )
+
+
+def _own_sets(
+    task: TextTask, arguments: DataArguments, find: Callable[[Path, str], Path]
+) -> tuple[TextSource, tuple[TextSource, ...]]:
+    """Returns the training set, and the evaluation sets that come with it, `dev` first."""
+    given = (arguments.train_files, arguments.dev_files)
+    predict_test = arguments.options["predict_test"]
+    if arguments.dataset is not None:
+        if any(given):
+            raise UserError(
+                "both dataset and train_files or dev_files are given; give the dataset or the files"
+            )
+        return _from_dataset(task, arguments.dataset, arguments.data_dir, predict_test)
+    if arguments.data_dir is not None:
+        if any(given):
+            raise UserError(
+                "both data_dir and train_files or dev_files are given; give the folder or the files"
+            )
+        in_folder = functools.partial(find, Path(arguments.data_dir))
+        return _from_folder(task, in_folder, Path(arguments.data_dir), predict_test)
+    dev_may_lack = arguments.holds_out and not arguments.dev_files
+    if len(arguments.train_files) != 1 or len(arguments.dev_files) != 1 - dev_may_lack:
+        raise UserError(
+            f"task {task.name} needs finetune.data_dir, finetune.dataset, or one train file and one dev "
+            "file (none with finetune.held_out_fold)"
+        )
+    if predict_test:
+        raise UserError(
+            "finetune.options has predict_test, which looks for test files in data_dir or dataset; name "
+            'the file in finetune.evaluation_files instead, as {"test": "test.tsv"}'
+        )
+    return (
+        file_source(task, "train", Path(arguments.train_files[0]), "train"),
+        tuple(file_source(task, "dev", Path(file), "dev") for file in arguments.dev_files),
+    )
+
+
+def _from_folder(
+    task: TextTask, find: Callable[[str], Path], folder: Path, predict_test: bool
+) -> tuple[TextSource, tuple[TextSource, ...]]:
+    train = file_source(task, "train", find("train"), "train")
+    sets = [file_source(task, "dev", find(task.files.dev_split), "dev")]
+    for split in task.files.further_dev_splits:
+        path = existing_split_file(folder, split)
+        if path is not None:
+            sets.append(file_source(task, split, path, split))
+    if predict_test:
+        sets.extend(
+            file_source(task, split, find(split), split) for split in task.files.test_splits
+        )
+    return train, tuple(sets)
+
+
+def _from_dataset(
+    task: TextTask, dataset: str, datasets_dir: str | None, predict_test: bool
+) -> tuple[TextSource, tuple[TextSource, ...]]:
+    def source(split: str) -> TextSource:
+        return dataset_source(DatasetReader(dataset, datasets_dir, task, split), split)
+
+    further = task.files.further_dev_splits
+    splits = ["dev", *further, *(task.files.test_splits if predict_test else ())]
+    return source("train"), tuple(source(split) for split in splits)

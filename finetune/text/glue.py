@@ -1,0 +1,196 @@
+"""The tasks of the GLUE benchmark (Wang et al. 2019): a table of text tasks, and its leaderboard's files.
+
+It has the layout of the release's TSV files, what the labels are called there and in TensorFlow Datasets, and
+how a task is scored.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from multiberts.finetune.task import DataArguments, Task
+from multiberts.finetune.text.challenge_sets import AX
+from multiberts.finetune.text.family import TextFamily, TextOptions, new_texts, text_family
+from multiberts.finetune.text.task import (
+    ENTAILMENT_LABELS,
+    NLI_LABELS,
+    REGRESSION_METRICS,
+    GlueDataset,
+    TaskFiles,
+    TextTask,
+)
+from multiberts.runs.errors import UserError
+
+_NUMBERED = TaskFiles(id_column="index")
+_TASKS = (
+    TextTask(
+        "CoLA",
+        labels=("0", "1"),
+        text_columns=("sentence",),
+        metrics=("matthews", "accuracy"),
+        files=TaskFiles(header=("source", "label", "original_label", "sentence")),
+        dataset=GlueDataset("cola", labels=("unacceptable", "acceptable")),
+        num_examples=(8_551, 1_043),
+    ),
+    TextTask(
+        "SST-2",
+        labels=("0", "1"),
+        text_columns=("sentence",),
+        dataset=GlueDataset("sst2", labels=("negative", "positive")),
+        num_examples=(67_349, 872),
+    ),
+    TextTask(
+        "RTE",
+        labels=ENTAILMENT_LABELS,
+        files=_NUMBERED,
+        dataset=GlueDataset("rte"),
+        num_examples=(2_490, 277),
+    ),
+    TextTask(
+        "MRPC",
+        labels=("0", "1"),
+        text_columns=("#1 String", "#2 String"),
+        label_column="Quality",
+        metrics=("accuracy", "f1"),
+        is_paraphrase=True,
+        dataset=GlueDataset(
+            "mrpc",
+            texts=("sentence1", "sentence2"),
+            labels=("not_equivalent", "equivalent"),
+            # There train and dev number the rows of the one file that GLUE split into the two.
+            rows_are_ranks=True,
+        ),
+        num_examples=(3_668, 408),
+    ),
+    TextTask(
+        "QNLI",
+        labels=ENTAILMENT_LABELS,
+        text_columns=("question", "sentence"),
+        files=_NUMBERED,
+        dataset=GlueDataset("qnli"),
+        num_examples=(104_743, 5_463),
+    ),
+    TextTask(
+        "QQP",
+        labels=("0", "1"),
+        text_columns=("question1", "question2"),
+        label_column="is_duplicate",
+        metrics=("accuracy", "f1"),
+        is_paraphrase=True,
+        # TensorFlow Datasets calls the incomplete rows corrupted and leaves them out as well.
+        files=TaskFiles(id_column="id", test_id_column="id", drops_incomplete_rows=True),
+        dataset=GlueDataset("qqp", labels=("not_duplicate", "duplicate")),
+        num_examples=(363_846, 40_430),
+    ),
+    TextTask(
+        "STS-B",
+        labels=None,
+        label_column="score",
+        metrics=REGRESSION_METRICS,
+        files=_NUMBERED,
+        dataset=GlueDataset("stsb"),
+        num_examples=(5_749, 1_500),
+    ),
+    TextTask(
+        "WNLI",
+        labels=("0", "1"),
+        files=_NUMBERED,
+        dataset=GlueDataset("wnli", labels=("not_entailment", "entailment")),
+        num_examples=(635, 71),
+    ),
+    TextTask(
+        "MNLI",
+        labels=NLI_LABELS,
+        label_column="gold_label",
+        files=TaskFiles(
+            id_column="index",
+            dev_split="dev_matched",
+            further_dev_splits=("dev_mismatched",),
+            test_splits=("test_matched", "test_mismatched"),
+        ),
+        dataset=GlueDataset("mnli", texts=("premise", "hypothesis")),
+        num_examples=(392_702, 19_647),
+    ),
+)
+GLUE_TASKS = {task.name: task for task in _TASKS}
+
+
+@dataclasses.dataclass(frozen=True)
+class LeaderboardFile:
+    """One file of a submission.
+
+    Attributes:
+      file: its name without `.tsv`.
+      task: the task of the runs that answer it.
+      evaluation_set: the name of the set in their dumps.
+      ids: what the ids of its examples begin with.
+      num_rows: how many rows the leaderboard expects.
+    """
+
+    file: str
+    task: str
+    evaluation_set: str
+    ids: str
+    num_rows: int
+
+
+def _leaderboard_file(task: str, num_rows: int) -> LeaderboardFile:
+    return LeaderboardFile(task, task, "test", f"{task}/test", num_rows)
+
+
+# Wang et al. 2019, table 1, and the leaderboard's sample submission; QNLI is its second version.
+TEST_SETS: tuple[LeaderboardFile, ...] = (
+    _leaderboard_file("CoLA", 1063),
+    _leaderboard_file("SST-2", 1821),
+    _leaderboard_file("MRPC", 1725),
+    _leaderboard_file("STS-B", 1379),
+    _leaderboard_file("QQP", 390965),
+    LeaderboardFile("MNLI-m", "MNLI", "test_matched", "MNLI/test_matched", 9796),
+    LeaderboardFile("MNLI-mm", "MNLI", "test_mismatched", "MNLI/test_mismatched", 9847),
+    _leaderboard_file("QNLI", 5463),
+    _leaderboard_file("RTE", 3000),
+    _leaderboard_file("WNLI", 146),
+    LeaderboardFile("AX", "MNLI", "ax", f"{AX.name}/test", 1104),
+)
+
+
+def _family(arguments: DataArguments) -> TextFamily:
+    task = GLUE_TASKS[arguments.task]
+    if arguments.labels not in (None, task.labels):
+        raise UserError(
+            f"labels of task {task.name} are {list(arguments.labels or ())}, expected {task.labels}; "
+            "leave finetune.labels out or choose another task name"
+        )
+    return text_family(task, arguments)
+
+
+def _new_texts(arguments: DataArguments) -> TextFamily:
+    return new_texts(GLUE_TASKS[arguments.task], arguments)
+
+
+def _refused_ax(_arguments: DataArguments) -> TextFamily:
+    raise UserError(
+        "task AX has no training data: it is answered by a model of MNLI; train task MNLI with "
+        'finetune.evaluation_files = {"ax": "the file"}'
+    )
+
+
+TASKS: tuple[Task, ...] = (
+    *(
+        Task(
+            name=task.name,
+            family=_family,
+            new_data=_new_texts,
+            settings=TextOptions,
+            num_train_examples=task.num_examples[0],
+            num_dev_examples=task.num_examples[1],
+            data_files=tuple(
+                f"{split}.tsv"
+                for split in ("train", task.files.dev_split, *task.files.further_dev_splits)
+            ),
+            data_folders=(f"glue/{task.name}", task.name),
+        )
+        for task in _TASKS
+    ),
+    Task(name=AX.name, family=_refused_ax),
+)

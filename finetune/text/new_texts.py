@@ -1,0 +1,160 @@
+"""New texts for a trained model: tables by their columns, or lines of text."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+from multiberts.evaluate.readers.columns import TEXT_NAMES
+from multiberts.finetune.data_files import LINES_SUFFIX, check_form, read_new_rows
+from multiberts.finetune.text.readers import examples_of
+from multiberts.finetune.text.task import TOKENS, TextExamples, TextTask
+from multiberts.runs.errors import UserError, counted
+from multiberts.runs.files import PathLike, read_lines
+from multiberts.runs.tables import column_names
+
+# In place of a label: nothing, or the number of `datasets` for that.
+_NO_LABEL = ("", "-1")
+_USUAL_WORDS = (("tokens",), ("words",))
+_USUAL_PAIRS: tuple[tuple[str, ...], ...] = (
+    ("sentence1", "sentence2"),
+    ("premise", "hypothesis"),
+    ("question1", "question2"),
+    ("text1", "text2"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class NewTextReader:
+    """Reads texts or pairs by the names of their columns; ids are `<task>/<set>/<row>`, from 0.
+
+    Attributes:
+      task: of the model, with the name of the label's column; labels need not be there unless the user
+        named it.
+      text_columns: the names to look for, by preference.
+      given: whether the user named the columns, so that no others are looked for.
+      label_given: whether the user named the label's column.
+    """
+
+    task: TextTask
+    text_columns: tuple[tuple[str, ...], ...]
+    given: bool = False
+    label_given: bool = False
+
+    @property
+    def pairs(self) -> bool:
+        """Returns whether there are two texts."""
+        return len(self.task.text_columns) == 2
+
+    def __call__(self, files: tuple[Path, ...], name: str) -> TextExamples:
+        """Reads the file of the set `name`."""
+        (path,) = files
+        if path.name.removesuffix(".gz").endswith(LINES_SUFFIX):
+            texts = self._lines(path)
+            return TextExamples(
+                example_ids=[f"{self.task.name}/{name}/{row}" for row in range(len(texts[0]))],
+                first_texts=texts[0],
+                second_texts=texts[1] if self.pairs else None,
+                labels=None,
+                words=[text.split() for text in texts[0]] if self.task.kind == TOKENS else None,
+            )
+        columns, label = self._columns(path), self.task.label_column
+        # Words may be lists, where cells have types.
+        texts_and_lists = ((), columns) if self.task.kind == TOKENS else (columns, ())
+        rows = read_new_rows(path, texts_and_lists[0], values=texts_and_lists[1], optional=[label])
+        is_labelled = any(row.get(label, "") not in _NO_LABEL or label in row.lists for row in rows)
+        task = dataclasses.replace(self.task, text_columns=columns)
+        cure = ", as the model has; correct it, or leave the column out"
+        return examples_of(enumerate(rows), task, name, cure, is_labelled=is_labelled)
+
+    def _lines(self, path: Path) -> list[list[str]]:
+        """Returns the texts of a file with an example per line; a tab parts the texts of a pair."""
+        rows = [line.split("\t") for line in read_lines(path)]
+        wanted = 2 if self.pairs else 1
+        for number, row in enumerate(rows, start=1):
+            if len(row) != wanted:
+                form = (
+                    "two texts with a tab between them" if self.pairs else "one text without a tab"
+                )
+                raise UserError(
+                    f"{path} line {number}: found {counted(len(row), 'part')} between tabs, expected "
+                    f"{form}, as task {self.task.name} has; correct the line"
+                )
+        return [[row[place] for row in rows] for place in range(wanted)]
+
+    def _columns(self, path: Path) -> tuple[str, ...]:
+        usual = _USUAL_PAIRS if self.pairs else tuple((name,) for name in TEXT_NAMES)
+        if self.task.kind == TOKENS:
+            usual = (*_USUAL_WORDS, *usual)
+        check_form(path)
+        names = column_names(path)
+        if self.label_given and self.task.label_column not in names:
+            raise _lacking(path, names, repr(self.task.label_column), "name it with --label_column")
+        found = _first(self.text_columns, names)
+        if found is None and not self.given:
+            pair = None if self.pairs else _first(_USUAL_PAIRS, names)
+            found = _first(usual, names) if pair is None else None
+        if found is not None:
+            return found
+        taken = "pairs" if self.pairs else "single texts"
+        wanted = " and ".join(map(repr, self.text_columns[0]))
+        raise _lacking(
+            path, names, f"{wanted}, as the model takes {taken}", "name it with --text_columns"
+        )
+
+
+def columns_of_files(files: Sequence[PathLike]) -> tuple[str, ...]:
+    r"""Returns the names of a task's text columns where only the files show whether it is of pairs.
+
+    Args:
+      files: tables with columns of usual names, or lines of text, in which a tab parts the texts of a
+        pair; none where only published sets are read, which are of pairs.
+
+    Raises:
+      UserError: a table has no column of a usual name, or more than those of a single text or a pair; or
+        files differ in that.
+
+    Example:
+      >>> path = getfixture("tmp_path") / "new.jsonl"
+      >>> _ = path.write_text('{"premise": "A cake.", "hypothesis": "Food.", "id": 4}\n')
+      >>> columns_of_files([path])
+      ('premise', 'hypothesis')
+    """
+    found: dict[int, tuple[Path, tuple[str, ...]]] = {}
+    for path in map(Path, files):
+        columns = _shown(path)
+        found.setdefault(len(columns), (path, columns))
+    if len(found) > 1:
+        raise UserError(
+            f"{found[1][0]} has single texts and {found[2][0]} pairs, expected the same of all files; give "
+            "those that the model takes"
+        )
+    return next((columns for _, columns in found.values()), _USUAL_PAIRS[0])
+
+
+def _shown(path: Path) -> tuple[str, ...]:
+    """Returns the columns with text of a file whose columns have usual names."""
+    if path.name.removesuffix(".gz").endswith(LINES_SUFFIX):
+        is_pair = any("\t" in line for line in read_lines(path)[:1])
+        return _USUAL_PAIRS[0] if is_pair else TEXT_NAMES[:1]
+    check_form(path)
+    names = column_names(path)
+    pair = _first(_USUAL_PAIRS, names) or ()
+    others = [name for name in TEXT_NAMES if name in names and name not in pair]
+    if bool(pair) + len(others) == 1:
+        return pair or tuple(others)
+    raise _lacking(
+        path, names, "one with text or two of a pair, as the model does not say which it takes",
+        "name them with --text_columns",
+    )  # fmt: skip
+
+
+def _first(choices: Sequence[tuple[str, ...]], names: Sequence[str]) -> tuple[str, ...] | None:
+    """Returns the first choice whose columns are all there."""
+    return next((each for each in choices if all(column in names for column in each)), None)
+
+
+def _lacking(path: Path, names: list[str], wanted: str, cure: str) -> UserError:
+    found = ", ".join(map(repr, names)) or "no column"
+    return UserError(f"{path}: found the columns {found}, expected {wanted}; {cure}")

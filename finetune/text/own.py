@@ -1,0 +1,300 @@
+"""Tasks of the user's own, by configuration alone: texts or pairs with a class or a number.
+
+`finetune.options` names the columns; the data are tables in any form of `runs.tables`, or a name in
+TensorFlow Datasets. Any task name that is not registered is such a task, given its labels or its kind.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from multiberts.evaluate.metrics.label_sets import SEPARATOR
+from multiberts.evaluate.metrics.register import METRICS, metric_input
+from multiberts.finetune.data_files import SPLITS, FileContent, open_split, table_of_split
+from multiberts.finetune.task import DataArguments, Task
+from multiberts.finetune.text.family import TextFamily, TextOptions, new_texts, text_family
+from multiberts.finetune.text.labels import check_tags, names_in, texts_of_labels
+from multiberts.finetune.text.new_texts import columns_of_files
+from multiberts.finetune.text.readers import dataset_row, table_of_files
+from multiberts.finetune.text.task import (
+    ENTAILMENT_LABELS,
+    MULTI_LABEL,
+    TOKENS,
+    TextTask,
+    table_task,
+)
+from multiberts.runs.errors import UserError, counted, nearest
+from multiberts.runs.parameters import PositiveFloat
+from multiberts.runs.tables import read_rows, table_files
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnOptions(TextOptions):
+    """The options of texts and pairs of the user's own.
+
+    Attributes:
+      predict_test: whether the test sets are predicted, too.
+      text_columns: of the files: one name for texts, two for pairs.
+      label_column: likewise.
+      kind: `classification`; `regression`, whose labels are numbers; `multi_label_classification`, any
+        number of labels for a text (a list, or names with `|` between them); `token_classification`, a
+        tag in BIO for each word (lists, or texts with spaces). None: classification, with
+        `finetune.labels`. Where `finetune.labels` is left out, the classes are the labels of the train
+        file, sorted.
+      metrics: names of the metrics that score it, the main one first; None: accuracy; Pearson, Spearman and
+        the mean squared error; averages of F1 over labels; F1 of spans.
+      class_weights: by which the loss of each class's examples is multiplied, in the order of the
+        classes (scaled so that training examples have 1 on average), or `balanced`: inverse to the
+        numbers of their training examples; None: all alike. Of tags, each word is an example; of several
+        labels, the weight of a label is that of its part of every example's loss.
+    """
+
+    text_columns: Sequence[str] = TextTask.text_columns
+    label_column: str = TextTask.label_column
+    kind: (
+        Literal[
+            "classification", "regression", "multi_label_classification", "token_classification"
+        ]
+        | None
+    ) = None
+    metrics: Sequence[str] | None = None
+    class_weights: Literal["balanced"] | Sequence[PositiveFloat] | None = None
+
+
+def own_data_task(name: str, labels: Sequence[str] | None) -> Task:
+    """Returns a task of the user's own, in the layout of RTE unless the options change it.
+
+    Args:
+      name: of the task.
+      labels: of the classes; None where `options` have the kind.
+
+    Raises:
+      UserError: unfit labels.
+    """
+    table_task(name, labels)  # refuses unfit labels
+    return Task(name=name, family=_own_family, settings=OwnOptions, new_data=_own_new_texts)
+
+
+def _own_family(arguments: DataArguments, labels: tuple[str, ...] | None = None) -> TextFamily:
+    """Returns a task of the user's own; `labels` hold where none are given.
+
+    The columns that are read also decide the numbers.
+    """
+    task = _own_task(arguments, labels)
+    stated = {
+        name: _plain(value) for name, value in arguments.options.items() if name != "predict_test"
+    }
+    if arguments.labels is None and labels is None and task.labels is not None:
+        stated["labels"] = list(task.labels)
+    family = text_family(task, arguments, table_of_split)
+    return dataclasses.replace(family, columns=stated)
+
+
+def _own_new_texts(arguments: DataArguments, labels: tuple[str, ...] | None = None) -> TextFamily:
+    options = arguments.options
+    if not options["text_columns"]:  # of a model that does not record what it takes
+        columns = arguments.text_columns or columns_of_files([*arguments.new_files.values()])
+        arguments = dataclasses.replace(arguments, options={**options, "text_columns": columns})
+    return new_texts(_own_task(arguments, labels), arguments)
+
+
+def _own_task(arguments: DataArguments, labels: tuple[str, ...] | None) -> TextTask:
+    """Returns what the options describe; `labels` hold where none are given."""
+    options = arguments.options
+    found = arguments.labels or labels
+    if options["kind"] == "regression":
+        if arguments.labels is not None:
+            raise UserError(
+                f"task {arguments.task} is a regression, whose labels are numbers; leave finetune.labels "
+                "out, or correct the option kind"
+            )
+        found = None
+    elif found is None:
+        found = _labels_to_train_on(arguments)
+    task = table_task(arguments.task, found, options["text_columns"], options["label_column"])
+    task = _of_kind(task, arguments)
+    task = _with_weights(task, options["class_weights"])
+    if options["metrics"] is not None:
+        task = dataclasses.replace(task, metrics=_checked_metrics(task, options["metrics"]))
+    return task
+
+
+_METRICS = {
+    MULTI_LABEL: (
+        *("multilabel_f1_micro", "multilabel_f1_macro", "multilabel_f1_samples"),
+        "multilabel_accuracy",
+    ),
+    TOKENS: ("span_f1",),
+}
+
+
+def _of_kind(task: TextTask, arguments: DataArguments) -> TextTask:
+    """Returns a task whose labels are sets or tags where the option says so.
+
+    Raises:
+      UserError: columns or labels are not fit for that.
+    """
+    kind = arguments.options["kind"]
+    if kind not in _METRICS:
+        return task
+    if kind == TOKENS and len(task.text_columns) != 1:
+        raise UserError(
+            f"option text_columns of task {task.name} is {list(task.text_columns)}, expected one column "
+            "with words; correct finetune.options"
+        )
+    split = [name for name in task.labels or () if SEPARATOR in name]
+    if kind == MULTI_LABEL and split:
+        raise UserError(
+            f"task {task.name} has the label {split[0]!r}, expected names without {SEPARATOR!r}, which "
+            "stands between them; rename it"
+        )
+    task = dataclasses.replace(task, kind=kind, metrics=_METRICS[kind])
+    if kind == TOKENS:
+        check_tags(task)
+    return task
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _with_weights(
+    task: TextTask, weights: Literal["balanced"] | Sequence[float] | None
+) -> TextTask:
+    if weights is None:
+        return task
+    number = 0 if task.labels is None else len(task.labels)
+    if not number or (weights != "balanced" and len(weights) != number):
+        raise UserError(
+            f"option class_weights of task {task.name} is {weights!r}, expected one weight for each of its "
+            f"{number} classes, or 'balanced'; correct finetune.options"
+        )
+    return dataclasses.replace(
+        task,
+        class_weights="balanced" if weights == "balanced" else tuple(map(float, weights)),
+    )
+
+
+def _checked_metrics(task: TextTask, names: Sequence[str]) -> tuple[str, ...]:
+    """Returns the metrics, each tried on answers of the task's form.
+
+    Raises:
+      UserError: there is none, one is unknown or given twice, or does not suit the task.
+    """
+    if not names or len(set(names)) < len(names):
+        raise UserError(
+            f"option metrics of task {task.name} is {list(names)}, expected different names; correct "
+            "finetune.options"
+        )
+    logits: np.ndarray
+    if task.has_texts:
+        labels = np.array(texts_of_labels(np.eye(len(task.labels or ())), task))
+        logits = np.zeros((0, 0))
+    elif task.labels is None:
+        labels = np.array([0.5, 1.5, 2.0], np.float32)
+        logits = labels[:, None]
+    else:
+        labels = np.arange(len(task.labels)).astype(np.float32)
+        logits = np.eye(len(labels))
+    for name in names:
+        if name not in METRICS:
+            raise UserError(
+                f"option metrics of task {task.name} has {name!r}, which is not a metric; "
+                f"{nearest(name, METRICS)}"
+            )
+        if task.has_texts and METRICS[name].uses != "text":
+            raise UserError(
+                f"option metrics of task {task.name} has {name}, which does not suit it; choose "
+                f"{', '.join(_METRICS[task.kind])} or others of that kind"
+            )
+        try:
+            METRICS[name].score(labels, metric_input(METRICS[name], labels, logits))
+        except ValueError as error:
+            raise UserError(
+                f"option metrics of task {task.name} has {name}, which does not suit it ({error}); choose "
+                "another one"
+            ) from error
+    return tuple(names)
+
+
+def _labels_to_train_on(arguments: DataArguments) -> tuple[str, ...]:
+    """Returns the labels of the training set, sorted; numbers by their value.
+
+    Raises:
+      UserError: it cannot be read, or has fewer than two.
+    """
+    column, kind = arguments.options["label_column"], arguments.options["kind"]
+    if arguments.dataset is not None:
+        source = open_split(arguments.dataset, SPLITS["train"], arguments.data_dir)
+        source.require([column], "correct the option label_column")
+        names = source.label_names(column)
+        if names is not None:
+            return tuple(names)
+        examples = enumerate(source.examples([column]))
+        rows = (dataset_row(source, row, example, column) for row, example in examples)
+        return _sorted(source.name, {name for row in rows for name in names_in(row, column, kind)})
+    if arguments.data_dir is not None:
+        path = table_of_split(arguments.data_dir, "train")
+    elif arguments.train_files:
+        path = Path(arguments.train_files[0])
+    else:
+        raise UserError(
+            f"task {arguments.task} needs finetune.data_dir, finetune.dataset, or one train file and one "
+            "dev file (none with finetune.held_out_fold)"
+        )
+    return _labels_of(tuple(map(FileContent.of, table_files(path))), column, kind)
+
+
+@functools.lru_cache(maxsize=64)
+def _labels_of(contents: tuple[FileContent, ...], column: str, kind: str | None) -> tuple[str, ...]:
+    path = table_of_files(tuple(content.path for content in contents))
+    rows = read_rows(path, (), values=[column], cure="correct the option label_column or the file")
+    return _sorted(str(path), {name for row in rows for name in names_in(row, column, kind)})
+
+
+# More than any classification of texts has; such a column is not of classes.
+_MOST_LABELS = 1000
+
+
+def _sorted(where: str, labels: set[str]) -> tuple[str, ...]:
+    if not 2 <= len(labels) <= _MOST_LABELS:
+        raise UserError(
+            f"{where}: found {counted(len(labels), 'different label')}, expected 2 to {_MOST_LABELS}; give "
+            "finetune.labels, or the option kind = 'regression' for numbers"
+        )
+    alike: dict[object, str] = {}
+    for label in sorted(labels):
+        is_text, number, _ = _place(label)
+        other = alike.setdefault(label.strip() if is_text else number, label)
+        if other != label:
+            raise UserError(
+                f"{where}: found the labels {other!r} and {label!r}, which would be two classes; write them "
+                "alike, or give finetune.labels"
+            )
+    return tuple(sorted(labels, key=_place))
+
+
+def _place(label: str) -> tuple[bool, float, str]:
+    try:
+        return False, float(label), label
+    except ValueError:
+        return True, 0.0, label
+
+
+TASKS: tuple[Task, ...] = tuple(
+    # Pairs of the user's own; `facts` is the task of the synthetic world.
+    Task(
+        name=name,
+        family=functools.partial(_own_family, labels=ENTAILMENT_LABELS),
+        new_data=functools.partial(_own_new_texts, labels=ENTAILMENT_LABELS),
+        settings=OwnOptions,
+        data_files=("train.tsv", "dev.tsv"),
+    )
+    for name in ("pair", "facts")
+)

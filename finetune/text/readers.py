@@ -1,0 +1,307 @@
+"""Readers of texts with labels: tables by columns, and TensorFlow Datasets.
+
+TSV files are raw tab-separated lines: quotes are text, balanced or not, and a byte order mark may come
+first. A file is read by the names in its header, so it may have more columns than those that are needed (of
+MNLI, train has 12 and dev 16).
+
+The examples of TensorFlow Datasets, their order and their ids are those of the TSV files: rows are put
+in the order of `idx`, and classes are matched by their names, as the numbers differ (MNLI's class 0 is
+entailment there).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from multiberts.finetune.data_files import SPLITS, DatasetSplit, open_split
+from multiberts.finetune.text.labels import label_array, label_of, words_of
+from multiberts.finetune.text.task import TOKENS, TextExamples, TextTask
+from multiberts.runs.errors import UserError, counted
+from multiberts.runs.files import PathLike
+from multiberts.runs.tables import TableRow, column_names, read_rows
+
+
+@dataclasses.dataclass(frozen=True)
+class TableReader:
+    """Reads one table of a task: the release's TSV, or for the user's own any form of `runs.tables`.
+
+    Attributes:
+      task: its columns.
+      split: the split's name in example ids, such as `train` or `dev_mismatched`.
+    """
+
+    task: TextTask
+    split: str
+
+    def __call__(self, files: tuple[Path, ...], _name: str) -> TextExamples:
+        """Reads the file; its ids name the split, whatever the set is called."""
+        return read_examples(table_of_files(files), self.task, self.split)
+
+
+def table_of_files(files: tuple[Path, ...]) -> Path:
+    """Returns the table that `runs.tables.table_files` found these files of."""
+    return files[0].parent if files[0].suffix == ".arrow" else files[0]
+
+
+def read_examples(path: PathLike, task: TextTask, split: str) -> TextExamples:
+    """Reads one table; a file of a test split may have no labels.
+
+    Returns:
+      The examples; ids are `<task>/<split>/<row>`, rows counted from 0 without the header.
+
+    Raises:
+      UserError: missing or empty file, other columns, an unknown label, a repeated id, or a test
+        file whose first column does not number its rows.
+    """
+    files = task.files
+    is_labelled = split not in files.test_splits or task.label_column in column_names(path)
+    id_column = files.id_column if is_labelled else files.test_id_column
+    short_rows: list[int] = []
+    # Words may be lists, where cells have types.
+    is_typed = task.kind == TOKENS
+    rows = read_rows(
+        path,
+        [*([id_column] if id_column else []), *(() if is_typed else task.text_columns)],
+        values=[*(task.text_columns if is_typed else ()), *([task.label_column] * is_labelled)],
+        header=files.header if is_labelled else None,
+        unique=[id_column] if id_column else (),
+        short_rows=short_rows if files.drops_incomplete_rows else None,
+        cure=f"export the file again in the layout of task {task.name}",
+    )
+
+    def numbered() -> Iterator[tuple[int, TableRow]]:
+        for count, row in enumerate(rows):
+            number = count + len(short_rows)  # rows that are left out keep their numbers
+            if not is_labelled and id_column and row[id_column] != str(number):
+                raise row.refused(
+                    id_column, f"{number}, as a test file without labels numbers its rows from 0"
+                )
+            yield number, row
+
+    cure = "; correct the line, or give finetune.labels for a task of your own"
+    examples = examples_of(numbered(), task, split, cure, is_labelled=is_labelled)
+    if not short_rows:
+        return examples
+    remark = f"{path}: left out {counted(len(short_rows), 'row')} with fewer columns than the header (line "
+    remark += f"{', '.join(map(str, short_rows[:5]))}{', ...' if len(short_rows) > 5 else ''})"
+    return dataclasses.replace(examples, remarks=(remark,))
+
+
+def examples_of(
+    rows: Iterable[tuple[int, TableRow]],
+    task: TextTask,
+    split: str,
+    cure: str,
+    *,
+    is_labelled: bool,
+) -> TextExamples:
+    """Returns the examples of numbered rows, whose cells are named as the task's columns.
+
+    Args:
+      rows: with their numbers.
+      task: its columns and labels.
+      split: the set's name in the ids `<task>/<split>/<number>`.
+      cure: for the message on an unknown label.
+      is_labelled: whether the rows have labels.
+
+    Raises:
+      UserError: an unknown label.
+    """
+    example_ids: list[str] = []
+    texts: list[list[str]] = [[] for _ in task.text_columns]
+    words: list[list[str]] = []
+    labels: list[float | list[float]] = []
+    for number, row in rows:
+        example_ids.append(f"{task.name}/{split}/{number}")
+        for column, text in zip(task.text_columns, texts, strict=True):
+            text.append(row[column])
+        if task.kind == TOKENS:
+            words.append(words_of(row, task.text_columns[0]))
+        if is_labelled:
+            labels.append(label_of(row, task, cure))
+    return TextExamples(
+        example_ids=example_ids,
+        first_texts=texts[0],
+        second_texts=texts[1] if len(texts) == 2 else None,
+        labels=label_array(labels, task) if is_labelled else None,
+        words=words or None,
+    )
+
+
+_ROW = "idx"
+# In place of a label: nothing, or the number of `datasets` for that.
+_NO_LABEL = ("", "-1", "-1.0")
+
+
+@dataclasses.dataclass(frozen=True)
+class DatasetReader:
+    """Reads one split of a dataset.
+
+    Attributes:
+      dataset: its name, such as `glue/rte`.
+      datasets_dir: the folder of prepared datasets; None: the default of TensorFlow Datasets.
+      task: its texts and labels.
+      split: our name of the split, as in example ids.
+      there: the library's name of the split; None: the usual one.
+    """
+
+    dataset: str
+    datasets_dir: str | None
+    task: TextTask
+    split: str
+    there: str | None = None
+
+    def open(self) -> DatasetSplit:
+        """Finds the split, and prepares the dataset if necessary.
+
+        Raises:
+          UserError: there is no such dataset or split, or it is another GLUE task's.
+        """
+        _check_name(self.dataset, self.task)
+        splits = SPLITS[self.split] if self.there is None else (self.there,)
+        return open_split(self.dataset, splits, self.datasets_dir)
+
+    def __call__(self, _files: tuple[Path, ...], _name: str) -> TextExamples:
+        """Reads the split; it is opened by the dataset's name, and its ids name the split."""
+        return read_dataset(self.open(), self.task, self.split)
+
+
+def read_dataset(source: DatasetSplit, task: TextTask, split: str) -> TextExamples:
+    """Reads one split.
+
+    Returns:
+      The examples in the order of `idx`, or as stored if there is no `idx`; labels are None for a test
+      split that has none throughout.
+
+    Raises:
+      UserError: missing features, other label names, or an example without a label.
+    """
+    # `label` in the library's GLUE, a column's name in others.
+    label = "label" if task.dataset.name and "label" in source.features else task.label_column
+    wanted = (*task.dataset_texts, label)
+    source.require(wanted, f"choose the dataset of task {task.name}")
+    has_rows = _ROW in source.features
+    examples = list(source.examples([*wanted, *([_ROW] if has_rows else [])]))
+    numbers = list(range(len(examples)))
+    if has_rows:
+        examples.sort(key=lambda example: int(example[_ROW]))
+        if not task.dataset.rows_are_ranks:
+            numbers = [int(example[_ROW]) for example in examples]
+    repeated = next((row for row, after in itertools.pairwise(numbers) if row == after), None)
+    if repeated is not None:
+        raise UserError(
+            f"dataset {source.name} has {_ROW} {repeated} twice, expected each once; prepare it again"
+        )
+    there = dataclasses.replace(
+        task,
+        text_columns=task.dataset_texts,
+        label_column=label,
+        labels=_labels_there(source, task, label),
+    )
+    rows = [
+        dataset_row(source, number, example, label)
+        for number, example in zip(numbers, examples, strict=True)
+    ]
+    lacking = [row for row in rows if row[label] in _NO_LABEL]
+    is_labelled = split not in task.files.test_splits or len(lacking) < len(rows)
+    if is_labelled and lacking and task.labels is not None and not task.has_texts:
+        raise UserError(
+            f"{lacking[0].where}: found label -1, which means that there is none; choose another split or "
+            "correct the dataset"
+        )
+    cure = "; correct finetune.labels"
+    numbered = zip(numbers, rows, strict=True)
+    return examples_of(numbered, there, split, cure, is_labelled=is_labelled)
+
+
+def _labels_there(source: DatasetSplit, task: TextTask, label: str) -> tuple[str, ...] | None:
+    """Returns the label names in a dataset, in the order of the task's.
+
+    Raises:
+      UserError: the dataset's classes are called otherwise.
+    """
+    names = source.label_names(label)
+    is_own = task.dataset.name is None and names is None
+    if task.labels is None or task.has_texts or is_own or set(names or ()) == set(task.labels):
+        return task.labels
+    expected = task.dataset.labels or task.labels
+    if set(names or ()) != set(expected):
+        raise UserError(
+            f"dataset {source.name} has the labels {', '.join(names or ['(no names)'])}, expected "
+            f"{', '.join(expected)}; choose the dataset of task {task.name}, or give finetune.labels"
+        )
+    return expected
+
+
+class DatasetRow(TableRow):
+    """An example of a dataset as the row of a table, numbered from 0."""
+
+    @property
+    def where(self) -> str:
+        """Returns the dataset and the row, for messages."""
+        return f"dataset {self.path} row {self.line}"
+
+
+def dataset_row(
+    source: DatasetSplit, row: int, example: Mapping[str, Any], label: str
+) -> DatasetRow:
+    """Returns an example as the row of a table; class numbers are names, and sequences are lists.
+
+    Args:
+      source: the split.
+      row: the example's number.
+      example: values by feature, as `DatasetSplit.examples` yields them.
+      label: the feature with the labels; that of an example without one is "" or -1.
+
+    Raises:
+      UserError: a text is not UTF-8.
+    """
+    cells: dict[str, str] = {}
+    lists: dict[str, list[str]] = {}
+    for name, value in example.items():
+        is_list, names = isinstance(value, np.ndarray), source.label_names(name)
+        texts = [
+            _text(source, row, each)
+            if isinstance(each, bytes)
+            else str(each)
+            if names is None
+            else ""
+            if each < 0
+            else names[each]
+            for each in (value.tolist() if is_list else [value])
+        ]
+        given = [text for text in texts if text]
+        cells[name] = " ".join(given)
+        if is_list:
+            lists[name] = given if name == label else texts
+    return DatasetRow(source.name, row, cells, lists)
+
+
+def _check_name(dataset: str, task: TextTask) -> None:
+    """Refuses the GLUE data of another task, which might have the same features."""
+    family, _, rest = dataset.partition("/")
+    config = rest.partition(":")[0].partition("/")[0]
+    name = task.dataset.name
+    known = {name, *(f"{name}_{kind}" for kind in ("matched", "mismatched"))}
+    if family.partition(":")[0] == "glue" and config not in known:
+        expected = f"glue/{name}" if name else "another dataset"
+        raise UserError(
+            f"dataset {dataset} is not the one of task {task.name}, expected {expected}; correct "
+            "finetune.dataset or finetune.task"
+        )
+
+
+def _text(source: DatasetSplit, row: int, value: Any) -> str:
+    try:
+        return bytes(value).decode()
+    except (TypeError, ValueError) as error:
+        raise UserError(
+            f"dataset {source.name} row {row}: found {value!r}, expected UTF-8 text; correct the "
+            "dataset"
+        ) from error

@@ -1,0 +1,616 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from multiberts.evaluate.dumps.predictions import read_predictions
+from multiberts.evaluate.dumps.run_file import find_runs
+from multiberts.finetune.finetune import finetune
+from multiberts.runs.errors import UserError
+from multiberts.runs.preemption import EXIT_PREEMPTED
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = {"batch_size": 16, "num_epochs": 3, "sequence_length": 32, "compile_step": False}
+
+
+def dump(run: Path, evaluation_set: str = "dev") -> bytes:
+    return (run / "predictions" / f"{evaluation_set}.tfrecord").read_bytes()
+
+
+def accuracy(run: Path, evaluation_set: str = "dev") -> float:
+    dataset = read_predictions([run], evaluation_set)
+    return float((dataset["prediction"] == dataset["label"]).mean())
+
+
+def test_a_label_told_by_a_word_is_learned(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
+) -> None:
+    run = tmp_path / "run"
+    finetune(
+        run_dir=str(run),
+        checkpoint=str(make_checkpoint()),
+        task="pair",
+        data_dir=str(pair_data),
+        learning_rate=2e-3,
+        **{**SMALL, "num_epochs": 20},
+    )
+    assert accuracy(run) == 1.0
+    dev, names = read_predictions([run], "dev"), ["sentence1", "sentence2"]
+    given = [line.split("\t")[1:3] for line in (pair_data / "dev.tsv").read_text().splitlines()[1:]]
+    assert list(zip(*(dev[name].values for name in names), strict=True)) == list(map(tuple, given))
+    ((_, content),) = find_runs(tmp_path)
+    coordinates = ("procedure", "pretrain_seed", "data_seed", "step", "learning_rate")
+    assert [content[name] for name in coordinates] == ["base", 0, 5, 7, 2e-3]
+    assert content["evaluation_sets"]["dev"]["examples"] == 37
+    assert content["num_train_examples"] == 96
+    steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert steps[-1] == 96 * 20 // 16
+    assert not (run / "state").exists()
+
+
+def test_the_learning_rate_rises_for_a_tenth_and_falls_to_zero(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
+) -> None:
+    """As run_classifier.py: 96 examples five times in batches of 16 are 30 steps, 3 of them rising."""
+    finetune(
+        run_dir=str(tmp_path / "run"),
+        checkpoint=str(make_checkpoint()),
+        task="pair",
+        data_dir=str(pair_data),
+        learning_rate=3e-4,
+        log_every_steps=1,
+        **{**SMALL, "num_epochs": 5},
+    )
+    lines = map(json.loads, (tmp_path / "run/metrics.jsonl").read_text().splitlines())
+    rates = [line["learning_rate"] for line in lines if "learning_rate" in line]
+    falling = [3e-4 * (30 - step) / 30 for step in range(3, 30)]
+    assert rates == pytest.approx([0.0, 1e-4, 2e-4, *falling])
+
+
+def test_predictions_depend_on_the_seed_and_on_nothing_else(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
+) -> None:
+    checkpoint = str(make_checkpoint())
+    for name, seed in (("first", 1), ("other", 2), ("again", 1)):
+        finetune(
+            run_dir=str(tmp_path / name),
+            checkpoint=checkpoint,
+            task="pair",
+            data_dir=str(pair_data),
+            finetune_seed=seed,
+            learning_rate=1e-3,
+            **SMALL,
+        )
+    assert dump(tmp_path / "first") == dump(tmp_path / "again")
+    assert (tmp_path / "first/run.json").read_bytes() == (tmp_path / "again/run.json").read_bytes()
+    assert dump(tmp_path / "first") != dump(tmp_path / "other")
+
+
+def test_a_finished_run_is_left_alone_and_other_parameters_refused(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
+) -> None:
+    arguments = {
+        "run_dir": str(tmp_path / "run"),
+        "checkpoint": str(make_checkpoint()),
+        "task": "pair",
+        "data_dir": str(pair_data),
+        "max_train_examples": 32,
+        **SMALL,
+    }
+    finetune(**arguments)
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")}
+    finetune(**arguments)
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")} == before
+    with pytest.raises(UserError, match=r"other parameters: finetune.max_train_examples"):
+        finetune(**{**arguments, "max_train_examples": 33})
+
+
+def test_used_examples_are_the_same_for_every_seed(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path, monkeypatch
+) -> None:
+    from multiberts.finetune.text.learner import TextData
+
+    seen: dict[int, set[int]] = {}
+    original = TextData.learner
+
+    def spying(self, checkpoint, *, finetune_seed, **arguments):
+        learner = original(self, checkpoint, finetune_seed=finetune_seed, **arguments)
+        rows_of = learner.batch
+
+        def batch(rows):
+            seen.setdefault(finetune_seed, set()).update(rows.tolist())
+            return rows_of(rows)
+
+        object.__setattr__(learner, "batch", batch)
+        return learner
+
+    monkeypatch.setattr(TextData, "learner", spying)
+    for seed in (1, 2):
+        finetune(
+            run_dir=str(tmp_path / str(seed)),
+            checkpoint=str(make_checkpoint()),
+            task="pair",
+            data_dir=str(pair_data),
+            finetune_seed=seed,
+            max_train_examples=24,
+            **SMALL,
+        )
+    assert len(seen[1]) == 24
+    assert seen[1] == seen[2]
+    assert seen[1] != set(range(24))
+
+
+def test_logits_equal_those_of_transformers(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
+) -> None:
+    """The same weights in BertForSequenceClassification, on its own tokenisation of the pairs."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    from multiberts.bert.checkpoint.checkpoint import read_checkpoint
+    from multiberts.bert.model.configuration import BertConfig
+    from multiberts.finetune.data_files import FileContent
+    from multiberts.finetune.task import DataArguments, task_named
+
+    checkpoint = read_checkpoint(make_checkpoint())
+    task = task_named("pair")
+    folder = str(pair_data)
+    family = task.family(
+        DataArguments("pair", data_dir=folder, sequence_length=14, options=task.completed({}))
+    )
+    data = family.read(checkpoint.config, FileContent.of(checkpoint.vocabulary_path))
+    learner = data.learner(checkpoint, fingerprint="", finetune_seed=0, compile_step=False)
+    parameters = learner.initial_parameters()
+    (predicted,) = learner.evaluate(parameters)
+
+    config: BertConfig = checkpoint.config
+    model = transformers.BertForSequenceClassification(
+        transformers.BertConfig(
+            **json.loads(config.to_json()) | {"hidden_act": "gelu_new", "num_labels": 2}
+        )
+    ).eval()
+    state = model.state_dict()
+    for name, values in parameters.items():
+        state[_torch_name(name)].copy_(
+            torch.from_numpy(values.T if name.endswith("kernel") else values)
+        )
+    tokenizer = transformers.BertTokenizerFast(vocab=str(checkpoint.vocabulary_path))
+    encoded = tokenizer(
+        data.evaluation[0].examples.first_texts,
+        data.evaluation[0].examples.second_texts,
+        truncation="longest_first",
+        max_length=14,
+        padding=True,
+        return_tensors="pt",
+    )
+    with torch.no_grad():
+        expected = model(**encoded).logits.numpy()
+    np.testing.assert_allclose(predicted.scores, expected, atol=1e-5)
+
+
+def _torch_name(name: str) -> str:
+    """The name of a released variable in transformers."""
+    if name.startswith("output_"):
+        return name.replace("output_weights", "classifier.weight").replace(
+            "output_bias", "classifier.bias"
+        )
+    name = name.replace("layer_", "layer/").replace("kernel", "weight")
+    name = name.replace("LayerNorm/gamma", "LayerNorm/weight")
+    name = name.replace("LayerNorm/beta", "LayerNorm/bias")
+    if name.endswith("_embeddings"):
+        name += "/weight"
+    return name.replace("/", ".")
+
+
+def test_early_predictions_are_those_of_the_run_at_that_step(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
+) -> None:
+    arguments = {
+        "checkpoint": str(make_checkpoint()),
+        "task": "pair",
+        "data_dir": str(pair_data),
+        **SMALL,
+        "learning_rate": 1e-3,
+        # The learning rate rises to the very end: a line through zero.
+        "warmup_proportion": 1.0,
+    }
+    finetune(run_dir=str(tmp_path / "plain"), **arguments)
+    finetune(run_dir=str(tmp_path / "early"), **arguments, prediction_epochs=[0.5, 1.75])
+    assert dump(tmp_path / "early") == dump(tmp_path / "plain")
+    ((_, content),) = find_runs(tmp_path / "early")
+    assert set(content["evaluation_sets"]) == {"dev@0.5", "dev@1.75", "dev"}
+    assert content["evaluation_sets"]["dev@1.75"]["epochs"] == 1.75
+
+    # 96 examples in batches of 16: half an epoch is 3 of 18 steps. The rate of step n is n / 18 of the
+    # peak, of a run of 3 steps n / 3, so with a sixth of the peak both make the same steps.
+    shorter = {**arguments, "num_epochs": 0.5, "learning_rate": 1e-3 * 3 / 18}
+    finetune(run_dir=str(tmp_path / "short"), **shorter)
+    early = read_predictions([tmp_path / "early"], "dev@0.5")["scores"].values
+    short = read_predictions([tmp_path / "short"], "dev")["scores"].values
+    np.testing.assert_allclose(early, short, atol=1e-6)
+    later = read_predictions([tmp_path / "early"], "dev@1.75")["scores"].values
+    assert np.abs(early - later).max() > 1e-3
+
+
+def test_a_held_out_fifth_is_predicted_and_not_trained_on(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
+) -> None:
+    held_out: list[set[str]] = []
+    for fold in (0, 3):
+        run = tmp_path / str(fold)
+        finetune(
+            run_dir=str(run),
+            checkpoint=str(make_checkpoint()),
+            task="pair",
+            data_dir=str(pair_data),
+            held_out_fold=fold,
+            finetune_seed=fold,
+            prediction_epochs=[1],
+            **SMALL,
+        )
+        dataset = read_predictions([run], "held_out")
+        held_out.append(set(dataset["example_id"].values.tolist()))
+        lines = (pair_data / "train.tsv").read_text().splitlines()[1:]
+        for identity, label in zip(
+            dataset["example_id"].values, dataset["label"].values, strict=True
+        ):
+            task, split, row = identity.split("/")
+            assert (task, split) == ("pair", "train")
+            assert (lines[int(row)].split("\t")[3] == "not_entailment") == label
+        ((_, content),) = find_runs(run)
+        assert set(content["evaluation_sets"]) == {"dev@1", "held_out@1", "dev", "held_out"}
+        assert content["num_train_examples"] + len(held_out[-1]) == 96
+        assert content["parameters"]["held_out_fold"] == fold
+    assert all(len(identities) in (19, 20) for identities in held_out)
+    assert not held_out[0] & held_out[1]
+
+
+def test_a_held_out_fifth_stands_in_for_a_missing_dev_file(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
+) -> None:
+    only_train = {
+        "checkpoint": str(make_checkpoint()),
+        "task": "pair",
+        "labels": ["entailment", "not_entailment"],
+        "train_files": [str(pair_data / "train.tsv")],
+    }
+    with pytest.raises(UserError, match="one train file and one dev file"):
+        finetune(run_dir=str(tmp_path / "run"), **only_train, **SMALL)
+    finetune(run_dir=str(tmp_path / "run"), held_out_fold=0, **only_train, **SMALL)
+    ((_, content),) = find_runs(tmp_path)
+    assert set(content["evaluation_sets"]) == {"held_out"}
+    assert content["evaluation_sets"]["held_out"]["metrics"] == ["accuracy"]
+
+
+def test_run_json_says_where_the_numbers_come_from(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path, vocabulary: Path
+) -> None:
+    checkpoint = make_checkpoint()
+    finetune(
+        run_dir=str(tmp_path / "run"),
+        checkpoint=str(checkpoint),
+        task="pair",
+        data_dir=str(pair_data),
+        finetune_seed=4,
+        **SMALL,
+    )
+    content = json.loads((tmp_path / "run/run.json").read_text())
+
+    def checksum(path: Path) -> str:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+
+    assert content["checkpoint"] == {
+        "name": checkpoint.name,
+        "sha256": checksum(checkpoint / "checkpoint.json"),
+    }
+    assert content["vocabulary_sha256"] == checksum(vocabulary)
+    assert content["inputs"] == {
+        f"{split}_files": [{"name": f"{split}.tsv", "sha256": checksum(pair_data / f"{split}.tsv")}]
+        for split in ("train", "dev")
+    }
+    assert content["parameters"]["batch_size"] == 16
+    assert content["parameters"]["finetune_seed"] == content["finetune_seed"] == 4
+    assert {"python", "keras", "numpy"} <= set(content["versions"])
+
+
+def long_run(run: Path, checkpoint: Path, data: Path) -> dict:
+    return {
+        "run_dir": str(run),
+        "checkpoint": str(checkpoint),
+        "task": "pair",
+        "data_dir": str(data),
+        "learning_rate": 1e-3,
+        **{**SMALL, "num_epochs": 60},
+        "prediction_epochs": [7.5, 20],
+        "save_state_every_steps": 7,
+        "log_every_steps": 1,
+    }
+
+
+def command(run: Path, checkpoint: Path, data: Path) -> list[str]:
+    bindings = long_run(run, checkpoint, data)
+    flags = [f"--gin_param=finetune.{name} = {value!r}" for name, value in bindings.items()]
+    return [sys.executable, "-m", "finetune", *flags]
+
+
+def test_killed_anywhere_it_ends_in_the_same_bytes(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
+) -> None:
+    checkpoint = make_checkpoint()
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    finetune(**long_run(whole, checkpoint, pair_data))
+    moments = random.Random(11)
+    log = killed / "metrics.jsonl"
+    kills = 0
+    # Killed once when the log has grown to some length, and once soon after the log is complete.
+    for lines in (moments.randint(1, 150), moments.randint(150, 340), 360):
+        process = subprocess.Popen(command(killed, checkpoint, pair_data), cwd=ROOT)
+        while process.poll() is None:
+            if log.exists() and len(log.read_text().splitlines()) >= lines:
+                time.sleep(moments.uniform(0, 0.05))
+                os.kill(process.pid, signal.SIGKILL)
+                process.wait()
+                kills += 1
+                break
+            time.sleep(0.005)
+    assert kills >= 2
+    finetune(**long_run(killed, checkpoint, pair_data))
+    assert dump(whole) == dump(killed)
+    assert (whole / "run.json").read_bytes() == (killed / "run.json").read_bytes()
+    assert (whole / "DONE").read_bytes() == (killed / "DONE").read_bytes()
+    assert not list(killed.rglob("*.unfinished"))
+    (killed / "state").mkdir()  # a kill after DONE, before the state was removed
+    finetune(**long_run(killed, checkpoint, pair_data))
+    assert not (killed / "state").exists()
+
+
+def test_asked_to_stop_it_saves_and_goes_on_to_the_same_bytes(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
+) -> None:
+    checkpoint = make_checkpoint()
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    finetune(**long_run(whole, checkpoint, pair_data))
+    process = subprocess.Popen(
+        command(stopped, checkpoint, pair_data), cwd=ROOT, stderr=subprocess.PIPE, text=True
+    )
+    early = stopped / "predictions/dev@7.5.tfrecord"
+    while process.poll() is None and not early.exists():
+        time.sleep(0.005)
+    process.terminate()
+    _, messages = process.communicate()
+    assert process.returncode == EXIT_PREEMPTED, messages
+    assert "the same command resumes there" in messages.splitlines()[-1]
+    kept = early.stat().st_mtime_ns
+    finetune(**long_run(stopped, checkpoint, pair_data))
+    assert early.stat().st_mtime_ns == kept
+    assert (whole / "DONE").read_bytes() == (stopped / "DONE").read_bytes()
+
+
+def test_learning_and_predictions_do_not_depend_on_padding(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path, monkeypatch
+) -> None:
+    """Packed or each padded to the longest, dropout and scores are the same up to rounding."""
+    from multiberts.finetune import features, packing
+    from multiberts.finetune.text import learner as classification
+
+    file = pair_data / "train.tsv"
+    header, *lines = file.read_text().splitlines()
+    # Every fourth first sentence is much longer, so that short ones share rows.
+    longer = [
+        line.replace("asked about", "asked" + " again today" * 8 + " about") for line in lines
+    ]
+    lines = [longer[n] if n % 4 == 0 else line for n, line in enumerate(lines)]
+    file.write_text("\n".join([header, *lines]) + "\n")
+    shapes: set[tuple[int, ...]] = set()
+
+    def noting(*arguments):
+        batch = packing.packed_batch(*arguments)
+        shapes.add(batch["input_ids"].shape)
+        return batch
+
+    monkeypatch.setattr(classification, "packed_batch", noting)
+    checkpoint = str(make_checkpoint())
+
+    def scores(name: str) -> np.ndarray:
+        finetune(
+            run_dir=str(tmp_path / name),
+            checkpoint=checkpoint,
+            task="pair",
+            data_dir=str(pair_data),
+            learning_rate=1e-3,
+            **SMALL,
+        )
+        return read_predictions([tmp_path / name], "dev")["scores"].values
+
+    packed = scores("packed")
+    assert min(rows for rows, _ in shapes) < 16
+    monkeypatch.setattr(features, "BUCKET_LENGTHS", (48,))
+    monkeypatch.setattr(classification, "packed_shapes", lambda *_: ())
+    shapes.clear()
+    np.testing.assert_allclose(scores("padded"), packed, atol=2e-4)
+    assert {rows for rows, _ in shapes} == {16}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"task": "sums"}, "task 'sums' is unknown"),
+        ({"task": "RTE", "labels": ["yes", "no"]}, "labels of task RTE are"),
+        ({"data_dir": "nowhere"}, "nowhere has no table named train (.tsv, .csv,"),
+        ({"checkpoint": "nowhere"}, "nowhere does not exist"),
+        ({"sequence_length": 65}, "the checkpoint has 64 positions"),
+        ({"learning_rate": -1.0}, "finetune.learning_rate is -1.0"),
+        ({"finetune_seed": -1}, "finetune.finetune_seed is -1, expected int at least 0"),
+        (
+            {"batch_size": 97},
+            "batch_size is 97, but there are 96 examples to train on, so that a b",
+        ),
+        ({"max_train_examples": 15}, "batch_size is 16, but there are 15 examples to train on"),
+        (
+            {"num_epochs": 1e-9},
+            "finetune.num_epochs has 1e-09, but an epoch of 96 examples is 6 st",
+        ),
+        ({"prediction_epochs": [0.1, 1]}, "finetune.prediction_epochs has 0.1, but an epoch of 96"),
+        ({"max_train_examples": 0}, "finetune.max_train_examples is 0"),
+        ({"held_out_fold": 5}, "finetune.held_out_fold is 5"),
+        ({"prediction_epochs": [3]}, "finetune.prediction_epochs holds 3"),
+        ({"prediction_epochs": [1.5, 1.50001]}, "expected each number once"),
+        ({"options": {"stride": 1}}, "finetune.options has 'stride'"),
+        ({"options": {"predict_test": "yes"}}, "option predict_test of task pair is 'yes'"),
+        ({"train_files": ["x"]}, "both data_dir and train_files"),
+        ({"task": "coreference"}, "train.conll does not exist"),
+        ({"task": "coreference", "data_dir": None}, "needs finetune.train_files"),
+        ({"task": "pronoun_probe"}, "templates.tsv does not exist"),
+    ],
+)
+def test_bad_arguments_leave_no_directory(
+    tmp_path: Path,
+    make_checkpoint: Callable[..., Path],
+    pair_data: Path,
+    changes: dict,
+    message: str,
+) -> None:
+    arguments = {
+        "run_dir": str(tmp_path / "run"),
+        "checkpoint": str(make_checkpoint()),
+        "task": "pair",
+        "data_dir": str(pair_data),
+        **SMALL,
+        **changes,
+    }
+    with pytest.raises(UserError) as caught:
+        finetune(**arguments)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def _all_of_one_class(train: str, dev: str) -> tuple[str, str]:
+    return train.replace("not_entailment", "entailment"), dev
+
+
+def _no_words(train: str, dev: str) -> tuple[str, str]:
+    header, *lines = dev.splitlines()
+    columns = [line.split("\t") for line in lines]
+    rows = [f"{row}\t \t{second}\t{label}" for row, _, second, label in columns]
+    return train, "\n".join([header, *rows]) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_all_of_one_class, "train.tsv: all 96 examples to train on have the label 'entailment'"),
+        (_no_words, "dev.tsv: 37 of 37 examples have an empty text; give the file with its texts"),
+        (lambda train, _: (train, train), "dev.tsv of the dev files holds the same as"),
+    ],
+)
+def test_data_that_teach_or_show_nothing_leave_no_directory(
+    tmp_path: Path,
+    make_checkpoint: Callable[..., Path],
+    pair_data: Path,
+    change: Callable[[str, str], tuple[str, str]],
+    message: str,
+) -> None:
+    files = [pair_data / "train.tsv", pair_data / "dev.tsv"]
+    for file, text in zip(files, change(*(file.read_text() for file in files)), strict=True):
+        file.write_text(text)
+    with pytest.raises(UserError) as caught:
+        finetune(
+            run_dir=str(tmp_path / "run"),
+            checkpoint=str(make_checkpoint()),
+            task="pair",
+            data_dir=str(pair_data),
+            **SMALL,
+        )
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_some_empty_texts_are_warned_of(
+    tmp_path: Path,
+    make_checkpoint: Callable[..., Path],
+    pair_data: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = pair_data / "dev.tsv"
+    header, first, second, *rest = file.read_text().splitlines()
+    row, text, _, label = second.split("\t")
+    file.write_text("\n".join([header, first, f"{row}\t{text}\t\t{label}", *rest]) + "\n")
+    finetune(
+        run_dir=str(tmp_path / "run"),
+        checkpoint=str(make_checkpoint()),
+        task="pair",
+        data_dir=str(pair_data),
+        **{**SMALL, "num_epochs": 0.2},
+    )
+    assert capsys.readouterr().err.splitlines()[0] == (
+        f"warning: {file}: 1 of 37 examples have an empty text, such as pair/dev/1; the model is given "
+        "none there"
+    )
+
+
+def test_bad_data_are_refused_by_the_command_before_tensorflow(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
+) -> None:
+    checkpoint = make_checkpoint()
+    file = pair_data / "dev.tsv"
+    file.write_text(file.read_text() + "99\tonly two\n")
+    program = (
+        "import sys\nfrom multiberts.runs.command import run_command\n"
+        "from multiberts.finetune.finetune import finetune\n"
+        "try:\n    run_command(finetune)\nfinally:\n    print('tensorflow' in sys.modules)\n"
+    )
+    arguments = command(tmp_path / "run", checkpoint, pair_data)[3:]
+    result = subprocess.run(
+        [sys.executable, "-c", program, *arguments], cwd=ROOT, capture_output=True, text=True
+    )
+    assert result.returncode == 2
+    assert result.stdout == "False\n"
+    assert len(result.stderr.splitlines()) == 1
+    assert "dev.tsv line 39: found 2 columns, expected 4" in result.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_dropout_is_drawn_from_the_seed(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path, monkeypatch
+) -> None:
+    """With the head of one seed and in the order of one seed, nothing but dropout is left of another."""
+    from multiberts.finetune import rows
+    from multiberts.finetune.text import learner
+
+    with_output_layer, permuted_index = learner.with_output_layer, rows.permuted_index
+    monkeypatch.setattr(
+        learner,
+        "with_output_layer",
+        lambda checkpoint, outputs, *_address: with_output_layer(checkpoint, outputs, "one seed"),
+    )
+    monkeypatch.setattr(
+        rows,
+        "permuted_index",
+        lambda index, size, *_address: permuted_index(index, size, "one seed"),
+    )
+    without = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    for number, (sizes, differs) in enumerate((({}, True), (without, False))):
+        checkpoint = str(make_checkpoint(number, **sizes))
+        for seed in (1, 2):
+            finetune(
+                run_dir=str(tmp_path / f"{number}_{seed}"),
+                checkpoint=checkpoint,
+                task="pair",
+                data_dir=str(pair_data),
+                finetune_seed=seed,
+                learning_rate=1e-3,
+                **{**SMALL, "num_epochs": 1},
+            )
+        assert (dump(tmp_path / f"{number}_1") != dump(tmp_path / f"{number}_2")) == differs

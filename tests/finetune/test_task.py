@@ -1,0 +1,360 @@
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from multiberts.finetune.task import MODULES, DataArguments, Task, registered_tasks, task_named
+from multiberts.runs.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[2]
+ROOMS = ("runs", "bert", "pretrain", "evaluate", "finetune", "stats", "launch")
+DOCUMENT = ROOT / "docs" / "tasks.md"
+
+
+def test_every_task_of_the_papers_is_there() -> None:
+    papers = {
+        *("CoLA", "MNLI", "MRPC", "QNLI", "QQP", "RTE", "SST-2", "STS-B", "WNLI"),
+        *("coreference", "pronoun_probe"),
+    }
+    assert papers <= set(registered_tasks())
+    assert [name for name, task in registered_tasks().items() if not task.trains] == [
+        "pronoun_probe"
+    ]
+    assert [name for name, task in registered_tasks().items() if task.frozen_encoder] == [
+        "coreference",
+        "pronoun_probe",
+    ]
+
+
+def test_no_name_is_registered_twice() -> None:
+    names = [task.name for name in MODULES for task in importlib.import_module(name).TASKS]
+    assert sorted(names) == sorted(registered_tasks())
+
+
+def test_sizes_are_the_published_ones() -> None:
+    """Wang et al. 2019, table 1, in full; QNLI in its second version; both MNLI sets are predicted."""
+    tasks = registered_tasks()
+    sizes = {name: (tasks[name].num_train_examples, tasks[name].num_dev_examples) for name in tasks}
+    assert sizes["CoLA"] == (8_551, 1_043)
+    assert sizes["QQP"] == (363_846, 40_430)
+    assert sizes["MNLI"] == (392_702, 9_815 + 9_832)
+    assert sizes["QNLI"] == (104_743, 5_463)
+    assert sizes["pair"] == sizes["AX"] == (None, None)
+    assert tasks["MNLI"].data_files == ("train.tsv", "dev_matched.tsv", "dev_mismatched.tsv")
+    assert tasks["squad-v2.0"].data_files == ("train-v2.0.json", "dev-v2.0.json")
+
+
+def test_a_name_of_ones_own_needs_labels() -> None:
+    assert task_named("weather", ["wet", "dry"]).name == "weather"
+    with pytest.raises(UserError, match=r"task 'weather' is unknown .*; expected one of .*RTE"):
+        task_named("weather")
+    with pytest.raises(UserError, match=r"task 'SST2' is unknown .*; did you mean SST-2"):
+        task_named("SST2")
+
+
+def test_options_are_completed_and_compared_with_the_defaults() -> None:
+    task = Task("t", family=lambda arguments: None, options={"stride": 3, "rate": 0.5, "on": True})
+    assert task.completed({"stride": 4, "rate": 1}) == {"stride": 4, "rate": 1, "on": True}
+    for options in ({"stride": 1.5}, {"stride": True}, {"on": 1}, {"rate": "a"}):
+        with pytest.raises(UserError, match="expected a value like"):
+            task.completed(options)
+    with pytest.raises(UserError, match="has 'strides', but the options of task t are: stride"):
+        task.completed({"strides": 1})
+
+
+def test_superfluous_data_arguments_are_named() -> None:
+    with pytest.raises(UserError, match="task t takes no dev_files"):
+        DataArguments("t", dev_files=("a",)).refuse("dataset", "dev_files")
+
+
+def test_the_register_loads_without_tensorflow() -> None:
+    program = (
+        "import sys\nfrom multiberts.finetune.task import registered_tasks\nregistered_tasks()\n"
+        "print([name for name in ('tensorflow', 'keras', 'torch') if name in sys.modules])\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert result.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"has 'outside_tasks', which cannot be used \(.*no attribute 'TASKS'\)"),
+        ("import no_such_module", r"cannot be used \(No module named 'no_such_module'\)"),
+        ("TASKS = ('RTE',)", r"outside_tasks.TASKS is \('RTE',\), expected a tuple of multiberts"),
+        (
+            "from multiberts.finetune.task import Task\nTASKS = (Task('RTE', None),)",
+            "registers task 'RTE', but there is a task of that name already; give it another name",
+        ),
+    ],
+)
+def test_a_module_outside_the_tree_that_registers_nothing_new_is_refused(
+    tmp_path: Path, monkeypatch, text: str, message: str
+) -> None:
+    (tmp_path / "outside_tasks.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    sys.modules.pop("outside_tasks", None)
+    with pytest.raises(UserError, match=message):
+        task_named("RTE", task_modules=["outside_tasks"])
+
+
+def code_blocks() -> dict[str, str]:
+    """Returns the document's files by the name in the line before them."""
+    found = re.findall(r"^`([\w./]+)`:\n\n```\w*\n(.*?)^```$", DOCUMENT.read_text(), re.M | re.S)
+    return dict(found)
+
+
+def test_the_worked_example_of_the_document_works(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], monkeypatch
+) -> None:
+    """Its task is registered from a folder outside the tree, learned and scored."""
+    from multiberts.evaluate.dumps.predictions import read_predictions
+    from multiberts.evaluate.metrics.register import METRICS
+    from multiberts.evaluate.scoring import scores_of
+    from multiberts.finetune.finetune import finetune
+
+    blocks = code_blocks()
+    metric: dict = {}
+    exec(blocks["evaluate/metrics/star_metrics.py"], metric)
+    monkeypatch.setitem(METRICS, "within_one", metric["WITHIN_ONE"])
+    outside = tmp_path / "my_tasks"
+    outside.mkdir()
+    text = blocks["my_tasks/review_stars.py"]
+    assert text.count('metrics=("accuracy",)') == 1
+    text = text.replace('metrics=("accuracy",)', 'metrics=("accuracy", "within_one")')
+    (outside / "review_stars.py").write_text(text)
+    monkeypatch.syspath_prepend(outside)
+    folder = tmp_path / "reviews"
+    folder.mkdir()
+    # One word determines the stars.
+    words = ["bad", "late", "it", "fine", "good"]
+    for split, count in (("train", 200), ("dev", 40)):
+        lines = [
+            f'{{"id": "r{n}", "text": "the cake is {words[n % 5]}.", "stars": {n % 5 + 1}}}'
+            for n in range(count)
+        ]
+        (folder / f"{split}.jsonl").write_text("\n".join(lines) + "\n")
+    arguments = {
+        "checkpoint": str(make_checkpoint()),
+        "task": "review-stars",
+        "task_modules": ["review_stars"],
+        "data_dir": str(folder),
+        "learning_rate": 3e-3,
+        "batch_size": 20,
+        "num_epochs": 12,
+        "sequence_length": 16,
+        "compile_step": False,
+    }
+    with pytest.raises(UserError, match="task 'review-stars' is unknown"):
+        finetune(run_dir=str(tmp_path / "run"), **{**arguments, "task_modules": ()})
+    finetune(run_dir=str(tmp_path / "run"), **arguments)
+    dataset = read_predictions([tmp_path / "run"], "dev")
+    assert dataset["example_id"].values[3] == "review-stars/dev/r3"
+    scores = scores_of(tmp_path / "run", "dev")
+    assert scores["accuracy"] == 1.0
+    assert scores["within_one"] == 1.0
+    (folder / "dev.jsonl").write_text('{"id": "r0", "text": "fine", "stars": 9}\n')
+    with pytest.raises(UserError, match=r"dev.jsonl line 1: found stars 9, expected 1 to 5"):
+        finetune(run_dir=str(tmp_path / "other"), **arguments)
+
+
+@pytest.mark.parametrize("name", ["reviews.gin", "similarity.gin", "marks.gin", "names.gin"])
+def test_the_configurations_of_the_document_work(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], name: str
+) -> None:
+    """A table of the document's columns is learned by the command, whatever its form."""
+    from multiberts.evaluate.scoring import scores_of
+
+    pyarrow = pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow.parquet")
+    words = ["bad", "late", "fine", "good"]
+    rows = [
+        {"review": f"the cake is {words[n % 4]}.", "tone": ["cross", "calm"][n % 4 // 2]}
+        for n in range(200)
+    ]
+    pairs = [
+        {"first": row["review"], "second": "it is cake", "score": 5 * (n % 4 // 2)}
+        for n, row in enumerate(rows)
+    ]
+    marks = [
+        {"text": row["review"], "marks": [m for m in ("bad", "late") if m in row["review"]]}
+        for row in rows
+    ]
+    names = [
+        {"tokens": tokens, "tags": ["B-CAKE" if word == "cake" else "O" for word in tokens]}
+        for tokens in (row["review"].split() for row in rows)
+    ]
+    for folder in ("reviews", "pairs", "marks", "names"):
+        (tmp_path / folder).mkdir()
+    for split, number in (("train", 200), ("dev", 40)):
+        lines = [f"{row['review']},{row['tone']}\n" for row in rows[:number]]
+        (tmp_path / "reviews" / f"{split}.csv").write_text("".join(["review,tone\n", *lines]))
+        for folder, examples in (("marks", marks), ("names", names)):
+            lines = [json.dumps(example) + "\n" for example in examples[:number]]
+            (tmp_path / folder / f"{split}.jsonl").write_text("".join(lines))
+    lines = [json.dumps(pair) + "\n" for pair in pairs]
+    (tmp_path / "pairs" / "train.jsonl").write_text("".join(lines))
+    dev = pyarrow.Table.from_pylist(pairs[40:80])
+    pyarrow.parquet.write_table(dev, tmp_path / "pairs" / "dev.parquet")
+    (tmp_path / "configs").symlink_to(ROOT / "configs")
+    (tmp_path / name).write_text(code_blocks()[name])
+    changes = [
+        *(f"CHECKPOINT = {str(make_checkpoint())!r}", "RUN_DIR = 'run'"),
+        *("finetune.learning_rate = 3e-3", "finetune.batch_size = 20", "finetune.num_epochs = 12"),
+        *("finetune.sequence_length = 16", "finetune.compile_step = False"),
+    ]
+    program = "from multiberts.runs.command import main; main()"
+    flags = [f"--gin_file={name}", *(f"--gin_param={change}" for change in changes)]
+    result = subprocess.run(
+        [sys.executable, "-c", program, "finetune", *flags],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stderr
+    scores = scores_of(tmp_path / "run", "dev")
+    main_metric = {"reviews.gin": "f1_macro", "similarity.gin": "spearman",
+                   "marks.gin": "multilabel_f1_macro", "names.gin": "span_f1"}[name]  # fmt: skip
+    assert scores[main_metric] > 0.8  # of two values, ranks of four agree to 0.89 at most
+
+
+def test_a_task_of_ones_own_gets_the_options_of_training(
+    tmp_path: Path,
+    make_checkpoint: Callable[..., Path],
+    pair_data: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its data have the protocol `Data` and no more."""
+    from multiberts.finetune.finetune import finetune
+    from multiberts.finetune.training_options import TrainingOptions
+
+    (tmp_path / "own_training.py").write_text(
+        "import dataclasses\n"
+        "from multiberts.finetune.task import task_named\n"
+        "PAIR, SEEN = task_named('pair'), []\n"
+        "class OwnData:\n"
+        "    def __init__(self, data): self.data, self.train_groups = data, data.train_groups\n"
+        "    def learner(self, checkpoint, *, fingerprint, finetune_seed, compile_step, training):\n"
+        "        SEEN.append(training)\n"
+        "        return self.data.learner(checkpoint, fingerprint=fingerprint, training=training,\n"
+        "                                 finetune_seed=finetune_seed, compile_step=compile_step)\n"
+        "class OwnFamily:\n"
+        "    def __init__(self, family): self.family = family\n"
+        "    def inputs(self): return self.family.inputs()\n"
+        "    def parameters(self): return self.family.parameters()\n"
+        "    def read(self, config, vocabulary): return OwnData(self.family.read(config, vocabulary))\n"
+        "TASKS = (dataclasses.replace(PAIR, name='own', family=lambda a: OwnFamily(PAIR.family(a))),)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    given: list[dict[str, Any]] = [{}, {"frozen_layers": 1}]
+    for number, options in enumerate(given):
+        finetune(
+            run_dir=str(tmp_path / f"run_{number}"), checkpoint=str(make_checkpoint()), task="own",
+            task_modules=["own_training"], data_dir=str(pair_data), max_steps=1, sequence_length=16,
+            compile_step=False, **options,
+        )  # fmt: skip
+    assert [TrainingOptions(**options) for options in given] == sys.modules["own_training"].SEEN
+
+
+def test_modules_of_tasks_are_frozen_only_where_given(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path, monkeypatch
+) -> None:
+    from multiberts.finetune.finetune import finetune
+
+    (tmp_path / "no_tasks.py").write_text("TASKS = ()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    arguments = {
+        "checkpoint": str(make_checkpoint()),
+        "task": "pair",
+        "data_dir": str(pair_data),
+        "num_epochs": 1,
+        "sequence_length": 32,
+        "compile_step": False,
+    }
+    finetune(run_dir=str(tmp_path / "without"), **arguments)
+    assert "task_modules" not in (tmp_path / "without" / "config.gin").read_text()
+    finetune(run_dir=str(tmp_path / "with"), **arguments, task_modules=["no_tasks"])
+    frozen = (tmp_path / "with" / "config.gin").read_text()
+    assert frozen.count("finetune.task_modules = ['no_tasks']\n") == 2
+
+
+def test_runs_of_a_task_outside_the_tree_are_scored_without_its_module(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path, monkeypatch
+) -> None:
+    """What is only read runs no code of others: neither finished runs nor their configurations."""
+    from multiberts.finetune.finetune import finetune
+
+    module = tmp_path / "outside_pairs.py"
+    module.write_text(
+        "import dataclasses, pathlib\n"
+        "from multiberts.finetune.text.own import TASKS as OURS\n"
+        "pathlib.Path(__file__).with_name('was_imported').touch()\n"
+        "pair = next(task for task in OURS if task.name == 'pair')\n"
+        "TASKS = (dataclasses.replace(pair, name='weather'),)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    arguments = {
+        "checkpoint": str(make_checkpoint()),
+        "task": "weather",
+        "task_modules": ["outside_pairs"],
+        "data_dir": str(pair_data),
+        "num_epochs": 1,
+        "sequence_length": 32,
+        "compile_step": False,
+    }
+    runs = tmp_path / "runs"
+    finetune(run_dir=str(runs / "finished"), **arguments)
+    (runs / "begun").mkdir()
+    frozen = (runs / "finished" / "config.gin").read_text()
+    (runs / "begun" / "config.gin").write_text(frozen)
+    assert "finetune.task_modules = ['outside_pairs']\n" in frozen
+    (tmp_path / "was_imported").unlink()
+    for name, is_there in (("there", True), ("removed", False)):
+        if not is_there:
+            module.unlink()
+        flags = [
+            f"--gin_param=score.run_dir = '{tmp_path / name}'",
+            f"--gin_param=score.predictions = '{runs}'",
+        ]
+        result = subprocess.run(
+            [sys.executable, "-m", "evaluate", *flags],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        )
+        assert result.returncode == 0, result.stderr
+        assert result.stderr == (
+            f"warning: {runs}/begun was started and has not finished; run the same command again\n"
+        )
+        assert "weather,dev,accuracy" in (tmp_path / name / "scores.csv").read_text()
+    assert not (tmp_path / "was_imported").exists()
+
+
+def test_tasks_are_named_in_their_own_modules_alone() -> None:
+    """Names that are words elsewhere too, such as `facts`, are left out; so is what reads others' results."""
+    names = {name for name in registered_tasks() if not (name.isalpha() and name.islower())}
+    ours = {Path(*module.split(".")[1:]).with_suffix(".py") for module in MODULES}
+    found = set()
+    paths = [path for room in ROOMS for path in (ROOT / room).rglob("*.py")]
+    assert len(paths) > 200 and len(names) > 10
+    for path in paths:
+        place = path.relative_to(ROOT)
+        if place not in ours and not place.is_relative_to("evaluate/imports"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Constant) and node.value in names:
+                    found.add((str(place), node.value))
+    # A row of the table of evaluation sets: GLUE's own set without training data.
+    assert found == {("finetune/text/challenge_sets.py", "AX")}

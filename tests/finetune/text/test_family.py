@@ -1,0 +1,264 @@
+"""GLUE tasks from the user's arguments to dumps: which sets are found, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multiberts.evaluate.dumps.predictions import read_predictions
+from multiberts.finetune.finetune import finetune
+from multiberts.finetune.task import DataArguments, registered_tasks, task_named
+from multiberts.finetune.text.family import TextFamily
+from multiberts.runs.errors import UserError
+
+SMALL = {
+    "batch_size": 8,
+    "num_epochs": 1,
+    "sequence_length": 32,
+    "compile_step": False,
+    "learning_rate": 1e-3,
+}
+LABELS = ("neutral", "entailment", "contradiction")
+WORDS = ("the guest was late .", "she told him .", 'a "cake is red .', "the sun is not bad .")
+HANS_COLUMNS = (
+    *("gold_label", "Sentence1_binary_parse", "Sentence2_binary_parse"),
+    *("Sentence1_parse", "Sentence2_parse", "sentence1", "sentence2"),
+    *("pairID", "heuristic", "subcase", "template"),
+)
+
+
+def table(*rows: tuple[object, ...]) -> str:
+    return "".join("\t".join(map(str, row)) + "\n" for row in rows)
+
+
+def pairs(count: int, label_column: str | None, labels: tuple[str, ...] = LABELS) -> str:
+    header = ("index", "sentence1", "sentence2", *([label_column] if label_column else []))
+    rows = []
+    for row in range(count):
+        label = [labels[row % len(labels)]] if label_column else []
+        rows.append((row, WORDS[row % 4], WORDS[(row + 1) % 4], *label))
+    return table(header, *rows)
+
+
+@pytest.fixture
+def mnli(tmp_path: Path) -> Path:
+    folder = tmp_path / "MNLI"
+    folder.mkdir()
+    for split, count in (("train", 24), ("dev_matched", 6), ("dev_mismatched", 5)):
+        (folder / f"{split}.tsv").write_text(pairs(count, "gold_label"))
+    for split in ("test_matched", "test_mismatched", "AX"):
+        (folder / f"{split}.tsv").write_text(pairs(4, None))
+    rows = [
+        (
+            label,
+            *["( a )"] * 4,
+            WORDS[n],
+            WORDS[n + 1],
+            f"ex{n}",
+            "lexical_overlap",
+            "ln_passive",
+            "t1",
+        )
+        for n, label in enumerate(("entailment", "non-entailment"))
+    ]
+    (folder / "hans.txt").write_text(table(HANS_COLUMNS, *rows))
+    (folder / "snli.jsonl").write_text(
+        "".join(
+            json.dumps({"gold_label": label, "sentence1": WORDS[0], "sentence2": WORDS[1]}) + "\n"
+            for label in ("-", "neutral", "entailment")
+        )
+    )
+    return folder
+
+
+def family(task: str, **arguments: Any) -> TextFamily:
+    labels = arguments.get("labels")
+    chosen = task_named(task, labels)
+    options = chosen.completed(arguments.pop("options", {}))
+    found = chosen.family(DataArguments(task=task, options=options, **arguments))
+    assert isinstance(found, TextFamily)
+    return found
+
+
+def sets(found: TextFamily) -> dict[str, str]:
+    return {source.name: source.files[0].name for source in found.evaluation}
+
+
+def test_all_tasks_of_the_benchmark_are_registered() -> None:
+    """Wang et al. 2019, table 1, and the diagnostic set."""
+    assert set(registered_tasks()) >= {
+        *("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "WNLI", "AX"),
+    }
+
+
+def test_test_sets_are_predicted_only_when_asked_for(mnli: Path) -> None:
+    dev = {"dev": "dev_matched.tsv", "dev_mismatched": "dev_mismatched.tsv"}
+    assert sets(family("MNLI", data_dir=str(mnli))) == dev
+    asked = family("MNLI", data_dir=str(mnli), options={"predict_test": True})
+    assert sets(asked) == dev | {
+        "test_matched": "test_matched.tsv",
+        "test_mismatched": "test_mismatched.tsv",
+    }
+    assert asked.parameters() == {"evaluation_sets": list(sets(asked))}
+    (mnli / "dev_mismatched.tsv").unlink()
+    alone = family("MNLI", data_dir=str(mnli))
+    assert sets(alone) == {"dev": "dev_matched.tsv"}
+    # As before there were other sets: run directories of then are still the same run's.
+    assert alone.parameters() == {}
+    assert alone.inputs() == {
+        "train_files": [mnli / "train.tsv"],
+        "dev_files": [mnli / "dev_matched.tsv"],
+    }
+
+
+def test_a_run_predicts_every_set_with_its_own_classes(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], mnli: Path
+) -> None:
+    run = tmp_path / "run"
+    files = {"hans": "hans.txt", "snli": "snli.jsonl", "ax": "AX.tsv"}
+    finetune(
+        run_dir=str(run),
+        checkpoint=str(make_checkpoint()),
+        task="MNLI",
+        data_dir=str(mnli),
+        options={"predict_test": True},
+        evaluation_files={name: str(mnli / file) for name, file in files.items()},
+        **SMALL,
+    )
+    found = {
+        name: read_predictions([run], name)
+        for name in ("dev", "dev_mismatched", "test_matched", "test_mismatched", *files)
+    }
+    assert {name: dataset.sizes["example"] for name, dataset in found.items()} == {
+        **{"dev": 6, "dev_mismatched": 5, "test_matched": 4, "test_mismatched": 4},
+        **{"hans": 2, "snli": 2, "ax": 4},
+    }
+    hans = found["hans"]
+    assert hans["label"].values.tolist() == [1, 0]
+    assert set(hans["prediction"].values.ravel().tolist()) <= {0, 1}
+    assert hans.sizes["class"] == 2
+    assert hans["heuristic"].values.tolist() == ["lexical_overlap"] * 2
+    # HANS pair 0 has the words of dev pair 0: the same logits, once merged and once not.
+    logits = found["dev"]["scores"].values[0, 0]
+    np.testing.assert_allclose(
+        [hans[f"logit_{number}"].values[0, 0] for number in range(3)], logits, rtol=1e-5, atol=1e-6
+    )
+    np.testing.assert_allclose(
+        hans["scores"].values[0, 0], [np.logaddexp(logits[0], logits[2]), logits[1]], rtol=1e-5
+    )
+    assert found["snli"]["example_id"].values.tolist() == ["snli/1", "snli/2"]
+    for name in ("test_matched", "test_mismatched", "ax"):
+        assert np.isnan(found[name]["label"]).all()
+        assert found[name].attrs["metrics"] in ((), [])
+    assert found["ax"]["example_id"].values[0] == "AX/test/0"
+
+
+def test_a_dataset_gives_the_bytes_of_its_files(
+    tmp_path: Path,
+    make_checkpoint: Callable[..., Path],
+    same_when_replayed: Callable[[Path], bool],
+) -> None:
+    import tensorflow_datasets as tfds
+
+    (tmp_path / "RTE").mkdir()
+    for split, count in (("train", 16), ("dev", 6)):
+        labels = ("entailment", "not_entailment")
+        (tmp_path / "RTE" / f"{split}.tsv").write_text(pairs(count, "label", labels))
+    builder = tfds.builder("glue/rte", data_dir=str(tmp_path / "none"), try_gcs=False)
+    tfds.dataset_builders.store_as_tfds_dataset(
+        name="glue",
+        config="rte",
+        version=str(builder.version),
+        data_dir=str(tmp_path / "datasets"),
+        features=builder.info.features,
+        split_datasets={
+            there: list(builder._generate_examples(str(tmp_path / "RTE" / f"{split}.tsv"), split))
+            for split, there in (("train", "train"), ("dev", "validation"))
+        },
+    )
+    common = {"checkpoint": str(make_checkpoint()), "task": "RTE", **SMALL}
+    finetune(run_dir=str(tmp_path / "tsv"), data_dir=str(tmp_path / "RTE"), **common)
+    finetune(
+        run_dir=str(tmp_path / "tfds"),
+        dataset="glue/rte",
+        data_dir=str(tmp_path / "datasets"),
+        **common,
+    )
+    one, other = (tmp_path / kind / "predictions" / "dev.tfrecord" for kind in ("tsv", "tfds"))
+    assert one.read_bytes() == other.read_bytes()
+    inputs = json.loads((tmp_path / "tfds" / "run.json").read_text())["inputs"]
+    assert "features.json" in [file["name"] for file in inputs["train_files"]]
+    assert same_when_replayed(tmp_path / "tfds")
+
+
+def test_single_texts_of_ones_own(
+    tmp_path: Path,
+    make_checkpoint: Callable[..., Path],
+    same_when_replayed: Callable[[Path], bool],
+) -> None:
+    folder = tmp_path / "tone"
+    folder.mkdir()
+    for first, split in ((0, "train"), (16, "dev")):
+        rows = [(WORDS[n % 4], n, ("calm", "loud")[n % 2]) for n in range(first, first + 16)]
+        (folder / f"{split}.tsv").write_text(table(("review", "stars", "tone"), *rows))
+    columns = {"text_columns": ["review"], "label_column": "tone"}
+    finetune(
+        run_dir=str(tmp_path / "run"),
+        checkpoint=str(make_checkpoint()),
+        task="tone",
+        labels=["loud", "calm"],
+        data_dir=str(folder),
+        options=columns,
+        **SMALL,
+    )
+    dataset = read_predictions([tmp_path / "run"], "dev")
+    assert dataset["label"].values.tolist() == [1, 0] * 8
+    assert dataset["example_id"].values[3] == "tone/dev/3"
+    assert same_when_replayed(tmp_path / "run")
+    parameters = json.loads((tmp_path / "run" / "run.json").read_text())["parameters"]
+    assert {name: parameters[name] for name in columns} == columns
+
+
+@pytest.mark.parametrize(
+    ("task", "arguments", "message"),
+    [
+        ("MNLI", {"data_dir": ".", "train_files": ("a",)}, "both data_dir and train_files"),
+        ("MNLI", {"dataset": "glue/mnli", "dev_files": ("a",)}, "both dataset and train_files"),
+        ("MNLI", {}, "needs finetune.data_dir, finetune.dataset, or one train file"),
+        ("MNLI", {"train_files": ("a",)}, "needs finetune.data_dir, finetune.dataset, or one"),
+        (
+            "MNLI",
+            {"train_files": ("a",), "dev_files": ("b",), "options": {"predict_test": True}},
+            "name the file in finetune.evaluation_files instead",
+        ),
+        ("MNLI", {"data_dir": "none"}, "train.tsv does not exist, nor train.tsv.gz"),
+        ("RTE", {"data_dir": ".", "winogender_dir": "w"}, "takes no winogender_dir"),
+        ("AX", {"data_dir": "."}, "is answered by a model of MNLI"),
+        ("QQP", {"data_dir": ".", "options": {"predict_tests": True}}, "has 'predict_tests', but"),
+        (
+            "tone",
+            {"data_dir": ".", "labels": ("a", "b"), "options": {"text_columns": ["label"]}},
+            "give one or two columns with text and another one with the label",
+        ),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(
+    task: str, arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UserError) as caught:
+        family(task, **arguments)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_set_has_one_source(mnli: Path) -> None:
+    files = {"dev_mismatched": str(mnli / "dev_mismatched.tsv")}
+    with pytest.raises(
+        UserError, match="dev_mismatched is given by finetune.evaluation_files, but"
+    ):
+        family("MNLI", data_dir=str(mnli), evaluation_files=files)

@@ -1,0 +1,315 @@
+"""Sets of labels and tags of words: trained, kept, predicted, converted, refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multiberts.bert.checkpoint.commands import main as checkpoint_command
+from multiberts.bert.tokenization import Tokenizer
+from multiberts.evaluate.dumps.predictions import read_predictions
+from multiberts.evaluate.scoring import score, scores_of
+from multiberts.finetune.finetune import finetune
+from multiberts.finetune.predict import predict
+from multiberts.finetune.task import DataArguments, task_named
+from multiberts.finetune.text.family import TextFamily
+from multiberts.finetune.text.labels import first_pieces, tags_of_pieces
+from multiberts.finetune.text.learner import _class_weights
+from multiberts.runs.errors import UserError
+
+SMALL: dict[str, Any] = {
+    "batch_size": 16,
+    "num_epochs": 20,
+    "sequence_length": 32,
+    "compile_step": False,
+    "learning_rate": 2e-3,
+}
+SETS = {
+    "kind": "multi_label_classification",
+    "text_columns": ["text"],
+    "label_column": "marks",
+}
+TAGS = {"kind": "token_classification", "text_columns": ["words"], "label_column": "tags"}
+TAG_OF = {"mary": "B-PER", "john": "B-PER", "baker": "I-PER", "cake": "B-FOOD"}
+
+
+def set_rows(number: int, seed: int) -> list[dict[str, Any]]:
+    """Texts whose marks are the colours among their words; every fourth or so has none."""
+    random = np.random.default_rng(seed)
+    words = np.array(["red", "blue", "cake", "sun", "wall"])
+    chosen = [words[random.permutation(5)[: random.integers(1, 4)]].tolist() for _ in range(number)]
+    return [
+        {"text": " ".join(row), "marks": [word for word in row if word in ("red", "blue")]}
+        for row in chosen
+    ]
+
+
+def tag_rows(number: int, seed: int) -> list[dict[str, Any]]:
+    random = np.random.default_rng(seed)
+    words = np.array(["mary", "john", "baker", "cake", "the", "sunwall", "late"])
+    rows = [random.choice(words, random.integers(1, 7)).tolist() for _ in range(number)]
+    return [{"words": row, "tags": [TAG_OF.get(word, "O") for word in row]} for row in rows]
+
+
+def write(folder: Path, rows: Callable[[int, int], list[dict[str, Any]]]) -> None:
+    for seed, (split, number) in enumerate((("train", 96), ("dev", 24))):
+        text = "".join(json.dumps(row) + "\n" for row in rows(number, seed))
+        (folder / f"{split}.jsonl").write_text(text)
+
+
+def printed(capsys: pytest.CaptureFixture[str], **call: Any) -> list[dict[str, Any]]:
+    capsys.readouterr()
+    predict(compile_step=False, **call)
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+@pytest.mark.parametrize("kind", ["sets", "tags"])
+def test_it_is_learned_kept_and_predicted(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], capsys: pytest.CaptureFixture[str],
+    same_when_replayed: Callable[[Path], bool], kind: str,
+) -> None:  # fmt: skip
+    rows, options = {"sets": (set_rows, SETS), "tags": (tag_rows, TAGS)}[kind]
+    write(tmp_path, rows)
+    run = tmp_path / "run"
+    finetune(run_dir=str(run), checkpoint=str(make_checkpoint()), task="mine", keep="last",
+             data_dir=str(tmp_path), options=options, **SMALL)  # fmt: skip
+    scores = scores_of(run, "dev")
+    if kind == "sets":
+        assert list(scores) == [
+            "multilabel_f1_micro", "multilabel_f1_macro", "multilabel_f1_samples", "multilabel_accuracy",
+        ]  # fmt: skip
+    else:
+        assert list(scores) == ["span_f1"]
+    assert next(iter(scores.values())) > 0.9
+    dev = read_predictions([run], "dev")
+    separator, column = ("|", "marks") if kind == "sets" else (" ", "tags")
+    given = rows(24, 1)
+    expected = [set(row[column]) if kind == "sets" else row[column] for row in given]
+    found = [
+        set(filter(None, text.split("|"))) if kind == "sets" else text.split()
+        for text in dev["answers"].values.tolist()
+    ]
+    assert found == expected
+    # The same model answers tables with texts in place of lists, and lines of text, alike.
+    tsv = "".join(
+        f"{row['text'] if kind == 'sets' else ' '.join(row['words'])}\t{separator.join(row[column])}\n"
+        for row in given
+    )
+    (tmp_path / "new.tsv").write_text(f"{options['text_columns'][0]}\t{column}\n{tsv}")
+    (tmp_path / "lines.txt").write_text(
+        "".join(line.partition("\t")[0] + "\n" for line in tsv.splitlines())
+    )
+    for name in ("dev.jsonl", "new.tsv", "lines.txt"):
+        lines = printed(capsys, model=str(run / "model"), files=[str(tmp_path / name)])
+        answers = [line["prediction_text"] for line in lines]
+        assert answers == dev["prediction_text"].values[0].tolist()
+        assert all(("label" in line) == (name != "lines.txt") for line in lines)
+    score(run_dir=str(tmp_path / "scores"), predictions=str(run))
+    parts = (tmp_path / "scores" / "parts.csv").read_text()
+    assert ("mine,dev,multilabel_f1_macro,class,blue," in parts) == (kind == "sets")
+    assert same_when_replayed(run)
+
+
+@pytest.mark.parametrize("kind", ["sets", "tags"])
+def test_it_goes_to_transformers_and_back(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], capsys: pytest.CaptureFixture[str], kind: str
+) -> None:  # fmt: skip
+    transformers = pytest.importorskip("transformers")
+    torch = pytest.importorskip("torch")
+    rows, options = {"sets": (set_rows, SETS), "tags": (tag_rows, TAGS)}[kind]
+    write(tmp_path, rows)
+    run, theirs = tmp_path / "run", tmp_path / "theirs"
+    finetune(run_dir=str(run), checkpoint=str(make_checkpoint()), task="mine", keep="last",
+             data_dir=str(tmp_path), options=options, **{**SMALL, "num_epochs": 1})  # fmt: skip
+    model = run / "model"
+    convert = ["convert", str(model), str(theirs), "--to", "hugging_face"]
+    checkpoint_command(convert)
+    loaded = transformers.AutoConfig.from_pretrained(theirs)
+    name = {"sets": "BertForSequenceClassification", "tags": "BertForTokenClassification"}[kind]
+    assert loaded.architectures == [name]
+    network = getattr(transformers, name).from_pretrained(theirs).eval()
+    files = [str(tmp_path / "dev.jsonl")]
+    ours = printed(capsys, model=str(model), files=files)
+    tokenizer = Tokenizer(model / "vocab.txt")
+    for row, line in zip(rows(24, 1), ours, strict=True):
+        words = row["words"] if kind == "tags" else row["text"].split()
+        pieces = tokenizer.encode_batch(words)
+        ids = [tokenizer.cls_id, *(piece for word in pieces for piece in word), tokenizer.sep_id]
+        with torch.no_grad():
+            logits = network(torch.tensor([ids])).logits[0].numpy()
+        labels = loaded.id2label
+        if kind == "sets":
+            np.testing.assert_allclose(line["scores"], logits, atol=2e-5)
+        else:
+            places = np.cumsum([1, *map(len, pieces)])[:-1]
+            found = " ".join(labels[int(number)] for number in logits.argmax(-1)[places])
+            assert line["prediction_text"] == found
+    # As a model of another program: without the record of ours.
+    (theirs / "checkpoint.json").unlink(missing_ok=True)
+    (tmp_path / "new.jsonl").write_text(
+        "".join(json.dumps({"text": " ".join(next(iter(row.values())))
+                if kind == "tags" else row["text"]}) + "\n" for row in rows(24, 1))
+    )  # fmt: skip
+    foreign = printed(capsys, model=str(theirs), files=[str(tmp_path / "new.jsonl")])
+    assert [line["prediction_text"] for line in foreign] == [
+        line["prediction_text"] for line in ours
+    ]
+
+
+def family(options: dict[str, Any], **arguments: Any) -> TextFamily:
+    task = task_named("mine", None, (), options)
+    found = task.family(DataArguments(task="mine", options=task.completed(options), **arguments))
+    assert isinstance(found, TextFamily)
+    return found
+
+
+def store_dataset(folder: Path, features: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    import tensorflow_datasets as tfds
+
+    tfds.dataset_builders.store_as_tfds_dataset(
+        name="mine", version="1.0.0", data_dir=str(folder), disable_shuffling=True,
+        features=tfds.features.FeaturesDict(features),
+        split_datasets={split: list(enumerate(rows)) for split in ("train", "validation")},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["classes", "texts", "joined"])
+@pytest.mark.parametrize("kind", ["sets", "tags"])
+def test_tensorflow_datasets_give_what_a_table_gives(tmp_path: Path, kind: str, form: str) -> None:
+    from tensorflow_datasets import features
+
+    rows, options = {"sets": (set_rows, SETS), "tags": (tag_rows, TAGS)}[kind]
+    write(tmp_path, rows)
+    column, given = options["label_column"], rows(96, 0)
+    names = sorted({name for row in given for name in row[column]})
+    sequence = {"classes": features.ClassLabel(names=names), "texts": features.Text()}
+    texts: dict[str, Any] = {"text": features.Text()}
+    if kind == "tags":
+        texts = {"words": features.Sequence(features.Text())}
+    if form == "joined":
+        separator = "|" if kind == "sets" else " "
+        given = [{**row, column: separator.join(row[column])} for row in given]
+        labels = features.Text()
+    else:
+        labels = features.Sequence(sequence[form])
+    store_dataset(tmp_path / "datasets", {**texts, column: labels}, given)
+    there = family(options, dataset="mine", data_dir=str(tmp_path / "datasets"))
+    here = family(options, data_dir=str(tmp_path))
+    assert there.task.labels == here.task.labels == tuple(names)
+    found, expected = there.train.read(), here.train.read()
+    assert (found.first_texts, found.words) == (expected.first_texts, expected.words)
+    assert found.example_ids == expected.example_ids
+    np.testing.assert_array_equal(found.labels, expected.labels)
+
+
+def test_a_dataset_with_another_number_of_tags_is_refused(tmp_path: Path) -> None:
+    from tensorflow_datasets import features
+
+    words = features.Sequence(features.Text())
+    tags = features.Sequence(features.ClassLabel(names=["O", "B-PER"]))
+    rows = [{"words": ["a", "b"], "tags": ["O", "B-PER"]}, {"words": ["a", "b"], "tags": ["O"]}]
+    store_dataset(tmp_path, {"words": words, "tags": tags}, rows)
+    found = family(TAGS, dataset="mine", data_dir=str(tmp_path))
+    message = "dataset mine/1.0.0:train row 1: found 1 tag in tags for the 2 words of words"
+    with pytest.raises(UserError, match=message):
+        found.train.read()
+
+
+@pytest.mark.parametrize("kind", ["sets", "tags"])
+def test_the_loss_is_linear_in_the_weights_of_classes(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], kind: str
+) -> None:
+    rows, options = {"sets": (set_rows, SETS), "tags": (tag_rows, TAGS)}[kind]
+    write(tmp_path, rows)
+    task = family({**options, "class_weights": "balanced"}, data_dir=str(tmp_path)).task
+    labels = family(options, data_dir=str(tmp_path)).train.read().labels
+    balanced = _class_weights(task, labels)
+    assert labels is not None and balanced is not None
+    given = labels[labels >= 0].astype(int) if kind == "tags" else np.nonzero(labels)[1]
+    counts = np.bincount(given)
+    # Each class has the same share; examples, or labels of one example, have 1 on average.
+    np.testing.assert_allclose(balanced * counts, balanced[0] * counts[0], rtol=1e-6)
+    share = counts / counts.sum() if kind == "tags" else 1 / len(counts)
+    np.testing.assert_allclose((balanced * share).sum(), 1, rtol=1e-6)
+    weights = np.linspace(0.7, 1.3, len(counts))
+    weights /= (weights * share).sum()  # so that their reflections at 1 have 1 on average, too
+    losses, checkpoint = [], str(make_checkpoint())
+    for name, chosen in (("none", None), ("one", weights), ("other", 2 - weights)):
+        finetune(run_dir=str(tmp_path / name), checkpoint=checkpoint, task="mine", max_steps=1,
+                 data_dir=str(tmp_path), log_every_steps=1,
+                 options={**options, "class_weights": None if chosen is None else chosen.tolist()},
+                 **SMALL)  # fmt: skip
+        [line, *_] = (tmp_path / name / "metrics.jsonl").read_text().splitlines()
+        losses.append(json.loads(line)["loss"])
+    none, one, other = losses
+    assert abs(one - none) > 1e-4
+    np.testing.assert_allclose(one + other, 2 * none, rtol=1e-5)
+
+
+def test_tags_stand_at_the_first_piece_of_each_word(vocabulary: Path) -> None:
+    tokenizer = Tokenizer(vocabulary)
+    words = [["mary", "xyz", "cake"], ["\u200b", "sun"]]  # x ##y ##z; no piece at all
+    places = first_pieces(tokenizer, words, 32)
+    assert places.tolist() == [[1, 2, 5], [-1, 1, -1]]
+    assert first_pieces(tokenizer, words, 6).tolist() == [[1, 2, -1], [-1, 1, -1]]
+    labels = np.array([[2, 1, 0], [1, 2, -1]])
+    assert tags_of_pieces(labels, places, 7).tolist() == [
+        [-1, 2, 1, -1, -1, 0, -1],
+        [-1, 2, -1, -1, -1, -1, -1],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "row", "message"),
+    [
+        (TAGS, {"words": ["a", "b"], "tags": ["O"]}, "line 97: found 1 tag in tags for the 2 words"),
+        (TAGS, {"words": ["a"], "tags": ["PER"]}, "found 'PER', expected O, B-<type> or I-<type>"),
+        (TAGS, {"words": [], "tags": []}, "line 97: found nothing in tags"),
+        ({**TAGS, "text_columns": ["words", "more"]}, None, "expected one column with words"),
+        ({**TAGS, "metrics": ["accuracy"]}, None, "has accuracy, which does not suit it; choose span_f1"),
+        ({**TAGS, "class_weights": [1.0]}, None, "one weight for each of its 4 classes"),
+        (SETS, {"text": "a", "marks": ["x|y"]}, "has the label 'x|y', expected names without '|'"),
+        (SETS, {"text": "a", "marks": {"red": 1}}, "line 97: found {'red': 1} under 'marks'"),
+    ],
+)  # fmt: skip
+def test_what_is_not_fit_is_refused_in_one_line(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], options: dict[str, Any],
+    row: dict[str, Any] | None, message: str,
+) -> None:  # fmt: skip
+    write(tmp_path, tag_rows if options["kind"] == TAGS["kind"] else set_rows)
+    if row is not None:
+        with (tmp_path / "train.jsonl").open("a") as file:
+            file.write(json.dumps(row) + "\n")
+    with pytest.raises(UserError) as refused:
+        finetune(run_dir=str(tmp_path / "run"), checkpoint=str(make_checkpoint()), task="mine",
+                 data_dir=str(tmp_path), options=options, **SMALL)  # fmt: skip
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_new_data_with_an_unknown_label_or_of_another_task(
+    tmp_path: Path, make_checkpoint: Callable[..., Path]
+) -> None:
+    write(tmp_path, tag_rows)
+    run = tmp_path / "run"
+    finetune(run_dir=str(run), checkpoint=str(make_checkpoint()), task="mine", keep="last",
+             data_dir=str(tmp_path), options=TAGS, **{**SMALL, "num_epochs": 1})  # fmt: skip
+    new = tmp_path / "new.jsonl"
+    for row, message in (
+        ({"words": ["a"], "tags": ["B-CITY"]}, "line 1: found tags 'B-CITY', expected one of"),
+        (
+            {"a": "x", "b": "y"},
+            "found the columns 'a', 'b', expected 'words'",
+        ),
+        ({"words": ["a", 3.5, None]}, "line 1: found ['a', 3.5, None] under 'words'"),
+    ):
+        new.write_text(json.dumps(row) + "\n")
+        with pytest.raises(UserError, match="^[^\n]*$") as refused:
+            predict(model=str(run / "model"), files=[str(new)], compile_step=False)
+        assert message in str(refused.value)

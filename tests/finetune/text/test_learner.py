@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from multiberts.finetune.data_files import FileContent
+from multiberts.finetune.packing import Shape, packed_batch
+from multiberts.finetune.task import DataArguments, task_named
+
+
+def opened(checkpoint: Path, folder: Path, sequence_length: int = 48, task_name: str = "pair"):
+    from multiberts.bert.checkpoint.checkpoint import read_checkpoint
+
+    read = read_checkpoint(checkpoint)
+    task = task_named(task_name)
+    arguments = DataArguments(
+        task_name, data_dir=str(folder), sequence_length=sequence_length, options=task.completed({})
+    )
+    data = task.family(arguments).read(read.config, FileContent.of(read.vocabulary_path))
+    return read, data
+
+
+def test_a_packed_batch_gives_the_update_of_one_with_a_row_for_each(
+    make_checkpoint: Callable[..., Path], pair_data: Path
+) -> None:
+    """With dropout: every token keeps its bits, wherever it lies and however far its row is padded."""
+    read, data = opened(make_checkpoint(), pair_data)
+    learner = data.learner(read, fingerprint="", finetune_seed=0, compile_step=False)
+    assert learner.trainer is not None
+    rows = np.arange(20, 36)
+    labels = data.train.examples.labels[rows].astype(np.int32)
+
+    def updated(shapes: tuple[Shape, ...], labels: np.ndarray) -> dict[str, np.ndarray]:
+        assert learner.trainer is not None
+        learner.trainer.start(learner.initial_parameters())
+        inputs = packed_batch(data.train.features, rows, shapes)
+        found.append(inputs["input_ids"].shape)
+        metrics = learner.trainer.step({**inputs, "labels": labels}, 1e-2, 7)
+        return {**learner.trainer.parameters(), "loss": np.array(metrics["loss"])}
+
+    found: list[tuple[int, ...]] = []
+    whole, packed = updated((), labels), updated((Shape(9, 48, 4),), labels)
+    assert [rows for rows, _ in found] == [16, 9]
+    start = learner.initial_parameters()
+    moved = max(np.abs(whole[name] - start[name]).max() for name in start)
+    assert moved > 5e-3
+    for name in whole:
+        np.testing.assert_allclose(packed[name], whole[name], atol=2e-5, err_msg=name)
+    # The comparison sees a difference: with other labels the update is another one.
+    other = updated((), 1 - labels)
+    assert max(np.abs(other[name] - whole[name]).max() for name in start) > 1e-3
+
+
+def test_the_first_token_alone_has_the_states_and_gradients_of_the_whole_sequence(
+    make_checkpoint: Callable[..., Path], pair_data: Path
+) -> None:
+    import tensorflow as tf
+
+    from multiberts.bert.model.encoder import encode
+    from multiberts.finetune.features import sequence_batch
+
+    read, data = opened(make_checkpoint(), pair_data)
+    batch = sequence_batch(data.train.features, np.arange(6))
+    inputs = [batch[name] for name in ("input_ids", "input_mask", "segment_ids")]
+    weights = {n: tf.constant(v) for n, v in read.parameters.items() if n.startswith("bert/")}
+    key = tf.constant([3, 4], tf.uint32)
+
+    def states_and_gradients(first_token_only: bool) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        with tf.GradientTape() as tape:
+            tape.watch(weights)
+            states = encode(weights, read.config, *inputs, key, first_token_only=first_token_only)[
+                :, :1
+            ]
+            loss = tf.reduce_sum(tf.sin(states))
+        gradients = tape.gradient(loss, weights, unconnected_gradients="zero")
+        return states.numpy(), {n: tf.convert_to_tensor(g).numpy() for n, g in gradients.items()}
+
+    states, gradients = states_and_gradients(False)
+    first, first_gradients = states_and_gradients(True)
+    np.testing.assert_allclose(first, states, atol=1e-5)
+    for name in gradients:
+        np.testing.assert_allclose(first_gradients[name], gradients[name], atol=2e-4, err_msg=name)
+
+
+def test_predictions_on_training_rows_are_those_of_a_set_of_these_rows(
+    make_checkpoint: Callable[..., Path], pair_data: Path
+) -> None:
+    """The training file given as dev gives the same scores, row by row."""
+    read, data = opened(make_checkpoint(), pair_data)
+    learner = data.learner(read, fingerprint="", finetune_seed=0, compile_step=False)
+    assert learner.evaluate_rows is not None
+    rows = np.array([5, 3, 90, 41])
+    weights = learner.initial_parameters()
+    found = learner.evaluate_rows(weights, rows)
+    assert found.name == "held_out"
+    assert list(found.example_ids) == [f"pair/train/{row}" for row in rows]
+
+    (pair_data / "dev.tsv").write_text((pair_data / "train.tsv").read_text())
+    read, data = opened(make_checkpoint(), pair_data)
+    learner = data.learner(read, fingerprint="", finetune_seed=0, compile_step=False)
+    (everything,) = learner.evaluate(weights)
+    assert everything.scores is not None and everything.labels is not None
+    np.testing.assert_allclose(found.scores, everything.scores[rows], atol=1e-5)
+    assert list(found.labels) == everything.labels[rows].tolist()
+
+
+UNDISTURBED = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+
+
+def test_the_heads_first_weights_are_drawn_from_the_seed(
+    make_checkpoint: Callable[..., Path], pair_data: Path
+) -> None:
+    read, data = opened(make_checkpoint(), pair_data)
+
+    def weights(seed: int) -> dict[str, np.ndarray]:
+        learner = data.learner(read, fingerprint="", finetune_seed=seed, compile_step=False)
+        return learner.initial_parameters()
+
+    first, again, other = weights(1), weights(1), weights(2)
+    np.testing.assert_array_equal(first["output_weights"], again["output_weights"])
+    assert (first["output_weights"] != other["output_weights"]).all()
+    # The released code's: a normal distribution cut at two standard deviations.
+    assert 0 < np.abs(first["output_weights"]).max() <= 2 * read.config.initializer_range
+    assert not first["output_bias"].any()
+    encoder = {name for name in read.parameters if name.startswith("bert/")}
+    assert set(first) == {*encoder, "output_weights", "output_bias"}
+    assert all(np.array_equal(first[name], read.parameters[name]) for name in encoder)
+
+
+def test_the_pooled_output_is_dropped_in_training(
+    make_checkpoint: Callable[..., Path], pair_data: Path
+) -> None:
+    """Where the last layer norm gives a constant, the encoder's own dropout changes nothing."""
+
+    def constant(parameters: dict) -> None:
+        name = "bert/encoder/layer_1/output/LayerNorm"
+        parameters[f"{name}/gamma"][:] = 0
+        parameters[f"{name}/beta"][:] = np.linspace(-1, 1, 32)
+
+    for sizes, drops in (({}, True), (UNDISTURBED, False)):
+        read, data = opened(make_checkpoint(change=constant, **sizes), pair_data)
+        learner = data.learner(read, fingerprint="", finetune_seed=0, compile_step=False)
+        assert learner.trainer is not None
+        weights = learner.initial_parameters()
+        (predicted,) = learner.evaluate(weights)
+        assert predicted.scores is not None
+        np.testing.assert_allclose(predicted.scores, predicted.scores[:1].repeat(37, 0), atol=1e-6)
+        losses = []
+        for dropout_seed in (1, 2):
+            learner.trainer.start(weights)
+            losses.append(
+                float(
+                    learner.trainer.step(learner.batch(np.arange(16)), 1e-3, dropout_seed)["loss"]
+                )
+            )
+        assert (abs(losses[0] - losses[1]) > 1e-6) == drops
+
+
+def test_a_regression_is_trained_on_squared_errors(
+    make_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Both the loss and its gradient: for the bias, twice the mean of the errors."""
+    words = ("red", "blue", "good", "bad")
+    scores = [0.0, 1.25, 3.5, 5.0, 2.0, 4.75, 0.5, 3.0]
+    header = (
+        "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore"
+    )
+    lines = [
+        f"{n}\tg\tf\ty\t{n}\ts\ts\ta {words[n % 4]} cake.\tthe {words[n // 2]} tap.\t{score}"
+        for n, score in enumerate(scores)
+    ]
+    for split in ("train", "dev"):
+        (tmp_path / f"{split}.tsv").write_text("\n".join([header, *lines]) + "\n")
+    read, data = opened(make_checkpoint(**UNDISTURBED), tmp_path, task_name="STS-B")
+    learner = data.learner(read, fingerprint="", finetune_seed=0, compile_step=False)
+    assert learner.trainer is not None
+    weights = learner.initial_parameters()
+    (predicted,) = learner.evaluate(weights)
+    errors = predicted.predictions - np.array(scores)
+    learner.trainer.start(weights)
+    loss = learner.trainer.step(learner.batch(np.arange(8)), 0.0, 0)["loss"]
+    assert float(loss) == pytest.approx(float((errors**2).mean()), rel=1e-5)
+    shifted = {**weights, "output_bias": weights["output_bias"] + np.float32(0.5)}
+    learner.trainer.start(shifted)
+    moved = learner.trainer.step(learner.batch(np.arange(8)), 0.0, 0)["loss"]
+    # Quadratic in the bias: the change is gradient x step + step squared.
+    assert float(moved - loss) == pytest.approx(2 * errors.mean() * 0.5 + 0.5**2, abs=1e-3)

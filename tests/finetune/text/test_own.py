@@ -1,0 +1,365 @@
+"""Tasks of the user's own by configuration: every form of table, labels, weights and metrics."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multiberts.evaluate.dumps.predictions import read_predictions
+from multiberts.finetune.finetune import finetune
+from multiberts.finetune.predict import predict
+from multiberts.finetune.task import DataArguments, task_named
+from multiberts.finetune.text.family import TextFamily
+from multiberts.finetune.text.learner import _class_weights
+from multiberts.runs.errors import UserError
+
+SMALL = {
+    "batch_size": 8,
+    "num_epochs": 1,
+    "sequence_length": 32,
+    "compile_step": False,
+    "learning_rate": 1e-3,
+}
+TEXTS = ("the guest was late .", 'she "told" him .', "a cake is red .", "the sun is not bad .")
+TONES = ("calm", "loud", "calm", "so, so")
+COLUMNS = {"text_columns": ["review"], "label_column": "tone"}
+
+
+def rows(number: int = 16, first: int = 0) -> list[dict[str, Any]]:
+    return [
+        {"review": f"{TEXTS[n % 4]} {n}", "stars": n % 5, "tone": TONES[n % 4]}
+        for n in range(first, first + number)
+    ]
+
+
+def write_tsv(path: Path, given: list[dict[str, Any]]) -> None:
+    lines = [list(given[0]), *([str(value) for value in row.values()] for row in given)]
+    path.with_suffix(".tsv").write_text("".join("\t".join(line) + "\n" for line in lines))
+
+
+def write_csv(path: Path, given: list[dict[str, Any]]) -> None:
+    import csv
+
+    with path.with_suffix(".csv").open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, list(given[0]))
+        writer.writeheader()
+        writer.writerows(given)
+
+
+def write_jsonl(path: Path, given: list[dict[str, Any]]) -> None:
+    path.with_suffix(".jsonl").write_text("".join(json.dumps(row) + "\n" for row in given))
+
+
+def write_parquet(path: Path, given: list[dict[str, Any]]) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow.parquet")
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(given), path.with_suffix(".parquet"))
+
+
+def write_datasets(path: Path, given: list[dict[str, Any]]) -> None:
+    """Writes what `datasets.Dataset.save_to_disk` does: shards of an Arrow stream, and class numbers."""
+    pyarrow = pytest.importorskip("pyarrow")
+    names = sorted(set(TONES))
+    path = path.with_name(path.name.replace("dev", "validation"))
+    path.mkdir()
+    features = {"tone": {"names": names, "_type": "ClassLabel"}, "review": {"dtype": "string"}}
+    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+    numbered = [{**row, "tone": names.index(row["tone"])} for row in given]
+    table = pyarrow.Table.from_pylist(numbered).replace_schema_metadata(metadata)
+    half = len(given) // 2
+    for number, part in enumerate((table.slice(0, half), table.slice(half))):
+        name = f"data-{number:05d}-of-00002.arrow"
+        with pyarrow.ipc.new_stream(path / name, table.schema) as writer:
+            writer.write_table(part)
+
+
+FORMS = {
+    "tsv": write_tsv,
+    "csv": write_csv,
+    "jsonl": write_jsonl,
+    "parquet": write_parquet,
+    "datasets": write_datasets,
+}
+
+
+def family(**arguments: Any) -> TextFamily:
+    options = arguments.pop("options", {})
+    chosen = task_named("tone", arguments.get("labels"), (), options)
+    found = chosen.family(
+        DataArguments(task="tone", options=chosen.completed(options), **arguments)
+    )
+    assert isinstance(found, TextFamily)
+    return found
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_gives_the_same_examples(tmp_path: Path, form: str) -> None:
+    for split, first in (("train", 0), ("dev", 16)):
+        FORMS[form](tmp_path / split, rows(first=first))
+    found = family(data_dir=str(tmp_path), options={**COLUMNS, "kind": "classification"})
+    assert found.task.labels == tuple(sorted(set(TONES)))
+    assert found.parameters()["labels"] == sorted(set(TONES))
+    train, dev = found.train.read(), found.evaluation[0].read()
+    assert train.first_texts == [row["review"] for row in rows()]
+    assert train.second_texts is None
+    assert train.labels is not None
+    assert [found.task.labels[int(label)] for label in train.labels] == [
+        row["tone"] for row in rows()
+    ]
+    assert dev.example_ids[2] == "tone/dev/2"
+    assert dev.first_texts[0] == f"{TEXTS[0]} 16"
+    stars = family(
+        data_dir=str(tmp_path),
+        options={"text_columns": ["review"], "label_column": "stars", "kind": "regression"},
+    )
+    values = stars.train.read().labels
+    assert values is not None
+    assert values.tolist() == [float(row["stars"]) for row in rows()]
+    assert stars.task.metrics == ("pearson", "spearman", "mse")
+
+
+def test_a_folder_of_datasets_is_also_a_file_and_a_further_set(tmp_path: Path) -> None:
+    write_datasets(tmp_path / "train", rows())
+    write_datasets(tmp_path / "dev", rows(first=16))
+    found = family(
+        train_files=(str(tmp_path / "train"),),
+        dev_files=(str(tmp_path / "validation"),),
+        evaluation_files={"again": str(tmp_path / "validation")},
+        options={**COLUMNS, "kind": "classification"},
+    )
+    assert [source.read().first_texts for source in found.evaluation] == [
+        [row["review"] for row in rows(first=16)]
+    ] * 2
+    assert len(found.inputs()["train_files"]) == 2
+
+
+@pytest.mark.parametrize("kind", ["text", "integer"])
+def test_labels_of_tensorflow_datasets_that_have_no_names(tmp_path: Path, kind: str) -> None:
+    import tensorflow_datasets as tfds
+
+    is_text = kind == "text"
+    tfds.dataset_builders.store_as_tfds_dataset(
+        name="tone",
+        version="1.0.0",
+        data_dir=str(tmp_path),
+        features=tfds.features.FeaturesDict(
+            {
+                "review": tfds.features.Text(),
+                "label": tfds.features.Text(),  # not the one that is asked for
+                "tone": tfds.features.Text() if is_text else np.int64,
+            }
+        ),
+        split_datasets={
+            split: [
+                (
+                    n,
+                    {
+                        "review": f"r{n}",
+                        "label": "x",
+                        "tone": f"t{n % 2}" if is_text else 9 + n % 2,
+                    },
+                )
+                for n in range(5)
+            ]
+            for split in ("train", "validation")
+        },
+        disable_shuffling=True,
+    )
+    found = family(
+        dataset="tone", data_dir=str(tmp_path), options={**COLUMNS, "kind": "classification"}
+    )
+    assert found.task.labels == (("t0", "t1") if is_text else ("9", "10"))
+    labels = found.evaluation[0].read().labels
+    assert labels is not None
+    assert labels.tolist() == [0, 1, 0, 1, 0]
+    with pytest.raises(UserError, match="row 0: found tone .*, expected one of a, b; correct"):
+        family(
+            dataset="tone", data_dir=str(tmp_path), labels=("a", "b"), options=COLUMNS
+        ).train.read()
+
+
+def test_a_test_file_needs_neither_labels_nor_numbers(tmp_path: Path) -> None:
+    for split in ("train", "dev"):
+        write_jsonl(tmp_path / split, rows())
+    write_jsonl(tmp_path / "test", [{"review": row["review"]} for row in rows(3)])
+    options = {**COLUMNS, "kind": "classification", "predict_test": True}
+    found = family(data_dir=str(tmp_path), options=options)
+    test = found.evaluation[1].read()
+    assert (test.labels, test.first_texts) == (None, [row["review"] for row in rows(3)])
+
+
+def test_a_regression_by_configuration_is_learned_and_replayed(
+    tmp_path: Path,
+    make_checkpoint: Callable[..., Path],
+    same_when_replayed: Callable[[Path], bool],
+) -> None:
+    for split, first in (("train", 0), ("dev", 16)):
+        write_csv(tmp_path / split, rows(first=first))
+    finetune(
+        run_dir=str(tmp_path / "run"),
+        checkpoint=str(make_checkpoint()),
+        task="stars",
+        data_dir=str(tmp_path),
+        options={
+            "text_columns": ["review"],
+            "label_column": "stars",
+            "kind": "regression",
+            "metrics": ["mae", "pearson"],
+        },
+        **SMALL,
+    )
+    dataset = read_predictions([tmp_path / "run"], "dev")
+    assert dataset["label"].values.tolist() == [row["stars"] for row in rows(first=16)]
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["evaluation_sets"]["dev"]["metrics"] == ["mae", "pearson"]
+    assert record["parameters"]["kind"] == "regression"
+    assert same_when_replayed(tmp_path / "run")
+
+
+@pytest.mark.parametrize("kind", ["classification", "regression"])
+def test_a_kept_model_knows_its_classes(
+    tmp_path: Path,
+    make_checkpoint: Callable[..., Path],
+    capsys: pytest.CaptureFixture[str],
+    kind: str,
+) -> None:
+    for split, first in (("train", 0), ("dev", 16)):
+        write_jsonl(tmp_path / split, rows(first=first))
+    column = {"classification": "tone", "regression": "stars"}[kind]
+    finetune(
+        run_dir=str(tmp_path / "run"),
+        checkpoint=str(make_checkpoint()),
+        task="mine",
+        data_dir=str(tmp_path),
+        options={"text_columns": ["review"], "label_column": column, "kind": kind},
+        keep="last",
+        **SMALL,
+    )
+    capsys.readouterr()
+    new = tmp_path / "dev.jsonl"
+    predict(model=str(tmp_path / "run" / "model"), files=[str(new)], compile_step=False)
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    dev = read_predictions([tmp_path / "run"], "dev")
+    np.testing.assert_allclose(
+        [line["scores"] for line in lines], dev["scores"].values[0], rtol=1e-5
+    )
+    assert [line["label"] for line in lines] == [row[column] for row in rows(first=16)]
+    assert kind == "regression" or {line["prediction"] for line in lines} <= set(TONES)
+
+
+def test_weights_are_those_of_scikit_learn_and_move_the_answers(
+    tmp_path: Path, make_checkpoint: Callable[..., Path]
+) -> None:
+    from sklearn.utils.class_weight import compute_class_weight
+
+    for split in ("train", "dev"):
+        write_tsv(tmp_path / split, rows(first=16 * (split == "dev")))
+    found = family(
+        data_dir=str(tmp_path),
+        options={**COLUMNS, "kind": "classification", "class_weights": "balanced"},
+    )
+    labels = found.train.read().labels
+    assert labels is not None
+    np.testing.assert_allclose(
+        _class_weights(found.task, labels),
+        compute_class_weight("balanced", classes=np.arange(3), y=labels),
+        rtol=1e-6,
+    )
+    checkpoint = str(make_checkpoint())
+    answers = {}
+    for name, weights in {"none": None, "ones": [1, 1, 1], "last": [1e-3, 1e-3, 1]}.items():
+        finetune(
+            run_dir=str(tmp_path / name),
+            checkpoint=checkpoint,
+            task="tone",
+            labels=sorted(set(TONES)),
+            data_dir=str(tmp_path),
+            options={**COLUMNS, "class_weights": weights},
+            **{**SMALL, "num_epochs": 4},
+        )
+        answers[name] = read_predictions([tmp_path / name], "dev")
+    np.testing.assert_array_equal(answers["none"]["scores"], answers["ones"]["scores"])
+    assert (answers["last"]["prediction"] == 2).all()
+    assert (answers["none"]["prediction"] != 2).any()
+
+
+@pytest.mark.parametrize(
+    ("options", "labels", "message"),
+    [
+        ({"kind": "regression"}, ("a", "b"), "task tone is a regression, whose labels are numbers"),
+        ({"kind": "ranking"}, None, "option kind of task tone is 'ranking', expected"),
+        (
+            {"metrics": ["acuracy"]},
+            ("a", "b"),
+            "has 'acuracy', which is not a metric; did you mean",
+        ),
+        ({"metrics": ["auc"]}, ("a", "b", "c"), "has auc, which does not suit it"),
+        ({"metrics": ["squad_f1"]}, ("a", "b"), "has squad_f1, which does not suit it"),
+        ({"metrics": []}, ("a", "b"), "is [], expected different names"),
+        ({"class_weights": [1.0]}, ("a", "b"), "expected one weight for each of its 2 classes"),
+        (
+            {"class_weights": [1.0, 0.0]},
+            ("a", "b"),
+            "option class_weights of task tone is [1.0, 0.0]",
+        ),
+        ({"kind": "regression", "class_weights": "balanced"}, None, "of its 0 classes"),
+        ({"kind": "classification", "label_column": "mood"}, None, "lacking mood"),
+        ({"kind": "classification", "label_column": "id"}, None, "found 1001 different labels"),
+        (
+            {"kind": "regression", "label_column": "tone"},
+            None,
+            "line 2: found tone 'calm', expected a",
+        ),
+        ({"text_columns": ["revue"]}, ("calm", "loud"), "expected revue, tone (lacking revue)"),
+        ({}, ("calm", "loud"), "line 5: found tone 'so, so', expected one of calm, loud"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_line(
+    tmp_path: Path, options: dict[str, Any], labels: tuple[str, ...] | None, message: str
+) -> None:
+    for split in ("train", "dev"):
+        write_tsv(tmp_path / split, [{**row, "id": n} for n, row in enumerate(rows(1001))])
+    with pytest.raises(UserError) as refused:
+        given = {**COLUMNS, **options}
+        family(data_dir=str(tmp_path), labels=labels, options=given).train.read()
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (
+            (),
+            "has no table named train (.tsv, .csv, .jsonl, .parquet or a folder of `datasets`); give the",
+        ),
+        (("train.csv", "train.jsonl"), "has train.csv and train.jsonl for the split train"),
+        (("train.tsv", "train.csv"), "has train.tsv and train.csv for the split train"),
+        (("train.tsv", "train.tsv.gz"), "has train.tsv and train.tsv.gz for the split train"),
+    ],
+)
+def test_a_folder_has_one_table_of_a_split(
+    tmp_path: Path, files: tuple[str, ...], message: str
+) -> None:
+    for name in files:
+        (tmp_path / name).write_text("x")
+    with pytest.raises(UserError) as refused:
+        family(data_dir=str(tmp_path), labels=("a", "b"), options=COLUMNS)
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize("pair", [("1", "1.0"), ("good", "good "), ("01", "1")])
+def test_labels_that_are_written_in_two_ways_are_refused(
+    tmp_path: Path, pair: tuple[str, str]
+) -> None:
+    label = COLUMNS["label_column"]
+    for split in ("train", "dev"):
+        given = [{**row, label: (*pair, "other")[n % 3]} for n, row in enumerate(rows())]
+        write_tsv(tmp_path / split, given)
+    with pytest.raises(UserError, match="which would be two classes; write them alike"):
+        family(data_dir=str(tmp_path), options={**COLUMNS, "kind": "classification"})

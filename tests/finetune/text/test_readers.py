@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from multiberts.finetune.data_files import split_file
+from multiberts.finetune.text.glue import GLUE_TASKS
+from multiberts.finetune.text.readers import read_examples
+from multiberts.finetune.text.task import table_task
+from multiberts.runs.errors import UserError
+
+STS_B_COLUMNS = (
+    *("index", "genre", "filename", "year", "old_index", "source1", "source2"),
+    *("sentence1", "sentence2", "score"),
+)
+PAIR_HEADER = "index\tsentence1\tsentence2\tlabel\n"
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "train.tsv"
+    path.write_bytes(text.encode())
+    return path
+
+
+def test_quotes_are_text_and_rows_are_numbered(tmp_path: Path) -> None:
+    path = written(
+        tmp_path, PAIR_HEADER + '0\t"one\tsays "so\tentailment\n1\tc\t"d"\tnot_entailment'
+    )
+    examples = read_examples(path, GLUE_TASKS["RTE"], "train")
+    assert examples.first_texts == ['"one', "c"]
+    assert examples.second_texts == ['says "so', '"d"']
+    assert examples.labels.tolist() == [0, 1]
+    assert examples.example_ids == ["RTE/train/0", "RTE/train/1"]
+
+
+def test_byte_order_mark_is_no_part_of_the_first_column(tmp_path: Path) -> None:
+    path = written(
+        tmp_path, "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t7\t8\tone\tother\n"
+    )
+    examples = read_examples(path, GLUE_TASKS["MRPC"], "dev")
+    assert examples.labels.tolist() == [1]
+    assert examples.second_texts == ["other"]
+
+
+def test_cola_has_no_header(tmp_path: Path) -> None:
+    path = written(tmp_path, "x01\t0\t*\tThem is late.\nx01\t1\t\tThey are late.")
+    examples = read_examples(path, GLUE_TASKS["CoLA"], "dev")
+    assert examples.first_texts == ["Them is late.", "They are late."]
+    assert examples.second_texts is None
+    assert examples.labels.tolist() == [0, 1]
+
+
+def test_scores_of_a_regression_are_numbers(tmp_path: Path) -> None:
+    path = written(
+        tmp_path, "\t".join(STS_B_COLUMNS) + "\n" + "\t".join("0gfyoab") + "\ts\tt\t3.80\n"
+    )
+    assert read_examples(path, GLUE_TASKS["STS-B"], "dev").labels.tolist() == [np.float32(3.8)]
+
+
+@pytest.mark.parametrize(
+    ("task", "text", "message"),
+    [
+        ("RTE", PAIR_HEADER + "0\ta\tentailment\n", "line 2: found 3 columns, expected 4"),
+        (
+            "RTE",
+            PAIR_HEADER + "0\ta\tb\tyes\n",
+            "line 2: found label 'yes', expected one of entail",
+        ),
+        (
+            "RTE",
+            PAIR_HEADER + "0\ta\tb\tentailment\n0\tc\td\tentailment\n",
+            "line 3: index '0' is in line 2 already",
+        ),
+        ("RTE", "a\tb\tc\n0\ta\tb\n", "line 1: found the columns a, b, c, expected index"),
+        ("RTE", PAIR_HEADER, "has a header and no rows"),
+        ("SST-2", "sentence\tlabel\n\nfine\t1\n", "line 2: found 1 column, expected 2"),
+        ("CoLA", "sentence\tlabel\n", "line 1: found 2 columns, expected 4"),
+        (
+            "STS-B",
+            "\t".join(STS_B_COLUMNS) + "\n" + "\t".join("0gfyoabst") + "\tnan\n",
+            "line 2: found score 'nan', expected a number",
+        ),
+    ],
+)
+def test_bad_files_are_refused_with_their_line(
+    tmp_path: Path, task: str, text: str, message: str
+) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(UserError) as caught:
+        read_examples(path, GLUE_TASKS[task], "train")
+    assert message in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_own_labels_make_a_pair_task() -> None:
+    task = table_task("weather", ["wet", "dry", "mixed"])
+    assert task.labels == ("wet", "dry", "mixed")
+    assert task.num_outputs == 3
+    assert task.text_columns == GLUE_TASKS["RTE"].text_columns
+    assert task.files == GLUE_TASKS["RTE"].files
+    with pytest.raises(UserError, match="two or more"):
+        table_task("weather", ["wet", "wet"])
+
+
+def test_gzip_stands_in_for_the_plain_file(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"dev.tsv does not exist, nor dev.tsv.gz"):
+        split_file(tmp_path, "dev")
+    with gzip.open(tmp_path / "dev.tsv.gz", "wt") as handle:
+        handle.write("sentence\tlabel\nfine\t1\n")
+    path = split_file(tmp_path, "dev")
+    assert read_examples(path, GLUE_TASKS["SST-2"], "dev").first_texts == ["fine"]
+
+
+@pytest.mark.parametrize(
+    ("task", "train", "dev"),
+    [
+        ("SST-2", 67349, 872),
+        ("CoLA", 8551, 1043),
+        ("RTE", 2490, 277),
+        ("MRPC", 3668, 408),
+        ("STS-B", 5749, 1500),
+        ("WNLI", 635, 71),
+    ],
+)
+def test_official_files_have_the_published_sizes(
+    shared_data: Path, task: str, train: int, dev: int
+) -> None:
+    for split, count in (("train", train), ("dev", dev)):
+        path = split_file(shared_data / "glue" / task, split)
+        examples = read_examples(path, GLUE_TASKS[task], split)
+        assert len(examples.labels) == len(set(examples.example_ids)) == count
+
+
+def test_official_mnli_and_qnli_development_files(shared_data: Path) -> None:
+    for task, count in (("MNLI", 9815), ("QNLI", 5463)):
+        description = GLUE_TASKS[task]
+        path = split_file(shared_data / "glue" / task, description.files.dev_split)
+        assert len(read_examples(path, description, "dev").labels) == count
+
+
+def test_a_test_file_may_have_labels_after_all(tmp_path: Path) -> None:
+    path = written(tmp_path, PAIR_HEADER + "7\ta\tb\tnot_entailment\n")
+    labels = read_examples(path, GLUE_TASKS["RTE"], "test").labels
+    assert labels is not None
+    assert labels.tolist() == [1]
+    # What is not a test split must have them.
+    path = written(tmp_path, "index\tsentence1\tsentence2\n0\ta\tb\n")
+    assert read_examples(path, GLUE_TASKS["RTE"], "test").labels is None
+    with pytest.raises(UserError, match="lacking label"):
+        read_examples(path, GLUE_TASKS["RTE"], "dev")
+
+
+@pytest.mark.parametrize(
+    ("task", "text", "message"),
+    [
+        ("CoLA", "gj04\t1\t\tThey left.\n", "expected index, sentence (lacking index, sentence)"),
+        ("SST-2", "index\tsentence\n1\tfine\n", "line 2: found index '1', expected 0"),
+        ("QQP", "id\tquestion1\tquestion2\n0\ta\tb\n5\ta\tb\n", "line 3: found id '5', expected 1"),
+        ("RTE", "sentence1\tsentence2\na\tb\n", "(lacking index)"),
+    ],
+)
+def test_test_files_number_their_rows(tmp_path: Path, task: str, text: str, message: str) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(UserError) as caught:
+        read_examples(path, GLUE_TASKS[task], "test")
+    assert message in str(caught.value)
+
+
+def test_only_qqp_may_have_cut_rows(tmp_path: Path) -> None:
+    """In QQP a longer row is still a fault, as is a shorter one elsewhere."""
+    columns = ("id", "qid1", "qid2", "question1", "question2", "is_duplicate")
+    path = written(tmp_path, "\t".join(columns) + "\n" + "\t".join("012ab0x") + "\n")
+    with pytest.raises(UserError, match="line 2: found 7 columns, expected 6"):
+        read_examples(path, GLUE_TASKS["QQP"], "train")
+
+
+def test_the_kept_part_of_qqp(shared_data: Path) -> None:
+    path = shared_data / "glue" / "QQP" / "train_subset.tsv.gz"
+    examples = read_examples(path, GLUE_TASKS["QQP"], "train")
+    assert len(set(examples.example_ids)) == 23497
+    assert examples.remarks == ()
