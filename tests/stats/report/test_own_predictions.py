@@ -225,7 +225,10 @@ def test_nothing_is_written_where_a_side_is_refused(tmp_path: Path) -> None:
     command = [sys.executable, "-c", program, "compare", "a.csv", "b.csv", "--html=page.html"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 2 and done.stdout == ""
-    assert done.stderr.startswith("error: b against a: ") and done.stderr.count("\n") == 1
+    assert (
+        done.stderr.startswith("error: b against a on a.csv, mean: ")
+        and done.stderr.count("\n") == 1
+    )
     assert not (tmp_path / "page.html").exists()
 
 
