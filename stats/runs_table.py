@@ -465,19 +465,21 @@ def _in_order_of(first: RunsTable, runs: _Table, names: tuple[str, str]) -> _Tab
     """
     one, other = names
     if (first.example_ids is None) != (runs.example_ids is None):
+        known, unknown = (one, other) if runs.example_ids is None else (other, one)
         raise DataError(
-            f"{one if runs.example_ids is None else other} alone has example ids; give both sides a "
-            "coordinate example_id, or none"
+            f"{known} has example ids and {unknown} has none; give both a coordinate example_id, or none"
         )
     lacking: list[Any] = []
     if first.example_ids is not None and runs.example_ids is not None:
         place = {example: column for column, example in enumerate(runs.example_ids.tolist())}
         lacking = [example for example in first.example_ids.tolist() if example not in place]
     if lacking or first.num_examples != runs.num_examples:
-        found = f", {len(lacking)} of {one}'s are not in {other} (such as {lacking[0]!r})"
+        found = ", expected the same"
+        if lacking:
+            found = f", {len(lacking)} of {one}'s are not in {other} (such as {lacking[0]!r})"
         raise DataError(
-            f"{one} has {first.num_examples} examples and {other} {runs.num_examples}"
-            f"{found if lacking else ', expected the same'}; evaluate both on the same examples"
+            f"{one} has {first.num_examples} examples and {other} {runs.num_examples}{found}; evaluate "
+            "both on the same examples"
         )
     if first.example_ids is None:
         return runs

@@ -79,12 +79,12 @@ def test_ids_in_some_sets_of_runs_only_are_refused():
     """The examples of the others may be in another order."""
     known = make_runs([[0, 1, 1]], [0], example_ids=["a", "b", "c"])
     unknown = make_runs([[0, 1, 1]], [0])
-    for sides, place in [
-        ((unknown, known), 2),
-        ((known, unknown), 1),
-        ((known, known, unknown), 1),
+    for sides, expected in [
+        ((unknown, known), "set 2 has example ids and set 1 has none"),
+        ((known, unknown), "set 1 has example ids and set 2 has none"),
+        ((known, known, unknown), "set 1 has example ids and set 3 has none"),
     ]:
-        with pytest.raises(DataError, match=f"set {place} alone has example ids"):
+        with pytest.raises(DataError, match=expected):
             aligned(*sides)
     assert len(aligned(unknown, unknown)) == len(aligned(known, known)) == 2
 

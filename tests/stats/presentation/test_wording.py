@@ -149,6 +149,6 @@ def test_a_ranking_shows_how_often_seeds_fail():
     (failed,) = [text for text in notes(result) if "failed to train" in text]
     # Clopper and Pearson's limits for 1 of 5.
     assert (
-        "Seeds of third that may have failed to train: 4 (95 % CI of the rate 0.0051 to 0.716)"
-        in failed
+        "Of 5 seeds of third, 1 (seed 4) predicts one class, and may have failed to train (95 % CI of the "
+        "rate 0.0051 to 0.716); the others score " in failed
     )
