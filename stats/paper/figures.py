@@ -229,7 +229,7 @@ def agreement_figure(agreements: Mapping[str, Agreement], title: str = "") -> Fi
                     continue
                 place = row + (-0.14, 0.14)[index]
                 draw_row(
-                    axes, place, 100 * estimate.value, 100 * np.array(estimate.interval),
+                    axes, place, 100 * estimate.value, [100 * end for end in estimate.interval],
                     colour=COLOURS[index], marker=MARKERS[index], label=label,
                 )  # fmt: skip
         names = [
