@@ -14,7 +14,7 @@ from multiberts.stats.compare.ranking import ArmComparisons
 from multiberts.stats.compare.result import Comparison
 from multiberts.stats.compare.tasks import TaskComparisons, compare_tasks
 from multiberts.stats.reading import from_frame
-from multiberts.stats.report.own_predictions import read_predictions
+from multiberts.stats.report.own_files import read_predictions
 
 __all__ = [
     "ArmComparisons",

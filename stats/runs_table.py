@@ -1,10 +1,11 @@
-"""One side of a comparison: checked and sorted runs of several seeds on the same examples."""
+"""Runs with seeds on the same examples: checked, put in order, averaged level by level."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,20 +14,104 @@ from multiberts.runs.errors import counted
 from multiberts.stats.errors import DataError, check_choice
 from multiberts.stats.settings import Missing
 
+Key = tuple[Hashable, ...]
+LEVELS = ("pretrain_seed", "finetune_seed", "checkpoint")
+
 
 @dataclass(frozen=True)
-class Arm:
-    """Runs of one procedure.
+class RunsTable:
+    """Runs with seeds on the same examples.
+
+    A key says whose randomness a run shares: first its pre-training seed, then the levels below. Two runs
+    whose keys begin with the same parts share that much. The numbers of runs below a seed may differ.
 
     Attributes:
-      predictions: [runs, examples], or [runs, examples, classes] for probabilities.
-      labels: [examples].
-      run_seeds: the pre-training seed of each run [runs]; several runs of a seed are averaged.
-      seeds: the distinct seeds, sorted.
+      predictions: [runs, examples], or [runs, examples, classes] for probabilities. Where examples have
+        scores of their own, such as 1 where the run is right, these.
+      keys: [runs], one tuple per run, outermost level first.
+      levels: the names of the parts of a key.
       example_ids: [examples], or None where examples are known by position alone.
-      inner_levels: for each run its place below the seed, such as (finetune_seed, epoch) [runs].
-        Runs are averaged level by level, innermost first, so that a fine-tuning run with more
-        epochs has the same weight. None gives all runs of a seed equal weight.
+    """
+
+    predictions: NDArray
+    keys: tuple[Key, ...]
+    levels: tuple[str, ...]
+    example_ids: NDArray | None = None
+
+    @property
+    def num_examples(self) -> int:
+        """Returns the number of examples."""
+        return int(self.predictions.shape[1])
+
+    @property
+    def run_seeds(self) -> tuple[Hashable, ...]:
+        """Returns the pre-training seed of each run [runs]."""
+        return tuple(key[0] for key in self.keys)
+
+    @cached_property
+    def seeds(self) -> tuple[Hashable, ...]:
+        """Returns the distinct pre-training seeds, sorted."""
+        return sorted_seeds(self.run_seeds)
+
+    def groups(self, depth: int) -> dict[Key, list[int]]:
+        """Groups the rows of runs that share the first `depth` parts of their keys, sorted by these."""
+        found: dict[Key, list[int]] = {}
+        for row in sorted(range(len(self.keys)), key=lambda row: _sortable(self.keys[row][:depth])):
+            found.setdefault(self.keys[row][:depth], []).append(row)
+        return found
+
+    def weights(self, depth: int = 1) -> NDArray[np.float64]:
+        """Returns weights [runs, groups] that average the levels below the first `depth`.
+
+        Level by level, innermost first, so that every seed has the same weight, and every fine-tuning run
+        within a seed, however many runs there are below it. Runs of one key count alike.
+        """
+        weights = np.ones(len(self.keys))
+        for level in range(depth, len(self.levels) + 1):
+            # The number of children of each node at this level; runs of one key share it.
+            children: dict[Key, set] = {}
+            for run, key in enumerate(self.keys):
+                child: Hashable = key[level] if level < len(key) else run
+                children.setdefault(key[:level], set()).add(child)
+            weights /= [len(children[key[:level]]) for key in self.keys]
+        groups = self.groups(depth)
+        table = np.zeros((len(self.keys), len(groups)))
+        for column, rows in enumerate(groups.values()):
+            table[rows, column] = weights[rows]
+        return table
+
+    def averaged(self, depth: int = 1) -> RunsTable:
+        """Averages the levels below the first `depth` (see `weights`)."""
+        if len(self.levels) <= depth:
+            return self
+        means = np.ascontiguousarray(self.weights(depth).T) @ self.predictions
+        keys, levels = tuple(self.groups(depth)), self.levels[:depth]
+        return replace(self, predictions=means, keys=keys, levels=levels)
+
+    def mean(self) -> NDArray[np.float64]:
+        """Averages every example over all levels [examples]."""
+        return np.asarray(self.averaged(1).predictions.mean(axis=0, dtype=np.float64))
+
+    def _with_runs(self, rows: Sequence[int]) -> Self:
+        keys = tuple(self.keys[row] for row in rows)
+        return replace(self, predictions=self.predictions[rows], keys=keys)
+
+    def with_seeds(self, seeds: Sequence[Hashable]) -> Self:
+        """Returns the runs of these pre-training seeds only."""
+        return self._with_runs([row for row, seed in enumerate(self.run_seeds) if seed in seeds])
+
+    def with_examples(self, order: Sequence[int]) -> Self:
+        """Returns the examples at these positions, in this order."""
+        ids = None if self.example_ids is None else self.example_ids[order]
+        return replace(self, predictions=self.predictions[:, order], example_ids=ids)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arm(RunsTable):
+    """Runs of one procedure, with what a metric compares them with.
+
+    Attributes:
+      labels: [examples].
       clusters: code of the cluster of each example, 0 to G - 1 [examples], or None where
         examples are drawn one by one.
       observed: bool [runs, examples], False where a cell is missing; None where none is missing.
@@ -38,22 +123,12 @@ class Arm:
       left_out: seeds that pairing left out, because the other side lacks them.
     """
 
-    predictions: NDArray
     labels: NDArray
-    run_seeds: tuple[Hashable, ...]
-    seeds: tuple[Hashable, ...]
-    example_ids: NDArray | None = None
-    inner_levels: tuple[tuple[Hashable, ...], ...] | None = None
     clusters: NDArray[np.int64] | None = None
     observed: NDArray[np.bool_] | None = None
     lineage: tuple[frozenset, ...] = ()
     cluster_name: str = ""
     left_out: tuple[Hashable, ...] = ()
-
-    @property
-    def num_examples(self) -> int:
-        """Returns the number of examples."""
-        return len(self.labels)
 
     @property
     def num_units(self) -> int:
@@ -63,32 +138,22 @@ class Arm:
     @property
     def seed_weights(self) -> NDArray[np.float64]:
         """Weights [runs, seeds] that average the runs of each seed, level by level."""
-        inner = self.inner_levels or ((),) * len(self.run_seeds)
-        paths = [(seed, *levels) for seed, levels in zip(self.run_seeds, inner, strict=True)]
-        weights = np.ones(len(paths))
-        for depth in range(1, len(paths[0]) + 1):
-            # The number of children of each node at this depth; runs with one path share it.
-            children: dict[tuple, set] = {}
-            for run, path in enumerate(paths):
-                child: Hashable = path[depth] if depth < len(path) else run
-                children.setdefault(path[:depth], set()).add(child)
-            weights /= [len(children[path[:depth]]) for path in paths]
-        column = {seed: position for position, seed in enumerate(self.seeds)}
-        table = np.zeros((len(paths), len(self.seeds)))
-        table[range(len(paths)), [column[seed] for seed in self.run_seeds]] = weights
-        return table
+        return self.weights(1)
 
-    def with_seeds(self, seeds: Sequence[Hashable]) -> Arm:
-        """Returns the runs of these seeds only."""
-        kept = [row for row, seed in enumerate(self.run_seeds) if seed in seeds]
+    def _with_runs(self, rows: Sequence[int]) -> Self:
         return replace(
-            self,
-            predictions=self.predictions[kept],
-            run_seeds=tuple(self.run_seeds[row] for row in kept),
-            seeds=tuple(seed for seed in self.seeds if seed in seeds),
-            inner_levels=self.inner_levels and tuple(self.inner_levels[row] for row in kept),
-            observed=None if self.observed is None else self.observed[kept],
-            lineage=self.lineage and tuple(self.lineage[row] for row in kept),
+            super()._with_runs(rows),
+            observed=None if self.observed is None else self.observed[rows],
+            lineage=self.lineage and tuple(self.lineage[row] for row in rows),
+        )
+
+    def with_examples(self, order: Sequence[int]) -> Self:
+        """Returns the examples at these positions, in this order."""
+        assert self.clusters is None, "clusters are set after alignment"
+        return replace(
+            super().with_examples(order),
+            labels=self.labels[order],
+            observed=None if self.observed is None else self.observed[:, order],
         )
 
     def lineage_of(self, seed: Hashable) -> frozenset:
@@ -108,21 +173,13 @@ class Arm:
         differ = any(known[1].get(name, sha256) != sha256 for name, sha256 in known[0].items())
         return bool(shared & {"parent", "checkpoint"}) or (bool(shared) and not differ)
 
-    def with_examples(self, order: Sequence[int]) -> Arm:
-        """Returns the examples at these positions, in this order."""
-        assert self.clusters is None, "clusters are set after alignment"
-        return replace(
-            self,
-            predictions=self.predictions[:, order],
-            labels=self.labels[order],
-            example_ids=None if self.example_ids is None else self.example_ids[order],
-            observed=None if self.observed is None else self.observed[:, order],
-        )
-
 
 def sorted_seeds(seeds: Sequence[Hashable]) -> tuple[Hashable, ...]:
     """Sorts distinct seeds of any type, in the same order in every process."""
     return tuple(sorted(set(seeds), key=lambda seed: (isinstance(seed, str), seed)))
+
+
+Runs: TypeAlias = "RunsTable | ArrayLike"
 
 
 def make_arm(
@@ -190,17 +247,126 @@ def make_arm(
     for position, seed in enumerate(run_seeds):
         if seed is None or seed != seed:
             raise DataError(f"{name}: run {position} has no pre-training seed; give every run one")
-    ids = None if example_ids is None else np.asarray(example_ids)
-    if ids is not None and len(set(ids.tolist())) != len(ids):
+    places = inner_levels or ((),) * len(run_seeds)
+    keys = tuple((seed, *place) for seed, place in zip(run_seeds, places, strict=True))
+    if {len(key) for key in keys} != {len(keys[0])}:
+        raise DataError(f"{name}: found runs with different numbers of levels below the seed")
+    return Arm(
+        predictions,
+        keys,
+        _level_names(None, len(keys[0])),
+        _checked_ids(name, example_ids, predictions.shape[1]),
+        labels=labels,
+        observed=observed,
+    )
+
+
+def make_runs(
+    scores: ArrayLike,
+    keys: Sequence[Hashable],
+    levels: Sequence[str] | None = None,
+    example_ids: ArrayLike | None = None,
+) -> RunsTable:
+    """Checks scores and keys, and sorts the runs.
+
+    Args:
+      scores: finite numbers [runs, examples].
+      keys: [runs], a tuple per run, outermost level first, or a seed where there is one level.
+      levels: names of the levels; by default those of `LEVELS`, as many as a key has parts.
+      example_ids: [examples], unique, or None.
+
+    Raises:
+      DataError: a shape is wrong, keys differ in length or repeat, a score is not finite.
+    """
+    scores = np.asarray(scores)
+    if scores.ndim != 2 or not scores.size:
+        raise DataError(f"found scores of shape {scores.shape}, expected [runs, examples]")
+    if len(keys) != len(scores):
+        raise DataError(
+            f"found {len(keys)} keys for scores of shape {scores.shape}, expected one key per run; "
+            "transpose the scores if the axes are swapped"
+        )
+    tuples = [key if isinstance(key, tuple) else (key,) for key in keys]
+    depths = sorted({len(key) for key in tuples})
+    if len(depths) > 1 or depths[0] == 0:
+        raise DataError(f"found keys of {depths} parts, expected the same number of parts for all")
+    names = _level_names(levels, depths[0])
+    if len(set(tuples)) != len(tuples):
+        twice = next(key for place, key in enumerate(tuples) if key in tuples[:place])
+        raise DataError(
+            f"two runs have the key {twice} ({', '.join(names)}); leave one out or add a level that "
+            "distinguishes them"
+        )
+    if scores.dtype.kind not in "biuf":
+        raise DataError(f"found scores of type {scores.dtype}, expected numbers")
+    bad = _bad_cells(scores)
+    if bad is not None and bad.any():
+        row, column = np.argwhere(bad)[0].tolist()
+        cure = "leave out runs that diverged and report it"
+        _refuse_nan("scores", scores, cure, f", run {tuples[row]}, example {column}")
+    ids = _checked_ids("runs", example_ids, scores.shape[1])
+    order = sorted(range(len(tuples)), key=lambda row: _sortable(tuples[row]))
+    in_order = order == list(range(len(order)))
+    return RunsTable(
+        scores if in_order else scores[order], tuple(tuples[row] for row in order), names, ids
+    )
+
+
+def _sortable(key: Key) -> tuple:
+    """Returns a sort key: numbers before text, the same order in every process."""
+    return tuple((isinstance(part, str), part) for part in key)
+
+
+def _level_names(levels: Sequence[str] | None, depth: int) -> tuple[str, ...]:
+    if levels is None:
+        known = LEVELS[:depth]
+        return known + tuple(f"level_{place + 1}" for place in range(len(known), depth))
+    if len(levels) != depth:
+        raise DataError(f"found {len(levels)} names of levels {tuple(levels)} for keys of {depth}")
+    return tuple(levels)
+
+
+def _checked_ids(name: str, example_ids: ArrayLike | None, number: int) -> NDArray | None:
+    """Returns ids of examples, one for each and each once; None where none are given."""
+    if example_ids is None:
+        return None
+    ids = np.asarray(example_ids)
+    if len(ids) != number:
+        raise DataError(f"{name}: found {len(ids)} example ids, expected one for each of {number}")
+    if len(set(ids.tolist())) != len(ids):
         seen: set[Any] = set()
         twice = next(i for i in ids.tolist() if i in seen or seen.add(i))  # type: ignore[func-returns-value]
         raise DataError(f"{name}: example id {twice!r} appears twice; make the ids unique")
-    levels = None if inner_levels is None else tuple(tuple(place) for place in inner_levels)
-    if levels is not None and {len(place) for place in levels} != {len(levels[0])}:
-        raise DataError(f"{name}: found runs with different numbers of levels below the seed")
-    return Arm(
-        predictions, labels, tuple(run_seeds), sorted_seeds(run_seeds), ids, levels, None, observed
-    )
+    return ids
+
+
+def runs_from_array(
+    scores: ArrayLike, levels: Sequence[str] | None = None, example_ids: ArrayLike | None = None
+) -> RunsTable:
+    """Builds runs from an array with one axis per level.
+
+    Args:
+      scores: [pretrain_seeds, examples], [pretrain_seeds, finetune_seeds, examples] or with
+        further levels before the examples. A cell that is NaN on every example is a missing run.
+      levels: names of all axes but the last.
+      example_ids: [examples] or None.
+    """
+    scores = np.asarray(scores)
+    if scores.ndim < 2 or not scores.size:
+        raise DataError(
+            f"found scores of shape {scores.shape}, expected [pretrain_seeds, ..., examples]"
+        )
+    keys: list[Key] = list(np.ndindex(scores.shape[:-1]))
+    table = scores.reshape(-1, scores.shape[-1])
+    if table.dtype.kind == "f":
+        made = ~np.isnan(table).all(axis=1)
+        table, keys = table[made], [key for key, kept in zip(keys, made, strict=True) if kept]
+    return make_runs(table, keys, levels, example_ids)
+
+
+def as_runs(runs: Runs) -> RunsTable:
+    """Converts an array [pretrain_seeds, ..., examples] to runs; returns runs unchanged."""
+    return runs if isinstance(runs, RunsTable) else runs_from_array(runs)
 
 
 def _observed(name: str, predictions: NDArray) -> tuple[NDArray, NDArray[np.bool_] | None]:
@@ -271,6 +437,56 @@ def _kinds_of(values: NDArray) -> set[str]:
     return {"text" if text else "number" for text in texts}
 
 
+def aligned(*sizes: Runs) -> list[RunsTable]:
+    """Puts the examples of all into the order of the first.
+
+    Raises:
+      DataError: they hold different examples, or only some of them have example ids.
+    """
+    first, *others = (as_runs(runs) for runs in sizes)
+    return [
+        first,
+        *(
+            _in_order_of(first, runs, ("set 1", f"set {place}"))
+            for place, runs in enumerate(others, 2)
+        ),
+    ]
+
+
+_Table = TypeVar("_Table", bound=RunsTable)
+
+
+def _in_order_of(first: RunsTable, runs: _Table, names: tuple[str, str]) -> _Table:
+    """Puts the examples of runs into the order of the first table.
+
+    Raises:
+      DataError: the two hold different examples, or one of them alone has example ids: positions say
+        nothing about runs that are known by id.
+    """
+    one, other = names
+    if (first.example_ids is None) != (runs.example_ids is None):
+        known, unknown = (one, other) if runs.example_ids is None else (other, one)
+        raise DataError(
+            f"{known} has example ids and {unknown} has none; give both a coordinate example_id, or none"
+        )
+    lacking: list[Any] = []
+    if first.example_ids is not None and runs.example_ids is not None:
+        place = {example: column for column, example in enumerate(runs.example_ids.tolist())}
+        lacking = [example for example in first.example_ids.tolist() if example not in place]
+    if lacking or first.num_examples != runs.num_examples:
+        found = ", expected the same"
+        if lacking:
+            found = f", {len(lacking)} of {one}'s are not in {other} (such as {lacking[0]!r})"
+        raise DataError(
+            f"{one} has {first.num_examples} examples and {other} {runs.num_examples}{found}; evaluate "
+            "both on the same examples"
+        )
+    if first.example_ids is None:
+        return runs
+    order = [place[example] for example in first.example_ids.tolist()]
+    return runs if order == list(range(len(order))) else runs.with_examples(order)
+
+
 def align(base: Arm, experiment: Arm) -> tuple[Arm, Arm]:
     """Puts the experiment's examples into the base's order.
 
@@ -278,29 +494,7 @@ def align(base: Arm, experiment: Arm) -> tuple[Arm, Arm]:
       DataError: the two hold different examples or different labels, or one of them alone has
         example ids.
     """
-    if (base.example_ids is None) != (experiment.example_ids is None):
-        raise DataError(
-            f"{'base' if experiment.example_ids is None else 'experiment'} alone has example ids; "
-            "give both sides a coordinate example_id, or none"
-        )
-    if base.example_ids is not None and experiment.example_ids is not None:
-        place = {example: column for column, example in enumerate(experiment.example_ids.tolist())}
-        missing = [example for example in base.example_ids.tolist() if example not in place]
-        if missing or base.num_examples != experiment.num_examples:
-            raise DataError(
-                f"base has {base.num_examples} examples and experiment {experiment.num_examples}, "
-                f"{len(missing)} of base's are not in experiment"
-                + (f" (such as {missing[0]!r})" if missing else "")
-                + "; evaluate both on the same examples"
-            )
-        order = [place[example] for example in base.example_ids.tolist()]
-        if order != list(range(experiment.num_examples)):
-            experiment = experiment.with_examples(order)
-    if base.num_examples != experiment.num_examples:
-        raise DataError(
-            f"base has {base.num_examples} examples and experiment {experiment.num_examples}, "
-            "expected the same; evaluate both on the same examples"
-        )
+    experiment = _in_order_of(base, experiment, ("base", "experiment"))
     different = np.flatnonzero(base.labels != experiment.labels)
     if different.size:
         column = int(different[0])

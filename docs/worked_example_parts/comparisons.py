@@ -10,11 +10,11 @@ from multiberts import stats
 from multiberts.stats.instances.analysis import InstanceAnalysis, analyse_sizes
 from multiberts.stats.instances.decomposition import decompose
 from multiberts.stats.instances.figures import decay_figure
-from multiberts.stats.instances.nested_runs import NestedRuns, nested_runs_from_array
 from multiberts.stats.intervals import Interval
 from multiberts.stats.presentation.figures import forest_figure
 from multiberts.stats.presentation.wording import finding, warnings
 from multiberts.stats.results.sequential import sequential_decision
+from multiberts.stats.runs_table import RunsTable, runs_from_array
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -115,9 +115,9 @@ def looks(data: Data) -> str:
 
 @functools.cache
 def sizes(data: Data) -> InstanceAnalysis:
-    def models(test_set: str, size: str) -> NestedRuns:
+    def models(test_set: str, size: str) -> RunsTable:
         scores = data.group(test_set, f"roberta-base-{size}")["prediction"].to_numpy()
-        return nested_runs_from_array(scores, levels=("model",))
+        return runs_from_array(scores, levels=("model",))
 
     tasks = {
         test_set.upper(): {size: models(test_set, size) for size in ("10M", "100M", "1B")}
@@ -163,7 +163,7 @@ def single_tests(data: Data) -> str:
 
 
 def loss(data: Data) -> str:
-    ten = nested_runs_from_array(right(data.mnli), levels=("finetune_seed",))
+    ten = runs_from_array(right(data.mnli), levels=("finetune_seed",))
     of_mnli = {**sizes(data).decompositions["MNLI"], "one BERT": decompose(ten)}
     rows = []
     for name, found in of_mnli.items():

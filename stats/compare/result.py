@@ -118,8 +118,68 @@ class Comparison(ComparisonResult, Readable):
     """The estimated difference experiment - base, or one procedure's score (`single`), with tests.
 
     `print(result)` gives the finding in words and a small table; `to_frame()`, `to_dict()` (for JSON),
-    `latex()`, `plot()` and `methods()` (a paragraph for a paper) give the rest. Its attributes are those
-    of `stats.results.comparison.ComparisonResult`.
+    `latex()`, `plot()` and `methods()` (a paragraph for a paper) give the rest.
+
+    Attributes:
+      name, evaluation_set, metric: what is compared, on what, by which score.
+      design: `paired` (the same seeds, drawn together), `unpaired` (own seeds),
+        `fixed_baseline` (the base is exactly that set of runs, such as one published checkpoint)
+        or `single` (base alone).
+      resample: what the intervals generalise to: `both` new seeds and new examples, or one of them.
+      base, experiment: the two sides; `experiment` is None in a `single` design.
+      num_examples: examples of the base; shared by both sides unless `examples` is `separate`.
+      estimate: the plug-in estimate: the difference of the two sides' scores; the base's score in a
+        `single` design.
+      bootstrap_mean: mean of its bootstrap samples.
+      bias: the bootstrap's estimate of the bias of `estimate`: bootstrap_mean - estimate.
+      standard_error: of `estimate`, the root of an unbiased variance (see
+        `stats.variance.crossing`).
+      degrees_of_freedom: of the t: the cautious ones of
+        `stats.variance.crossing.VarianceEstimate`.
+      bootstrap_standard_error: the exact standard deviation of the bootstrap distribution (of
+        its linear part, where the metric is not a mean).
+      confidence: level of all intervals.
+      t: the recommended interval: estimate -+ t x standard error, within the metric's bounds. For
+        one procedure it is computed on Fisher's z (correlations) or, near the bounds, is Wilson's
+        score interval (`stats.intervals.score_interval`); where all answers are right, or wrong, it
+        is Clopper and Pearson's on the examples. Where so few examples are wrong on both sides of a
+        difference, or so few differ between paired sides, that it is far from normal, it comes from
+        score intervals, see `interval_and_test`. It reaches from one end of the range to the other
+        where nothing varies and nothing follows from that.
+      percentile: the published interval. Too narrow with few seeds.
+      basic, bca: other intervals from the same samples. Also too narrow with few seeds.
+      studentised: from each replicate's own standard error. Wide with few seeds. None where it
+        was not requested.
+      p_t: the recommended p-values, of the same interval; None in a `single` design, as all p-values.
+      p_percentile: (k + 1) / (B + 1) from the samples.
+      p_published: k / B, at least 1 / B: the published form.
+      p_sign_flip: randomisation test of the signs of paired seeds, on these examples only: it does
+        not ask whether new examples would agree. None in other designs, or where seeds are not
+        resampled.
+      p_permutation: the same of the seeds of unpaired sides; None likewise.
+      effect: effect sizes over seeds; None in a `single` design or with one seed per side.
+      seed_floor: the smallest one-sided p that the order of the seeds alone can give: 2**-R paired
+        or against a fixed baseline, else one over the number of ways to assign the seeds to the
+        two sides; None where seeds are not resampled.
+      below_seed_floor: whether the difference is significant, seeds carry it (more than half of
+        the variance) and the t's p lies under that floor, so that it relies on seeds being normally
+        distributed.
+      num_bootstrap, bootstrap_seed: replicates and the seed of their draws.
+      samples: bootstrap scores [replicates, 2] of (base, experiment), or [replicates, 1].
+      degenerate_replicates: replicates where a score was 0/0 and took its defined value.
+      examples: whether the two sides share their examples.
+      pairing: what pairs the seeds of a paired design: `parent` where the data say that runs of one
+        seed descend from one checkpoint (by a coordinate `parent`, `procedure` or `lineage` that
+        both sides have in common), else `seed number`, which may be chance. None in other designs.
+      without_failed: estimate, `t` and `p_t` without the seeds that look as if their training had
+        failed (of a paired design, without their pairs); None where there are none, or too few
+        others.
+      notes: what readers must know of the data, such as copies of one run under two seeds.
+      variance_parts: the mean squares behind the standard error.
+      pooled_seeds: whether the seeds of unpaired sides were alike enough for their mean squares to be
+        pooled, which gives 2R - 2 degrees of freedom where Welch's formula gives fewer.
+      unpaired_t, p_unpaired_t: what `t` and `p_t` would be, were the seeds unrelated. None in
+        other designs, and for a macro-average.
 
     Example:
       >>> from xarray import DataArray

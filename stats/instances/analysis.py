@@ -26,7 +26,6 @@ from multiberts.stats.instances.instance_level import (
     instance_accuracy,
     threshold_bias,
 )
-from multiberts.stats.instances.nested_runs import NestedRuns, Runs, aligned
 from multiberts.stats.instances.size_momentum import (
     Correlation,
     Momentum,
@@ -35,6 +34,7 @@ from multiberts.stats.instances.size_momentum import (
     momentum_index,
 )
 from multiberts.stats.instances.variance_by_bias import VarianceCurve, conditional_variance
+from multiberts.stats.runs_table import Runs, RunsTable, aligned
 
 Tasks = Mapping[str, Mapping[str, Runs]]
 Triple = tuple[str, str, str]  # a small, a middle and a large size
@@ -150,7 +150,7 @@ def analyse_sizes(
     """Compares sizes on tasks, example by example.
 
     Args:
-      tasks: by task and size, smallest first, 0/1 correctness as `NestedRuns` or arrays
+      tasks: by task and size, smallest first, 0/1 correctness as `RunsTable` or arrays
         [pretrain_seeds, (finetune_seeds, checkpoints,) examples].
       ensembled: the same with one voted run per seed; by default `ensemble` of the correctness.
         Give `ensemble(predictions, labels)` where there are more than two classes.
@@ -220,12 +220,12 @@ def analyse_sizes(
     )
 
 
-def _aligned(sizes: Mapping[str, Runs], first: Iterable[Runs] = ()) -> dict[str, NestedRuns]:
+def _aligned(sizes: Mapping[str, Runs], first: Iterable[Runs] = ()) -> dict[str, RunsTable]:
     """Puts the examples of all sizes into one order, that of `first` where it is given."""
     return dict(zip(sizes, aligned(*first, *sizes.values())[-len(sizes) :], strict=True))
 
 
-def _spread(sizes: Mapping[str, NestedRuns]) -> Iterator[tuple[str, NestedRuns]]:
+def _spread(sizes: Mapping[str, RunsTable]) -> Iterator[tuple[str, RunsTable]]:
     """Yields sizes where in every level some runs differ only in that level."""
     for name, runs in sizes.items():
         depths = range(len(runs.levels))
@@ -233,8 +233,8 @@ def _spread(sizes: Mapping[str, NestedRuns]) -> Iterator[tuple[str, NestedRuns]]
             yield name, runs
 
 
-def _accuracy(runs: NestedRuns, votes: NestedRuns) -> SizeAccuracy:
-    seeds = runs.averaged(1).scores.mean(axis=1, dtype=np.float64)
+def _accuracy(runs: RunsTable, votes: RunsTable) -> SizeAccuracy:
+    seeds = runs.averaged(1).predictions.mean(axis=1, dtype=np.float64)
     one_run_each = len(runs.keys) == len(runs.seeds)
     return SizeAccuracy(
         float(seeds.mean()), seeds, None if one_run_each else float(votes.mean().mean()),
@@ -246,8 +246,8 @@ def _accuracy(runs: NestedRuns, votes: NestedRuns) -> SizeAccuracy:
 
 def _pair(
     task: str,
-    runs: Mapping[str, NestedRuns],
-    votes: Mapping[str, NestedRuns],
+    runs: Mapping[str, RunsTable],
+    votes: Mapping[str, RunsTable],
     names: tuple[str, str],
     levels: Sequence[float],
     num_bootstrap: int,
@@ -270,7 +270,7 @@ def _pair(
     )  # fmt: skip
 
 
-def _by_seeds(votes: Mapping[str, NestedRuns], names: tuple[str, str]) -> list[FewerSeeds]:
+def _by_seeds(votes: Mapping[str, RunsTable], names: tuple[str, str]) -> list[FewerSeeds]:
     sides = [votes[name] for name in names]
     found = []
     for number in range(2, min(MOST_SEEDS, *(len(side.seeds) for side in sides)) + 1):
@@ -281,7 +281,7 @@ def _by_seeds(votes: Mapping[str, NestedRuns], names: tuple[str, str]) -> list[F
     return found
 
 
-def _of_all_runs(small: NestedRuns, large: NestedRuns) -> InstanceBound | None:
+def _of_all_runs(small: RunsTable, large: RunsTable) -> InstanceBound | None:
     if all(len(runs.keys) == len(runs.seeds) for runs in (small, large)):
         return None
     try:
@@ -290,7 +290,7 @@ def _of_all_runs(small: NestedRuns, large: NestedRuns) -> InstanceBound | None:
         return None
 
 
-def _of_one_seed(small: NestedRuns, large: NestedRuns) -> float | None:
+def _of_one_seed(small: RunsTable, large: RunsTable) -> float | None:
     if any(len(runs.levels) < 2 or len(runs.keys) == len(runs.seeds) for runs in (small, large)):
         return None
     bounds = [
@@ -300,9 +300,7 @@ def _of_one_seed(small: NestedRuns, large: NestedRuns) -> float | None:
     return float(np.mean([bound.bound for bound in bounds]))
 
 
-def _curves(
-    sizes: Mapping[str, NestedRuns], split_seed: int
-) -> dict[str, dict[str, VarianceCurve]]:
+def _curves(sizes: Mapping[str, RunsTable], split_seed: int) -> dict[str, dict[str, VarianceCurve]]:
     enough = {name: runs for name, runs in _spread(sizes) if len(runs.seeds) >= 4}
     levels = dict.fromkeys(level for runs in enough.values() for level in runs.levels)
     return {

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from multiberts.stats.errors import DataError
-from multiberts.stats.instances.nested_runs import Key, NestedRuns, Runs, as_nested_runs
+from multiberts.stats.runs_table import Key, Runs, RunsTable, as_runs
 
 Array = NDArray[np.float64]
 # Examples are independent of each other; blocks of cells bound the memory.
@@ -88,7 +88,7 @@ def decompose(runs: Runs, target: ArrayLike = 1.0) -> Decomposition:
     be unbalanced; every estimate is unbiased if the numbers of runs do not depend on the scores.
 
     Args:
-      runs: scores as `NestedRuns`, or an array [pretrain_seeds, ..., examples].
+      runs: scores as `RunsTable`, or an array [pretrain_seeds, ..., examples].
       target: the score of a perfect run, one number or [examples].
 
     Returns:
@@ -97,7 +97,7 @@ def decompose(runs: Runs, target: ArrayLike = 1.0) -> Decomposition:
     Raises:
       DataError: a level where no node has two members.
     """
-    nested = as_nested_runs(runs)
+    nested = as_runs(runs)
     _refuse_lone_levels(nested)
     targets = np.broadcast_to(np.asarray(target, dtype=np.float64), (nested.num_examples,))
     loss = np.empty(nested.num_examples)
@@ -105,16 +105,16 @@ def decompose(runs: Runs, target: ArrayLike = 1.0) -> Decomposition:
     block = max(1, _BLOCK_CELLS // len(nested.keys))
     for start in range(0, nested.num_examples, block):
         columns = slice(start, start + block)
-        scores = nested.scores[:, columns].astype(np.float64)
+        scores = nested.predictions[:, columns].astype(np.float64)
         for level, values in _variances(nested, scores).items():
             variances[level][columns] = values
-        losses = NestedRuns((scores - targets[columns]) ** 2, nested.keys, nested.levels)
+        losses = RunsTable((scores - targets[columns]) ** 2, nested.keys, nested.levels)
         loss[columns] = losses.mean()
     bias_squared = loss - sum(variances.values())
     return Decomposition(loss, bias_squared, variances)
 
 
-def _members(nested: NestedRuns, depth: int) -> dict[Key, list[int]]:
+def _members(nested: RunsTable, depth: int) -> dict[Key, list[int]]:
     """Returns, for every node at `depth`, its members' positions among the nodes one level below."""
     members: dict[Key, list[int]] = {}
     for place, key in enumerate(nested.groups(depth + 1)):
@@ -127,10 +127,10 @@ def _mean_over_nodes(values: Mapping[Key, Array], levels: tuple[str, ...]) -> Ar
     keys = tuple(values)
     if not keys[0]:  # the root alone
         return values[()]
-    return NestedRuns(np.stack(list(values.values())), keys, levels[: len(keys[0])]).mean()
+    return RunsTable(np.stack(list(values.values())), keys, levels[: len(keys[0])]).mean()
 
 
-def _refuse_lone_levels(nested: NestedRuns) -> None:
+def _refuse_lone_levels(nested: RunsTable) -> None:
     for depth, level in enumerate(nested.levels):
         if max(map(len, _members(nested, depth).values())) < 2:
             raise DataError(
@@ -139,7 +139,7 @@ def _refuse_lone_levels(nested: NestedRuns) -> None:
             )
 
 
-def _variances(nested: NestedRuns, scores: Array) -> dict[str, Array]:
+def _variances(nested: RunsTable, scores: Array) -> dict[str, Array]:
     """Computes the variance of every level, outermost first, from scores [runs, examples]."""
     means = scores
     # The variance of each mean that comes from the levels below [nodes, examples].

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from multiberts.stats.errors import DataError
-from multiberts.stats.instances.nested_runs import NestedRuns, Runs, as_nested_runs
+from multiberts.stats.runs_table import Runs, RunsTable, as_runs
 
 
-def ensemble(runs: Runs, labels: ArrayLike | None = None, depth: int = 1) -> NestedRuns:
+def ensemble(runs: Runs, labels: ArrayLike | None = None, depth: int = 1) -> RunsTable:
     """Takes a vote of the runs of each seed: one run per seed, right (1) or wrong (0).
 
     The theorem behind `decay_bound` needs one right-or-wrong outcome per pre-training seed. With
@@ -30,13 +30,13 @@ def ensemble(runs: Runs, labels: ArrayLike | None = None, depth: int = 1) -> Nes
     Raises:
       DataError: without labels, a score is not 0 or 1.
     """
-    nested = as_nested_runs(runs)
+    nested = as_runs(runs)
     if labels is None:
-        refuse_fractions(nested.scores)
-        answers, right = nested.scores.astype(np.int64), np.ones(nested.num_examples, np.int64)
+        refuse_fractions(nested.predictions)
+        answers, right = nested.predictions.astype(np.int64), np.ones(nested.num_examples, np.int64)
     else:
-        classes, codes = np.unique(nested.scores, return_inverse=True)
-        answers = codes.reshape(nested.scores.shape)
+        classes, codes = np.unique(nested.predictions, return_inverse=True)
+        answers = codes.reshape(nested.predictions.shape)
         wanted = np.asarray(labels)
         if wanted.shape != (nested.num_examples,):
             raise DataError(
@@ -48,20 +48,23 @@ def ensemble(runs: Runs, labels: ArrayLike | None = None, depth: int = 1) -> Nes
     groups = nested.groups(depth)
     voted = np.stack([_vote(answers[rows]) == right for rows in groups.values()])
     return replace(
-        nested, scores=voted.astype(np.uint8), keys=tuple(groups), levels=nested.levels[:depth]
+        nested, predictions=voted.astype(np.uint8), keys=tuple(groups), levels=nested.levels[:depth]
     )
 
 
-def single_runs(runs: Runs) -> NestedRuns:
+def single_runs(runs: Runs) -> RunsTable:
     """Returns the first run of every pre-training seed by key, with its noise of fine-tuning."""
-    nested = as_nested_runs(runs)
+    nested = as_runs(runs)
     rows = [members[0] for members in nested.groups(1).values()]
     return replace(
-        nested, scores=nested.scores[rows], keys=tuple(nested.groups(1)), levels=nested.levels[:1]
+        nested,
+        predictions=nested.predictions[rows],
+        keys=tuple(nested.groups(1)),
+        levels=nested.levels[:1],
     )
 
 
-def runs_of_seed(runs: Runs, seed: Hashable) -> NestedRuns:
+def runs_of_seed(runs: Runs, seed: Hashable) -> RunsTable:
     """Returns the runs below one pre-training seed, with fine-tuning seeds as the outermost level.
 
     Results for these hold for two pre-trained models, not for two sizes.
@@ -69,7 +72,7 @@ def runs_of_seed(runs: Runs, seed: Hashable) -> NestedRuns:
     Raises:
       DataError: there is no level below.
     """
-    nested = as_nested_runs(runs).with_seeds([seed])
+    nested = as_runs(runs).with_seeds([seed])
     if len(nested.levels) < 2 or not nested.keys:
         raise DataError(f"found no runs below {nested.levels[0]} {seed!r}; give fine-tuning runs")
     return replace(nested, keys=tuple(key[1:] for key in nested.keys), levels=nested.levels[1:])

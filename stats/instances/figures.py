@@ -29,6 +29,7 @@ from multiberts.stats.instances.variance_by_bias import VarianceCurve
 from multiberts.stats.presentation.figures import (
     curve_style,
     dot_style,
+    draw_row,
     jitter,
     legend_below,
     name_rows,
@@ -451,8 +452,7 @@ def momentum_figure(momenta: Mapping[Triple, Momentum], title: str = "") -> Figu
     """Draws the correlation of two successive improvements with its interval, one row per triple."""
     with canvas(6.0, 1.3 + 0.36 * len(momenta)) as (figure, axes):
         for row, item in enumerate(momenta.values()):
-            axes.plot([item.low, item.high], [row, row], color=COLOURS[0], linewidth=1.6)
-            axes.plot(item.r, row, **dot_style(0))
+            draw_row(axes, row, item.r, (item.low, item.high))
         axes.axvline(0, color="black", linewidth=0.9, linestyle=":")
         axes.set_xlim(-1.03, 1.03)
         name_rows(axes, [" to ".join(names) for names in momenta])

@@ -25,7 +25,7 @@ from multiberts.runs.errors import counted
 from multiberts.stats.corrections import adjusted_p_values, check_num_bootstrap
 from multiberts.stats.errors import DataError
 from multiberts.stats.instances.ensembles import refuse_fractions
-from multiberts.stats.instances.nested_runs import NestedRuns, Runs, aligned, as_nested_runs
+from multiberts.stats.runs_table import Runs, RunsTable, aligned, as_runs
 from multiberts.stats.variance.crossing import VarianceParts
 
 Array = NDArray[np.float64]
@@ -87,7 +87,7 @@ class InstanceBound:
     standard_error: float
     num_seeds: tuple[int, int]
     num_examples: int
-    runs: tuple[NestedRuns, NestedRuns] = field(repr=False, compare=False)
+    runs: tuple[RunsTable, RunsTable] = field(repr=False, compare=False)
 
     def __str__(self) -> str:
         """Returns the lower confidence limit, then the bound itself."""
@@ -156,7 +156,7 @@ class InstanceBound:
 
     @staticmethod
     def _of_halves(
-        runs: tuple[NestedRuns, NestedRuns], halves: list[NDArray], thresholds: list[float]
+        runs: tuple[RunsTable, RunsTable], halves: list[NDArray], thresholds: list[float]
     ) -> list[Array]:
         """Computes the share of each example beyond the baseline's, half by half."""
         lattice = _lattice(*runs)
@@ -196,12 +196,12 @@ def instance_accuracy(runs: Runs) -> Array:
     """Averages the scores of every example: fine-tuning runs within seeds first, then seeds.
 
     Args:
-      runs: `NestedRuns`, or an array [pretrain_seeds, ..., examples].
+      runs: `RunsTable`, or an array [pretrain_seeds, ..., examples].
 
     Returns:
       float64 [examples].
     """
-    return as_nested_runs(runs).mean()
+    return as_runs(runs).mean()
 
 
 @dataclass(frozen=True)
@@ -232,9 +232,9 @@ class _Lattice:
         return np.asarray(self.counts / self.counts.sum())
 
 
-def _lattice(small: NestedRuns, large: NestedRuns) -> _Lattice:
+def _lattice(small: RunsTable, large: RunsTable) -> _Lattice:
     for runs in (small, large):
-        refuse_fractions(runs.scores)
+        refuse_fractions(runs.predictions)
     scale = math.lcm(*_path_products(small), *_path_products(large))
     if scale * len(small.seeds) * len(large.seeds) > _MAX_LATTICE:
         raise DataError(
@@ -249,7 +249,7 @@ def _lattice(small: NestedRuns, large: NestedRuns) -> _Lattice:
     return _Lattice(patterns[:, :few], patterns[:, few:], pattern.ravel(), counts, scale)
 
 
-def _path_products(runs: NestedRuns) -> list[int]:
+def _path_products(runs: RunsTable) -> list[int]:
     """Multiplies, for every run, the numbers of siblings on the path to it [runs]."""
     siblings = []
     for depth in range(1, len(runs.levels)):
@@ -263,13 +263,13 @@ def _path_products(runs: NestedRuns) -> list[int]:
     ]
 
 
-def _whole_sums(runs: NestedRuns, scale: int) -> NDArray[np.int64]:
+def _whole_sums(runs: RunsTable, scale: int) -> NDArray[np.int64]:
     """Computes the mean of every seed in units of 1 / scale [seeds, examples]."""
     weights = [scale // product for product in _path_products(runs)]
     sums = np.zeros((len(runs.seeds), runs.num_examples), np.int64)
     for place, rows in enumerate(runs.groups(1).values()):
         for row in rows:
-            sums[place] += weights[row] * runs.scores[row].astype(np.int64)
+            sums[place] += weights[row] * runs.predictions[row].astype(np.int64)
     return sums
 
 
@@ -384,7 +384,7 @@ def decay_bound(small: Runs, large: Runs, threshold: float | None = None) -> Ins
     average.
 
     Args:
-      small: 0/1 correctness, as `NestedRuns` or an array [pretrain_seeds, ..., examples].
+      small: 0/1 correctness, as `RunsTable` or an array [pretrain_seeds, ..., examples].
       large: the same of the larger size.
       threshold: a t < 0 fixed in advance; by default the best one.
 
@@ -575,14 +575,14 @@ def fisher_tests(
 
     sides = aligned(small, large)
     for runs in sides:
-        refuse_fractions(runs.scores)
+        refuse_fractions(runs.predictions)
         if len(runs.seeds) != len(runs.keys):
             raise DataError(
                 f"found {counted(len(runs.keys), 'run')} of "
                 f"{counted(len(runs.seeds), 'pre-training seed')}, expected one "
                 "per seed; combine them with stats.instances.ensembles.ensemble"
             )
-    right = [runs.scores.sum(axis=0, dtype=np.int64) for runs in sides]  # [examples] each
+    right = [runs.predictions.sum(axis=0, dtype=np.int64) for runs in sides]  # [examples] each
     few, many = (len(runs.keys) for runs in sides)
     # Given the number of all right answers, those of the hypothetically better side.
     better, size = (right[0], few) if direction == "decay" else (right[1], many)

@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 
 from multiberts.runs.errors import counted
 from multiberts.stats.errors import DataError, check_choice
-from multiberts.stats.instances.nested_runs import Runs, aligned
+from multiberts.stats.runs_table import Runs, aligned
 from multiberts.stats.variance.crossing import Crossing, Term, VarianceParts
 from multiberts.stats.variance.score_tables import TablePart, score_table
 
@@ -93,7 +93,7 @@ def momentum(small: Runs, middle: Runs, large: Runs, *, confidence: float = 0.95
     """Estimates the correlation of true improvements (middle - small) and (large - middle).
 
     Args:
-      small: `NestedRuns` or an array [pretrain_seeds, ..., examples], of 2 or more pre-training seeds.
+      small: a `RunsTable` or an array [pretrain_seeds, ..., examples], of 2 or more pre-training seeds.
         Runs below a seed are averaged.
       middle: the same.
       large: the same.
@@ -113,7 +113,9 @@ def momentum(small: Runs, middle: Runs, large: Runs, *, confidence: float = 0.95
     """
     if not 0 < confidence < 1:
         raise DataError(f"found confidence {confidence}, expected a number between 0 and 1")
-    sizes = [runs.averaged(1).scores.astype(np.float64) for runs in aligned(small, middle, large)]
+    sizes = [
+        runs.averaged(1).predictions.astype(np.float64) for runs in aligned(small, middle, large)
+    ]
     for name, scores in zip(("small", "middle", "large"), sizes, strict=True):
         if len(scores) < 2:
             raise DataError(
@@ -229,7 +231,7 @@ def momentum_index(
     """Correlates estimates of (middle - small) and (large - middle) in buckets of the middle's, as the paper.
 
     Args:
-      small: `NestedRuns` or an array [pretrain_seeds, ..., examples].
+      small: a `RunsTable` or an array [pretrain_seeds, ..., examples].
       middle: the same.
       large: the same.
       num_buckets: buckets of equal width between 0 and 1, unless `edges` are given.

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from multiberts.runs.errors import counted
 from multiberts.stats.errors import DataError
 from multiberts.stats.instances.decomposition import decompose
-from multiberts.stats.instances.nested_runs import Runs, as_nested_runs
+from multiberts.stats.runs_table import Runs, as_runs
 
 Array = NDArray[np.float64]
 
@@ -157,7 +157,7 @@ def conditional_variance(
     that their noise is independent. The bias is an estimate, which is noisy with few seeds.
 
     Args:
-      runs: correctness or probabilities of the right answer, as `NestedRuns` or an array
+      runs: correctness or probabilities of the right answer, as a `RunsTable` or an array
         [pretrain_seeds, ..., examples], of 4 or more pre-training seeds.
       level: the level of the variance.
       num_bins: see `variance_curve`.
@@ -168,7 +168,7 @@ def conditional_variance(
     Raises:
       DataError: fewer than 4 seeds, or no such level.
     """
-    nested = as_nested_runs(runs)
+    nested = as_runs(runs)
     if level not in nested.levels:
         raise DataError(f"found no level {level}, only {', '.join(nested.levels)}")
     if len(nested.seeds) < 4:

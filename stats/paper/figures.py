@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from multiberts.runs.errors import counted
-from multiberts.runs.figure_style import COLOURS, GREY, LINES, canvas
+from multiberts.runs.figure_style import COLOURS, GREY, LINES, MARKERS, canvas
 from multiberts.stats.compare.tasks import TaskComparisons
 from multiberts.stats.errors import DataError
 from multiberts.stats.instances.run_agreement import Agreement
@@ -27,6 +27,7 @@ from multiberts.stats.presentation.figures import (
     curve_style,
     dot_style,
     draw_boxes,
+    draw_row,
     forest_figure,
     jitter,
     legend_below,
@@ -227,11 +228,10 @@ def agreement_figure(agreements: Mapping[str, Agreement], title: str = "") -> Fi
                 if estimate is None:
                     continue
                 place = row + (-0.14, 0.14)[index]
-                axes.plot(
-                    100 * np.array(estimate.interval), [place] * 2, color=COLOURS[index],
-                    linewidth=1.8,
+                draw_row(
+                    axes, place, 100 * estimate.value, [100 * end for end in estimate.interval],
+                    colour=COLOURS[index], marker=MARKERS[index], label=label,
                 )  # fmt: skip
-                axes.plot(100 * estimate.value, place, label=label, **dot_style(index, size=6.5))
         names = [
             name + (" (r)" if item.kind == "correlation" else "")
             for name, item in agreements.items()

@@ -136,14 +136,31 @@ def draw_boxes(
         box.set_facecolor("#F2F2F2")
 
 
-def draw_difference(axes: Axes, row: int, item: ComparisonResult, colour: str, marker: str) -> None:
+def draw_row(
+    axes: Axes,
+    row: float,
+    estimate: float,
+    interval: Sequence[float],
+    *,
+    colour: str = COLOURS[0],
+    marker: str = "o",
+    filled: bool = True,
+    label: str | None = None,
+) -> None:
+    """Draws an estimate and its interval in a row of a forest plot."""
+    axes.plot([*interval], [row] * 2, color=colour, linewidth=2)
+    axes.plot(
+        estimate, row, marker, markersize=7, color=colour, label=label,
+        markerfacecolor=colour if filled else "white", markeredgewidth=1.6,
+    )  # fmt: skip
+
+
+def _draw_difference(
+    axes: Axes, row: int, item: ComparisonResult, colour: str, marker: str
+) -> None:
     """Draws the estimate and t interval of a row; the marker is filled where they exclude 0."""
     clear = item.t.low > 0 or item.t.high < 0
-    axes.plot([item.t.low, item.t.high], [row] * 2, color=colour, linewidth=2)
-    axes.plot(
-        item.estimate, row, marker, markersize=7, color=colour,
-        markerfacecolor=colour if clear else "white", markeredgewidth=1.6,
-    )  # fmt: skip
+    draw_row(axes, row, item.estimate, item.t, colour=colour, marker=marker, filled=clear)
 
 
 def seed_figure(comparison: ComparisonResult) -> Figure:
@@ -307,10 +324,10 @@ def forest_figure(
     room = 0.4 if len(p_values) else 0.0
     with canvas(6.6 + room, 1.3 + room + 0.36 * len(items)) as (figure, axes):
         for row, item in enumerate(comparisons.values()):
-            draw_difference(axes, row, item, COLOURS[0], "o")
+            _draw_difference(axes, row, item, COLOURS[0], "o")
         if last is not None:
             axes.axhline(len(items) - 1.5, color=GREY, linewidth=0.6)
-            draw_difference(axes, len(items) - 1, last, COLOURS[1], "D")
+            _draw_difference(axes, len(items) - 1, last, COLOURS[1], "D")
         if len(p_values):
             words = [*map(_p_text, p_values), *(["-"] if last is not None else [])]
             for place, text in [*enumerate(words), (-0.85, f"p ({correction})")]:

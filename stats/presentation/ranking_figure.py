@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from multiberts.runs.figure_style import COLOURS, GREY, canvas
-from multiberts.stats.presentation.figures import name_rows, show_unit
+from multiberts.stats.presentation.figures import draw_row, name_rows, show_unit
 from multiberts.stats.presentation.metric_names import metric_label, score_format
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from multiberts.stats.intervals import Interval
     from multiberts.stats.results.ranking import RankingResult
 
 
@@ -25,10 +23,10 @@ def draw_ranking(result: RankingResult) -> Figure:
     with canvas(7.2, 1.5 + 0.34 * len(arms), 2, width_ratios=[1.4, 1]) as (figure, (left, right)):
         for row, arm in enumerate(arms):
             if result.against is None:
-                _draw_row(left, row, arm.estimate, arm.t, True)
+                draw_row(left, row, arm.estimate, arm.t)
             elif arm.name in against:
                 item = against[arm.name]
-                _draw_row(left, row, item.estimate, item.interval, item.clear)
+                draw_row(left, row, item.estimate, item.interval, filled=item.clear)
             right.plot([arm.rank_low, arm.rank_high], [row] * 2, color=COLOURS[1], linewidth=3)
             right.plot(arm.rank, row, "s", color=COLOURS[1], markersize=6)
             right.text(
@@ -51,12 +49,3 @@ def draw_ranking(result: RankingResult) -> Figure:
         if arms[0].groups:
             right.set_title("same letter: tied", loc="right", fontsize=9)
     return figure
-
-
-def _draw_row(axes: Axes, row: int, estimate: float, interval: Interval, filled: bool) -> None:
-    colour = COLOURS[0]
-    axes.plot(list(interval), [row] * 2, color=colour, linewidth=2)
-    axes.plot(
-        estimate, row, "o", markersize=7, color=colour,
-        markerfacecolor=colour if filled else "white", markeredgewidth=1.6,
-    )  # fmt: skip

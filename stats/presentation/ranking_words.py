@@ -12,7 +12,14 @@ from multiberts.stats.presentation.metric_names import (
     score_text,
 )
 from multiberts.stats.presentation.table_writer import Table
-from multiberts.stats.presentation.wording import all_constant, level_text
+from multiberts.stats.presentation.wording import (
+    LIMITED_WEIGHT,
+    SELLAM,
+    all_constant,
+    failure,
+    level_text,
+    random_samples,
+)
 
 if TYPE_CHECKING:
     from multiberts.stats.results.ranking import RankedArm, RankingResult
@@ -124,13 +131,7 @@ def notes(result: RankingResult) -> list[str]:
             seeds = ", ".join(map(str, arm.left_out))
             found.append(f"Left out of {arm.name}, as other arms lack them: seeds {seeds}.")
         if arm.failed_seeds:
-            seeds = ", ".join(map(str, arm.failed_seeds))
-            found.append(
-                f"Seeds of {arm.name} that may have failed to train: {seeds} "
-                f"({level_text(result.confidence)} of the rate {format_cell(arm.failure_rate)}). Intervals "
-                "of few seeds then cover less than they say; aggregate='iqm' keeps such seeds and limits "
-                "their weight."
-            )
+            found.append(f"{failure(arm, result.metric, result.confidence)} {LIMITED_WEIGHT}")
         if all_constant(arm, result.metric):
             found.append(all_constant(arm, result.metric))
     if result.pairing == "seed number":
@@ -144,11 +145,7 @@ def notes(result: RankingResult) -> list[str]:
 def methods(result: RankingResult) -> str:
     """Writes the paragraph on methods for a paper, with references."""
     level = f"{result.confidence:.0%}"
-    drawn = {
-        "both": "pre-training seeds and examples",
-        "seeds": "pre-training seeds, with the examples held fixed,",
-        "examples": "examples, with the seeds held fixed,",
-    }[result.resample]
+    drawn = random_samples(result.resample, "pre-training seeds")
     seeds = sorted({len(arm.seeds) for arm in result.arms})
     numbers = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
     pairs = "all pairs" if result.against is None else f"each with {result.against}"
@@ -162,9 +159,7 @@ def methods(result: RankingResult) -> str:
         "Differences have Student's t intervals with an unbiased variance of the crossed design and "
         "cautious Satterthwaite degrees of freedom.",
     ]
-    references = [
-        "Sellam, T. et al. (2022). The MultiBERTs: BERT Reproductions for Robustness Analysis. ICLR."
-    ]
+    references = [SELLAM]
     if result.shared_degrees_of_freedom:
         sentences.append(
             "Variances between seeds were moderated by their mean over "

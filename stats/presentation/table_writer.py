@@ -99,6 +99,15 @@ class Table:
         note = ["", self.note] if self.note else []
         return "\n".join([*title, *texts, *note]) + "\n"
 
+    def aligned(self) -> str:
+        """Writes columns of text, for the terminal."""
+        rows = [tuple(self.headings), *self.texts()]
+        widths = [max(len(row[place]) for row in rows) for place in range(len(self.columns))]
+        return "\n".join(
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+            for row in rows
+        )
+
     def latex(self) -> str:
         """Writes a LaTeX tabular with rules of the booktabs package."""
         layout = "".join("r" if right else "l" for right in self._numeric())

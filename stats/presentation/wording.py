@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 # A rate of failures above this hides in few seeds, and lowers the coverage of intervals (calibration.md).
 _HARMFUL_RATE = 0.1
 
+LIMITED_WEIGHT = "aggregate='iqm' keeps them and limits their weight."
+SELLAM = (
+    "Sellam, T. et al. (2022). The MultiBERTs: BERT Reproductions for Robustness Analysis. ICLR."
+)
 # What is resampled, and how tables call it.
 SOURCES: Mapping[Resample, str] = {
     "both": "seeds and examples",
@@ -133,6 +137,15 @@ def _examples(side: ArmSummary, item: ComparisonResult, kind: str = "") -> str:
     return f"{text} in {counted(side.num_clusters, 'cluster')}{name}"
 
 
+def random_samples(resample: Resample, seeds_are: str) -> str:
+    """Returns what a study takes as random samples, for its paragraph on methods."""
+    return {
+        "both": f"both {seeds_are} and examples",
+        "seeds": f"{seeds_are}, with the examples held fixed,",
+        "examples": "examples, with the seeds held fixed,",
+    }[resample]
+
+
 def methods(
     items: Sequence[ComparisonResult], seeds_are: str = "seeds", runs_are: str = "runs"
 ) -> str:
@@ -148,11 +161,7 @@ def methods(
     sides = [side for side in (item.base, item.experiment) if side is not None]
     over_runs = any(side.num_runs > len(side.seeds) for side in sides)
     what = " and ".join(dict.fromkeys(metric_name(found.metric) for found in items))
-    drawn = {
-        "both": f"both {seeds_are} and examples",
-        "seeds": f"{seeds_are}, with the examples held fixed,",
-        "examples": "examples, with the seeds held fixed,",
-    }[item.resample]
+    drawn = random_samples(item.resample, seeds_are)
     designs = {
         "paired": "Seeds were paired.",
         "unpaired": "Seeds of the two sides were drawn independently.",
@@ -188,8 +197,7 @@ def methods(
         f"Bootstrap intervals use {item.num_bootstrap:,} replicates (seed {item.bootstrap_seed})."
     )
     references = (
-        "References: Sellam, T. et al. (2022). The MultiBERTs: BERT Reproductions for Robustness "
-        "Analysis. ICLR. Satterthwaite, F. E. (1946). An Approximate Distribution of Estimates of "
+        f"References: {SELLAM} Satterthwaite, F. E. (1946). An Approximate Distribution of Estimates of "
         "Variance Components. Biometrics Bulletin 2(6)."
     )
     return " ".join(sentence for sentence in sentences if sentence) + "\n\n" + references
@@ -284,19 +292,17 @@ def _rate(p: float) -> str:
     return "fewer than 0.01 %" if p < 1e-4 else f"{100 * float(f'{p:.2g}'):g} %"
 
 
-def _failure(side: ArmSummary, item: ComparisonResult) -> str:
+def failure(side: ArmSummary, metric: str, confidence: float) -> str:
     """Says which seeds seem to have failed, how often that happens, and the score of the rest."""
     failed, number = len(side.failed_seeds), len(side.seeds)
     pairs = zip(side.seeds, side.seed_scores, strict=True)
     rest = [score for seed, score in pairs if seed not in side.failed_seeds]
-    others = ""
-    if rest:
-        others = f"; the others score {score_text(sum(rest) / len(rest), item.metric)} on average"
+    others = f"; the others score {score_text(sum(rest) / len(rest), metric)} on average"
     return (
         f"Of {number} seeds of {side.name}, {failed} ({_seed_names(side.failed_seeds)}) "
-        f"{_signs(side, item.metric)}, and may have failed to train "
-        f"({level_text(item.confidence)} of the rate {format_cell(side.failure_rate)}){others}. With "
-        f"failed seeds intervals of few seeds cover less than they say.{_without_failed(item)}"
+        f"{_signs(side, metric)}, and may have failed to train "
+        f"({level_text(confidence)} of the rate {format_cell(side.failure_rate)}){others if rest else ''}. "
+        "With failed seeds intervals of few seeds cover less than they say."
     )
 
 
@@ -347,7 +353,7 @@ def _without_failed(item: ComparisonResult) -> str:
     return (
         f" Without failed seeds the difference is {estimate_text(item, found.estimate)} "
         f"({level_text(item.confidence)} {estimate_text(item, found.t)}, {p_text(found.p_t.two_sided)}); "
-        "aggregate='iqm' keeps them and limits their weight."
+        f"{LIMITED_WEIGHT}"
     )
 
 
@@ -497,7 +503,7 @@ def warnings(item: ComparisonResult, numbers: bool = True) -> list[str]:
         )
     for side in (item.base, item.experiment):
         if side is not None and side.failed_seeds:
-            found.append(_failure(side, item))
+            found.append(f"{failure(side, item.metric, item.confidence)}{_without_failed(item)}")
         if side is not None and all_constant(side, item.metric):
             found.append(all_constant(side, item.metric))
     alike = [

@@ -202,8 +202,8 @@ class Dump:
           DataError: fewer than two seeds or examples.
         """
         arm, metric = self.arm(measure)
-        places = tuple(range(len(arm.run_seeds)))
-        runs = replace(arm, run_seeds=places, seeds=places, inner_levels=None)
+        keys = tuple((row,) for row in range(len(arm.keys)))  # each run as a seed of its own
+        runs = replace(arm, keys=keys, levels=arm.levels[:1])
         table = np.concatenate(list(arm_table(runs, metric).blocks()), axis=1)
         rows = {
             seed: table[[row for row, own in enumerate(arm.run_seeds) if own == seed]]

@@ -2,41 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from multiberts.evaluate.dumps.run_file import find_runs
 from multiberts.evaluate.readers.columns import (
     ROLES,
-    TEXT_NAMES,
     ColumnNames,
     default_metric,
-    described,
 )
-from multiberts.evaluate.readers.reading import name_of, read_frame
-from multiberts.runs.errors import UserError, counted
+from multiberts.runs.errors import UserError
 from multiberts.runs.files import write_atomically
 from multiberts.runs.parameters import Level, PositiveInt, takes_fields_of
-from multiberts.stats.compare.checks import seeds_of
-from multiberts.stats.errors import DataError
-from multiberts.stats.formats import NONE, Cell, format_cell
 from multiberts.stats.metrics import named_metric
-from multiberts.stats.presentation import ranking_words, wording
 from multiberts.stats.presentation.comparison_tables import (
     full_table,
     summary_table,
-    unclear_beyond_zero,
 )
-from multiberts.stats.presentation.metric_names import metric_name, score_format
 from multiberts.stats.presentation.provenance import data_facts
-from multiberts.stats.presentation.table_writer import Table
-from multiberts.stats.reading import from_frame
 from multiberts.stats.report.analysis import ReportContent
 from multiberts.stats.report.dumps import Dump
 from multiberts.stats.report.evidence import (
@@ -45,94 +32,13 @@ from multiberts.stats.report.evidence import (
     Request,
     compare_all,
 )
+from multiberts.stats.report.own_answer import as_json, as_text, what_was_read
+from multiberts.stats.report.own_files import arms_of
 from multiberts.stats.report.page import write_page
-from multiberts.stats.report.selection import dumps_of_runs, finished_runs
 from multiberts.stats.settings import ComparisonSettings, Design, Missing
 
 if TYPE_CHECKING:
-    import pandas
     import xarray
-
-
-def read_predictions(
-    path: str, *, task: str | None = None, **columns: str | None
-) -> dict[str, xarray.Dataset]:
-    r"""Reads predictions or scores of many runs for `compare`, recognised by their content.
-
-    Args:
-      path: a table (CSV, TSV, JSON lines, JSON, Parquet), long or with one column per run; a `.npz`
-        file; a folder of such files, one per seed; a folder of finished fine-tuning runs; outputs
-        of lm-evaluation-harness, Inspect, HELM or Hugging Face `datasets`, one folder per seed (see
-        `evaluate.readers.reading.read_frame`).
-      task: one of several tasks in there; of finished runs, "<task>/<evaluation set>" or either.
-      **columns: names of columns that do not have their usual names: any of `arm`, `seed`, `run`,
-        `example`, `prediction`, `score`, `label`, `cluster`.
-
-    Returns:
-      By arm (model, method or condition; "" where the file names none), in the order of the file, a
-      Dataset with dims (run, example) as `compare` takes it; texts of the examples (`text`,
-      `question`, `premise`, ...) are coordinates.
-
-    Raises:
-      UserError: the files cannot be read as predictions; the line shows what was found and what to
-        give.
-
-    Example:
-      >>> from multiberts import stats
-      >>> path = getfixture("tmp_path") / "scores.csv"
-      >>> _ = path.write_text("id,old_0,old_1,new_0,new_1\na,0,1,1,1\nb,1,0,1,1\n")
-      >>> arms = stats.read_predictions(str(path))
-      >>> {name: data["score"].values.tolist() for name, data in arms.items()}
-      {'old': [[0, 1], [1, 0]], 'new': [[1, 1], [1, 1]]}
-    """
-    if Path(path).is_dir() and next(iter(find_runs(path)), None) is not None:
-        return {dump.name: dump.data for dump in _own_dumps(path, task)}
-    names = ColumnNames(**columns)
-    frame = read_frame(path, names, task)
-    given = {name: name if name in frame else None for name in ("run", "label", "cluster")}
-    value = "prediction" if "prediction" in frame else "score"
-    options: dict[str, Any] = {"seed": "seed", "example": "example", value: value, **given}
-    try:
-        if "arm" not in frame:
-            return {"": _with_facts(from_frame(frame, **options), frame)}
-        arms = from_frame(frame, arm="arm", **options)
-        return {
-            str(arm): _with_facts(data, frame[frame["arm"] == arm]) for arm, data in arms.items()
-        }
-    except DataError as error:
-        raise UserError(f"{path}: {error}") from error
-
-
-def _with_facts(data: xarray.Dataset, frame: pandas.DataFrame) -> xarray.Dataset:
-    """Returns runs with the texts and facts of their examples as coordinates, and what was read."""
-    facts = frame.attrs["identifying"]
-    texts = [name for name in frame.columns if str(name).lower() in TEXT_NAMES]
-    names = [*dict.fromkeys([*texts, *facts])]
-    of_examples = frame.drop_duplicates("example").set_index("example")[names]
-    ids = data["example_id"].to_numpy()
-    data = data.assign_coords(
-        {name: ("example", of_examples.loc[ids, name].to_numpy(object)) for name in names}
-    )
-    identifying = [*facts, *(["cluster"] if "cluster" in frame else [])]
-    return data.assign_attrs({**frame.attrs, "identifying": identifying})
-
-
-def _own_dumps(path: str, task: str | None) -> list[Dump]:
-    """Reads finished fine-tuning runs on one evaluation set, one dump per procedure and step."""
-    dumps, _ = dumps_of_runs(finished_runs(path))
-    known = {dump.set_name for dump in dumps}
-    chosen = [
-        dump
-        for dump in dumps
-        if task is None or task in (dump.set_name, dump.evaluation_set, dump.task)
-    ]
-    sets = sorted({dump.set_name for dump in chosen})
-    if len(sets) != 1:
-        found = "no such task" if not sets else f"{len(sets)} evaluation sets"
-        raise UserError(
-            f"{path}: found {found} ({', '.join(sorted(known)[:20])}); choose one with --task=NAME"
-        )
-    return chosen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,97 +127,22 @@ def compare_files(settings: OwnComparison) -> str:
         if path is not None and (Path(path).is_dir() or Path(path).resolve() in inputs):
             found = "a directory" if Path(path).is_dir() else "one of the files compared"
             raise UserError(f"--{flag} is {path}, which is {found}; give the name of a new file")
-    arms = _arms_of(settings)
+    paths = [settings.base, *settings.experiment]
+    arms = arms_of(paths, settings.task, settings.columns)
     compared = _compare_arms(arms, settings)
-    read = what_was_read(arms, compared, settings)
-    table = summary_table(compared.items)
-    every = full_table(compared.comparisons)
-    outputs = (
-        (settings.latex, table.latex),
-        (settings.csv, every.csv),
-    )
-    texts = {path: make() for path, make in outputs if path is not None}
+    read = what_was_read(arms, compared, settings.base, settings.task)
+    texts = {}
+    if settings.latex is not None:
+        texts[settings.latex] = summary_table(compared.items).latex()
+    if settings.csv is not None:
+        texts[settings.csv] = full_table(compared.comparisons).csv()
     texts |= _pages(compared, settings, read, arms) if settings.html is not None else {}
     for path, text in texts.items():
         write_atomically(path, text)
     if settings.json:
-        return _as_json(compared, read)
-    answer = _as_text(compared, read)
+        return as_json(compared, read)
+    answer = as_text(compared, read)
     return f"{answer}\n\nWritten: {', '.join(texts)}" if texts else answer
-
-
-def what_was_read(
-    arms: Mapping[str, xarray.Dataset], compared: ComparedProcedures, settings: OwnComparison
-) -> str:
-    """Returns one line on what was read as what, from which files, and what was left out."""
-    alike: dict[str, list[str]] = {}
-    for name, data in arms.items():
-        read = data.attrs.get("columns")
-        text = "runs of multiberts finetune, by their run.json" if read is None else described(read)
-        alike.setdefault(text, []).append(name)
-    columns = "; ".join(
-        f"{', '.join(names)}: {text}" if len(alike) > 1 else text for text, names in alike.items()
-    )
-    files = [*dict.fromkeys(file for data in arms.values() for file in data.attrs.get("files", ()))]
-    more = f" and {len(files) - 4} more files" if len(files) > 4 else ""
-    by_size: dict[str, list[str]] = {}
-    for name, data in arms.items():
-        numbers = {
-            "example": data.sizes["example"],
-            "seed": len(seeds_of(data)),
-            "run": data.sizes["run"],
-        }
-        size = ", ".join(counted(number, what) for what, number in numbers.items())
-        by_size.setdefault(size, []).append(name)
-    sizes = "; ".join(
-        f"{', '.join(names)}: {size}" if len(by_size) > 1 else size + " each" * (len(arms) > 1)
-        for size, names in by_size.items()
-    )
-    unused = [
-        *dict.fromkeys(name for data in arms.values() for name in data.attrs.get("unused", ()))
-    ]
-    left_out = [f"column {name!r}" for name in unused]
-    for item in compared.comparisons:
-        for side in (item.base, item.experiment):
-            if side is not None and side.left_out:
-                seeds = ", ".join(map(str, side.left_out))
-                left_out.append(f"{counted(len(side.left_out), 'seed')} of {side.name} ({seeds})")
-    measured = compared.comparisons[0].metric
-    scores = {data.attrs.get("columns", {}).get("score") for data in arms.values()} - {None}
-    of_column = (
-        f" of {' and '.join(map(repr, sorted(scores)))}" if measured == "mean" and scores else ""
-    )
-    return (
-        f"{columns}; from {', '.join(files[:4]) or settings.base}{more}; {sizes}; metric "
-        f"{metric_name(measured)}{of_column}, task {_task_of(arms, settings)}; "
-        f"left out: {', '.join(dict.fromkeys(left_out)) or 'nothing'}."
-    )
-
-
-def _task_of(arms: Mapping[str, xarray.Dataset], settings: OwnComparison) -> str:
-    named = {str(data.attrs["task"]) for data in arms.values() if data.attrs.get("task")}
-    return settings.task or " and ".join(sorted(named)) or f"not named ({Path(settings.base).name})"
-
-
-def _arms_of(settings: OwnComparison) -> dict[str, xarray.Dataset]:
-    """Returns the arms of all paths, the base first."""
-    paths = [settings.base, *settings.experiment]
-    if len(set(paths)) < len(paths):
-        raise UserError(f"found a path twice among {', '.join(paths)}; give each once")
-    found = [read_predictions(path, task=settings.task, **settings.columns) for path in paths]
-    if len(paths) == 1:
-        return {name or name_of(paths[0]): data for name, data in found[0].items()}
-    arms: dict[str, xarray.Dataset] = {}
-    for path, own in zip(paths, found, strict=True):
-        if len(own) != 1:
-            raise UserError(
-                f"{path} holds {counted(len(own), 'arm')} ({', '.join(own)}), expected one where "
-                "several paths are given; give this path alone, or one arm per path"
-            )
-        [(name, data)] = own.items()
-        name = name or name_of(path)
-        arms[name if name not in arms else path] = data
-    return arms
 
 
 def _compare_arms(
@@ -387,76 +218,3 @@ def _pages(
         return {
             str(path.with_name(file)): (folder / file).read_text(encoding="utf-8") for file in pages
         }
-
-
-def _as_json(compared: ComparedProcedures, read: str) -> str:
-    table = full_table(compared.comparisons)
-    records: list[dict[str, Any]] = [
-        dict(zip(table.columns, row, strict=True)) for row in table.rows
-    ]
-    ranked = {arm.name: arm for ranking in compared.rankings for arm in ranking.arms}
-    for record, item in zip(records, compared.items, strict=True):
-        record["p_holm"] = item.adjusted
-        record["read"] = read
-        for side in ("base", "experiment") if ranked else ():
-            arm = ranked[str(record[f"{side}_name"])]
-            record[f"{side}_ranks"] = [arm.rank_low, arm.rank_high]
-            record[f"{side}_groups"] = list(arm.groups)
-    return json.dumps(records, indent=2, default=str)
-
-
-def _as_text(compared: ComparedProcedures, read: str) -> str:
-    """Returns the findings, a table of all, what more would be needed, and the warnings once."""
-    items = compared.comparisons
-    findings = [wording.finding(one.comparison, one.adjusted) for one in compared.items]
-    metric, level = items[0].metric, f"{items[0].confidence:.0%} CI"  # one of all items
-    records: list[dict[str, Cell]] = [
-        {
-            "Compared": item.name, "Base": item.base.estimate,
-            "Experiment": item.experiment.estimate, "Difference": item.estimate, level: item.t,
-            "p": item.p_t.two_sided if item.p_t else None, "p (Holm)": one.adjusted,
-            "Result": one.result,
-        }
-        for item, one in zip(items, compared.items, strict=True)
-        if item.experiment is not None
-    ]  # fmt: skip
-    formats = {
-        **dict.fromkeys(("Base", "Experiment"), score_format(metric)),
-        **dict.fromkeys(("Difference", level), score_format(metric, True)),
-        **dict.fromkeys(("p", "p (Holm)"), "p"),
-    }
-    table = Table.from_records(records, formats) if records else None
-    warned = dict.fromkeys(
-        text for item in items for text in wording.warnings(item, len(items) == 1)
-    )
-    parts = ["\n".join(findings), f"Read: {read}"]
-    if table is not None:
-        parts.append(_aligned(table))
-        parts += [*filter(None, [unclear_beyond_zero(compared.items)])]
-    for ranking in compared.rankings:
-        parts += [ranking_words.finding(ranking), _aligned(ranking.table())]
-        parts += [f"Note: {text}" for text in ranking_words.notes(ranking)[:1]]
-    limits = [*filter(None, dict.fromkeys(map(wording.unseen_failures, items)))]
-    for item, one in zip(items, compared.items, strict=True):
-        name = f"{item.name}: " if len(items) > 1 else ""
-        answers = wording.short_answers_in_words(item, one.adjusted)
-        parts += [name + text for text in answers if text not in limits]
-    parts += limits
-    parts += [f"Note: {text}" for text in compared.unranked]
-    parts += [f"Note: {text}" for text in warned]
-    return "\n\n".join(parts)
-
-
-def _aligned(table: Table) -> str:
-    """Returns a table as columns of text."""
-    cells = [
-        [format_cell(cell, table.formats.get(name, "")) if cell is not None else NONE
-         for name, cell in zip(table.columns, row, strict=True)]
-        for row in table.rows
-    ]  # fmt: skip
-    rows = [table.headings, *cells]
-    widths = [max(len(row[place]) for row in rows) for place in range(len(table.columns))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    )

@@ -20,11 +20,12 @@ from multiberts.stats.instances.analysis import InstanceAnalysis, analyse_sizes
 from multiberts.stats.instances.ensembles import ensemble
 from multiberts.stats.instances.figures import write_instances
 from multiberts.stats.instances.instance_level import fisher_tests, instance_accuracy
-from multiberts.stats.instances.nested_runs import NestedRuns, aligned, nested_runs_from_dataset
 from multiberts.stats.presentation.provenance import data_facts
 from multiberts.stats.presentation.table_writer import Table
+from multiberts.stats.reading import runs_from_dataset
 from multiberts.stats.report.dumps import Dump
 from multiberts.stats.report.selection import dumps_of_runs, finished_runs, last_steps
+from multiberts.stats.runs_table import RunsTable, aligned
 
 REPORT = "report"
 MOST_EXAMPLES = 100  # of the list of decaying examples, per pair of sizes
@@ -81,7 +82,7 @@ def instances(
     votes = {name: {size: _voted(own[size]) for size in own} for name, own in dumps.items()}
     analysis = analyse_sizes(
         {
-            name: {size: nested_runs_from_dataset(own[size].data) for size in own}
+            name: {size: runs_from_dataset(own[size].data) for size in own}
             for name, own in dumps.items()
         },
         votes,
@@ -121,15 +122,15 @@ def _dumps_by_size(dumps: Sequence[Dump], sizes: Sequence[str]) -> dict[str, dic
     return found
 
 
-def _voted(dump: Dump) -> NestedRuns:
-    answers = nested_runs_from_dataset(dump.data, "prediction")
+def _voted(dump: Dump) -> RunsTable:
+    answers = runs_from_dataset(dump.data, "prediction")
     return ensemble(answers, dump.data["label"].to_numpy())
 
 
 def changed_examples(
     analysis: InstanceAnalysis,
     dumps: Mapping[str, Mapping[str, Dump]],
-    votes: Mapping[str, Mapping[str, NestedRuns]],
+    votes: Mapping[str, Mapping[str, RunsTable]],
     direction: str = "decaying",
 ) -> Table:
     """Lists the examples that the larger size is worse (or better) on, the clearest first.

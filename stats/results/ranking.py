@@ -65,24 +65,8 @@ class RankedArm(ArmSummary):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RankingResult(EqualByContent):
-    """The numbers of `stats.ArmComparisons`, which adds words, tables and figures.
-
-    Attributes:
-      name, evaluation_set, metric: what is compared, on what, by which score.
-      higher_is_better: which way the score points; None where neither way is better, and the highest
-        comes first.
-      design: `unpaired` (own seeds) or `paired` (the same seeds, drawn together).
-      resample: what the intervals generalise to, as in `Comparison`.
-      against: name of the arm that all others are compared with; None where all pairs are compared.
-      arms: best first.
-      differences: the better arm minus the worse one, pairs of the best arms first; or each arm minus
-        the one they are compared with.
-      confidence: level of all intervals; those of differences and ranks hold for all together.
-      shared_degrees_of_freedom: for how many degrees of freedom the mean variance of all arms counts
-        in each arm's own (in a paired design, of all pairs in each pair's).
-      pairing: what pairs the seeds of a paired design, as in `Comparison`.
-      num_bootstrap, bootstrap_seed: replicates and the seed of their draws.
-      samples: bootstrap scores [replicates, arms], each row from one draw of seeds and examples.
+    """The numbers of `stats.ArmComparisons`, which adds words, tables and figures. The
+    attributes are described there.
     """
 
     name: str

@@ -163,7 +163,7 @@ def test_ids_that_do_not_agree_are_refused():
         compare(base, experiment, "accuracy", labels=pandas.Series([*LABELS, 1], [*IDS, "id 3"]))
     with pytest.raises(UserError, match="clusters: 2 of 30 examples have none"):
         compare(base, experiment, "accuracy", labels=LABELS, clusters=short)
-    with pytest.raises(UserError, match="base alone has example ids"):
+    with pytest.raises(UserError, match="base has example ids and experiment has none"):
         compare(base, EXPERIMENT, "accuracy", labels=LABELS)
     with pytest.raises(UserError, match=r"have dims \('x',\), expected \(example,\)"):
         compare(base, experiment, "accuracy", labels=xarray.DataArray(LABELS, dims="x"))

@@ -14,9 +14,9 @@ from multiberts.stats.instances.instance_level import (
     improvement_bound,
     threshold_bias,
 )
-from multiberts.stats.instances.nested_runs import make_nested_runs
 from multiberts.stats.instances.size_momentum import momentum, momentum_index
 from multiberts.stats.instances.tables import all_tables
+from multiberts.stats.runs_table import make_runs
 
 SIZES = ("mini", "medium", "large")
 
@@ -85,9 +85,9 @@ def test_two_orders_of_the_examples_are_not_taken_for_one(compare):
     """One model on both sides, in two orders: by position the bound finds decay that is not there."""
     scores = np.repeat(np.random.default_rng(0).integers(0, 2, 200)[None], 6, axis=0)
     ids, seeds = np.arange(200), range(6)
-    same = make_nested_runs(scores, seeds, example_ids=ids)
-    assert decay_bound(same, make_nested_runs(scores[:, ::-1], seeds, None, ids[::-1])).bound == 0
-    without = make_nested_runs(scores[:, ::-1], seeds)
+    same = make_runs(scores, seeds, example_ids=ids)
+    assert decay_bound(same, make_runs(scores[:, ::-1], seeds, None, ids[::-1])).bound == 0
+    without = make_runs(scores[:, ::-1], seeds)
     for sides in ((same, without), (without, same)):
-        with pytest.raises(DataError, match="no example ids in set"):
+        with pytest.raises(DataError, match="has example ids and set . has none"):
             compare(*sides)

@@ -8,14 +8,14 @@ import statsmodels.formula.api
 
 from multiberts.stats.errors import DataError
 from multiberts.stats.instances.decomposition import decompose
-from multiberts.stats.instances.nested_runs import make_nested_runs, nested_runs_from_array
+from multiberts.stats.runs_table import make_runs, runs_from_array
 
 UNBALANCED = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (2, 0), (2, 1), (2, 2), (2, 3)]
 
 
 def test_parts_add_up_to_the_loss():
     random = np.random.default_rng(0)
-    runs = make_nested_runs(random.random((9, 50)), UNBALANCED)
+    runs = make_runs(random.random((9, 50)), UNBALANCED)
     found = decompose(runs, target=random.random(50))
     np.testing.assert_allclose(
         found.bias_squared + sum(found.variances.values()), found.loss, atol=1e-15
@@ -62,7 +62,7 @@ def test_balanced_levels_equal_nested_anova():
 
 def test_unbalanced_by_hand():
     """Seed a has runs 1, 0, 0; seed b runs 1, 1; seed c one run, 0."""
-    runs = make_nested_runs(
+    runs = make_runs(
         [[1], [0], [0], [1], [1], [0]],
         [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1), ("c", 0)],
     )
@@ -87,7 +87,7 @@ def simulated(random, keys, sizes, examples, mean):
             if key[:depth] not in effects:
                 effects[key[:depth]] = random.normal(scale=np.sqrt(variance), size=examples)
             scores[row] += effects[key[:depth]]
-    return make_nested_runs(scores, keys)
+    return make_runs(scores, keys)
 
 
 @pytest.mark.parametrize("balanced", [True, False])
@@ -113,7 +113,7 @@ def test_ignoring_the_inner_level_would_be_biased():
     fail."""
     keys = [(p, f) for p in range(4) for f in range(3)]
     runs = simulated(np.random.default_rng(4), keys, (0.5, 0.3), 60_000, 0.6)
-    plain = runs.averaged(1).scores.var(axis=0, ddof=1).mean()
+    plain = runs.averaged(1).predictions.var(axis=0, ddof=1).mean()
     assert plain == pytest.approx(0.5 + 0.3 / 3, abs=0.01)
     assert decompose(runs).parts["pretrain_seed"].mean == pytest.approx(0.5, abs=0.01)
 
@@ -136,7 +136,7 @@ def pair_disagreement(scores, keys, shared):
 def test_disagreement_is_the_share_of_pairs_and_twice_the_variances():
     random = np.random.default_rng(5)
     scores = random.integers(0, 2, (9, 200))
-    runs = make_nested_runs(scores, UNBALANCED)
+    runs = make_runs(scores, UNBALANCED)
     rates, parts = decompose(runs).disagreements, decompose(runs).variances
     for column in range(10):
         for depth, level in enumerate(("pretrain_seed", "finetune_seed")):
@@ -153,7 +153,7 @@ def test_disagreement_of_three_levels_is_the_share_of_pairs():
     random = np.random.default_rng(6)
     keys = [(p, f, c) for p in range(3) for f in range(2) for c in range(3)]
     scores = random.integers(0, 2, (len(keys), 10))
-    rates = decompose(make_nested_runs(scores, keys)).disagreements
+    rates = decompose(make_runs(scores, keys)).disagreements
     for depth, level in enumerate(("pretrain_seed", "finetune_seed", "checkpoint")):
         expected = [pair_disagreement(column, keys, depth) for column in scores.T]
         np.testing.assert_allclose(rates[level], expected, atol=1e-12)
@@ -178,4 +178,4 @@ def test_a_level_without_two_members_is_refused():
         decompose(np.ones((3, 1, 4)))
     with pytest.raises(DataError, match="pretrain_seed alone"):
         decompose(np.ones((1, 3, 4)))
-    assert decompose(nested_runs_from_array(np.ones((3, 4)))).parts["loss"].mean == 0
+    assert decompose(runs_from_array(np.ones((3, 4)))).parts["loss"].mean == 0

@@ -17,7 +17,7 @@ from multiberts.stats.instances.instance_level import (
     instance_accuracy,
     threshold_bias,
 )
-from multiberts.stats.instances.nested_runs import make_nested_runs
+from multiberts.stats.runs_table import make_runs
 
 
 def enumerated(small: np.ndarray, large: np.ndarray) -> dict[float, float]:
@@ -56,9 +56,9 @@ def test_baseline_equals_the_mean_over_all_splits(few, many, num_runs):
 def test_baseline_of_unequal_numbers_of_runs_equals_enumeration():
     random = np.random.default_rng(3)
     keys = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (2, 0)]
-    small = make_nested_runs(random.integers(0, 2, (6, 30)), keys)
-    large = make_nested_runs(random.integers(0, 2, (6, 30)), keys)
-    expected = enumerated(small.averaged(1).scores, large.averaged(1).scores)
+    small = make_runs(random.integers(0, 2, (6, 30)), keys)
+    large = make_runs(random.integers(0, 2, (6, 30)), keys)
+    expected = enumerated(small.averaged(1).predictions, large.averaged(1).predictions)
     baseline = decay_bound(small, large).baseline
     np.testing.assert_allclose(baseline.support, sorted(expected), atol=1e-9)
     np.testing.assert_allclose(baseline.probability, [expected[v] for v in sorted(expected)])
@@ -130,7 +130,7 @@ def test_voted_runs_of_the_counter_example_do_decay():
     """Its vote is always wrong, so that the large ensemble is truly worse, everywhere."""
     small, large = (ensemble(runs) for runs in counter_example())
     found = decay_bound(small, large)
-    assert large.scores.max() == 0
+    assert large.predictions.max() == 0
     # P(-1) = .01 and P(-.5) = .18; the baseline is at -.5 whenever the seeds differ, half the time.
     assert found.difference.cdf([-1, -0.5]) == pytest.approx([0.01, 0.19])
     assert found.baseline.cdf([-1, -0.5]) == pytest.approx([0, 0.18 / 2])
@@ -266,20 +266,22 @@ def test_threshold_bias_is_the_same_every_time_and_zero_with_one_threshold():
 
 
 def test_votes():
-    runs = make_nested_runs(
+    runs = make_runs(
         np.array([[0, 1, 2], [1, 1, 2], [1, 0, 0], [2, 0, 0], [2, 1, 0], [1, 2, 1]]),
         [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)],
     )
     voted = ensemble(runs, labels=[1, 1, 1])
     assert voted.keys == ((0,), (1,))
     # Of seed 1 the answers to the second example are 0, 1, 2: the first run decides.
-    np.testing.assert_array_equal(voted.scores, [[1, 1, 0], [0, 0, 0]])
-    np.testing.assert_array_equal(ensemble(runs, labels=[1, 0, 9]).scores, [[1, 0, 0], [0, 1, 0]])
+    np.testing.assert_array_equal(voted.predictions, [[1, 1, 0], [0, 0, 0]])
+    np.testing.assert_array_equal(
+        ensemble(runs, labels=[1, 0, 9]).predictions, [[1, 0, 0], [0, 1, 0]]
+    )
 
 
 def test_a_tied_vote_over_correctness_follows_the_first_run():
-    runs = make_nested_runs([[1, 0, 1], [0, 1, 1]], [(0, 0), (0, 1)])
-    np.testing.assert_array_equal(ensemble(runs).scores, [[1, 0, 1]])
+    runs = make_runs([[1, 0, 1], [0, 1, 1]], [(0, 0), (0, 1)])
+    np.testing.assert_array_equal(ensemble(runs).predictions, [[1, 0, 1]])
     with pytest.raises(DataError, match=r"a score of 0\.5"):
         ensemble(np.full((1, 2, 3), 0.5))
 
@@ -288,16 +290,16 @@ def test_votes_on_two_classes_equal_votes_on_correctness():
     random = np.random.default_rng(13)
     answers, labels = random.integers(0, 2, (4, 4, 500)), random.integers(0, 2, 500)
     np.testing.assert_array_equal(
-        ensemble(answers, labels).scores, ensemble(answers == labels).scores
+        ensemble(answers, labels).predictions, ensemble(answers == labels).predictions
     )
 
 
 def test_parts_of_the_tree():
     scores = np.arange(8).reshape(2, 2, 2)
-    np.testing.assert_array_equal(single_runs(scores).scores, [[0, 1], [4, 5]])
+    np.testing.assert_array_equal(single_runs(scores).predictions, [[0, 1], [4, 5]])
     one = runs_of_seed(scores, 1)
     assert one.keys == ((0,), (1,)) and one.levels == ("finetune_seed",)
-    np.testing.assert_array_equal(one.scores, [[4, 5], [6, 7]])
+    np.testing.assert_array_equal(one.predictions, [[4, 5], [6, 7]])
     with pytest.raises(DataError, match="no runs below"):
         runs_of_seed(scores, 5)
 
@@ -342,10 +344,10 @@ def test_what_is_refused():
         decay_bound(right, right, threshold=0.2)
     with pytest.raises(DataError, match="above 0"):
         improvement_bound(right, right, threshold=-0.2)
-    many = make_nested_runs(
+    many = make_runs(
         np.ones((31, 2), int), [(s, r) for s, n in enumerate((13, 11, 7)) for r in range(n)]
     )
-    odd = make_nested_runs(
+    odd = make_runs(
         np.ones((66, 2), int), [(s, r) for s, n in enumerate((19, 17, 30)) for r in range(n)]
     )
     with pytest.raises(DataError, match="ensemble the runs"):

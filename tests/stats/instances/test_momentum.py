@@ -6,8 +6,8 @@ import scipy.stats
 
 from multiberts.benchmarks.momentum_coverage import WORLDS, World, true_momentum
 from multiberts.stats.errors import DataError
-from multiberts.stats.instances.nested_runs import make_nested_runs
 from multiberts.stats.instances.size_momentum import momentum, momentum_index
+from multiberts.stats.runs_table import make_runs
 
 
 def drawn(random, world, number, seeds):
@@ -79,8 +79,8 @@ def test_runs_of_a_seed_are_averaged_and_examples_are_matched():
     plain = momentum(*(runs.mean(axis=1) for runs in sizes))
     assert momentum(*sizes).r == pytest.approx(plain.r)
     ids, order = np.arange(40), random.permutation(40)
-    matched = [make_nested_runs(sizes[0].mean(axis=1), range(4), example_ids=ids)] + [
-        make_nested_runs(runs.mean(axis=1)[:, order], range(4), example_ids=ids[order])
+    matched = [make_runs(sizes[0].mean(axis=1), range(4), example_ids=ids)] + [
+        make_runs(runs.mean(axis=1)[:, order], range(4), example_ids=ids[order])
         for runs in sizes[1:]
     ]
     assert momentum(*matched).r == pytest.approx(plain.r)

@@ -9,7 +9,7 @@ import xarray
 from multiberts.stats import compare, compare_arms
 from multiberts.stats.presentation.metric_names import higher_is_better, metric_label
 from multiberts.stats.presentation.ranking_words import notes
-from multiberts.stats.presentation.reported import answer
+from multiberts.stats.presentation.reported import ReportedComparison, answer
 from multiberts.stats.presentation.wording import finding, verdict, warnings
 from multiberts.stats.results.sequential import early_look
 
@@ -99,7 +99,12 @@ def test_shares_are_in_per_cent_in_sentences_and_from_0_to_1_in_results(comparis
 
 def test_the_answer_is_one_sentence_on_the_clearest(comparison):
     other = dataclasses.replace(comparison, evaluation_set="test", estimate=-1.0)
-    text = answer([other, comparison], [0.9, 0.002], ["not clear", "better"])
+    text = answer(
+        [
+            ReportedComparison(other, 0.9, "not clear"),
+            ReportedComparison(comparison, 0.002, "better"),
+        ]
+    )
     assert text.startswith(
         "new against old, 2 comparisons: better on 1, not clear on 1; the clearest"
     )
@@ -107,7 +112,7 @@ def test_the_answer_is_one_sentence_on_the_clearest(comparison):
     assert "p = 0.002 after correction" in text
     assert text.endswith("from 5 paired seeds (5 and 5 runs) and 40 shared examples.")
     assert text.count(". ") == 0
-    alone = answer([comparison], [0.3], ["not clear"])
+    alone = answer([ReportedComparison(comparison, 0.3, "not clear")])
     assert alone.startswith("new against old, not clear: accuracy on dev, ")
 
 
@@ -144,6 +149,6 @@ def test_a_ranking_shows_how_often_seeds_fail():
     (failed,) = [text for text in notes(result) if "failed to train" in text]
     # Clopper and Pearson's limits for 1 of 5.
     assert (
-        "Seeds of third that may have failed to train: 4 (95 % CI of the rate 0.0051 to 0.716)"
-        in failed
+        "Of 5 seeds of third, 1 (seed 4) predicts one class, and may have failed to train (95 % CI of the "
+        "rate 0.0051 to 0.716); the others score " in failed
     )

@@ -8,11 +8,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import FrameType
 
 import numpy as np
 import pandas as pd
 import pytest
 
+import multiberts
 from multiberts import stats
 from multiberts.evaluate.dumps.parquet import export
 from multiberts.evaluate.imports.imported_runs import (
@@ -24,6 +26,8 @@ from multiberts.evaluate.imports.imported_runs import (
 )
 from multiberts.runs.errors import UserError
 from multiberts.stats.report.own_predictions import compare_files
+
+ROOT = Path(multiberts.__file__).parent
 
 
 def write_arms(path: Path, shifts: dict[str, float], num_seeds: int = 5) -> None:
@@ -225,7 +229,10 @@ def test_nothing_is_written_where_a_side_is_refused(tmp_path: Path) -> None:
     command = [sys.executable, "-c", program, "compare", "a.csv", "b.csv", "--html=page.html"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 2 and done.stdout == ""
-    assert done.stderr.startswith("error: b against a: ") and done.stderr.count("\n") == 1
+    assert (
+        done.stderr.startswith("error: b against a on a.csv, mean: ")
+        and done.stderr.count("\n") == 1
+    )
     assert not (tmp_path / "page.html").exists()
 
 
@@ -444,3 +451,23 @@ def test_a_missing_row_is_named_and_bounds_hold_whatever_it_is(arms: Path) -> No
     low, high = (found["bound"][f"t_{end}"] - found["omit"][f"t_{end}"] for end in ("low", "high"))
     assert low < 0 < high and found["bound"]["estimate"] == found["omit"]["estimate"]
     assert "Imbens and Manski's (2004)" in compare_files(base=str(arms), missing="bound")
+
+
+def test_a_reader_follows_compare_to_few_functions_of_other_files(arms: Path) -> None:
+    file, called = compare_files.__module__.rpartition(".")[2] + ".py", set()
+
+    def watch(frame: FrameType, event: str, _: object) -> None:
+        caller = frame.f_back
+        if event == "call" and caller is not None:
+            own, where = (Path(each.f_code.co_filename) for each in (caller, frame))
+            ours = where.is_relative_to(ROOT) and ".venv" not in where.relative_to(ROOT).parts
+            if own.name == file != where.name and ours:
+                called.add((where.name, frame.f_code.co_name))
+
+    sys.setprofile(watch)
+    try:
+        compare_files(base=str(arms), num_bootstrap=40)
+    finally:
+        sys.setprofile(None)
+    assert ("evidence.py", "compare_all") in called
+    assert len(called) <= 10, sorted(called)

@@ -1,0 +1,133 @@
+"""The answer of the command `compare`, as text and as JSON, and what was read for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from multiberts.evaluate.readers.columns import described
+from multiberts.runs.errors import counted
+from multiberts.stats.compare.checks import seeds_of
+from multiberts.stats.formats import Cell
+from multiberts.stats.presentation import ranking_words, wording
+from multiberts.stats.presentation.comparison_tables import full_table, unclear_beyond_zero
+from multiberts.stats.presentation.metric_names import metric_name, score_format
+from multiberts.stats.presentation.table_writer import Table
+from multiberts.stats.report.evidence import ComparedProcedures
+
+if TYPE_CHECKING:
+    import xarray
+
+
+def what_was_read(
+    arms: Mapping[str, xarray.Dataset], compared: ComparedProcedures, base: str, task: str | None
+) -> str:
+    """Returns one line on what was read as what, from which files, and what was left out."""
+    alike: dict[str, list[str]] = {}
+    for name, data in arms.items():
+        read = data.attrs.get("columns")
+        text = "runs of multiberts finetune, by their run.json" if read is None else described(read)
+        alike.setdefault(text, []).append(name)
+    columns = "; ".join(
+        f"{', '.join(names)}: {text}" if len(alike) > 1 else text for text, names in alike.items()
+    )
+    files = [*dict.fromkeys(file for data in arms.values() for file in data.attrs.get("files", ()))]
+    more = f" and {len(files) - 4} more files" if len(files) > 4 else ""
+    by_size: dict[str, list[str]] = {}
+    for name, data in arms.items():
+        numbers = {
+            "example": data.sizes["example"],
+            "seed": len(seeds_of(data)),
+            "run": data.sizes["run"],
+        }
+        size = ", ".join(counted(number, what) for what, number in numbers.items())
+        by_size.setdefault(size, []).append(name)
+    sizes = "; ".join(
+        f"{', '.join(names)}: {size}" if len(by_size) > 1 else size + " each" * (len(arms) > 1)
+        for size, names in by_size.items()
+    )
+    unused = [
+        *dict.fromkeys(name for data in arms.values() for name in data.attrs.get("unused", ()))
+    ]
+    left_out = [f"column {name!r}" for name in unused]
+    for item in compared.comparisons:
+        for side in (item.base, item.experiment):
+            if side is not None and side.left_out:
+                seeds = ", ".join(map(str, side.left_out))
+                left_out.append(f"{counted(len(side.left_out), 'seed')} of {side.name} ({seeds})")
+    measured = compared.comparisons[0].metric
+    scores = {data.attrs.get("columns", {}).get("score") for data in arms.values()} - {None}
+    of_column = (
+        f" of {' and '.join(map(repr, sorted(scores)))}" if measured == "mean" and scores else ""
+    )
+    return (
+        f"{columns}; from {', '.join(files[:4]) or base}{more}; {sizes}; metric "
+        f"{metric_name(measured)}{of_column}, task {_task_of(arms, base, task)}; "
+        f"left out: {', '.join(dict.fromkeys(left_out)) or 'nothing'}."
+    )
+
+
+def _task_of(arms: Mapping[str, xarray.Dataset], base: str, task: str | None) -> str:
+    named = {str(data.attrs["task"]) for data in arms.values() if data.attrs.get("task")}
+    return task or " and ".join(sorted(named)) or f"not named ({Path(base).name})"
+
+
+def as_json(compared: ComparedProcedures, read: str) -> str:
+    """Returns every number, and what was read, as JSON."""
+    table = full_table(compared.comparisons)
+    records: list[dict[str, Any]] = [
+        dict(zip(table.columns, row, strict=True)) for row in table.rows
+    ]
+    ranked = {arm.name: arm for ranking in compared.rankings for arm in ranking.arms}
+    for record, item in zip(records, compared.items, strict=True):
+        record["p_holm"] = item.adjusted
+        record["read"] = read
+        for side in ("base", "experiment") if ranked else ():
+            arm = ranked[str(record[f"{side}_name"])]
+            record[f"{side}_ranks"] = [arm.rank_low, arm.rank_high]
+            record[f"{side}_groups"] = list(arm.groups)
+    return json.dumps(records, indent=2, default=str)
+
+
+def as_text(compared: ComparedProcedures, read: str) -> str:
+    """Returns the findings, a table of all, what more would be needed, and the warnings once."""
+    items = compared.comparisons
+    findings = [wording.finding(one.comparison, one.adjusted) for one in compared.items]
+    metric, level = items[0].metric, f"{items[0].confidence:.0%} CI"  # one of all items
+    records: list[dict[str, Cell]] = [
+        {
+            "Compared": item.name, "Base": item.base.estimate,
+            "Experiment": item.experiment.estimate, "Difference": item.estimate, level: item.t,
+            "p": item.p_t.two_sided if item.p_t else None, "p (Holm)": one.adjusted,
+            "Result": one.result,
+        }
+        for item, one in zip(items, compared.items, strict=True)
+        if item.experiment is not None
+    ]  # fmt: skip
+    formats = {
+        **dict.fromkeys(("Base", "Experiment"), score_format(metric)),
+        **dict.fromkeys(("Difference", level), score_format(metric, True)),
+        **dict.fromkeys(("p", "p (Holm)"), "p"),
+    }
+    table = Table.from_records(records, formats) if records else None
+    warned = dict.fromkeys(
+        text for item in items for text in wording.warnings(item, len(items) == 1)
+    )
+    parts = ["\n".join(findings), f"Read: {read}"]
+    if table is not None:
+        parts.append(table.aligned())
+        parts += [*filter(None, [unclear_beyond_zero(compared.items)])]
+    for ranking in compared.rankings:
+        parts += [ranking_words.finding(ranking), ranking.table().aligned()]
+        parts += [f"Note: {text}" for text in ranking_words.notes(ranking)[:1]]
+    limits = [*filter(None, dict.fromkeys(map(wording.unseen_failures, items)))]
+    for item, one in zip(items, compared.items, strict=True):
+        name = f"{item.name}: " if len(items) > 1 else ""
+        answers = wording.short_answers_in_words(item, one.adjusted)
+        parts += [name + text for text in answers if text not in limits]
+    parts += limits
+    parts += [f"Note: {text}" for text in compared.unranked]
+    parts += [f"Note: {text}" for text in warned]
+    return "\n\n".join(parts)

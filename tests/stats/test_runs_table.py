@@ -1,0 +1,124 @@
+"""Tables of runs: order, means over unbalanced trees, and what is refused."""
+
+import numpy as np
+import pytest
+import xarray
+
+from multiberts.stats.errors import DataError
+from multiberts.stats.reading import runs_from_dataset
+from multiberts.stats.runs_table import aligned, make_arm, make_runs, runs_from_array
+
+
+def test_every_seed_counts_the_same_in_an_unbalanced_tree():
+    runs = make_runs([[1.0], [0.0], [0.5], [0.2]], [(0, 0), (0, 1), (0, 2), (7, 0)])
+    assert runs.mean() == pytest.approx([(0.5 + 0.2) / 2])
+    deep = make_runs(
+        [[1.0], [0.0], [0.0], [1.0]], [("a", 0, 0), ("a", 0, 1), ("a", 1, 0), ("b", 0, 0)]
+    )
+    assert deep.mean() == pytest.approx([((0.5 + 0) / 2 + 1) / 2])
+    assert deep.averaged(2).keys == (("a", 0), ("a", 1), ("b", 0))
+
+
+def test_runs_are_put_in_order_of_their_keys():
+    random = np.random.default_rng(0)
+    scores = random.random((6, 4))
+    keys = [(seed, run) for seed in range(3) for run in range(2)]
+    order = random.permutation(6)
+    shuffled = make_runs(scores[order], [keys[place] for place in order])
+    assert shuffled.keys == tuple(keys)
+    np.testing.assert_array_equal(shuffled.predictions, scores)
+
+
+def test_cells_that_are_nan_throughout_are_runs_that_were_not_made():
+    scores = np.arange(24, dtype=float).reshape(3, 2, 4)
+    scores[1, 1] = np.nan
+    runs = runs_from_array(scores)
+    assert runs.keys == ((0, 0), (0, 1), (1, 0), (2, 0), (2, 1))
+    assert runs.levels == ("pretrain_seed", "finetune_seed")
+    scores[0, 0, 2] = np.nan
+    with pytest.raises(DataError, match=r"nan at \(0, 2\), run \(0, 0\), example 2"):
+        runs_from_array(scores)
+
+
+def dataset():
+    return xarray.Dataset(
+        {
+            "prediction": (("run", "example"), [[1.0, 0.0, 2.0], [1.0, 1.0, 1.0]]),
+            "label": ("example", [1.0, 0.0, 1.0]),
+        },
+        {
+            "pretrain_seed": ("run", [4, 2]),
+            "finetune_seed": ("run", [0, 1]),
+            "example_id": ("example", ["dev/0", "dev/1", "dev/2"]),
+        },
+    )
+
+
+def test_a_dataset_of_predictions_becomes_correctness():
+    runs = runs_from_dataset(dataset())
+    assert runs.keys == ((2, 1), (4, 0))
+    np.testing.assert_array_equal(runs.predictions, [[1, 0, 1], [1, 1, 0]])
+    answers = runs_from_dataset(dataset(), "prediction", levels=("pretrain_seed",))
+    np.testing.assert_array_equal(answers.predictions, [[1, 1, 1], [1, 0, 2]])
+    with pytest.raises(DataError, match="found no checkpoint"):
+        runs_from_dataset(dataset(), levels=("pretrain_seed", "checkpoint"))
+
+
+def test_examples_are_matched_by_id():
+    first = make_runs([[0, 1, 1]], [0], example_ids=["a", "b", "c"])
+    second = make_runs([[5, 6, 7]], [0], example_ids=["c", "a", "b"])
+    np.testing.assert_array_equal(aligned(first, second)[1].predictions, [[6, 7, 5]])
+    other = make_runs([[5, 6, 7]], [0], example_ids=["c", "a", "x"])
+    with pytest.raises(DataError, match="such as 'b'"):
+        aligned(first, other)
+    with pytest.raises(DataError, match="set 1 has 3 examples and set 2 2"):
+        aligned(first, make_runs([[5, 6]], [0], example_ids=["a", "b"]))
+
+
+def test_ids_in_some_sets_of_runs_only_are_refused():
+    """The examples of the others may be in another order."""
+    known = make_runs([[0, 1, 1]], [0], example_ids=["a", "b", "c"])
+    unknown = make_runs([[0, 1, 1]], [0])
+    for sides, expected in [
+        ((unknown, known), "set 2 has example ids and set 1 has none"),
+        ((known, unknown), "set 1 has example ids and set 2 has none"),
+        ((known, known, unknown), "set 1 has example ids and set 3 has none"),
+    ]:
+        with pytest.raises(DataError, match=expected):
+            aligned(*sides)
+    assert len(aligned(unknown, unknown)) == len(aligned(known, known)) == 2
+
+
+@pytest.mark.parametrize(
+    ("scores", "keys", "message"),
+    [
+        ([[1, 0], [0, 1]], [0], "1 keys"),
+        ([[1, 0], [0, 1]], [(0, 0), (0, 0)], "two runs have the key"),
+        ([[1, 0], [0, 1]], [(0, 0), (1,)], r"\[1, 2\] parts"),
+        ([1, 0], [0, 1], "expected \\[runs, examples\\]"),
+        ([["x"]], [0], "expected numbers"),
+    ],
+)
+def test_what_is_refused(scores, keys, message):
+    with pytest.raises(DataError, match=message):
+        make_runs(scores, keys)
+
+
+def test_an_arm_is_averaged_as_any_table_of_runs():
+    """The weights of the bootstrap are those of the instance-level analyses."""
+    keys = [("b", 0, 0), ("a", 0, 0), ("a", 1, 0), ("a", 0, 1), ("b", 0, 1)]
+    scores = np.random.default_rng(0).random((5, 6))
+    arm = make_arm(
+        "arm", scores, np.zeros(6), [key[0] for key in keys],
+        inner_levels=[key[1:] for key in keys],
+    )  # fmt: skip
+    table = make_runs(scores, keys)
+    assert arm.seeds == table.seeds == ("a", "b")
+    np.testing.assert_allclose(arm.seed_weights.T @ scores, table.averaged(1).predictions)
+    expected = [((scores[1] + scores[3]) / 2 + scores[2]) / 2, (scores[0] + scores[4]) / 2]
+    np.testing.assert_allclose(table.averaged(1).predictions, expected)
+
+
+def test_runs_that_nothing_tells_apart_count_alike():
+    arm = make_arm("arm", [[1.0], [0.0], [0.5]], [0], [3, 3, 4])
+    np.testing.assert_array_equal(arm.seed_weights, [[0.5, 0], [0.5, 0], [0, 1]])
