@@ -1,21 +1,27 @@
 """The Cloud TPU service: the calls that the launcher needs, and plain records of the answers.
 
-Only this module knows google-cloud-tpu, whose interface is frozen and will have a successor.
+Only this module knows google-cloud-tpu, whose interface is frozen and will have a successor, and only it
+and google.toml know Google's names of states, error codes, accelerators, software and quotas.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
+import re
+import tomllib
 import uuid
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from multiberts.launch.tpu.settings import TpuSettings
 from multiberts.runs.errors import UserError
 
 if TYPE_CHECKING:
     from google.cloud import tpu_v2
+
+    from multiberts.launch.tpu.settings import TpuSettings
 
 # Marks what this program created; nothing without it is ever deleted.
 LABEL = "launched-by"
@@ -25,10 +31,30 @@ EXPERIMENT = "experiment"
 RUN = "run"
 ATTEMPT = "attempt"
 
-WAITING = frozenset({"CREATING", "ACCEPTED", "PROVISIONING", "WAITING_FOR_RESOURCES"})
-ENDED = frozenset({"SUSPENDING", "SUSPENDED", "FAILED"})
-ACTIVE = "ACTIVE"
-DELETING = "DELETING"
+# States of a queued resource that the launcher waits through; PROVISIONING is apart, as it refuses deletion.
+_WAITING = frozenset({"CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES"})
+_TAKEN = frozenset({"PREEMPTED", "TERMINATED", "STOPPED", "STOPPING", "DELETING"})
+_IN_MAINTENANCE = frozenset({"REPAIRING", "RESTARTING"})
+
+# Codes of google.rpc.Code, by what they lead to; all others are refusals.
+_EXHAUSTED, _NOT_FOUND, _PRECONDITION, _INTERNAL, _UNAVAILABLE = 8, 5, 9, 13, 14
+_KINDS = {
+    _PRECONDITION: "Busy",
+    10: "Busy",  # ABORTED: two calls met
+    2: "Internal",
+    _INTERNAL: "Internal",
+    1: "Unreachable",
+    4: "Unreachable",
+    _UNAVAILABLE: "Unreachable",
+}
+# Kinds that may pass: the same is asked again before the zone is left.
+PASSING = frozenset({"Busy", "Internal", "Unreachable"})
+
+# What to check where a project is refused.
+RIGHTS = (
+    "check project and zones, that the Cloud TPU API (tpu.googleapis.com) is enabled, and that you have "
+    "the role TPU Admin"
+)
 
 _SECONDS_FOR_A_CALL = 60.0
 # For the service to accept a request; what follows shows in the list of resources.
@@ -38,11 +64,58 @@ _NAMESPACE = uuid.UUID("6f1f0d0e-6a53-4b0f-9d0a-3f1f4f7b2c55")
 
 
 class TpuError(Exception):
-    """A call failed; `kind` is `Quota`, `Stockout`, `Refused` or `Unreachable`."""
+    """A call failed; `kind` is that of `kind_of`."""
 
     def __init__(self, kind: str, message: str):
         super().__init__(message)
         self.kind = kind
+
+
+def kind_of(code: int, message: str) -> str:
+    """Returns what a failure leads to: by its code, and by words only where one code has two meanings.
+
+    Args:
+      code: of google.rpc.Code.
+      message: the service's.
+
+    Returns:
+      `Stockout` (no machine is left), `Quota` (none is allowed), `Busy`, `Internal` or `Unreachable` (may
+      pass), or `Refused`.
+
+    Example:
+      >>> kind_of(8, "Quota 'X' exceeded. Limit: 4"), kind_of(8, "Insufficient reserved capacity")
+      ('Quota', 'Stockout')
+      >>> kind_of(5, "Reservation not found"), kind_of(5, "network x was not found")
+      ('Stockout', 'Refused')
+    """
+    lowered = message.lower()
+    if code == _EXHAUSTED:
+        return "Quota" if "quota" in lowered else "Stockout"
+    # Spot requests get this answer where no machine is left, though nothing was reserved.
+    if code == _NOT_FOUND and "reservation" in lowered:
+        return "Stockout"
+    return _KINDS.get(code, "Refused")
+
+
+def needs_person(message: str) -> str | None:
+    """Returns what only a person can do about a refusal, if waiting cures nothing."""
+    if re.search(r"\blimit:?\s*0(\.0+)?(?!\.?\d)", message, re.IGNORECASE):
+        return f"a quota of 0 needs a person who asks for more at {google_names()['console']}"
+    if "billing" in message.lower():
+        return "billing is off, and needs a person who links a billing account to the project"
+    return None
+
+
+@functools.cache
+def google_names() -> dict[str, Any]:
+    """Returns the tables of `google.toml`: generations of TPUs by the beginning of their slices' names."""
+    return tomllib.loads(Path(__file__).with_name("google.toml").read_text())
+
+
+def generation_of(accelerator_type: str) -> dict[str, Any] | None:
+    """Returns the table of a slice such as `v5litepod-4`; None where `google.toml` has none."""
+    found = google_names().get(accelerator_type.rpartition("-")[0])
+    return found if isinstance(found, dict) and "largest" in found else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +134,21 @@ class Node:
     created: float
     message: str = ""
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether it works, and costs money."""
+        return self.state == "READY"
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether it was preempted or stopped."""
+        return self.state in _TAKEN
+
+    @property
+    def is_in_maintenance(self) -> bool:
+        """Whether Google works on it; afterwards it boots again."""
+        return self.state in _IN_MAINTENANCE or self.health == "UNHEALTHY_MAINTENANCE"
+
 
 @dataclasses.dataclass(frozen=True)
 class Resource:
@@ -72,7 +160,7 @@ class Resource:
       state: the service's word, such as `ACTIVE`.
       created: Unix seconds.
       labels: of its node.
-      message: what went wrong, where the service says so.
+      code, message: what went wrong, where the service says so.
     """
 
     name: str
@@ -80,7 +168,48 @@ class Resource:
     state: str
     created: float
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    code: int = 0
     message: str = ""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it stands in the queue, and costs nothing."""
+        return self.state in _WAITING
+
+    @property
+    def is_provisioning(self) -> bool:
+        """Whether its node is being made; meanwhile it cannot be deleted."""
+        return self.state == "PROVISIONING"
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it has its node."""
+        return self.state == "ACTIVE"
+
+    @property
+    def is_suspending(self) -> bool:
+        """Whether its node is being taken away."""
+        return self.state == "SUSPENDING"
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether its node is taken away; until it is deleted it counts against the quota."""
+        return self.state == "SUSPENDED"
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the service gave it up; until it is deleted it counts against the quota."""
+        return self.state == "FAILED"
+
+    @property
+    def is_deleting(self) -> bool:
+        """Whether it is being deleted."""
+        return self.state == "DELETING"
+
+    @property
+    def failure(self) -> str:
+        """The kind of its failure; see `kind_of`."""
+        return kind_of(self.code, self.message)
 
 
 class Provisioner:
@@ -147,7 +276,7 @@ class Provisioner:
         parent = self._parent(zone)
         node: dict[str, Any] = {
             "accelerator_type": settings.accelerator_type,
-            "runtime_version": settings.runtime_version,
+            "runtime_version": settings.software,
             "labels": {**labels, LABEL: OUR_LABEL},
             "metadata": {"startup-script": startup_script},
             "network_config": {
@@ -186,8 +315,8 @@ class Provisioner:
         found = _resource(self._client.get_queued_resource(name=name, **self._options), zone)
         if found.labels.get(LABEL) != OUR_LABEL:
             raise TpuError("Refused", f"{name} exists and is not ours")
-        if found.state == DELETING:
-            raise TpuError("Unreachable", f"{name} is still being deleted")
+        if found.is_deleting:
+            raise TpuError("Busy", f"{name} is still being deleted")
 
     def resources(self, zone: str) -> list[Resource]:
         """Returns all queued resources of ours in a zone.
@@ -205,7 +334,7 @@ class Provisioner:
 
         Raises:
           ValueError: it is not ours.
-          TpuError: the service does not answer.
+          TpuError: the service does not answer, or does not delete it in this state.
         """
         from google.api_core import exceptions
         from google.cloud import tpu_v2
@@ -248,7 +377,7 @@ class Provisioner:
         return self._offered("list_accelerator_types", zone)
 
     def runtime_versions(self, zone: str) -> list[str]:
-        """Returns the software that a zone offers."""
+        """Returns software that a zone offers; by reports of users the service's list lacks some of it."""
         return self._offered("list_runtime_versions", zone)
 
     def _offered(self, call: str, zone: str) -> list[str]:
@@ -274,6 +403,7 @@ def _resource(found: tpu_v2.QueuedResource, zone: str) -> Resource:
         state=state.state.name,
         created=found.create_time.timestamp() if found.create_time else 0.0,
         labels=dict(specs[0].node.labels) if specs else {},
+        code=state.failed_data.error.code if "failed_data" in state else 0,
         message=state.failed_data.error.message if "failed_data" in state else "",
     )
 
@@ -295,18 +425,6 @@ def _default_client() -> Any:
         ) from error
 
 
-# In the service's messages where no machine is left, in contrast to a quota.
-_STOCKOUT = ("no more capacity", "not enough resources", "stockout", "resource pool exhausted")
-
-
-def kind_of_message(message: str) -> str:
-    """Returns `Quota`, `Stockout` or `Refused`, from the service's message about a failure."""
-    lowered = message.lower()
-    if any(words in lowered for words in _STOCKOUT):
-        return "Stockout"
-    return "Quota" if "quota" in lowered else "Refused"
-
-
 @contextlib.contextmanager
 def _clear_errors() -> Iterator[None]:
     """Turns the client's errors into ours."""
@@ -315,14 +433,11 @@ def _clear_errors() -> Iterator[None]:
 
     try:
         yield
-    except exceptions.ResourceExhausted as error:
-        kind = kind_of_message(error.message)
-        raise TpuError("Quota" if kind == "Refused" else kind, error.message) from error
-    except (
-        exceptions.ServerError, exceptions.RetryError, exceptions.Aborted, exceptions.Cancelled
-    ) as error:  # fmt: skip
+    except exceptions.RetryError as error:
         raise TpuError("Unreachable", str(error)) from error
     except exceptions.GoogleAPICallError as error:
-        raise TpuError("Refused", error.message) from error
+        status = error.grpc_status_code
+        code = getattr(status, "value", (_INTERNAL,))[0]
+        raise TpuError(kind_of(code, error.message or ""), error.message or str(error)) from error
     except GoogleAuthError as error:
         raise TpuError("Refused", f"signing in failed: {error}") from error

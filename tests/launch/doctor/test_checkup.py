@@ -252,7 +252,7 @@ def test_buckets(tmp_path: Path) -> None:
 def test_zones_are_looked_up_with_the_service(tmp_path: Path) -> None:
     pytest.importorskip("google.cloud.tpu_v2", reason="needs google-cloud-tpu")
     from multiberts.launch.tpu.client import Provisioner
-    from multiberts.launch.tpu.rehearsal.service import TpuService
+    from multiberts.tests.launch.tpu.rehearsal.service import TpuService
 
     with TpuService(
         zones={"z-a": ("v4-8",), "z-b": ("v4-8",)}, runtime_versions=("made-up",), folder=tmp_path
