@@ -260,7 +260,7 @@ class Reconciler:
         self._say(run.path, f"{run.name}: attempt {number} asked for in {zone}")
 
     def _note_refusal(self, attempt: Attempt, error: TpuError) -> None:
-        """Records what the service answered; the attempt goes on where the same request may yet succeed."""
+        """Records what the service answered; the attempt stays open while the same request may succeed."""
         noted, has_ended = after_refusal(attempt, error.kind, str(error))
         if has_ended:
             end_attempt(self._root, attempt, "failed", noted)
