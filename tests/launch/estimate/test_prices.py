@@ -55,6 +55,27 @@ def test_shares_are_those_of_the_compile_table() -> None:
             assert (one.hidden_size, one.length) == (model.hidden, model.length)
 
 
+def test_the_page_has_the_figures_of_the_file() -> None:
+    page = Path(__file__).resolve().parents[3] / "docs" / "launch_estimates.md"
+    rows = re.findall(r"^\| (\w+(?:-\d+)?) \| (\d.*) \|$", page.read_text(), re.MULTILINE)
+    assert len(rows) == 7
+    prices = load_prices()
+    for name, cells in rows:
+        device = prices.device(name)
+        hours = A_SEED / device.flops_per_second() / 3600
+        expected = (
+            hours,
+            hours * device.dollars,
+            hours * device.spot_dollars,
+            prices.kilograms_co2e(device, hours),
+        )
+        *numbers, share = cells.split(" | ")
+        assert [float(number.replace(",", "")) for number in numbers] == pytest.approx(
+            expected, rel=0.01, abs=0.6
+        )
+        assert float(share.partition(" %")[0]) == pytest.approx(100 * device.utilisation, abs=0.06)
+
+
 def test_a_model_takes_the_share_of_the_nearest_shape() -> None:
     v5e, v4 = load_prices().device("v5litepod-8"), load_prices().device("v4-8")
     shapes = {(768, 512): "base-512", (512, 128): "base-128", (256, 128): "mini-128"}

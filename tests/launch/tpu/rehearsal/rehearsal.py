@@ -5,7 +5,7 @@
 Plan, client, start-up script, reconcile step and trainer are those of a real run. Nodes are processes
 of this machine that use this interpreter, so nothing is installed, and a folder stands for the bucket.
 One tiny seed goes through every stock-out that users report, a zone without machines, a service that fails,
-and a preemption with notice by a signal, one with notice by the metadata server, and one without.
+maintenance, and three preemptions: with notice by a signal, with notice by the metadata server, and without.
 """
 
 from __future__ import annotations
@@ -90,8 +90,9 @@ _STATE = re.compile(r"state/step_(\d+)\.npz")
 _SECONDS_BETWEEN_LOOKS = 0.02
 
 
-# With notice by a signal or by the metadata server, or without.
-Kind = Literal["SIGTERM", "metadata", "SIGKILL"]
+# Maintenance that is announced, at which the trainer saves and goes on; then preemptions, with notice by a
+# signal or by the metadata server, or without.
+Kind = Literal["maintenance", "SIGTERM", "metadata", "SIGKILL"]
 
 
 class QuickSettings(TpuSettings):
@@ -130,8 +131,8 @@ def rehearse(
 
     Args:
       root: a new folder is made below it.
-      preemptions: of each run, one after the other: `SIGTERM` or `metadata` (the metadata server gives
-        notice), each followed by SIGKILL, or `SIGKILL` alone.
+      preemptions: of each run, one after the other: `maintenance`, which is only announced; `SIGTERM` or
+        `metadata` (the metadata server gives notice), each followed by SIGKILL, or `SIGKILL` alone.
       seconds_of_notice: before SIGKILL.
 
     Raises:
@@ -289,8 +290,14 @@ class PreemptionInjector:
         if not self._kept(run):
             return  # a node without a saved state would only show a second start
         kind = kinds.pop(0)
-        notice = 0.0 if kind == "SIGKILL" else self._notice
-        self._service.preempt(name, notice, by_metadata=kind == "metadata")
+        if kind == "maintenance":
+            before = self._kept(run)
+            self._service.announce_maintenance(name)
+            while self._kept(run) == before and not self._ended.wait(_SECONDS_BETWEEN_LOOKS):
+                pass
+        else:
+            notice = 0.0 if kind == "SIGKILL" else self._notice
+            self._service.preempt(name, notice, by_metadata=kind == "metadata")
         reached, kept = _step_of(folder) or step, self._kept(run)
         self.preemptions.append(Preemption(run.path, kind, reached, kept, max(0, reached - kept)))
 

@@ -62,10 +62,16 @@ def test_every_mishap_came_and_is_accounted_for(rehearsed: tuple[Path, str]) -> 
         assert one.log is not None
         assert "CPU answer to JAX" in (folder / "experiment" / one.log).read_text()
     losses = re.findall(
-        r"(SIGTERM|metadata|SIGKILL) at step (\d+), resumed from (\d+): (\d+) steps", printed
+        r"(maintenance|SIGTERM|metadata|SIGKILL) at step (\d+), resumed from (\d+): (\d+) steps",
+        printed,
     )
-    assert [kind for kind, *_ in losses] == ["SIGTERM", "metadata", "SIGKILL"]
-    assert losses[0][3] == losses[1][3] == "0"  # with notice it saved
+    assert [kind for kind, *_ in losses] == ["maintenance", "SIGTERM", "metadata", "SIGKILL"]
+    assert losses[1][3] == losses[2][3] == "0"  # with notice it saved
+    # Maintenance ends no attempt: the trainer saves, and the next one resumes on the same node.
+    assert attempts[7].log is not None
+    first = (folder / "experiment" / attempts[7].log).read_text()
+    assert "maintenance of this machine is announced" in first
+    assert first.count("--- training") == 2
     unanswered = re.search(r"(\d+) calls unanswered", printed)
     assert unanswered is not None and int(unanswered[1]) >= 8
 
