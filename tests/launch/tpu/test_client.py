@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.tpu import client
 from multiberts.launch.tpu.client import (
     LABEL,
@@ -19,13 +20,16 @@ from multiberts.launch.tpu.client import (
     Provisioner,
     Resource,
     TpuError,
+    generation_of,
     google_names,
     kind_of,
     needs_person,
     request_id,
 )
+from multiberts.launch.tpu.places import Places
 from multiberts.launch.tpu.running import preflight
 from multiberts.launch.tpu.settings import TpuSettings
+from multiberts.launch.tpu.startup import startup_script
 from multiberts.runs.errors import UserError
 
 MakeService = Callable[..., Any]
@@ -231,6 +235,37 @@ def test_the_service_checks_requests_as_the_real_one_does(
     with pytest.raises(TpuError, match=f"received a bad request: .*{found}") as error:
         cloud.create(**{**request, **changes})
     assert error.value.kind == "Refused"
+
+
+@pytest.mark.parametrize("name", [one for one in google_names() if generation_of(f"{one}-8")])
+def test_every_slice_of_the_file_is_asked_for_in_requests_that_pass(
+    tmp_path: Path, name: str
+) -> None:
+    """With its own zones and software, and the names and labels that a plan gives."""
+    generation = generation_of(f"{name}-8")
+    assert generation is not None
+    slices = f"{name}-{generation['largest']}"
+    zones = dict.fromkeys(generation["zones"], (slices,))
+    settings = TpuSettings("p", list(zones), slices, f"file://{tmp_path}/bucket")
+    settings.check()
+    places = Places(settings.bucket)
+    run = PlannedRun(
+        "pretrain", "seed 24", {}, (), "f" * 64, "pretrain/multiberts/seed_24-ffffffff"
+    )
+    with service_module().TpuService(
+        zones=zones, runtime_versions=(generation["runtime_version"],), folder=tmp_path,
+        seconds_to_provision=3600,
+    ) as service:  # fmt: skip
+        cloud = Provisioner("p", service.client())
+        for zone in zones:
+            cloud.create(
+                settings, zone=zone, name=places.name(run), request=request_id("s", "n", 1),
+                startup_script=startup_script(
+                    settings, places, run, 1, zone=zone, source=("gs://b/x", "0" * 64), arguments={}
+                ),
+                labels=places.labels(run, 1),
+            )  # fmt: skip
+        assert len(service.resources()) == len(zones)
 
 
 def test_google_names_stand_in_one_file_and_the_client() -> None:
