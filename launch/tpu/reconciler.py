@@ -179,7 +179,9 @@ class Reconciler:
     def _note_alive(self, attempt: Attempt, since: float | None, word: Beat | None) -> Attempt:
         """Records since when a node costs money, and that the attempt is alive."""
         since = since or (word.booted if word is not None else None)
-        if since is not None and attempt.started != since:
+        # Once: a node that boots again after maintenance has cost money all the time.
+        is_new = attempt.dollars_per_hour is None and attempt.started != since
+        if since is not None and is_new:
             price = self._settings.dollars_per_hour
             attempt = dataclasses.replace(attempt, started=since, dollars_per_hour=price)
             write_attempt(self._root, attempt)

@@ -188,6 +188,25 @@ def test_one_run_goes_first_and_then_as_many_as_allowed(
     assert attempts_at(root, runs[3].path) == []
 
 
+def test_a_node_that_boots_again_after_maintenance_has_cost_money_since_its_first_boot(
+    make_service: MakeService, look: Callable[..., Any], tmp_path: Path
+) -> None:
+    service, root, run = make_service(), tmp_path / "root", make_run(tmp_path / "root")
+    for _ in range(3):
+        look(service, [run], python="/bin/true")
+    [before] = attempts_at(root, run.path)
+    assert before.dollars_per_hour == 3.6
+    [name] = service.resources()
+    service.maintain(name)
+    now = time.time()
+    word = dataclasses.asdict(Beat("training", now + 3600, now + 3600, now + 3600, step=10))
+    places = Places(f"file://{tmp_path}/bucket")
+    places.bucket.write(places.beat(run, 1), json.dumps(word).encode())
+    assert look(service, [run], python="/bin/true") == []
+    [after] = attempts_at(root, run.path)
+    assert (after.started, after.ended) == (before.started, None)
+
+
 def test_ctrl_c_says_what_trains_on_and_what_it_costs(
     make_service: MakeService,
     look: Callable[..., Any],

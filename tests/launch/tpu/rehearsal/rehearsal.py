@@ -88,6 +88,8 @@ EXPERIMENT = Experiment(
 )
 _STATE = re.compile(r"state/step_(\d+)\.npz")
 _SECONDS_BETWEEN_LOOKS = 0.02
+# A node's line when its metadata server announces maintenance.
+ANNOUNCED = "maintenance of this machine is announced"
 
 
 # Maintenance that is announced, at which the trainer saves and goes on; then preemptions, with notice by a
@@ -291,13 +293,15 @@ class PreemptionInjector:
             return  # a node without a saved state would only show a second start
         kind = kinds.pop(0)
         if kind == "maintenance":
-            before = self._kept(run)
             self._service.announce_maintenance(name)
-            while self._kept(run) == before and not self._ended.wait(_SECONDS_BETWEEN_LOOKS):
-                pass
-        else:
-            notice = 0.0 if kind == "SIGKILL" else self._notice
-            self._service.preempt(name, notice, by_metadata=kind == "metadata")
+            while ANNOUNCED not in (folder / "log").read_text(errors="replace"):
+                if self._ended.wait(_SECONDS_BETWEEN_LOOKS):
+                    return
+            # It saves, and another trainer resumes there.
+            self.preemptions.append(Preemption(run.path, kind, step, step, 0))
+            return
+        notice = 0.0 if kind == "SIGKILL" else self._notice
+        self._service.preempt(name, notice, by_metadata=kind == "metadata")
         reached, kept = _step_of(folder) or step, self._kept(run)
         self.preemptions.append(Preemption(run.path, kind, reached, kept, max(0, reached - kept)))
 

@@ -277,6 +277,12 @@ class TpuService:
         """Has a node's metadata server announce that its host will be maintained."""
         self._held[name].metadata.maintenance = "TERMINATE_ON_HOST_MAINTENANCE"
 
+    def maintain(self, name: str) -> None:
+        """Takes a node's host into repair."""
+        node = self._held[name].node
+        assert node is not None
+        node.state, node.health = _NODE_STATES["REPAIRING"], _HEALTH["UNHEALTHY_MAINTENANCE"]
+
     def set_state(self, name: str, state: str) -> None:
         """Puts a resource into a state of the service."""
         with self._using:

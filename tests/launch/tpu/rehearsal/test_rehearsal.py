@@ -17,6 +17,8 @@ pytestmark = pytest.mark.slow
 
 pytest.importorskip("google.cloud.tpu_v2", reason="needs requirements-cloud.txt")
 
+from multiberts.tests.launch.tpu.rehearsal.rehearsal import ANNOUNCED  # noqa: E402
+
 
 @pytest.fixture(scope="module")
 def rehearsed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
@@ -70,7 +72,7 @@ def test_every_mishap_came_and_is_accounted_for(rehearsed: tuple[Path, str]) -> 
     # Maintenance ends no attempt: the trainer saves, and the next one resumes on the same node.
     assert attempts[7].log is not None
     first = (folder / "experiment" / attempts[7].log).read_text()
-    assert "maintenance of this machine is announced" in first
+    assert ANNOUNCED in first
     assert first.count("--- training") == 2
     unanswered = re.search(r"(\d+) calls unanswered", printed)
     assert unanswered is not None and int(unanswered[1]) >= 8
