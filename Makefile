@@ -132,9 +132,13 @@ calibrate-leaderboards: $(VENV)/installed-for-tests
 rivals: $(VENV)/installed-for-tests
 	$(BIN)/python -m benchmarks.rivals
 
-# A plan of 25 seeds on Cloud TPU through weeks without quota or machines, in simulated time.
-simulate-tpu: $(VENV)/installed
-	$(BIN)/python -m benchmarks.tpu_plan_simulation
+# A plan of 25 seeds on Cloud TPU through five weeks and everything that users report, in simulated time.
+simulate-tpu: $(VENV)/installed-for-tests
+	$(BIN)/python -m multiberts.tests.launch.tpu.plan_simulation
+
+# One tiny seed on Cloud TPU, by a service in the same process that refuses as the real one does: a minute.
+rehearse: $(VENV)/installed-for-tests
+	$(BIN)/python -m multiberts.tests.launch.tpu.rehearsal.rehearsal results/rehearsals
 
 # Seconds in which a preempted run saves a state of BERT-Base's size and pushes it.
 bench-preemption: $(VENV)/installed

@@ -84,8 +84,6 @@ COMMANDS = {
         ("status", "status.command:show_status", "status",
          "show what is running, done and failed, from any machine that sees launch.root"),
         ("reap", "reaping:reap", "reap", "end what a launcher that died has left running"),
-        ("rehearse", "tpu.rehearsal.rehearsal:rehearse", "rehearse",
-         "carry out the plan's Cloud TPU part against a service in this process, with mishaps"),
         ("doctor", "doctor.checkup:doctor", "doctor", "report what works on this machine"),
         # `import` begins another kind of line in Gin.
         ("import", "imports.released:import_released", "import_released",

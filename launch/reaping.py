@@ -45,7 +45,7 @@ def reap(
     engine: EngineName = "local",
     engine_options: Mapping[str, Any] | None = None,
     everything: bool = False,
-) -> None:
+) -> int:
     """Ends what belongs to no running launcher of an experiment, and reports what it ended.
 
     On this machine always; also on the engine that is given, or that the experiment was launched on. A
@@ -57,6 +57,9 @@ def reap(
       engine: as it was launched: `local`, `slurm`, `kubernetes` or `tpu`.
       engine_options: as it was launched.
       everything: with engine `tpu`, delete also the queued resources of runs that `run` would resume.
+
+    Returns:
+      0, or 1 where something of Cloud TPU is left that cannot be deleted now.
 
     Raises:
       UserError: the root does not exist, or the engine does not answer; what could be ended without it
@@ -73,14 +76,17 @@ def reap(
     if closed:
         report(f"{counted(closed, 'attempt')} of processes that are gone marked as lost")
     jobs = [] if holder is not None else _end_slurm_jobs(root, is_needed=engine == "slurm")
+    undeleted: list[str] = []
     if engine == "tpu":
         from multiberts.launch.tpu.reaping import delete_resources
 
-        jobs += delete_resources(root, engine_options or {}, everything=everything)
-    for line in jobs:
+        deleted, undeleted = delete_resources(root, engine_options or {}, everything=everything)
+        jobs += deleted
+    for line in (*jobs, *undeleted):
         report(line)
-    if not jobs and not has_ended:
+    if not (jobs or undeleted or has_ended):
         report(f"nothing to end: all that runs for {root} has its launcher, or nothing runs")
+    return 1 if undeleted else 0
 
 
 @dataclass(frozen=True)

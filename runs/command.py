@@ -193,7 +193,7 @@ COMMANDS = {
     "launch": Command(
         "launch.command:main",
         "plan, run and watch a whole experiment (launch --help)",
-        words=("plan", "run", "status", "reap", "rehearse", "doctor", "import"),
+        words=("plan", "run", "status", "reap", "doctor", "import"),
         flags="launch.command:launch_flags",
     ),
     "push": Command(

@@ -21,9 +21,10 @@ from multiberts.pretrain.training.reference_digest import REFERENCE_DIGEST, meas
 from multiberts.runs.console import report
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import PathLike
+from multiberts.runs.parameters import PositiveInt
 
 if TYPE_CHECKING:
-    from multiberts.launch.tpu.client import Provisioner
+    from multiberts.launch.tpu.client import Provisioner, Quotas
 
 SECONDS_TO_TRAIN = 300.0
 
@@ -35,6 +36,10 @@ def doctor(
     bucket: str | None = None,
     project: str | None = None,
     zones: Sequence[str] = (),
+    accelerator_type: str | None = None,
+    spot: bool = True,
+    max_nodes: PositiveInt | None = None,
+    external_ips: bool = True,
     training: bool = True,
 ) -> int:
     """Looks at everything a launch needs, and prints a line for each.
@@ -45,6 +50,10 @@ def doctor(
       bucket: URL that runs of Cloud TPU are kept at; None: not asked for.
       project: of Google Cloud; None: not asked for.
       zones: of Cloud TPU that are to be used.
+      accelerator_type: whose quotas are looked up in these zones, such as `v5litepod-4`; None: of none.
+      spot: whether its nodes are preemptible, which have quotas of their own.
+      max_nodes: how many nodes there are to be at a time; None: at least one.
+      external_ips: whether each node takes an external address.
       training: whether to train 20 steps in portable mode, in half a minute or so, and compare the
         digest of the weights with the reference.
 
@@ -70,6 +79,14 @@ def doctor(
         checks.append(("bucket", lambda: check_bucket(bucket)))
     if project is not None:
         checks.append(("Cloud TPU", lambda: check_project(project, zones)))
+    if project is not None and accelerator_type is not None:
+        nodes, addresses = max_nodes or 1, external_ips
+        checks.append(
+            (
+                "quota",
+                lambda: check_quotas(project, zones, accelerator_type, spot, nodes, addresses),
+            )
+        )
     for subject, check in checks:
         findings += _carried_out(subject, check)
     report(in_words(findings))
@@ -140,14 +157,12 @@ def check_project(
 ) -> list[CheckResult]:
     """Returns whether Cloud TPU answers for a project, and what the zones offer.
 
-    How much of it the project's quota allows shows only when a node is asked for.
-
     Args:
       project: of Google Cloud.
       zones: to look into; empty: only whether the service answers.
       provisioner: None: the project's, as who is signed in here.
     """
-    from multiberts.launch.tpu.client import Provisioner, TpuError
+    from multiberts.launch.tpu.client import RIGHTS, Provisioner, TpuError, needs_person
 
     try:
         provisioner = provisioner or Provisioner(project)
@@ -155,7 +170,7 @@ def check_project(
     except UserError as error:
         return [_refused("Cloud TPU", error)]
     except TpuError as error:
-        cure = "check the project's name, that tpu.googleapis.com is enabled, and your role in it"
+        cure = needs_person(str(error)) or RIGHTS
         return [CheckResult(PROBLEM, "Cloud TPU", f"project {project}: {error}", cure)]
     if not zones:
         found = (
@@ -182,3 +197,77 @@ def check_project(
         cure = "" if types else "choose another zone"
         findings.append(CheckResult(OK if types else PROBLEM, "Cloud TPU", found, cure))
     return findings
+
+
+def check_quotas(
+    project: str,
+    zones: Sequence[str],
+    accelerator_type: str,
+    spot: bool,
+    nodes: int,
+    external_ips: bool,
+    quotas: Quotas | None = None,
+) -> list[CheckResult]:
+    """Returns how many nodes a project's quotas allow, and what to ask for where that is too few.
+
+    Args:
+      project: of Google Cloud.
+      zones: that are to be used.
+      accelerator_type: of the nodes.
+      spot: whether they are preemptible.
+      nodes: wanted at a time, in all zones together.
+      external_ips: whether each takes an external address.
+      quotas: None: the project's, as who is signed in here.
+    """
+    from multiberts.launch.tpu.client import Quotas, TpuError, google_names, region_of
+
+    page = f"{google_names()['console']}?project={project}"
+    size = int(accelerator_type.rpartition("-")[2])
+    findings, allowed = [], 0
+    try:
+        quotas = quotas or Quotas(project)
+        for region in dict.fromkeys(map(region_of, zones)):
+            inside = [zone for zone in zones if region_of(zone) == region]
+            here = 0
+            for zone in inside:
+                found = quotas.of_slices(accelerator_type, spot, zone)
+                limits = [one for one in found if one.limit is not None]
+                if not found:
+                    words = f"{zone}: no quota is known that {accelerator_type} counts against"
+                    findings.append(CheckResult(WARNING, "quota", words, f"look for it at {page}"))
+                    continue
+                least = min(limits, key=lambda one: one.limit or 0, default=None)
+                room = nodes if least is None else (least.limit or 0) // size
+                here += room
+                words = f"{zone}: room for {counted(room, 'node')} of {accelerator_type}"
+                words += (
+                    "" if least is None else f" ({least.name} is {least.limit} in {least.place})"
+                )
+                cure = f"ask for {size} or a multiple at {page}; a person decides on it"
+                findings.append(_judged_quota(words, room, cure))
+            address = quotas.of_addresses(inside[0]) if external_ips else None
+            if address is not None:
+                free = (address.limit or 0) - (address.used or 0)
+                words = (
+                    f"{region}: {free} of {address.limit} external addresses ({address.name}) free"
+                )
+                cure = f"each node takes one: ask for more at {page}, or set external_ips = False"
+                findings.append(_judged_quota(words, free, cure))
+                here = min(here, max(0, free))
+            allowed += here
+    except UserError as error:
+        return [*findings, _refused("quota", error)]
+    except TpuError as error:
+        cure = f"enable the Cloud Quotas API, or look at {page}"
+        return [*findings, CheckResult(WARNING, "quota", f"cannot be read: {error}", cure)]
+    if 0 < allowed < nodes:
+        words = f"the quotas allow {counted(allowed, 'node')} at a time, {nodes} are wanted"
+        cure = "the others wait: ask for more, name further zones, or lower max_nodes"
+        findings.append(CheckResult(WARNING, "quota", words, cure))
+    return findings
+
+
+def _judged_quota(words: str, room: int, cure: str) -> CheckResult:
+    return (
+        CheckResult(OK, "quota", words) if room > 0 else CheckResult(PROBLEM, "quota", words, cure)
+    )

@@ -6,6 +6,7 @@ shape are done or running, from the times they took (`measured`).
 
 from __future__ import annotations
 
+import dataclasses
 import heapq
 import os
 import subprocess
@@ -14,10 +15,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from multiberts.bert.model.configuration import BertConfig
 from multiberts.launch.estimate.accelerators import ask_driver, visible_gpus
 from multiberts.launch.estimate.measured import Measurements, measure
 from multiberts.launch.estimate.prices import Device, Prices, load_prices
-from multiberts.launch.estimate.work import Work, finetuning_work, pretraining_work, shape_of
+from multiberts.launch.estimate.work import (
+    Work,
+    finetuned_model,
+    finetuning_work,
+    pretrained_model,
+    pretraining_work,
+    shape_of,
+)
 from multiberts.launch.plan.planned_run import Output, PlannedRun
 from multiberts.runs.errors import UserError
 from multiberts.runs.plan_marker import done_paths
@@ -235,12 +244,14 @@ class _Estimator:
         """Returns a run's work and how many seconds it is assumed to take, the start apart."""
         if run.stage == "pretrain":
             work = pretraining_work(run)
-            return work, work.flops / device.flops_per_second(run.parameters["compute_dtype"])
+            return self._priced(
+                work, device, run, pretrained_model(run)[0], run.parameters["compute_dtype"]
+            )
         if run.stage == "finetune":
             key = (run.parameters["task"], run.parameters.get("max_train_examples"))
             examples = self._measured.examples.get(key)
             work = finetuning_work(run, self._stages["bytes_per_prediction"], examples)
-            return work, work.flops / device.flops_per_second("float32")
+            return self._priced(work, device, run, finetuned_model(run)[0], "float32")
         if run.stage == "prepare":
             size, unseen = self._bytes_of_sources(run)
             assumed = [f"{source} has {BYTES_OF_UNSEEN_SOURCE / 1e6:g} MB" for source in unseen]
@@ -253,6 +264,17 @@ class _Estimator:
             making = 0.0 if run.stage == "score" else self._stages["seconds_to_report"]
             return Work(), reading + making
         return Work(), 0.0
+
+    def _priced(
+        self, work: Work, device: Device, run: PlannedRun, config: BertConfig, compute_dtype: str
+    ) -> tuple[Work, float]:
+        """Returns the work of a model and its seconds, with the share of the peak that is assumed."""
+        shape = config.hidden_size, run.parameters["sequence_length"]
+        compiled = device.compiled_for(*shape)
+        if compiled is not None:
+            text = f"{compiled.share:.1%} of the peak, by the compiler for {compiled.model}"
+            work = dataclasses.replace(work, assumed=(*work.assumed, text))
+        return work, work.flops / device.flops_per_second(compute_dtype, *shape)
 
     def _bytes_of_sources(self, run: PlannedRun) -> tuple[float, list[str]]:
         """Returns the size of a corpus's sources, and the names of those whose size cannot be seen."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import math
 import re
 import tomllib
 from collections.abc import Mapping
@@ -24,6 +25,8 @@ _CHIPS_OF_A_HOST = 4
 _SLICE = re.compile(r"(?P<chip>[a-z]\w*)-(?P<count>\d+)")
 _SEVERAL = re.compile(r"(?P<count>\d+)x(?P<chip>\w+)")
 _FIELDS = ("peak_flops_per_second", "utilisation", "dollars_per_hour", "watts")
+# The shape whose share stands for a chip where a run's own is not known.
+_USUAL = (768, 512)
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,26 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class CompiledShare:
+    """The share of the peak that a compiler's cycles grant a training step of one model.
+
+    Attributes:
+      model: its name in docs/compile_table.md.
+      hidden_size, length: its shape.
+      share: of the peak.
+    """
+
+    model: str
+    hidden_size: int
+    length: int
+    share: float
+
+    def distance(self, hidden_size: int, length: int) -> float:
+        """Returns how far another shape is, by the ratios of sizes."""
+        return abs(math.log(hidden_size / self.hidden_size)) + abs(math.log(length / self.length))
+
+
+@dataclass(frozen=True)
 class Device:
     """One or several chips of a kind, which carry out a run.
 
@@ -54,8 +77,9 @@ class Device:
       peak: FLOP/s of all chips in products of bfloat16; of float32 if there is no other.
       peak_float32: the same in products of float32.
       utilisation: the share of the peak that BERT's own products reach.
+      compiled: that share by the compiler, for models of some shapes; empty where runs were measured.
       dollars: per hour of all chips, on demand.
-      spot_share: the share of that price for spot capacity.
+      spot_dollars: per hour of all chips of spot capacity.
       watts: of all chips.
       figures: the sources of the values, by name.
     """
@@ -66,15 +90,24 @@ class Device:
     peak: float
     peak_float32: float
     utilisation: float
+    compiled: tuple[CompiledShare, ...]
     dollars: float
-    spot_share: float
+    spot_dollars: float
     watts: float
     figures: Mapping[str, Figure]
 
-    def flops_per_second(self, compute_dtype: str = "bfloat16") -> float:
-        """Returns the FLOP/s that are reached in products of `bfloat16` or `float32`."""
+    def compiled_for(self, hidden_size: int, length: int) -> CompiledShare | None:
+        """Returns the compiler's share for the model of the nearest shape; None where it has none."""
+        shares = self.compiled
+        return min(shares, key=lambda one: one.distance(hidden_size, length)) if shares else None
+
+    def flops_per_second(
+        self, compute_dtype: str = "bfloat16", hidden_size: int = _USUAL[0], length: int = _USUAL[1]
+    ) -> float:
+        """Returns the FLOP/s that a model's products of `bfloat16` or `float32` reach."""
         peak = self.peak if compute_dtype == "bfloat16" else self.peak_float32
-        return peak * self.utilisation
+        compiled = self.compiled_for(hidden_size, length)
+        return peak * (self.utilisation if compiled is None else compiled.share)
 
     @property
     def is_processor(self) -> bool:
@@ -83,7 +116,7 @@ class Device:
 
     def dollars_per_hour(self, spot: bool = False) -> float:
         """Returns the price per hour, on demand or as spot capacity."""
-        return self.dollars * (self.spot_share if spot else 1.0)
+        return self.spot_dollars if spot else self.dollars
 
     def assumptions(self, spot: bool = False) -> list[str]:
         """Returns the assumed figures in words."""
@@ -93,8 +126,16 @@ class Device:
             "dollars_per_hour": f"{self.dollars:,.2f} dollars per hour",
             "watts": f"{self.watts:,.0f} W",
         }
-        found = [text for name, text in words.items() if self.figures[name].assumed]
-        return found + [f"spot capacity at {self.spot_share:.0%} of the price"] * spot
+        if self.compiled:
+            del words["utilisation"]  # each run says it for its own shape
+        if spot:
+            dated = self.figures.get("dollars_per_hour_spot")
+            words["dollars_per_hour"] = (
+                f"spot capacity at {self.spot_dollars / self.dollars:.0%} of the price"
+                if dated is None
+                else f"{dated.value:g} dollars per chip-hour of spot capacity ({dated.date})"
+            )
+        return [text for name, text in words.items() if self.figures[name].assumed]
 
 
 @dataclass(frozen=True)
@@ -105,12 +146,14 @@ class Prices:
       everywhere: `spot_share`, `power_usage_effectiveness`, `kg_co2e_per_kwh`.
       stages: times and bytes of runs besides their products.
       chips: figures by name.
+      compiled: shares of the peak by the compiler, by chip.
       titles, suffix_counts: by name; the number in a slice's name counts cores, chips, or none.
     """
 
     everywhere: Mapping[str, Figure]
     stages: Mapping[str, Figure]
     chips: Mapping[str, Mapping[str, Figure]]
+    compiled: Mapping[str, tuple[CompiledShare, ...]]
     titles: Mapping[str, str]
     suffix_counts: Mapping[str, str]
 
@@ -125,7 +168,9 @@ class Prices:
         in_pods = figures.pop("dollars_per_hour_in_pods", None)
         if in_pods is not None and chips > _CHIPS_OF_A_HOST:
             figures["dollars_per_hour"] = in_pods
-        peak = figures["peak_flops_per_second"]
+        peak, dollars = figures["peak_flops_per_second"], figures["dollars_per_hour"].value
+        share = self.everywhere["spot_share"].value * dollars
+        spot = figures.get("dollars_per_hour_spot")
         return Device(
             name=name,
             title=self.titles[chip],
@@ -133,8 +178,9 @@ class Prices:
             peak=peak.value * chips,
             peak_float32=figures.get("peak_flops_per_second_float32", peak).value * chips,
             utilisation=figures["utilisation"].value,
-            dollars=figures["dollars_per_hour"].value * chips,
-            spot_share=self.everywhere["spot_share"].value,
+            compiled=self.compiled.get(chip, ()),
+            dollars=dollars * chips,
+            spot_dollars=(share if spot is None else spot.value) * chips,
             watts=figures["watts"].value * chips,
             figures=figures,
         )
@@ -184,8 +230,15 @@ def load_prices(path: Path = FILE) -> Prices:
         raise UserError(
             f"{path} has version {content.get('version')}, expected {VERSION}; restore the file"
         )
+    compiled = {
+        name: tuple(CompiledShare(**row) for row in rows)
+        for name, rows in content["by_compiler"].items()
+        if not isinstance(rows, str)
+    }
     chips = {
-        name: _peaks_of(name) | _figures(path, f"chips.{name}", found)
+        name: _peaks_of(name)
+        | _shares_of(content["by_compiler"], compiled.get(name, ()))
+        | _figures(path, f"chips.{name}", found)
         for name, found in content["chips"].items()
     }
     for name, figures in chips.items():
@@ -196,6 +249,7 @@ def load_prices(path: Path = FILE) -> Prices:
         everywhere=_figures(path, "everywhere", content["everywhere"]),
         stages=_figures(path, "stages", content["stages"]),
         chips=chips,
+        compiled=compiled,
         titles={name: found["title"] for name, found in content["chips"].items()},
         suffix_counts={name: found["suffix_counts"] for name, found in content["chips"].items()},
     )
@@ -210,6 +264,14 @@ def _peaks_of(chip: str) -> dict[str, Figure]:
         for name, field in fields.items()
         if name in peaks
     }
+
+
+def _shares_of(table: Mapping[str, Any], rows: tuple[CompiledShare, ...]) -> dict[str, Figure]:
+    """Returns the share of the peak by the compiler that stands for a chip, if there is one."""
+    usual = [row.share for row in rows if (row.hidden_size, row.length) == _USUAL]
+    if not usual:
+        return {}
+    return {"utilisation": Figure(usual[0], table["source"], table["date"], assumed=True)}
 
 
 def _figures(path: Path, where: str, table: Mapping[str, Any]) -> dict[str, Figure]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -170,6 +170,7 @@ def make_plan(
         )
     ]
     _refuse_unused(tasks, finetuned, experiment.finetune_steps, bool(imported))
+    _note_missing_steps(tasks, (*checkpoints, *made), experiment.finetune_steps)
     finetuned += predicted
     if finetuned:
         predictions = {"predictions": [Output(run) for run in dict.fromkeys(finetuned)]}
@@ -428,3 +429,30 @@ def _refuse_unused(
                 "have no runs; correct it or pretrain.checkpoint_steps"
             )
         console.report(f"note: {entry} is left out: no checkpoint that was imported is of {steps}")
+
+
+def _note_missing_steps(
+    tasks: Iterable[str], parents: Sequence[PlannedRun], finetune_steps: Any
+) -> None:
+    """Says which checkpoints tasks ask for that no run keeps: after training they cannot be had."""
+    kept: dict[str, set[int]] = {}
+    for run in parents:
+        kept.setdefault(run.parameters["procedure"], set()).update(kept_steps(run))
+    missing: dict[tuple[str, int], list[str]] = {}
+    for entry in tasks:
+        wanted = of_task("launch.finetune_steps", finetune_steps, entry)
+        # Steps for all procedures are kept if one of them does.
+        by_name = wanted if isinstance(wanted, Mapping) else {", ".join(kept): wanted}
+        for procedure, steps in by_name.items():
+            # A procedure that is neither planned nor imported is left out knowingly.
+            found = kept.get(procedure, set())
+            if not isinstance(wanted, Mapping):
+                found = set().union(*kept.values())
+            if found:
+                for step in sorted(set(steps or ()) - found):
+                    missing.setdefault((procedure, step), []).append(entry)
+    for (procedure, step), entries in missing.items():
+        console.report(
+            f"note: {', '.join(entries)}: step {step:,} of {procedure} is asked for, and no run keeps it; "
+            "add it to pretrain.checkpoint_steps before training"
+        )

@@ -1,21 +1,27 @@
 """The Cloud TPU service: the calls that the launcher needs, and plain records of the answers.
 
-Only this module knows google-cloud-tpu, whose interface is frozen and will have a successor.
+Only this module knows google-cloud-tpu, whose interface is frozen and will have a successor, and only it
+and google.toml know Google's names of states, error codes, accelerators, software and quotas.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
+import re
+import tomllib
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from multiberts.launch.tpu.settings import TpuSettings
 from multiberts.runs.errors import UserError
 
 if TYPE_CHECKING:
     from google.cloud import tpu_v2
+
+    from multiberts.launch.tpu.settings import TpuSettings
 
 # Marks what this program created; nothing without it is ever deleted.
 LABEL = "launched-by"
@@ -25,11 +31,32 @@ EXPERIMENT = "experiment"
 RUN = "run"
 ATTEMPT = "attempt"
 
-WAITING = frozenset({"CREATING", "ACCEPTED", "PROVISIONING", "WAITING_FOR_RESOURCES"})
-ENDED = frozenset({"SUSPENDING", "SUSPENDED", "FAILED"})
-ACTIVE = "ACTIVE"
-DELETING = "DELETING"
+# States of a queued resource that the launcher waits through; PROVISIONING is apart, as it refuses deletion.
+_WAITING = frozenset({"CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES"})
+_TAKEN = frozenset({"PREEMPTED", "TERMINATED", "STOPPED", "STOPPING", "DELETING"})
+_IN_MAINTENANCE = frozenset({"REPAIRING", "RESTARTING"})
 
+# Codes of google.rpc.Code, by what they lead to; all others are refusals.
+_EXHAUSTED, _NOT_FOUND, _PRECONDITION, _INTERNAL, _UNAVAILABLE = 8, 5, 9, 13, 14
+_KINDS = {
+    _PRECONDITION: "Busy",
+    10: "Busy",  # ABORTED: two calls met
+    2: "Internal",
+    _INTERNAL: "Internal",
+    1: "Unreachable",
+    4: "Unreachable",
+    _UNAVAILABLE: "Unreachable",
+}
+# Kinds that may pass: the same is asked again before the zone is left.
+PASSING = frozenset({"Busy", "Internal", "Unreachable"})
+
+# What to check where a project is refused.
+RIGHTS = (
+    "check project and zones, that the Cloud TPU API (tpu.googleapis.com) is enabled, and that you have "
+    "the role TPU Admin"
+)
+
+_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _SECONDS_FOR_A_CALL = 60.0
 # For the service to accept a request; what follows shows in the list of resources.
 _SECONDS_TO_ACCEPT = 60.0
@@ -38,11 +65,58 @@ _NAMESPACE = uuid.UUID("6f1f0d0e-6a53-4b0f-9d0a-3f1f4f7b2c55")
 
 
 class TpuError(Exception):
-    """A call failed; `kind` is `Quota`, `Stockout`, `Refused` or `Unreachable`."""
+    """A call failed; `kind` is that of `kind_of`."""
 
     def __init__(self, kind: str, message: str):
         super().__init__(message)
         self.kind = kind
+
+
+def kind_of(code: int, message: str) -> str:
+    """Returns what a failure leads to: by its code, and by words only where one code has two meanings.
+
+    Args:
+      code: of google.rpc.Code.
+      message: the service's.
+
+    Returns:
+      `Stockout` (no machine is left), `Quota` (none is allowed), `Busy`, `Internal` or `Unreachable` (may
+      pass), or `Refused`.
+
+    Example:
+      >>> kind_of(8, "Quota 'X' exceeded. Limit: 4"), kind_of(8, "Insufficient reserved capacity")
+      ('Quota', 'Stockout')
+      >>> kind_of(5, "Reservation not found"), kind_of(5, "network x was not found")
+      ('Stockout', 'Refused')
+    """
+    lowered = message.lower()
+    if code == _EXHAUSTED:
+        return "Quota" if "quota" in lowered else "Stockout"
+    # Spot requests get this answer where no machine is left, though nothing was reserved.
+    if code == _NOT_FOUND and "reservation" in lowered:
+        return "Stockout"
+    return _KINDS.get(code, "Refused")
+
+
+def needs_person(message: str) -> str | None:
+    """Returns what only a person can do about a refusal, if waiting cures nothing."""
+    if re.search(r"\blimit:?\s*0(\.0+)?(?!\.?\d)", message, re.IGNORECASE):
+        return f"a quota of 0 needs a person who asks for more at {google_names()['console']}"
+    if "billing" in message.lower():
+        return "billing is off, and needs a person who links a billing account to the project"
+    return None
+
+
+@functools.cache
+def google_names() -> dict[str, Any]:
+    """Returns the tables of `google.toml`: generations of TPUs by the beginning of their slices' names."""
+    return tomllib.loads(Path(__file__).with_name("google.toml").read_text())
+
+
+def generation_of(accelerator_type: str) -> dict[str, Any] | None:
+    """Returns the table of a slice such as `v5litepod-4`; None where `google.toml` has none."""
+    found = google_names().get(accelerator_type.rpartition("-")[0])
+    return found if isinstance(found, dict) and "largest" in found else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +135,21 @@ class Node:
     created: float
     message: str = ""
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether it works, and costs money."""
+        return self.state == "READY"
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether it was preempted or stopped."""
+        return self.state in _TAKEN
+
+    @property
+    def is_in_maintenance(self) -> bool:
+        """Whether Google works on it; afterwards it boots again."""
+        return self.state in _IN_MAINTENANCE or self.health == "UNHEALTHY_MAINTENANCE"
+
 
 @dataclasses.dataclass(frozen=True)
 class Resource:
@@ -72,7 +161,7 @@ class Resource:
       state: the service's word, such as `ACTIVE`.
       created: Unix seconds.
       labels: of its node.
-      message: what went wrong, where the service says so.
+      code, message: what went wrong, where the service says so.
     """
 
     name: str
@@ -80,7 +169,48 @@ class Resource:
     state: str
     created: float
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    code: int = 0
     message: str = ""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it stands in the queue, and costs nothing."""
+        return self.state in _WAITING
+
+    @property
+    def is_provisioning(self) -> bool:
+        """Whether its node is being made; meanwhile it cannot be deleted."""
+        return self.state == "PROVISIONING"
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it has its node."""
+        return self.state == "ACTIVE"
+
+    @property
+    def is_suspending(self) -> bool:
+        """Whether its node is being taken away."""
+        return self.state == "SUSPENDING"
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether its node is taken away; until it is deleted it counts against the quota."""
+        return self.state == "SUSPENDED"
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the service gave it up; until it is deleted it counts against the quota."""
+        return self.state == "FAILED"
+
+    @property
+    def is_deleting(self) -> bool:
+        """Whether it is being deleted."""
+        return self.state == "DELETING"
+
+    @property
+    def failure(self) -> str:
+        """The kind of its failure; see `kind_of`."""
+        return kind_of(self.code, self.message)
 
 
 class Provisioner:
@@ -147,7 +277,7 @@ class Provisioner:
         parent = self._parent(zone)
         node: dict[str, Any] = {
             "accelerator_type": settings.accelerator_type,
-            "runtime_version": settings.runtime_version,
+            "runtime_version": settings.software,
             "labels": {**labels, LABEL: OUR_LABEL},
             "metadata": {"startup-script": startup_script},
             "network_config": {
@@ -157,8 +287,7 @@ class Provisioner:
             },
         }
         if settings.service_account is not None:
-            scope = ["https://www.googleapis.com/auth/cloud-platform"]
-            node["service_account"] = {"email": settings.service_account, "scope": scope}
+            node["service_account"] = {"email": settings.service_account, "scope": [_SCOPE]}
         spec = {"parent": parent, "node_id": name, "node": node}
         resource = tpu_v2.QueuedResource(tpu={"node_spec": [spec]})
         if settings.spot:
@@ -186,8 +315,8 @@ class Provisioner:
         found = _resource(self._client.get_queued_resource(name=name, **self._options), zone)
         if found.labels.get(LABEL) != OUR_LABEL:
             raise TpuError("Refused", f"{name} exists and is not ours")
-        if found.state == DELETING:
-            raise TpuError("Unreachable", f"{name} is still being deleted")
+        if found.is_deleting:
+            raise TpuError("Busy", f"{name} is still being deleted")
 
     def resources(self, zone: str) -> list[Resource]:
         """Returns all queued resources of ours in a zone.
@@ -205,7 +334,7 @@ class Provisioner:
 
         Raises:
           ValueError: it is not ours.
-          TpuError: the service does not answer.
+          TpuError: the service does not answer, or does not delete it in this state.
         """
         from google.api_core import exceptions
         from google.cloud import tpu_v2
@@ -248,7 +377,7 @@ class Provisioner:
         return self._offered("list_accelerator_types", zone)
 
     def runtime_versions(self, zone: str) -> list[str]:
-        """Returns the software that a zone offers."""
+        """Returns software that a zone offers; by reports of users the service's list lacks some of it."""
         return self._offered("list_runtime_versions", zone)
 
     def _offered(self, call: str, zone: str) -> list[str]:
@@ -274,37 +403,160 @@ def _resource(found: tpu_v2.QueuedResource, zone: str) -> Resource:
         state=state.state.name,
         created=found.create_time.timestamp() if found.create_time else 0.0,
         labels=dict(specs[0].node.labels) if specs else {},
+        code=state.failed_data.error.code if "failed_data" in state else 0,
         message=state.failed_data.error.message if "failed_data" in state else "",
     )
 
 
+@dataclasses.dataclass(frozen=True)
+class Quota:
+    """A limit of the project.
+
+    Attributes:
+      name: Google's.
+      place: the zone or region.
+      limit: in units of a slice's number, or in addresses; None: without limit.
+      used: of it; None where the service does not say.
+    """
+
+    name: str
+    place: str
+    limit: int | None
+    used: int | None = None
+
+
+class Quotas:
+    """The quotas of one project that nodes count against.
+
+    Over HTTP (Cloud Quotas API, Compute Engine): the TPU client does not have them.
+    """
+
+    def __init__(self, project: str, session: Any = None, address: str | None = None):
+        """Opens no connection.
+
+        Args:
+          project: of Google Cloud.
+          session: a `requests.Session`; None: signed in with this machine's credentials.
+          address: of a server in place of Google's, such as `http://127.0.0.1:8000`.
+
+        Raises:
+          UserError: google-cloud-tpu is not installed, or nobody is signed in.
+        """
+        self._project = project
+        self._session = _default_session() if session is None else session
+        self._of_tpus = address or "https://cloudquotas.googleapis.com"
+        self._of_machines = address or "https://compute.googleapis.com"
+
+    def of_slices(self, accelerator_type: str, spot: bool, zone: str) -> list[Quota]:
+        """Returns the quotas that a slice counts against in a zone; all of them hold.
+
+        Raises:
+          TpuError: the service refuses, or does not answer.
+        """
+        prefix = (generation_of(accelerator_type) or {}).get("quota_spot" if spot else "quota")
+        if prefix is None:
+            return []
+        name = re.compile(rf"{prefix}PerProjectPer(Zone|Region)(ForTPUAPI)?")
+        found = []
+        for entry in self._tpu_quotas():
+            match = name.fullmatch(entry.get("quotaId", ""))
+            if match is not None:
+                kind = match[1].lower()
+                place = zone if kind == "zone" else region_of(zone)
+                limit = _limit(entry.get("dimensionsInfos", ()), kind, place)
+                found.append(Quota(entry["quotaId"], place, limit))
+        return found
+
+    def of_addresses(self, zone: str) -> Quota | None:
+        """Returns the quota of external addresses in a zone's region.
+
+        Raises:
+          TpuError: the service refuses, or does not answer.
+        """
+        region, name = region_of(zone), google_names()["addresses"]["quota"]
+        url = f"{self._of_machines}/compute/v1/projects/{self._project}/regions/{region}"
+        for entry in self._get(url).get("quotas", ()):
+            if entry.get("metric") == name:
+                return Quota(name, region, int(entry["limit"]), int(entry.get("usage", 0)))
+        return None
+
+    def _tpu_quotas(self) -> Iterator[dict[str, Any]]:
+        service = f"projects/{self._project}/locations/global/services/tpu.googleapis.com"
+        url, page = f"{self._of_tpus}/v1/{service}/quotaInfos", ""
+        while True:
+            answer = self._get(url, {"pageSize": "500", "pageToken": page} if page else {})
+            yield from answer.get("quotaInfos", ())
+            page = answer.get("nextPageToken", "")
+            if not page:
+                return
+
+    def _get(self, url: str, parameters: Mapping[str, str] | None = None) -> dict[str, Any]:
+        import requests
+        from google.auth.exceptions import GoogleAuthError
+
+        try:
+            answer = self._session.get(url, params=parameters, timeout=_SECONDS_FOR_A_CALL)
+            content: dict[str, Any] = answer.json()
+        except (requests.RequestException, ValueError) as error:
+            raise TpuError("Unreachable", f"{url}: {error}") from error
+        except GoogleAuthError as error:
+            raise TpuError("Refused", f"signing in failed: {error}") from error
+        if answer.status_code != 200:
+            said = content.get("error", {}).get("message", f"status {answer.status_code}")
+            raise TpuError("Refused", said)
+        return content
+
+
+def region_of(zone: str) -> str:
+    """Returns the region of a zone: `us-central1` of `us-central1-a`."""
+    return zone.rpartition("-")[0]
+
+
+def _limit(infos: Iterable[Mapping[str, Any]], kind: str, place: str) -> int | None:
+    """Returns a quota's limit in a place: its own, else that of all places that have none of their own."""
+    general: int | None = 0
+    for info in infos:
+        value = int(info.get("details", {}).get("value", 0))
+        limit = None if value < 0 else value
+        named = info.get("dimensions", {}).get(kind)
+        if named == place:
+            return limit
+        if named is None and place in info.get("applicableLocations", (place,)):
+            general = limit
+    return general
+
+
 def _default_client() -> Any:
+    with _clear_sign_in():
+        from google.cloud import tpu_v2
+
+        return tpu_v2.TpuClient()
+
+
+def _default_session() -> Any:
+    with _clear_sign_in():
+        import google.auth
+        from google.auth.transport.requests import AuthorizedSession
+
+        return AuthorizedSession(google.auth.default(scopes=[_SCOPE])[0])
+
+
+@contextlib.contextmanager
+def _clear_sign_in() -> Iterator[None]:
     try:
         from google.auth.exceptions import DefaultCredentialsError
-        from google.cloud import tpu_v2
+
+        try:
+            yield
+        except DefaultCredentialsError as error:
+            raise UserError(
+                "nobody is signed in to Google Cloud here; run `gcloud auth application-default "
+                "login`, or set GOOGLE_APPLICATION_CREDENTIALS to a service account's key"
+            ) from error
     except ImportError as error:
         raise UserError(
             f"Cloud TPU needs google-cloud-tpu ({error}); pip install -r requirements-cloud.txt"
         ) from error
-    try:
-        return tpu_v2.TpuClient()
-    except DefaultCredentialsError as error:
-        raise UserError(
-            "nobody is signed in to Google Cloud here; run `gcloud auth application-default login`, or "
-            "set GOOGLE_APPLICATION_CREDENTIALS to a service account's key"
-        ) from error
-
-
-# In the service's messages where no machine is left, in contrast to a quota.
-_STOCKOUT = ("no more capacity", "not enough resources", "stockout", "resource pool exhausted")
-
-
-def kind_of_message(message: str) -> str:
-    """Returns `Quota`, `Stockout` or `Refused`, from the service's message about a failure."""
-    lowered = message.lower()
-    if any(words in lowered for words in _STOCKOUT):
-        return "Stockout"
-    return "Quota" if "quota" in lowered else "Refused"
 
 
 @contextlib.contextmanager
@@ -315,14 +567,11 @@ def _clear_errors() -> Iterator[None]:
 
     try:
         yield
-    except exceptions.ResourceExhausted as error:
-        kind = kind_of_message(error.message)
-        raise TpuError("Quota" if kind == "Refused" else kind, error.message) from error
-    except (
-        exceptions.ServerError, exceptions.RetryError, exceptions.Aborted, exceptions.Cancelled
-    ) as error:  # fmt: skip
+    except exceptions.RetryError as error:
         raise TpuError("Unreachable", str(error)) from error
     except exceptions.GoogleAPICallError as error:
-        raise TpuError("Refused", error.message) from error
+        status = error.grpc_status_code
+        code = getattr(status, "value", (_INTERNAL,))[0]
+        raise TpuError(kind_of(code, error.message or ""), error.message or str(error)) from error
     except GoogleAuthError as error:
         raise TpuError("Refused", f"signing in failed: {error}") from error

@@ -2,7 +2,8 @@
 
 `python -m multiberts.launch.tpu.node settings.json log`. On SIGTERM, or when the metadata server says that
 the machine is being preempted, the trainer is sent SIGTERM and saves. A trainer that was asked to stop though
-the machine stays is started again.
+the machine stays is started again; so is one that saves because maintenance was announced. Once all has ended
+and no launcher looks, the node deletes itself.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from multiberts.bert.training.log import tail_of_metrics
+from multiberts.launch.tpu.client import Provisioner, Resource, TpuError
+from multiberts.launch.tpu.places import LOOK
 from multiberts.launch.workers.heartbeats import HEARTBEATS, WatchedProcess
 from multiberts.runs.bucket.mirror import local_copy
 from multiberts.runs.bucket.objects import Bucket
 from multiberts.runs.console import report
-from multiberts.runs.environment import JAX, engine
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import EXIT_PREEMPTED
 
@@ -39,9 +40,12 @@ _BYTES_OF_LOG = 256 * 2**10
 METRICS = "metrics.jsonl"
 # As Google's own libraries name it.
 METADATA_VARIABLE = "GCE_METADATA_HOST"
-# What Compute Engine's metadata server answers once the machine is being preempted.
-_PREEMPTED = "TRUE"
+# What Compute Engine's metadata server answers: on spot capacity shortly before the machine is taken, on
+# demand up to an hour before maintenance. TPUs are not moved to another host: they boot again on one.
+_PREEMPTED = "instance/preempted", "TRUE"
+_MAINTENANCE = "instance/maintenance-event", "TERMINATE_ON_HOST_MAINTENANCE"
 _SECONDS_BETWEEN_QUESTIONS = 1.0
+_SECONDS_BETWEEN_DELETIONS = 600.0
 
 
 class NodeBoot:
@@ -65,14 +69,23 @@ class NodeBoot:
         self._restarts = 0
         self._trainer: subprocess.Popen[bytes] | None = None
         self._asked_to_stop = False
+        self._maintenance = ""
         self._reporting = threading.Lock()
         self._reported_bytes = -1
 
     def carry_out(self) -> int:
         """Checks, trains, and returns the exit status."""
         signal.signal(signal.SIGTERM, self._pass_on)
-        for target in (self._report_now_and_then, self._stop_when_preempted):
+        for target in (self._report_now_and_then, self._ask_metadata):
             threading.Thread(target=target, daemon=True).start()
+        status = self._check_and_train()
+        if not self._asked_to_stop:
+            wait_until_forgotten(self._bucket, self._settings["forgotten_seconds"])
+            own = Resource(state="", created=0.0, **self._settings["resource"])
+            delete_forgotten(Provisioner(self._settings["project"]), own)
+        return status
+
+    def _check_and_train(self) -> int:
         self._enter("checking")
         problem = self._problem_of_accelerator()
         if problem is not None:
@@ -86,7 +99,9 @@ class NodeBoot:
                 return 0
             if status == _EXIT_USER_ERROR:
                 return self._fail("UserError", self._last_error(), status)
-            if status != EXIT_PREEMPTED and not self._asked_to_stop:
+            # A trainer that is asked to save while it still imports libraries dies of SIGTERM.
+            was_asked = status in (EXIT_PREEMPTED, -signal.SIGTERM)
+            if not was_asked and not self._asked_to_stop:
                 crashes += 1
                 if crashes > _CRASHES_ALLOWED:
                     line = f"the trainer ended {crashes} times, at last with status {status}"
@@ -131,17 +146,18 @@ class NodeBoot:
         if self._trainer is not None and self._trainer.poll() is None:
             self._trainer.terminate()
 
-    def _stop_when_preempted(self) -> None:
+    def _ask_metadata(self) -> None:
         """Asks the metadata server: the service of the start-up script passes no SIGTERM on."""
-        host = os.environ.get(METADATA_VARIABLE, "metadata.google.internal")
-        url = f"http://{host}/computeMetadata/v1/instance/preempted"
-        question = urllib.request.Request(url, headers={"Metadata-Flavor": "Google"})
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         while not self._asked_to_stop:
-            with contextlib.suppress(OSError), opener.open(question, timeout=5) as answer:
-                if answer.read().decode() == _PREEMPTED:
-                    report("the metadata server says that this machine is being preempted")
-                    self._pass_on(signal.SIGTERM, None)
+            if metadata(_PREEMPTED[0]) == _PREEMPTED[1]:
+                report("the metadata server says that this machine is being preempted")
+                self._pass_on(signal.SIGTERM, None)
+            event = metadata(_MAINTENANCE[0]) or self._maintenance
+            announced = event if event == _MAINTENANCE[1] else ""
+            if announced and not self._maintenance and self._trainer is not None:
+                report("maintenance of this machine is announced: the trainer saves, and goes on")
+                self._trainer.terminate()
+            self._maintenance = announced
             time.sleep(_SECONDS_BETWEEN_QUESTIONS)
 
     def _enter(self, phase: str) -> None:
@@ -186,6 +202,7 @@ class NodeBoot:
                 "step": self._step,
                 "restarts": self._restarts,
                 "error": self._error,
+                "maintenance": self._maintenance,
             }
             try:
                 self._bucket.write(self._settings["beat"], json.dumps(beat).encode())
@@ -203,6 +220,39 @@ def last_step(metrics: Path) -> int | None:
     return lines[-1]["step"] if lines else None
 
 
+def metadata(name: str) -> str | None:
+    """Returns what the machine's metadata server answers; None where there is none."""
+    host = os.environ.get(METADATA_VARIABLE, "metadata.google.internal")
+    url = f"http://{host}/computeMetadata/v1/{name}"
+    question = urllib.request.Request(url, headers={"Metadata-Flavor": "Google"})
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with contextlib.suppress(OSError), opener.open(question, timeout=5) as answer:
+        return str(answer.read().decode()).strip()
+    return None
+
+
+def wait_until_forgotten(bucket: Bucket, seconds: float) -> None:
+    """Returns once no launcher has looked for so long, by this machine's clock alone."""
+    last, since = None, time.monotonic()
+    while time.monotonic() - since < seconds:
+        with contextlib.suppress(UserError):  # out of reach for a while
+            found = bucket.read(LOOK)
+            if found != last:
+                last, since = found, time.monotonic()
+        time.sleep(min(60.0, seconds / 4))
+
+
+def delete_forgotten(provisioner: Provisioner, own: Resource) -> None:
+    """Deletes the node's own queued resource, which costs its full price until somebody does."""
+    while True:
+        report(f"no launcher has looked for long: {own.name} deletes itself")
+        try:
+            return provisioner.delete(own)
+        except TpuError as error:
+            report(f"{own.name} cannot be deleted from here: {error}")
+        time.sleep(_SECONDS_BETWEEN_DELETIONS)
+
+
 def check_accelerator(kind: str) -> None:
     """Multiplies two matrices on every device of a kind, and prints how many there are.
 
@@ -212,41 +262,18 @@ def check_accelerator(kind: str) -> None:
     Raises:
       RuntimeError: there is none, or its product is wrong.
     """
+    import jax
     import numpy as np
 
-    library, devices, multiply = (_jax_devices if engine() == JAX else _tensorflow_devices)(kind)
+    devices = [one for one in jax.devices() if one.platform.upper() == kind]
     if not devices:
-        raise RuntimeError(f"{library} sees no {kind}")
+        raise RuntimeError(f"JAX {jax.__version__} sees no {kind}")
     factor = np.arange(64, dtype=np.float32).reshape(8, 8) / 64
     for device in devices:
-        if not np.allclose(multiply(factor, device), factor @ factor, atol=0.05):
-            raise RuntimeError(f"{device} multiplies wrongly")
-    report(f"{len(devices)} {kind} answer to {library}")
-
-
-# A library's name and version, its devices of a kind, and the square of a matrix on one of them.
-_Found = tuple[str, list[Any], Callable[[Any, Any], Any]]
-
-
-def _jax_devices(kind: str) -> _Found:
-    import jax
-
-    def multiply(factor: Any, device: Any) -> Any:
         placed = jax.device_put(factor, device)
-        return jax.device_get(placed @ placed)
-
-    devices = [one for one in jax.devices() if one.platform.upper() == kind]
-    return f"JAX {jax.__version__}", devices, multiply
-
-
-def _tensorflow_devices(kind: str) -> _Found:
-    import tensorflow as tf
-
-    def multiply(factor: Any, device: Any) -> Any:
-        with tf.device(device.name):
-            return tf.linalg.matmul(factor, factor).numpy()
-
-    return f"TensorFlow {tf.__version__}", tf.config.list_logical_devices(kind), multiply
+        if not np.allclose(jax.device_get(placed @ placed), factor @ factor, atol=0.05):
+            raise RuntimeError(f"{device} multiplies wrongly")
+    report(f"{len(devices)} {kind} answer to JAX {jax.__version__}")
 
 
 if __name__ == "__main__":

@@ -19,8 +19,9 @@ from multiberts.runs.directory import fingerprint
 # Arguments of pre-training that name directories of finished runs.
 _INPUTS = ("corpus", "evaluation_corpus", "initial_checkpoint")
 
-# The object with a random number, made once.
+# The object with a random number, made once, and the one that each look of a launcher changes.
 _SALT = "launch/salt"
+LOOK = "launch/look"
 # Stands for the experiment's root where its runs' arguments are asked for.
 _ROOT = "/the-root-of-the-experiment"
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from multiberts.launch.tpu.client import DELETING, EXPERIMENT, Provisioner, TpuError
+from multiberts.launch.tpu.client import EXPERIMENT, Provisioner, TpuError
 from multiberts.launch.tpu.places import Places
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
@@ -21,8 +21,10 @@ def delete_resources(
     *,
     everything: bool,
     provisioner: Provisioner | None = None,
-) -> list[str]:
+) -> tuple[list[str], list[str]]:
     """Deletes resources that carry the experiment's labels and that nobody will use again.
+
+    One that cannot be deleted now (its node is just being made, its zone does not answer) keeps no other.
 
     Args:
       root: the experiment's root.
@@ -31,10 +33,10 @@ def delete_resources(
       provisioner: None: of the project.
 
     Returns:
-      What was deleted and what continues, for people.
+      Two lists for people: what was deleted and what continues; and what could not be deleted.
 
     Raises:
-      UserError: an option is missing, nobody is signed in, or a zone does not answer.
+      UserError: an option is missing, or nobody is signed in.
     """
     for option in _OPTIONS:
         if not options.get(option):
@@ -45,28 +47,30 @@ def delete_resources(
     provisioner = provisioner or Provisioner(options["project"])
     wanted = {} if everything else _unfinished(root)
     names = {places.name(run): run for run in wanted.values()}  # type: ignore[arg-type]
-    lines = []
+    lines: list[str] = []
+    left: list[str] = []
     for zone in options["zones"]:
         try:
-            for resource in provisioner.resources(zone):
-                if resource.labels.get(EXPERIMENT) != places.experiment:
-                    continue
-                described = f"queued resource {resource.name} in {zone} ({resource.state.lower()})"
-                if resource.name in names:
-                    run = names[resource.name]
-                    lines.append(
-                        f"{described}: spared, as {run.name} trains on without a launcher; "
-                        "reap.everything = True deletes it too"
-                    )
-                elif resource.state != DELETING:
+            found = provisioner.resources(zone)
+        except TpuError as error:
+            left.append(f"{zone} of project {options['project']} cannot be looked into: {error}")
+            continue
+        for resource in found:
+            if resource.labels.get(EXPERIMENT) != places.experiment:
+                continue
+            described = f"queued resource {resource.name} in {zone} ({resource.state.lower()})"
+            if resource.name in names:
+                lines.append(
+                    f"{described}: spared, as {names[resource.name].name} trains on without a "
+                    "launcher; reap.everything = True deletes it too"
+                )
+            elif not resource.is_deleting:
+                try:
                     provisioner.delete(resource)
                     lines.append(f"{described}: deleted")
-        except TpuError as error:
-            raise UserError(
-                f"Cloud TPU in {zone} of project {options['project']}: {error}; what was deleted "
-                "before: " + ("; ".join(lines) or "nothing")
-            ) from error
-    return lines
+                except TpuError as error:
+                    left.append(f"{described}: not deleted: {error}; reap again in some minutes")
+    return lines, left
 
 
 def _unfinished(root: PathLike) -> dict[str, MarkedRun]:

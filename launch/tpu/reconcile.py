@@ -7,24 +7,15 @@ import itertools
 from collections.abc import Sequence
 
 from multiberts.launch.markers.attempts import Attempt
-from multiberts.launch.tpu.client import (
-    ACTIVE,
-    DELETING,
-    ENDED,
-    WAITING,
-    Node,
-    Resource,
-    kind_of_message,
-)
+from multiberts.launch.tpu.client import PASSING, Node, Resource
 from multiberts.launch.tpu.settings import TpuSettings
 from multiberts.runs.errors import counted
 
-# Errors of an attempt after which the next zone is tried.
-_OF_THE_ZONE = frozenset({"Stockout", "Quota", "Refused"})
-# Errors of attempts that had no node: they cost nothing, and a queue may last for weeks.
-_WITHOUT_NODE = frozenset({"Stockout", "Quota"})
-# States of a preempted node.
-_TAKEN = frozenset({"PREEMPTED", "TERMINATED", "STOPPED", "STOPPING", "DELETING"})
+# Kinds of errors of attempts that never had a node that was ready: another zone may have one. They cost
+# nothing, and a queue may last for weeks, so they do not count. `NoNode`: it was taken back before.
+_WITHOUT_NODE = PASSING | {"Stockout", "Quota", "Refused", "NoNode"}
+# How often the same is asked of a zone where the error may pass.
+TIMES_ASKED = 3
 # A node with a heartbeat this fresh is at work.
 _FRESH_SECONDS = 60.0
 _MAX_BACKOFF_SECONDS = 3600.0
@@ -40,6 +31,7 @@ class Beat:
       step: that training has reached.
       restarts: of the trainer since the boot.
       error: `kind` and `message` where it failed.
+      maintenance: the event that the metadata server announces; empty: none.
     """
 
     phase: str
@@ -49,6 +41,7 @@ class Beat:
     step: int | None = None
     restarts: int = 0
     error: dict[str, str] | None = None
+    maintenance: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,17 +130,17 @@ def decide(seen: Seen, settings: TpuSettings) -> Action:
     | seen | action |
     |---|---|
     | DONE | let the trainer end; delete the resource; finish |
-    | nothing | create, up to a number of attempts or dollars, with back-off |
+    | nothing | create, up to a number of failures or dollars, with back-off |
     | waiting | wait; past the patience delete, then the next zone, if there are several |
     | active, fresh heartbeat | show |
-    | active, old or no heartbeat | look at the node's health, delete |
+    | active, old or no heartbeat | look at the node's health, wait through maintenance, delete |
     | suspending, suspended, failed | delete, as they keep using quota (once it has saved) |
     """
-    alive = [one for one in seen.resources if one.state != DELETING]
+    alive = [one for one in seen.resources if not one.is_deleting]
     last = seen.attempts[-1] if seen.attempts else None
     if seen.done and alive:
         # After DONE the trainer removes its state from the bucket and gives the lease back.
-        if alive[0].state == ACTIVE and _is_working(seen):
+        if alive[0].is_active and _is_working(seen):
             return Wait(f"done in {alive[0].zone}, its trainer is ending")
         return Delete(alive[0], "done")
     if seen.done and last is not None and last.ended is None:
@@ -156,6 +149,9 @@ def decide(seen: Seen, settings: TpuSettings) -> Action:
         # Of several resources of one run, keep that of the last attempt.
         zone = None if last is None else last.zone
         return Delete(min(alive, key=lambda one: (one.zone == zone, one.created)))
+    if alive and last is not None and last.ended is not None:
+        # The service refused the request and carried it out all the same: nobody would count its cost.
+        return Delete(alive[0])
     if alive:
         return _with_resource(alive[0], seen, settings)
     if seen.resources:
@@ -177,7 +173,7 @@ def reason_to_hold(nodes: int, is_proven: bool, settings: TpuSettings) -> str | 
       settings: `max_nodes`.
 
     Example:
-      >>> settings = TpuSettings("p", ["z"], "v4-8", "v", "gs://b", max_nodes=2)
+      >>> settings = TpuSettings("p", ["z"], "v4-8", "gs://b", max_nodes=2)
       >>> reason_to_hold(1, False, settings)
       'waits for the first steps of the first run'
       >>> reason_to_hold(2, True, settings)
@@ -195,7 +191,36 @@ def next_zone(attempts: Sequence[Attempt], zones: Sequence[str]) -> str:
     if not attempts or attempts[-1].zone not in zones:
         return zones[0]
     place = list(zones).index(attempts[-1].zone or "")
-    return zones[(place + (_kind(attempts[-1]) in _OF_THE_ZONE)) % len(zones)]
+    return zones[(place + _leaves_zone(attempts)) % len(zones)]
+
+
+def _leaves_zone(attempts: Sequence[Attempt]) -> bool:
+    """Returns whether the last attempt's zone had no node, and not only for a moment."""
+    last, kind = attempts[-1], _kind(attempts[-1])
+    if kind not in PASSING:
+        return kind in _WITHOUT_NODE
+    equal = itertools.takewhile(
+        lambda one: (one.zone, _kind(one)) == (last.zone, kind), reversed(attempts)
+    )
+    return sum(times_asked(one) for one in equal) >= TIMES_ASKED
+
+
+def times_asked(attempt: Attempt) -> int:
+    """Returns how often the service has answered an attempt's request with the error it has."""
+    return int((attempt.error or {}).get("times", 1))
+
+
+def after_refusal(attempt: Attempt, kind: str, message: str) -> tuple[dict[str, str], bool]:
+    """Returns the error to note of an attempt whose request was not accepted, and whether it has ended.
+
+    One that may pass is asked again under the same request id, which makes no second node.
+    """
+    noted = {"kind": kind, "message": message}
+    if kind not in PASSING:
+        return noted, True
+    is_equal = (attempt.error or {}).get("kind") == kind
+    times = times_asked(attempt) + 1 if is_equal else 1
+    return {**noted, "times": str(times)}, times >= TIMES_ASKED
 
 
 def seconds_to_wait(attempts: Sequence[Attempt], settings: TpuSettings) -> float:
@@ -204,9 +229,9 @@ def seconds_to_wait(attempts: Sequence[Attempt], settings: TpuSettings) -> float
     There is none while some zone is untried; after each round of failures it doubles.
     """
     failed = _failures_in_a_row(attempts)
-    if failed and _kind(attempts[-1]) in _OF_THE_ZONE:
+    if failed and _kind(attempts[-1]) in _WITHOUT_NODE:
         rounds, untried = divmod(failed, len(settings.zones))
-        failed = 0 if untried else rounds
+        failed = 0 if untried and _leaves_zone(attempts) else max(1, rounds)
     if not failed:
         return 0.0
     return min(settings.backoff_seconds * 2.0 ** min(failed - 1, 30), _MAX_BACKOFF_SECONDS)
@@ -214,31 +239,44 @@ def seconds_to_wait(attempts: Sequence[Attempt], settings: TpuSettings) -> float
 
 def _failures_in_a_row(attempts: Sequence[Attempt], left_out: frozenset[str] = frozenset()) -> int:
     """Returns how many of the last attempts failed, but for those with errors of some kinds."""
-    outcomes = [one.outcome for one in reversed(attempts) if _kind(one) not in left_out]
+    outcomes = (one.outcome for one in reversed(attempts) if _kind(one) not in left_out)
     return sum(1 for _ in itertools.takewhile({"failed", "lost"}.__contains__, outcomes))
 
 
 def _with_resource(resource: Resource, seen: Seen, settings: TpuSettings) -> Action:
-    state, zone = resource.state, resource.zone
+    zone = resource.zone
     if settings.budget is not None and seen.spent >= settings.budget:
         return Delete(resource, "failed", _error("Budget", _over_budget(seen.spent, settings)))
-    if state == "SUSPENDING" and _is_working(seen):
+    if resource.is_suspending and _is_working(seen):
         return Wait(f"preempted in {zone}, still saving")
-    if state == "FAILED":
+    if resource.has_failed:
         message = resource.message or "the service gave no reason"
-        return Delete(resource, "failed", _error(kind_of_message(message), message))
-    if state in ENDED:
-        return Delete(resource, "preempted", _error("Preempted", f"preempted in {zone}"))
-    if state in WAITING:
-        minutes = (seen.now - resource.created) / 60
-        is_late = minutes > settings.patience_minutes and len(settings.zones) > 1
-        if is_late and state != "PROVISIONING":
-            message = f"no node in {zone} within {minutes:.0f} minutes"
-            return Delete(resource, "failed", _error("Stockout", message))
-        return Wait(f"{state} in {zone} for {minutes:.0f} minutes")
-    if state == ACTIVE:
+        return Delete(
+            resource,
+            "failed",
+            _error("Failed" if _had_node(seen) else resource.failure, f"{zone}: {message}"),
+        )
+    if resource.is_suspending or resource.is_suspended:
+        if _had_node(seen):
+            return Delete(resource, "preempted", _error("Preempted", f"preempted in {zone}"))
+        message = f"taken back in {zone} before its node was ready"
+        return Delete(resource, "failed", _error("NoNode", message))
+    minutes = (seen.now - resource.created) / 60
+    if resource.is_waiting and minutes > settings.patience_minutes and len(settings.zones) > 1:
+        message = f"no node in {zone} within {minutes:.0f} minutes"
+        return Delete(resource, "failed", _error("Stockout", message))
+    if resource.is_waiting or resource.is_provisioning:
+        return Wait(f"{resource.state} in {zone} for {minutes:.0f} minutes")
+    if resource.is_active:
         return _of_active(resource, seen, settings)
-    return Wait(f"{resource.name} is in the state {state}")
+    return Wait(f"{resource.name} is in the state {resource.state}")
+
+
+def _had_node(seen: Seen) -> bool:
+    """Returns whether the last attempt's node has been ready: only then it cost money, and counts."""
+    last = seen.attempts[-1] if seen.attempts else None
+    is_priced = last is not None and last.dollars_per_hour is not None
+    return is_priced or seen.beat is not None or (seen.node is not None and seen.node.is_ready)
 
 
 def _is_working(seen: Seen) -> bool:
@@ -250,25 +288,39 @@ def _is_working(seen: Seen) -> bool:
 
 
 def _of_active(resource: Resource, seen: Seen, settings: TpuSettings) -> Action:
-    node, beat = seen.node, seen.beat
+    node, beat, zone = seen.node, seen.beat, resource.zone
     health = "" if node is None else f"; its node is {node.state}, {node.health} {node.message}"
-    if node is not None and node.state in _TAKEN:
-        return Delete(resource, "preempted", _error("Preempted", health.removeprefix("; ")))
-    if beat is None:
-        minutes = (seen.now - (resource.created if node is None else node.created)) / 60
-        if minutes > settings.boot_minutes:
-            message = f"no heartbeat {minutes:.0f} minutes after its boot{health}"
-            return Delete(resource, "lost", _error("Silent", message))
-        return Wait(f"booting in {resource.zone}")
-    if beat.phase == "failed":
+    if node is not None and node.is_taken:
+        message = health.removeprefix("; ")
+        if _had_node(seen):
+            return Delete(resource, "preempted", _error("Preempted", message))
+        return Delete(resource, "failed", _error("NoNode", message))
+    if beat is not None and beat.phase == "failed":
         return Delete(resource, "failed", beat.error)
-    if beat.phase == "preempted":
-        return Delete(resource, "preempted", _error("Preempted", f"preempted in {resource.zone}"))
-    minutes = (seen.now - min(beat.time, max(beat.progressed, beat.booted))) / 60
-    if minutes > settings.heartbeat_minutes:
-        message = f"no heartbeat or step for {minutes:.0f} minutes{health}"
-        return Delete(resource, "lost", _error("Silent", message))
-    return Show(beat)
+    if beat is not None and beat.phase == "preempted":
+        return Delete(resource, "preempted", _error("Preempted", f"preempted in {zone}"))
+    if beat is None and node is None:
+        return Wait(f"booting in {zone}")
+    if beat is None:
+        assert node is not None
+        minutes, limit = (seen.now - node.created) / 60, settings.boot_minutes
+        silence = f"no heartbeat {minutes:.0f} minutes after its boot"
+    else:
+        last = min(beat.time, max(beat.progressed, beat.booted))
+        minutes, limit = (seen.now - last) / 60, settings.heartbeat_minutes
+        silence = f"no heartbeat or step for {minutes:.0f} minutes"
+    if minutes <= limit:
+        return Wait(f"booting in {zone}") if beat is None else Show(beat)
+    announced = beat.maintenance if beat is not None else ""
+    if announced or (node is not None and node.is_in_maintenance):
+        # The machine boots again afterwards, and training resumes; a new request would queue again.
+        if minutes <= settings.maintenance_minutes:
+            return Wait(f"in maintenance in {zone} for {minutes:.0f} minutes")
+        message = f"{silence}, in maintenance {announced}".rstrip() + health
+        return Delete(resource, "preempted", _error("Maintenance", message))
+    return Delete(
+        resource, "lost", _error("Silent" if _had_node(seen) else "NoNode", silence + health)
+    )
 
 
 def _without_resource(seen: Seen, last: Attempt | None, settings: TpuSettings) -> Action:
@@ -277,18 +329,20 @@ def _without_resource(seen: Seen, last: Attempt | None, settings: TpuSettings) -
             return Create(last.attempt, last.zone or settings.zones[0])
         if seen.beat is not None and seen.beat.phase == "failed":
             return End("failed", seen.beat.error)
-        return End("lost", _error("Gone", f"{last.job} is gone, though nobody here deleted it"))
+        kind = "Gone" if _had_node(seen) else "NoNode"
+        return End("lost", _error(kind, f"{last.job} is gone, though nobody here deleted it"))
     message = ((last and last.error) or {}).get("message", "no reason known")
     if last is not None and _kind(last) == "UserError":
         return GiveUp(message, is_user_error=True)
     if settings.budget is not None and seen.spent >= settings.budget:
         return GiveUp(_over_budget(seen.spent, settings), is_user_error=True)
-    with_node = sum(_kind(attempt) not in _WITHOUT_NODE for attempt in seen.attempts)
-    if with_node >= settings.max_attempts:
-        return GiveUp(f"{with_node} attempts were made; the last: {message}")
-    failures = _failures_in_a_row(seen.attempts, _OF_THE_ZONE)
+    failures = _failures_in_a_row(seen.attempts, _WITHOUT_NODE)
     if failures >= settings.max_failures:
         return GiveUp(f"{counted(failures, 'attempt')} in a row failed; the last: {message}")
+    kinds = map(_kind, reversed(seen.attempts))
+    refusals = sum(1 for _ in itertools.takewhile("Refused".__eq__, kinds))
+    if refusals >= settings.max_failures * len(settings.zones):
+        return GiveUp(f"{counted(refusals, 'request')} in a row were refused; the last: {message}")
     start = ((last and last.ended) or 0.0) + seconds_to_wait(seen.attempts, settings)
     if seen.now < start:
         return Wait(f"the next attempt starts in {start - seen.now:.0f} s")

@@ -17,16 +17,15 @@ from multiberts.launch.markers.attempts import (
 )
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.tpu.client import (
-    ACTIVE,
-    DELETING,
     EXPERIMENT,
     Provisioner,
     Resource,
     TpuError,
+    needs_person,
     request_id,
 )
 from multiberts.launch.tpu.node import METRICS, last_step
-from multiberts.launch.tpu.places import Places
+from multiberts.launch.tpu.places import LOOK, Places
 from multiberts.launch.tpu.reconcile import (
     Action,
     Beat,
@@ -38,6 +37,7 @@ from multiberts.launch.tpu.reconcile import (
     Seen,
     Show,
     Wait,
+    after_refusal,
     decide,
     reason_to_hold,
 )
@@ -93,17 +93,19 @@ class Reconciler:
           What was done, by a run's path.
         """
         found, unseen = self._look()
+        # Nodes that have ended delete themselves when it stops changing.
+        self._places.bucket.write(LOOK, f"{time.time():.0f}".encode())
         known = {self._places.name(run) for run in planned if not run.done(self._root)}
         for resource in found:
-            if (name := resource.name) not in known and resource.state != DELETING:
+            name = resource.name
+            if name not in known and not resource.is_deleting and self._delete(resource):
                 self._say(name, f"{name}: belongs to no run that is left; deleted")
-                self._delete(resource)
         spent = self._spent(planned)
         is_proven = any(
             run.done(self._root) or last_step(self._root / run.path / METRICS) is not None
             for run in planned
         )
-        self._in_use = {one.name: one for one in found if one.state != DELETING}
+        self._in_use = {one.name: one for one in found if not one.is_deleting}
         failed: GiveUp | None = None
         actions: dict[str, Action] = {}
         for run in runs:
@@ -161,7 +163,7 @@ class Reconciler:
         attempts = tuple(a for a in attempts_at(self._root, run.path) if a.engine == ENGINE)
         last = attempts[-1] if attempts else None
         word = None if last is None else self._places.read_beat(run, last.attempt)
-        active = [resource for resource in mine if resource.state == ACTIVE]
+        active = [resource for resource in mine if resource.is_active]
         node = None
         if active:
             try:
@@ -169,7 +171,7 @@ class Reconciler:
             except TpuError as error:
                 self._say(run.path, f"{run.name}: its node cannot be looked up: {error}")
         if last is not None and last.ended is None:
-            since = node.created if node is not None else None
+            since = node.created if node is not None and node.is_ready else None
             attempts = (*attempts[:-1], self._note_alive(last, since, word))
         is_done = Bucket(self._places.run(run)).read(DONE) is not None
         return Seen(time.time(), is_done, mine, unseen, attempts, node, word, spent)
@@ -177,7 +179,9 @@ class Reconciler:
     def _note_alive(self, attempt: Attempt, since: float | None, word: Beat | None) -> Attempt:
         """Records since when a node costs money, and that the attempt is alive."""
         since = since or (word.booted if word is not None else None)
-        if since is not None and attempt.started != since:
+        # Once: a node that boots again after maintenance has cost money all the time.
+        is_new = attempt.dollars_per_hour is None and attempt.started != since
+        if since is not None and is_new:
             price = self._settings.dollars_per_hour
             attempt = dataclasses.replace(attempt, started=since, dollars_per_hour=price)
             write_attempt(self._root, attempt)
@@ -191,9 +195,11 @@ class Reconciler:
             case Delete(resource, outcome, error):
                 reason = "" if error is None else f": {error['message']}"
                 ended = f"{resource.state} in {resource.zone}{reason}"
-                self._say(run.path, f"{run.name}: {ended}; deleted")
-                if self._delete(resource) and outcome is not None:
-                    self._end(run, seen, outcome, error)
+                if self._delete(resource):
+                    self._say(run.path, f"{run.name}: {ended}; deleted")
+                    self._call_person(resource.zone, resource.message)
+                    if outcome is not None:
+                        self._end(run, seen, outcome, error)
             case End(outcome, error):
                 self._end(run, seen, outcome, error)
             case Show(word):
@@ -239,6 +245,7 @@ class Reconciler:
                     self._places,
                     run,
                     number,
+                    zone=zone,
                     source=self._source,
                     arguments=arguments,
                 ),
@@ -246,14 +253,27 @@ class Reconciler:
             )
         except TpuError as error:
             self._say(run.path, f"{run.name}: {zone}: {error.kind.lower()}: {error}")
-            if error.kind != "Unreachable":
-                message = {"kind": error.kind, "message": str(error)}
-                end_attempt(self._root, attempt, "failed", message)
+            self._call_person(zone, str(error))
+            self._note_refusal(attempt, error)
             return
-        self._in_use[name] = Resource(name, zone, "ACCEPTED", time.time())
+        self._in_use[name] = Resource(name, zone, "asked for", time.time())
         job = f"projects/{self._provisioner.project}/locations/{zone}/queuedResources/{name}"
-        write_attempt(self._root, dataclasses.replace(attempt, job=job))
+        write_attempt(self._root, dataclasses.replace(attempt, job=job, error=None))
         self._say(run.path, f"{run.name}: attempt {number} asked for in {zone}")
+
+    def _note_refusal(self, attempt: Attempt, error: TpuError) -> None:
+        """Records what the service answered; the attempt stays open while the same request may succeed."""
+        noted, has_ended = after_refusal(attempt, error.kind, str(error))
+        if has_ended:
+            end_attempt(self._root, attempt, "failed", noted)
+        else:
+            write_attempt(self._root, dataclasses.replace(attempt, error=noted))
+
+    def _call_person(self, zone: str, message: str) -> None:
+        """Says once what no waiting cures."""
+        cure = needs_person(message)
+        if cure is not None:
+            self._say(cure + zone, f"{zone}: {cure} ({message})")
 
     def _delete(self, resource: Resource) -> bool:
         """Returns whether the service accepted it; if not, the next step tries again."""

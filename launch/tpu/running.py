@@ -19,7 +19,7 @@ from multiberts.launch.markers.failures import FailedRun
 from multiberts.launch.markers.lease import Lease
 from multiberts.launch.markers.planned import write_plan
 from multiberts.launch.plan.planned_run import PlannedRun
-from multiberts.launch.tpu.client import Provisioner, TpuError
+from multiberts.launch.tpu.client import PASSING, RIGHTS, Provisioner, TpuError, needs_person
 from multiberts.launch.tpu.places import Places
 from multiberts.launch.tpu.reconcile import Action, GiveUp
 from multiberts.launch.tpu.reconciler import ENGINE, Reconciler
@@ -28,7 +28,7 @@ from multiberts.launch.tpu.startup import pack
 from multiberts.launch.workers.engines import make_engine
 from multiberts.launch.workers.one_pass import carry_out_plan
 from multiberts.runs.bucket.objects import Bucket
-from multiberts.runs.console import report
+from multiberts.runs.console import report, warn
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.preemption import PreemptedError, preemption_notice
 
@@ -123,13 +123,15 @@ def run_on_tpu(
 def preflight(provisioner: Provisioner, settings: TpuSettings) -> None:
     """Refuses a request that could never be met; creates nothing.
 
+    Software that a zone does not list is a warning: the service's list is known to be incomplete.
+
     Args:
       provisioner: of the project.
       settings: zones, accelerator, software and bucket.
 
     Raises:
-      UserError: no such zone, accelerator or software; a bucket that is missing or may not be
-        written; a project that is unknown or has the service switched off.
+      UserError: no such zone or accelerator; a bucket that is missing or may not be written; a project
+        that is unknown or has the service switched off.
     """
     place = Bucket(settings.bucket)
     place.check_conditional()
@@ -138,26 +140,34 @@ def preflight(provisioner: Provisioner, settings: TpuSettings) -> None:
         known = provisioner.zones()
         for zone in settings.zones:
             _refuse_unless_in(zone, known, "zones", f"the zones of project {provisioner.project}")
-            for name, offered in (
-                ("accelerator_type", provisioner.accelerator_types(zone)),
-                ("runtime_version", provisioner.runtime_versions(zone)),
-            ):
-                _refuse_unless_in(getattr(settings, name), offered, name, f"what {zone} offers")
+            offered = provisioner.accelerator_types(zone)
+            _refuse_unless_in(
+                settings.accelerator_type, offered, "accelerator_type", f"what {zone} offers"
+            )
+            listed = provisioner.runtime_versions(zone)
+            if settings.software not in listed:
+                warn(
+                    f"{zone} does not list runtime_version {settings.software!r} (it lists "
+                    f"{_shown(listed)}); its list may be incomplete, so it is asked for all the same"
+                )
     except TpuError as error:
         raise UserError(
-            f"Cloud TPU refuses project {provisioner.project!r} ({error}); check project and zones, and "
-            "that the Cloud TPU API is enabled and you have the role TPU Admin"
-            if error.kind != "Unreachable"
-            else f"Cloud TPU does not answer ({error}); try again later"
+            f"Cloud TPU does not answer ({error}); try again later"
+            if error.kind in PASSING
+            else f"Cloud TPU refuses project {provisioner.project!r} ({error}); "
+            + (needs_person(str(error)) or RIGHTS)
         ) from error
 
 
 def _refuse_unless_in(wanted: str, offered: Sequence[str], name: str, whose: str) -> None:
     if wanted not in offered:
-        shown = ", ".join(offered[:_MAX_SHOWN]) + (", ..." if len(offered) > _MAX_SHOWN else "")
         raise UserError(
-            f"{name} names {wanted!r}, which is not among {whose} ({shown or 'none'}); correct it"
+            f"{name} names {wanted!r}, which is not among {whose} ({_shown(offered)}); correct it"
         )
+
+
+def _shown(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MAX_SHOWN]) + ", ..." * (len(names) > _MAX_SHOWN) or "none"
 
 
 def _look(

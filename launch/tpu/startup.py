@@ -12,18 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from multiberts.launch.plan.planned_run import PlannedRun
+from multiberts.launch.tpu.client import LABEL, OUR_LABEL
 from multiberts.launch.tpu.places import Places
-from multiberts.launch.tpu.settings import PROJECT, REQUIREMENTS, TpuSettings
+from multiberts.launch.tpu.settings import PROJECT, TpuSettings
 from multiberts.runs.bucket.mirror import PUSH_VARIABLE
-from multiberts.runs.environment import ENGINE
+from multiberts.runs.environment import ENGINE, JAX
 
 TEMPLATE = "startup.sh.j2"
 # What the node's own Python installs, and what that then installs.
 UV_VERSION = "0.13.9"
-PYTHON_VERSION = "3.11"
+# The image's own where it has it, else the oldest that all requirements are pinned for.
+PYTHON_VERSIONS = ("3.12", "3.11")
 
-# On every node, in addition to those of the library that computes.
-_REQUIREMENTS = ("requirements-core.txt", "requirements-cloud.txt")
+REQUIREMENTS = ("requirements-core.txt", "requirements-cloud.txt", "requirements-jax-tpu.txt")
 
 # What pre-training imports, and the launcher's part on the node.
 _PACKAGES = ("runs", "bert", "pretrain", "launch")
@@ -36,6 +37,7 @@ def startup_script(
     run: PlannedRun,
     attempt: int,
     *,
+    zone: str,
     source: tuple[str, str],
     arguments: Mapping[str, Any],
 ) -> str:
@@ -46,6 +48,7 @@ def startup_script(
       places: the experiment in the bucket.
       run: the run.
       attempt: its number.
+      zone: of its node.
       source: URL and SHA-256 of the packed program.
       arguments: of `pretrain`, with URLs.
     """
@@ -60,13 +63,12 @@ def startup_script(
         "device_kind": settings.device_kind,
         "heartbeat": settings.node_heartbeat_seconds,
         "silent_seconds": settings.silent_seconds,
+        "forgotten_seconds": settings.forgotten_minutes * 60,
+        "project": settings.project,
+        "resource": {"name": places.name(run), "zone": zone, "labels": {LABEL: OUR_LABEL}},
         "flags": pretrain_flags({**arguments, "run_dir": places.run(run)}),
     }
-    environment = {
-        PUSH_VARIABLE: f"{settings.push_seconds:g}",
-        ENGINE: settings.compute,
-        **settings.node_environment,
-    }
+    environment = {PUSH_VARIABLE: f"{settings.push_seconds:g}", ENGINE: JAX}
     templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         undefined=jinja2.StrictUndefined,
@@ -76,7 +78,6 @@ def startup_script(
         autoescape=False,
     )
     quoted = {
-        "work": settings.node_folder,
         "bucket": places.url,
         "boot_log": log_url,
         "source_url": source[0],
@@ -87,11 +88,9 @@ def startup_script(
         attempt=attempt,
         python=shlex.quote(settings.python) if settings.python else "",
         uv_version=UV_VERSION,
-        python_version=PYTHON_VERSION,
-        requirements={
-            name: (PROJECT / name).read_text().strip()
-            for name in (*_REQUIREMENTS, REQUIREMENTS[settings.compute])
-        },
+        newest_python=PYTHON_VERSIONS[0],
+        oldest_python=PYTHON_VERSIONS[-1],
+        requirements={name: (PROJECT / name).read_text().strip() for name in REQUIREMENTS},
         environment={name: shlex.quote(value) for name, value in environment.items()},
         settings=json.dumps(node, indent=1),
         **{name: shlex.quote(value) for name, value in quoted.items()},

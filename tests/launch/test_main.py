@@ -33,7 +33,6 @@ pretrain.num_steps = 1000
 base/pretrain.corpus = 'other'
 finetune.data_dir = 'world:facts'
 # Options of commands that are not called are not looked at.
-rehearse.whatever = 3
 import_released.checkpoints = 'somewhere'
 """
 
@@ -50,7 +49,7 @@ def table() -> dict[str, object]:
     return importlib.import_module("multiberts.launch.command").COMMANDS
 
 
-@pytest.mark.parametrize("name", ["plan", "run", "status", "reap", "rehearse", "doctor", "import"])
+@pytest.mark.parametrize("name", ["plan", "run", "status", "reap", "doctor", "import"])
 def test_every_command_is_a_plain_function(name: str) -> None:
     function = table()[name].load()  # type: ignore[attr-defined]
     parameters = inspect.signature(function).parameters

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import re
 import subprocess
 import sys
@@ -11,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from multiberts.finetune.coreference.winogender_schemas import FILES as WINOGENDER_FILES
-from multiberts.launch.imports.register import FILE, checkpoint_run, entry_of, write_entries
+from multiberts.tests.launch.paper_inputs import pretend_to_have, write_data
 from multiberts.tests.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -124,36 +122,6 @@ def test_every_table_and_figure_from_checkpoints_of_others(
     assert {path: path.stat().st_mtime_ns for path in root.rglob("DONE")} == before
 
 
-def _data(folder: Path) -> Path:
-    """Files with the names of the real data; a plan looks at what they hold, not what it means."""
-    tasks = ("CoLA", "MNLI", "MRPC", "QNLI", "QQP", "RTE", "SST-2", "STS-B")
-    names = [f"glue/{task}/{split}.tsv" for task in tasks for split in ("train", "dev")]
-    names += ["glue/MNLI/dev_matched.tsv", "glue/MNLI/dev_mismatched.tsv"]
-    names += [f"squad/{split}-v{n}.json" for split in ("train", "dev") for n in ("1.1", "2.0")]
-    names += [f"winogender/{name}" for name in WINOGENDER_FILES]
-    names += ["hans/heuristics_evaluation_set.txt"]
-    names += [
-        f"conll-2012/v4/data/{part}/data/english/a.v4_gold_conll"
-        for part in ("train", "development")
-    ]
-    for name in names:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(name)
-    return folder
-
-
-def _pretend_to_have(root: Path, checkpoints: list[tuple[str, int, int | None]]) -> None:
-    """Lists checkpoints as imported, without their weights."""
-    entries = []
-    for procedure, seed, step in checkpoints:
-        run = checkpoint_run(procedure, seed, step, f"{procedure} {seed} {step}", "somewhere")
-        (root / run.path).mkdir(parents=True)
-        (root / run.path / "DONE").write_text(json.dumps({"outputs": {}}))
-        entries.append(entry_of(run))
-    write_entries(root, entries)
-    assert (root / FILE).is_file()
-
-
 def _counts(output: str) -> dict[str, int]:
     """Runs by stage in a printed plan."""
     found = re.findall(r"^\s*(\w+): ([\d,]+) runs?", output, flags=re.MULTILINE)
@@ -161,9 +129,9 @@ def _counts(output: str) -> dict[str, int]:
 
 
 def test_the_whole_paper_has_as_many_runs_as_its_sections_say(tmp_path: Path) -> None:
-    data, root = _data(tmp_path / "data"), tmp_path / "root"
+    data, root = write_data(tmp_path / "data"), tmp_path / "root"
     million = 1_000_000
-    _pretend_to_have(
+    pretend_to_have(
         root,
         [
             *(("base", seed, 2 * million) for seed in range(25)),
@@ -184,8 +152,8 @@ def test_the_whole_paper_has_as_many_runs_as_its_sections_say(tmp_path: Path) ->
 
 
 def test_with_the_base_alone_the_other_procedures_tasks_are_left_out(tmp_path: Path) -> None:
-    data, root = _data(tmp_path / "data"), tmp_path / "root"
-    _pretend_to_have(root, [("base", seed, 2_000_000) for seed in range(2)])
+    data, root = write_data(tmp_path / "data"), tmp_path / "root"
+    pretend_to_have(root, [("base", seed, 2_000_000) for seed in range(2)])
     output = launch(
         "plan", "--gin_file=configs/launch/paper.gin", f"--root={root}",
         f"--gin_param=DATA = {str(data)!r}",

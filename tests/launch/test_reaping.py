@@ -293,8 +293,8 @@ def test_queued_resources_of_the_experiment_are_deleted_and_no_others(tmp_path: 
     pytest.importorskip("google.cloud.tpu_v2", reason="needs google-cloud-tpu")
     from multiberts.launch.tpu.client import Provisioner
     from multiberts.launch.tpu.places import Places
-    from multiberts.launch.tpu.rehearsal.service import TpuService
     from multiberts.launch.tpu.settings import TpuSettings
+    from multiberts.tests.launch.tpu.rehearsal.service import Mishaps, TpuService
 
     made = MadeUp(tmp_path / "root", time.time())
     done, unfinished, forgotten = (made.add_seed(number) for number in range(3))
@@ -305,10 +305,11 @@ def test_queued_resources_of_the_experiment_are_deleted_and_no_others(tmp_path: 
     options = {"project": "made-up", "zones": ["z-a", "z-b"], "bucket": places.url}
     with TpuService(
         zones={"z-a": ("v4-8",), "z-b": ("v4-8",)},
-        runtime_versions=("made-up",),
+        runtime_versions=("tpu-ubuntu2204-base",),
         folder=tmp_path / "nodes",
         # They are never provisioned.
         seconds_to_provision=3600,
+        mishaps=Mishaps(looks_provisioning=1000),
     ) as service:
         provisioner = Provisioner("made-up", service.client())
         made_of = [(places, done), (places, unfinished), (places, forgotten), (others, done)]
@@ -316,7 +317,7 @@ def test_queued_resources_of_the_experiment_are_deleted_and_no_others(tmp_path: 
         for number, (whose, run) in enumerate(made_of):
             names.append(whose.name(run))
             provisioner.create(
-                TpuSettings(**options, accelerator_type="v4-8", runtime_version="made-up"),
+                TpuSettings(**options, accelerator_type="v4-8"),
                 name=names[-1],
                 zone=f"z-{'ab'[number % 2]}",
                 request="00000000-0000-4000-8000-000000000001",
@@ -329,19 +330,29 @@ def test_queued_resources_of_the_experiment_are_deleted_and_no_others(tmp_path: 
                 one.name
                 for zone in options["zones"]
                 for one in provisioner.resources(zone)
-                if one.state != "DELETING"
+                if not one.is_deleting
             }
 
-        lines = delete_resources(made.root, options, everything=False, provisioner=provisioner)
+        lines, _ = delete_resources(made.root, options, everything=False, provisioner=provisioner)
         assert wait_until(lambda: left() == {names[1], names[3]})
         assert sum("deleted" in line for line in lines) == 2
         assert sum("spared" in line for line in lines) == 1
-        delete_resources(made.root, options, everything=True, provisioner=provisioner)
-        assert wait_until(lambda: left() == {names[3]})
-        with pytest.raises(UserError, match="z-c"):
-            delete_resources(
-                made.root, {**options, "zones": ["z-c"]}, everything=True, provisioner=provisioner
-            )
+        # One is just being made, which refuses deletion, and a zone does not answer: the rest goes.
+        parent = f"projects/made-up/locations/z-a/queuedResources/{names[2]}"
+        provisioner.create(
+            TpuSettings(**options, accelerator_type="v4-8"),
+            name=names[2], zone="z-a", request="00000000-0000-4000-8000-000000000002",
+            startup_script="true", labels=places.labels(forgotten, 2),
+        )  # fmt: skip
+        service.set_state(parent, "PROVISIONING")
+        options["zones"] = ["z-c", "z-a", "z-b"]
+        lines, kept = delete_resources(made.root, options, everything=True, provisioner=provisioner)
+        assert [line.partition(":")[0].split()[-1] for line in lines] == ["(accepted)"]
+        assert "z-c of project made-up cannot be looked into" in kept[0]
+        assert names[2] in kept[1] and "not supported when state is PROVISIONING" in kept[1]
+        assert len(kept) == 2
+        options["zones"] = ["z-a", "z-b"]
+        assert wait_until(lambda: left() == {names[2], names[3]})
     with pytest.raises(UserError, match="lacks 'bucket'"):
         reap(root=made.root, engine="tpu", engine_options={"project": "p", "zones": ["z"]})
 

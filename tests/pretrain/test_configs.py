@@ -14,6 +14,8 @@ import gin
 import pytest
 
 from multiberts.bert.checkpoint.checkpoint import read_checkpoint
+from multiberts.bert.model.configuration import BertConfig
+from multiberts.bert.model.operations import model_flops_per_step
 from multiberts.pretrain.training.pretraining import checkpoint_path, pretrain
 from multiberts.runs.command import parse_gin
 
@@ -117,6 +119,27 @@ def test_the_five_sizes() -> None:
         "mini": (4, 256), "small": (4, 512), "medium": (8, 512),
         "base": (12, 768), "large": (24, 1024),
     }  # fmt: skip
+
+
+def test_the_five_headers_add_up_to_the_papers_cost() -> None:
+    """Zhong et al. (2021), Appendix A: 50 models, 3,840 hours of v3-8, shared out by products."""
+    hours, flops = {}, {}
+    for size in SIZES:
+        header = (FOLDER / f"zhong2021_{size}.gin").read_text()
+        [found] = re.findall(r"about ([\d.]+) hours of v3-8", header)
+        hours[size] = float(found)
+        config = BertConfig.from_mapping(
+            {**_bindings(f"zhong2021_{size}", **PLACES)["model"], "vocab_size": 30522}, size
+        )
+        flops[size] = 2_000_000 * model_flops_per_step(config, 256, 128, 20)
+    assert 10 * sum(hours.values()) == pytest.approx(3840, rel=0.01)
+    for size in SIZES:
+        share = flops[size] / sum(flops.values())
+        assert hours[size] == pytest.approx(384 * share, rel=0.02)
+        assert f"{100 * share:.1f} % of" in (FOLDER / f"zhong2021_{size}.gin").read_text()
+    # A chip of TPU v3 has 123 TFLOP/s.
+    share_of_peak = 10 * sum(flops.values()) / (3840 * 3600) / (4 * 123e12)
+    assert share_of_peak == pytest.approx(0.26, abs=0.005)
 
 
 @pytest.fixture(scope="module")

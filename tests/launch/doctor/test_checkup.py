@@ -5,16 +5,22 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import threading
 import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
+import requests
 from packaging.requirements import Requirement
 
 from multiberts.launch.doctor import checkup, device_probe
 from multiberts.launch.doctor.checkup import (
     check_bucket,
     check_project,
+    check_quotas,
     check_training,
     doctor,
 )
@@ -35,6 +41,7 @@ from multiberts.launch.doctor.version_conflicts import (
     installed_versions,
     known_conflicts,
 )
+from multiberts.launch.tpu.client import Quotas
 from multiberts.launch.workers.guardian import watch_this_process
 from multiberts.pretrain.training.reference_digest import REFERENCE_DIGEST
 from multiberts.tests.launch.launchers import marked_process
@@ -252,7 +259,7 @@ def test_buckets(tmp_path: Path) -> None:
 def test_zones_are_looked_up_with_the_service(tmp_path: Path) -> None:
     pytest.importorskip("google.cloud.tpu_v2", reason="needs google-cloud-tpu")
     from multiberts.launch.tpu.client import Provisioner
-    from multiberts.launch.tpu.rehearsal.service import TpuService
+    from multiberts.tests.launch.tpu.rehearsal.service import TpuService
 
     with TpuService(
         zones={"z-a": ("v4-8",), "z-b": ("v4-8",)}, runtime_versions=("made-up",), folder=tmp_path
@@ -263,6 +270,86 @@ def test_zones_are_looked_up_with_the_service(tmp_path: Path) -> None:
     assert first.level == OK and "z-a offers v4-8" in first.found
     assert second.level == PROBLEM and second.cure == "one of z-a, z-b"
     assert every.level == OK and "2 zones" in every.found
+
+
+@pytest.fixture
+def quotas() -> Iterator[Quotas]:
+    """A server that answers as Google's pages document it for new projects, by reports of users."""
+    limits = {
+        "TPUV5sPreemptibleLitepodServingPerProjectPerZoneForTPUAPI": [
+            {"applicableLocations": ["us-a1-a", "us-a1-b", "us-b1-a"], "details": {"value": "4"}},
+            {"dimensions": {"zone": "us-b1-a"}, "details": {"value": "16"}},
+            {"dimensions": {"zone": "us-c1-a"}, "details": {"value": "0"}},
+        ],
+        # Another one of a similar name, which is for larger slices.
+        "TPUV5sPreemptibleLitepodPerProjectPerZoneForTPUAPI": [{"details": {"value": "1000"}}],
+        "TPUV6EPreemptiblePerProjectPerZoneForTPUAPI": [{"details": {"value": "16"}}],
+        "TPUV6EPreemptiblePerProjectPerRegionForTPUAPI": [
+            {"dimensions": {"region": "us-a1"}, "details": {"value": "0"}},
+            {"details": {"value": "-1"}},
+        ],
+    }
+    entries = [{"quotaId": name, "dimensionsInfos": infos} for name, infos in limits.items()]
+    service = "/v1/projects/p/locations/global/services/tpu.googleapis.com/quotaInfos"
+    answers: dict[str, object] = {
+        service: {"quotaInfos": entries[:2], "nextPageToken": "two"},
+        f"{service}?pageSize=500&pageToken=two": {"quotaInfos": entries[2:]},
+    }
+    for region, used in (("us-a1", 4), ("us-b1", 1), ("us-c1", 0)):
+        quota = {"metric": "IN_USE_ADDRESSES", "limit": 4.0, "usage": float(used)}
+        other = {"metric": "CPUS", "limit": 24.0, "usage": 0.0}
+        answers[f"/compute/v1/projects/p/regions/{region}"] = {"quotas": [other, quota]}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            refusal = {"error": {"message": f"no permission for {self.path}"}}
+            self.send_response(200 if self.path in answers else 403)
+            self.end_headers()
+            self.wfile.write(json.dumps(answers.get(self.path, refusal)).encode())
+
+        def log_message(self, *_: object) -> None:
+            """Prints nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield Quotas("p", requests.Session(), f"http://127.0.0.1:{server.server_port}")
+    server.shutdown()
+    server.server_close()
+
+
+def test_quotas_say_how_many_nodes_there_can_be(quotas: Quotas) -> None:
+    def check(*zones: str, slices: str = "v5litepod-4", nodes: int = 1, **more: bool) -> list[Any]:
+        return check_quotas("p", zones, slices, True, nodes, more.get("addresses", True), quotas)
+
+    page = "https://console.cloud.google.com/iam-admin/quotas?project=p"
+    zone, address = check("us-b1-a")
+    assert (zone.level, address.level) == (OK, OK)
+    assert zone.found.startswith(
+        "us-b1-a: room for 4 nodes of v5litepod-4 (TPUV5sPreemptibleLitepodS"
+    )
+    assert address.found == "us-b1: 3 of 4 external addresses (IN_USE_ADDRESSES) free"
+    # One machine counts as serving: 4 chips per zone are one half of a v5litepod-8.
+    [zone] = check("us-a1-b", slices="v5litepod-8", addresses=False)
+    assert zone.level == PROBLEM and "room for 0 nodes" in zone.found and "is 4 in" in zone.found
+    assert zone.cure == f"ask for 8 or a multiple at {page}; a person decides on it"
+    [zone] = check("us-c1-a", addresses=False)
+    assert zone.level == PROBLEM and "is 0 in us-c1-a" in zone.found
+    # All addresses are in use.
+    zone, address = check("us-a1-a")
+    assert (zone.level, address.level) == (OK, PROBLEM)
+    assert "external_ips = False" in address.cure
+    # A region's quota holds as well as the zone's.
+    zone, _ = check("us-a1-a", slices="v6e-8")
+    assert zone.level == PROBLEM and "PerRegionForTPUAPI is 0 in us-a1" in zone.found
+    assert check("us-b1-a", slices="v6e-8")[0].found.startswith("us-b1-a: room for 2 nodes")
+    assert check("us-b1-a", nodes=3)[-1].level == OK
+    assert check("us-b1-a", nodes=4)[-1].found == (
+        "the quotas allow 3 nodes at a time, 4 are wanted"
+    )
+    [unknown] = check("us-b1-a", slices="v2-8", addresses=False)
+    assert unknown.level == WARNING and "no quota is known that v2-8" in unknown.found
+    [unread] = check("us-q1-a", slices="v2-8")[1:]
+    assert unread.level == WARNING and "no permission for" in unread.found and page in unread.cure
 
 
 def test_lines_fit_and_tell_the_cure() -> None:

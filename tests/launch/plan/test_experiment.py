@@ -446,3 +446,19 @@ def test_a_whole_number_counts_the_same_as_float_and_as_int() -> None:
     """So 3 and 3.0 epochs are one run."""
     assert identity_of("stage", {"epochs": 3.0}) == identity_of("stage", {"epochs": 3})
     assert identity_of("stage", {"epochs": 3.5}) != identity_of("stage", {"epochs": 3})
+
+
+def test_steps_that_are_asked_for_and_not_kept_are_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """After training they cannot be had: a plan without them looked complete before."""
+    make_plan(Experiment(**experiment(finetune_steps={"facts": [0, 20], "pronoun_probe": [20]})))
+    assert capsys.readouterr().out == ""
+    steps = {"facts": {"base": [10, 15, 20]}, "pronoun_probe": [5, 15, 20]}
+    make_plan(Experiment(**experiment(finetune_steps=steps)))
+    cure = (
+        "is asked for, and no run keeps it; add it to pretrain.checkpoint_steps before training\n"
+    )
+    assert capsys.readouterr().out == (
+        f"note: facts: step 15 of base {cure}note: pronoun_probe: step 15 of cda_incr, base {cure}"
+    ).replace("cda_incr, base", "base, cda_incr")

@@ -64,7 +64,8 @@ def test_the_plan_begins_with_an_estimate_and_writes_nothing(
     for stage, runs in (("prepare", 1), ("pretrain", 2), ("finetune", 6), ("score", 1)):
         row = next(line.split() for line in shown.splitlines() if line.split()[:1] == [stage])
         assert row[1] == str(runs) and row[-1] == "assumed"
-    assert "assumed: 50% of the peak; 12.88 dollars per hour" in shown
+    assert "assumed: 12.88 dollars per hour; " in shown
+    assert "32.9% of the peak, by the compiler for base-512" in shown
     lines = shown.splitlines()
     assert "wall time" in lines[1] and "kg CO2e" in lines[2] and "of disk" in lines[2]
     assert f"{tmp_path / 'root'}: {len(planned())} runs, 0 done" in lines
@@ -123,8 +124,8 @@ def test_engine_tpu_is_estimated_on_its_slices(
     show_plan(plan=planned(), root=tmp_path, engine="tpu", engine_options=options)
     shown = capsys.readouterr().out
     assert (
-        "on 2 x v5litepod-8 (TPU v5e) at 3.84 dollars per hour (spot), and this machine (" in shown
+        "on 2 x v5litepod-8 (TPU v5e) at 2.72 dollars per hour (spot), and this machine (" in shown
     )
-    assert "spot capacity at 40% of the price" in shown
+    assert "0.34 dollars per chip-hour of spot capacity (2026-10-03)" in shown
     show_plan(plan=planned(), root=tmp_path, engine="tpu", engine_options=options, device="v4-8")
     assert "on 2 x v4-8 (TPU v4)" in capsys.readouterr().out

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,16 +12,24 @@ from typing import Any
 
 import pytest
 
+from multiberts.launch.plan.planned_run import PlannedRun
+from multiberts.launch.tpu import client
 from multiberts.launch.tpu.client import (
     LABEL,
     OUR_LABEL,
     Provisioner,
     Resource,
     TpuError,
+    generation_of,
+    google_names,
+    kind_of,
+    needs_person,
     request_id,
 )
+from multiberts.launch.tpu.places import Places
 from multiberts.launch.tpu.running import preflight
 from multiberts.launch.tpu.settings import TpuSettings
+from multiberts.launch.tpu.startup import startup_script
 from multiberts.runs.errors import UserError
 
 MakeService = Callable[..., Any]
@@ -29,7 +39,6 @@ SETTINGS = TpuSettings(
     project="some-project",
     zones=["zone-a", "zone-b"],
     accelerator_type="v4-8",
-    runtime_version="tpu-ubuntu2204-base",
     bucket="memory://bucket",
 )
 
@@ -113,7 +122,7 @@ def test_a_name_that_is_taken_is_looked_at(make_service: MakeService) -> None:
     service._advance = lambda: None  # deleting takes its time
     with pytest.raises(TpuError, match="is still being deleted") as error:
         create(cloud, attempt=2)
-    assert error.value.kind == "Unreachable"
+    assert error.value.kind == "Busy"
     held.resource.tpu.node_spec[0].node.labels = {LABEL: "somebody else"}
     with pytest.raises(TpuError, match="exists and is not ours") as error:
         create(cloud, attempt=2)
@@ -140,26 +149,157 @@ def test_only_what_has_our_label_is_seen_or_deleted(make_service: MakeService) -
     assert "delete" not in service.calls
 
 
-def test_refusals_have_their_kind(make_service: MakeService) -> None:
-    from multiberts.launch.tpu.rehearsal.service import Mishaps
+def service_module() -> Any:
+    from multiberts.tests.launch.tpu.rehearsal import service
 
-    service = make_service(Mishaps(quota_errors=1, failures=1))
-    cloud = provisioner(service)
-    with pytest.raises(TpuError, match="Quota limit") as error:
-        create(cloud)
-    assert error.value.kind == "Quota"
+    return service
+
+
+def test_refusals_have_their_kind_by_code(make_service: MakeService) -> None:
+    """The five messages that users report, and the other codes, wherever they come."""
+    answers = service_module()
+    expected = {
+        answers.NO_QUOTA: "Quota",
+        answers.INTERNAL: "Internal",
+        answers.PRECONDITION: "Busy",
+        **{one: "Internal" if one.code == 13 else "Stockout" for one in answers.STOCK_OUTS},
+    }
+    assert sorted(one.code for one in expected) == [5, 8, 8, 8, 8, 8, 9, 13, 13]
+    for answer, kind in expected.items():
+        cloud = provisioner(make_service(answers.Mishaps(answers=(answer,))))
+        if answer.where == "resource":
+            create(cloud)
+            assert state_after(cloud, "zone-a", "FAILED") == "FAILED"
+            [failed] = cloud.resources("zone-a")
+            assert (failed.code, failed.failure) == (answer.code, kind)
+            assert failed.message == answer.message.format(zone="zone-a")
+        else:
+            with pytest.raises(TpuError) as error:
+                create(cloud)
+            assert error.value.kind == kind
+            assert answer.message.format(zone="zone-a") in str(error.value)
     with pytest.raises(TpuError, match="not found or unauthorized") as error:
-        cloud.resources("zone-z")
+        provisioner(make_service()).resources("zone-z")
     assert error.value.kind == "Refused"
+
+
+def test_a_quota_of_zero_and_billing_need_a_person() -> None:
+    for message in ("Quota 'X' exceeded. Limit: 0", "exceeded.  Limit: 0.0 in region us-east1."):
+        assert "a quota of 0" in (needs_person(message) or "")
+    assert "billing account" in (needs_person("Billing is disabled for project 1") or "")
+    for message in ("Limit: 4 in zone us-central1-a", "Limit: 0.5", "There is no more capacity"):
+        assert needs_person(message) is None
+    assert kind_of(7, "This API method requires billing to be enabled") == "Refused"
+
+
+def test_what_is_being_made_refuses_deletion(make_service: MakeService) -> None:
+    cloud = provisioner(make_service(service_module().Mishaps(looks_provisioning=3)))
+    create(cloud)
+    assert state_after(cloud, "zone-a", "PROVISIONING") == "PROVISIONING"
+    [resource] = cloud.resources("zone-a")
+    assert resource.is_provisioning
+    with pytest.raises(TpuError, match="not supported when state is PROVISIONING") as error:
+        cloud.delete(resource)
+    assert error.value.kind == "Busy"
+    assert state_after(cloud, "zone-a", "ACTIVE") == "ACTIVE"
+    cloud.delete(resource)
+
+
+def test_a_node_without_an_address_left_fails_for_want_of_quota(make_service: MakeService) -> None:
+    cloud = provisioner(make_service(service_module().Mishaps(addresses=0)))
     create(cloud)
     assert state_after(cloud, "zone-a", "FAILED") == "FAILED"
     [failed] = cloud.resources("zone-a")
-    assert failed.message == "There is no more capacity in the zone zone-a"
+    assert failed.failure == "Quota" and "IN_USE_ADDRESSES" in failed.message
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({"name": "mb_1"}, "mb_1"),
+        ({"name": "mb-" + "x" * 61}, "mb-xxx"),
+        ({"labels": {"experiment": "A"}}, "experiment"),
+        ({"startup_script": "#" * 300_000}, "metadata of 30"),
+        ({"settings": dataclasses.replace(SETTINGS, accelerator_type="v4-16")}, "v4-16"),
+        ({"settings": dataclasses.replace(SETTINGS, runtime_version="made-up")}, "made-up"),
+    ],
+)
+def test_the_service_checks_requests_as_the_real_one_does(
+    make_service: MakeService, changes: dict[str, Any], found: str
+) -> None:
+    request = {
+        "settings": SETTINGS, "zone": "zone-a", "name": "mb-1-2", "request": request_id("s", "n", 1),
+        "startup_script": "true", "labels": {"experiment": "1"},
+    }  # fmt: skip
+    cloud = provisioner(make_service())
+    with pytest.raises(TpuError, match=f"received a bad request: .*{found}") as error:
+        cloud.create(**{**request, **changes})
+    assert error.value.kind == "Refused"
+
+
+@pytest.mark.parametrize("name", [one for one in google_names() if generation_of(f"{one}-8")])
+def test_every_slice_of_the_file_is_asked_for_in_requests_that_pass(
+    tmp_path: Path, name: str
+) -> None:
+    """With its own zones and software, and the names and labels that a plan gives."""
+    generation = generation_of(f"{name}-8")
+    assert generation is not None
+    slices = f"{name}-{generation['largest']}"
+    zones = dict.fromkeys(generation["zones"], (slices,))
+    settings = TpuSettings("p", list(zones), slices, f"file://{tmp_path}/bucket")
+    settings.check()
+    places = Places(settings.bucket)
+    run = PlannedRun(
+        "pretrain", "seed 24", {}, (), "f" * 64, "pretrain/multiberts/seed_24-ffffffff"
+    )
+    with service_module().TpuService(
+        zones=zones, runtime_versions=(generation["runtime_version"],), folder=tmp_path,
+        seconds_to_provision=3600,
+    ) as service:  # fmt: skip
+        cloud = Provisioner("p", service.client())
+        for zone in zones:
+            cloud.create(
+                settings, zone=zone, name=places.name(run), request=request_id("s", "n", 1),
+                startup_script=startup_script(
+                    settings, places, run, 1, zone=zone, source=("gs://b/x", "0" * 64), arguments={}
+                ),
+                labels=places.labels(run, 1),
+            )  # fmt: skip
+        assert len(service.resources()) == len(zones)
+
+
+def test_google_names_stand_in_one_file_and_the_client() -> None:
+    """No other module of the launcher has a state, slice, software or quota of Google's in its code."""
+    from google.cloud import tpu_v2
+
+    states = {
+        *tpu_v2.QueuedResourceState.State.__members__,
+        *tpu_v2.Node.State.__members__,
+        *tpu_v2.Node.Health.__members__,
+    } - {"UNKNOWN"}
+    tables = [table for table in google_names().values() if isinstance(table, dict)]
+    names = {table[key] for table in tables for key in ("runtime_version", "quota") if key in table}
+    slices = re.compile(rf"({'|'.join(google_names())})-\d+")
+    launch = Path(client.__file__).parents[1]
+    for file in launch.rglob("*.py"):
+        if file.name == "client.py":
+            continue
+        tree = ast.parse(file.read_text())
+        spared = {
+            id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)
+        }  # docstrings
+        for node in ast.walk(tree):
+            if (
+                isinstance(node, ast.Constant)
+                and isinstance(node.value, str)
+                and id(node) not in spared
+            ):
+                found = {node.value} & (states | names) or slices.fullmatch(node.value)
+                assert not found, f"{file}:{node.lineno}: {node.value}"
 
 
 def test_calls_are_repeated_until_the_service_answers(make_service: MakeService) -> None:
-    from multiberts.launch.tpu.rehearsal.service import Mishaps
-
+    Mishaps = service_module().Mishaps
     service = make_service(Mishaps(unavailable_every=2))
     cloud = provisioner(service)
     for zone in ("zone-a", "zone-b", "zone-c"):
@@ -181,7 +321,6 @@ def test_calls_are_repeated_until_the_service_answers(make_service: MakeService)
             {"accelerator_type": "v4-16"},
             r"accelerator_type names 'v4-16', .* zone-a offers \(v4-8\)",
         ),
-        ({"runtime_version": "tpu-vm-x"}, r"runtime_version names 'tpu-vm-x', .*ubuntu2204-base\)"),
         ({"bucket": "bucket"}, r"'bucket' is not a place in a bucket"),
         ({"bucket": "file:///dev/null/x"}, r"no permission to write file:///dev/null/x"),
     ],
@@ -196,6 +335,21 @@ def test_what_is_not_on_offer_is_one_line(
         preflight(provisioner(service), dataclasses.replace(wanted, **changes))
     assert "\n" not in str(error.value)
     assert service.created == []
+
+
+def test_software_that_a_zone_does_not_list_is_a_warning(
+    make_service: MakeService, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By report the service's list lacks software that it takes."""
+    service = make_service(unlisted_versions=("tpu-vm-x",))
+    wanted = dataclasses.replace(
+        SETTINGS, bucket=f"file://{tmp_path}", zones=["zone-a"], runtime_version="tpu-vm-x"
+    )
+    preflight(provisioner(service), wanted)
+    assert capsys.readouterr().err == (
+        "warning: zone-a does not list runtime_version 'tpu-vm-x' (it lists tpu-ubuntu2204-base); its "
+        "list may be incomplete, so it is asked for all the same\n"
+    )
 
 
 def test_the_accelerator_is_looked_for_in_every_zone(

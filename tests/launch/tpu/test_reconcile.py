@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from multiberts.benchmarks.tpu_plan_simulation import Cloud, simulate
 from multiberts.launch.markers.attempts import Attempt
 from multiberts.launch.tpu.client import EXPERIMENT, LABEL, OUR_LABEL, Node, Resource
 from multiberts.launch.tpu.reconcile import (
@@ -23,28 +22,39 @@ from multiberts.launch.tpu.reconcile import (
     Seen,
     Show,
     Wait,
+    after_refusal,
     decide,
     next_zone,
     seconds_to_wait,
 )
 from multiberts.launch.tpu.settings import TpuSettings
+from multiberts.tests.launch.tpu.plan_simulation import Cloud, FewLooks, simulate
 
 NOW = 1_000_000.0
-SETTINGS = TpuSettings(
+
+
+class Hurried(TpuSettings):
+    heartbeat_minutes = 15.0
+
+
+class Insistent(Hurried):
+    max_failures = 1000
+
+
+SETTINGS = Hurried(
     project="p",
     zones=("a", "b", "c"),
     accelerator_type="v4-8",
-    runtime_version="v",
     bucket="memory://b",
     patience_minutes=10,
-    heartbeat_minutes=15,
-    max_attempts=5,
 )
 LABELS = {LABEL: OUR_LABEL, EXPERIMENT: "x"}
 
 
-def resource(state: str, zone: str = "a", age: float = 10.0, message: str = "") -> Resource:
-    return Resource("run-1", zone, state, NOW - age, LABELS, message)
+def resource(
+    state: str, zone: str = "a", age: float = 10.0, code: int = 0, message: str = ""
+) -> Resource:
+    return Resource("run-1", zone, state, NOW - age, LABELS, code, message)
 
 
 def attempt(number: int = 1, zone: str = "a", **changes: Any) -> Attempt:
@@ -79,6 +89,7 @@ def word(phase: str = "training", age: float = 5.0, **changes: Any) -> Beat:
 
 NODE = Node("READY", "HEALTHY", NOW - 5000)
 TAKEN = dataclasses.replace(NODE, state="PREEMPTED")
+REPAIRED = dataclasses.replace(NODE, health="UNHEALTHY_MAINTENANCE")
 OPEN = (attempt(),)
 
 ROWS: list[tuple[str, Seen, Action | type]] = [
@@ -125,9 +136,19 @@ ROWS: list[tuple[str, Seen, Action | type]] = [
     ),
     ("bad input", Seen(NOW, attempts=(over(1, "failed", "UserError"),)), GiveUp),
     (
-        "too many attempts",
-        Seen(NOW, attempts=tuple(over(n, "preempted") for n in range(1, 6))),
+        "preempted again and again",
+        Seen(NOW, attempts=tuple(over(n, "preempted") for n in range(1, 600))),
+        Create(600, "a"),
+    ),
+    (
+        "refused by every zone, again and again",
+        Seen(NOW, attempts=tuple(over(n, "failed", "Refused", "abc"[n % 3]) for n in range(1, 16))),
         GiveUp,
+    ),
+    (
+        "the request of an attempt that is over came through",
+        Seen(NOW, False, (resource("ACTIVE"),), (), (over(1, "failed", "Internal"),)),
+        Delete(resource("ACTIVE")),
     ),
     # Waiting states: wait; past patience delete.
     ("creating", Seen(NOW, False, (resource("CREATING"),), (), OPEN), Wait),
@@ -162,6 +183,26 @@ ROWS: list[tuple[str, Seen, Action | type]] = [
         Seen(NOW, False, (resource("ACTIVE"),), (), OPEN, NODE, word(progressed=NOW - 901)),
         Delete,
     ),
+    (
+        "boots, and its node cannot be looked up",
+        Seen(NOW, False, (resource("ACTIVE", age=1e6),), (), OPEN),
+        Wait("booting in a"),
+    ),
+    (
+        "in maintenance",
+        Seen(NOW, False, (resource("ACTIVE"),), (), OPEN, REPAIRED, word(age=3600)),
+        Wait("in maintenance in a for 60 minutes"),
+    ),
+    (
+        "in maintenance, as was announced",
+        Seen(NOW, False, (resource("ACTIVE"),), (), OPEN, NODE, word(age=3600, maintenance="NOW")),
+        Wait("in maintenance in a for 60 minutes"),
+    ),
+    (
+        "in maintenance for ever",
+        Seen(NOW, False, (resource("ACTIVE"),), (), OPEN, REPAIRED, word(age=15000)),
+        Delete,
+    ),
     ("taken, node says", Seen(NOW, False, (resource("ACTIVE"),), (), OPEN, TAKEN, word()), Delete),
     (
         "taken, saved",
@@ -194,37 +235,38 @@ def test_row(seen: Seen, expected: Action | type) -> None:
         assert action == expected
 
 
+def ended(state: str, code: int = 0, message: str = "", **seen: Any) -> Seen:
+    found = resource(state, code=code, message=message)
+    return Seen(NOW, False, (found,), (), OPEN, **seen)
+
+
 @pytest.mark.parametrize(
     ("seen", "outcome", "kind"),
     [
         (Seen(NOW, True, (resource("ACTIVE"),), (), OPEN), "done", None),
-        (Seen(NOW, False, (resource("SUSPENDED"),), (), OPEN), "preempted", "Preempted"),
+        (ended("SUSPENDED", beat=word()), "preempted", "Preempted"),
+        (ended("SUSPENDED"), "failed", "NoNode"),
+        (ended("FAILED", 8, "There is no more capacity in the zone"), "failed", "Stockout"),
+        (ended("FAILED", 8, "Insufficient reserved capacity."), "failed", "Stockout"),
+        (ended("FAILED", 8, "Quota 'X' exceeded. Limit: 8.0"), "failed", "Quota"),
+        (ended("FAILED", 5, "Reservation not found"), "failed", "Stockout"),
+        (ended("FAILED", 5, "network 'x' was not found"), "failed", "Refused"),
+        (ended("FAILED", 13, "an internal error has occurred"), "failed", "Internal"),
+        (ended("FAILED", 9, "cannot be done now"), "failed", "Busy"),
+        (ended("FAILED", 3, "bad image"), "failed", "Refused"),
+        (ended("FAILED", 13, "its host died", beat=word()), "failed", "Failed"),
+        (ended("ACTIVE", node=NODE, beat=word(age=1e4)), "lost", "Silent"),
+        (ended("ACTIVE", node=REPAIRED, beat=word(age=1e5)), "preempted", "Maintenance"),
+        (ended("ACTIVE", node=dataclasses.replace(NODE, state="CREATING")), "lost", "NoNode"),
         (
-            Seen(NOW, False, (resource("FAILED", message="no more capacity"),), (), OPEN),
-            "failed",
-            "Stockout",
-        ),
-        (
-            Seen(NOW, False, (resource("FAILED", message="Quota 'X' exceeded"),), (), OPEN),
-            "failed",
-            "Quota",
-        ),
-        (
-            Seen(NOW, False, (resource("FAILED", message="bad image"),), (), OPEN),
-            "failed",
-            "Refused",
-        ),
-        (Seen(NOW, False, (resource("ACTIVE"),), (), OPEN, NODE, word(age=1e4)), "lost", "Silent"),
-        (
-            Seen(
-                NOW, False, (resource("ACTIVE"),), (), OPEN, NODE,
-                word("failed", error={"kind": "UserError", "message": "no corpus"}),
+            ended(
+                "ACTIVE", beat=word("failed", error={"kind": "UserError", "message": "no corpus"})
             ),
             "failed",
             "UserError",
         ),
     ],
-)  # fmt: skip
+)
 def test_how_an_attempt_ended(seen: Seen, outcome: str, kind: str | None) -> None:
     action = decide(seen, SETTINGS)
     assert isinstance(action, Delete)
@@ -263,7 +305,7 @@ def test_of_two_resources_of_a_run_the_last_attempts_is_kept() -> None:
 
 
 def test_pauses_grow_and_zones_take_turns() -> None:
-    wanted = dataclasses.replace(SETTINGS, backoff_seconds=60)
+    wanted = SETTINGS
     crashes = [over(n, "failed", "Crashed") for n in range(1, 10)]
     pauses = [seconds_to_wait(crashes[:count], wanted) for count in range(10)]
     assert pauses == [0, 60, 120, 240, 480, 960, 1920, 3600, 3600, 3600]
@@ -280,48 +322,66 @@ def test_pauses_grow_and_zones_take_turns() -> None:
     assert seconds_to_wait(attempts, wanted) == 0
 
 
+def test_a_zone_that_errs_is_asked_again_and_then_left() -> None:
+    """The report: at creation zone a was asked eight times and zone b never."""
+    asked, errors = attempt(job=None), []
+    for _ in range(3):
+        error, has_ended = after_refusal(asked, "Internal", "an internal error has occurred")
+        errors.append(has_ended)
+        asked = dataclasses.replace(asked, error=error)
+        assert decide(Seen(NOW, attempts=(asked,)), SETTINGS) == Create(1, "a")
+    assert errors == [False, False, True]
+    left = dataclasses.replace(asked, ended=NOW - 1, outcome="failed")
+    assert decide(Seen(NOW, attempts=(left,)), SETTINGS) == Create(2, "b")
+    # Another error begins to count again; a stock-out leaves at once.
+    assert after_refusal(asked, "Busy", "not now") == (
+        {"kind": "Busy", "message": "not now", "times": "1"},
+        False,
+    )
+    assert after_refusal(asked, "Stockout", "no capacity")[1]
+    # Of resources that end so, each is an attempt.
+    failed = [over(n, "failed", "Internal", ago=61 * (4 - n)) for n in range(1, 4)]
+    zones = [next_zone(failed[:count], SETTINGS.zones) for count in range(1, 4)]
+    assert zones == ["a", "a", "b"]
+    pauses = [seconds_to_wait(failed[:count], SETTINGS) for count in range(1, 4)]
+    assert pauses == [60, 60, 60]
+
+
 def test_a_queue_of_weeks_ends_nothing() -> None:
     waiting = resource("WAITING_FOR_RESOURCES", age=1e6)
     one_zone = dataclasses.replace(SETTINGS, zones=("a",))
     assert isinstance(decide(Seen(NOW, False, (waiting,), (), OPEN), one_zone), Wait)
-    refused = tuple(over(n, "failed", "Quota", ago=1e4) for n in range(1, 501))
-    assert decide(Seen(NOW, attempts=refused), one_zone) == Create(501, "a")
-    with_nodes = tuple(over(500 + n, "preempted", "Preempted") for n in range(1, 6))
-    action = decide(Seen(NOW, attempts=(*refused, *with_nodes)), one_zone)
-    assert action == GiveUp("5 attempts were made; the last: Preempted it was")
+    for kind in ("Quota", "Stockout", "Internal", "Busy", "Unreachable", "NoNode"):
+        refused = tuple(over(n, "failed", kind, ago=1e4) for n in range(1, 501))
+        assert decide(Seen(NOW, attempts=refused), one_zone) == Create(501, "a")
 
 
 def test_failures_in_a_row_end_it_and_the_zones_do_not_count() -> None:
-    wanted = dataclasses.replace(SETTINGS, max_attempts=100, max_failures=3)
-    kinds = ["Crashed", "Stockout", "Accelerator", "Quota", "Silent"]
+    kinds = ["Crashed", "Stockout", "Accelerator", "Quota", "Silent", "Crashed", "Internal", "Gone"]
     attempts = tuple(over(n, "failed", kind, ago=1e5) for n, kind in enumerate(kinds, start=1))
-    assert decide(Seen(NOW, attempts=attempts), wanted) == GiveUp(
-        "3 attempts in a row failed; the last: Silent it was"
+    assert decide(Seen(NOW, attempts=attempts), SETTINGS) == GiveUp(
+        "5 attempts in a row failed; the last: Gone it was"
     )
-    assert isinstance(decide(Seen(NOW, attempts=attempts[:-1]), wanted), Create)
+    assert isinstance(decide(Seen(NOW, attempts=attempts[:-1]), SETTINGS), Create)
     broken = (
-        *attempts[:3],
-        over(4, "preempted"),
-        *(over(5 + n, "lost", ago=1e5) for n in range(2)),
+        *attempts[:6],
+        over(7, "preempted"),
+        *(over(8 + n, "lost", ago=1e5) for n in range(4)),
     )
-    assert isinstance(decide(Seen(NOW, attempts=broken), wanted), Create)
+    assert isinstance(decide(Seen(NOW, attempts=broken), SETTINGS), Create)
 
 
-def test_a_plan_survives_weeks_without_quota_or_machines() -> None:
-    wanted = dataclasses.replace(
-        SETTINGS,
-        zones=("a",),
-        max_attempts=30,
-        max_nodes=3,
-        poll_seconds=900.0,
-        backoff_seconds=60.0,
-    )
-    found = simulate(wanted, Cloud(machines=4, hours_of_training=20.0), seeds=5)
+def test_a_plan_survives_five_weeks_of_all_that_users_report() -> None:
+    """Nodes of two zones live a day, those of the third half an hour."""
+    wanted = FewLooks("p", ("a", "b", "c"), "v4-8", "memory://b", max_nodes=4)
+    lives = {"a": 24.0, "b": 24.0, "c": 0.5}
+    found = simulate(wanted, Cloud(lives, hours_of_training=60.0, nodes_per_zone=2), seeds=5)
     assert (found.done, found.given_up) == (5, 0)
-    assert found.most_attempts > wanted.max_attempts > found.with_node
-    assert (found.most_before, found.most_nodes) == (1, 3)
-    # 100 hours of training, and what preemptions cost.
-    assert 100 < found.node_hours < 120 and found.days > 14
+    assert (found.most_before, found.most_nodes) == (1, 4)
+    assert found.refused_deletions > 0
+    # 300 hours of training, and what preemptions cost.
+    assert 300 < found.node_hours < 360 and found.days > 14
+    assert {"Quota", "Stockout", "Internal", "Preempted", "done"} <= found.ends.keys()
 
 
 STATES = [
@@ -353,7 +413,7 @@ EVENTS = st.lists(
 @given(EVENTS)
 def test_never_two_resources_and_only_ours_deleted(events: list[tuple[str, Any]]) -> None:
     """A simulated cloud in which states follow each other as they like."""
-    wanted = dataclasses.replace(SETTINGS, max_attempts=1000, max_failures=1000)
+    wanted = Insistent(**vars(SETTINGS))
     now, done, beat, lose = NOW, False, None, False
     cloud: dict[str, Resource] = {}
     attempts: list[Attempt] = []

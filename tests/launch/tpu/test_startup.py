@@ -5,9 +5,13 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import tarfile
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +19,18 @@ import psutil
 import pytest
 
 from multiberts.launch.plan.planned_run import PlannedRun
-from multiberts.launch.tpu.places import Places
+from multiberts.launch.tpu.client import LABEL, OUR_LABEL, Provisioner, Resource, request_id
+from multiberts.launch.tpu.node import (
+    METADATA_VARIABLE,
+    delete_forgotten,
+    metadata,
+    wait_until_forgotten,
+)
+from multiberts.launch.tpu.places import LOOK, Places
 from multiberts.launch.tpu.settings import PROJECT, TpuSettings
 from multiberts.launch.tpu.startup import UV_VERSION, pack, pretrain_flags, startup_script
 from multiberts.launch.workers.engines import options_of
+from multiberts.runs.bucket.objects import Bucket
 from multiberts.runs.errors import UserError
 from multiberts.tests.launch.launchers import wait_until
 
@@ -31,7 +43,7 @@ RUN = PlannedRun("pretrain", "pretrain base seed 0", {}, (), "0" * 64, "pretrain
 
 
 def settings(bucket: Path, **changes: Any) -> TpuSettings:
-    return TpuSettings("p", ["z"], "v4-8", "v", f"file://{bucket}", **changes)
+    return TpuSettings("p", ["z"], "v4-8", f"file://{bucket}", **changes)
 
 
 def script(
@@ -39,13 +51,14 @@ def script(
 ) -> str:
     wanted, places = settings(bucket, **changes), Places(f"file://{bucket}")
     placed = places.put_source(source)
-    return startup_script(wanted, places, RUN, 1, source=placed, arguments=arguments or {})
+    return startup_script(
+        wanted, places, RUN, 1, zone="z", source=placed, arguments=arguments or {}
+    )
 
 
 @pytest.mark.parametrize("python", [None, "/opt/a b/python"])
 def test_bash_finds_no_mistake(tmp_path: Path, python: str | None) -> None:
-    changes = {"python": python, "node_folder": "/a b/c", "node_environment": {"NAME": NASTY}}
-    text = script(tmp_path / "a b", arguments={"procedure": NASTY}, **changes)
+    text = script(tmp_path / "a b", arguments={"procedure": NASTY}, python=python)
     result = subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True)
     assert (result.returncode, result.stderr) == (0, "")
     assert "{{" not in text and "{%" not in text
@@ -59,33 +72,32 @@ def test_values_reach_the_node_as_they_are(tmp_path: Path) -> None:
     witness.write_text(
         "#!/bin/bash\n"
         'if [ "$1" = fetch.py ]; then cp "${2#file://}" "$3"; exit; fi\n'
-        'printf "%s\\n" "$@" "$NAME" "$RUNS_MIRROR" "$RUNS_PUSH_SECONDS" "$MULTIBERTS_ENGINE"; '
+        'printf "%s\\n" "$@" "$RUNS_MIRROR" "$RUNS_PUSH_SECONDS" "$MULTIBERTS_ENGINE"; '
         'cat "$3"\n'
     )
     witness.chmod(0o755)
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz"):
         pass
-    changes: dict[str, Any] = {"python": str(witness), "push_seconds": 7.5}
-    changes["node_environment"] = {"NAME": NASTY}
     arguments = {"procedure": NASTY}
-    text = script(tmp_path / "buck et", buffer.getvalue(), arguments, **changes)
-    from multiberts.launch.tpu.rehearsal.service import start_node
+    text = script(tmp_path / "buck et", buffer.getvalue(), arguments, python=str(witness))
+    from multiberts.tests.launch.tpu.rehearsal.service import start_node
 
     folder = tmp_path / "no de"
     process = start_node(folder, text)
     assert process.wait(20) == 0
     lines = (folder / "log").read_text().splitlines()
-    assert lines[1:7] == [
+    assert lines[1:8] == [
         "-m",
         "multiberts.launch.tpu.node",
         "../node.json",
         f"{folder}/log",
-        NASTY,
         f"{folder}/mirror",
+        "60",
+        "jax",
     ]
-    assert lines[7:9] == ["7.5", "jax"]
-    told = json.loads("\n".join(lines[9:]))
+    told = json.loads("\n".join(lines[8:]))
+    assert told["resource"]["zone"] == "z" and told["forgotten_seconds"] == 3600
     assert told["flags"] == [
         f"--gin_param=pretrain.procedure = {NASTY!r}",
         f"--gin_param=pretrain.run_dir = 'file://{tmp_path}/buck et/{RUN.path}'",
@@ -93,9 +105,14 @@ def test_values_reach_the_node_as_they_are(tmp_path: Path) -> None:
     assert (folder / "console").read_text() == ""
 
 
+# Like Ubuntu 24.04's: pip installs into no folder but one that is named.
 STUB = """#!{python}
 import os, pathlib, sys
 arguments = sys.argv[1:]
+if arguments[:3] == ["-m", "pip", "install"] and "--target" not in arguments:
+    sys.exit("error: externally-managed-environment")
+if arguments[:2] == ["-m", "uv"] and not os.environ.get("PYTHONPATH", "").endswith("/uv"):
+    sys.exit("No module named uv")
 with open(os.environ["CALLS"], "a") as calls:
     print(*arguments, file=calls)
 if arguments[:2] == ["-m", "pip"] and not os.path.exists("failed once"):
@@ -112,52 +129,57 @@ if arguments[:4] == ["-m", "uv", "pip", "install"]:
 """
 
 
-@pytest.mark.parametrize(
-    ("compute", "last"),
-    [("jax", "requirements-jax-tpu.txt"), ("tensorflow", "requirements.txt")],
-)
-def test_pinned_requirements_are_installed_once(tmp_path: Path, compute: str, last: str) -> None:
+@pytest.mark.parametrize("version", ["3.11", "3.12"])
+def test_pinned_requirements_are_installed_once(tmp_path: Path, version: str) -> None:
     """With a `python3` that notes what it is asked to install; the network fails at first."""
     folder, calls = tmp_path / "node", tmp_path / "calls"
     (tmp_path / "bin").mkdir()
     stub = tmp_path / "bin" / "python3"
     stub.write_text(STUB.format(python=sys.executable))
     stub.chmod(0o755)
+    # Programs of the image; Python 3.12 is one of them or not.
+    for name in ("bash", "date", "mkdir", "cat", "touch", "rm", "tar"):
+        (tmp_path / "bin" / name).symlink_to(str(shutil.which(name)))
+    if version == "3.12":
+        (tmp_path / "bin" / "python3.12").symlink_to(stub)
     sleep = tmp_path / "bin" / "sleep"
     sleep.write_text("#!/bin/bash\n")
     sleep.chmod(0o755)
     environment = {
         **os.environ,
-        "PATH": f"{tmp_path}/bin:{os.environ['PATH']}",
+        "PATH": f"{tmp_path}/bin",
         "CALLS": str(calls),
     }
-    text = script(tmp_path / "bucket", b"source", compute=compute)
+    text = script(tmp_path / "bucket", b"source")
     # Not what was packed: the boot ends there.
     [archive] = (tmp_path / "bucket" / "launch").glob("source-*.tar.gz")
     archive.write_bytes(b"another")
-    from multiberts.launch.tpu.rehearsal.service import start_node
+    from multiberts.tests.launch.tpu.rehearsal.service import start_node
 
     for _ in range(2):
         assert start_node(folder, text, environment).wait(60) == 1
     log = (folder / "log").read_text()
     assert f"{archive.name} is not what the launcher packed" in log
     assert log.endswith("error: no source\n")
-    names = ["requirements-core.txt", "requirements-cloud.txt", last]
+    names = ["requirements-core.txt", "requirements-cloud.txt", "requirements-jax-tpu.txt"]
     listed = " ".join(f"-r {name}" for name in names)
     assert calls.read_text().splitlines() == [
-        f"-m pip install --quiet uv=={UV_VERSION}",
-        f"-m pip install --quiet uv=={UV_VERSION}",
-        "-m uv venv --clear --python 3.11 environment",
+        f"-m pip install --quiet --upgrade --target {folder}/uv uv=={UV_VERSION}",
+        f"-m pip install --quiet --upgrade --target {folder}/uv uv=={UV_VERSION}",
+        f"-m uv venv --clear --python {version} environment",
         f"-m uv pip install --python {folder}/environment/bin/python {listed}",
     ]
     for name in names:
         assert (folder / name).read_text() == (PROJECT / name).read_text()
 
 
-def test_compute_without_requirements_is_refused(tmp_path: Path) -> None:
-    settings(tmp_path).check()
-    with pytest.raises(UserError, match=r"compute is 'torch', expected one of tensorflow"):
-        settings(tmp_path, compute="torch").check()
+def test_nodes_compute_with_what_the_compile_table_was_made_with() -> None:
+    """Its figures, from which plans are priced, are of one JAX and one libtpu."""
+    rows = map(json.loads, (PROJECT / "docs" / "compile_table.jsonl").read_text().splitlines())
+    compiled = {(row["versions"]["jax"], row["versions"].get("libtpu")) for row in rows}
+    pinned = (PROJECT / "requirements-jax-tpu.txt").read_text()
+    versions = dict(re.findall(r"^(jax|libtpu)==(\S+)", pinned, re.MULTILINE))
+    assert (versions["jax"], versions["libtpu"]) in compiled
 
 
 @pytest.mark.parametrize(
@@ -174,7 +196,6 @@ def test_options_are_checked(changes: dict[str, Any], message: str) -> None:
         "project": "p",
         "zones": ["z"],
         "accelerator_type": "v4-8",
-        "runtime_version": "v",
         "bucket": "gs://b/e",
     }
     assert options_of(TpuSettings, "tpu", options).zones == ["z"]
@@ -191,7 +212,7 @@ def test_the_archive_is_the_program(tmp_path: Path) -> None:
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         names = archive.getnames()
         archive.extractall(tmp_path, filter="data")
-    assert {"requirements-jax-tpu.txt", "launch/tpu/node.py", "launch/tpu/startup.sh.j2"} <= {
+    assert {"requirements-jax-tpu.txt", "launch/tpu/google.toml", "launch/tpu/startup.sh.j2"} <= {
         name.removeprefix("multiberts/") for name in names
     }
     assert not any(
@@ -210,7 +231,7 @@ def test_the_archive_is_the_program(tmp_path: Path) -> None:
 
 def test_ending_a_node_ends_all_its_processes(tmp_path: Path) -> None:
     text = "trap 'echo told >told' TERM\nsleep 100 & echo $! >child\nwait; sleep 100\n"
-    from multiberts.launch.tpu.rehearsal.service import end_node, start_node
+    from multiberts.tests.launch.tpu.rehearsal.service import end_node, start_node
 
     process = start_node(tmp_path, f"cd {tmp_path}\n{text}")
     while not (tmp_path / "child").exists() or not (tmp_path / "child").read_text():
@@ -220,6 +241,58 @@ def test_ending_a_node_ends_all_its_processes(tmp_path: Path) -> None:
     child = int((tmp_path / "child").read_text())
     state = Path(f"/proc/{child}/stat")
     assert not state.exists() or state.read_text().split()[2] in "ZX"
+
+
+def test_a_node_that_is_done_and_forgotten_deletes_itself(
+    make_service: Callable[..., Any], tmp_path: Path
+) -> None:
+    """As long as a launcher looks it stays; then it deletes its own queued resource, and no other."""
+    bucket = Bucket(f"file://{tmp_path}/bucket")
+    stop = threading.Event()
+
+    def look() -> None:
+        number = 0
+        while not stop.wait(0.1):
+            number += 1
+            bucket.write(LOOK, str(number).encode())
+
+    launcher = threading.Thread(target=look)
+    launcher.start()
+    forgotten = threading.Thread(target=wait_until_forgotten, args=(bucket, 1.0))
+    forgotten.start()
+    forgotten.join(3.0)
+    assert forgotten.is_alive()
+    stop.set()
+    launcher.join()
+    forgotten.join(20.0)
+    assert not forgotten.is_alive()
+
+    service = make_service()
+    cloud = Provisioner("p", service.client())
+    for name in ("mb-own", "mb-other"):
+        cloud.create(
+            settings(tmp_path), zone="zone-a", name=name, request=request_id("s", name, 1),
+            startup_script="sleep 60", labels={},
+        )  # fmt: skip
+    for _ in range(5):
+        cloud.resources("zone-a")  # made look by look
+    delete_forgotten(cloud, Resource("mb-own", "zone-a", "", 0.0, {LABEL: OUR_LABEL}))
+    assert wait_until(lambda: [one.name for one in cloud.resources("zone-a")] == ["mb-other"])
+
+
+def test_the_metadata_server_is_asked_as_google_documents_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from multiberts.tests.launch.tpu.rehearsal.service import Metadata
+
+    server = Metadata()
+    monkeypatch.setenv(METADATA_VARIABLE, server.open())
+    assert metadata("instance/preempted") == "FALSE"
+    assert metadata("instance/maintenance-event") == "NONE"
+    assert metadata("instance/unknown") is None
+    server.maintenance = "TERMINATE_ON_HOST_MAINTENANCE"
+    assert metadata("instance/maintenance-event") == "TERMINATE_ON_HOST_MAINTENANCE"
+    server.close()
 
 
 NUM_STEPS = 4000
@@ -241,6 +314,7 @@ def test_a_stopped_trainer_is_ended_and_started_again(tmp_path: Path) -> None:
         "device_kind": "CPU",
         "heartbeat": 0.5,
         "silent_seconds": 20.0,
+        "forgotten_seconds": 3600.0,
         "flags": pretrain_flags(arguments),
     }
     (tmp_path / "node.json").write_text(json.dumps(told))

@@ -1,7 +1,11 @@
-"""Rehearses a plan's pre-training against a Cloud TPU service in this process, with mishaps by script.
+"""Rehearses pre-training on Cloud TPU against a service in this process, with mishaps by script.
+
+    python -m multiberts.tests.launch.tpu.rehearsal.rehearsal folder      # or: make rehearse
 
 Plan, client, start-up script, reconcile step and trainer are those of a real run. Nodes are processes
 of this machine that use this interpreter, so nothing is installed, and a folder stands for the bucket.
+One tiny seed goes through every stock-out that users report, a zone without machines, a service that fails,
+maintenance, and three preemptions: with notice by a signal, with notice by the metadata server, and without.
 """
 
 from __future__ import annotations
@@ -21,28 +25,86 @@ from typing import Literal, get_args
 
 from multiberts.launch.markers.attempts import attempts_at
 from multiberts.launch.markers.failures import describe
+from multiberts.launch.plan.experiment import Experiment, make_plan
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.tpu.client import Provisioner
 from multiberts.launch.tpu.node import last_step
 from multiberts.launch.tpu.places import Places
-from multiberts.launch.tpu.rehearsal.service import Mishaps, TpuService
 from multiberts.launch.tpu.running import STAGE, carry_out_before, run_on_tpu
 from multiberts.launch.tpu.settings import TpuSettings
 from multiberts.launch.tpu.startup import pretrain_flags
 from multiberts.runs.bucket.mirror import read_manifest
 from multiberts.runs.bucket.objects import Bucket
 from multiberts.runs.console import report
-from multiberts.runs.environment import engine
-from multiberts.runs.errors import UserError
-from multiberts.runs.parameters import NonNegativeFloat, NonNegativeInt
+from multiberts.runs.environment import ENGINE, JAX
+from multiberts.tests.launch.tpu.rehearsal.service import (
+    INTERNAL,
+    NO_QUOTA,
+    PRECONDITION,
+    STOCK_OUTS,
+    Mishaps,
+    TpuService,
+)
 
-_TYPE, _RUNTIME = "v4-8", "tpu-ubuntu2204-base"
+_TYPE = "v4-8"
+_NUM_STEPS = 600
+EXPERIMENT = Experiment(
+    world={"world_seed": 0, "num_documents": 100},
+    corpora={
+        "sentences": {
+            "sources": ["world:corpus.txt"],
+            "source_format": "sentences",
+            "vocabulary_size": 200,
+            "sequence_length": 32,
+            "dupe_factor": None,
+        }
+    },
+    procedures={
+        "base": {
+            "model": {
+                "num_hidden_layers": 2,
+                "hidden_size": 32,
+                "num_attention_heads": 2,
+                "intermediate_size": 64,
+                "max_position_embeddings": 32,
+            },
+            "sequence_length": 32,
+            "max_predictions_per_sequence": 5,
+            "batch_size": 8,
+            "gradient_shards": 2,
+            "learning_rate": 1e-3,
+            "warmup_steps": 30,
+            "num_steps": _NUM_STEPS,
+            "checkpoint_steps": [0, _NUM_STEPS // 2],
+            "save_state_every_steps": 25,
+            "log_every_steps": 5,
+            # A step of this size needs no compiler.
+            "compile_step": False,
+            "tensorboard": False,
+        }
+    },
+    pretrain_seeds=[0],
+    tasks={},
+)
 _STATE = re.compile(r"state/step_(\d+)\.npz")
 _SECONDS_BETWEEN_LOOKS = 0.02
+# A node's line when its metadata server announces maintenance.
+ANNOUNCED = "maintenance of this machine is announced"
 
 
-# With notice by a signal or by the metadata server, or without.
-Kind = Literal["SIGTERM", "metadata", "SIGKILL"]
+# Maintenance that is announced, at which the trainer saves and goes on; then preemptions, with notice by a
+# signal or by the metadata server, or without.
+Kind = Literal["maintenance", "SIGTERM", "metadata", "SIGKILL"]
+
+
+class QuickSettings(TpuSettings):
+    """A pace at which a rehearsal takes a minute, on processors."""
+
+    poll_seconds = 0.25
+    backoff_seconds = 0.5
+    node_heartbeat_seconds = 0.5
+    push_seconds = 0.5
+    device_kind = "CPU"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,80 +127,57 @@ class Preemption:
 
 
 def rehearse(
-    *,
-    plan: list[PlannedRun],
-    root: str,
-    preemptions: Sequence[Kind] = get_args(Kind),
-    seconds_of_notice: NonNegativeFloat = 30.0,
-    quota_errors: NonNegativeInt = 1,
-    stockouts: NonNegativeInt = 1,
-    failures: NonNegativeInt = 1,
-    unavailable_every: NonNegativeInt = 6,
-    outage: NonNegativeInt = 8,
+    root: Path, preemptions: Sequence[Kind] = get_args(Kind), seconds_of_notice: float = 30.0
 ) -> None:
-    """Carries out the pre-training of a plan with mishaps, and compares it with a run without.
+    """Carries out the pre-training of a small plan with mishaps, and compares it with a run without.
 
     Args:
-      plan: every run after its parents; a small one.
       root: a new folder is made below it.
-      preemptions: of each run, one after the other: `SIGTERM` or `metadata` (the metadata server gives
-        notice), each followed by SIGKILL, or `SIGKILL` alone.
+      preemptions: of each run, one after the other: `maintenance`, which is only announced; `SIGTERM` or
+        `metadata` (the metadata server gives notice), each followed by SIGKILL, or `SIGKILL` alone.
       seconds_of_notice: before SIGKILL.
-      quota_errors: how many requests are refused for lack of quota.
-      stockouts: how many zones, from the second on, never have a node.
-      failures: how many requests are accepted and then fail.
-      unavailable_every: every n-th call to the service fails; 0: none.
-      outage: how many calls in a row fail.
 
     Raises:
-      UserError: nothing to pre-train.
       RuntimeError: a run did not finish, or its checkpoint differs.
     """
+    plan = make_plan(EXPERIMENT)
     pretraining = [run for run in plan if run.stage == STAGE]
-    if not pretraining:
-        raise UserError(
-            "the plan has no pre-training to rehearse; name procedures and pretrain_seeds"
-        )
     started = time.monotonic()
-    folder = Path(root).absolute() / time.strftime("rehearsal-%Y%m%d-%H%M%S")
+    folder = root.absolute() / time.strftime("rehearsal-%Y%m%d-%H%M%S")
     experiment = folder / "experiment"
     failed = carry_out_before(plan, str(experiment))
     if failed:
         raise RuntimeError(describe(failed))
-    zones = {f"rehearsal-{letter}": (_TYPE,) for letter in "abcdef"[: stockouts + 2]}
+    zones = {f"rehearsal-{letter}": (_TYPE,) for letter in "abc"}
+    # Nodes import what was packed for them.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     service = TpuService(
         zones=zones,
-        runtime_versions=(_RUNTIME,),
+        runtime_versions=(),
+        unlisted_versions=("tpu-ubuntu2204-base",),
         folder=folder / "nodes",
         environment=environment,
         mishaps=Mishaps(
-            unavailable_every=unavailable_every,
-            outage=outage,
-            quota_errors=quota_errors,
-            stockouts=tuple(zones)[1 : 1 + stockouts],
-            failures=failures,
+            unavailable_every=6,
+            outage=8,
+            answers=(NO_QUOTA, *STOCK_OUTS, INTERNAL, PRECONDITION),
+            stockouts=("rehearsal-b",),
+            looks_provisioning=2,
+            looks_deleting=2,
+            addresses=1,
         ),
     )
-    settings = TpuSettings(
+    settings = QuickSettings(
         project="rehearsal",
         zones=list(zones),
         accelerator_type=_TYPE,
-        runtime_version=_RUNTIME,
         bucket=f"file://{folder}/bucket",
         patience_minutes=2 / 60,
-        backoff_seconds=0.5,
-        poll_seconds=0.25,
         dollars_per_hour=1.0,
-        compute=engine(),
-        device_kind="CPU",
         python=sys.executable,
-        node_heartbeat_seconds=0.5,
-        push_seconds=0.5,
     )
-    settings.check()
     places = Places(settings.bucket)
-    with _uninterrupted(pretraining, experiment, folder / "uninterrupted", environment), service:
+    with _uninterrupted(pretraining, experiment, folder / "uninterrupted"), service:
         injector = PreemptionInjector(service, places, pretraining, preemptions, seconds_of_notice)
         with injector:
             given_up = run_on_tpu(
@@ -154,9 +193,7 @@ def rehearse(
         raise RuntimeError(f"left in the cloud: {', '.join(left)}")
     missing = len(pretraining) * len(preemptions) - len(injector.preemptions)
     if missing:
-        raise RuntimeError(
-            f"{missing} preemptions came too late; give pretrain.num_steps more steps"
-        )
+        raise RuntimeError(f"{missing} preemptions came too late; give it more steps")
     compared = _compare(pretraining, experiment, folder / "uninterrupted")
     attempts = [one for run in pretraining for one in attempts_at(experiment, run.path)]
     for attempt in attempts:
@@ -182,7 +219,7 @@ def rehearse(
 
 @contextlib.contextmanager
 def _uninterrupted(
-    pretraining: Sequence[PlannedRun], experiment: Path, root: Path, environment: dict[str, str]
+    pretraining: Sequence[PlannedRun], experiment: Path, root: Path
 ) -> Iterator[None]:
     """Trains the same runs without mishaps below `root` beside the block, and waits for them."""
     processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -195,7 +232,7 @@ def _uninterrupted(
                 (root / parent.path).symlink_to(experiment / parent.path)
         command = [sys.executable, "-m", "multiberts.pretrain"]
         command += pretrain_flags(run.arguments(root))
-        processes[run.path] = subprocess.Popen(command, env=environment)
+        processes[run.path] = subprocess.Popen(command, env={**os.environ, ENGINE: JAX})
     try:
         yield
         for process in processes.values():
@@ -255,6 +292,14 @@ class PreemptionInjector:
         if not self._kept(run):
             return  # a node without a saved state would only show a second start
         kind = kinds.pop(0)
+        if kind == "maintenance":
+            self._service.announce_maintenance(name)
+            while ANNOUNCED not in (folder / "log").read_text(errors="replace"):
+                if self._ended.wait(_SECONDS_BETWEEN_LOOKS):
+                    return
+            # It saves, and another trainer resumes there.
+            self.preemptions.append(Preemption(run.path, kind, step, step, 0))
+            return
         notice = 0.0 if kind == "SIGKILL" else self._notice
         self._service.preempt(name, notice, by_metadata=kind == "metadata")
         reached, kept = _step_of(folder) or step, self._kept(run)
@@ -291,3 +336,7 @@ def _compare(pretraining: Sequence[PlannedRun], experiment: Path, uninterrupted:
             )
         compared += len(same)
     return compared
+
+
+if __name__ == "__main__":
+    rehearse(Path(sys.argv[1]))

@@ -1,1 +1,0 @@
-"""A rehearsal of Cloud TPU against a service in this process."""

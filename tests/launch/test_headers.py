@@ -1,0 +1,107 @@
+"""The command in the header of every configuration of a launch, as a plan: nothing of it is refused."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from multiberts.launch.estimate.prices import load_prices
+from multiberts.launch.tpu.client import generation_of, google_names, region_of
+from multiberts.tests.launch.paper_inputs import pretend_to_have, write_data
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIGS = {
+    path.name: path
+    for path in (*(ROOT / "configs").glob("*.gin"), *(ROOT / "configs" / "launch").glob("*.gin"))
+}
+# It wants checkpoints of a made-up world, and tests/launch/test_paper.py carries it out.
+del CONFIGS["paper_smoke.gin"]
+
+
+def command_of(path: Path) -> list[str]:
+    """The words of the `multiberts launch` or `launch run` in a header."""
+    header = re.match(r"(#.*\n)+", path.read_text())
+    assert header is not None
+    text = header[0].replace("\n#", "\n").replace("\\\n", " ")
+    [line] = re.findall(r"multiberts launch (?:run )?(--gin_file=.*)", text)
+    return shlex.split(line)
+
+
+def make_inputs(folder: Path, command: list[str]) -> None:
+    """Empty files and folders in place of all that the command and its configurations name."""
+    (folder / "configs").symlink_to(ROOT / "configs")
+    (folder / "wiki").mkdir()
+    (folder / "wiki" / "a.txt.gz").touch()
+    vocabulary = folder / "uncased_L-12_H-768_A-12" / "vocab.txt"
+    vocabulary.parent.mkdir()
+    vocabulary.write_text("".join(f"word{number}\n" for number in range(30522)))
+    names = [word.partition("=")[2] for word in command if word.startswith("--gin_file=")]
+    text = "".join((ROOT / name).read_text() for name in names)
+    for data in ("data", "folder"):
+        write_data(folder / data)
+        for name in re.findall(r"'data:([^']+\.gz)'", text):
+            place = folder / data / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.touch()
+
+
+@pytest.mark.parametrize("name", sorted(CONFIGS))
+def test_the_headers_command_can_be_planned(name: str, tmp_path: Path) -> None:
+    command = command_of(CONFIGS[name])
+    make_inputs(tmp_path, command)
+    if name == "paper.gin":
+        seeds = [("base", seed, step) for seed in range(25) for step in (1000000, 2000000)]
+        others = [(name, seed, 2000000) for name in ("cda_incr", "cda_full") for seed in range(25)]
+        more = [("base_extra_seeds", seed, 2000000) for seed in range(5)]
+        pretend_to_have(tmp_path / "paper", [*seeds, *others, *more, ("original", 0, None)])
+    run = subprocess.run(
+        [sys.executable, "-m", "multiberts.launch", "plan", *command],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+        # The worktree itself, where it is called `multiberts`; installed, the package is found anyway.
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    assert re.search(r"\b\d[\d,]* device-hours", run.stdout) or "nothing is left" in run.stdout
+    assert "no run keeps it" not in run.stdout
+    if name == "tpu.gin":
+        [(hours, dollars)] = re.findall(r"([\d,.]+) device-hours, ([\d,.]+) dollars", run.stdout)
+        a_seed = [float(number.replace(",", "")) / 25 for number in (hours, dollars)]
+        [days] = re.findall(r"wall time ([\d.]+) d", run.stdout)
+        said = f"# Cost: {a_seed[0]:.0f} hours and ${a_seed[1]:.0f} a seed on spot v5litepod-4, "
+        said += f"${25 * a_seed[1]:,.0f} in all and {float(days):.0f} days with three nodes"
+        assert said in CONFIGS[name].read_text()
+
+
+def test_the_slice_for_cloud_tpu_is_the_cheapest_that_a_new_project_has_quota_for() -> None:
+    text = CONFIGS["tpu.gin"].read_text()
+    macros = {
+        name: ast.literal_eval(value)
+        for name, value in re.findall(r"^([A-Z_]+) = (.+)$", text, re.MULTILINE)
+    }
+    slices = [f"{name}-{size}" for name in google_names() for size in (4, 8)]
+    allowed = {}
+    for name in slices:
+        generation, size = generation_of(name), int(name.rpartition("-")[2])
+        if generation is not None and generation["default"]["value"] >= size:
+            device = load_prices().device(name)
+            allowed[name] = device.dollars_per_hour(spot=True) / device.flops_per_second()
+    assert len(allowed) >= 4 and "v5litepod-8" not in allowed and "v4-8" not in allowed
+    cheapest = min(allowed, key=lambda name: allowed[name])
+    assert macros["ACCELERATOR_TYPE"] == cheapest
+    # As many nodes as the default quotas of chips and of addresses allow.
+    generation = generation_of(cheapest)
+    assert generation is not None
+    per_zone = generation["default"]["value"] // int(cheapest.rpartition("-")[2])
+    zones = macros["ZONES"]
+    assert set(zones) <= set(generation["zones"])
+    assert macros["MAX_NODES"] == per_zone * len(zones)
+    regions = Counter(map(region_of, zones))
+    assert max(regions.values()) * per_zone <= google_names()["addresses"]["default"]["value"]
