@@ -77,6 +77,11 @@ def run_plan(
         return run_on_tpu(plan=plan, root=root, settings=wanted, once=once)
     if once:
         raise UserError(f"run.once is for engine 'tpu', but run.engine is {engine!r}; leave it out")
+    if dashboard and engine == "dask":
+        raise UserError(
+            "run.dashboard is set, but run.engine is 'dask', whose scheduler has pages of its own; leave "
+            "it out"
+        )
     settings = make_engine(engine, engine_options or {}, workers, workers_per_accelerator)
     return carry_out_plan(
         plan, root, settings, workers_per_accelerator, attempts, budget, silent_seconds, dashboard

@@ -38,7 +38,7 @@ def connect(address: str, setting: str) -> Any:
     """
     distributed = import_distributed()
     try:
-        return distributed.Client(address)
+        return distributed.Client(address, set_as_default=False)
     except Exception as error:  # each protocol has its own
         raise UserError(
             f"{setting} is {address!r}, which does not answer ({first_cause(error)}); check the address, "

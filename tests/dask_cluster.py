@@ -61,10 +61,14 @@ class DaskCluster:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        # The scheduler last; a worker that is just starting again would wait for it.
         for process in reversed(self.processes):
             process.terminate()
-        for process in self.processes:
-            process.wait()
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
     @property
     def workers(self) -> list[subprocess.Popen[bytes]]:

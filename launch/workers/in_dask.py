@@ -138,7 +138,7 @@ async def leave(launch: str | None, dask_worker: Any) -> None:
 def carry_out(
     launch: str, calls: Sequence[Call], known: Sequence[int], place: Place
 ) -> tuple[list[Outcome], float]:
-    """The task: carries out a bundle in this worker; see `worker.carry_out_calls`.
+    """Carries out a bundle in this worker, as a task of Dask; see `worker.carry_out_calls`.
 
     Dask may call a task again: its result stays where it was made until the launcher fetches it, and is
     lost with its worker; and a cluster of others may have been told to try again by itself. So what the

@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ SECONDS_WITHOUT_WORKERS = 600.0
 # For Dask's own ends of connections and processes, which wait for stopped ones.
 _SECONDS_TO_CLOSE = 10
 _WORKER_PROCESS = "Dask Worker process"
-_LOGGERS = ("distributed", "distributed.client", "distributed.worker", "tornado", "asyncio")
+_LOGGERS = ("distributed", "tornado", "asyncio")
 
 # Errors of a task whose worker, or whose connection, is gone.
 _LOST = ("KilledWorker", "CancelledError", "FutureCancelledError", "CommClosedError")
@@ -123,6 +124,11 @@ class Pool:
             # Processes of this machine inherit it.
             self._stack.enter_context(_environment(environment))
         distributed = import_distributed()
+        if dashboard and find_spec("bokeh") is None:
+            raise UserError(
+                "run.dashboard needs the package bokeh, which is not installed; install "
+                "multiberts[dashboard], or give `pip install -r requirements-dashboard.txt`"
+            )
         import dask
 
         _silence(self._stack)
@@ -146,7 +152,7 @@ class Pool:
             _say_what_differs(self._client, options.scheduler, silent_seconds)
         else:
             self._cluster = self._make_cluster(distributed, dashboard)
-            self._client = distributed.Client(self._cluster)
+            self._client = distributed.Client(self._cluster, set_as_default=False)
             if dashboard:
                 progress(f"Dask's dashboard: {self._cluster.dashboard_link}")
         from multiberts.launch.workers.in_dask import LaunchWorker, LetsRunsSave
@@ -237,6 +243,8 @@ class Pool:
         from multiberts.launch.workers.in_dask import carry_out
 
         with self._changing:
+            if self._client.status != "running":
+                return  # it connects again, or `look_after` gives up
             while self._waiting and len(self._running) < self._num_workers:
                 ours, calls, known = self._waiting.popleft()
                 self._number += 1
@@ -414,7 +422,7 @@ def _as_variables(settings: Mapping[str, Any]) -> dict[str, str]:
 
 def _silence(stack: contextlib.ExitStack) -> None:
     """Keeps Dask's log from standard error; it sets levels of its own when it is imported."""
-    for name in _LOGGERS:
+    for name in [name for name in logging.root.manager.loggerDict if name.startswith(_LOGGERS)]:
         logger = logging.getLogger(name)
         stack.callback(logger.setLevel, logger.level)
         logger.setLevel(logging.CRITICAL)

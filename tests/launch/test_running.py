@@ -9,6 +9,7 @@ import signal
 import subprocess
 import tempfile
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from multiberts.launch.markers.attempts import attempts_of
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.running import describe, run_plan
 from multiberts.launch.status.picture import collect_status
+from multiberts.launch.workers import pool
 from multiberts.launch.workers.bundles import Bundle
 from multiberts.launch.workers.engines import make_engine
 from multiberts.launch.workers.one_pass import OnePass
@@ -310,6 +312,36 @@ def test_asked_to_stop_workers_save_and_the_same_command_goes_on(
     assert starts[0] == 0 and starts == sorted(starts) and starts[-1] > 0
 
 
+def test_the_dashboard_is_served_to_this_machine_alone(
+    start_launcher: StartLauncher, tmp_path: Path
+) -> None:
+    pytest.importorskip("bokeh", reason="needs bokeh, the extra `dashboard`")
+    release = tmp_path / "release"
+    waits = quick_run("wait", "wait", release=str(release))
+    launcher = start_launcher([waits], dashboard=True)
+    launcher.wait_for(waits)
+    assert launcher.process.stderr is not None
+    said = "Dask's dashboard: "
+    # The port's number is another where the usual one is taken, which Dask says first.
+    line = next(line for line in launcher.process.stderr if line.startswith(said))
+    address = line.removeprefix(said).strip()
+    assert address.startswith("http://127.0.0.1:"), line
+    with urllib.request.urlopen(address) as page:
+        assert b"bokeh" in page.read().lower()
+    release.touch()
+    assert launcher.end()[0] == 0
+
+
+def test_a_dashboard_without_its_package_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "find_spec", lambda name: None)  # as if it were not there
+    with pytest.raises(
+        UserError, match=r"needs the package bokeh, .*install multiberts\[dashboard\]"
+    ):
+        run_plan(plan=[quick_run("note", "note")], root=str(tmp_path / "root"), dashboard=True)
+
+
 def test_a_second_launcher_is_refused_with_one_line(
     start_launcher: StartLauncher, tmp_path: Path
 ) -> None:
@@ -333,6 +365,7 @@ def test_a_second_launcher_is_refused_with_one_line(
         ({"attempts": 0}, "run.attempts is 0"),
         ({"silent_seconds": 0}, "run.silent_seconds is 0, expected float above 0"),
         ({"once": True}, "run.once is for engine 'tpu'"),
+        ({"engine": "dask", "dashboard": True}, "run.dashboard is set, but run.engine is 'dask'"),
         ({"engine_options": {"partition": "a"}}, "'partition', which engine 'local' does not know"),
     ],
 )
