@@ -40,6 +40,7 @@ from multiberts.runs.errors import UserError
 FOLDER = "launch/dask"
 KEYS = "tls_ca_file"
 SECONDS_TO_END = 5.0
+SECONDS_BETWEEN_LOOKS = 0.5
 # On this machine; a worker that is ended starts again in seconds.
 SECONDS_WITHOUT_WORKERS = 600.0
 # For Dask's own ends of connections and processes, which wait for stopped ones.
@@ -97,6 +98,7 @@ class Pool:
         self._running: dict[str, tuple[Any, Future[Any]]] = {}
         self._changing = threading.Lock()
         self._had_workers = time.monotonic()
+        self._next_look = 0.0
         self._num_workers = 0
         self._cluster: Any = None
         self._client: Any = None
@@ -157,9 +159,13 @@ class Pool:
                 progress(f"Dask's dashboard: {self._cluster.dashboard_link}")
         from multiberts.launch.workers.in_dask import LaunchWorker, LetsRunsSave
 
-        self._client.register_plugin(LaunchWorker(engine.workers_per_node, engine.is_local))
-        if not engine.is_local:
-            self._client.register_plugin(LetsRunsSave())
+        try:
+            self._client.register_plugin(LaunchWorker(engine.workers_per_node, engine.is_local))
+            if not engine.is_local:
+                self._client.register_plugin(LetsRunsSave())
+        except Exception as error:
+            raise self._unable(error) from error
+        self._num_workers = len(self._names_of_workers())
         if isinstance(options, SlurmOptions):
             self._jobs = SlurmJobs(
                 options,
@@ -261,11 +267,22 @@ class Pool:
             _, ours = self._running.pop(task.key)
         try:
             ours.set_result(task.result())
+        except LostWorkerError as error:
+            ours.set_exception(error)
         except BaseException as error:
-            is_lost = type(error).__name__ in _LOST
-            ours.set_exception(LostWorkerError(str(error)) if is_lost else error)
+            if type(error).__name__ in _LOST:
+                ours.set_exception(LostWorkerError(str(error)))
+            else:  # errors of runs are outcomes
+                ours.set_exception(self._unable(error))
         with contextlib.suppress(Exception):  # the pool may be closing
             self._feed()
+
+    def _unable(self, error: BaseException) -> UserError:
+        return UserError(
+            f"the workers of engine {self._engine.name!r} cannot carry out runs "
+            f"({type(error).__name__}: {first_cause(error)}); they need this version of the project, and "
+            "what it requires"
+        )
 
     def look_after(self, outstanding: int) -> None:
         """Sees that there are workers, and gives them what waits.
@@ -276,13 +293,16 @@ class Pool:
         Raises:
           UserError: no worker comes, the cluster refuses jobs, or its scheduler is gone.
         """
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + SECONDS_BETWEEN_LOOKS
         if self._client.status in ("closed", "closing"):
             raise UserError(
                 f"the scheduler of engine {self._engine.name!r} is gone; start it, and give the same "
                 "command, which resumes from here"
             )
         self._num_workers = len(self._names_of_workers())
-        now = time.monotonic()
         if self._num_workers:
             self._had_workers = now
         elif self._engine.is_local and now - self._had_workers > SECONDS_WITHOUT_WORKERS:

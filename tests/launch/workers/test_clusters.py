@@ -193,3 +193,15 @@ def test_without_dask_the_way_out_is_said(tmp_path: Path, monkeypatch: pytest.Mo
         UserError, match=r"distributed is not installed; install multiberts\[launch\]"
     ):
         run_plan(plan=[quick_run("note", "note")], root=str(tmp_path / "root"))
+
+
+def test_workers_without_the_project_are_said_in_one_line(tmp_path: Path) -> None:
+    # A project that cannot be imported lies before the installed one.
+    broken = tmp_path / "before" / "multiberts"
+    broken.mkdir(parents=True)
+    (broken / "__init__.py").write_text("raise ImportError('not here')")
+    folder = tmp_path / "cluster"
+    folder.mkdir()
+    with DaskCluster(folder, PYTHONPATH=str(broken.parent)) as cluster, keys_in_place(cluster):
+        with pytest.raises(UserError, match="cannot carry out runs .*not here.*; they need this"):
+            run_plan(plan=[quick_run("note", "note")], root=str(tmp_path / "root"), **on(cluster))
